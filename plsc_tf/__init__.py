@@ -1,0 +1,51 @@
+"""Large-scale classification in TensorFlow: class-sharded margin heads.
+
+The public names are imported when first used, so that `import plsc_tf` and every
+command's `--help` stay instant; importing TensorFlow alone takes seconds.
+"""
+
+import importlib as _importlib
+import pathlib as _pathlib
+
+__version__ = "0.1.0"
+
+# A clone keeps `flags/` and `datasets/` beside this package; an installed wheel
+# has them inside. Either way they are `plsc_tf.flags` and `plsc_tf.datasets`.
+_ROOT = _pathlib.Path(__file__).resolve().parent.parent
+if (_ROOT / "setup.py").is_file() and (_ROOT / "flags").is_dir():
+    __path__.append(str(_ROOT))
+
+_PUBLIC = {
+    "ARCFACE": "heads.margins",
+    "COSFACE": "heads.margins",
+    "SOFTMAX": "heads.margins",
+    "Checkpoint": "training.callbacks",
+    "Classifier": "training.classifier",
+    "DenseHead": "heads.dense",
+    "Margins": "heads.margins",
+    "Momentum": "training.momentum",
+    "ShardedHead": "heads.sharded",
+    "Verification": "training.callbacks",
+    "WarmUp": "training.schedules",
+    "export_saved_model": "serving.export",
+    "load": "data.load",
+    "load_pairs": "data.pairs",
+    "strategy": "parallel.strategy",
+    "verify_pairs": "evaluation.verification",
+}
+_MODULES = ("backbones",)
+
+__all__ = sorted([*_PUBLIC, *_MODULES])
+
+
+def __getattr__(name):
+    if name in _MODULES:
+        return _importlib.import_module(f"{__name__}.{name}")
+    if name in _PUBLIC:
+        module = _importlib.import_module(f"{__name__}.{_PUBLIC[name]}")
+        return getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__():
+    return sorted([*globals(), *__all__])

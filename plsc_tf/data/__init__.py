@@ -1,0 +1,1 @@
+"""From files to batches: sources, pictures, the pipeline and verification pairs."""

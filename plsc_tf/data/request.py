@@ -1,0 +1,94 @@
+"""What a caller asks of a data set, and what a data set says about itself."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class DataRequest:
+    """Which examples of a data set are wanted; the same fields for all data sets.
+
+    Args:
+        dataset_dir: folder that holds the data set; any path that tf.io.gfile reads.
+        split: "train", "val" or "test", as far as the data set has them.
+        train_files: TFRecord files, absolute or below `dataset_dir`; patterns such
+            as "part-*" are allowed. Data sets with several layouts read TFRecords
+            when this is given.
+        num_classes: number of classes C, labels are 0...C-1; None takes it from the
+            data.
+        num_examples: how many pictures `mock` draws; data sets on disk ignore it.
+        image_size: (height, width) in pixels of the pictures that `mock` draws.
+        labels_offset: subtracted from each label that is read (FastNN's flag).
+        min_images_per_class: classes with fewer images are left out and the others
+            are numbered anew; for data sets made of class folders.
+        seed: seed of the data itself, for `mock`.
+    """
+
+    dataset_dir: str = ""
+    split: str = "train"
+    train_files: tuple[str, ...] = ()
+    num_classes: int | None = None
+    num_examples: int | None = None
+    image_size: tuple[int, int] = (112, 112)
+    labels_offset: int = 0
+    min_images_per_class: int = 1
+    seed: int = 0
+
+    def __post_init__(self):
+        if isinstance(self.train_files, str):
+            files = tuple(part for part in self.train_files.split(",") if part)
+        else:
+            files = tuple(self.train_files)
+        object.__setattr__(self, "train_files", files)
+        object.__setattr__(self, "image_size", check_image_size(self.image_size))
+        for name in ("num_classes", "num_examples"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be positive. Received: {name}={value}.")
+        if self.min_images_per_class < 1:
+            raise ValueError(
+                "min_images_per_class must be at least 1. "
+                f"Received: min_images_per_class={self.min_images_per_class}."
+            )
+        if self.seed < 0:
+            raise ValueError(f"seed must not be negative. Received: seed={self.seed}.")
+
+
+@dataclasses.dataclass(frozen=True)
+class DatasetInfo:
+    """What a data set is; each module in datasets/ has one as `INFO`.
+
+    Args:
+        description: one line for people.
+        num_classes: number of classes; None when the files decide.
+        num_examples: number of training images; None when the files decide.
+        image_size: (height, width) of the pictures; None when they differ.
+        source: where the data set comes from: a paper or a public address.
+        augmentation: name of the augmentation that suits it ("face", "none"):
+            digits and letters must not be mirrored.
+    """
+
+    description: str
+    num_classes: int | None = None
+    num_examples: int | None = None
+    image_size: tuple[int, int] | None = None
+    source: str = ""
+    augmentation: str = "face"
+
+
+def check_image_size(image_size) -> tuple[int, int]:
+    """Returns (height, width) as two positive ints, or explains what is wrong."""
+    try:
+        height, width = (int(value) for value in image_size)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            "image_size must be (height, width) in pixels. "
+            f"Received: image_size={image_size!r}."
+        ) from error
+    if height < 1 or width < 1:
+        raise ValueError(
+            "image_size must be two positive numbers, height and width. "
+            f"Received: image_size={image_size!r}."
+        )
+    return height, width

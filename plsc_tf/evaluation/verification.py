@@ -1,0 +1,305 @@
+"""Ten-fold verification of pairs, as insightface and PLSC report it. Numpy only."""
+
+import dataclasses
+
+import numpy as np
+
+from plsc_tf.evaluation import roc
+
+# Squared distances of unit vectors lie in 0..4; the steps are insightface's.
+ACCURACY_THRESHOLDS = np.arange(0.0, 4.0, 0.01)
+FAR_THRESHOLDS = np.arange(0.0, 4.0, 0.001)
+FAR_TARGET = 1e-3
+FOLDS = 10
+
+# How many float64 numbers one side of a block of pairs may take (32 MiB).
+_BLOCK_NUMBERS = 4 * 1024 * 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class VerificationResult:
+    """What one verification set says about a network.
+
+    Attributes:
+        accuracy: mean accuracy of the held-out folds.
+        std: standard deviation of the folds' accuracies (population, as insightface).
+        threshold: squared distance that is best over *all* pairs, the smallest of
+            equally good ones. For use of the network; no fold was scored with it.
+        val_at_far: mean share of accepted same pairs of the held-out folds, at the
+            threshold that gives `far_target` on the other folds.
+        val_std: standard deviation of that share.
+        far: false accept rate that the held-out folds really had there.
+        far_target: the false accept rate aimed at.
+        tar_at_far: {FAR target: TAR} over all pairs, for the targets that the number
+            of different pairs allows to measure.
+        auc: area under the ROC curve of all pairs.
+        eer: equal error rate over all pairs.
+        xnorm: mean L2 norm of the network's embeddings before normalisation.
+        num_pairs: how many pairs were compared.
+        flip: whether embeddings of mirror images were added.
+    """
+
+    accuracy: float
+    std: float
+    threshold: float
+    val_at_far: float
+    val_std: float
+    far: float
+    far_target: float
+    tar_at_far: dict
+    auc: float
+    eer: float
+    xnorm: float
+    num_pairs: int
+    flip: bool = True
+
+    def __str__(self):
+        name = "Accuracy-Flip" if self.flip else "Accuracy"
+        return f"{name}: {self.accuracy:.5f}+-{self.std:.5f}"
+
+
+def verify(embeddings, left, right, same, folds=FOLDS):
+    """Scores listed pairs of embeddings with k-fold cross-validation.
+
+    The protocol of insightface's `eval/verification.py` and PLSC 0.1: consecutive
+    folds without shuffling, squared L2 distances of normalised embeddings, each fold
+    scored at the threshold that is best on the others (the smallest of equally good
+    ones). Distances are computed for the listed pairs only, block by block.
+
+    A fold without a same pair has no validation rate and one without a different
+    pair no false accept rate: the means leave them out.
+
+    Args:
+        embeddings: [n, embedding_size] float, of any length; they are normalised here.
+        left: [pairs] int, rows of `embeddings`.
+        right: [pairs] int, rows of `embeddings`.
+        same: [pairs] bool, whether both rows show one identity.
+        folds: number of folds, at least 2 and at most the number of pairs.
+
+    Returns:
+        A `VerificationResult`; `xnorm` is the mean norm of the rows that the pairs
+        list, each as often as it is listed.
+
+    Raises:
+        ValueError: the shapes disagree, a row is missing or not finite, all pairs are
+            of one kind, or there are fewer pairs than folds.
+    """
+    embeddings = np.asarray(embeddings)
+    left, right, same = _check_pairs(len(embeddings), left, right, same, folds)
+    norms = _norms(embeddings)
+    distances = _distances(embeddings, norms, left, right)
+    members = _fold_members(len(same), folds)
+    accuracy, threshold = _fold_accuracies(distances, same, members)
+    val, far = _fold_validation(distances, same, members)
+    points = roc.curve(distances, same)
+    return VerificationResult(
+        accuracy=float(np.mean(accuracy)),
+        std=float(np.std(accuracy)),
+        threshold=threshold,
+        val_at_far=float(np.nanmean(val)),
+        val_std=float(np.nanstd(val)),
+        far=float(np.nanmean(far)),
+        far_target=FAR_TARGET,
+        tar_at_far=roc.tar_at_far(points),
+        auc=roc.area_under_curve(points),
+        eer=roc.equal_error_rate(points),
+        xnorm=float(np.mean(norms[np.concatenate([left, right])])),
+        num_pairs=len(same),
+    )
+
+
+def verify_pairs(embed, pairs, *, batch_size=120, image_size=None, flip=True):
+    """Embeds the images of a verification set and scores its pairs.
+
+    Every image that a pair lists is embedded once, and once mirrored; the two
+    embeddings are added before they are normalised.
+
+    Args:
+        embed: callable, uint8 [n, height, width, 3] -> [n, embedding_size] float.
+        pairs: object with `left`, `right`, `same` and `decoded(image_size)` as
+            `plsc_tf.data.pairs.Pairs` has them.
+        batch_size: images per call of `embed` (PLSC: test_batch_size, 120).
+        image_size: (height, width) handed to `pairs.decoded`; None keeps the images'.
+        flip: whether to add the embeddings of mirror images.
+
+    Returns:
+        A `VerificationResult`; `xnorm` is, as insightface prints it, the mean norm
+        over both passes of what the network returned, before the two are added.
+
+    Raises:
+        ValueError: as `verify`; or `embed` returned something of another shape.
+    """
+    if batch_size < 1:
+        raise ValueError(
+            f"batch_size must be positive. Received: batch_size={batch_size}."
+        )
+    images = pairs.decoded(image_size)
+    _check_pairs(len(images), pairs.left, pairs.right, pairs.same, FOLDS)
+    listed = np.concatenate([np.asarray(pairs.left), np.asarray(pairs.right)])
+    used, rows = np.unique(listed, return_inverse=True)
+    first = _embed_rows(embed, images, used, batch_size)
+    norms, total = _norms(first), first
+    if flip:
+        mirrored = _embed_rows(embed, images, used, batch_size, mirror=True)
+        norms, total = (norms + _norms(mirrored)) / 2, first + mirrored
+    half = len(rows) // 2
+    result = verify(total, rows[:half], rows[half:], pairs.same)
+    return dataclasses.replace(result, flip=flip, xnorm=float(np.mean(norms[rows])))
+
+
+def raw_pixels(images):
+    """Pixels as embeddings: the baseline of a verifier that has learnt nothing.
+
+    Each image's mean is taken off, so that the cosine of two embeddings is the
+    correlation of the two pictures, whatever their brightness and contrast.
+
+    Args:
+        images: uint8 [n, height, width, 3].
+
+    Returns:
+        float32 [n, height * width * 3].
+    """
+    images = np.asarray(images)
+    flat = images.reshape(len(images), -1).astype(np.float32)
+    return flat - flat.mean(axis=1, keepdims=True)
+
+
+def _check_pairs(num_rows, left, right, same, folds):
+    left, right = np.asarray(left), np.asarray(right)
+    same = np.asarray(same).astype(bool)
+    if not left.shape == right.shape == same.shape == (same.size,):
+        raise ValueError(
+            "left, right and same must be lists of one length. Received: shapes "
+            f"{left.shape}, {right.shape}, {same.shape}."
+        )
+    if not 2 <= folds <= len(same):
+        raise ValueError(
+            "There must be at least 2 folds and a pair for each. Received: "
+            f"folds={folds}, {len(same)} pairs."
+        )
+    for name, rows in (("left", left), ("right", right)):
+        if rows.min() < 0 or rows.max() >= num_rows:
+            raise ValueError(
+                f"{name} must hold rows in [0, {num_rows}). Received: values from "
+                f"{rows.min()} to {rows.max()}."
+            )
+    if same.all() or not same.any():
+        raise ValueError(
+            "A verification set needs pairs of one identity and pairs of two. "
+            f"Received: {len(same)} pairs, all with same={bool(same[0])}."
+        )
+    return left, right, same
+
+
+def _embed_rows(embed, images, rows, batch_size, mirror=False):
+    """Calls `embed` batch by batch; float64, as the sum and the norms are taken."""
+    result = None
+    for start in range(0, len(rows), batch_size):
+        batch = images[rows[start : start + batch_size]]
+        if mirror:
+            batch = np.ascontiguousarray(batch[:, :, ::-1])
+        embeddings = np.asarray(embed(batch))
+        if embeddings.ndim != 2 or len(embeddings) != len(batch):
+            raise ValueError(
+                f"embed must return [{len(batch)}, embedding_size] for {len(batch)} "
+                f"images. Received: shape {embeddings.shape}."
+            )
+        if result is None:
+            result = np.empty((len(rows), embeddings.shape[1]), np.float64)
+        result[start : start + len(batch)] = embeddings
+    return result
+
+
+def _block_rows(embeddings):
+    return max(1, _BLOCK_NUMBERS // max(1, embeddings.shape[1]))
+
+
+def _norms(embeddings):
+    """Float64 L2 norms of the rows, without a float64 copy of them all."""
+    if embeddings.ndim != 2:
+        raise ValueError(
+            "embeddings must be [n, embedding_size]. Received: shape "
+            f"{embeddings.shape}."
+        )
+    norms = np.empty(len(embeddings), np.float64)
+    size = _block_rows(embeddings)
+    for start in range(0, len(embeddings), size):
+        block = embeddings[start : start + size].astype(np.float64)
+        norms[start : start + size] = np.sqrt(np.einsum("ij,ij->i", block, block))
+    if not np.isfinite(norms).all():
+        raise ValueError(
+            "embeddings must be finite. Received: NaN or infinity in "
+            f"{np.count_nonzero(~np.isfinite(norms))} of {len(norms)} rows, first in "
+            f"row {np.argmin(np.isfinite(norms))}. Has the training diverged?"
+        )
+    return norms
+
+
+def _distances(embeddings, norms, left, right):
+    """Squared L2 distances of the listed pairs' normalised rows, in float64."""
+    # As scikit-learn's normalize does it: a row of zeros stays one.
+    scale = np.where(norms == 0.0, 1.0, norms)[:, np.newaxis]
+    distances = np.empty(len(left), np.float64)
+    size = _block_rows(embeddings)
+    for start in range(0, len(left), size):
+        a, b = left[start : start + size], right[start : start + size]
+        difference = embeddings[a] / scale[a] - embeddings[b] / scale[b]
+        distances[start : start + size] = np.sum(np.square(difference), axis=1)
+    return distances
+
+
+def _fold_members(count, folds):
+    """[count] fold of each pair: consecutive, the first `count % folds` one larger."""
+    sizes = np.full(folds, count // folds)
+    sizes[: count % folds] += 1
+    return np.repeat(np.arange(folds), sizes)
+
+
+def _accepted(distances, thresholds):
+    """[thresholds] how many distances are less than each threshold."""
+    return np.searchsorted(np.sort(distances), thresholds, side="left")
+
+
+def _accepted_by_fold(distances, members, num_folds, thresholds):
+    """[folds, thresholds] the same for the pairs of each fold."""
+    return np.stack(
+        [_accepted(distances[members == fold], thresholds) for fold in range(num_folds)]
+    )
+
+
+def _fold_accuracies(distances, same, members):
+    """Accuracies of the folds, and the threshold that is best over all of them."""
+    sizes = np.bincount(members)
+    true_accepts, false_accepts = (
+        _accepted_by_fold(
+            distances[kind], members[kind], len(sizes), ACCURACY_THRESHOLDS
+        )
+        for kind in (same, ~same)
+    )
+    negatives = np.bincount(members[~same], minlength=len(sizes))[:, np.newaxis]
+    correct = true_accepts + negatives - false_accepts
+    total = correct.sum(axis=0)
+    best = np.argmax(total - correct, axis=1)  # the first of equally good ones
+    accuracies = correct[np.arange(len(sizes)), best] / sizes
+    return accuracies, float(ACCURACY_THRESHOLDS[np.argmax(total)])
+
+
+def _fold_validation(distances, same, members):
+    """Validation and false accept rates of the folds at the others' FAR target."""
+    num_folds = members[-1] + 1
+    val, far = np.full(num_folds, np.nan), np.full(num_folds, np.nan)
+    for fold in range(num_folds):
+        held_out = members == fold
+        others = distances[~held_out & ~same]
+        threshold = 0.0
+        if len(others):
+            rates = _accepted(others, FAR_THRESHOLDS) / len(others)
+            if rates[-1] >= FAR_TARGET:
+                # The curve is flat in places. There np.interp starts from the last
+                # of the equal points, as the linear spline of the original does.
+                threshold = np.interp(FAR_TARGET, rates, FAR_THRESHOLDS)
+        for kind, result in ((same, val), (~same, far)):
+            chosen = distances[held_out & kind]
+            if len(chosen):
+                result[fold] = np.mean(chosen < threshold)
+    return val, far

@@ -1,0 +1,1 @@
+"""Classification heads: margins, distributed softmax, sharded and replicated."""

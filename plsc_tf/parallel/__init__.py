@@ -1,0 +1,1 @@
+"""Replicas, and the values that are split over them."""

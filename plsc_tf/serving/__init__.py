@@ -1,0 +1,1 @@
+"""What leaves the training machine: SavedModels for TensorFlow Serving."""

@@ -1,0 +1,41 @@
+"""Packaging of plsc_tf: metadata, dependencies and the two re-mapped folders."""
+
+import pathlib
+import re
+
+from setuptools import find_packages, setup
+
+ROOT = pathlib.Path(__file__).parent
+VERSION = re.search(
+    r'^__version__ = "(.+)"$', (ROOT / "plsc_tf/__init__.py").read_text(), re.MULTILINE
+).group(1)
+
+# `flags/` and `datasets/` stand at the top level of the repository but are
+# installed inside the package, because top-level packages of these names would
+# shadow other people's (HuggingFace has a `datasets`).
+REMAPPED = {"plsc_tf.flags": "flags", "plsc_tf.datasets": "datasets"}
+
+setup(
+    name="plsc_tf",
+    version=VERSION,
+    description="Large-scale classification in TensorFlow with a class-sharded head",
+    long_description=(ROOT / "README.md").read_text(),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.11,<3.13",
+    packages=find_packages(include=["plsc_tf", "plsc_tf.*"]) + list(REMAPPED),
+    package_dir=REMAPPED,
+    install_requires=[
+        # tensorflow-io 0.37.1 is its last release and does not load on TF 2.18.
+        "tensorflow>=2.16.2,<2.18",
+        "tensorflow-io==0.37.1",
+        "keras>=3.15,<3.16",
+        "numpy",
+        "pillow",
+        "absl-py",
+    ],
+    extras_require={
+        "dev": ["pytest", "ruff"],
+        "gpu": ["tensorflow[and-cuda]>=2.16.2,<2.18"],
+    },
+)
