@@ -5,6 +5,7 @@ All of it works on whatever tf.io.gfile reads.
 
 from __future__ import annotations
 
+import array
 import difflib
 import os
 from collections.abc import Iterable
@@ -30,13 +31,13 @@ class PathTable:
 
     def __init__(self, root: str, paths: Iterable[bytes]):
         text = bytearray()
-        ends = []
+        ends = array.array("q", [0])
         for path in paths:
             text += path
             ends.append(len(text))
         self._root = root.rstrip("/") + "/" if root else ""
         self._text = on_host(bytes(text))
-        self._ends = on_host(np.array([0, *ends], np.int64))
+        self._ends = on_host(np.array(ends, np.int64))
 
     def __len__(self) -> int:
         return len(self._ends) - 1
@@ -45,7 +46,9 @@ class PathTable:
         """Returns the path with this index as a string scalar; runs in tf.data."""
         begin = tf.gather(self._ends, index)
         length = tf.gather(self._ends, index + 1) - begin
-        return tf.strings.join([self._root, tf.strings.substr(self._text, begin, length)])
+        return tf.strings.join(
+            [self._root, tf.strings.substr(self._text, begin, length)]
+        )
 
     def __getitem__(self, index: int) -> str:
         return self.path(tf.constant(index, tf.int64)).numpy().decode(errors="replace")

@@ -252,7 +252,7 @@ class StreamSource(Source):
 
 def mix_seeds(*seeds: int) -> int:
     """Returns one non-negative int64 that depends on all seeds and their order."""
-    return int(np.random.SeedSequence(seeds).generate_state(1, np.uint64)[0] >> 1)
+    return int(np.random.SeedSequence(seeds).generate_state(1, np.uint64)[0]) >> 1
 
 
 def shuffled(dataset: tf.data.Dataset, buffer_size: int, seed: int) -> tf.data.Dataset:

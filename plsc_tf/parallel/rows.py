@@ -77,6 +77,14 @@ def outside_scope(function):
     return value
 
 
+def _devices(strategy):
+    """The devices of a strategy's replicas on this worker."""
+    if tf.distribute.has_strategy() or strategy.num_replicas_in_sync > 1:
+        return strategy.extended.worker_devices
+    gpus = tf.config.list_logical_devices("GPU")
+    return [gpus[0].name if gpus else "/device:CPU:0"]
+
+
 class ShardedRows:
     """`[num_rows, ...]`, one plain variable of its own rows on every replica.
 
@@ -106,7 +114,7 @@ class ShardedRows:
             num_rows: rows of the whole.
             name: name of the variables; the replica's number is added.
         """
-        devices = strategy.extended.worker_devices
+        devices = _devices(strategy)
         split = RowSplit(num_rows, len(devices))
 
         def make():
@@ -142,7 +150,9 @@ class ShardedRows:
 
     def bytes_per_replica(self):
         """Bytes that each replica holds."""
-        return [v.value.shape.num_elements() * v.value.dtype.size for v in self.variables]
+        return [
+            v.value.shape.num_elements() * v.value.dtype.size for v in self.variables
+        ]
 
 
 class ReplicatedRows:

@@ -1,0 +1,20 @@
+"""CASIA-WebFace faces: label.txt and images/, or TFRecords."""
+
+from plsc_tf.data.readers.by_request import requested_list, requested_records
+from plsc_tf.data.request import DataRequest, DatasetInfo
+from plsc_tf.data.source import Source
+
+INFO = DatasetInfo(
+    description="faces of 10,572 people, aligned to 112x112",
+    num_classes=10_572,
+    num_examples=490_623,
+    image_size=(112, 112),
+    source="Yi et al.: Learning face representation from scratch, 2014; insightface",
+)
+
+
+def examples(request: DataRequest) -> Source:
+    """Reads <dataset_dir>/label.txt, or the TFRecords of train_files."""
+    if request.train_files:
+        return requested_records(request, "casia", INFO)
+    return requested_list(request)

@@ -1,0 +1,35 @@
+"""Labeled Faces in the Wild at 112x112: train/ and val/ of different people.
+
+The centre of each photograph, not aligned by landmarks, and not the View-2 protocol:
+published LFW figures do not transfer.
+"""
+
+from plsc_tf.data import paths
+from plsc_tf.data.pairs import Pairs, load_pairs
+from plsc_tf.data.readers.by_request import requested_folders
+from plsc_tf.data.request import DataRequest, DatasetInfo
+from plsc_tf.data.source import Source
+
+INFO = DatasetInfo(
+    description="faces of 3,689 people, centre crops of 112x112; 630 others for pairs",
+    num_classes=3_689,
+    num_examples=8_293,
+    image_size=(112, 112),
+    source="Huang, Ramesh, Berg, Learned-Miller: Labeled Faces in the Wild, "
+    "University of Massachusetts, Technical report 07-49, 2007",
+)
+
+
+def examples(request: DataRequest) -> Source:
+    """Reads the class folders of <dataset_dir>/train or <dataset_dir>/val."""
+    return requested_folders(request)
+
+
+def pairs(request: DataRequest, target: str = "pairs_val") -> Pairs | None:
+    """Returns the 1,200 pairs of pairs_val.txt over the people in val/."""
+    if target not in ("pairs_val", "lfw112", "val"):
+        return None
+    root = paths.require_folder(request.dataset_dir)
+    return load_pairs(
+        paths.join(root, "pairs_val.txt"), paths.join(root, "val"), name=target
+    )

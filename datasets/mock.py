@@ -1,0 +1,92 @@
+"""Drawn figures for trying things out: no files, any number of classes.
+
+Each class is an identity with a shape and colors of its own, each picture of it has
+another pose, expression, light, background and noise. Pairs for verification show
+identities that no training set of any size contains.
+"""
+
+import functools
+
+import numpy as np
+import tensorflow as tf
+
+from plsc_tf.data.figures import draw, identity
+from plsc_tf.data.pairs import Pairs
+from plsc_tf.data.request import DataRequest, DatasetInfo
+from plsc_tf.data.source import IndexedSource, Source
+
+INFO = DatasetInfo(
+    description="drawn figures of seeded identities; no files needed",
+    source="drawn by plsc_tf.data.figures",
+)
+DEFAULT_CLASSES = 100
+DEFAULT_IMAGES_PER_CLASS = 20
+
+# Labels and picture numbers of the other splits start where training never comes.
+_FIRST_UNSEEN_CLASS = 2**40
+_FIRST_VAL_PICTURE = 2**20
+_FOLDS, _CLASSES_PER_FOLD, _PICTURES_PER_CLASS, _PAIRS_PER_FOLD = 10, 20, 4, 200
+
+
+def examples(request: DataRequest) -> Source:
+    """Draws num_examples pictures; picture i shows class i modulo num_classes."""
+    classes = request.num_classes or DEFAULT_CLASSES
+    count = request.num_examples or classes * DEFAULT_IMAGES_PER_CLASS
+    first = 0 if request.split == "train" else _FIRST_VAL_PICTURE
+    size, seed = request.image_size, request.seed
+    # Drawing an identity's parameters takes as long as a few of its strokes.
+    known = functools.lru_cache(maxsize=4096)(functools.partial(identity, seed))
+
+    def draw_index(index):
+        number, label = divmod(int(index), classes)
+        return draw(seed, label, first + number, size, known(label))
+
+    def fetch(index):
+        image = tf.numpy_function(draw_index, [index], tf.uint8, stateful=False)
+        return tf.ensure_shape(image, [*size, 3])
+
+    return IndexedSource(
+        "mock",
+        np.arange(count, dtype=np.int64) % classes,
+        fetch,
+        num_classes=classes,
+        describe=lambda index: f"drawn picture {index}",
+    )
+
+
+def pairs(request: DataRequest, target: str = "mock") -> Pairs | None:
+    """Returns 2,000 pairs of 200 unseen identities; the folds share none of them."""
+    if target not in ("mock", "unseen", "val"):
+        return None
+    pictures, left, right, same = [], [], [], []
+    random = np.random.default_rng([request.seed, 7])
+    for fold in range(_FOLDS):
+        start = len(pictures)
+        for number in range(_CLASSES_PER_FOLD):
+            label = _FIRST_UNSEEN_CLASS + fold * _CLASSES_PER_FOLD + number
+            pictures.extend(
+                draw(request.seed, label, k, request.image_size)
+                for k in range(_PICTURES_PER_CLASS)
+            )
+        chosen = _fold_pairs(random)
+        left.extend(start + chosen[:, 0])
+        right.extend(start + chosen[:, 1])
+        same.extend(
+            chosen[:, 0] // _PICTURES_PER_CLASS == chosen[:, 1] // _PICTURES_PER_CLASS
+        )
+    return Pairs(target, np.stack(pictures), left, right, same)
+
+
+def _fold_pairs(random: np.random.Generator) -> np.ndarray:
+    """Distinct pairs of pictures of a fold, half of them of one identity."""
+    count = _CLASSES_PER_FOLD * _PICTURES_PER_CLASS
+    first, second = np.triu_indices(count, 1)
+    alike = first // _PICTURES_PER_CLASS == second // _PICTURES_PER_CLASS
+    half = _PAIRS_PER_FOLD // 2
+    chosen = np.concatenate(
+        [
+            random.choice(np.flatnonzero(kind), half, replace=False)
+            for kind in (alike, ~alike)
+        ]
+    )
+    return np.stack([first[chosen], second[chosen]], axis=1)

@@ -1,0 +1,20 @@
+"""MS1M-ArcFace faces: label.txt and images/, as PLSC has it, or TFRecords."""
+
+from plsc_tf.data.readers.by_request import requested_list, requested_records
+from plsc_tf.data.request import DataRequest, DatasetInfo
+from plsc_tf.data.source import Source
+
+INFO = DatasetInfo(
+    description="faces of 85,742 people, aligned to 112x112",
+    num_classes=85_742,
+    num_examples=5_822_653,
+    image_size=(112, 112),
+    source="Guo et al.: MS-Celeb-1M, ECCV 2016; cleaned by Deng et al., ArcFace, 2019",
+)
+
+
+def examples(request: DataRequest) -> Source:
+    """Reads <dataset_dir>/label.txt, or the TFRecords of train_files."""
+    if request.train_files:
+        return requested_records(request, "ms1m", INFO)
+    return requested_list(request)

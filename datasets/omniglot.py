@@ -1,0 +1,78 @@
+"""Omniglot's background alphabets, five of them held out for verification.
+
+Each character is a class of twenty drawers, below <alphabet>/character<NN>/.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from plsc_tf.data.pairs import Pairs
+from plsc_tf.data.readers.class_folders import class_folders
+from plsc_tf.data.request import DataRequest, DatasetInfo
+from plsc_tf.data.source import Source
+
+HELD_OUT = ("Bengali", "Greek", "Korean", "Syriac_(Estrangelo)", "Tagalog")
+NUM_PAIRS = 6_000
+
+INFO = DatasetInfo(
+    description="handwritten characters of 25 alphabets, 105x105; 5 others for pairs",
+    num_classes=964 - 150,
+    num_examples=20 * (964 - 150),
+    image_size=(105, 105),
+    source="Lake, Salakhutdinov, Tenenbaum: Human-level concept learning through "
+    "probabilistic program induction, Science 350, 2015",
+    augmentation="none",
+)
+# A benchmark must not change with the seed of a run.
+_PAIRS_SEED = 0
+
+
+def examples(request: DataRequest) -> Source:
+    """Reads the characters of all alphabets but the five; "val" reads these."""
+    wanted = request.split == "train"
+    return class_folders(
+        request.dataset_dir,
+        num_classes=request.num_classes,
+        min_images_per_class=request.min_images_per_class,
+        keep=lambda name: (name.split("/")[0] not in HELD_OUT) == wanted,
+    )
+
+
+def pairs(request: DataRequest, target: str = "held_out") -> Pairs | None:
+    """Returns 6,000 seeded pairs of the held-out alphabets.
+
+    Half of them show one character by two drawers, half two characters of one
+    alphabet, in turn; no pair comes twice.
+    """
+    if target not in ("held_out", "omniglot", "val"):
+        return None
+    held_out = class_folders(
+        request.dataset_dir, keep=lambda name: name.split("/")[0] in HELD_OUT
+    )
+    alphabets = [name.split("/")[0] for name in held_out.class_names]
+    codes = np.unique(alphabets, return_inverse=True)[1]
+    chosen = _choose(held_out.labels, codes)
+    used, rows = np.unique(chosen, return_inverse=True)
+    rows = rows.reshape(chosen.shape)
+    files = [held_out.describe(int(index)) for index in used]
+    encoded = [tf.io.gfile.GFile(file, "rb").read() for file in files]
+    same = held_out.labels[chosen[:, 0]] == held_out.labels[chosen[:, 1]]
+    return Pairs(target, encoded, rows[:, 0], rows[:, 1], same, files=tuple(files))
+
+
+def _choose(labels: np.ndarray, alphabet_of_class: np.ndarray) -> np.ndarray:
+    """Indices of distinct pairs [NUM_PAIRS, 2], alike and different in turn."""
+    random = np.random.default_rng(_PAIRS_SEED)
+    alphabets = alphabet_of_class[labels]
+    chosen = []
+    for want_same in (True, False):
+        found: dict[tuple[int, int], None] = {}
+        while len(found) < NUM_PAIRS // 2:
+            first = int(random.integers(len(labels)))
+            kin = labels == labels[first]
+            others = kin if want_same else (alphabets == alphabets[first]) & ~kin
+            second = int(random.choice(np.flatnonzero(others)))
+            if first != second:
+                found[min(first, second), max(first, second)] = None
+        chosen.append(list(found))
+    return np.stack(chosen, axis=1).reshape(-1, 2)

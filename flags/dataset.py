@@ -1,0 +1,44 @@
+"""Which pictures to train on."""
+
+import dataclasses
+
+from plsc_tf.options import OptionGroup, option
+
+
+@dataclasses.dataclass(frozen=True)
+class Dataset(OptionGroup):
+    """The data set: its module, its place and its size."""
+
+    dataset_name: str = option(
+        "mock",
+        "data set: a module of datasets/ (mock, mnist, cifar10, flowers, ms1m, casia, "
+        "folder, image_list, ...) or a dotted path to your own; mock draws its "
+        "pictures and needs no files (FastNN dataset_name)",
+    )
+    dataset_dir: str = option(
+        "./train_data", "root folder of the data set (PLSC and FastNN dataset_dir)"
+    )
+    train_files: tuple[str, ...] = option(
+        (),
+        "TFRecord files below dataset_dir to train on, separated by commas; empty: "
+        "what the data set's module finds (FastNN train_files)",
+    )
+    num_classes: int = option(
+        85742,
+        "classes of the training set; labels are 0 ... num_classes - 1 (PLSC "
+        "num_classes; FastNN num_classes, 100)",
+        lower=1,
+    )
+    num_sample_per_epoch: int = option(
+        5822653,
+        "pictures of an epoch, only used where the data set cannot be counted; mock "
+        "draws that many (PLSC train_image_num; FastNN num_sample_per_epoch)",
+        lower=1,
+        aliases=("train_image_num", "image_num"),
+    )
+    labels_offset: int = option(
+        0, "subtracted from the labels of the files (FastNN labels_offset)"
+    )
+    min_images_per_class: int = option(
+        1, "classes with fewer pictures than this are left out", lower=1
+    )

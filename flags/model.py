@@ -1,0 +1,117 @@
+"""The backbone, and how long and in which batches it is trained."""
+
+import dataclasses
+
+from plsc_tf.options import OptionGroup, option
+
+
+@dataclasses.dataclass(frozen=True)
+class Model(OptionGroup):
+    """The backbone and its training."""
+
+    task_type: str = option(
+        "pretrain",
+        "pretrain, or finetune: start from the weights in checkpoint_dir (FastNN "
+        "task_type)",
+        choices=("pretrain", "finetune"),
+    )
+    model_name: str = option(
+        "ResNet50",
+        "backbone by name, or a dotted path to your own (PLSC model_name; FastNN "
+        "model_name, inception_resnet_v2)",
+    )
+    num_epochs: int = option(
+        120,
+        "epochs to train (PLSC train_epochs; FastNN num_epochs, 100)",
+        lower=1,
+        aliases=("train_epochs",),
+    )
+    weight_decay: float = option(
+        5e-4,
+        "L2 decay, added to the gradient as weight_decay x weight (PLSC's optimizer; "
+        "FastNN weight_decay, 0.00004)",
+        lower=0,
+    )
+    max_gradient_norm: float | None = option(
+        None,
+        "clip the gradients to this global norm; None: no clipping (FastNN "
+        "max_gradient_norm)",
+        lower=0,
+        open_ends="lower",
+    )
+    batch_size: int = option(
+        128,
+        "pictures per replica and step (PLSC train_batch_size; FastNN batch_size, 32)",
+        lower=1,
+        aliases=("train_batch_size",),
+    )
+    global_batch_size: int = option(
+        0,
+        "pictures per step over all replicas; 0: batch_size x replicas. A resumed run "
+        "keeps it on any number of replicas",
+        lower=0,
+    )
+    emb_size: int = option(
+        512,
+        "length of an embedding (PLSC emb_size)",
+        lower=1,
+        aliases=("emb_dim", "embedding_size"),
+    )
+    dropout: float | None = option(
+        None,
+        "share of the features dropped before the embedding layer; None: the "
+        "backbone's own (PLSC's ResNet: 0.4)",
+        lower=0,
+        upper=1,
+        open_ends="upper",
+    )
+    synchronized_batch_norm: bool = option(
+        False, "batch statistics over all replicas instead of each replica's own"
+    )
+    model_options: str = option(
+        "",
+        "more arguments of the backbone's builder, as key=value separated by commas; "
+        "a list of numbers has dashes: width=32,depths=1-1-1-1",
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.backbone_options()
+
+    def backbone_options(self):
+        """Returns `model_options` as a dict of bool, int, float, tuple or str.
+
+        Raises:
+            ValueError: an item that is not key=value, or a key given twice.
+        """
+        options = {}
+        for item in filter(None, map(str.strip, self.model_options.split(","))):
+            key, equals, value = (part.strip() for part in item.partition("="))
+            if not equals or not key.isidentifier() or key in options:
+                raise ValueError(
+                    "model_options must be key=value separated by commas, each key "
+                    "once, lists with dashes (depths=1-1-1-1). Received: "
+                    f"model_options={self.model_options!r}, at '{item}'."
+                )
+            options[key] = _read_value(value)
+        return options
+
+
+def _read_value(text):
+    """Reads '3', '0.5', 'true', '1-2-2' or a word."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for read in (int, float, _read_numbers):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _read_numbers(text):
+    parts = text.split("-")
+    try:
+        return tuple(int(part) for part in parts)
+    except ValueError:
+        return tuple(float(part) for part in parts)

@@ -1,0 +1,85 @@
+"""The optimizer of backbone and head, with FastNN's constants."""
+
+import dataclasses
+
+from plsc_tf.options import OptionGroup, option
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimizer(OptionGroup):
+    """The optimizer and its constants; each is read by its own optimizer only."""
+
+    optimizer: str = option(
+        "momentum",
+        "optimizer by name; momentum is PLSC's (FastNN optimizer, rmsprop)",
+        choices=(
+            "adadelta",
+            "adagrad",
+            "adam",
+            "adamweightdecay",
+            "ftrl",
+            "momentum",
+            "sgd",
+            "rmsprop",
+        ),
+    )
+    momentum: float = option(
+        0.9,
+        "momentum: share of the velocity kept (FastNN momentum)",
+        lower=0,
+        upper=1,
+        open_ends="upper",
+    )
+    adadelta_rho: float = option(
+        0.95, "adadelta: decay rate (FastNN adadelta_rho)", lower=0, upper=1
+    )
+    adagrad_initial_accumulator_value: float = option(
+        0.1,
+        "adagrad: first value of the accumulators (FastNN "
+        "adagrad_initial_accumulator_value)",
+        lower=0,
+    )
+    adam_beta1: float = option(
+        0.9,
+        "adam, adamweightdecay: decay of the first moment (FastNN adam_beta1)",
+        lower=0,
+        upper=1,
+        open_ends="upper",
+    )
+    adam_beta2: float = option(
+        0.999,
+        "adam, adamweightdecay: decay of the second moment (FastNN adam_beta2)",
+        lower=0,
+        upper=1,
+        open_ends="upper",
+    )
+    opt_epsilon: float = option(
+        1.0,
+        "adam, adamweightdecay, adadelta, rmsprop: added to the denominator (FastNN "
+        "opt_epsilon)",
+        lower=0,
+    )
+    ftrl_learning_rate_power: float = option(
+        -0.5, "ftrl: power of the rate (FastNN ftrl_learning_rate_power)", upper=0
+    )
+    ftrl_initial_accumulator_value: float = option(
+        0.1,
+        "ftrl: first value of the accumulators (FastNN ftrl_initial_accumulator_value)",
+        lower=0,
+    )
+    ftrl_l1: float = option(0.0, "ftrl: L1 strength (FastNN ftrl_l1)", lower=0)
+    ftrl_l2: float = option(0.0, "ftrl: L2 strength (FastNN ftrl_l2)", lower=0)
+    rmsprop_momentum: float = option(
+        0.9,
+        "rmsprop: momentum (FastNN rmsprop_momentum)",
+        lower=0,
+        upper=1,
+        open_ends="upper",
+    )
+    rmsprop_decay: float = option(
+        0.9,
+        "rmsprop: decay of the squared gradients (FastNN rmsprop_decay)",
+        lower=0,
+        upper=1,
+        open_ends="upper",
+    )

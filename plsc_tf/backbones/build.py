@@ -1,0 +1,114 @@
+"""Build: the library's networks by name."""
+
+import difflib
+import inspect
+import re
+from functools import partial
+
+import keras
+
+from plsc_tf.backbones.arguments import NetworkArguments
+from plsc_tf.backbones.mobilefacenet import mobilefacenet
+from plsc_tf.backbones.resnet import iresnet, resnet
+
+BUILDERS = {
+    "resnet50": partial(resnet, 50),
+    "resnet100": partial(resnet, 100),
+    "resnet101": partial(resnet, 101),
+    "resnet152": partial(resnet, 152),
+    "iresnet": iresnet,
+    "iresnet10": partial(iresnet, depths=(1, 1, 1, 1), width=32),
+    "iresnet18": partial(iresnet, depths=(2, 2, 2, 2)),
+    "iresnet34": partial(iresnet, depths=(3, 4, 6, 3)),
+    "iresnet50": partial(iresnet, depths=(3, 4, 14, 3)),
+    "iresnet100": partial(iresnet, depths=(3, 13, 30, 3)),
+    "iresnet200": partial(iresnet, depths=(6, 26, 60, 6)),
+    "mobilefacenet": mobilefacenet,
+}
+# What arcface_torch's configurations call these networks.
+ALIASES = {f"r{layers}": f"iresnet{layers}" for layers in (18, 34, 50, 100, 200)}
+
+
+def names() -> list[str]:
+    """The names of all networks that `build` knows, sorted by family and size."""
+
+    def key(name: str):
+        family = name.rstrip("0123456789")
+        return family, int(name[len(family) :] or 0)
+
+    return sorted(BUILDERS, key=key)
+
+
+def build(
+    name: str,
+    *,
+    embedding_size: int = 512,
+    image_shape: tuple[int, int, int] = (112, 112, 3),
+    dropout: float | None = None,
+    synchronized_batch_norm: bool = False,
+    **options,
+) -> keras.Model:
+    """A new network of the library, with fresh weights.
+
+    Example: `build("iresnet", depths=(1, 1, 1), width=32, image_shape=(48, 48, 3))`.
+
+    Args:
+        name: one of `names()`; case, "-", "_" and blanks do not matter, and PLSC's
+            "RestNet50" and arcface_torch's "r50" are understood.
+        embedding_size: numbers per embedding.
+        image_shape: (height, width, channels) in pixels.
+        dropout: share of features dropped before the embedding layer; None means the
+            network's own default (0.4 for PLSC's ResNets, else 0).
+        synchronized_batch_norm: whether batch statistics are those of all replicas.
+        **options: of the family: `variant` (resnet), `depths`, `width`,
+            `stem_stride`, `head` (iresnet).
+
+    Returns:
+        A functional model from float32 images [N, height, width, channels], already
+        normalised, to float32 embeddings [N, embedding_size].
+
+    Raises:
+        ValueError: for an unknown name or option and for values out of range.
+    """
+    canonical = _canonical(name)
+    builder = BUILDERS[canonical]
+    arguments = NetworkArguments(
+        embedding_size, image_shape, dropout, synchronized_batch_norm
+    )
+    _check_options(canonical, builder, options)
+    return builder(arguments, name=canonical, **options)
+
+
+def _canonical(name: str) -> str:
+    """The key of `BUILDERS` that a user's spelling means."""
+    if not isinstance(name, str):
+        raise ValueError(
+            f"name must be one of {', '.join(names())}. Received: name={name!r}. "
+            "A network of your own goes to plsc_tf.backbones.from_user."
+        )
+    spelling = re.sub(r"[\s_-]", "", name).lower()
+    # PLSC's manual gives the default model_name as 'RestNet50'.
+    spelling = spelling.replace("restnet", "resnet")
+    spelling = ALIASES.get(spelling, spelling)
+    if spelling in BUILDERS:
+        return spelling
+    near = difflib.get_close_matches(spelling, names(), n=3)
+    hint = f"Did you mean {' or '.join(repr(word) for word in near)}? " if near else ""
+    raise ValueError(
+        f"Unknown network. Received: name={name!r}. {hint}Known: {', '.join(names())}. "
+        "A network of your own goes to plsc_tf.backbones.from_user."
+    )
+
+
+def _check_options(name: str, builder, options: dict) -> None:
+    parameters = inspect.signature(builder).parameters.values()
+    known = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+    known.remove("name")
+    for option in options:
+        if option not in known:
+            near = difflib.get_close_matches(option, known, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise ValueError(
+                f"'{name}' takes the options: {', '.join(known) or 'none'}. "
+                f"Received: {option}={options[option]!r}.{hint}"
+            )

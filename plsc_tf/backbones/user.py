@@ -1,0 +1,208 @@
+"""Networks of the user's own: a Keras model, a `build_network` class, a dotted path."""
+
+import difflib
+import importlib
+import inspect
+from functools import partial
+
+import keras
+
+from plsc_tf.backbones.arguments import checked_image_shape
+
+
+class BaseModel:
+    """Base class for networks in PLSC's form.
+
+    A subclass implements `build_network` with Keras layers and operations; the head
+    over the classes is added by the library. Example:
+
+        class Tiny(BaseModel):
+            def build_network(self, input, label, is_train=True):
+                x = keras.layers.Conv2D(32, 3, strides=4, activation="relu")(input)
+                x = keras.layers.GlobalAveragePooling2D()(x)
+                return keras.layers.Dense(128)(x)
+    """
+
+    def build_network(self, input, label, is_train=True):
+        """Builds the network once, on symbolic tensors.
+
+        Args:
+            input: [N, height, width, channels] symbolic float32 images, normalised;
+                PLSC's are [N, channels, height, width].
+            label: always None: the network does not depend on labels here.
+            is_train: always None: one network serves training and inference, and
+                Keras layers know by themselves which it is. Pass it on as `training`
+                or leave it out, but do not branch on it.
+
+        Returns:
+            [N, embedding_size] symbolic embeddings.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} must implement build_network(self, input, label, "
+            "is_train) and return the embeddings."
+        )
+
+    def to_keras(self, image_shape=(112, 112, 3), embedding_size=None) -> keras.Model:
+        """The network as a Keras model, checked as by `from_user`.
+
+        Args:
+            image_shape: (height, width, channels) in pixels.
+            embedding_size: numbers per embedding to insist on; None takes any.
+
+        Raises:
+            TypeError: where `build_network` does not take (input, label, is_train).
+            ValueError: where it does not return [N, embedding_size] embeddings.
+        """
+        image = keras.Input(checked_image_shape(image_shape), name="image")
+        name = type(self).__name__
+        try:
+            inspect.signature(self.build_network).bind(image, None, None)
+        except TypeError as error:
+            raise TypeError(
+                f"{name}.build_network must take (self, input, label, is_train). "
+                f"Received: {inspect.signature(self.build_network)}"
+            ) from error
+        embedding = self.build_network(image, None, None)
+        embedding = _checked_embedding(
+            embedding, embedding_size, f"{name}.build_network"
+        )
+        return keras.Model(image, embedding, name=name)
+
+
+def from_user(
+    model, *, embedding_size: int | None = None, image_shape=(112, 112, 3)
+) -> keras.Model:
+    """A network of the user's own, checked before anything is trained with it.
+
+    Args:
+        model: a Keras model or layer; a `BaseModel` object or class; a function or
+            class that makes one, called with those of embedding_size (or emb_dim) and
+            image_shape that it names; or the dotted path of any of these, as in
+            "my_package.networks.Tiny".
+        embedding_size: numbers per embedding to insist on; None takes the model's.
+        image_shape: (height, width, channels) of the images, in pixels.
+
+    Returns:
+        A Keras model from [N, height, width, channels] to [N, embedding_size] float32.
+        It is `model` itself where that already fits, otherwise it shares its weights.
+
+    Raises:
+        ImportError: where the dotted path leads nowhere.
+        TypeError: where `model` is none of the above.
+        ValueError: where inputs or outputs have other shapes than asked for.
+    """
+    image_shape = checked_image_shape(image_shape)
+    if isinstance(model, str):
+        model = _import(model)
+    if callable(model) and not isinstance(model, keras.layers.Layer):
+        model = _make(model, embedding_size, image_shape)
+    if isinstance(model, BaseModel):
+        return model.to_keras(image_shape, embedding_size)
+    if isinstance(model, keras.layers.Layer):
+        return _checked_model(model, embedding_size, image_shape)
+    raise TypeError(
+        "A network must be a keras.Model, a plsc_tf.backbones.BaseModel, a function "
+        "that returns one of them, or its dotted path. "
+        f"Received: {model!r} of type {type(model).__name__}"
+    )
+
+
+def _import(path: str):
+    """The object at a dotted path, "package.module.Name" or "package.module:Name"."""
+    module_name, _, name = path.replace(":", ".").rpartition(".")
+    if not module_name or not name:
+        raise ImportError(
+            "The path of a network is 'package.module.Name'. "
+            f"Received: {path!r}. plsc_tf.backbones.list() names the built-in ones."
+        )
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise  # the user's module exists and itself misses a package
+        raise ImportError(
+            f"No module {error.name!r} on the path for the network {path!r}. Run from "
+            "the folder that holds it, or add that folder to PYTHONPATH."
+        ) from error
+    if not hasattr(module, name):
+        near = difflib.get_close_matches(name, dir(module), n=1)
+        hint = f" Did you mean {module_name}.{near[0]}?" if near else ""
+        raise ImportError(f"{module_name} has no {name!r}.{hint}")
+    return getattr(module, name)
+
+
+def _make(factory, embedding_size, image_shape):
+    """Calls a function or class with those arguments that its signature names."""
+    offered = {"image_shape": image_shape}
+    if embedding_size is not None:
+        offered.update(embedding_size=embedding_size, emb_dim=embedding_size)
+    # Keras layers take anything in __new__, so a class is asked for its __init__.
+    target = partial(factory.__init__, None) if isinstance(factory, type) else factory
+    signature = inspect.signature(target)
+    chosen = {k: v for k, v in offered.items() if k in signature.parameters}
+    try:
+        signature.bind(**chosen)
+    except TypeError as error:
+        raise TypeError(
+            "A function or class that makes a network is called with embedding_size, "
+            "emb_dim and image_shape, where it names them; every other argument needs "
+            f"a default. Received: {factory!r} with {signature}"
+        ) from error
+    return factory(**chosen)
+
+
+def _checked_model(model, embedding_size, image_shape) -> keras.Model:
+    name = f"The network {model.name!r}"
+    own_shape = _own_input_shape(model, name)
+    if own_shape is not None:
+        wanted = (None, *image_shape)
+        if len(own_shape) != 4 or any(
+            own not in (None, size) for own, size in zip(own_shape, wanted, strict=True)
+        ):
+            raise ValueError(
+                f"{name} must take images [N, {', '.join(map(str, image_shape))}]. "
+                f"Received: input shape {own_shape}. Build it for this image_shape, "
+                "or set image_shape to the model's."
+            )
+    image = keras.Input(image_shape, name="image")
+    output = model(image)
+    embedding = _checked_embedding(output, embedding_size, name)
+    if own_shape is not None and embedding is output:
+        return model
+    return keras.Model(image, embedding, name=model.name)
+
+
+def _own_input_shape(model, name: str):
+    """[N, h, w, c] of a model that was built on inputs; None for any other."""
+    inputs = getattr(model, "inputs", None)
+    if inputs is None:
+        return None
+    if len(inputs) != 1:
+        raise ValueError(
+            f"{name} must have one input, the images. Received: {len(inputs)} inputs"
+        )
+    return tuple(inputs[0].shape)
+
+
+def _checked_embedding(embedding, embedding_size, name: str):
+    """The tensor [N, embedding_size], not in half precision; `name` begins errors."""
+    if not keras.utils.is_keras_tensor(embedding):
+        raise ValueError(
+            f"{name} must return one symbolic tensor of embeddings "
+            f"[N, embedding_size]. Received: {type(embedding).__name__}"
+        )
+    shape = tuple(embedding.shape)
+    if len(shape) != 2 or shape[1] is None:
+        raise ValueError(
+            f"{name} must return embeddings [N, embedding_size]. Received: shape "
+            f"{shape}. A pooling or Flatten layer and a Dense layer at its end do it."
+        )
+    if embedding_size is not None and shape[1] != embedding_size:
+        raise ValueError(
+            f"{name} must return {embedding_size} numbers per image. Received: shape "
+            f"{shape}. Change its last layer, or set embedding_size={shape[1]}."
+        )
+    if embedding.dtype not in ("float16", "bfloat16"):
+        return embedding
+    cast = keras.layers.Activation("linear", dtype="float32", name="float32")
+    return cast(embedding)

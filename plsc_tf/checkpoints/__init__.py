@@ -1,0 +1,1 @@
+"""Checkpoints that know rows and weights, and nothing of replicas."""

@@ -1,0 +1,192 @@
+"""The commands' side of the options: settings from arguments, help and errors.
+
+    if __name__ == "__main__":
+        cli.main(train, groups=cli.ALL, doc=__doc__)
+
+Flag files are read first, in the order given; options on the command line win,
+wherever they stand. Nothing here imports TensorFlow, so that `--help` and a wrong
+option answer at once.
+"""
+
+import inspect
+import logging
+import os
+import pathlib
+import re
+import shutil
+import sys
+import textwrap
+
+from absl import flags
+
+from plsc_tf.arguments import read_arguments
+from plsc_tf.flagfiles import write_flags
+from plsc_tf.options import options_of
+from plsc_tf.settings import ALL, Settings
+
+__all__ = ["ALL", "UsageError", "help_text", "main", "parse", "write_flags"]
+
+TRACEBACK_VARIABLE = "PLSC_TF_TRACEBACK"
+_HELP = ("help", "helpfull", "helpshort", "h", "?")
+_HELP_COLUMN = 34
+# What TensorFlow wraps around the message of an error in a graph: where the operation
+# was built, "{{function_node ...}} ", " [[...]]" and " [Op:ReadFile]".
+_TENSORFLOW_NOISE = re.compile(
+    r"^Graph execution error:\n|^Detected at node .*\n|^  File \".*\n|"
+    r"\{\{[^{}]*\}\}\s*|^\s*\[\[.*$|\s*\[Op:\w+\](\s*name:\s*\S*)?$|^\s*\n",
+    re.MULTILINE,
+)
+_HELP_RULES = """\
+A flag file has one key=value or --key=value per line, and # comments. Flag files are \
+read first, in the order given; options on the command line win. A switch is \
+--key=true, --key=false, --key or --nokey; lists are separated by commas."""
+
+
+class UsageError(ValueError):
+    """The command line or a flag file is wrong; nothing was started."""
+
+
+def main(function, groups=ALL, doc=None, argv=None):
+    """Runs a command and ends the process with its exit status.
+
+    0: done, 1: the command failed, 2: wrong options, 130: interrupted. Errors that a
+    user can act on are printed without a traceback; PLSC_TF_TRACEBACK=1 in the
+    environment shows it.
+
+    Args:
+        function: called with the `Settings`, nothing else.
+        groups: names of the option groups that the command uses.
+        doc: what the command does, for `--help`.
+        argv: arguments after the program's name; None: those of the process.
+    """
+    argv = sys.argv[1:] if argv is None else argv
+    try:
+        settings = parse(argv, groups, doc)
+    except UsageError as error:
+        _report(error, "--help lists the options.")
+        sys.exit(2)
+    _set_up_logging()
+    try:
+        function(settings)
+    except KeyboardInterrupt:
+        sys.stderr.write("plsc_tf: interrupted\n")
+        sys.exit(130)
+    except Exception as error:
+        if not _is_for_users(error) or os.environ.get(TRACEBACK_VARIABLE) == "1":
+            raise
+        _report(error, f"({TRACEBACK_VARIABLE}=1 shows where it happened.)")
+        sys.exit(1)
+    sys.exit(0)
+
+
+def parse(argv, groups=ALL, usage=None):
+    """Returns the settings that flag files and a command line ask for.
+
+    Args:
+        argv: the arguments after the program's name.
+        groups: names of the option groups that the command uses. Others are
+            accepted in flag files, where a training's file serves every command,
+            but not on the command line.
+        usage: what the command does, for `--help`.
+
+    Raises:
+        UsageError: with one line that says what is wrong where, and what to write.
+        SystemExit: status 0, after `--help` was printed.
+    """
+    if any(item.lstrip("-") in _HELP and item.startswith("-") for item in argv):
+        sys.stdout.write(help_text(groups, usage))
+        sys.exit(0)
+    try:
+        return Settings.from_values(**read_arguments(argv, groups))
+    except (ValueError, OSError) as error:
+        raise UsageError(_message(error)) from error
+
+
+def help_text(groups=ALL, usage=None, width=None):
+    """Returns the text of `--help`: the command, the rules, and the options by group.
+
+    Args:
+        groups: names of the option groups to list.
+        usage: what the command does; None: nothing is said.
+        width: columns of the text; None: those of the terminal, at most 100.
+    """
+    width = width or min(shutil.get_terminal_size().columns, 100)
+    program = f"python -m plsc_tf.{pathlib.Path(sys.argv[0]).stem}"
+    parts = [inspect.cleandoc(usage) + "\n\n"] if usage else []
+    parts.append(f"usage: {program} [--flagfile=FILE ...] [--key=value ...]\n\n")
+    parts.append(textwrap.fill(_HELP_RULES, width) + "\n")
+    defaults = Settings()
+    for group in groups:
+        parts.append(f"\n{group}:\n")
+        for item in options_of(type(getattr(defaults, group))):
+            parts.append(_help_entry(item, width))
+    return "".join(parts)
+
+
+def _help_entry(item, width):
+    """Returns the lines of one option, its name and default in the left column."""
+    notes = [item.help]
+    if item.choices and not all(choice in item.help for choice in item.choices):
+        notes.append("one of " + ", ".join(item.choices))
+    if item.upper is not None:
+        notes.append(item.bounds())
+    if item.aliases:
+        notes.append("also " + ", ".join("--" + name for name in item.aliases))
+    left = f"  --{item.name}={item.format(item.default)}"
+    lines = textwrap.wrap("; ".join(notes), max(width - _HELP_COLUMN, 20))
+    if len(left) > _HELP_COLUMN - 2:
+        lines.insert(0, "")
+    lines = [(" " * _HELP_COLUMN + line).rstrip() for line in lines]
+    lines[0] = (left.ljust(_HELP_COLUMN) + lines[0][_HELP_COLUMN:]).rstrip()
+    return "\n".join(lines) + "\n"
+
+
+def _set_up_logging():
+    """Sends the library's logs to standard error, short, and quietens TensorFlow's."""
+    from absl import logging as absl_logging
+
+    # Read when TensorFlow is imported, which the command does next. At level 2 every
+    # start of TF 2.17 prints three false errors about cuFFT, cuDNN and cuBLAS; true
+    # ones come as exceptions.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    # absl warns once about logs before its own flags are parsed; we have none of them.
+    flags.FLAGS.mark_as_parsed()
+    absl_logging.use_absl_handler()
+    absl_logging.set_verbosity(absl_logging.INFO)
+    absl_logging.get_absl_handler().setFormatter(_LogFormatter(datefmt="%H:%M:%S"))
+
+
+class _LogFormatter(logging.Formatter):
+    """`07:47:20 message`, with the level where it is more than information."""
+
+    def formatMessage(self, record):
+        level = f"{record.levelname} " if record.levelno > logging.INFO else ""
+        return f"{record.asctime} {level}{record.message}"
+
+    def usesTime(self):
+        return True
+
+
+def _is_for_users(error):
+    """Whether an error tells a user what to do, rather than a developer."""
+    known = (ValueError, OSError, RuntimeError, ImportError)
+    return isinstance(error, known) or _is_of_tensorflow(error)
+
+
+def _is_of_tensorflow(error):
+    tensorflow = sys.modules.get("tensorflow")
+    return tensorflow is not None and isinstance(error, tensorflow.errors.OpError)
+
+
+def _message(error):
+    """Returns the text of an error, without the wrapping of OSError and TensorFlow."""
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.strerror}: {error.filename}"
+    text = str(error)
+    if _is_of_tensorflow(error):
+        text = _TENSORFLOW_NOISE.sub("", text)
+    return text.strip() or repr(error)
+
+
+def _report(error, advice):
+    sys.stderr.write(f"plsc_tf: error: {_message(error)}\n{advice}\n")

@@ -1,0 +1,130 @@
+"""Finding a data set by its name and turning it into batches or pairs."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import importlib
+import pkgutil
+from types import ModuleType
+
+import tensorflow as tf
+
+from plsc_tf.data import paths
+from plsc_tf.data.images import Augmentation
+from plsc_tf.data.pairs import Pairs, load_pairs
+from plsc_tf.data.pipeline import Batches, PipelineOptions
+from plsc_tf.data.request import DataRequest
+
+_PACKAGE = "plsc_tf.datasets"
+
+
+def load(
+    name: str,
+    dataset_dir: str = "",
+    *,
+    batch_size: int,
+    image_size: tuple[int, int] = (112, 112),
+    augmentation: str | Augmentation | None = "auto",
+    seed: int = 0,
+    **fields,
+) -> Batches:
+    """Opens a data set as batches, ready for `Classifier.fit`.
+
+    Args:
+        name: a module of datasets/ ("mock", "ms1m", "folder", ...) or the dotted
+            path of a module of your own with `examples(request)`.
+        dataset_dir: folder of the data set.
+        batch_size: images per batch, over all replicas.
+        image_size: (height, width) in pixels.
+        augmentation: "face" mirrors, "none" or None changes nothing, "auto" is what
+            suits the data set; or an `Augmentation`.
+        seed: of the order and the augmentation.
+        **fields: other fields of `DataRequest` (num_classes, split, train_files, ...)
+            and of `PipelineOptions` (shuffle, use_caching, ...).
+    """
+    module = find(name)
+    if augmentation == "auto":
+        augmentation = getattr(getattr(module, "INFO", None), "augmentation", "face")
+    known = {"image_size": image_size, "seed": seed}
+    option_names = [field.name for field in dataclasses.fields(PipelineOptions)]
+    request_names = [field.name for field in dataclasses.fields(DataRequest)]
+    for field in fields:
+        if field not in option_names and field not in request_names:
+            near = difflib.get_close_matches(field, option_names + request_names, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"load has no argument {field!r}.{hint}")
+    options = PipelineOptions(
+        augmentation=Augmentation.named(augmentation),
+        **known,
+        **{key: value for key, value in fields.items() if key in option_names},
+    )
+    request = DataRequest(
+        dataset_dir=str(dataset_dir),
+        **known,
+        **{key: value for key, value in fields.items() if key in request_names},
+    )
+    return Batches(module.examples(request), batch_size, options=options)
+
+
+def names() -> list[str]:
+    """Names of the data sets that come with plsc_tf, sorted."""
+    package = importlib.import_module(_PACKAGE)
+    return sorted(module.name for module in pkgutil.iter_modules(package.__path__))
+
+
+def find(name: str) -> ModuleType:
+    """Returns the module of a data set; see `load` for what a name may be."""
+    dotted = name if "." in name else f"{_PACKAGE}.{name.lower()}"
+    if "." not in name and name.lower() not in names():
+        near = difflib.get_close_matches(name.lower(), names(), n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise ValueError(
+            f"There is no data set {name!r}.{hint} Known: {', '.join(names())}; or the "
+            "dotted path of a module of your own."
+        )
+    try:
+        module = importlib.import_module(dotted)
+    except ModuleNotFoundError as error:
+        if error.name is None or not dotted.startswith(error.name):
+            raise
+        raise ValueError(
+            f"There is no module {dotted!r} (no {error.name!r}). Give the dotted path "
+            "of a module that Python can import; is its folder in PYTHONPATH?"
+        ) from error
+    if not callable(getattr(module, "examples", None)):
+        raise ValueError(
+            f"The module {dotted!r} is no data set: it has no function "
+            "examples(request) that returns a Source."
+        )
+    return module
+
+
+def load_val(name: str, request: DataRequest, target: str) -> Pairs:
+    """Opens the verification pairs that a validation target names.
+
+    Args:
+        name: of the data set, see `load`.
+        request: what was asked of it; its dataset_dir is where targets lie.
+        target: path of a .bin or .txt, or the name of <dataset_dir>/<target>.bin, or
+            a set that the data set itself knows.
+
+    Raises:
+        FileNotFoundError: there is no such set; says where it was looked for.
+    """
+    tried = [target]
+    if request.dataset_dir:
+        below = paths.join(request.dataset_dir, target)
+        tried = [paths.join(request.dataset_dir, f"{target}.bin"), below, target]
+    for path in tried:
+        if path.endswith((".bin", ".txt")) and tf.io.gfile.exists(path):
+            return load_pairs(path)
+    module = find(name)
+    pairs = module.pairs(request, target) if hasattr(module, "pairs") else None
+    if pairs is not None:
+        return pairs
+    raise FileNotFoundError(
+        f"There is no verification set {target!r}. Looked for: {', '.join(tried)} and "
+        f"a set of this name in the data set {name!r}. Give other --val_targets, or "
+        "train without verification: --with_test=false."
+    )

@@ -1,0 +1,238 @@
+"""Verification sets: pictures, and pairs of them that show one person or two."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+
+from plsc_tf.data import images, paths
+from plsc_tf.data.pipeline import reason
+from plsc_tf.data.unpickle import load_plain
+
+
+@dataclasses.dataclass(frozen=True)
+class Pairs:
+    """A verification set.
+
+    Args:
+        name: for messages and logs.
+        images: encoded pictures, or one uint8 array [n, h, w, 3].
+        left: int64 [p], index of the first picture of each pair.
+        right: int64 [p], index of the second one.
+        same: bool [p], whether both show the same class.
+        files: names of the pictures, for error messages; () when they have none.
+    """
+
+    name: str
+    images: list[bytes] | np.ndarray
+    left: np.ndarray
+    right: np.ndarray
+    same: np.ndarray
+    files: tuple[str, ...] = ()
+
+    def __post_init__(self):
+        for name, dtype in (("left", np.int64), ("right", np.int64), ("same", bool)):
+            object.__setattr__(self, name, np.asarray(getattr(self, name), dtype))
+        shapes = (self.left.shape, self.right.shape, self.same.shape)
+        if len(set(shapes)) != 1 or self.left.ndim != 1:
+            raise ValueError(
+                "left, right and same must be vectors of one length. "
+                f"Received: shapes={shapes}."
+            )
+        if not len(self.left):
+            raise ValueError(f"The verification set {self.name!r} holds no pairs.")
+        indices = np.concatenate([self.left, self.right])
+        if indices.min() < 0 or indices.max() >= len(self.images):
+            raise ValueError(
+                f"left and right must be in 0...{len(self.images) - 1}, the pictures "
+                f"of {self.name!r}. Received: {indices.min()}...{indices.max()}."
+            )
+
+    def __len__(self) -> int:
+        return len(self.left)
+
+    def decoded(self, image_size: tuple[int, int] | None = None) -> np.ndarray:
+        """Returns all pictures as uint8 [n, h, w, 3].
+
+        Args:
+            image_size: (height, width); None keeps the size they have.
+
+        Raises:
+            ValueError: a picture cannot be decoded, or they differ in size and
+                `image_size` is None.
+        """
+        if isinstance(self.images, np.ndarray):
+            size = tuple(image_size or self.images.shape[1:3])
+            if self.images.shape[1:3] == size:
+                return self.images
+            stacked = tf.data.Dataset.from_tensor_slices(self.images)
+            return self._collect(stacked, size)
+        size = tuple(image_size) if image_size else self._common_size()
+        encoded = tf.data.Dataset.from_tensor_slices(np.array(self.images, object))
+        return self._collect(encoded, size)
+
+    def _collect(self, dataset: tf.data.Dataset, size) -> np.ndarray:
+        result = np.empty((len(self.images), *size, 3), np.uint8)
+        dataset = dataset.map(
+            lambda image: images.resize(images.to_rgb(image), size),
+            num_parallel_calls=tf.data.AUTOTUNE,
+            deterministic=True,
+        )
+        iterator = dataset.as_numpy_iterator()
+        for row in range(len(result)):
+            try:
+                result[row] = next(iterator)
+            except tf.errors.OpError as error:
+                raise self._fault(row, error) from error
+        return result
+
+    def _common_size(self) -> tuple[int, int]:
+        """The size of the first picture, if it is that of all."""
+        sizes = {}
+        for row, data in enumerate(self.images):
+            try:
+                shape = tf.io.extract_jpeg_shape(data) if _is_jpeg(data) else None
+                shape = tf.shape(images.decode(data)) if shape is None else shape
+            except tf.errors.OpError as error:
+                raise self._fault(row, error) from error
+            sizes.setdefault(tuple(int(value) for value in shape[:2]), row)
+        if len(sizes) > 1:
+            raise ValueError(
+                f"The pictures of {self.name!r} differ in size. Give image_size, as in "
+                f"decoded((112, 112)). Received: {sorted(sizes)[:5]}."
+            )
+        return next(iter(sizes))
+
+    def _fault(self, row: int, error: Exception) -> ValueError:
+        where = self.files[row] if self.files else f"picture {row}"
+        return ValueError(
+            f"The verification set {self.name!r} cannot be decoded at {where}: "
+            f"{reason(error)} Replace the picture or the set."
+        )
+
+
+def load_pairs(
+    path: str, images_dir: str | None = None, name: str | None = None
+) -> Pairs:
+    """Loads a verification set: insightface's .bin or LFW's pairs.txt.
+
+    Args:
+        path: of the .bin or .txt file.
+        images_dir: folder of the pictures of a pairs.txt,
+            <images_dir>/<name>/<name>_0001.jpg; None means the folder that holds the
+            pairs.txt, or the only folder in it that has them.
+        name: of the set; None takes the file name.
+
+    Raises:
+        FileNotFoundError: no such file, or pictures are missing.
+        ValueError: the file is not what its ending says, or holds a dangerous pickle.
+    """
+    path = str(path)
+    if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
+        folder = path.rpartition("/")[0] or "."
+        raise FileNotFoundError(
+            f"There is no verification set {path!r}. {paths.found(folder)}"
+        )
+    name = name or path.rpartition("/")[2].rpartition(".")[0]
+    if path.endswith(".bin"):
+        return _load_bin(path, name)
+    if path.endswith(".txt"):
+        return _load_pairs_txt(path, images_dir, name)
+    raise ValueError(
+        "A verification set must be a .bin (insightface) or a .txt (LFW pairs). "
+        f"Received: path={path!r}."
+    )
+
+
+def _load_bin(path: str, name: str) -> Pairs:
+    """Reads a pickle of (encoded images, is_same): pair i = images 2i and 2i + 1."""
+    with tf.io.gfile.GFile(path, "rb") as stream:
+        content = load_plain(stream.read(), path)
+    expected = "Expected (images, is_same) with two images per entry of is_same."
+    if not isinstance(content, list) or len(content) != 2:
+        raise ValueError(f"{path}: {expected} Received: {type(content).__name__}.")
+    pictures, same = content
+    if not isinstance(pictures, list) or len(pictures) != 2 * len(same):
+        raise ValueError(
+            f"{path}: {expected} Received: {len(pictures)} images, {len(same)} entries."
+        )
+    # A picture that is in several pairs is kept, decoded and embedded once.
+    rows: dict[bytes, int] = {}
+    order = np.empty(len(pictures), np.int64)
+    for position, picture in enumerate(pictures):
+        if isinstance(picture, np.ndarray):
+            picture = picture.tobytes()
+        if not isinstance(picture, bytes | bytearray):
+            raise ValueError(
+                f"{path}: image {position} must be encoded bytes. "
+                f"Received: {type(picture).__name__}."
+            )
+        order[position] = rows.setdefault(bytes(picture), len(rows))
+    same = np.array([bool(value) for value in same])
+    return Pairs(name, list(rows), order[0::2], order[1::2], same)
+
+
+def _load_pairs_txt(path: str, images_dir: str | None, name: str) -> Pairs:
+    """Reads LFW's pairs.txt: "name i j" is one person, "name i other j" are two."""
+    with tf.io.gfile.GFile(path, "r") as stream:
+        lines = [line.split("\t") for line in stream.read().splitlines()]
+    files: dict[str, int] = {}
+    left, right, same = [], [], []
+    for number, fields in enumerate(lines, 1):
+        fields = fields if len(fields) > 1 else fields[0].split()
+        if not fields or (number == 1 and all(f.strip().isdigit() for f in fields)):
+            continue
+        try:
+            first, second = _pair_files([field.strip() for field in fields])
+        except ValueError as error:
+            raise ValueError(
+                f"{path}, line {number}: expected 'name i j' or 'name i other j', "
+                f"separated by tabs. Received: {' '.join(fields)[:120]!r}."
+            ) from error
+        left.append(files.setdefault(first, len(files)))
+        right.append(files.setdefault(second, len(files)))
+        same.append(len(fields) == 3)
+    if not left:
+        raise ValueError(f"{path} is empty. Expected one pair per line.")
+    folder = images_dir or _images_folder(path, next(iter(files)))
+    located = [paths.join(folder, file) for file in files]
+    missing = [file for file in located if not tf.io.gfile.exists(file)]
+    if missing:
+        raise FileNotFoundError(
+            f"{path} names {len(missing)} pictures that are not there, such as "
+            f"{missing[0]}. Set images_dir to the folder that holds the name folders."
+        )
+    encoded = [tf.io.gfile.GFile(file, "rb").read() for file in located]
+    return Pairs(name, encoded, left, right, same, files=tuple(located))
+
+
+def _pair_files(fields: list[str]) -> tuple[str, str]:
+    if len(fields) == 3:
+        first, i, j = fields
+        second = first
+    elif len(fields) == 4:
+        first, i, second, j = fields
+    else:
+        raise ValueError(f"{len(fields)} fields")
+    return (
+        f"{first}/{first}_{int(i):04d}.jpg",
+        f"{second}/{second}_{int(j):04d}.jpg",
+    )
+
+
+def _images_folder(path: str, file: str) -> str:
+    """The folder of a pairs.txt, or the one in it that holds the first picture."""
+    folder = path.rpartition("/")[0] or "."
+    if tf.io.gfile.exists(paths.join(folder, file)):
+        return folder
+    for name in paths.listing(folder):
+        below = paths.join(folder, name.rstrip("/"))
+        if name.endswith("/") and tf.io.gfile.exists(paths.join(below, file)):
+            return below
+    return folder
+
+
+def _is_jpeg(data: bytes) -> bool:
+    return data[:2] == b"\xff\xd8"

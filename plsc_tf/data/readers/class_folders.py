@@ -1,0 +1,110 @@
+"""Class folders: the folder that holds an image is its class."""
+
+from __future__ import annotations
+
+import array
+
+import numpy as np
+from absl import logging
+
+from plsc_tf.data import paths
+from plsc_tf.data.source import IndexedSource
+
+
+def class_folders(
+    folder: str,
+    *,
+    num_classes: int | None = None,
+    min_images_per_class: int = 1,
+    keep=None,
+) -> IndexedSource:
+    """Reads images from class folders, nested ones too, in sorted order.
+
+    Classes are numbered in the sorted order of their paths below `folder`.
+
+    Args:
+        folder: the folder that holds the class folders.
+        num_classes: number of classes; None means as many as there are folders.
+        min_images_per_class: classes with fewer images are left out; the others are
+            numbered without gaps.
+        keep: function of the class path ("Greek/character01") that says whether the
+            class belongs to the set; None keeps all.
+
+    Raises:
+        FileNotFoundError: no folder, or no images in it.
+        ValueError: images that lie in no class folder, or more classes than
+            `num_classes`.
+    """
+    paths.require_folder(folder)
+    classes, others = _scan(folder, keep)
+    if "" in classes:
+        if len(classes) == 1:
+            raise ValueError(
+                f"{folder!r} holds images, but no class folders. Expected one folder "
+                "per class. Put each class into a folder of its own, or write a "
+                "label.txt and use --dataset_name=image_list."
+            )
+        loose = classes.pop("")
+        logging.warning("%s: %d images outside any class", folder, len(loose))
+    if others:
+        logging.warning(
+            "%s: %d files are no JPEG, PNG or GIF and are left out, such as %s",
+            folder,
+            len(others),
+            others[0],
+        )
+    names = sorted(n for n in classes if len(classes[n]) >= min_images_per_class)
+    if not names:
+        raise FileNotFoundError(_nothing(folder, classes, min_images_per_class))
+    labels = array.array("q")
+    for label, name in enumerate(names):
+        labels.extend([label] * len(classes[name]))
+    table = paths.PathTable(
+        folder, (f"{n}/{f}".encode() for n in names for f in classes[n])
+    )
+    if num_classes is not None and num_classes < len(names):
+        raise ValueError(
+            f"num_classes must be at least the number of class folders in {folder!r}, "
+            f"which is {len(names)}. Received: num_classes={num_classes}."
+        )
+    source = IndexedSource(
+        folder,
+        np.array(labels, np.int64),
+        table.read,
+        num_classes=num_classes or len(names),
+        describe=lambda index: table[index],
+    )
+    source.class_names = tuple(names)
+    return source
+
+
+def _scan(folder: str, keep) -> tuple[dict[str, list[str]], list[str]]:
+    """Returns {class path: sorted image names} and the files that are no images."""
+    classes, others = {}, []
+    for place, subfolders, files in paths.walk(folder):
+        subfolders[:] = sorted(n for n in subfolders if not n.startswith("."))
+        name = place[len(folder) :].strip("/")
+        if keep is not None and name and not keep(name):
+            continue
+        images = []
+        for file in sorted(files):
+            if file.lower().endswith(paths.IMAGE_ENDINGS):
+                images.append(file)
+            elif name and not file.startswith("."):
+                others.append(f"{place}/{file}")
+        if images:
+            classes[name] = images
+    return classes, others
+
+
+def _nothing(folder: str, classes: dict, min_images: int) -> str:
+    if classes:
+        most = max(len(files) for files in classes.values())
+        return (
+            f"No class folder in {folder!r} holds {min_images} images; the largest "
+            f"holds {most}. Received: min_images_per_class={min_images}."
+        )
+    hint = "Expected one folder per class with JPEG, PNG or GIF files."
+    if "label.txt" in paths.listing(folder):
+        hint += " Did you mean --dataset_name=image_list?"
+    return f"There are no images in {folder!r}. {paths.found(folder)} {hint}"

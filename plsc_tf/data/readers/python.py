@@ -1,0 +1,147 @@
+"""Python generators and tf.data.Datasets of (image, label) as sources."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+from plsc_tf.data.source import StreamSource
+
+
+def from_generator(
+    function: Callable,
+    *,
+    name: str = "generator",
+    num_classes: int | None = None,
+    num_examples: int | None = None,
+) -> StreamSource:
+    """Makes a source of any Python generator function of (image, label).
+
+    Images may be encoded bytes, or arrays of 0...255: [h, w], [h, w, 3], or
+    [3, h, w] as PLSC's readers yield them. The function is called once per epoch.
+
+    Args:
+        function: takes nothing, returns an iterator of (image, label).
+        name: for messages.
+        num_classes: number of classes, None when it is not known.
+        num_examples: examples per epoch, None when it is not known.
+    """
+    if not callable(function):
+        raise ValueError(
+            "from_generator needs the function, not what it returns, because each "
+            f"epoch calls it anew. Received: {type(function).__name__}."
+        )
+    first = next(iter(function()), None)
+    if first is None:
+        raise ValueError(f"{name} yields no examples.")
+    image, _ = _convert(first, name, 0)
+    spec = tf.TensorSpec([], tf.string)
+    if not isinstance(image, bytes):
+        _check_range(image, name)
+        spec = tf.TensorSpec([None, None, image.shape[-1]], tf.uint8)
+
+    def converted():
+        for number, item in enumerate(function()):
+            yield _convert(item, name, number)
+
+    def open_part(part):
+        del part
+        return tf.data.Dataset.from_generator(
+            converted, output_signature=(spec, tf.TensorSpec([], tf.int64))
+        )
+
+    return _single_stream(name, open_part, num_classes, num_examples)
+
+
+def from_dataset(
+    dataset: tf.data.Dataset,
+    *,
+    name: str = "tf.data.Dataset",
+    num_classes: int | None = None,
+    num_examples: int | None = None,
+) -> StreamSource:
+    """Makes a source of a tf.data.Dataset of single (image, label) elements.
+
+    Args:
+        dataset: yields (image, label): encoded bytes, or uint8 or float arrays of
+            0...255 [h, w, 3]; integer labels. Neither batched nor repeated.
+        name: for messages.
+        num_classes: number of classes, None when it is not known.
+        num_examples: examples per epoch; None asks the dataset for its cardinality.
+    """
+    spec = dataset.element_spec
+    if not (isinstance(spec, tuple) and len(spec) == 2):
+        raise ValueError(
+            f"{name} must yield (image, label) pairs. Received: element_spec={spec}."
+        )
+    image, label = spec
+    if image.shape.rank == 4 or label.shape.rank == 1:
+        raise ValueError(
+            f"{name} must yield single examples, batches are made later. "
+            f"Received: element_spec={spec}. Call .unbatch() on the dataset."
+        )
+    if not label.dtype.is_integer or label.shape.rank not in (0, None):
+        raise ValueError(
+            f"{name} must yield whole numbers as labels, not one-hot vectors. "
+            f"Received: {label}."
+        )
+    cardinality = int(dataset.cardinality())
+    if cardinality == tf.data.INFINITE_CARDINALITY:
+        raise ValueError(
+            f"{name} repeats without end, but an epoch needs one. Leave out .repeat()."
+        )
+    if image.dtype.is_floating:
+        for picture, _ in dataset.take(1):
+            _check_range(picture.numpy(), name)
+    known = num_examples or (cardinality if cardinality >= 0 else None)
+    return _single_stream(name, lambda part: dataset, num_classes, known)
+
+
+def _single_stream(name, open_part, num_classes, num_examples) -> StreamSource:
+    return StreamSource(
+        name,
+        (num_examples,),
+        open_part,
+        lambda image, label: (image, label),
+        num_classes=num_classes,
+    )
+
+
+def _convert(item, name: str, number: int) -> tuple[bytes | np.ndarray, int]:
+    """Returns (bytes or uint8 [h, w, channels], label) of what a generator yields."""
+    try:
+        image, label = item
+        label = int(label)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name} must yield (image, label) with a whole number as label. "
+            f"Received at example {number}: {type(item).__name__}."
+        ) from error
+    if isinstance(image, bytes | bytearray | np.bytes_):
+        return bytes(image), label
+    image = np.asarray(image)
+    if image.ndim == 3 and image.shape[0] == 3 and image.shape[-1] not in (1, 3):
+        image = image.transpose(1, 2, 0)
+    if image.ndim == 2:
+        image = image[..., np.newaxis]
+    if image.ndim != 3 or image.shape[-1] not in (1, 3):
+        raise ValueError(
+            f"{name} must yield images as bytes or arrays [height, width, 3]. "
+            f"Received at example {number}: shape={image.shape}."
+        )
+    if image.dtype != np.uint8:
+        image = np.clip(np.rint(image), 0, 255).astype(np.uint8)
+    return image, label
+
+
+def _check_range(image: np.ndarray, name: str) -> None:
+    """Refuses pictures in 0...1, which would train on black without a word."""
+    if image.dtype == np.uint8 or not image.size:
+        return
+    if image.max() <= 1 or image.min() < 0:
+        raise ValueError(
+            f"{name} must yield pixels in 0...255; the model normalises them itself. "
+            f"Received: pixels in {image.min():.3g}...{image.max():.3g}."
+        )

@@ -1,0 +1,156 @@
+"""Reading a pickle from a stranger: plain data comes out, nothing runs.
+
+A pickle is a program; `pickle.load` on a downloaded file hands the machine to its
+author. This reader knows lists, tuples, numbers, bytes and numeric numpy arrays and
+refuses every other name before it is looked up. Even numpy's own functions are not
+called: they trust what a pickle says about memory.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+
+import numpy as np
+
+# What corrupt bytes make the unpickler raise.
+_FAULTS = (
+    pickle.UnpicklingError,
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    ImportError,
+    LookupError,
+    MemoryError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+
+
+def load_plain(data: bytes, path: str):
+    """Returns the object in a pickle that holds plain data only.
+
+    Args:
+        data: the pickle, of any protocol, from Python 2 or 3.
+        path: of the file, for the error.
+
+    Raises:
+        ValueError: the pickle names something else than plain data, or is corrupt.
+    """
+    reader = _PlainUnpickler(data)
+    try:
+        return _resolve(reader.load())
+    except _FAULTS as error:
+        if reader.refused:
+            raise ValueError(
+                f"{path} is refused: its pickle wants to call {reader.refused!r}, "
+                "which reading pictures never needs. Nothing was run. Do not open "
+                "this file with pickle; get the set from a source you trust."
+            ) from None
+        raise ValueError(
+            f"{path} is not a pickle of plain data, or is cut off "
+            f"({type(error).__name__}: {str(error)[:200]}). Copy the file again."
+        ) from None
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """An unpickler whose only names are those of plain data."""
+
+    def __init__(self, data: bytes):
+        super().__init__(io.BytesIO(data), encoding="bytes")
+        self.refused = ""
+        self._names = _plain_names()
+
+    def find_class(self, module, name):
+        """Returns one of the few known names; nothing is imported."""
+        found = self._names.get((module, name))
+        if found is None:
+            self.refused = f"{module}.{name}"
+            raise pickle.UnpicklingError(self.refused)
+        return found
+
+
+class _Dtype:
+    """Stands in for numpy.dtype: a numeric type by name, and its byte order."""
+
+    def __init__(self, name):
+        dtype = np.dtype(_text(name))
+        if dtype.kind not in "biufS":
+            raise pickle.UnpicklingError(f"arrays of {dtype} are not plain data")
+        self.value = dtype
+
+    def __setstate__(self, state):
+        order = _text(state[1])
+        self.value = self.value.newbyteorder(order if order in "<>" else "=")
+
+
+class _Array:
+    """Stands in for numpy.ndarray while its state is read."""
+
+    value = None
+
+    def __setstate__(self, state):
+        _, shape, dtype, column_major, raw = state
+        order = "F" if column_major else "C"
+        self.value = np.frombuffer(raw, dtype.value).reshape(shape, order=order)
+
+
+def _plain_names() -> dict:
+    """The names that lists of bytes and numpy arrays need.
+
+    Built anew for each file, so that a pickle which sets attributes on what it gets
+    changes nothing that anybody else sees.
+    """
+
+    def to_bytes(value, encoding="latin1"):
+        # How Python 3 writes bytes in protocols 0 to 2.
+        if _text(encoding) not in ("latin1", "latin-1"):
+            raise pickle.UnpicklingError(f"encoding {encoding!r}")
+        return _text(value).encode("latin1")
+
+    def copied(kind):
+        # Sequences only: bytearray(10**12) would fill the memory.
+        def copy(value=()):
+            if not isinstance(value, list | tuple | bytes | bytearray):
+                raise pickle.UnpicklingError(f"{kind.__name__} of {type(value)}")
+            return kind(value)
+
+        return copy
+
+    def from_buffer(buffer, dtype, shape, order):
+        array = _Array()
+        array.__setstate__((1, shape, dtype, _text(order) == "F", buffer))
+        return array
+
+    names = {("_codecs", "encode"): to_bytes}
+    for module in ("builtins", "__builtin__"):
+        for kind in (list, tuple, bytes, bytearray):
+            names[module, kind.__name__] = copied(kind)
+        names[module, "bool"] = lambda value: bool(value)
+    for core in ("numpy.core", "numpy._core"):
+        names[f"{core}.multiarray", "_reconstruct"] = lambda kind, shape, dtype: (
+            _Array()
+        )
+        names[f"{core}.multiarray", "scalar"] = lambda dtype, raw: np.frombuffer(
+            raw, dtype.value
+        )[0]
+        names[f"{core}.numeric", "_frombuffer"] = from_buffer
+    names["numpy", "ndarray"] = object
+    names["numpy", "dtype"] = lambda name, align=False, copy=True: _Dtype(name)
+    return names
+
+
+def _resolve(value):
+    """Replaces the stand-ins in lists and tuples by the arrays they hold."""
+    if isinstance(value, _Array):
+        if value.value is None:
+            raise pickle.UnpicklingError("an array without contents")
+        return value.value
+    if isinstance(value, list | tuple):
+        return [_resolve(item) for item in value]
+    return value
+
+
+def _text(value) -> str:
+    return value.decode("latin1") if isinstance(value, bytes) else str(value)

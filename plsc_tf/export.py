@@ -1,0 +1,21 @@
+"""Exports a trained model as a SavedModel that TensorFlow Serving loads.
+
+python -m plsc_tf.export --flagfile=output/flags.cfg
+python -m plsc_tf.export --checkpoint_dir=output --export_dir=serving/face
+"""
+
+import sys
+
+from plsc_tf import cli
+
+
+def main(settings):
+    """Exports as the settings say and prints where the model is."""
+    from plsc_tf.evaluation.report import format_table
+    from plsc_tf.training import trained
+
+    sys.stdout.write(f"\n{format_table(trained.export(settings))}\n")
+
+
+if __name__ == "__main__":
+    cli.main(main, doc=__doc__)

@@ -1,0 +1,168 @@
+"""Flag files: reading them in either form, and writing one that repeats a run.
+
+A line is `--key=value` (absl), `key=value` (FastNN), `--key` or `--nokey` for
+booleans, `--flagfile=other.cfg` (found beside this file), or a comment. absl's own
+reader is not used: it takes `key=value` for a positional argument and trains with the
+defaults, and it leaves trailing comments in the values.
+"""
+
+import dataclasses
+import os
+import pathlib
+import re
+
+from plsc_tf.name_hints import did_you_mean, nearest_option
+from plsc_tf.options import options_of
+from plsc_tf.settings import ALL, known_options
+
+_LINE = re.compile(r"(?P<dashes>--?)?(?P<name>[A-Za-z]\w*(?:-\w+)*)(?P<rest>.*)")
+_COMMENT = re.compile(r"\s#")
+_HEADER = """\
+# All options of a run, written by plsc_tf. The run again, or its resumption:
+#   python -m plsc_tf.train --flagfile={path}
+# Relative paths are relative to the folder the command is called from.
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Assignment:
+    """One line of a flag file: `value` is None for a bare `--key`."""
+
+    name: str
+    value: str | None
+    origin: str
+
+
+def read_flagfile(path, parents=()):
+    """Returns the assignments of a flag file and of the files it names, in order.
+
+    Args:
+        path: the file; remote paths (`hdfs://...`) are read through TensorFlow.
+        parents: the files that led here.
+
+    Raises:
+        FileNotFoundError: no such file; the nearest name in its folder is told.
+        ValueError: a line that is no assignment, or a file that includes itself.
+    """
+    path = os.path.expanduser(path)
+    if os.path.abspath(path) in parents:
+        raise ValueError(f"flag file '{path}' includes itself")
+    found = []
+    for number, line in enumerate(_read_text(path).splitlines(), start=1):
+        origin = f"{path}:{number}"
+        assignment = _read_line(line.strip(), origin)
+        if assignment is None:
+            continue
+        if assignment.name != "flagfile":
+            found.append(assignment)
+            continue
+        if not assignment.value:
+            raise ValueError(f"{origin}: expected --flagfile=<path>")
+        other = os.path.expanduser(assignment.value)
+        if "://" not in other:
+            other = os.path.join(os.path.dirname(path), other)
+        try:
+            found += read_flagfile(other, (*parents, os.path.abspath(path)))
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"{origin}: {error}") from None
+    return found
+
+
+def write_flags(settings, path):
+    """Writes all options that may be repeated; `--flagfile=<path>` reads them back.
+
+    Args:
+        settings: the `Settings` of the run.
+        path: the file; its folder is made, an older file is replaced in one move.
+    """
+    lines = [_HEADER.format(path=path)]
+    for group in ALL:
+        values = getattr(settings, group)
+        lines.append(f"\n# {group}\n")
+        for item in options_of(type(values)):
+            if item.saved:
+                text = item.format(getattr(values, item.name))
+                lines.append(f"--{item.name}={_quote(text)}\n")
+    _write_text(os.fspath(path), "".join(lines))
+
+
+def _read_line(line, origin):
+    """Returns the assignment on a stripped line, None for comments and blanks."""
+    if not line or line.startswith(("#", "//")):
+        return None
+    match = _LINE.fullmatch(line)
+    name, rest = (match["name"], match["rest"]) if match else ("", line)
+    if rest.lstrip().startswith("="):
+        value = _unquote(rest.lstrip()[1:], origin)
+        return Assignment(name, value, origin)
+    rest = _COMMENT.split(rest, maxsplit=1)[0].strip()
+    if match and match["dashes"] and not rest:
+        return Assignment(name, None, origin)
+    advice = "Write key=value or --key=value."
+    best = nearest_option(name, known_options()) if name else None
+    if best:
+        advice = f"Did you mean {best}={rest or '...'}?"
+    raise ValueError(f"{origin}: unexpected '{line}'. {advice}")
+
+
+def _unquote(text, origin):
+    """Returns a value without the quotes around it and the comment behind it."""
+    value = text.strip()
+    quote = value[:1]
+    if quote not in ("'", '"') or not quote:
+        return _COMMENT.split(text, maxsplit=1)[0].strip()
+    end = value.find(quote, 1)
+    rest = value[end + 1 :].strip()
+    if end < 0 or (rest and not rest.startswith("#")):
+        raise ValueError(
+            f"{origin}: expected one value, in quotes as a whole. Received: {value}"
+        )
+    return value[1:end]
+
+
+def _quote(text):
+    """Returns a value as `_unquote` reads it back."""
+    if (
+        text == text.strip()
+        and text[:1] not in ("'", '"')
+        and not _COMMENT.search(text)
+    ):
+        return text
+    for quote in ("'", '"'):
+        if quote not in text:
+            return f"{quote}{text}{quote}"
+    raise ValueError(f"cannot write both kinds of quotes to a flag file: {text}")
+
+
+def _read_text(path):
+    if "://" in path:
+        import tensorflow as tf
+
+        with tf.io.gfile.GFile(path, "r") as file:
+            return file.read()
+    if os.path.isfile(path):
+        # utf-8-sig also reads files that a Windows editor marked as UTF-8.
+        return pathlib.Path(path).read_text(encoding="utf-8-sig")
+    folder, name = os.path.split(path)
+    if not os.path.isdir(folder or "."):
+        raise FileNotFoundError(
+            f"flag file '{path}' does not exist, nor does its folder '{folder}'"
+        )
+    others = {other: os.path.join(folder, other) for other in os.listdir(folder or ".")}
+    what = "is a folder" if os.path.isdir(path) else "does not exist"
+    hint = did_you_mean(name, [other for other in others if other != name])
+    raise FileNotFoundError(f"flag file '{path}' {what}.{hint}")
+
+
+def _write_text(path, text):
+    if "://" in path:
+        import tensorflow as tf
+
+        tf.io.gfile.makedirs(os.path.dirname(path))
+        with tf.io.gfile.GFile(path, "w") as file:
+            file.write(text)
+        return
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    temporary = f"{path}.{os.getpid()}.tmp"
+    pathlib.Path(temporary).write_text(text, encoding="utf-8")
+    os.replace(temporary, path)

@@ -1,0 +1,139 @@
+"""What to say about an unknown name: the nearest one, or what became of it.
+
+The tables hold names of other systems' options that are not flags here: PLSC 0.1 and
+0.2 (`Entry.set_*` without "set_"), PAI FastNN's hyper-parameter files, and
+arcface_torch's configs.
+"""
+
+import difflib
+
+# Options that exist here under another name and need no change of value.
+RENAMED = {
+    "class_num": "num_classes",
+    "data_dir": "dataset_dir",
+    "epochs": "num_epochs",
+    "lr_decay_factor": "learning_rate_decay_factor",
+    "log_period": "log_loss_every_n_iters",
+    "loss": "loss_type",
+    "max_last_checkpoint_num": "keep_checkpoint_max",
+    "model": "model_name",
+    "network": "model_name",
+    "num_epoch": "num_epochs",
+    "num_image": "num_sample_per_epoch",
+    "output": "model_save_dir",
+    "output_dir": "model_save_dir",
+    "step_boundaries": "lr_steps",
+    "steps": "stop_at_step",
+    "test_period": "eval_every_n_steps",
+    "train_steps": "stop_at_step",
+    "val_target": "val_targets",
+    "warmup_epoch": "warmup_epochs",
+}
+
+# Options that need more than another name, or that do nothing here (yet).
+EXPLAINED = {
+    "amp_lists": "PLSC's mixed precision is not supported yet; leave it out.",
+    "ckpt_file_name": "FastNN's checkpoint file: give its folder as checkpoint_dir.",
+    "cluster_node_ips": "Several machines are not supported yet; leave it out.",
+    "communication_policy": "It belongs to FastNN's PAISoar; leave it out.",
+    "decay_scheme": "FastNN's luong schedules are not supported yet; use "
+    "learning_rate_decay_type=piecewise with lr_steps.",
+    "decr_every_n_nan_or_inf": "PLSC's mixed precision is not supported yet.",
+    "decr_ratio": "PLSC's mixed precision is not supported yet; leave it out.",
+    "enable_paisora": "FastNN's PAISoar is not supported; leave it out: several GPUs "
+    "of a machine are used by themselves (num_replicas).",
+    "enable_paisoar": "FastNN's PAISoar is not supported; leave it out: several GPUs "
+    "of a machine are used by themselves (num_replicas).",
+    "eval_files": "FastNN's eval_files: name verification sets in val_targets.",
+    "file_pattern": "FastNN's file_pattern: list the files in train_files.",
+    "fp16": "Mixed precision is not supported yet; leave it out.",
+    "fs_checkpoint_dir": "PLSC's HDFS options are not supported yet; use "
+    "checkpoint_dir.",
+    "fs_dir_for_save": "PLSC's HDFS options are not supported yet; use model_save_dir.",
+    "fs_name": "PLSC's HDFS options are not supported yet; leave it out.",
+    "fs_ugi": "PLSC's HDFS options are not supported yet. Never put a password on a "
+    "command line or into a flag file.",
+    "gpus": "Use num_replicas, the number of GPUs.",
+    "hooks": "FastNN's hooks are not supported yet; leave it out.",
+    "incr_every_n_steps": "PLSC's mixed precision is not supported yet.",
+    "incr_ratio": "PLSC's mixed precision is not supported yet; leave it out.",
+    "init_loss_scaling": "PLSC's mixed precision is not supported yet.",
+    "job_name": "Several machines are not supported yet; leave it out.",
+    "log_device_placement": "FastNN's option is not supported yet; leave it out.",
+    "log_trainable_vars_statistics": "FastNN's option is not supported yet.",
+    "loss_scale": "Mixed precision is not supported yet; leave it out.",
+    "mixed_precision": "Mixed precision is not supported yet; leave it out.",
+    "model_dir": "FastNN's model_dir, where weights are read, is checkpoint_dir; "
+    "where a run saves is model_save_dir.",
+    "model_parallel": "PLSC 0.2's model_parallel: use loss_type=dist_arcface or "
+    "dist_softmax.",
+    "node_ip": "Several machines are not supported yet; leave it out.",
+    "num_gpus": "Use num_replicas, the number of GPUs.",
+    "print_model_statistics": "FastNN's option is not supported yet; leave it out.",
+    "profile_at_task": "FastNN's profiling is not supported yet; leave it out.",
+    "profile_every_n_iters": "FastNN's profiling is not supported yet; leave it out.",
+    "protocol": "FastNN's grpc options are not supported; leave it out.",
+    "resume": "A run resumes by itself in its model_save_dir; --restart starts anew.",
+    "sample_rate": "Partial FC is not supported yet; leave it out.",
+    "sample_ratio": "Partial FC is not supported yet; leave it out.",
+    "selected_gpus": "Use num_replicas, the number of GPUs; CUDA_VISIBLE_DEVICES "
+    "says which.",
+    "task_index": "Several machines are not supported yet; leave it out.",
+    "tensor_fusion_max_bytes": "It belongs to FastNN's PAISoar; leave it out.",
+    "use_dynamic_loss_scaling": "PLSC's mixed precision is not supported yet.",
+    "use_fp16": "Mixed precision is not supported yet; leave it out.",
+    "warmup_scheme": "FastNN's t2t warm-up is not supported yet; use warmup_epochs.",
+    "warmup_steps": "Use warmup_epochs (may be a fraction: steps / steps per epoch).",
+    "worker_hosts": "Several machines are not supported yet; leave it out.",
+}
+
+
+def did_you_mean(name, names, quote="'"):
+    """Returns ` Did you mean 'x'?` for the nearest of `names`, or nothing."""
+    best = nearest(name, names)
+    return f" Did you mean {quote}{best}{quote}?" if best else ""
+
+
+def nearest(name, names):
+    """Returns the name nearest to `name` in spelling, or None."""
+    plain = _plain(name)
+    by_plain = {_plain(other): other for other in names}
+    matches = difflib.get_close_matches(plain, by_plain, n=1, cutoff=0.65)
+    return by_plain[matches[0]] if matches else None
+
+
+def nearest_option(name, names):
+    """Returns the option that `name` probably stands for, or None.
+
+    Args:
+        name: what was written.
+        names: every option and alias there is.
+    """
+    name = _plain(name).removeprefix("set_")
+    if name in names:
+        return name
+    if RENAMED.get(name) in names:
+        return RENAMED[name]
+    return nearest(name, names)
+
+
+def unknown_option(name, names):
+    """Returns the sentence for an option nobody knows, with the best advice.
+
+    Args:
+        name: what was written, without dashes.
+        names: every option and alias there is.
+    """
+    sentence = f"unknown option '{name}'."
+    plain = _plain(name).removeprefix("set_")
+    if plain in EXPLAINED:
+        return f"{sentence} {EXPLAINED[plain]}"
+    best = nearest_option(name, names)
+    if best:
+        return f"{sentence} Did you mean '{best}'?"
+    best = nearest(plain, EXPLAINED)
+    return f"{sentence} Did you mean '{best}'? {EXPLAINED[best]}" if best else sentence
+
+
+def _plain(name):
+    return name.lower().replace("-", "_")

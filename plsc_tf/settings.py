@@ -1,0 +1,116 @@
+"""Everything that can be set for a run, checked, in one value.
+
+    settings = Settings.from_values(batch_size=64, model_name="iresnet18")
+    settings.model.batch_size, settings.head.margin
+
+The groups are the dataclasses of `flags/`, one file each. A new group is one import
+and one line below.
+"""
+
+import dataclasses
+import functools
+
+from plsc_tf.flags.dataset import Dataset
+from plsc_tf.flags.evaluation import Evaluation
+from plsc_tf.flags.head import Head
+from plsc_tf.flags.learning_rate import LearningRate
+from plsc_tf.flags.logging import Logging
+from plsc_tf.flags.model import Model
+from plsc_tf.flags.optimizer import Optimizer
+from plsc_tf.flags.performance import Performance
+from plsc_tf.flags.preprocessing import Preprocessing
+from plsc_tf.flags.serving import Serving
+from plsc_tf.flags.storage import Storage
+from plsc_tf.name_hints import unknown_option
+from plsc_tf.options import Option, OptionGroup, option, options_of
+
+__all__ = ["ALL", "Option", "OptionGroup", "Settings", "known_options", "option"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The settings of a run: one attribute per group, every value checked."""
+
+    dataset: Dataset = Dataset()
+    preprocessing: Preprocessing = Preprocessing()
+    model: Model = Model()
+    head: Head = Head()
+    learning_rate: LearningRate = LearningRate()
+    optimizer: Optimizer = Optimizer()
+    logging: Logging = Logging()
+    performance: Performance = Performance()
+    storage: Storage = Storage()
+    evaluation: Evaluation = Evaluation()
+    serving: Serving = Serving()
+
+    def __post_init__(self):
+        if self.model.task_type == "finetune" and not self.storage.checkpoint_dir:
+            raise ValueError(
+                "task_type=finetune starts from trained weights: set checkpoint_dir "
+                "to their folder. Received: checkpoint_dir=''."
+            )
+
+    @classmethod
+    def from_values(cls, **values):
+        """Returns the defaults with `values` in place, by option name or alias.
+
+        Raises:
+            ValueError: an unknown name (the nearest one is told), a value that is
+                not allowed, or values that do not go together.
+        """
+        return cls().replace(**values)
+
+    def as_dict(self):
+        """Returns all options as one flat dict, in the order of the groups."""
+        return {
+            item.name: getattr(getattr(self, item.group), item.name)
+            for group in ALL
+            for item in options_of(type(getattr(self, group)))
+        }
+
+    def replace(self, **values):
+        """Returns a copy with some options changed, by option name or alias.
+
+        Raises:
+            ValueError: as `from_values`.
+        """
+        known = known_options()
+        changes = {}
+        for name, value in values.items():
+            if name not in known:
+                raise ValueError(unknown_option(name, known))
+            item = known[name]
+            group = changes.setdefault(item.group, {})
+            if item.name in group:
+                raise ValueError(
+                    f"{item.name} was given twice, under two names. Received: {name}="
+                    f"{value!r}. Aliases: {', '.join(item.aliases)}."
+                )
+            group[item.name] = value
+        return dataclasses.replace(
+            self,
+            **{
+                group: dataclasses.replace(getattr(self, group), **changed)
+                for group, changed in changes.items()
+            },
+        )
+
+
+ALL = tuple(field.name for field in dataclasses.fields(Settings))
+
+
+@functools.cache
+def known_options():
+    """Returns a dict from every option name and alias to its `Option`.
+
+    Raises:
+        ValueError: two options share a name.
+    """
+    known = {}
+    for group in dataclasses.fields(Settings):
+        for item in options_of(group.type):
+            for name in (item.name, *item.aliases):
+                if name in known:
+                    raise ValueError(f"two options are called '{name}'")
+                known[name] = item
+    return known

@@ -1,0 +1,1 @@
+"""The training step, the loop that runs it, and what they need."""

@@ -1,0 +1,251 @@
+"""Keras callbacks for class-sharded training."""
+
+import os
+import sys
+import time
+
+import keras
+import tensorflow as tf
+from absl import logging
+
+from plsc_tf.checkpoints import folder
+from plsc_tf.evaluation.verification import verify_pairs
+from plsc_tf.training import state
+
+
+class Verification(keras.callbacks.Callback):
+    """Verifies pairs while training (PLSC: with_test, val_targets).
+
+    After each epoch, or every so many steps, `<name>_accuracy` joins the logs.
+
+    Args:
+        pairs: `{name: what plsc_tf.load_pairs returns}`.
+        every_n_steps: steps between verifications; 0 verifies after each epoch.
+        batch_size: images at a time (PLSC: test_batch_size).
+
+    Attributes:
+        results: `{name: VerificationResult}` of the last verification.
+        verified_step: the global step it was made at.
+    """
+
+    def __init__(self, pairs, *, every_n_steps=0, batch_size=120):
+        super().__init__()
+        self.pairs = pairs
+        self.every_n_steps = every_n_steps
+        self.batch_size = batch_size
+        self.results = {}
+        self.verified_step = None
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Verifies when `every_n_steps` steps are done."""
+        step = self.model.position.global_step
+        if self.every_n_steps and step % self.every_n_steps == 0:
+            self.verify(step)
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Verifies after the epoch, unless steps decide."""
+        if not self.every_n_steps:
+            self.verify(self.model.position.global_step)
+        for name, result in self.results.items():
+            if logs is not None:
+                logs[f"{name}_accuracy"] = result.accuracy
+
+    def verify(self, step):
+        """Verifies now, unless it was done at this step already."""
+        if self.verified_step == step:
+            return self.results
+        for name, pairs in self.pairs.items():
+            result = verify_pairs(
+                self.model.embed,
+                pairs,
+                batch_size=self.batch_size,
+                image_size=self.model.image_size,
+            )
+            self.results[name] = result
+            logging.info("[%s][step %d] XNorm: %.4f", name, step, result.xnorm)
+            logging.info("[%s][step %d] %s", name, step, result)
+        self.verified_step = step
+        return self.results
+
+
+class Checkpoint(keras.callbacks.Callback):
+    """Saves `<directory>/<epoch>/` after each epoch, as PLSC does.
+
+    Args:
+        directory: the run's folder.
+        max_to_keep: newest checkpoints that stay; 0 keeps all.
+        every_n_steps: also save `<directory>/step_<n>/` every so many steps.
+        extra: dict that is stored with each checkpoint.
+    """
+
+    def __init__(self, directory, *, max_to_keep=5, every_n_steps=0, extra=None):
+        super().__init__()
+        self.directory = directory
+        self.max_to_keep = max_to_keep
+        self.every_n_steps = every_n_steps
+        self.extra = extra or {}
+        self.saved_step = None
+
+    def restore(self, model):
+        """Loads the newest checkpoint of the directory, if there is one.
+
+        Args:
+            model: the compiled `Classifier`.
+
+        Returns:
+            `{"initial_epoch": …, "initial_step": …}` to hand to `model.fit`.
+        """
+        found = folder.find_all(self.directory)
+        if found:
+            state.restore(found[-1][1], model)
+            self.saved_step = found[-1][0]
+        position = model.position
+        return {"initial_epoch": position.epoch, "initial_step": position.step}
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Saves when `every_n_steps` steps are done."""
+        if self.every_n_steps and self._step() % self.every_n_steps == 0:
+            self.save(f"step_{self._step():08d}", logs)
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Saves after a whole epoch under its number, else under the step's."""
+        if self.model.position.epoch > epoch:
+            self.save(str(epoch), logs)
+        else:
+            self.save(f"step_{self._step():08d}", logs)
+
+    def save(self, name, logs=None):
+        """Saves now, unless this step is saved already under another name."""
+        path = os.path.join(self.directory, name)
+        whole_epoch = name.isdigit()
+        if (self.saved_step == self._step() and not whole_epoch) or (
+            tf.io.gfile.exists(path)
+        ):
+            return
+        state.save(path, self.model, {**self.extra, "logs": _plain(logs)})
+        self.saved_step = self._step()
+        logging.info("Saved %s", path)
+        folder.prune(self.directory, self.max_to_keep)
+
+    def _step(self):
+        return self.model.position.global_step
+
+
+class TrainingLog(keras.callbacks.Callback):
+    """Tells loss, learning rate, images/s and the time left; writes TensorBoard.
+
+    On a terminal the line is redrawn in place, elsewhere each one stays.
+
+    Args:
+        every_n_steps: steps between two lines (FastNN: log_loss_every_n_iters).
+        total_steps: steps of the whole run, None when unknown.
+        global_batch_size: images per step.
+        tensorboard_dir: folder for scalars, or None.
+
+    Attributes:
+        images_per_second: mean over the run, without verification and saving.
+    """
+
+    def __init__(
+        self, *, every_n_steps, total_steps, global_batch_size, tensorboard_dir=None
+    ):
+        super().__init__()
+        self.every_n_steps = every_n_steps
+        self.total_steps = total_steps
+        self.global_batch_size = global_batch_size
+        self.images_per_second = None
+        self._writer = None
+        self._tensorboard_dir = tensorboard_dir
+        self._seconds = 0.0
+        self._steps = 0
+        self._since_line = []
+        self._line_seconds = 0.0
+        self._last = None
+
+    def on_train_begin(self, logs=None):
+        """Opens the TensorBoard file."""
+        if self._tensorboard_dir:
+            self._writer = tf.summary.create_file_writer(self._tensorboard_dir)
+        self._last = time.monotonic()
+
+    def on_epoch_begin(self, epoch, logs=None):
+        """Starts the clock again after verification and saving."""
+        self._last = time.monotonic()
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Counts the step; prints when `every_n_steps` are done."""
+        now = time.monotonic()
+        seconds, self._last = now - self._last, now
+        step = self.model.position.global_step
+        self._since_line.append(self.model.step_result)
+        self._line_seconds += seconds
+        if self._steps or step == self.total_steps:
+            self._seconds += seconds  # the first step traces the graph
+        self._steps += 1
+        if self._steps > 1:
+            done = (self._steps - 1) * self.global_batch_size
+            self.images_per_second = done / max(self._seconds, 1e-9)
+        if step % self.every_n_steps == 0 or step == self.total_steps:
+            self._tell(step)
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Writes the epoch's means to TensorBoard."""
+        if self._writer:
+            with self._writer.as_default(step=self.model.position.global_step):
+                for name, value in _plain(logs).items():
+                    tf.summary.scalar(f"epoch/{name}", value)
+
+    def on_train_end(self, logs=None):
+        """Closes the TensorBoard file."""
+        if self._writer:
+            self._writer.close()
+
+    def _tell(self, step):
+        count = len(self._since_line)
+        means = {
+            name: sum(result[name] for result in self._since_line) / count
+            for name in self._since_line[0]
+        }
+        speed = count * self.global_batch_size / max(self._line_seconds, 1e-9)
+        rate = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
+        self._since_line, self._line_seconds = [], 0.0
+        values = "  ".join(f"{name} {value:.4f}" for name, value in means.items())
+        of_total, eta = "", ""
+        if self.total_steps:
+            of_total = f"/{self.total_steps}"
+            left = (self.total_steps - step) * self.global_batch_size
+            pace = self.images_per_second or speed
+            eta = f"  ETA {format_seconds(left / pace)}"
+        self._show(
+            f"epoch {self.model.position.epoch}  step {step}{of_total}  {values}  "
+            f"lr {rate:.3g}  {speed:.1f} images/s{eta}"
+        )
+        if self._writer:
+            with self._writer.as_default(step=step):
+                for name, value in {**means, "learning_rate": rate}.items():
+                    tf.summary.scalar(name, value)
+                tf.summary.scalar("images_per_second", speed)
+
+    def _show(self, line):
+        if not sys.stderr.isatty():
+            logging.info("%s", line)
+            return
+        step, total = self.model.position.global_step, self.total_steps
+        done = round(20 * step / total) if total else 0
+        bar = f"[{'=' * done}{' ' * (20 - done)}] " if total else ""
+        end = "\n" if step == total else ""
+        sys.stderr.write(f"\r\x1b[K{bar}{line}{end}")
+        sys.stderr.flush()
+
+
+def format_seconds(seconds):
+    """`1:02:03` or `2:03`."""
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}:{minutes:02d}:{seconds:02d}"
+    return f"{minutes}:{seconds:02d}"
+
+
+def _plain(logs):
+    return {name: float(value) for name, value in (logs or {}).items()}

@@ -1,0 +1,250 @@
+"""The model: an embedding network and a classification head, trained together."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from plsc_tf.data import images as data_images
+from plsc_tf.training import batching, loop, step
+from plsc_tf.training.momentum import Momentum
+from plsc_tf.training.updates import Updater
+
+METRICS = {"accuracy": 1, "top5_accuracy": 5}
+
+
+class Classifier(keras.Model):
+    """Backbone and head; build it inside `strategy.scope()`.
+
+    Images are uint8 or float in 0 … 255, `[N, height, width, 3]`, wherever they
+    enter: the model itself takes them to (x − 127.5) / 128, as PLSC does.
+
+    Example:
+        with plsc_tf.strategy().scope():
+            model = plsc_tf.Classifier(
+                backbone=plsc_tf.backbones.build("resnet50", embedding_size=512),
+                head=plsc_tf.ShardedHead(num_classes=85_742))
+            model.compile(optimizer=plsc_tf.Momentum(0.1))
+        model.fit(plsc_tf.load("ms1m", "train_data", batch_size=1024), epochs=20)
+
+    Args:
+        backbone: Keras model from normalised images to embeddings `[N, emb]`.
+        head: a `ShardedHead` or `DenseHead`.
+
+    Raises:
+        ValueError: the backbone's output is not `[N, emb]`.
+    """
+
+    def __init__(self, backbone, head, **kwargs):
+        super().__init__(**kwargs)
+        shape = tuple(backbone.output_shape)
+        if len(shape) != 2 or shape[1] is None:
+            raise ValueError(
+                "The backbone must give embeddings [batch, embedding_size]. "
+                f"Received: a backbone with output shape {shape}"
+            )
+        self.backbone = backbone
+        self.head = head
+        self.strategy = tf.distribute.get_strategy()
+        self.embedding_size = shape[1]
+        self.image_size = tuple(backbone.input_shape[1:3])
+        self.position = loop.Position()
+        self.step_result = {}
+        self.updater = None
+        self._statistics_differ = False
+        self._embed_function = tf.function(self._distributed_embed)
+        head.build(shape[1], self.strategy)
+        self.built = True
+
+    def call(self, images, training=False):
+        """Embeds images `[N, h, w, 3]` in 0 … 255 to `[N, emb]`."""
+        images = (tf.cast(images, keras.config.floatx()) - 127.5) / 128.0
+        return self.backbone(images, training=training)
+
+    def compile(self, optimizer=None, *, metrics=(), l2=0.0):
+        """Chooses the optimizer of backbone and head, and the training metrics.
+
+        Args:
+            optimizer: any Keras optimizer or its name; `plsc_tf.Momentum()` unless
+                given.
+            metrics: of "accuracy" (top-1) and "top5_accuracy", both without
+                margins; they cost one more pass over the logits.
+            l2: factor of an L2 penalty on all weights, for optimizers that have none
+                of their own.
+
+        Raises:
+            ValueError: an unknown metric, or an optimizer that does not fit shards.
+        """
+        unknown = sorted(set(metrics) - set(METRICS))
+        if unknown:
+            raise ValueError(
+                f"metrics may hold {sorted(METRICS)}; others cannot be computed "
+                f"without gathering the logits. Received: {unknown}"
+            )
+        with self.strategy.scope():
+            optimizer = keras.optimizers.get(optimizer or Momentum())
+            super().compile(optimizer=optimizer, auto_scale_loss=False)
+        self.ranked_metrics = {name: METRICS[name] for name in metrics}
+        sharded = self.head.arrays() if self.head.sharded else {}
+        replicated = list(self.backbone.trainable_variables)
+        if not self.head.sharded:
+            replicated += self.head.variables_replicated
+        self.updater = Updater(optimizer, self.strategy, replicated, sharded, l2=l2)
+        self._step_function = tf.function(self._distributed_step)
+
+    def fit(
+        self,
+        x,
+        y=None,
+        *,
+        batch_size=None,
+        epochs=1,
+        verbose="auto",
+        callbacks=None,
+        initial_epoch=0,
+        steps_per_epoch=None,
+        **options,
+    ):
+        """Trains; `keras.Model.fit` with a loop that works under every strategy.
+
+        Args:
+            x: what `plsc_tf.load` returns, a `tf.data.Dataset` of global batches
+                (images, labels[, weights]), or an array of images.
+            y: labels when `x` is an array.
+            batch_size: images per global batch when `x` is an array; 32 by default.
+            epochs: number of the last epoch + 1, as in Keras.
+            verbose: 0, 1, 2 or "auto", as in Keras.
+            callbacks: Keras callbacks.
+            initial_epoch: number of the first epoch.
+            steps_per_epoch: cuts epochs to so many steps.
+            **options: `initial_step` and `stop_at_step`, see
+                `plsc_tf.training.loop.fit`.
+
+        Returns:
+            `keras.callbacks.History`.
+        """
+        self._check_compiled()
+        data = loop.as_batches(x, y, batch_size)
+        return loop.fit(
+            self,
+            data,
+            epochs=epochs,
+            verbose=1 if verbose == "auto" else verbose,
+            callbacks=callbacks,
+            initial_epoch=initial_epoch,
+            steps_per_epoch=steps_per_epoch,
+            **options,
+        )
+
+    def train_on_batch(self, images, labels, sample_weight=None):
+        """Runs exactly one step on a global batch, over all replicas.
+
+        Args:
+            images: `[global_batch, h, w, 3]` in 0 … 255.
+            labels: `[global_batch]` integers in [0, num_classes).
+            sample_weight: `[global_batch]`; an example of weight 0 changes nothing.
+
+        Returns:
+            dict of floats: `loss` and the metrics.
+
+        Raises:
+            ValueError: a label is out of range.
+            FloatingPointError: the loss or a gradient is not finite; the weights
+                are unchanged then.
+        """
+        self._check_compiled()
+        labels = np.asarray(labels).reshape(-1)
+        batching.check_labels(labels, self.head.num_classes)
+        if sample_weight is None:
+            sample_weight = np.ones(len(labels), np.float32)
+        size = batching.padded_size(len(labels), self.strategy.num_replicas_in_sync)
+        batch = batching.pad(
+            tf.convert_to_tensor(images),
+            tf.convert_to_tensor(labels, tf.int64),
+            tf.convert_to_tensor(sample_weight, tf.float32),
+            size,
+        )
+        return self.run_step(batching.split(self.strategy, batch))
+
+    def run_step(self, batch):
+        """One step on per-replica (images, labels, weights); see `train_on_batch`."""
+        outcome = self._step_function(batch)
+        result = {
+            name: float(self.strategy.experimental_local_results(value)[0])
+            for name, value in outcome.items()
+        }
+        self._statistics_differ = True
+        if not result.pop("finite"):
+            raise FloatingPointError(
+                "The loss or a gradient is not finite in the step after step "
+                f"{self.position.global_step} (loss={result['loss']}); the weights "
+                "are those of the step before. Lower the learning rate, warm up, or "
+                "clip the gradients (max_gradient_norm)."
+            )
+        self.position.global_step += 1
+        self.step_result = result
+        return dict(result)
+
+    def train_step(self, images, labels, weights):
+        """The whole step of one replica, see `plsc_tf.training.step`."""
+        return step.train_step(self, images, labels, weights)
+
+    def embed(self, images, batch_size=120):
+        """Embeds images on all replicas, as at inference.
+
+        Args:
+            images: `[N, h, w, 3]`, uint8 or float in 0 … 255; other sizes than the
+                backbone's are resized.
+            batch_size: images at a time over all replicas (PLSC: test_batch_size).
+
+        Returns:
+            `[N, embedding_size]` float32, not normalised.
+        """
+        self.synchronize_statistics()
+        size = batching.padded_size(batch_size, self.strategy.num_replicas_in_sync)
+        parts = [np.zeros((0, self.embedding_size), np.float32)]
+        for start in range(0, len(images), size):
+            chunk = tf.convert_to_tensor(images[start : start + size])
+            chunk = data_images.resize(chunk, self.image_size)
+            count = len(chunk)
+            chunk = tf.gather(chunk, tf.range(size) % count)
+            embedded = self._embed_function(batching.split(self.strategy, (chunk,)))
+            local = self.strategy.experimental_local_results(embedded)
+            parts.append(np.concatenate([part.numpy() for part in local])[:count])
+        return np.concatenate(parts)
+
+    def synchronize_statistics(self):
+        """Gives every replica the mean of the replicas' batch-norm statistics.
+
+        Keras lets every replica follow its own batches; only the trained weights
+        are equal everywhere.
+        """
+        if not self._statistics_differ or self.strategy.num_replicas_in_sync == 1:
+            return
+        for variable in self.backbone.non_trainable_variables:
+            if variable.value.dtype.is_floating:
+                copies = self.strategy.experimental_local_results(variable.value)
+                mean = np.mean([copy.numpy() for copy in copies], axis=0)
+                variable.assign(mean)
+        self._statistics_differ = False
+
+    def inference_network(self):
+        """A plain Keras model from images in 0 … 255 to embeddings, for export."""
+        self.synchronize_statistics()
+        inputs = keras.Input((*self.image_size, 3), dtype="float32")
+        normalized = keras.layers.Rescaling(1 / 128.0, offset=-127.5 / 128.0)(inputs)
+        return keras.Model(inputs, self.backbone(normalized, training=False))
+
+    def _distributed_step(self, batch):
+        return self.strategy.run(self.train_step, args=batch)
+
+    def _distributed_embed(self, batch):
+        def embed(images):
+            return tf.cast(self(images, training=False), tf.float32)
+
+        return self.strategy.run(embed, args=batch)
+
+    def _check_compiled(self):
+        if self.updater is None:
+            raise ValueError(
+                "Call model.compile(optimizer=...) first, inside strategy.scope()."
+            )

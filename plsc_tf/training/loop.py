@@ -1,0 +1,197 @@
+"""The training loop: Keras's `fit`, under every strategy."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from plsc_tf.training import batching
+
+
+@dataclasses.dataclass
+class Position:
+    """Where a run stands; what a resume needs beside the weights.
+
+    Attributes:
+        epoch: number of the running epoch, from 0.
+        step: steps of it that are done.
+        global_step: steps done since the run began.
+    """
+
+    epoch: int = 0
+    step: int = 0
+    global_step: int = 0
+
+
+class DatasetBatches:
+    """A user's `tf.data.Dataset` of global batches, with the face of our own data.
+
+    Args:
+        dataset: yields (images, labels) or (images, labels, weights).
+    """
+
+    def __init__(self, dataset):
+        spec = dataset.element_spec
+        if not isinstance(spec, tuple) or len(spec) not in (2, 3):
+            raise ValueError(
+                "A data set must yield (images, labels) or (images, labels, "
+                f"weights). Received: elements {spec}"
+            )
+        if spec[0].shape.rank != 4:
+            raise ValueError(
+                "Images must come in batches [batch, height, width, 3]; did you "
+                f"forget .batch()? Received: elements {spec}"
+            )
+        self._dataset = dataset
+        self.batch_size = spec[0].shape[0]
+        if self.batch_size is None:
+            first = next(iter(dataset), None)
+            if first is None:
+                raise ValueError("The data set is empty: it yields no batch.")
+            self.batch_size = int(first[0].shape[0])
+        size = int(dataset.cardinality())
+        self.steps_per_epoch = size if size > 0 else None
+
+    def epoch(self, epoch, start_step=0):
+        """The data set from batch `start_step` on, whichever the epoch."""
+        del epoch  # the data set knows only itself
+        return self._dataset.skip(start_step) if start_step else self._dataset
+
+
+def as_batches(x, y=None, batch_size=None):
+    """Wraps what users hand to `fit` so that it has `epoch(number, start_step)`."""
+    if hasattr(x, "epoch") and hasattr(x, "batch_size"):
+        return x
+    if isinstance(x, tf.data.Dataset):
+        return DatasetBatches(x)
+    if y is None:
+        raise ValueError(
+            "x must be what plsc_tf.load returns or a tf.data.Dataset of (images, "
+            f"labels), or an array of images with y=labels. Received: {type(x)}"
+        )
+    images, labels = np.asarray(x), np.asarray(y).reshape(-1)
+    dataset = tf.data.Dataset.from_tensor_slices((images, labels))
+    dataset = dataset.shuffle(len(labels), seed=0).batch(batch_size or 32)
+    return DatasetBatches(dataset)
+
+
+def fit(  # noqa: PLR0913 - Keras's own arguments of `fit`
+    model,
+    data,
+    *,
+    epochs,
+    verbose=0,
+    callbacks=None,
+    initial_epoch=0,
+    steps_per_epoch=None,
+    initial_step=0,
+    stop_at_step=None,
+):
+    """Runs `model.run_step` over epochs of global batches.
+
+    Args:
+        model: the compiled `Classifier`.
+        data: has `batch_size`, `steps_per_epoch` and `epoch(number, start_step)`.
+        epochs: number of the last epoch + 1.
+        verbose: as in Keras.
+        callbacks: Keras callbacks.
+        initial_epoch: number of the first epoch.
+        steps_per_epoch: cuts epochs to so many steps.
+        initial_step: steps of the first epoch that are done already.
+        stop_at_step: global step to stop at.
+
+    Returns:
+        `keras.callbacks.History`; its epochs hold means over the epoch's examples.
+    """
+    callbacks = keras.callbacks.CallbackList(
+        callbacks,
+        add_history=True,
+        add_progbar=verbose != 0,
+        model=model,
+        epochs=epochs,
+        steps=steps_per_epoch or data.steps_per_epoch,
+        verbose=verbose,
+    )
+    model.stop_training = False
+    model.position.epoch, model.position.step = initial_epoch, initial_step
+    callbacks.on_train_begin()
+    logs = {}
+    if stop_at_step and model.position.global_step >= stop_at_step:
+        model.stop_training = True
+    while model.position.epoch < epochs and not model.stop_training:
+        callbacks.on_epoch_begin(model.position.epoch)
+        logs = _run_epoch(model, data, callbacks, steps_per_epoch, stop_at_step)
+        if stop_at_step and model.position.global_step >= stop_at_step:
+            model.stop_training = True
+        finished = model.position.epoch
+        if not model.stop_training or _is_whole(model, data, steps_per_epoch):
+            model.position.epoch, model.position.step = finished + 1, 0
+        callbacks.on_epoch_end(finished, logs)
+    callbacks.on_train_end(logs)
+    return model.history
+
+
+def _is_whole(model, data, steps_per_epoch):
+    steps = steps_per_epoch or data.steps_per_epoch
+    return steps is not None and model.position.step >= steps
+
+
+def _run_epoch(model, data, callbacks, steps_per_epoch, stop_at_step):
+    """Trains what is left of the epoch at `model.position`; returns its means."""
+    position = model.position
+    strategy = model.strategy
+    sums, examples = {}, 0
+    for batch in _distributed_epoch(model, data):
+        if steps_per_epoch and position.step >= steps_per_epoch:
+            break
+        if stop_at_step and position.global_step >= stop_at_step:
+            break
+        callbacks.on_train_batch_begin(position.step)
+        result = model.run_step(batch)
+        weights = strategy.experimental_local_results(batch[2])
+        count = sum(float(tf.reduce_sum(w)) for w in weights)
+        examples += count
+        for name, value in result.items():
+            sums[name] = sums.get(name, 0.0) + value * count
+        position.step += 1
+        logs = {name: value / max(examples, 1e-12) for name, value in sums.items()}
+        callbacks.on_train_batch_end(position.step - 1, logs)
+        if model.stop_training:
+            break
+    if not examples:
+        raise ValueError(
+            f"Epoch {position.epoch} has no example left after step {position.step}: "
+            "the data set is empty or shorter than it was."
+        )
+    return logs
+
+
+def _distributed_epoch(model, data):
+    """Yields per-replica batches; explains what is wrong with a bad example."""
+    position = model.position
+    start = position.step
+    dataset = batching.prepare(
+        data.epoch(position.epoch, start),
+        data.batch_size,
+        model.strategy.num_replicas_in_sync,
+        model.head.num_classes,
+    )
+    iterator = iter(model.strategy.experimental_distribute_dataset(dataset))
+    while True:
+        try:
+            batch = next(iterator, None)
+        except tf.errors.OpError as error:
+            raise _explained(data, position.epoch, start, error) from error
+        if batch is None:
+            return
+        yield batch
+
+
+def _explained(data, epoch, start, error):
+    """A ValueError that names the bad example, where the data can tell."""
+    explain = getattr(data, "explain", None)
+    explained = explain(epoch, start) if explain else None
+    if explained is not None:
+        return explained
+    return ValueError(f"Reading the training data failed: {error.message}")

@@ -1,0 +1,63 @@
+"""The optimizer that the flags ask for."""
+
+import keras
+
+from plsc_tf.training.momentum import Momentum
+
+
+def build(options, rate, *, weight_decay, max_gradient_norm=None):
+    """Makes an optimizer.
+
+    `momentum` and `sgd` carry the L2 decay in the velocity as PLSC does, and
+    `adamweightdecay` decouples it (arXiv:1711.05101), sparing biases and norms as
+    FastNN's does. For the others L2 is added to the gradients by
+    `Classifier.compile(l2=...)`.
+
+    Args:
+        options: the `Optimizer` flags, FastNN's names and constants.
+        rate: learning rate or Keras schedule.
+        weight_decay: the L2 factor.
+        max_gradient_norm: clip to this global norm, or None.
+
+    Returns:
+        (the Keras optimizer, the L2 factor left for `Classifier.compile`).
+    """
+    common = {"learning_rate": rate, "global_clipnorm": max_gradient_norm}
+    kind = options.optimizer
+    adam = {
+        "beta_1": options.adam_beta1,
+        "beta_2": options.adam_beta2,
+        "epsilon": options.opt_epsilon,
+    }
+    if kind == "momentum":
+        return Momentum(momentum=options.momentum, l2=weight_decay, **common), 0.0
+    if kind == "sgd":
+        return Momentum(momentum=0.0, l2=weight_decay, **common), 0.0
+    if kind == "adamweightdecay":
+        optimizer = keras.optimizers.AdamW(weight_decay=weight_decay, **adam, **common)
+        optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
+        return optimizer, 0.0
+    makers = {
+        "adadelta": lambda: keras.optimizers.Adadelta(
+            rho=options.adadelta_rho, epsilon=options.opt_epsilon, **common
+        ),
+        "adagrad": lambda: keras.optimizers.Adagrad(
+            initial_accumulator_value=options.adagrad_initial_accumulator_value,
+            **common,
+        ),
+        "adam": lambda: keras.optimizers.Adam(**adam, **common),
+        "ftrl": lambda: keras.optimizers.Ftrl(
+            learning_rate_power=options.ftrl_learning_rate_power,
+            initial_accumulator_value=options.ftrl_initial_accumulator_value,
+            l1_regularization_strength=options.ftrl_l1,
+            l2_regularization_strength=options.ftrl_l2,
+            **common,
+        ),
+        "rmsprop": lambda: keras.optimizers.RMSprop(
+            rho=options.rmsprop_decay,
+            momentum=options.rmsprop_momentum,
+            epsilon=options.opt_epsilon,
+            **common,
+        ),
+    }
+    return makers[kind](), weight_decay

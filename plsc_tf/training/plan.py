@@ -1,0 +1,88 @@
+"""Decides what a run will do before anything is built or trained."""
+
+import dataclasses
+
+import tensorflow as tf
+from absl import logging
+
+from plsc_tf.checkpoints import folder
+from plsc_tf.settings import Settings
+from plsc_tf.training import schedules
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What a run will do, decided before anything is trained.
+
+    Attributes:
+        settings: with global_batch_size and model_save_dir as they will be used.
+        checkpoint: folder of the checkpoint to resume from, or None.
+        steps_per_epoch: steps of an epoch.
+        total_steps: steps of the whole run.
+        rate: learning rate after scaling to the global batch.
+    """
+
+    settings: Settings
+    checkpoint: str | None
+    steps_per_epoch: int
+    total_steps: int
+    rate: float
+
+
+def choose_folder(settings, num_replicas):
+    """Settles folder and global batch, and finds the checkpoint to resume from.
+
+    Args:
+        settings: the `Settings` as asked for.
+        num_replicas: for `batch_size`, which counts images per replica.
+
+    Returns:
+        (settings as they will be used, checkpoint folder or None).
+
+    Raises:
+        ValueError: another global batch is asked for than the run has.
+    """
+    save_dir = settings.storage.model_save_dir
+    asked = settings.model.global_batch_size
+    batch = asked or settings.model.batch_size * num_replicas
+    found = folder.find_all(save_dir)
+    if settings.storage.restart:
+        fresh, number = save_dir, 1
+        while tf.io.gfile.exists(fresh):
+            number += 1
+            fresh = f"{save_dir.rstrip('/')}-{number}"
+        if fresh != save_dir:
+            logging.info("Starting anew in %s; %s stays as it is.", fresh, save_dir)
+        settings = settings.replace(
+            model_save_dir=fresh, global_batch_size=batch, restart=False
+        )
+        return settings, None
+    if not found:
+        return settings.replace(global_batch_size=batch), None
+    checkpoint = found[-1][1]
+    kept = folder.read_manifest(checkpoint)["state"]["flags"]["global_batch_size"]
+    if asked and asked != kept:
+        raise ValueError(
+            f"The run in {save_dir} has global_batch_size={kept}, which a resume "
+            f"keeps. Received: global_batch_size={asked}. Leave it out, or start a "
+            f"new run from these weights: --checkpoint_dir={checkpoint} "
+            "--model_save_dir=<another folder>."
+        )
+    if batch != kept:
+        logging.info("Keeping the run's global batch of %d images.", kept)
+    return settings.replace(global_batch_size=kept), checkpoint
+
+
+def make_plan(settings, checkpoint, batches):
+    """Counts the steps and scales the learning rate; see `Plan`."""
+    examples = batches.num_examples or settings.dataset.num_sample_per_epoch
+    steps_per_epoch = -(-examples // settings.model.global_batch_size)
+    total = steps_per_epoch * settings.model.num_epochs
+    if settings.logging.stop_at_step:
+        total = min(total, settings.logging.stop_at_step)
+    rate = schedules.scaled_rate(
+        settings.learning_rate.learning_rate,
+        settings.model.global_batch_size,
+        settings.learning_rate.lr_base_batch_size,
+    )
+    return Plan(settings, checkpoint, steps_per_epoch, total, rate)

@@ -1,0 +1,108 @@
+"""What came out of a run: the export, results.json and the closing table."""
+
+import json
+import os
+
+import tensorflow as tf
+
+from plsc_tf.evaluation import report, verification
+from plsc_tf.serving.export import export_saved_model
+
+
+def read(save_dir):
+    """The results of the run in a folder so far, an empty dict when there are none."""
+    path = os.path.join(save_dir, "results.json")
+    if not tf.io.gfile.exists(path):
+        return {}
+    with tf.io.gfile.GFile(path) as file:
+        return json.load(file)
+
+
+def write(save_dir, results):
+    """Writes `<save_dir>/results.json`."""
+    path = os.path.join(save_dir, "results.json")
+    with tf.io.gfile.GFile(path, "w") as file:
+        file.write(json.dumps(results, indent=1) + "\n")
+
+
+def verification_figures(results):
+    """`{name: {accuracy, std, threshold}}` of `{name: VerificationResult}`."""
+    return {
+        name: {
+            "accuracy": result.accuracy,
+            "std": result.std,
+            "threshold": result.threshold,
+        }
+        for name, result in results.items()
+    }
+
+
+def raw_pixels(pairs, image_size):
+    """What comparing raw pixels reaches on each verification set."""
+    scores = {}
+    for name, one in pairs.items():
+        pixels = verification.raw_pixels(one.decoded(image_size))
+        result = verification.verify(pixels, one.left, one.right, one.same)
+        scores[name] = {"accuracy": result.accuracy, "std": result.std}
+    return scores
+
+
+def export(settings, model, checkpoint, figures):
+    """Exports the model where the settings say; returns the version folder.
+
+    Args:
+        settings: the `Settings`.
+        model: the `Classifier`.
+        checkpoint: path of the checkpoint that the model stands at.
+        figures: `verification_figures`, for the model card.
+    """
+    save_dir = settings.storage.model_save_dir
+    return export_saved_model(
+        model,
+        settings.serving.export_dir or os.path.join(save_dir, "export"),
+        image_size=model.image_size,
+        normalize=settings.serving.export_normalized,
+        model_card={
+            "model_name": settings.model.model_name,
+            "dataset_name": settings.dataset.dataset_name,
+            "checkpoint": checkpoint,
+            "verification": figures,
+        },
+    )
+
+
+def table(settings, results):
+    """The text that a run ends with.
+
+    Args:
+        settings: the `Settings` of the run.
+        results: what `plsc_tf.training.run.train` returns.
+    """
+    save_dir = settings.storage.model_save_dir
+    rows = [("steps", results["steps"]), ("loss", results["loss"])]
+    for name in ("training_accuracy", "training_top5_accuracy"):
+        if name in results:
+            rows.append((name, results[name]))
+    if results["images_per_second"]:
+        rows.append(("images/s", results["images_per_second"]))
+    for name, figures in results["verification"].items():
+        rows.append((f"{name}: verification accuracy", _plus_minus(figures)))
+        if name in results.get("raw_pixels", {}):
+            figures = results["raw_pixels"][name]
+            rows.append((f"{name}: comparing raw pixels", _plus_minus(figures)))
+    for name, value in results.get("test", {}).items():
+        rows.append((f"test {name}", value))
+    rows += [
+        ("checkpoint", results["checkpoint_dir"]),
+        ("flags", os.path.join(save_dir, "flags.cfg")),
+        ("results", os.path.join(save_dir, "results.json")),
+    ]
+    if results["export_dir"]:
+        rows.append(("SavedModel", results["export_dir"]))
+    flags = os.path.join(save_dir, "flags.cfg")
+    rows.append(("next, try", f"python -m plsc_tf.evaluate --flagfile={flags}"))
+    return report.format_table(rows)
+
+
+def _plus_minus(figures):
+    return f"{figures['accuracy']:.4f} ± {figures['std']:.4f}"

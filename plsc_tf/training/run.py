@@ -1,0 +1,175 @@
+"""The main job: train, verify, save, export, and say what came out."""
+
+import os
+
+import tensorflow as tf
+from absl import logging
+
+from plsc_tf.checkpoints import folder
+from plsc_tf.flagfiles import write_flags
+from plsc_tf.parallel.strategy import strategy as make_strategy
+from plsc_tf.training import optimizers, recipe, results, schedules, state
+from plsc_tf.training.callbacks import Checkpoint, TrainingLog, Verification
+from plsc_tf.training.plan import choose_folder, make_plan
+
+
+def train(settings):
+    """Runs or resumes the training that the settings describe.
+
+    Args:
+        settings: the `Settings`.
+
+    Returns:
+        (the settings as they were used, the results). The results are a dict, also
+        written to `<model_save_dir>/results.json`: `steps`, `loss`,
+        `images_per_second`, `verification`, `checkpoint_dir`, `export_dir`.
+    """
+    strategy = make_strategy(settings.performance.num_replicas)
+    settings, checkpoint = choose_folder(settings, strategy.num_replicas_in_sync)
+    batches = recipe.load_batches(settings, settings.model.global_batch_size)
+    pairs = recipe.load_pairs(settings)
+    plan = make_plan(settings, checkpoint, batches)
+    model = recipe.build_model(settings, strategy)
+    _compile(model, plan)
+    save_dir = settings.storage.model_save_dir
+    tf.io.gfile.makedirs(save_dir)
+    checkpoints = Checkpoint(
+        save_dir,
+        max_to_keep=settings.storage.keep_checkpoint_max,
+        every_n_steps=settings.storage.save_checkpoints_steps,
+        extra={"flags": settings.as_dict()},
+    )
+    start = _load_weights(model, plan, checkpoints)
+    write_flags(settings, os.path.join(save_dir, "flags.cfg"))
+    verify = Verification(
+        pairs,
+        every_n_steps=settings.evaluation.eval_every_n_steps,
+        batch_size=settings.evaluation.test_batch_size,
+    )
+    verify.set_model(model)
+    log = _training_log(plan)
+    _describe(plan, model, batches)
+    before = model.position.global_step
+    history = model.fit(
+        batches,
+        epochs=settings.model.num_epochs,
+        verbose=0,
+        callbacks=[log, verify, checkpoints],
+        stop_at_step=settings.logging.stop_at_step or None,
+        **start,
+    )
+    if model.position.global_step == before:
+        logging.info(
+            "Nothing to train: the run stands at step %d of %d already; --restart "
+            "begins anew in a fresh folder.",
+            before,
+            plan.total_steps,
+        )
+    verify.verify(model.position.global_step)
+    return settings, _finish(plan, model, history, log, verify, pairs)
+
+
+def _compile(model, plan):
+    settings = plan.settings
+    schedule = schedules.build(
+        settings.learning_rate,
+        rate=plan.rate,
+        steps_per_epoch=plan.steps_per_epoch,
+        total_steps=plan.total_steps,
+    )
+    with model.strategy.scope():
+        optimizer, l2 = optimizers.build(
+            settings.optimizer,
+            schedule,
+            weight_decay=settings.model.weight_decay,
+            max_gradient_norm=settings.model.max_gradient_norm,
+        )
+    metrics = ("accuracy", "top5_accuracy") if settings.head.calc_acc else ()
+    model.compile(optimizer, metrics=metrics, l2=l2)
+
+
+def _load_weights(model, plan, checkpoints):
+    """Resumes, or starts from `checkpoint_dir`; returns where `fit` begins."""
+    if plan.checkpoint:
+        start = checkpoints.restore(model)
+        logging.info(
+            "Resuming %s at epoch %d, step %d.",
+            plan.checkpoint,
+            model.position.epoch,
+            model.position.global_step,
+        )
+        return start
+    given = plan.settings.storage.checkpoint_dir
+    if given:
+        path = folder.resolve(given)
+        state.restore_weights(path, model)
+        logging.info("Starting from the weights of %s.", path)
+    return {"initial_epoch": 0, "initial_step": 0}
+
+
+def _training_log(plan):
+    settings = plan.settings
+    tensorboard = os.path.join(settings.storage.model_save_dir, "tensorboard")
+    return TrainingLog(
+        every_n_steps=settings.logging.log_loss_every_n_iters,
+        total_steps=plan.total_steps,
+        global_batch_size=settings.model.global_batch_size,
+        tensorboard_dir=tensorboard if settings.logging.tensorboard else None,
+    )
+
+
+def _describe(plan, model, batches):
+    """One paragraph in the log: what is about to run."""
+    settings = plan.settings
+    weight = model.head.arrays()["weight"]
+    held = "whole on each replica"
+    if model.head.sharded:
+        rows = [v.shape[0] for v in weight.variables]
+        held = f"rows per replica: {', '.join(map(str, rows))}"
+    logging.info(
+        "%s: %s parameters, %d-dimensional embeddings; %s over %d classes (%s)",
+        settings.model.model_name,
+        f"{model.backbone.count_params():,}",
+        model.embedding_size,
+        settings.head.loss_type,
+        model.head.num_classes,
+        held,
+    )
+    logging.info(
+        "%s: %s images; %d replicas, %d images per step, %d steps per epoch, %d steps "
+        "in all; learning rate %.4g",
+        settings.dataset.dataset_name,
+        f"{batches.num_examples:,}" if batches.num_examples else "?",
+        model.strategy.num_replicas_in_sync,
+        settings.model.global_batch_size,
+        plan.steps_per_epoch,
+        plan.total_steps,
+        plan.rate,
+    )
+
+
+def _finish(plan, model, history, log, verify, pairs):
+    """Exports and writes results.json."""
+    settings = plan.settings
+    save_dir = settings.storage.model_save_dir
+    earlier = results.read(save_dir)
+    trained = log.images_per_second is not None
+    checkpoint = folder.find_all(save_dir)[-1][1]
+    figures = results.verification_figures(verify.results)
+    outcome = {
+        "steps": model.position.global_step,
+        "loss": history.history["loss"][-1] if trained else earlier.get("loss"),
+        "images_per_second": log.images_per_second or earlier.get("images_per_second"),
+        "verification": figures,
+        "checkpoint_dir": checkpoint,
+        "export_dir": earlier.get("export_dir"),
+    }
+    for name in model.ranked_metrics:
+        if trained:
+            outcome[f"training_{name}"] = history.history[name][-1]
+    if settings.evaluation.raw_pixel_baseline:
+        outcome["raw_pixels"] = results.raw_pixels(pairs, model.image_size)
+    if settings.serving.export_at_end and (trained or not outcome["export_dir"]):
+        outcome["export_dir"] = results.export(settings, model, checkpoint, figures)
+    results.write(save_dir, outcome)
+    return outcome

@@ -1,0 +1,112 @@
+"""The layers that the networks share: padding, slopes, initial values, order."""
+
+import keras
+import numpy as np
+import pytest
+
+from plsc_tf import backbones
+from plsc_tf.backbones import blocks
+
+STYLE = blocks.Style(1e-5, blocks.fan_out_normal, blocks.fan_out_normal)
+
+
+def torch_convolution(image, kernel, stride, groups=1):
+    """Cross-correlation with k // 2 zeros on every side; image [h, w, c]."""
+    size, _, _, filters = kernel.shape
+    image = np.pad(image, ((size // 2,) * 2, (size // 2,) * 2, (0, 0)))
+    rows = range(0, image.shape[0] - size + 1, stride)
+    columns = range(0, image.shape[1] - size + 1, stride)
+    out = np.zeros((len(rows), len(columns), filters * groups))
+    for i, row in enumerate(rows):
+        for j, column in enumerate(columns):
+            patch = image[row : row + size, column : column + size]
+            if groups > 1:
+                out[i, j] = (patch * kernel[..., 0]).sum((0, 1))
+            else:
+                out[i, j] = np.tensordot(patch, kernel, 3)
+    return out
+
+
+@pytest.mark.parametrize("side", [6, 7])
+@pytest.mark.parametrize("size, stride", [(3, 1), (3, 2), (1, 2)])
+def test_convolution_pads_on_every_side_as_torch_does(side, size, stride):
+    image = keras.Input((side, side, 2))
+    model = keras.Model(image, STYLE.conv(image, 4, size, stride=stride, name="c"))
+    x = np.random.default_rng(0).normal(size=(side, side, 2))
+    kernel = model.get_weights()[0]
+    expected = torch_convolution(x, kernel, stride)
+    np.testing.assert_allclose(model(x[None])[0], expected, atol=1e-5)
+
+
+def test_depthwise_convolution_pads_on_every_side():
+    image = keras.Input((6, 6, 2))
+    model = keras.Model(image, STYLE.depthwise(image, 3, stride=2, name="d"))
+    x = np.random.default_rng(0).normal(size=(6, 6, 2))
+    expected = torch_convolution(x, model.get_weights()[0], 2, groups=2)
+    np.testing.assert_allclose(model(x[None])[0], expected, atol=1e-5)
+
+
+def kinds(model):
+    return [type(layer).__name__ for layer in model.layers]
+
+
+def test_basic_block_has_the_order_of_the_sources():
+    x = keras.Input((8, 8, 4))
+    model = keras.Model(x, blocks.basic_block(x, 4, 1, STYLE, "b"))
+    assert kinds(model) == [
+        "InputLayer",
+        *("BatchNormalization", "Conv2D", "BatchNormalization", "PReLU"),
+        *("Conv2D", "BatchNormalization", "Add"),
+    ]
+
+
+@pytest.mark.parametrize("filters, stride, added", [(4, 1, 0), (4, 2, 1), (8, 1, 1)])
+def test_shortcut_is_a_convolution_where_the_shape_changes(filters, stride, added):
+    x = keras.Input((8, 8, 4))
+    model = keras.Model(x, blocks.basic_block(x, filters, stride, STYLE, "b"))
+    assert kinds(model).count("Conv2D") == 2 + added
+    assert model.output_shape == (None, 8 // stride, 8 // stride, filters)
+
+
+def test_inverted_residual_adds_only_equal_shapes():
+    x = keras.Input((8, 8, 4))
+    same = keras.Model(x, blocks.inverted_residual(x, 4, 2, 1, STYLE, "a"))
+    strided = keras.Model(x, blocks.inverted_residual(x, 4, 2, 2, STYLE, "b"))
+    assert "Add" in kinds(same)
+    assert "Add" not in kinds(strided)
+    assert same.get_layer("a_conv1").filters == 8
+
+
+def test_slopes_start_at_a_quarter_one_per_layer_in_plsc_one_per_channel_else(
+    sketch,
+):
+    plsc = sketch("resnet50", image_shape=(16, 16, 3))
+    arcface = backbones.build("iresnet", depths=(1,), width=8, image_shape=(8, 8, 3))
+    assert plsc.get_layer("stem_prelu").alpha.shape == (1, 1, 1)
+    np.testing.assert_array_equal(
+        arcface.get_layer("stem_prelu").get_weights()[0], np.full((1, 1, 8), 0.25)
+    )
+
+
+def test_batch_norm_constants_are_those_of_the_sources(sketch):
+    plsc = sketch("resnet50", image_shape=(16, 16, 3))
+    arcface = backbones.build("iresnet", depths=(1,), width=8, image_shape=(8, 8, 3))
+    for network, epsilon, scale in ((plsc, 2e-5, True), (arcface, 1e-5, False)):
+        last = network.get_layer("embedding")
+        assert (last.epsilon, last.momentum, last.scale) == (epsilon, 0.9, scale)
+
+
+def test_initial_values_have_the_spread_of_the_sources():
+    keras.utils.set_random_seed(1)
+    network = backbones.build("iresnet", depths=(1,), width=64, image_shape=(16, 16, 3))
+    first = network.get_layer("stage1_block1_conv1").get_weights()[0]
+    second = network.get_layer("stage1_block1_conv2").get_weights()[0]
+    assert first.std() == pytest.approx(0.1, rel=0.02)  # 36,864 numbers
+    assert not np.array_equal(first, second)
+    kernel, bias = network.get_layer("embedding_dense").get_weights()
+    limit = 1 / np.sqrt(8 * 8 * 64)
+    assert np.abs(kernel).max() == pytest.approx(limit, rel=0.01)
+    assert np.abs(bias).max() <= limit
+    # Paddle's Xavier with fan_in 0: variance 2 / (3·3·32).
+    values = blocks.fan_out_normal(0, 3 * 3 * 32)((200, 200))
+    assert np.std(values) == pytest.approx(np.sqrt(2 / 288), rel=0.02)

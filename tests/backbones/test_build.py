@@ -1,0 +1,233 @@
+"""`build` and `list`: names, arguments, shapes, precision, saving, gradients."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from plsc_tf import backbones
+
+SMALL = {"depths": (1, 1), "width": 8, "image_shape": (16, 16, 3), "embedding_size": 8}
+
+
+def small(**changes):
+    return backbones.build("iresnet", **{**SMALL, **changes})
+
+
+def images(network, number=2):
+    shape = (number, *network.input_shape[1:])
+    return np.random.default_rng(0).normal(size=shape).astype("float32")
+
+
+@pytest.fixture
+def policy():
+    """Sets a precision policy for one test."""
+    before = keras.config.dtype_policy()
+    yield keras.config.set_dtype_policy
+    keras.config.set_dtype_policy(before)
+
+
+def test_list_names_every_family():
+    names = backbones.list()
+    for name in (
+        *("resnet50", "resnet101", "resnet152", "mobilefacenet", "iresnet"),
+        *(f"iresnet{layers}" for layers in (10, 18, 34, 50, 100, 200)),
+    ):
+        assert name in names
+    assert names.index("iresnet50") < names.index("iresnet100")
+
+
+@pytest.mark.parametrize(
+    "spelling", ["ResNet50", "RestNet50", "resnet_50", "RESNET-50"]
+)
+def test_resnet50_is_understood_in_any_spelling(sketch, spelling):
+    network = sketch(spelling)
+    assert network.name == "resnet50"
+    assert network.input_shape == (None, 112, 112, 3)
+    assert network.output_shape == (None, 512)
+
+
+def test_arcface_torch_names_are_understood(sketch):
+    assert sketch("r18").name == "iresnet18"
+
+
+def test_an_unknown_name_gets_near_names():
+    with pytest.raises(ValueError, match=r"name='iresnt50'.*'iresnet50'.*from_user"):
+        backbones.build("iresnt50")
+
+
+def test_a_model_instead_of_a_name_is_sent_to_from_user():
+    with pytest.raises(ValueError, match="from_user"):
+        backbones.build(keras.Sequential([keras.layers.Flatten()]))
+
+
+def test_an_unknown_option_gets_the_near_one():
+    with pytest.raises(ValueError, match=r"depth=.*Did you mean 'depths'\?"):
+        backbones.build("iresnet", depth=(1, 1))
+    with pytest.raises(ValueError, match=r"'mobilefacenet' takes the options: none"):
+        backbones.build("mobilefacenet", width=3)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"embedding_size": 0}, r"embedding_size must be a positive integer.*=0"),
+        ({"embedding_size": 1.5}, r"embedding_size must be a positive.*=1.5"),
+        ({"image_shape": (16, 16)}, r"three positive integers.*\(16, 16\)"),
+        ({"image_shape": 16}, r"three positive integers.*=16"),
+        ({"image_shape": (3, 112, 112)}, r"unlike PLSC's.*Write \(112, 112, 3\)"),
+        ({"dropout": 1.0}, r"dropout must lie in \[0, 1\).*=1.0"),
+        ({"depths": ()}, r"depths must hold"),
+        ({"depths": 3}, r"depths must hold.*depths=3"),
+        ({"width": (8, 16, 32)}, r"one number per stage.*width=\(8, 16, 32\)"),
+        ({"head": "max"}, r"head must be one of flatten, gap, gdc.*'max'"),
+        ({"stem_stride": 0}, r"stem_stride must be a positive integer"),
+    ],
+)
+def test_values_out_of_range_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        small(**changes)
+
+
+def test_an_unknown_variant_is_refused():
+    with pytest.raises(ValueError, match=r"v0.2, v0.1, readme.*'v3'"):
+        backbones.build("resnet101", variant="v3")
+
+
+@pytest.mark.parametrize("name, least", [("iresnet18", 16), ("mobilefacenet", 16)])
+def test_images_too_small_for_the_strides_are_refused(name, least):
+    with pytest.raises(ValueError, match=rf"at least {least} pixels.*\(15, 20, 3\)"):
+        backbones.build(name, image_shape=(least - 1, 20, 3))
+
+
+@pytest.mark.parametrize(
+    "name, shape",
+    [("mobilefacenet", (48, 48, 3)), ("iresnet10", (64, 48, 1))],
+)
+def test_images_smaller_than_112_work(name, shape):
+    network = backbones.build(name, image_shape=shape, embedding_size=32)
+    embeddings = network(images(network), training=False)
+    assert embeddings.shape == (2, 32)
+    assert np.isfinite(embeddings).all()
+
+
+def test_odd_sizes_are_rounded_up():
+    # 19 pixels: 10 after the first stage, 5 after the second.
+    network = small(image_shape=(19, 17, 3))
+    assert network.get_layer("features_bn").output.shape == (None, 5, 5, 16)
+
+
+def test_stem_stride_and_width_per_stage():
+    network = small(stem_stride=2, width=(4, 6))
+    assert network.get_layer("stem_conv").output.shape == (None, 8, 8, 4)
+    assert network.get_layer("features_bn").output.shape == (None, 2, 2, 6)
+
+
+def test_a_preset_takes_options():
+    network = backbones.build("iresnet10", width=8, head="gap", image_shape=(16, 16, 3))
+    assert network.get_layer("embedding_dense").kernel.shape == (64, 512)
+
+
+def rates(network):
+    return [x.rate for x in network.layers if isinstance(x, keras.layers.Dropout)]
+
+
+def test_dropout_defaults_to_the_networks_own(sketch):
+    assert rates(sketch("resnet50")) == [0.4]
+    assert rates(sketch("resnet50", dropout=0.0)) == []
+    assert rates(small()) == []
+    assert rates(small(dropout=0.3)) == [0.3]
+
+
+def norms(network):
+    kind = keras.layers.BatchNormalization
+    return [layer for layer in network.layers if isinstance(layer, kind)]
+
+
+@pytest.mark.parametrize("name", ["iresnet", "mobilefacenet"])
+@pytest.mark.parametrize("synchronized", [False, True])
+def test_synchronized_batch_norm_reaches_every_layer(sketch, name, synchronized):
+    options = SMALL if name == "iresnet" else {"image_shape": (16, 16, 3)}
+    network = sketch(name, synchronized_batch_norm=synchronized, **options)
+    assert {layer.synchronized for layer in norms(network)} == {synchronized}
+
+
+def test_no_layer_carries_weight_decay():
+    assert small().losses == []
+
+
+@pytest.mark.parametrize("name", ["mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize("head", ["flatten", "gap", "gdc"])
+def test_mixed_precision_keeps_float32_embeddings(policy, name, head):
+    policy(name)
+    network = small(head=head)
+    assert network.get_layer("stem_conv").compute_dtype == name.removeprefix("mixed_")
+    assert network(images(network), training=True).dtype == tf.float32
+    assert {weight.dtype for weight in network.trainable_weights} == {"float32"}
+
+
+def test_a_float64_policy_is_float64_throughout(policy):
+    policy("float64")
+    network = small()
+    assert network(images(network)).dtype == tf.float64
+
+
+def test_saved_as_keras_and_loaded_it_is_equal(tmp_path):
+    network = small(dropout=0.2)
+    network.save(tmp_path / "network.keras")
+    loaded = keras.models.load_model(tmp_path / "network.keras")
+    x = images(network)
+    np.testing.assert_array_equal(loaded(x, training=False), network(x, training=False))
+
+
+def test_exported_as_saved_model_and_loaded_it_is_equal(tmp_path):
+    network = small(head="gdc")
+    network.export(tmp_path / "export", verbose=False)
+    loaded = tf.saved_model.load(tmp_path / "export")
+    x = images(network)
+    np.testing.assert_allclose(
+        loaded.serve(x), network(x, training=False), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_equal_seeds_give_equal_weights():
+    keras.utils.set_random_seed(3)
+    first = small().get_weights()
+    keras.utils.set_random_seed(3)
+    second = small().get_weights()
+    for one, other in zip(first, second, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    "name, options",
+    [
+        ("iresnet", SMALL),
+        ("iresnet", {**SMALL, "head": "gap"}),
+        ("mobilefacenet", {"image_shape": (32, 32, 3), "embedding_size": 8}),
+        ("resnet101", {"image_shape": (16, 16, 3), "variant": "v0.1", "dropout": 0}),
+    ],
+)
+def test_gradients_reach_every_trainable_variable(name, options):
+    keras.utils.set_random_seed(5)
+    network = backbones.build(name, **options)
+    x = images(network, number=4)
+    # In inference mode, because batch statistics cancel the bias before them.
+    with tf.GradientTape() as tape:
+        embedding = tf.math.l2_normalize(network(x, training=False), axis=1)
+        loss = tf.reduce_sum(embedding * embedding[::-1, ::-1])
+    variables = network.trainable_variables
+    for variable, gradient in zip(
+        variables, tape.gradient(loss, variables), strict=True
+    ):
+        assert gradient is not None, variable.path
+        assert np.any(gradient), variable.path
+
+
+def test_training_moves_the_batch_statistics_by_a_tenth():
+    network = small()
+    x = images(network, number=8)
+    network(x, training=True)
+    stem = keras.Model(network.input, network.get_layer("stem_conv").output)(x)
+    moving = network.get_layer("stem_bn").moving_mean
+    np.testing.assert_allclose(moving, 0.1 * np.mean(stem, (0, 1, 2)), atol=1e-6)

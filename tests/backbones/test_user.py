@@ -1,0 +1,201 @@
+"""Networks of the user's own: `BaseModel` and `from_user`."""
+
+import textwrap
+
+import keras
+import numpy as np
+import pytest
+
+from plsc_tf.backbones import BaseModel, from_user
+
+SHAPE = (16, 12, 3)
+
+
+class Tiny(BaseModel):
+    """In the form of PLSC's manual."""
+
+    def __init__(self, emb_dim=8):
+        super().__init__()
+        self.emb_dim = emb_dim
+
+    def build_network(self, input, label, is_train=True):
+        x = keras.layers.Conv2D(4, 3, strides=2)(input)
+        x = keras.layers.BatchNormalization()(x, training=is_train)
+        x = keras.layers.Flatten()(keras.ops.relu(x))
+        return keras.layers.Dense(self.emb_dim)(x)
+
+
+def keras_network(size=8, shape=SHAPE):
+    image = keras.Input(shape)
+    return keras.Model(image, keras.layers.Dense(size)(keras.layers.Flatten()(image)))
+
+
+def test_a_subclass_becomes_a_keras_model_of_its_name():
+    network = Tiny().to_keras(SHAPE, 8)
+    assert network.name == "Tiny"
+    assert network.input_shape == (None, *SHAPE)
+    assert network(np.zeros((2, *SHAPE), "float32")).shape == (2, 8)
+
+
+def test_is_train_none_lets_keras_choose_the_mode():
+    network = Tiny().to_keras(SHAPE)
+    norm = next(x for x in network.layers if "batch" in x.name)
+    x = np.random.default_rng(0).normal(size=(4, *SHAPE)).astype("float32")
+    network(x, training=False)
+    assert not np.any(norm.moving_mean)
+    network(x, training=True)
+    assert np.any(norm.moving_mean)
+
+
+def test_an_unfinished_subclass_is_named():
+    class Empty(BaseModel):
+        pass
+
+    with pytest.raises(NotImplementedError, match="Empty must implement build_network"):
+        Empty().to_keras()
+
+
+def test_a_build_network_of_plsc_0_2_gets_the_signature():
+    class Short(BaseModel):
+        def build_network(self, input, is_train):
+            return input
+
+    with pytest.raises(
+        TypeError, match=r"Short.build_network must take \(self, input,"
+    ):
+        Short().to_keras()
+
+
+def test_a_build_network_that_returns_pixels_is_refused():
+    class Pixels(BaseModel):
+        def build_network(self, input, label, is_train=True):
+            return input
+
+    with pytest.raises(ValueError, match=r"Pixels.*\(None, 16, 12, 3\).*pooling"):
+        Pixels().to_keras(SHAPE)
+
+
+def test_a_build_network_that_returns_nothing_is_refused():
+    class Nothing(BaseModel):
+        def build_network(self, input, label, is_train=True):
+            return None
+
+    with pytest.raises(ValueError, match=r"one symbolic tensor.*NoneType"):
+        Nothing().to_keras(SHAPE)
+
+
+@pytest.mark.parametrize("model", [Tiny, Tiny(emb_dim=6)])
+def test_from_user_takes_a_base_model_class_or_object(model):
+    network = from_user(model, embedding_size=6, image_shape=SHAPE)
+    assert network.output_shape == (None, 6)
+
+
+def test_from_user_returns_a_fitting_keras_model_itself():
+    network = keras_network()
+    assert from_user(network, embedding_size=8, image_shape=SHAPE) is network
+
+
+def test_from_user_wraps_a_subclassed_model_and_shares_its_weights():
+    class Subclassed(keras.Model):
+        def __init__(self, embedding_size):
+            super().__init__()
+            self.dense = keras.layers.Dense(embedding_size)
+
+        def call(self, x):
+            return self.dense(keras.ops.mean(x, axis=(1, 2)))
+
+    model = Subclassed(5)
+    network = from_user(model, image_shape=SHAPE)
+    assert network.output_shape == (None, 5)
+    assert network.trainable_weights[0] is model.trainable_weights[0]
+    made = from_user(Subclassed, embedding_size=7, image_shape=SHAPE)
+    assert made.output_shape == (None, 7)
+
+
+def test_from_user_takes_a_function():
+    def make(image_shape, embedding_size=4):
+        return keras_network(embedding_size, image_shape)
+
+    network = from_user(make, embedding_size=9, image_shape=(8, 8, 3))
+    assert (network.input_shape, network.output_shape) == ((None, 8, 8, 3), (None, 9))
+
+
+def test_a_function_that_needs_more_is_refused():
+    with pytest.raises(TypeError, match=r"needs a default.*\(depth\)"):
+        from_user(lambda depth: None)
+
+
+def test_from_user_takes_images_of_free_size():
+    image = keras.Input((None, None, 3))
+    pooled = keras.layers.GlobalAveragePooling2D()(image)
+    network = keras.Model(image, keras.layers.Dense(4)(pooled))
+    assert from_user(network, image_shape=SHAPE) is network
+
+
+def test_from_user_lifts_half_precision_to_float32():
+    image = keras.Input(SHAPE)
+    x = keras.layers.Flatten()(image)
+    network = keras.Model(image, keras.layers.Dense(4, dtype="mixed_float16")(x))
+    assert from_user(network, image_shape=SHAPE).output.dtype == "float32"
+
+
+def two_inputs():
+    first, second = keras.Input(SHAPE), keras.Input(SHAPE)
+    return keras.Model([first, second], keras.layers.Flatten()(first + second))
+
+
+def vectors():
+    return keras.Sequential([keras.Input((8,)), keras.layers.Dense(8)])
+
+
+# Functions, because nothing may touch TensorFlow's devices while tests are collected.
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: keras_network(7), r"must return 8 numbers.*7\).*embedding_size=7"),
+        (lambda: keras_network(8, (32, 32, 3)), r"\[N, 16, 12, 3\].*\(None, 32, 32, 3"),
+        (two_inputs, r"one input, the images. Received: 2 inputs"),
+        (vectors, r"input shape \(None, 8\)"),
+        (lambda: keras.layers.Conv2D(8, 3), r"return embeddings.*\(None, 14, 10, 8\)"),
+    ],
+)
+def test_a_model_of_other_shapes_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        from_user(make(), embedding_size=8, image_shape=SHAPE)
+
+
+def test_an_object_that_is_no_network_is_refused():
+    with pytest.raises(TypeError, match="must be a keras.Model.*3 of type int"):
+        from_user(3)
+
+
+@pytest.fixture
+def my_networks(tmp_path, monkeypatch):
+    """A module of the user's on the import path."""
+    code = """
+        import keras
+        from plsc_tf.backbones import BaseModel
+
+        class Mean(BaseModel):
+            def build_network(self, input, label, is_train=True):
+                return keras.layers.Dense(4)(keras.ops.mean(input, axis=(1, 2)))
+        """
+    (tmp_path / "my_networks.py").write_text(textwrap.dedent(code))
+    (tmp_path / "my_broken.py").write_text("import no_such_package\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.parametrize("path", ["my_networks.Mean", "my_networks:Mean"])
+def test_from_user_takes_a_dotted_path(my_networks, path):
+    assert from_user(path, image_shape=SHAPE).output_shape == (None, 4)
+
+
+def test_dotted_paths_that_lead_nowhere_say_where_they_stopped(my_networks):
+    with pytest.raises(ImportError, match="No module 'no_networks'.*PYTHONPATH"):
+        from_user("no_networks.Mean")
+    with pytest.raises(ImportError, match="Did you mean my_networks.Mean"):
+        from_user("my_networks.Meen")
+    with pytest.raises(ImportError, match="package.module.Name"):
+        from_user("Mean")
+    with pytest.raises(ModuleNotFoundError, match="no_such_package"):
+        from_user("my_broken.Net")

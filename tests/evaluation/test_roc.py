@@ -1,0 +1,63 @@
+"""The curve of all thresholds, against counts by hand and scikit-learn."""
+
+import numpy as np
+import pytest
+
+from plsc_tf.evaluation import roc
+
+
+def points_of(same, different):
+    distances = np.array([*same, *different], np.float64)
+    return roc.curve(distances, np.arange(len(distances)) < len(same))
+
+
+def test_tar_counts_the_pairs_nearer_than_the_first_forbidden_negative():
+    # Ten negatives: FAR 0.1 allows one (0.35), so the threshold is 0.45.
+    points = points_of(
+        same=[0.1, 0.2, 0.3, 0.4, 0.5],
+        different=[0.35, 0.45, 1, 2, 3, 3, 3, 3, 3, 3],
+    )
+    assert roc.tar_at_far(points, rates=[0.1, 0.2]) == {0.1: 0.8, 0.2: 1.0}
+
+
+def test_rates_that_the_negatives_cannot_show_are_absent():
+    points = points_of(same=[0.1, 0.2], different=np.linspace(1, 2, 1000))
+    assert set(roc.tar_at_far(points)) == {1e-1, 1e-2, 1e-3}
+    points = points_of(same=[0.1, 0.2], different=np.linspace(1, 2, 999))
+    assert set(roc.tar_at_far(points)) == {1e-1, 1e-2}
+
+
+def test_tied_pairs_are_accepted_together():
+    points = points_of(same=[1.0, 1.0], different=[1.0] * 10)
+    assert roc.tar_at_far(points, rates=[0.1]) == {0.1: 0.0}
+    assert roc.area_under_curve(points) == 0.5
+    assert roc.equal_error_rate(points) == 0.5
+
+
+def test_separated_pairs_have_no_error():
+    points = points_of(same=[0.1, 0.2, 0.3], different=[0.4, 0.5])
+    assert roc.area_under_curve(points) == 1.0
+    assert roc.equal_error_rate(points) == 0.0
+
+
+def test_equal_error_rate_by_hand():
+    # Accepting up to 3.5 takes 1 of 4 negatives and leaves out 1 of 4 positives.
+    points = points_of(same=[1, 2, 3, 5], different=[2.5, 6, 7, 8])
+    assert roc.equal_error_rate(points) == pytest.approx(0.25)
+    assert roc.area_under_curve(points) == pytest.approx(1 - 2 / 16)
+
+
+def test_curve_equals_scikit_learn():
+    metrics = pytest.importorskip("sklearn.metrics")
+    rng = np.random.default_rng(0)
+    same = rng.random(3000) < 0.4
+    # Rounded, so that there are ties within and between the two kinds.
+    distances = np.round(rng.normal(np.where(same, 1.0, 1.6), 0.4), 2)
+    points = roc.curve(distances, same)
+    far, tar, _ = metrics.roc_curve(same, -distances, drop_intermediate=False)
+    np.testing.assert_allclose(points.false_accepts, far, atol=1e-15)
+    np.testing.assert_allclose(points.true_accepts, tar, atol=1e-15)
+    area = metrics.roc_auc_score(same, -distances)
+    assert roc.area_under_curve(points) == pytest.approx(area, abs=1e-12)
+    for rate, found in roc.tar_at_far(points).items():
+        assert found == pytest.approx(tar[far <= rate].max(), abs=1e-12)

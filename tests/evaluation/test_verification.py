@@ -1,0 +1,205 @@
+"""The ten-fold protocol, against a plain float64 rewrite of its definition."""
+
+import types
+
+import numpy as np
+import pytest
+
+from plsc_tf.evaluation import verification
+from plsc_tf.evaluation.verification import raw_pixels, verify, verify_pairs
+
+
+def random_pairs(num_pairs, size=16, noise=1.0, seed=0):
+    """Embeddings of consecutive pairs, blocks of seven alike and seven not."""
+    rng = np.random.default_rng(seed)
+    same = np.arange(num_pairs) // 7 % 2 == 0
+    first = rng.normal(size=(num_pairs, size))
+    second = np.where(same[:, None], first, rng.normal(size=first.shape))
+    embeddings = np.stack([first, second], axis=1).reshape(-1, size)
+    embeddings = embeddings + noise * rng.normal(size=embeddings.shape)
+    left = np.arange(0, 2 * num_pairs, 2)
+    return embeddings.astype(np.float32) * 3, left, left + 1, same
+
+
+def plain_protocol(embeddings, left, right, same, folds=10):
+    """One threshold at a time, one fold at a time: accuracies, VAL and FAR of each."""
+    unit = embeddings.astype(np.float64)
+    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+    distances = ((unit[left] - unit[right]) ** 2).sum(axis=1)
+    scores = []
+    for test in np.array_split(np.arange(len(same)), folds):
+        train = np.setdiff1d(np.arange(len(same)), test)
+        hits = [
+            np.sum((distances[train] < t) == same[train]) for t in np.arange(0, 4, 0.01)
+        ]
+        threshold = np.arange(0, 4, 0.01)[hits.index(max(hits))]
+        accuracy = np.mean((distances[test] < threshold) == same[test])
+        negatives = distances[train][~same[train]]
+        rates = [np.mean(negatives < t) for t in np.arange(0, 4, 0.001)]
+        i = max(i for i, rate in enumerate(rates) if rate <= 1e-3)
+        threshold = 0.001 * (i + (1e-3 - rates[i]) / (rates[i + 1] - rates[i]))
+        accepted = distances[test] < threshold
+        scores.append(
+            (accuracy, accepted[same[test]].mean(), accepted[~same[test]].mean())
+        )
+    return np.array(scores)
+
+
+@pytest.mark.parametrize("num_pairs", [140, 233])
+def test_verify_follows_the_protocol(num_pairs):
+    pairs = random_pairs(num_pairs, noise=1.5)
+    result = verify(*pairs)
+    accuracy, val, far = plain_protocol(*pairs).T
+    assert result.accuracy == pytest.approx(accuracy.mean(), abs=1e-12)
+    assert result.std == pytest.approx(accuracy.std(), abs=1e-12)
+    assert result.val_at_far == pytest.approx(val.mean(), abs=1e-12)
+    assert result.val_std == pytest.approx(val.std(), abs=1e-12)
+    assert result.far == pytest.approx(far.mean(), abs=1e-12)
+    norms = np.linalg.norm(pairs[0].astype(np.float64), axis=1)
+    assert result.xnorm == pytest.approx(norms.mean())
+    assert 0.6 < result.accuracy < 0.99, "the case must not be trivial"
+
+
+def test_folds_are_scikit_learns():
+    selection = pytest.importorskip("sklearn.model_selection")
+    members = verification._fold_members(103, 10)
+    expected = selection.KFold(10, shuffle=False).split(np.arange(103))
+    for fold, (_, test) in enumerate(expected):
+        np.testing.assert_array_equal(np.flatnonzero(members == fold), test)
+
+
+def test_threshold_is_the_smallest_of_the_best_over_all_pairs():
+    # Squared distances: 0.205 for the same, 2 for the others.
+    cosine = 0.8975
+    embeddings = np.array([[1, 0], [cosine, np.sqrt(1 - cosine**2)], [0, 1.0]])
+    left, right = np.zeros(20, int), np.array([1, 2] * 10)
+    result = verify(embeddings, left, right, right == 1)
+    assert (result.accuracy, result.std) == (1.0, 0.0)
+    assert result.threshold == pytest.approx(0.21)
+    assert result.val_at_far == 1.0
+    assert result.num_pairs == 20
+
+
+def test_blocks_change_nothing(monkeypatch):
+    pairs = random_pairs(100)
+    whole = verify(*pairs)
+    monkeypatch.setattr(verification, "_BLOCK_NUMBERS", 16 * 7)
+    assert verify(*pairs) == whole
+
+
+def test_folds_of_one_kind_are_left_out_of_its_rate():
+    embeddings, left, right, same = random_pairs(140, noise=0.1)
+    order = np.argsort(~same, kind="stable")  # all same pairs first
+    result = verify(embeddings, left[order], right[order], same[order])
+    assert result.val_at_far == 1.0
+    assert result.accuracy == 1.0
+
+
+def test_a_zero_embedding_is_a_distance_like_any_other():
+    embeddings, left, right, same = random_pairs(40)
+    embeddings[3] = 0.0
+    assert np.isfinite(verify(embeddings, left, right, same).accuracy)
+
+
+def test_text_is_plscs_line():
+    result = verify(*random_pairs(140))
+    text = f"Accuracy-Flip: {result.accuracy:.5f}+-{result.std:.5f}"
+    assert str(result) == text
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"left": [0, 1]}, r"one length.*Received: shapes \(2,\), \(40,\)"),
+        ({"left": np.full(40, 80)}, r"left must hold rows in \[0, 80\).*80 to 80"),
+        ({"same": np.ones(40, bool)}, r"pairs of two.*all with same=True"),
+        ({"folds": 41}, r"Received: folds=41, 40 pairs"),
+        ({"folds": 1}, r"Received: folds=1"),
+        ({"embeddings": np.ones(80)}, r"Received: shape \(80,\)"),
+        ({"embeddings": np.full((80, 2), np.nan)}, r"finite.*80 of 80.*row 0"),
+    ],
+)
+def test_wrong_arguments_are_named(change, message):
+    names = ("embeddings", "left", "right", "same")
+    arguments = dict(zip(names, random_pairs(40), strict=True))
+    with pytest.raises(ValueError, match=message):
+        verify(**{**arguments, **change})
+
+
+def make_pairs(num_images=24, num_pairs=40, seed=0):
+    rng = np.random.default_rng(seed)
+    images = rng.integers(0, 256, (num_images, 4, 5, 3), np.uint8)
+    left, right = rng.integers(0, num_images - 1, (2, num_pairs))
+    return types.SimpleNamespace(
+        name="random",
+        images=images,
+        left=left,
+        right=right,
+        same=np.arange(num_pairs) % 2 == 0,
+        decoded=lambda image_size: images,
+    )
+
+
+class Network:
+    """A linear embedding that remembers what it was shown."""
+
+    def __init__(self):
+        self.weights = np.random.default_rng(1).normal(size=(60, 8))
+        self.seen = []
+
+    def __call__(self, images):
+        self.seen.append(images)
+        return (images.reshape(len(images), -1) @ self.weights).astype(np.float32)
+
+
+def test_verify_pairs_embeds_each_listed_image_once_and_its_mirror_image():
+    pairs, network = make_pairs(), Network()
+    result = verify_pairs(network, pairs, batch_size=7)
+    shown = np.concatenate(network.seen)
+    assert max(len(batch) for batch in network.seen) == 7
+    assert shown.dtype == np.uint8
+    listed = pairs.images[np.unique([pairs.left, pairs.right])]
+    np.testing.assert_array_equal(shown[: len(listed)], listed)
+    np.testing.assert_array_equal(shown[len(listed) :], listed[:, :, ::-1])
+
+    plain, mirrored = network(pairs.images), network(pairs.images[:, :, ::-1])
+    sums = plain.astype(np.float64) + mirrored
+    expected = verify(sums, pairs.left, pairs.right, pairs.same)
+    assert (result.accuracy, result.threshold) == (
+        expected.accuracy,
+        expected.threshold,
+    )
+    # XNorm is the mean over listings and both passes, not the norm of the sums.
+    rows = np.concatenate([pairs.left, pairs.right])
+    norms = np.linalg.norm(np.concatenate([plain[rows], mirrored[rows]]), axis=1)
+    assert result.xnorm == pytest.approx(norms.mean(), rel=1e-6)
+
+
+def test_verify_pairs_without_flip_shows_every_image_once():
+    pairs, network = make_pairs(), Network()
+    result = verify_pairs(network, pairs, flip=False)
+    assert len(network.seen) == 1
+    expected = verify(network(pairs.images), pairs.left, pairs.right, pairs.same)
+    assert result.accuracy == expected.accuracy
+    assert str(result).startswith("Accuracy: ")
+
+
+def test_verify_pairs_hands_on_the_image_size():
+    pairs = make_pairs()
+    sizes = []
+    pairs.decoded = lambda image_size: sizes.append(image_size) or pairs.images
+    verify_pairs(Network(), pairs, image_size=(4, 5))
+    assert sizes == [(4, 5)]
+
+
+def test_embed_must_return_one_row_per_image():
+    with pytest.raises(ValueError, match=r"embedding_size\] for \d+ images.*\(1, 8\)"):
+        verify_pairs(lambda images: np.ones((1, 8)), make_pairs())
+
+
+def test_raw_pixels_ignore_brightness_and_contrast():
+    images = np.random.default_rng(0).integers(40, 90, (1, 6, 6, 3), np.uint8)
+    embeddings = raw_pixels(np.concatenate([images, images * 2 + 30]))
+    assert embeddings.shape == (2, 108)
+    assert embeddings.dtype == np.float32
+    np.testing.assert_allclose(embeddings[1], 2 * embeddings[0], atol=1e-4)

@@ -1,0 +1,223 @@
+"""An export is the network, complete, and touches nothing that was there."""
+
+import io
+import json
+import pathlib
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from plsc_tf.data import images as image_ops
+from plsc_tf.parallel.strategy import strategy
+from plsc_tf.serving import export
+from plsc_tf.serving.export import export_saved_model
+
+SIZE = (20, 16)
+
+# Run in a process without plsc_tf: what a serving machine has.
+LOAD_ELSEWHERE = """
+import pathlib, sys
+import numpy as np
+import tensorflow as tf
+
+folder, files, result = sys.argv[1], sys.argv[2:-1], sys.argv[-1]
+encoded = tf.constant([pathlib.Path(file).read_bytes() for file in files])
+served = tf.saved_model.load(folder).signatures["serving_default"]
+np.save(result, served(encoded)["embedding"].numpy())
+sys.exit("plsc_tf" in sys.modules)
+"""
+
+
+def make_network():
+    """Convolution, batch normalisation and PReLU, with statistics that matter."""
+    inputs = keras.Input((*SIZE, 3))
+    x = keras.layers.Rescaling(1 / 128, offset=-127.5 / 128)(inputs)
+    x = keras.layers.Conv2D(8, 3, strides=2, use_bias=False)(x)
+    x = keras.layers.BatchNormalization()(x)
+    x = keras.layers.PReLU(shared_axes=[1, 2])(x)
+    x = keras.layers.Dropout(0.4)(keras.layers.Flatten()(x))
+    return keras.Model(inputs, keras.layers.Dense(6)(x))
+
+
+@pytest.fixture(scope="module")
+def network():
+    """The network on two replicas, every weight away from its first value."""
+    rng = np.random.default_rng(0)
+    with strategy(num_replicas=2).scope():
+        model = make_network()
+        for weight in model.weights:
+            noise = rng.uniform(0.1, 0.3, weight.shape)
+            weight.assign(weight.numpy() + noise)
+    return model
+
+
+@pytest.fixture(scope="module")
+def exported(network, tmp_path_factory):
+    """The network's first version folder."""
+    folder = tmp_path_factory.mktemp("face")
+    return pathlib.Path(export_saved_model(network, folder))
+
+
+def picture(seed, size=(33, 47), file_format="JPEG"):
+    """Bytes of a smooth picture of another size than the network's."""
+    rng = np.random.default_rng(seed)
+    small = Image.fromarray(rng.integers(0, 256, (5, 5, 3), np.uint8))
+    file = io.BytesIO()
+    small.resize(size, Image.Resampling.BICUBIC).save(file, file_format)
+    return file.getvalue()
+
+
+def embed(network, encoded):
+    images = [image_ops.resize(image_ops.decode(one), SIZE) for one in encoded]
+    return network(tf.cast(tf.stack(images), tf.float32), training=False).numpy()
+
+
+def serve(folder, signature, inputs):
+    signature = tf.saved_model.load(str(folder)).signatures[signature]
+    return signature(tf.constant(inputs))["embedding"].numpy()
+
+
+def test_a_process_without_plsc_tf_gives_the_networks_embeddings(
+    network, exported, tmp_path
+):
+    encoded = [picture(0), picture(1, file_format="PNG"), picture(2, (16, 20))]
+    for index, one in enumerate(encoded):
+        (tmp_path / str(index)).write_bytes(one)
+    arguments = [str(exported), "0", "1", "2", "result.npy"]
+    subprocess.run(
+        [sys.executable, "-c", LOAD_ELSEWHERE, *arguments], cwd=tmp_path, check=True
+    )
+    result = np.load(tmp_path / "result.npy")
+    assert result.dtype == np.float32
+    np.testing.assert_allclose(result, embed(network, encoded), atol=1e-5)
+    assert np.ptp(result, axis=0).min() > 0.01, "the pictures must differ"
+
+
+def test_float_images_give_the_networks_embeddings(network, exported):
+    images = np.random.default_rng(0).uniform(0, 255, (5, *SIZE, 3))
+    result = serve(exported, "images", images.astype(np.float32))
+    expected = network(images, training=False).numpy()
+    np.testing.assert_allclose(result, expected, atol=1e-5)
+
+
+def test_a_bad_image_is_an_error_of_its_request(exported):
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        serve(exported, "serving_default", [picture(0), picture(1)[:40]])
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        serve(exported, "serving_default", [b"not an image"])
+
+
+def test_the_folder_holds_what_tensorflow_serving_expects(exported):
+    assert exported.name == "1"
+    names = {path.name for path in exported.iterdir()}
+    assert {"saved_model.pb", "variables", "assets.extra"} <= names
+    assert names <= {
+        *("saved_model.pb", "fingerprint.pb", "variables", "assets", "assets.extra")
+    }
+    assert [path.name for path in exported.parent.iterdir()] == ["1"]
+    card = json.loads((exported / "assets.extra/model_card.json").read_text())
+    assert card["image_size"] == [20, 16]
+    assert card["embedding_size"] == 6
+    assert card["normalize"] is False
+
+
+class Classifier:
+    """A model with more than an embedding: a head that must not travel."""
+
+    def __init__(self):
+        self.weights = tf.Variable(np.full([2 * 2 * 3, 4], 0.01, np.float32))
+        self.head = tf.Variable(tf.zeros([1000, 4]))
+
+    def inference_network(self):
+        return lambda images: tf.reshape(images, [-1, 2 * 2 * 3]) @ self.weights
+
+
+def test_only_variables_that_the_embedding_reads_are_written(tmp_path):
+    folder = export_saved_model(Classifier(), tmp_path, image_size=(2, 2))
+    stored = tf.train.list_variables(folder + "/variables/variables")
+    assert [shape for name, shape in stored if "OBJECT_GRAPH" not in name] == [[12, 4]]
+
+
+def test_embeddings_can_be_normalised(tmp_path):
+    folder = export_saved_model(
+        Classifier(),
+        tmp_path,
+        image_size=(2, 2),
+        normalize=True,
+        model_card={"steps": 7},
+    )
+    result = serve(folder, "images", np.full([3, 2, 2, 3], 9.0, np.float32))
+    np.testing.assert_allclose(result, 0.5, atol=1e-6)
+    card = json.loads(pathlib.Path(folder, "assets.extra/model_card.json").read_text())
+    assert (card["normalize"], card["steps"]) == (True, 7)
+
+
+def test_versions_count_on_from_the_largest_and_are_never_overwritten(tmp_path):
+    (tmp_path / "4").mkdir()
+    (tmp_path / "notes").mkdir()
+    first = export_saved_model(Classifier(), tmp_path, image_size=(2, 2))
+    assert pathlib.Path(first).name == "5"
+    with pytest.raises(FileExistsError, match="Version 4 exists.*Use version=6"):
+        export_saved_model(Classifier(), tmp_path, image_size=(2, 2), version=4)
+    assert not list((tmp_path / "4").iterdir())
+    assert {path.name for path in tmp_path.iterdir()} == {"4", "5", "notes"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"version": 0}, "version=0"),
+        ({"image_size": None}, "without a fixed input size"),
+        ({"image_size": (2, 0)}, r"image_size=\(2, 0\)"),
+        ({"image_size": (2, 2, 3)}, r"image_size=\(2, 2, 3\)"),
+    ],
+)
+def test_wrong_arguments_are_named(tmp_path, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        export_saved_model(
+            Classifier(), tmp_path, **{"image_size": (2, 2), **arguments}
+        )
+
+
+def test_a_destination_that_is_a_file_is_an_error(tmp_path):
+    file = tmp_path / "model"
+    file.write_text("precious")
+    with pytest.raises(NotADirectoryError, match="which is a file"):
+        export_saved_model(Classifier(), file, image_size=(2, 2))
+    with pytest.raises(OSError, match="cannot be created"):
+        export_saved_model(Classifier(), file / "below", image_size=(2, 2))
+    assert file.read_text() == "precious"
+
+
+def test_a_network_that_returns_no_embeddings_leaves_nothing(tmp_path):
+    with pytest.raises(ValueError, match=r"\[N, embedding_size\].*Received: shape"):
+        export_saved_model(lambda images: images, tmp_path, image_size=(2, 2))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("factor", [1.001, np.nan])
+def test_a_written_model_that_disagrees_is_not_published(tmp_path, monkeypatch, factor):
+    network = Classifier()
+    write = export._write_model_card
+
+    def write_and_change_the_network(folder, text):
+        write(folder, text)
+        network.weights.assign(network.weights * factor)
+
+    monkeypatch.setattr(export, "_write_model_card", write_and_change_the_network)
+    with pytest.raises(RuntimeError, match="disagrees|not finite"):
+        export_saved_model(network, tmp_path, image_size=(2, 2))
+    assert not list(tmp_path.iterdir())
+
+
+def test_export_inside_a_strategy_scope(network, tmp_path):
+    with strategy(num_replicas=2).scope():
+        folder = export_saved_model(network, tmp_path, image_size=SIZE)
+    encoded = [picture(3)]
+    result = serve(folder, "serving_default", encoded)
+    np.testing.assert_allclose(result, embed(network, encoded), atol=1e-5)

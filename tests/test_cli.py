@@ -1,0 +1,199 @@
+"""The command line: forms, errors, help, exit status."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from absl import flags
+
+from plsc_tf import cli
+from plsc_tf.settings import Settings, known_options
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--batch_size=3", "--calc_acc", "--nowith_test"],
+        ["--batch_size", "3", "--calc_acc=yes", "--with_test=0"],
+        ["-train_batch_size=3", "--calc_acc=True", "--with_test=False"],
+    ],
+)
+def test_forms_of_an_option(arguments):
+    assert cli.parse(arguments) == Settings.from_values(
+        batch_size=3, calc_acc=True, with_test=False
+    )
+
+
+def test_no_arguments_are_the_defaults():
+    assert cli.parse([]) == Settings()
+
+
+def test_the_later_option_wins():
+    settings = cli.parse(["--lr=1", "--learning_rate=2", "--lr=3"])
+    assert settings.learning_rate.learning_rate == 3.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["batchsize=3"], "'batchsize=3'; did you mean --batch_size=3?"),
+        (["--seed=1", "train"], "unexpected argument 'train'"),
+        (["hparams/ms1m.cfg"], "did you mean --flagfile=hparams/ms1m.cfg?"),
+        (["--with_test", "false"], "did you mean --with_test=false?"),
+        (["--batchsize=3"], "unknown option 'batchsize'. Did you mean 'batch_size'?"),
+        (["--batch-size=3"], "Did you mean 'batch_size'?"),
+        (["--batch_size"], "Missing value for flag --batch_size"),
+        (["--batch_size=x"], "Received: batch_size='x'"),
+        (["--lr=x"], "learning_rate must be a number"),
+        (["--loss_type=cosface"], "one of softmax, arcface"),
+        (["--undefok=foo", "--foo=1"], "unknown option 'undefok'"),
+        (["--use_fp16=True"], "Mixed precision is not supported yet"),
+        (["--flagfile="], "received no path"),
+        (["--", "--seed=1"], "unexpected argument"),
+    ],
+)
+def test_wrong_arguments_are_explained(arguments, message):
+    with pytest.raises(cli.UsageError) as caught:
+        cli.parse(arguments)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_groups_limit_the_command_line_but_not_the_files(tmp_path):
+    path = tmp_path / "run.cfg"
+    path.write_text("optimizer=sgd")
+    groups = ("dataset", "evaluation")
+    settings = cli.parse([f"--flagfile={path}", "--val_targets=a,b"], groups)
+    assert settings.optimizer.optimizer == "sgd"
+    assert settings.evaluation.val_targets == ("a", "b")
+    with pytest.raises(cli.UsageError, match="no effect on this command"):
+        cli.parse(["--optimizer=sgd"], groups)
+
+
+def test_the_global_flags_of_absl_stay_untouched():
+    before = set(flags.FLAGS)
+    cli.parse(["--seed=3"])
+    assert set(flags.FLAGS) == before
+    assert cli.parse([]).performance.seed == 0
+
+
+def test_help_lists_every_option_with_its_default():
+    text = cli.help_text(usage="Does things.", width=88)
+    assert text.startswith("Does things.")
+    for item in known_options().values():
+        assert f"  --{item.name}={item.format(item.default)}" in text
+    assert max(map(len, text.splitlines())) <= 88
+    assert "learning_rate:" not in cli.help_text(groups=("dataset",))
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h", "--helpfull"])
+def test_help_ends_well(capsys, flag):
+    with pytest.raises(SystemExit) as caught:
+        cli.parse(["--batch_size=x", flag], usage="Does things.")
+    assert caught.value.code == 0
+    assert "Does things." in capsys.readouterr().out
+
+
+# Commands in processes of their own: main() sets up logging and ends the process.
+PROGRAM = """
+import sys
+from plsc_tf import cli
+
+def command(settings):
+    \"\"\"Fails as the environment asks.\"\"\"
+    import os
+    assert "tensorflow" not in sys.modules, "parsing imported TensorFlow"
+    from absl import logging
+    logging.info("seed is %d", settings.performance.seed)
+    {body}
+
+cli.main(command, doc="Tries things.")
+"""
+
+
+def run(body, *arguments, **environment):
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    inherited = dict(os.environ, PYTHONPATH=root)
+    inherited.pop("TF_CPP_MIN_LOG_LEVEL", None)
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(body=body), *arguments],
+        env=inherited | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_command_gets_the_settings_without_tensorflow():
+    done = run("sys.stdout.write(str(settings.model.batch_size))", "--batch_size=5")
+    assert (done.returncode, done.stdout) == (0, "5")
+    assert done.stderr.endswith("seed is 0\n")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_help_needs_no_tensorflow():
+    done = run("", "--help")
+    assert done.returncode == 0
+    assert done.stdout.startswith("Tries things.")
+    assert done.stderr == ""
+
+
+def test_usage_errors_end_with_status_2():
+    done = run("", "batchsize=3")
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "plsc_tf: error: unexpected argument 'batchsize=3'; did you mean "
+        "--batch_size=3?",
+        "--help lists the options.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "line"),
+    [
+        ("raise ValueError('bad value')", "plsc_tf: error: bad value"),
+        ("raise RuntimeError('bad day')", "plsc_tf: error: bad day"),
+        ("raise FileNotFoundError('no data')", "plsc_tf: error: no data"),
+        (
+            "open('/nowhere/at/all')",
+            "plsc_tf: error: No such file or directory: /nowhere/at/all",
+        ),
+    ],
+)
+def test_errors_of_a_command_are_one_block(body, line):
+    done = run(body)
+    assert done.returncode == 1
+    assert line in done.stderr.splitlines()
+    assert "Traceback" not in done.stderr
+
+
+def test_the_traceback_is_shown_on_request():
+    done = run("raise ValueError('bad')", PLSC_TF_TRACEBACK="1")
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+
+
+def test_a_bug_keeps_its_traceback():
+    done = run("{}['missing']")
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+
+
+def test_an_interrupt_is_no_error():
+    done = run("raise KeyboardInterrupt")
+    assert done.returncode == 130
+    assert "Traceback" not in done.stderr
+
+
+def test_errors_of_tensorflow_are_one_block():
+    body = """
+    import tensorflow as tf
+    tf.function(lambda: tf.io.read_file('/nowhere/at/all'))()
+    """
+    done = run(body.strip())
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[1:] == [
+        "plsc_tf: error: /nowhere/at/all; No such file or directory",
+        "(PLSC_TF_TRACEBACK=1 shows where it happened.)",
+    ]

@@ -1,0 +1,162 @@
+"""Flag files in both forms, and the file that repeats a run."""
+
+import re
+
+import pytest
+
+from plsc_tf.cli import UsageError, parse
+from plsc_tf.flagfiles import write_flags
+from plsc_tf.settings import Settings, known_options
+
+
+def written(folder, text, name="run.cfg"):
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+BOTH_FORMS = """\
+# a comment
+   # an indented comment
+// absl's other comment
+
+batch_size=64
+--num_epochs=3
+  lr = 0.5   # trailing
+dataset_dir="a b # c"  # quoted
+--model_save_dir='runs/x'
+--calc_acc
+--nowith_test
+export_at_end=False
+tensorboard=no
+train_files=0.tfrecord,1.tfrecord
+lr_steps=
+max_gradient_norm=5
+dropout=None
+--max_gradient_norm=None
+model_options=width=8
+"""
+
+
+def test_both_forms_are_read(tmp_path):
+    settings = parse([f"--flagfile={written(tmp_path, BOTH_FORMS)}"])
+    assert settings == Settings.from_values(
+        batch_size=64,
+        num_epochs=3,
+        learning_rate=0.5,
+        dataset_dir="a b # c",
+        model_save_dir="runs/x",
+        calc_acc=True,
+        with_test=False,
+        export_at_end=False,
+        tensorboard=False,
+        train_files=("0.tfrecord", "1.tfrecord"),
+        lr_steps=(),
+        max_gradient_norm=None,
+        model_options="width=8",
+    )
+
+
+def test_files_come_first_and_the_command_line_wins(tmp_path):
+    one = written(tmp_path, "batch_size=1\nseed=1\nnum_epochs=1", "one.cfg")
+    two = written(tmp_path, "batch_size=2\nseed=2", "two.cfg")
+    arguments = ["--batch_size=9", f"--flagfile={one}", "--flagfile", str(two)]
+    settings = parse(arguments)
+    assert settings.model.batch_size == 9  # though it stands before the files
+    assert settings.performance.seed == 2
+    assert settings.model.num_epochs == 1
+
+
+def test_an_alias_overrides_the_name_in_a_file(tmp_path):
+    path = written(tmp_path, "learning_rate=0.5\ntrain_batch_size=7")
+    settings = parse([f"--flagfile={path}", "--lr=0.25"])
+    assert settings.learning_rate.learning_rate == 0.25
+    assert settings.model.batch_size == 7
+
+
+def test_a_nested_file_is_found_beside_its_parent(tmp_path, monkeypatch):
+    (tmp_path / "sub").mkdir()
+    written(tmp_path, "seed=5\nbatch_size=5", "base.cfg")
+    path = written(tmp_path / "sub", "flagfile=../base.cfg\nbatch_size=6")
+    monkeypatch.chdir("/")
+    settings = parse([f"--flagfile={path}"])
+    assert (settings.performance.seed, settings.model.batch_size) == (5, 6)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("seed=1\nbatchsize=3", "run.cfg:2: unknown option 'batchsize'. .*batch_size"),
+        ("--batchsize=3", "run.cfg:1: unknown option 'batchsize'.*'batch_size'"),
+        ("batch_size", "run.cfg:1: unexpected 'batch_size'. Did you mean batch_size="),
+        ("--batch_size 64", "run.cfg:1: unexpected.*Did you mean batch_size=64"),
+        ("--batch_size", "run.cfg:1: 'batch_size' needs a value"),
+        ("train it well", "run.cfg:1: unexpected 'train it well'"),
+        ("123", "run.cfg:1: unexpected '123'"),
+        ("batch_size=many", "run.cfg:1: batch_size must be a whole number"),
+        ('dataset_dir="a', "run.cfg:1: expected one value, in quotes"),
+        ('dataset_dir="a" b', "run.cfg:1: expected one value, in quotes"),
+        ("enable_paisora=True", "run.cfg:1: unknown option.*PAISoar"),
+        ("flagfile=run.cfg", "includes itself"),
+        ("flagfile=no.cfg", "run.cfg:1: flag file .*no.cfg' does not exist"),
+        ("--flagfile", "run.cfg:1: expected --flagfile=<path>"),
+    ],
+)
+def test_wrong_lines_are_named(tmp_path, text, message):
+    with pytest.raises(UsageError, match=message):
+        parse([f"--flagfile={written(tmp_path, text)}"])
+
+
+def test_a_missing_file_names_its_neighbour(tmp_path):
+    written(tmp_path, "", "ms1m.cfg")
+    with pytest.raises(UsageError, match="does not exist. Did you mean 'ms1m.cfg'"):
+        parse([f"--flagfile={tmp_path / 'msm1.cfg'}"])
+    with pytest.raises(UsageError, match="nor does its folder"):
+        parse([f"--flagfile={tmp_path / 'hparam' / 'ms1m.cfg'}"])
+    with pytest.raises(UsageError, match="is a folder"):
+        parse([f"--flagfile={tmp_path}"])
+
+
+def test_a_windows_file_is_read(tmp_path):
+    path = tmp_path / "run.cfg"
+    path.write_bytes(b"\xef\xbb\xbfbatch_size=64\r\nseed=3\r\n")
+    settings = parse([f"--flagfile={path}"])
+    assert (settings.model.batch_size, settings.performance.seed) == (64, 3)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {
+            "dropout": 0.1 + 0.2,
+            "max_gradient_norm": 1e-7,
+            "preprocessing_name": "face",
+            "train_files": ("a b.tfrecord", "c.tfrecord"),
+            "val_targets": (),
+            "lr_steps": (),
+            "with_test": False,
+            "dataset_dir": " it's # here ",
+            "checkpoint_dir": '"quoted"',
+            "model_options": "width=8,depths=1-1",
+        },
+    ],
+)
+def test_flags_cfg_repeats_the_run(tmp_path, values):
+    settings = Settings.from_values(**values)
+    path = tmp_path / "new" / "flags.cfg"
+    write_flags(settings, path)
+    write_flags(settings, path)
+    assert parse([f"--flagfile={path}"]) == settings
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_flags_cfg_holds_every_saved_option_once(tmp_path):
+    path = tmp_path / "flags.cfg"
+    write_flags(Settings.from_values(restart=True), path)
+    text = path.read_text()
+    assert text.startswith("# ")
+    names = re.findall(r"^--(\w+)=", text, re.MULTILINE)
+    saved = {item.name for item in known_options().values() if item.saved}
+    assert sorted(names) == sorted(saved)
+    assert not parse([f"--flagfile={path}"]).storage.restart

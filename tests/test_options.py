@@ -1,0 +1,121 @@
+"""Texts become checked values and come back unchanged."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from plsc_tf.options import OptionGroup, option, options_of
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample(OptionGroup):
+    whole: int = option(3, "count", lower=1, upper=9)
+    real: float = option(0.5, "share", lower=0, upper=1, open_ends="upper")
+    switch: bool = option(False, "switch")
+    word: str = option("", "any text")
+    kind: str = option("red", "colour", choices=("red", "green"))
+    limit: float | None = option(None, "limit")
+    sizes: tuple[int, ...] = option((1, 2), "sizes")
+    names: tuple[str, ...] = option((), "names")
+
+
+OPTIONS = {item.name: item for item in options_of(Sample)}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("whole", " 7 ", 7),
+        ("real", "1e-3", 0.001),
+        ("real", "0", 0.0),
+        ("switch", "True", True),
+        ("switch", "yes", True),
+        ("switch", "1", True),
+        ("switch", "FALSE", False),
+        ("switch", "no", False),
+        ("switch", "0", False),
+        ("word", "", ""),
+        ("word", "None", "None"),
+        ("kind", "Green", "green"),
+        ("limit", "None", None),
+        ("limit", "none", None),
+        ("limit", "", None),
+        ("limit", "-2", -2.0),
+        ("sizes", "3, 112,112", (3, 112, 112)),
+        ("sizes", "(100000,)", (100000,)),
+        ("sizes", "[3, 112, 112]", (3, 112, 112)),
+        ("sizes", "", ()),
+        ("names", "a.tfrecord,b c", ("a.tfrecord", "b c")),
+    ],
+)
+def test_texts_are_read(name, text, value):
+    read = OPTIONS[name].parse(text)
+    assert read == value
+    assert type(read) is type(value)
+    assert OPTIONS[name].parse(OPTIONS[name].format(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("whole", "0"),
+        ("whole", "10"),
+        ("whole", "3.0"),
+        ("whole", "three"),
+        ("whole", "None"),
+        ("whole", ""),
+        ("real", "1"),
+        ("real", "nan"),
+        ("real", "inf"),
+        ("switch", "maybe"),
+        ("kind", "gren"),
+        ("sizes", "1,x"),
+        ("sizes", "1,,2"),
+        ("names", "a,,b"),
+    ],
+)
+def test_refused_texts_say_what_was_expected(name, text):
+    with pytest.raises(ValueError, match=f"{name} must be .*Received: {name}="):
+        OPTIONS[name].parse(text)
+
+
+def test_the_nearest_choice_is_told():
+    with pytest.raises(ValueError, match="one of red, green.*Did you mean 'green'"):
+        OPTIONS["kind"].parse("gren")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"whole": 2.0},
+        {"whole": "2"},
+        {"whole": True, "real": "x"},
+        {"real": float("nan")},
+        {"switch": 2},
+        {"switch": "true"},
+        {"word": None},
+        {"word": "two\nlines"},
+        {"sizes": 3},
+        {"sizes": "3"},
+        {"names": "lfw"},
+        {"names": ("a,b",)},
+        {"names": ("",)},
+    ],
+)
+def test_wrong_types_are_refused(values):
+    with pytest.raises(ValueError, match="Received"):
+        Sample(**values)
+
+
+def test_values_take_the_type_of_the_option():
+    sample = Sample(whole=np.int64(4), real=np.float32(0.25), sizes=[np.int32(5)])
+    assert (sample.whole, sample.real, sample.sizes) == (4, 0.25, (5,))
+    assert [type(sample.whole), type(sample.real)] == [int, float]
+    assert type(Sample(limit=2).limit) is float
+
+
+@pytest.mark.parametrize("value", [0.1 + 0.2, 1e-300, 123456789.123456789, 5e-4])
+def test_numbers_survive_their_text(value):
+    item = OPTIONS["limit"]
+    assert item.parse(item.format(value)) == value

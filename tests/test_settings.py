@@ -1,0 +1,160 @@
+"""The documented defaults, names and rules of the settings."""
+
+import dataclasses
+
+import pytest
+
+from plsc_tf.name_hints import EXPLAINED, RENAMED, unknown_option
+from plsc_tf.options import options_of
+from plsc_tf.settings import ALL, Settings, known_options
+
+# PLSC's table of defaults (plsc.config), under the names used here.
+PLSC_DEFAULTS = {
+    "batch_size": 128,
+    "dataset_dir": "./train_data",
+    "num_sample_per_epoch": 5822653,
+    "num_epochs": 120,
+    "warmup_epochs": 0.0,
+    "learning_rate": 0.1,
+    "lr_steps": (100000, 160000, 220000),
+    "val_targets": ("lfw",),
+    "test_batch_size": 120,
+    "with_test": True,
+    "model_name": "ResNet50",
+    "checkpoint_dir": "",
+    "model_save_dir": "./output",
+    "loss_type": "dist_arcface",
+    "num_classes": 85742,
+    "image_shape": (3, 112, 112),
+    "margin": 0.5,
+    "scale": 64.0,
+    "emb_size": 512,
+}
+# FastNN's table, where PLSC documents nothing else.
+FASTNN_DEFAULTS = {
+    "dataset_name": "mock",
+    "train_files": (),
+    "preprocessing_name": None,
+    "shuffle_buffer_size": 1024,
+    "num_parallel_batches": 8,
+    "prefetch_buffer_size": 32,
+    "num_preprocessing_threads": 16,
+    "datasets_use_caching": False,
+    "task_type": "pretrain",
+    "max_gradient_norm": None,
+    "end_learning_rate": 0.0001,
+    "adadelta_rho": 0.95,
+    "adagrad_initial_accumulator_value": 0.1,
+    "adam_beta1": 0.9,
+    "adam_beta2": 0.999,
+    "opt_epsilon": 1.0,
+    "ftrl_learning_rate_power": -0.5,
+    "ftrl_initial_accumulator_value": 0.1,
+    "ftrl_l1": 0.0,
+    "ftrl_l2": 0.0,
+    "momentum": 0.9,
+    "rmsprop_momentum": 0.9,
+    "rmsprop_decay": 0.9,
+    "log_loss_every_n_iters": 10,
+}
+
+
+@pytest.mark.parametrize("documented", [PLSC_DEFAULTS, FASTNN_DEFAULTS])
+def test_defaults_are_the_documented_ones(documented):
+    values = Settings().as_dict()
+    assert {name: values[name] for name in documented} == documented
+
+
+def test_values_reach_their_groups():
+    settings = Settings.from_values(batch_size=4, margin=0.3, lr=1, image_num=9)
+    assert settings.model.batch_size == 4
+    assert settings.head.margin == 0.3
+    assert settings.learning_rate.learning_rate == 1.0
+    assert settings.dataset.num_sample_per_epoch == 9
+    assert settings.as_dict()["batch_size"] == 4
+
+
+def test_settings_are_equal_by_value_and_cannot_be_changed():
+    settings = Settings.from_values(seed=3)
+    assert settings == Settings().replace(seed=3) != Settings()
+    assert Settings.from_values(**settings.as_dict()) == settings
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        settings.performance.seed = 4
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"batchsize": 3}, "unknown option 'batchsize'. Did you mean 'batch_size'"),
+        ({"lr": 0.1, "learning_rate": 0.2}, "given twice"),
+        ({"batch_size": 0}, "at least 1"),
+        ({"image_shape": (112, 112, 3)}, "did you mean 3,112,112"),
+        ({"image_shape": (1, 28, 28)}, "3 channels"),
+        ({"lr_steps": (5, 5)}, "growing"),
+        ({"task_type": "finetune"}, "set checkpoint_dir"),
+        ({"model_save_dir": ""}, "folder of the run"),
+        ({"dropout": 1.0}, "below 1"),
+        ({"scale": 0}, "above 0"),
+        ({"model_options": "width"}, "key=value"),
+        ({"model_options": "a=1,a=2"}, "each key once"),
+    ],
+)
+def test_values_that_make_no_sense_are_refused(values, message):
+    with pytest.raises(ValueError, match=message):
+        Settings.from_values(**values)
+
+
+def test_image_size_is_height_and_width():
+    settings = Settings.from_values(image_shape=(3, 112, 96))
+    assert settings.preprocessing.image_size == (112, 96)
+
+
+def test_model_options_become_arguments():
+    settings = Settings.from_values(
+        model_options="width=32, depths=1-1-2,rate=0.5,pad=-1,eps=1e-5,se=true,act=relu"
+    )
+    assert settings.model.backbone_options() == {
+        "width": 32,
+        "depths": (1, 1, 2),
+        "rate": 0.5,
+        "pad": -1,
+        "eps": 1e-5,
+        "se": True,
+        "act": "relu",
+    }
+    assert Settings().model.backbone_options() == {}
+
+
+def test_every_option_has_a_help_text_and_a_group():
+    groups = Settings()
+    for group in ALL:
+        assert type(getattr(groups, group)).__module__ == f"plsc_tf.flags.{group}"
+        for item in options_of(type(getattr(groups, group))):
+            assert len(item.help) > 10, item.name
+
+
+def test_secrets_and_single_requests_are_not_saved():
+    unsaved = {item.name for item in known_options().values() if not item.saved}
+    assert unsaved == {"restart"}
+
+
+def test_renamed_options_exist():
+    assert set(RENAMED.values()) <= set(known_options())
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("class_num", "'num_classes'"),
+        ("set_class_num", "'num_classes'"),
+        ("val_target", "'val_targets'"),
+        ("Batch-Size", "'batch_size'"),
+        ("enable_paisora", "FastNN's PAISoar is not supported"),
+        ("enable_paisoar", "FastNN's PAISoar is not supported"),
+        ("use_fp16", "not supported yet"),
+        ("model_dir", "checkpoint_dir"),
+    ],
+)
+def test_names_of_other_systems_are_explained(name, advice):
+    known = {name for name in known_options() if name not in EXPLAINED}
+    assert advice in unknown_option(name, known)
