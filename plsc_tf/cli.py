@@ -153,7 +153,17 @@ def _set_up_logging():
     flags.FLAGS.mark_as_parsed()
     absl_logging.use_absl_handler()
     absl_logging.set_verbosity(absl_logging.INFO)
-    absl_logging.get_absl_handler().setFormatter(_LogFormatter(datefmt="%H:%M:%S"))
+    handler = absl_logging.get_absl_handler()
+    handler.setFormatter(_LogFormatter(datefmt="%H:%M:%S"))
+    handler.addFilter(_ours_or_serious)
+    # Its warnings here are about how it copies tensors between logical devices.
+    logging.getLogger("tensorflow").setLevel(logging.ERROR)
+
+
+def _ours_or_serious(record):
+    """Whether to show a log record: TensorFlow's chatter comes through absl too."""
+    package = str(pathlib.Path(__file__).parent.parent)
+    return record.levelno >= logging.WARNING or record.pathname.startswith(package)
 
 
 class _LogFormatter(logging.Formatter):
@@ -169,7 +179,7 @@ class _LogFormatter(logging.Formatter):
 
 def _is_for_users(error):
     """Whether an error tells a user what to do, rather than a developer."""
-    known = (ValueError, OSError, RuntimeError, ImportError)
+    known = (ValueError, OSError, RuntimeError, ImportError, FloatingPointError)
     return isinstance(error, known) or _is_of_tensorflow(error)
 
 

@@ -211,7 +211,7 @@ class StreamSource(Source):
             open_numbered,
             cycle_length=at_once,
             block_length=1,
-            num_parallel_calls=at_once if at_once > 1 else None,
+            num_parallel_calls=at_once,
             deterministic=True,
         )
         entries = entries.map(lambda index, raw: {"index": index, "raw": raw})

@@ -4,12 +4,8 @@ import dataclasses
 
 import numpy as np
 
-from plsc_tf.evaluation import roc
+from plsc_tf.evaluation import kfold, roc
 
-# Squared distances of unit vectors lie in 0..4; the steps are insightface's.
-ACCURACY_THRESHOLDS = np.arange(0.0, 4.0, 0.01)
-FAR_THRESHOLDS = np.arange(0.0, 4.0, 0.001)
-FAR_TARGET = 1e-3
 FOLDS = 10
 
 # How many float64 numbers one side of a block of pairs may take (32 MiB).
@@ -88,9 +84,9 @@ def verify(embeddings, left, right, same, folds=FOLDS):
     left, right, same = _check_pairs(len(embeddings), left, right, same, folds)
     norms = _norms(embeddings)
     distances = _distances(embeddings, norms, left, right)
-    members = _fold_members(len(same), folds)
-    accuracy, threshold = _fold_accuracies(distances, same, members)
-    val, far = _fold_validation(distances, same, members)
+    fold_of = kfold.members(len(same), folds)
+    accuracy, threshold = kfold.accuracies(distances, same, fold_of)
+    val, far = kfold.validation_rates(distances, same, fold_of)
     points = roc.curve(distances, same)
     return VerificationResult(
         accuracy=float(np.mean(accuracy)),
@@ -99,7 +95,7 @@ def verify(embeddings, left, right, same, folds=FOLDS):
         val_at_far=float(np.nanmean(val)),
         val_std=float(np.nanstd(val)),
         far=float(np.nanmean(far)),
-        far_target=FAR_TARGET,
+        far_target=kfold.FAR_TARGET,
         tar_at_far=roc.tar_at_far(points),
         auc=roc.area_under_curve(points),
         eer=roc.equal_error_rate(points),
@@ -246,60 +242,3 @@ def _distances(embeddings, norms, left, right):
         difference = embeddings[a] / scale[a] - embeddings[b] / scale[b]
         distances[start : start + size] = np.sum(np.square(difference), axis=1)
     return distances
-
-
-def _fold_members(count, folds):
-    """[count] fold of each pair: consecutive, the first `count % folds` one larger."""
-    sizes = np.full(folds, count // folds)
-    sizes[: count % folds] += 1
-    return np.repeat(np.arange(folds), sizes)
-
-
-def _accepted(distances, thresholds):
-    """[thresholds] how many distances are less than each threshold."""
-    return np.searchsorted(np.sort(distances), thresholds, side="left")
-
-
-def _accepted_by_fold(distances, members, num_folds, thresholds):
-    """[folds, thresholds] the same for the pairs of each fold."""
-    return np.stack(
-        [_accepted(distances[members == fold], thresholds) for fold in range(num_folds)]
-    )
-
-
-def _fold_accuracies(distances, same, members):
-    """Accuracies of the folds, and the threshold that is best over all of them."""
-    sizes = np.bincount(members)
-    true_accepts, false_accepts = (
-        _accepted_by_fold(
-            distances[kind], members[kind], len(sizes), ACCURACY_THRESHOLDS
-        )
-        for kind in (same, ~same)
-    )
-    negatives = np.bincount(members[~same], minlength=len(sizes))[:, np.newaxis]
-    correct = true_accepts + negatives - false_accepts
-    total = correct.sum(axis=0)
-    best = np.argmax(total - correct, axis=1)  # the first of equally good ones
-    accuracies = correct[np.arange(len(sizes)), best] / sizes
-    return accuracies, float(ACCURACY_THRESHOLDS[np.argmax(total)])
-
-
-def _fold_validation(distances, same, members):
-    """Validation and false accept rates of the folds at the others' FAR target."""
-    num_folds = members[-1] + 1
-    val, far = np.full(num_folds, np.nan), np.full(num_folds, np.nan)
-    for fold in range(num_folds):
-        held_out = members == fold
-        others = distances[~held_out & ~same]
-        threshold = 0.0
-        if len(others):
-            rates = _accepted(others, FAR_THRESHOLDS) / len(others)
-            if rates[-1] >= FAR_TARGET:
-                # The curve is flat in places. There np.interp starts from the last
-                # of the equal points, as the linear spline of the original does.
-                threshold = np.interp(FAR_TARGET, rates, FAR_THRESHOLDS)
-        for kind, result in ((same, val), (~same, far)):
-            chosen = distances[held_out & kind]
-            if len(chosen):
-                result[fold] = np.mean(chosen < threshold)
-    return val, far

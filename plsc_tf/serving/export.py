@@ -11,6 +11,7 @@ import tensorflow as tf
 from absl import logging
 
 from plsc_tf.data import images as image_ops
+from plsc_tf.serving import versions
 
 # Largest difference between the network and its export, relative to the largest
 # embedding value where that exceeds 1 (not every network ends in a batch norm).
@@ -34,19 +35,16 @@ def export_saved_model(
       size. An undecodable picture is an error of its request.
     - `images`: input `images`, float32 [N, height, width, 3], RGB in 0..255.
 
-    Only the variables that the embedding reads are written: no head, no optimizer
-    slots. The folder is written under a temporary name that TensorFlow Serving
-    ignores and renamed when it has been loaded again and compared with the network,
-    so a server that watches `export_dir` never sees half a model.
+    Only variables that the embedding reads are written: no head, no optimizer slots.
+    The folder has a name that TensorFlow Serving ignores until it has been loaded
+    again and compared with the network, so a server never sees half a model.
 
     Args:
         network: Keras model that maps float32 [N, height, width, 3] in 0..255 to
-            [N, embedding_size], or an object whose `inference_network()` returns such
-            a model (a `Classifier`, whose replicas' batch-norm statistics are averaged
-            there, before anything is traced).
+            [N, embedding_size], or an object whose `inference_network()` returns one
+            (a `Classifier`, which averages its replicas' statistics there).
         export_dir: folder of the version folders; created when missing.
-        image_size: (height, width) that pictures are resized to; None takes the
-            network's fixed input size.
+        image_size: (height, width) of its input; None takes the network's fixed one.
         normalize: whether to divide the embeddings by their L2 norm.
         version: positive integer; None takes the next after the largest one there.
         model_card: dict for JSON, added to what `assets.extra/model_card.json` always
@@ -62,7 +60,7 @@ def export_saved_model(
         RuntimeError: the written model disagrees with the network; nothing is left.
     """
     export_dir = os.fspath(export_dir)
-    _prepare_destination(export_dir, version)
+    versions.prepare(export_dir, version)
     if hasattr(network, "inference_network"):
         network = network.inference_network()
     image_size = _checked_image_size(network, image_size)
@@ -74,7 +72,7 @@ def export_saved_model(
         tf.saved_model.save(module, temporary, signatures=signatures)
         _write_model_card(temporary, card)
         _compare_with_network(temporary, embed, image_size)
-        target = _publish(temporary, export_dir, version)
+        target = versions.publish(temporary, export_dir, version)
     finally:
         if tf.io.gfile.exists(temporary):
             tf.io.gfile.rmtree(temporary)
@@ -98,41 +96,6 @@ def _checked_image_size(network, image_size):
             f"image_size={image_size!r}."
         )
     return sizes
-
-
-def _versions(export_dir):
-    """The integers among the folder's names, which are what TF Serving looks at."""
-    names = [name.rstrip("/") for name in tf.io.gfile.listdir(export_dir)]
-    return {int(name) for name in names if name.isdecimal()}
-
-
-def _prepare_destination(export_dir, version):
-    """Finds what would stop the export before anything costly is done."""
-    if version is not None and (isinstance(version, bool) or int(version) < 1):
-        raise ValueError(
-            "version must be a positive integer, or None for the next free one. "
-            f"Received: version={version!r}."
-        )
-    if tf.io.gfile.exists(export_dir) and not tf.io.gfile.isdir(export_dir):
-        raise NotADirectoryError(
-            "export_dir must be a folder, or a path where one can be made. Received: "
-            f"export_dir={export_dir!r}, which is a file."
-        )
-    try:
-        tf.io.gfile.makedirs(export_dir)
-    except tf.errors.OpError as error:
-        raise OSError(
-            f"export_dir {export_dir!r} cannot be created: {error.message}"
-        ) from error
-    if version is not None and int(version) in _versions(export_dir):
-        raise _version_exists(export_dir, version)
-
-
-def _version_exists(export_dir, version):
-    return FileExistsError(
-        f"Version {version} exists already in {export_dir!r} and is never overwritten. "
-        f"Use version={max(_versions(export_dir)) + 1}, or leave it out."
-    )
 
 
 def _embedding_function(network, image_size, normalize):
@@ -236,14 +199,3 @@ def _run_signatures(folder, inputs):
         name: loaded.signatures[name](tensor)["embedding"].numpy()
         for name, tensor in inputs.items()
     }
-
-
-def _publish(temporary, export_dir, version):
-    if version is None:
-        version = max(_versions(export_dir), default=0) + 1
-    target = os.path.join(export_dir, str(int(version)))
-    try:
-        tf.io.gfile.rename(temporary, target)
-    except tf.errors.AlreadyExistsError as error:
-        raise _version_exists(export_dir, version) from error
-    return target

@@ -76,8 +76,14 @@ def load_batches(settings, global_batch_size, split="train"):
 
 
 def _asked_classes(settings):
-    """num_classes for the data set to check labels against."""
-    return settings.dataset.num_classes
+    """The number of classes to hand to the data set; None lets the data say.
+
+    The default of num_classes is PLSC's data set's, not the user's word on this one.
+    """
+    dataset = settings.dataset
+    left_alone = dataset.num_classes == Settings().dataset.num_classes
+    countable = dataset.dataset_name != "mock" and not dataset.train_files
+    return None if left_alone and countable else dataset.num_classes
 
 
 def _check_classes(settings, batches):

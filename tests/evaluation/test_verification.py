@@ -5,7 +5,7 @@ import types
 import numpy as np
 import pytest
 
-from plsc_tf.evaluation import verification
+from plsc_tf.evaluation import kfold, verification
 from plsc_tf.evaluation.verification import raw_pixels, verify, verify_pairs
 
 
@@ -62,10 +62,10 @@ def test_verify_follows_the_protocol(num_pairs):
 
 def test_folds_are_scikit_learns():
     selection = pytest.importorskip("sklearn.model_selection")
-    members = verification._fold_members(103, 10)
+    fold_of = kfold.members(103, 10)
     expected = selection.KFold(10, shuffle=False).split(np.arange(103))
     for fold, (_, test) in enumerate(expected):
-        np.testing.assert_array_equal(np.flatnonzero(members == fold), test)
+        np.testing.assert_array_equal(np.flatnonzero(fold_of == fold), test)
 
 
 def test_threshold_is_the_smallest_of_the_best_over_all_pairs():

@@ -39,7 +39,7 @@ def from_generator(
     image, _ = _convert(first, name, 0)
     spec = tf.TensorSpec([], tf.string)
     if not isinstance(image, bytes):
-        _check_range(image, name)
+        _check_range(np.asarray(first[0]), name)
         spec = tf.TensorSpec([None, None, image.shape[-1]], tf.uint8)
 
     def converted():
@@ -77,7 +77,8 @@ def from_dataset(
             f"{name} must yield (image, label) pairs. Received: element_spec={spec}."
         )
     image, label = spec
-    if image.shape.rank == 4 or label.shape.rank == 1:
+    one_hot = label.shape.rank == 1 and image.shape.rank in (0, 2, 3)
+    if not one_hot and (image.shape.rank == 4 or label.shape.rank == 1):
         raise ValueError(
             f"{name} must yield single examples, batches are made later. "
             f"Received: element_spec={spec}. Call .unbatch() on the dataset."
@@ -104,7 +105,7 @@ def _single_stream(name, open_part, num_classes, num_examples) -> StreamSource:
         name,
         (num_examples,),
         open_part,
-        lambda image, label: (image, label),
+        lambda example: example,
         num_classes=num_classes,
     )
 

@@ -1,0 +1,60 @@
+"""Small pictures and the layouts that hold them, written into tmp_path."""
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+
+def encoded(label, number, size=(12, 10), kind="PNG"):
+    """A PNG that shows its label in red and its number in green."""
+    pixels = np.zeros((*size, 3), np.uint8)
+    pixels[..., 0], pixels[..., 1] = 10 * label, number
+    pixels[0, 0, 2] = 255
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, kind)
+    return buffer.getvalue()
+
+
+@pytest.fixture(scope="session")
+def picture():
+    """The function that encodes a test picture."""
+    return encoded
+
+
+@pytest.fixture
+def list_folder(tmp_path):
+    """A data root with label.txt: 20 images, labels 0...4 in turn."""
+    (tmp_path / "images").mkdir()
+    lines = []
+    for number in range(20):
+        name = f"images/{number:02d}.png"
+        (tmp_path / name).write_bytes(encoded(number % 5, number))
+        lines.append(f"{name} {number % 5}\n")
+    (tmp_path / "label.txt").write_text("".join(lines))
+    return tmp_path
+
+
+@pytest.fixture
+def write_records():
+    """Writes one TFRecord file of (bytes, label) with FastNN's keys."""
+    import tensorflow as tf
+
+    def write(path, examples):
+        with tf.io.TFRecordWriter(str(path)) as writer:
+            for image, label in examples:
+                feature = {
+                    "image/encoded": _bytes(image),
+                    "image/format": _bytes(b"png"),
+                    "image/class/label": tf.train.Feature(
+                        int64_list=tf.train.Int64List(value=[label])
+                    ),
+                }
+                example = tf.train.Example(features=tf.train.Features(feature=feature))
+                writer.write(example.SerializeToString())
+
+    def _bytes(value):
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+
+    return write

@@ -1,0 +1,88 @@
+"""Finding data sets by name; `load` and `load_val`."""
+
+import pickle
+import sys
+
+import numpy as np
+import pytest
+
+from plsc_tf.data.images import Augmentation
+from plsc_tf.data.load import find, load, load_val, names
+from plsc_tf.data.request import DataRequest
+
+
+def test_all_data_sets_are_found_and_say_what_they_are():
+    assert set(names()) >= {
+        *("mock", "mnist", "cifar10", "flowers", "ms1m", "casia"),
+        *("folder", "image_list", "lfw112", "omniglot"),
+    }
+    for name in names():
+        info = find(name).INFO
+        assert info.description and Augmentation.named(info.augmentation) in (
+            None,
+            Augmentation(flip=0.5),
+        )
+
+
+def test_unknown_name_suggests_the_near_one():
+    with pytest.raises(ValueError, match="no data set 'minst'. Did you mean 'mnist'"):
+        find("minst")
+    with pytest.raises(ValueError, match="PYTHONPATH"):
+        find("my_own.module")
+    with pytest.raises(ValueError, match="no function examples"):
+        find("json.decoder")
+
+
+def test_a_module_of_ones_own(tmp_path, monkeypatch):
+    package = tmp_path / "own_sets"
+    package.mkdir()
+    (package / "dots.py").write_text(
+        "from plsc_tf.data.readers.python import from_generator\n"
+        "import numpy as np\n"
+        "def examples(request):\n"
+        "    return from_generator(lambda: iter([(np.full((4, 4, 3), 9), 0)]))\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    ((images, _),) = load("own_sets.dots", batch_size=2, image_size=(4, 4))
+    assert images.shape == (1, 4, 4, 3)
+    sys.modules.pop("own_sets.dots")
+
+
+def test_load_passes_fields_on(list_folder):
+    batches = load(
+        "image_list",
+        str(list_folder),
+        batch_size=4,
+        image_size=(6, 6),
+        num_classes=9,
+        shuffle=False,
+        seed=3,
+    )
+    assert batches.num_classes == 9 and batches.image_size == (6, 6)
+    assert batches.options.augmentation == Augmentation(flip=0.5)
+    assert batches.options.seed == 3
+    np.testing.assert_array_equal(next(iter(batches))[1], [0, 1, 2, 3])
+    with pytest.raises(ValueError, match="no argument 'cache'"):
+        load("mock", batch_size=4, cache=True)
+
+
+def test_digits_are_not_mirrored_by_default(tmp_path):
+    assert find("mnist").INFO.augmentation == "none"
+    assert load("mock", batch_size=1).options.augmentation == Augmentation(flip=0.5)
+
+
+def test_load_val_looks_in_the_data_folder(tmp_path, picture):
+    content = pickle.dumps(([picture(0, 0), picture(1, 1)], [False]))
+    (tmp_path / "lfw.bin").write_bytes(content)
+    request = DataRequest(dataset_dir=str(tmp_path))
+    for target in ("lfw", "lfw.bin", str(tmp_path / "lfw.bin")):
+        assert load_val("ms1m", request, target).name == "lfw"
+    with pytest.raises(FileNotFoundError, match="agedb_30.bin.*--with_test=false"):
+        load_val("ms1m", request, "agedb_30")
+
+
+def test_request_refuses_nonsense():
+    for fields in ({"num_classes": 0}, {"image_size": (1,)}, {"seed": -1}):
+        with pytest.raises(ValueError, match="Received"):
+            DataRequest(**fields)
+    assert DataRequest(train_files="a,b").train_files == ("a", "b")

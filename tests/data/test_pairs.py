@@ -1,0 +1,176 @@
+"""Verification sets: .bin files that cannot run anything, and pairs.txt."""
+
+import io
+import os
+import pickle
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from plsc_tf.data.pairs import Pairs, load_pairs
+
+
+@pytest.fixture
+def pictures(picture):
+    return [picture(k, k) for k in range(4)]
+
+
+@pytest.mark.parametrize("protocol", range(6))
+@pytest.mark.parametrize("kind", ["bytes", "arrays"])
+def test_bin_of_every_protocol(tmp_path, pictures, protocol, kind):
+    images = [pictures[k] for k in (0, 1, 2, 0)]
+    same = [True, False]
+    if kind == "arrays":
+        images = [np.frombuffer(data, np.uint8) for data in images]
+        same = np.array(same)
+    path = tmp_path / "lfw.bin"
+    path.write_bytes(pickle.dumps((images, same), protocol))
+    pairs = load_pairs(path)
+    assert pairs.name == "lfw" and len(pairs) == 2
+    # The picture that comes twice is kept once.
+    assert pairs.images == pictures[:3]
+    np.testing.assert_array_equal(pairs.left, [0, 2])
+    np.testing.assert_array_equal(pairs.right, [1, 0])
+    np.testing.assert_array_equal(pairs.same, [True, False])
+    assert pairs.decoded().shape == (3, 12, 10, 3)
+
+
+def test_bin_written_by_python_2(tmp_path, pictures):
+    # Python 2 writes str as SHORT_BINSTRING (U), which Python 3 never does; this is
+    # what pickle.dump((bins, issame), f, protocol=2) gave there.
+    def text(data):
+        return b"U" + bytes([len(data)]) + data
+
+    assert all(len(data) < 256 for data in pictures)
+    content = b"\x80\x02](" + text(pictures[0]) + text(pictures[1]) + b"e](\x88e\x86."
+    (tmp_path / "old.bin").write_bytes(content)
+    pairs = load_pairs(tmp_path / "old.bin")
+    assert pairs.images == pictures[:2] and pairs.same.tolist() == [True]
+
+
+class _Command:
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.marker}",)
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+def test_malicious_bin_is_refused_and_nothing_runs(tmp_path, pictures, protocol):
+    marker = tmp_path / "ran"
+    content = pickle.dumps((pictures[:2], [True], _Command(marker)), protocol)
+    (tmp_path / "evil.bin").write_bytes(content)
+    with pytest.raises(ValueError, match=r"evil.bin is refused.*'posix.system'.*trust"):
+        load_pairs(tmp_path / "evil.bin")
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"cbuiltins\neval\n(S'1'\ntR.",
+        b"cnumpy.core.multiarray\n_reconstruct.__globals__\n.",
+        pickle.dumps(np.array([print], object)),
+    ],
+)
+def test_other_ways_to_run_things_are_refused(tmp_path, content):
+    (tmp_path / "evil.bin").write_bytes(content)
+    with pytest.raises(ValueError, match="evil.bin is (refused|not a pickle)"):
+        load_pairs(tmp_path / "evil.bin")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"no pickle", pickle.dumps(([b"x"] * 4, [True, True]))[:-9]]
+    + [b"c__builtin__\nbytearray\n(I1000000000000\ntR."],
+)
+def test_damaged_bin_says_so(tmp_path, content):
+    (tmp_path / "cut.bin").write_bytes(content)
+    with pytest.raises(ValueError, match="cut.bin is not a pickle of plain data"):
+        load_pairs(tmp_path / "cut.bin")
+
+
+@pytest.mark.parametrize(
+    "content", [{"a": 1}, ([b"x"] * 3, [True]), ([1, 2], [True]), 5]
+)
+def test_bin_of_other_things_says_what_is_expected(tmp_path, content):
+    (tmp_path / "other.bin").write_bytes(pickle.dumps(content))
+    with pytest.raises(ValueError, match="other.bin: (Expected|image 0 must)"):
+        load_pairs(tmp_path / "other.bin")
+
+
+@pytest.fixture
+def pairs_folder(tmp_path, picture):
+    for name, count in {"Ann_Lee": 2, "Bo": 1}.items():
+        (tmp_path / "faces" / name).mkdir(parents=True)
+        for number in range(1, count + 1):
+            path = tmp_path / "faces" / name / f"{name}_{number:04d}.jpg"
+            path.write_bytes(picture(number, number, kind="JPEG"))
+    return tmp_path
+
+
+@pytest.mark.parametrize("header", ["", "10\t300\n", "1\n"])
+def test_pairs_txt(pairs_folder, header):
+    text = header + "Ann_Lee\t1\t2\nAnn_Lee\t2\tBo\t1\n"
+    (pairs_folder / "pairs.txt").write_text(text)
+    for folder in (str(pairs_folder / "faces"), None):
+        pairs = load_pairs(str(pairs_folder / "pairs.txt"), folder)
+        assert len(pairs.images) == 3
+        np.testing.assert_array_equal(pairs.left, [0, 1])
+        np.testing.assert_array_equal(pairs.right, [1, 2])
+        np.testing.assert_array_equal(pairs.same, [True, False])
+
+
+def test_pairs_txt_names_missing_pictures_and_bad_lines(pairs_folder):
+    path = pairs_folder / "pairs.txt"
+    path.write_text("Ann_Lee\t1\t2\nBo\t1\t7\n")
+    with pytest.raises(FileNotFoundError, match="names 1 pictures .*Bo_0007.jpg"):
+        load_pairs(path)
+    path.write_text("Ann_Lee\t1\t2\nBo\tone\t2\n")
+    with pytest.raises(ValueError, match="pairs.txt, line 2: expected 'name i j'"):
+        load_pairs(path)
+    path.write_text("\n")
+    with pytest.raises(ValueError, match="is empty"):
+        load_pairs(path)
+
+
+def test_missing_file_and_wrong_ending(tmp_path):
+    with pytest.raises(FileNotFoundError, match="There is no verification set"):
+        load_pairs(tmp_path / "lfw.bin")
+    (tmp_path / "lfw.npz").write_bytes(b"")
+    with pytest.raises(ValueError, match="must be a .bin"):
+        load_pairs(tmp_path / "lfw.npz")
+
+
+def test_decoded_resizes_and_names_what_it_cannot_decode(pictures):
+    pairs = Pairs("set", [*pictures, b"junk"], [0], [1], [True], files=tuple("abcde"))
+    with pytest.raises(ValueError, match="'set' cannot be decoded at e"):
+        pairs.decoded((6, 6))
+    assert Pairs("set", pictures, [0], [1], [True]).decoded((6, 6)).shape == (
+        4,
+        6,
+        6,
+        3,
+    )
+
+
+def test_decoded_keeps_pixels_and_asks_for_a_size_when_they_differ(picture):
+    images = [picture(1, 2), picture(3, 4)]
+    pixels = Pairs("set", images, [0], [1], [True]).decoded()
+    expected = [np.asarray(Image.open(io.BytesIO(data))) for data in images]
+    np.testing.assert_array_equal(pixels, expected)
+    stacked = Pairs("set", pixels, [0], [1], [True])
+    assert stacked.decoded() is pixels and stacked.decoded((5, 4)).shape == (2, 5, 4, 3)
+    mixed = Pairs("set", [*images, picture(0, 0, (5, 5))], [0], [1], [True])
+    with pytest.raises(ValueError, match="differ in size. Give image_size"):
+        mixed.decoded()
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "same"), [([0], [4], [1]), ([0, 1], [1], [1]), ([], [], [])]
+)
+def test_impossible_pairs_are_refused(pictures, left, right, same):
+    with pytest.raises(ValueError, match="left and right|one length|no pairs"):
+        Pairs("set", pictures, left, right, same)

@@ -1,0 +1,45 @@
+"""Packed paths and patterns of files."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from plsc_tf.data import paths
+
+
+def test_table_gives_back_every_path():
+    names = ["a.png", "", "ä/b c.jpg", "x" * 500]
+    table = paths.PathTable("/root/", (name.encode() for name in names))
+    assert len(table) == 4
+    assert [table[k] for k in range(4)] == [f"/root/{name}" for name in names]
+    assert paths.PathTable("", [b"a"])[0] == "a"
+
+
+def test_table_reads_in_a_dataset(tmp_path):
+    (tmp_path / "one").write_bytes(b"1")
+    (tmp_path / "two").write_bytes(b"22")
+    table = paths.PathTable(str(tmp_path), [b"one", b"two"])
+    data = tf.data.Dataset.from_tensor_slices(np.array([1, 0], np.int64)).map(
+        table.read
+    )
+    assert list(data.as_numpy_iterator()) == [b"22", b"1"]
+
+
+def test_expand_finds_files_below_the_folder_or_as_they_are(tmp_path):
+    for name in ("part-1", "part-0", "other"):
+        (tmp_path / name).write_bytes(b"")
+    folder = str(tmp_path)
+    assert paths.expand(["part-*"], folder) == [f"{folder}/part-0", f"{folder}/part-1"]
+    assert paths.expand([f"{folder}/other"], "") == [f"{folder}/other"]
+    with pytest.raises(FileNotFoundError, match="No file matches train_files 'par'"):
+        paths.expand(["par"], folder)
+    with pytest.raises(ValueError, match="names a file twice"):
+        paths.expand(["part-*", "part-0"], folder)
+
+
+def test_folder_that_is_none(tmp_path):
+    with pytest.raises(ValueError, match="dataset_dir must be set"):
+        paths.require_folder("")
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(NotADirectoryError, match="which is a file"):
+        paths.require_folder(str(tmp_path / "file"))

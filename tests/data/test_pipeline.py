@@ -1,0 +1,159 @@
+"""Batches: the order, resuming, augmentation, caching and errors that name files."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from plsc_tf.data.images import Augmentation
+from plsc_tf.data.pipeline import Batches, PipelineOptions
+from plsc_tf.data.readers.image_list import image_list
+
+SIZE = (12, 10)
+AUGMENTATION = Augmentation(flip=0.5, shift=0.2, color_jitter=0.2)
+
+
+@pytest.fixture
+def batches(list_folder):
+    def make(batch_size=6, **options):
+        options = PipelineOptions(**{"image_size": SIZE, **options})
+        return Batches(image_list(str(list_folder)), batch_size, options=options)
+
+    return make
+
+
+def _all(dataset):
+    images, labels = zip(*dataset, strict=True)
+    return [x.numpy() for x in images], [y.numpy() for y in labels]
+
+
+def _numbers(dataset):
+    return np.concatenate(_all(dataset)[0])[:, 3, 3, 1].tolist()
+
+
+def test_shapes_counts_and_spec(batches):
+    made = batches()
+    images, labels = _all(made.epoch(0))
+    assert [x.shape for x in images] == [(6, 12, 10, 3)] * 3 + [(2, 12, 10, 3)]
+    assert images[0].dtype == np.uint8 and labels[0].dtype == np.int64
+    assert (made.num_examples, made.num_classes, len(made)) == (20, 5, 4)
+    assert made.steps_per_epoch == 4 and made.image_size == SIZE
+    assert made.epoch(0).element_spec == made.element_spec
+    # The red channel says the label.
+    for x, y in zip(images, labels, strict=True):
+        np.testing.assert_array_equal(x[:, 3, 3, 0], 10 * y)
+
+
+def test_each_epoch_holds_each_example_once_in_another_order(batches):
+    orders = [_numbers(batches().epoch(epoch)) for epoch in (0, 0, 1)]
+    assert orders[0] == orders[1] != orders[2]
+    assert all(sorted(order) == list(range(20)) for order in orders)
+    assert _numbers(batches(seed=1).epoch(0)) != orders[0]
+    assert _numbers(batches(shuffle=False).epoch(3)) == list(range(20))
+
+
+@pytest.mark.parametrize("use_caching", [False, True])
+def test_resume_gives_exactly_the_rest_of_the_epoch(batches, use_caching):
+    options = dict(augmentation=AUGMENTATION, use_caching=use_caching)
+    images, labels = _all(batches(**options).epoch(3))
+    for step in (1, 3):
+        rest, rest_labels = _all(batches(**options).epoch(3, start_step=step))
+        np.testing.assert_array_equal(
+            np.concatenate(images[step:]), np.concatenate(rest)
+        )
+        np.testing.assert_array_equal(
+            np.concatenate(labels[step:]), np.concatenate(rest_labels)
+        )
+    assert not list(batches(**options).epoch(3, start_step=4))
+
+
+def test_the_batch_size_does_not_change_examples_or_augmentation(batches):
+    options = dict(augmentation=AUGMENTATION)
+    images = np.concatenate(_all(batches(6, **options).epoch(1))[0])
+    others = np.concatenate(_all(batches(5, **options).epoch(1))[0])
+    np.testing.assert_array_equal(images, others)
+
+
+def test_neither_global_seed_nor_thread_count_changes_anything(batches):
+    images = np.concatenate(_all(batches(augmentation=AUGMENTATION).epoch(1))[0])
+    tf.random.set_seed(5)
+    one = dict(num_preprocessing_threads=1, num_parallel_batches=1)
+    made = batches(augmentation=AUGMENTATION, prefetch_buffer_size=1, **one)
+    np.testing.assert_array_equal(images, np.concatenate(_all(made.epoch(1))[0]))
+
+
+def test_augmentation_differs_between_epochs(batches):
+    def picture_of_example_0(epoch):
+        made = batches(20, augmentation=AUGMENTATION, shuffle=False)
+        return next(iter(made.epoch(epoch)))[0][0].numpy()
+
+    assert np.any(picture_of_example_0(0) != picture_of_example_0(1))
+
+
+@pytest.mark.parametrize("size", [SIZE, (8, 8)])
+def test_caching_never_changes_a_picture(batches, size):
+    options = dict(augmentation=AUGMENTATION, image_size=size)
+    cached = batches(**options, use_caching=True)
+    for epoch in (0, 1):
+        images, labels = _all(batches(**options).epoch(epoch))
+        kept, kept_labels = _all(cached.epoch(epoch))
+        np.testing.assert_array_equal(np.concatenate(images), np.concatenate(kept))
+        np.testing.assert_array_equal(
+            np.concatenate(labels), np.concatenate(kept_labels)
+        )
+
+
+def test_cached_pictures_are_read_once(batches, list_folder):
+    made = batches(use_caching=True)
+    first = _numbers(made.epoch(0))
+    for path in (list_folder / "images").iterdir():
+        path.unlink()
+    assert _numbers(made.epoch(0)) == first
+
+
+@pytest.mark.parametrize("use_caching", [False, True])
+def test_corrupt_image_is_named_with_its_line(batches, list_folder, use_caching):
+    (list_folder / "images/13.png").write_bytes(b"\x89PNG broken")
+    made = batches(use_caching=use_caching)
+    with pytest.raises(ValueError, match=r"label.txt, line 14 .*13.png.*Replace it"):
+        list(made)
+
+
+def test_empty_image_and_missing_image_are_named(batches, list_folder):
+    path = list_folder / "images/13.png"
+    path.write_bytes(b"")
+    with pytest.raises(ValueError, match="line 14 .*Input is empty"):
+        list(batches())
+    made = batches()
+    path.unlink()
+    with pytest.raises(ValueError, match="There is no file for .*line 14"):
+        list(made)
+
+
+def test_explain_walks_the_epoch_that_failed(batches, list_folder):
+    made = batches()
+    position = _numbers(made.epoch(4)).index(13)
+    (list_folder / "images/13.png").write_bytes(b"x")
+    assert "line 14" in str(made.explain(4, position // 6))
+    assert "line 14" in str(made.explain(4, 0))
+    assert made.explain(4, position // 6 + 1) is None
+    assert made.explain(4, 0, max_steps=position // 6) is None
+
+
+def test_paths_are_not_constants_of_the_graph(batches):
+    # Five million paths in a graph would break protobuf's limit of 2 GB.
+    source = batches().source
+    traced = tf.function(source.read).get_concrete_function(
+        {"index": tf.TensorSpec([], tf.int64)}
+    )
+    assert len(traced.graph.as_graph_def().SerializeToString()) < 10_000
+    assert any(t.dtype == tf.string for t, _ in traced.graph.captures)
+
+
+@pytest.mark.parametrize(
+    "options", [{"prefetch_buffer_size": 0}, {"seed": -1}, {"image_size": (0, 3)}]
+)
+def test_impossible_options_are_refused(options):
+    with pytest.raises(ValueError, match="Received"):
+        PipelineOptions(**options)
+    with pytest.raises(ValueError, match="batch_size must be positive"):
+        Batches(None, 0)

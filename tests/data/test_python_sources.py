@@ -1,0 +1,103 @@
+"""Generators and tf.data.Datasets of the user's own."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from plsc_tf.data.pipeline import Batches, PipelineOptions
+from plsc_tf.data.readers.python import from_dataset, from_generator
+
+OPTIONS = PipelineOptions(image_size=(6, 4), shuffle=False)
+
+
+def _arrays(count=10):
+    for number in range(count):
+        yield np.full((6, 4, 3), number, np.uint8), number % 3
+
+
+def test_generator_of_arrays_every_epoch_anew():
+    batches = Batches(from_generator(_arrays, num_classes=3), 4, options=OPTIONS)
+    for epoch in (0, 1):
+        images, labels = zip(*batches.epoch(epoch), strict=True)
+        assert [len(part) for part in images] == [4, 4, 2]
+        np.testing.assert_array_equal(np.concatenate(labels), np.arange(10) % 3)
+        np.testing.assert_array_equal(images[1][1], np.full((6, 4, 3), 5))
+    assert batches.steps_per_epoch is None
+    with pytest.raises(TypeError, match="Give num_examples"):
+        len(batches)
+
+
+def test_generator_is_shuffled_and_resumes():
+    options = PipelineOptions(image_size=(6, 4), seed=1)
+    batches = Batches(from_generator(_arrays), 3, options=options)
+    whole = [images[:, 0, 0, 0].numpy().tolist() for images, _ in batches.epoch(2)]
+    rest = [images[:, 0, 0, 0].numpy().tolist() for images, _ in batches.epoch(2, 2)]
+    assert sorted(sum(whole, [])) == list(range(10)) != sum(whole, [])
+    assert rest == whole[2:]
+
+
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        (np.full((3, 6, 4), 7.4, np.float32), 7),  # PLSC's reader: planes first
+        (np.full((6, 4), 9, np.uint8), 9),
+        (np.full((6, 4, 1), 300.0), 255),
+    ],
+)
+def test_generator_accepts_other_arrays(image, expected):
+    source = from_generator(lambda: iter([(image, 0)]))
+    ((images, _),) = Batches(source, 1, options=OPTIONS)
+    np.testing.assert_array_equal(images, np.full((1, 6, 4, 3), expected))
+
+
+def test_generator_of_encoded_bytes(picture):
+    source = from_generator(lambda: iter([(picture(1, 2, (6, 4)), 1)]))
+    ((images, labels),) = Batches(source, 8, options=OPTIONS)
+    assert images[0, 1, 1].numpy().tolist() == [10, 2, 0]
+    assert labels.numpy().tolist() == [1]
+
+
+def test_generator_errors_say_what_is_expected():
+    with pytest.raises(ValueError, match="needs the function, not what it returns"):
+        from_generator(_arrays())
+    with pytest.raises(ValueError, match="yields no examples"):
+        from_generator(lambda: iter([]))
+    with pytest.raises(ValueError, match=r"Received at example 0: shape=\(3,\)"):
+        from_generator(lambda: iter([([1, 2, 3], 0)]))
+    with pytest.raises(ValueError, match=r"0...255; the model normalises"):
+        from_generator(lambda: iter([(np.zeros((6, 4, 3)) - 0.5, 0)]))
+
+
+def test_generator_that_fails_later_is_reported():
+    def broken():
+        yield from _arrays(3)
+        raise OSError("the disk is gone")
+
+    batches = Batches(from_generator(broken), 2, options=OPTIONS)
+    with pytest.raises(ValueError, match="position 3 of epoch 0: .*the disk is gone"):
+        list(batches)
+
+
+def test_dataset_of_single_examples():
+    dataset = tf.data.Dataset.from_tensor_slices(
+        (np.full((5, 6, 4, 3), 200.0, np.float32), np.arange(5, dtype=np.int32))
+    )
+    source = from_dataset(dataset, num_classes=5)
+    assert source.num_examples == 5
+    labels = np.concatenate([y for _, y in Batches(source, 2, options=OPTIONS)])
+    np.testing.assert_array_equal(labels, np.arange(5))
+
+
+def test_dataset_errors_say_what_is_expected():
+    pixels = np.full((5, 6, 4, 3), 200, np.uint8)
+    dataset = tf.data.Dataset.from_tensor_slices((pixels, np.arange(5)))
+    with pytest.raises(ValueError, match="Call .unbatch"):
+        from_dataset(dataset.batch(2))
+    with pytest.raises(ValueError, match="repeats without end"):
+        from_dataset(dataset.repeat())
+    with pytest.raises(ValueError, match="not one-hot"):
+        from_dataset(dataset.map(lambda x, y: (x, tf.one_hot(y, 5))))
+    with pytest.raises(ValueError, match=r"must yield \(image, label\)"):
+        from_dataset(dataset.map(lambda x, y: x))
+    with pytest.raises(ValueError, match="0...255"):
+        from_dataset(dataset.map(lambda x, y: (tf.cast(x, tf.float32) / 255, y)))

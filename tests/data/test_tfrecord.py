@@ -1,0 +1,110 @@
+"""TFRecords: all records once per epoch, counted without reading them."""
+
+import numpy as np
+import pytest
+
+from plsc_tf.data.pipeline import Batches, PipelineOptions
+from plsc_tf.data.readers.tfrecord import count_records, tfrecords
+
+
+@pytest.fixture
+def files(tmp_path, picture, write_records):
+    paths = []
+    for part, count in enumerate([7, 1, 5]):
+        paths.append(str(tmp_path / f"part-{part}"))
+        first = [0, 7, 8][part]
+        write_records(
+            paths[-1],
+            [
+                (picture((first + k) % 4, first + k), (first + k) % 4)
+                for k in range(count)
+            ],
+        )
+    return paths
+
+
+def _indices(source, **order):
+    items = source.epoch(**{"seed": 3, "epoch": 0, **order})
+    return [int(item["index"]) for item in items]
+
+
+def test_counts_and_reads_all_files(files, picture):
+    source = tfrecords(files, num_classes=4)
+    assert source.num_examples == 13
+    items = list(source.epoch(seed=0, epoch=0, shuffle=False))
+    assert [int(item["index"]) for item in items] == list(range(13))
+    assert items[8]["image"].numpy() == picture(0, 8)
+    assert source.describe(8) == f"record 0 of {files[2]}"
+
+
+def test_an_epoch_holds_each_record_once_in_an_order_of_its_own(files):
+    source = tfrecords(files, num_classes=4)
+    first, again, second = (_indices(source, epoch=e) for e in (0, 0, 1))
+    assert first == again != second
+    assert sorted(first) == sorted(second) == list(range(13))
+    assert first != list(range(13))
+
+
+def test_start_replays_the_same_order(files):
+    source = tfrecords(files, num_classes=4)
+    assert _indices(source, start=5) == _indices(source)[5:]
+
+
+def test_the_order_does_not_depend_on_tensorflows_global_seed(files):
+    import tensorflow as tf
+
+    source = tfrecords(files, num_classes=4)
+    before = _indices(source)
+    tf.random.set_seed(99)
+    assert _indices(source) == before
+
+
+def test_a_file_that_is_cut_off_is_named(files):
+    with open(files[0], "rb") as stream:
+        data = stream.read()
+    with open(files[0], "wb") as stream:
+        stream.write(data[:-3])
+    with pytest.raises(ValueError, match=r"part-0 is cut off .* record 6 ends after"):
+        count_records(files[0])
+
+
+def test_missing_and_empty_files(tmp_path):
+    with pytest.raises(FileNotFoundError, match="There is no TFRecord file"):
+        tfrecords([str(tmp_path / "none")])
+    (tmp_path / "empty").write_bytes(b"")
+    with pytest.raises(ValueError, match="holds no records"):
+        tfrecords([str(tmp_path / "empty")])
+
+
+def test_label_out_of_range_names_file_and_record(files):
+    source = tfrecords(files, num_classes=3)
+    batches = Batches(source, 4, options=PipelineOptions(image_size=(12, 10)))
+    with pytest.raises(ValueError, match=r"Label 3 at record \d of .*part-\d is outs"):
+        list(batches)
+
+
+def test_offset_and_damaged_record(files, tmp_path, picture, write_records):
+    import tensorflow as tf
+
+    source = tfrecords(files[1:2], labels_offset=2)
+    assert int(next(iter(source.epoch(seed=0, epoch=0)))["label"]) == 7 % 4 - 2
+    path = tmp_path / "foreign"
+    write_records(path, [(picture(0, 0), 0)])
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        writer.write(b"no example")
+    batches = Batches(tfrecords([str(path)]), 2)
+    with pytest.raises(ValueError, match="cannot be read: record 0 of .*foreign"):
+        list(batches)
+
+
+def test_cached_records_keep_order_and_pictures(files):
+    source = tfrecords(files, num_classes=4)
+    plain = Batches(source, 4, options=PipelineOptions(image_size=(12, 10)))
+    cached = Batches(
+        source, 4, options=PipelineOptions(image_size=(12, 10), use_caching=True)
+    )
+    for epoch in (0, 1):
+        pairs = zip(plain.epoch(epoch), cached.epoch(epoch), strict=True)
+        for (images, labels), (kept, kept_labels) in pairs:
+            np.testing.assert_array_equal(images, kept)
+            np.testing.assert_array_equal(labels, kept_labels)

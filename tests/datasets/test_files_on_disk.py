@@ -1,0 +1,198 @@
+"""mnist, cifar10, flowers, ms1m, casia, folder, lfw112, omniglot on small files."""
+
+import gzip
+import io
+import struct
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from plsc_tf.data.load import find, load, load_val
+from plsc_tf.data.request import DataRequest
+
+
+def _png(pixels):
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def _request(folder, **fields):
+    return DataRequest(dataset_dir=str(folder), **fields)
+
+
+def _write_folders(root, names, count=1):
+    for label, name in enumerate(names):
+        (root / name).mkdir(parents=True)
+        for number in range(count):
+            pixels = np.full((8, 8, 3), 10 * label + number, np.uint8)
+            (root / name / f"{number}.png").write_bytes(_png(pixels))
+
+
+@pytest.fixture
+def mnist_folder(tmp_path):
+    pixels = np.arange(3 * 28 * 28, dtype=np.uint32).reshape(3, 28, 28).astype(np.uint8)
+    images = struct.pack(">4i", 2051, 3, 28, 28) + pixels.tobytes()
+    labels = struct.pack(">2i", 2049, 3) + bytes([7, 0, 9])
+    (tmp_path / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(images))
+    (tmp_path / "train-labels-idx1-ubyte").write_bytes(labels)
+    return tmp_path, pixels
+
+
+def test_mnist_reads_idx_files(mnist_folder):
+    folder, pixels = mnist_folder
+    batches = load(
+        "mnist", str(folder), batch_size=3, image_size=(28, 28), shuffle=False
+    )
+    ((images, labels),) = batches
+    np.testing.assert_array_equal(labels, [7, 0, 9])
+    np.testing.assert_array_equal(images[..., 1], pixels)
+    assert batches.num_classes == 10
+
+
+def test_mnist_errors(mnist_folder):
+    folder, _ = mnist_folder
+    with pytest.raises(FileNotFoundError, match="has no t10k-images-idx3-ubyte or"):
+        find("mnist").examples(_request(folder, split="test"))
+    with pytest.raises(ValueError, match="has the splits train, test"):
+        find("mnist").examples(_request(folder, split="dev"))
+    (folder / "train-images-idx3-ubyte.gz").write_bytes(b"junk")
+    with pytest.raises(ValueError, match="idx3-ubyte.gz is no idx file or is cut off"):
+        find("mnist").examples(_request(folder))
+
+
+def _cifar_batch(labels, value):
+    planes = np.zeros((len(labels), 3, 32, 32), np.uint8)
+    planes[:, 0], planes[:, 2] = value, 255
+    rows = np.concatenate(
+        [np.array(labels, np.uint8)[:, np.newaxis], planes.reshape(len(labels), -1)], 1
+    )
+    return rows.tobytes()
+
+
+def test_cifar10_reads_binary_batches(tmp_path):
+    for k in range(1, 6):
+        (tmp_path / f"data_batch_{k}.bin").write_bytes(_cifar_batch([k, 9], k))
+    source = find("cifar10").examples(_request(tmp_path))
+    assert (source.num_examples, source.num_classes) == (10, 10)
+    np.testing.assert_array_equal(source.labels, [1, 9, 2, 9, 3, 9, 4, 9, 5, 9])
+    item = list(source.epoch(seed=0, epoch=0, shuffle=False))[4]
+    assert item["image"][5, 6].numpy().tolist() == [3, 0, 255]
+    assert source.describe(4).endswith(
+        "image 0 of " + str(tmp_path / "data_batch_3.bin")
+    )
+    (tmp_path / "data_batch_2.bin").write_bytes(b"123")
+    with pytest.raises(ValueError, match="data_batch_2.bin is no CIFAR-10 batch"):
+        find("cifar10").examples(_request(tmp_path))
+
+
+def test_cifar10_reads_class_folders_and_says_what_is_missing(tmp_path):
+    _write_folders(tmp_path / "test", ["cat", "dog"])
+    source = find("cifar10").examples(_request(tmp_path, split="test"))
+    assert (source.num_examples, source.num_classes) == (2, 10)
+    with pytest.raises(FileNotFoundError, match="neither data_batch_1.bin nor train/"):
+        find("cifar10").examples(_request(tmp_path))
+
+
+def test_cifar10_label_out_of_range_names_the_record(tmp_path):
+    (tmp_path / "test_batch.bin").write_bytes(_cifar_batch([1, 10], 0))
+    with pytest.raises(ValueError, match="Label 10 at image 1 of .*test_batch.bin"):
+        find("cifar10").examples(_request(tmp_path, split="test"))
+
+
+@pytest.mark.parametrize("name", ["folder", "flowers", "lfw112"])
+def test_class_folders_with_and_without_splits(tmp_path, name):
+    _write_folders(tmp_path, ["rose", "daisy"])
+    assert find(name).examples(_request(tmp_path)).class_names == ("daisy", "rose")
+    with pytest.raises(FileNotFoundError, match="has no val/. Found: daisy/, rose/"):
+        find(name).examples(_request(tmp_path, split="val"))
+    _write_folders(tmp_path / "train", ["tulip"])
+    _write_folders(tmp_path / "val", ["aster"])
+    assert find(name).examples(_request(tmp_path)).class_names == ("tulip",)
+    val = find(name).examples(_request(tmp_path, split="val"))
+    assert val.class_names == ("aster",)
+
+
+@pytest.mark.parametrize("name", ["ms1m", "casia", "image_list"])
+def test_lists_and_records(tmp_path, name):
+    _write_folders(tmp_path / "images", ["a"])
+    (tmp_path / "label.txt").write_text("images/a/0.png 1\n")
+    (tmp_path / "label_val.txt").write_text("images/a/0.png 0\nimages/a/0.png 4\n")
+    assert find(name).examples(_request(tmp_path)).num_classes == 2
+    assert find(name).examples(_request(tmp_path, split="val")).num_classes == 5
+
+
+@pytest.mark.parametrize("name", ["ms1m", "casia", "flowers", "cifar10", "mnist"])
+def test_train_files_are_tfrecords(tmp_path, name):
+    import tensorflow as tf
+
+    with tf.io.TFRecordWriter(str(tmp_path / "faces-00")) as writer:
+        for label in (1, 2):
+            features = tf.train.Features(
+                feature={
+                    "image/encoded": tf.train.Feature(
+                        bytes_list=tf.train.BytesList(
+                            value=[_png(np.full((4, 4, 3), label, np.uint8))]
+                        )
+                    ),
+                    "image/class/label": tf.train.Feature(
+                        int64_list=tf.train.Int64List(value=[label])
+                    ),
+                }
+            )
+            writer.write(tf.train.Example(features=features).SerializeToString())
+    request = _request(tmp_path, train_files=("faces-*",), labels_offset=1)
+    source = find(name).examples(request)
+    items = list(source.epoch(seed=0, epoch=0, shuffle=False))
+    assert [int(item["label"]) for item in items] == [0, 1]
+    assert source.num_classes == find(name).INFO.num_classes
+    with pytest.raises(FileNotFoundError, match="No file matches train_files 'x'"):
+        find(name).examples(_request(tmp_path, train_files=("x",)))
+
+
+def test_omniglot_holds_five_alphabets_out(tmp_path):
+    names = [f"Latin/character{k:02d}" for k in range(1, 4)]
+    held_out = [f"Greek/character{k:02d}" for k in range(1, 16)]
+    held_out += [f"Korean/character{k:02d}" for k in range(1, 6)]
+    _write_folders(tmp_path, names)
+    _write_folders(tmp_path, held_out, count=20)
+    module = find("omniglot")
+    assert module.examples(_request(tmp_path)).class_names == tuple(names)
+    val = module.examples(_request(tmp_path, split="val"))
+    assert val.class_names == tuple(sorted(held_out))
+    pairs = load_val("omniglot", _request(tmp_path), "held_out")
+    assert len(pairs) == 6000 and pairs.same.sum() == 3000
+    files = np.array([file.rsplit("/", 3)[1:] for file in pairs.files])
+    left, right = files[pairs.left], files[pairs.right]
+    np.testing.assert_array_equal(left[:, 0], right[:, 0])
+    np.testing.assert_array_equal(left[:, 1] == right[:, 1], pairs.same)
+    both = np.sort(np.stack([pairs.left, pairs.right], 1), axis=1)
+    assert len(np.unique(both, axis=0)) == 6000 and np.all(both[:, 0] != both[:, 1])
+
+
+def test_lfw112_on_the_real_images(data_dir):
+    request = _request(data_dir / "lfw112")
+    source = find("lfw112").examples(request)
+    assert (source.num_examples, source.num_classes) == (8293, 3689)
+    two = _request(data_dir / "lfw112", min_images_per_class=2)
+    assert find("lfw112").examples(two).num_classes == 1077
+    pairs = load_val("lfw112", request, "pairs_val")
+    np.testing.assert_array_equal(pairs.same.reshape(20, 60).sum(1), [60, 0] * 10)
+    assert pairs.decoded().shape[1:] == (112, 112, 3)
+
+
+def test_omniglot_on_the_real_images(data_dir):
+    folder = data_dir / "omniglot_background"
+    source = find("omniglot").examples(_request(folder))
+    assert (source.num_examples, source.num_classes) == (16280, 814)
+    pairs = load_val("omniglot", _request(folder), "held_out")
+    assert len(pairs) == 6000
+
+
+def test_flowers_and_cifar10_on_the_real_images(data_dir):
+    flowers = load("flowers", data_dir / "flower_photos", batch_size=8, split="train")
+    assert (flowers.num_examples, flowers.num_classes) == (1000, 5)
+    assert next(iter(flowers))[0].shape == (8, 112, 112, 3)
+    cifar = find("cifar10").examples(_request(data_dir / "cifar10_jpeg", split="test"))
+    assert (cifar.num_examples, cifar.num_classes) == (5000, 10)

@@ -1,0 +1,102 @@
+"""Row splits and row-split arrays."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import plsc_tf
+from plsc_tf.parallel import collectives
+from plsc_tf.parallel.rows import RowSplit, ShardedRows, outside_scope
+
+
+@pytest.mark.parametrize(
+    ("rows", "shards", "sizes"),
+    [
+        (10, 3, [4, 3, 3]),
+        (9, 3, [3, 3, 3]),
+        (4, 4, [1, 1, 1, 1]),
+        (7, 4, [2, 2, 2, 1]),  # PLSC's ceil split gives 2, 2, 2, 1
+        (9, 4, [3, 2, 2, 2]),  # PLSC's ceil split gives 3, 3, 3, 0
+    ],
+)
+def test_split_differs_by_at_most_one_row(rows, shards, sizes):
+    split = RowSplit(rows, shards)
+    assert [split.size(s) for s in range(shards)] == sizes
+    firsts = [split.first(s) for s in range(shards)]
+    assert firsts == [sum(sizes[:s]) for s in range(shards)]
+
+
+def test_ranges_cut_at_the_borders_of_shards():
+    # Shards of 10 rows over 3: rows 0-3, 4-6, 7-9.
+    assert list(RowSplit(10, 3).ranges(3, 8)) == [(0, 3, 4, 3), (1, 0, 3, 4), (2, 0, 1, 7)]
+
+
+def test_more_shards_than_rows_is_an_error_that_says_what_to_do():
+    with pytest.raises(ValueError, match=r"num_rows=2, num_shards=3.*fewer replicas"):
+        RowSplit(2, 3)
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3, 4])
+def test_every_replica_holds_its_rows_only_and_the_whole_reads_back(replicas):
+    strategy = plsc_tf.strategy(replicas)
+    whole = np.arange(11 * 2, dtype=np.float32).reshape(11, 2)
+    with strategy.scope():  # users build heads inside a scope
+        rows = ShardedRows.create(strategy, lambda a, b: whole[a:b], 11, "w")
+    assert rows.shape == (11, 2)
+    # 11 rows of 2 float32 numbers are 88 bytes, held once.
+    assert sum(rows.bytes_per_replica()) == 88
+    assert max(rows.bytes_per_replica()) == -(-11 // replicas) * 8
+    devices = [v.value.device for v in rows.variables]
+    assert len(set(devices)) == replicas
+    np.testing.assert_array_equal(rows.read(0, 11), whole)
+    np.testing.assert_array_equal(rows.read(2, 9), whole[2:9])
+    rows.write(3, -whole[3:10])
+    expected = whole.copy()
+    expected[3:10] *= -1
+    np.testing.assert_array_equal(rows.read(0, 11), expected)
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3, 4])
+def test_collectives(replicas):
+    strategy = plsc_tf.strategy(replicas)
+
+    @tf.function
+    def step():
+        def replica():
+            me = collectives.replica_id()
+            mine = tf.fill([2, 3], float(me))
+            gathered = collectives.all_gather(mine)
+            total, ones = collectives.all_sum([tf.constant(me + 1.0), tf.ones([5])])
+            return gathered, total, ones, collectives.own_slice(gathered)
+
+        return strategy.run(replica)
+
+    gathered, total, ones, own = [
+        [t.numpy() for t in strategy.experimental_local_results(value)]
+        for value in step()
+    ]
+    expected = np.repeat(np.arange(replicas, dtype=np.float32), 2)[:, None] * np.ones(3)
+    for replica in range(replicas):
+        np.testing.assert_array_equal(gathered[replica], expected)
+        assert total[replica] == replicas * (replicas + 1) / 2
+        np.testing.assert_array_equal(ones[replica], np.full(5, replicas))
+        np.testing.assert_array_equal(own[replica], np.full((2, 3), replica))
+
+
+def test_the_same_call_gives_the_same_strategy():
+    assert plsc_tf.strategy(2) is plsc_tf.strategy(2)
+
+
+def test_impossible_replica_counts_are_explained():
+    with pytest.raises(ValueError, match="num_replicas=-1"):
+        plsc_tf.strategy(-1)
+    with pytest.raises(RuntimeError, match="64 logical CPU devices"):
+        plsc_tf.strategy(64)
+
+
+def test_errors_outside_the_scope_reach_the_caller():
+    def fail():
+        raise ValueError("inside the thread")
+
+    with pytest.raises(ValueError, match="inside the thread"):
+        outside_scope(fail)

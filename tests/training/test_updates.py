@@ -1,0 +1,140 @@
+"""An optimizer means for class shards what Keras means by it."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import plsc_tf
+from plsc_tf.parallel import collectives
+from plsc_tf.parallel.rows import ShardedRows
+from plsc_tf.training.updates import Updater
+
+ROWS, STEPS = 7, 3
+SCHEDULE = keras.optimizers.schedules.ExponentialDecay(0.1, 1, 0.5)
+OPTIMIZERS = {
+    "momentum": lambda: plsc_tf.Momentum(SCHEDULE, l2=0.01),
+    "sgd": lambda: keras.optimizers.SGD(0.1),
+    "sgd_decay": lambda: keras.optimizers.SGD(SCHEDULE, 0.9, weight_decay=0.1),
+    "sgd_nesterov": lambda: keras.optimizers.SGD(0.1, 0.9, nesterov=True),
+    "sgd_clipnorm": lambda: keras.optimizers.SGD(0.1, clipnorm=0.5),
+    "sgd_global_clipnorm": lambda: keras.optimizers.SGD(0.1, global_clipnorm=0.7),
+    "sgd_clipvalue": lambda: keras.optimizers.SGD(0.1, clipvalue=0.3),
+    "adam": lambda: keras.optimizers.Adam(SCHEDULE),
+    "adam_amsgrad": lambda: keras.optimizers.Adam(0.1, amsgrad=True),
+    "adamw": lambda: keras.optimizers.AdamW(0.1, weight_decay=0.2),
+    "adamax": lambda: keras.optimizers.Adamax(0.1),
+    "rmsprop": lambda: keras.optimizers.RMSprop(0.1, momentum=0.9, centered=True),
+    "adagrad": lambda: keras.optimizers.Adagrad(0.1),
+    "adadelta": lambda: keras.optimizers.Adadelta(1.0),
+    "ftrl": lambda: keras.optimizers.Ftrl(0.1, l1_regularization_strength=0.01),
+    "lion": lambda: keras.optimizers.Lion(0.1, weight_decay=0.1),
+}
+RNG = np.random.default_rng(3)
+BACKBONE = RNG.normal(size=(2, 3)).astype(np.float32)
+HEAD = RNG.normal(size=(ROWS, 3)).astype(np.float32)
+GRADIENTS = [
+    (RNG.normal(size=(2, 3)).astype("f4"), RNG.normal(size=(ROWS, 3)).astype("f4"))
+    for _ in range(STEPS)
+]
+
+
+def keras_alone(make):
+    """What Keras makes of the whole weights on one device."""
+    backbone, head = keras.Variable(BACKBONE), keras.Variable(HEAD)
+    optimizer = make()
+    for gradients in GRADIENTS:
+        optimizer.apply([tf.constant(g) for g in gradients], [backbone, head])
+    return backbone.numpy(), head.numpy()
+
+
+def sharded(make, replicas, poison=None):
+    """The same with mirrored and row-split weights; returns them and the flags."""
+    strategy = plsc_tf.strategy(replicas)
+    with strategy.scope():
+        backbone = keras.Variable(BACKBONE, name="kernel")
+        optimizer = make()
+    rows = ShardedRows.create(strategy, lambda a, b: HEAD[a:b], ROWS, "head_weight")
+    updater = Updater(optimizer, strategy, [backbone], {"weight": rows})
+
+    @tf.function
+    def step(backbone_gradient, head_gradient):
+        def replica():
+            me = collectives.replica_id()
+            share = backbone_gradient / replicas
+            first = rows.split.first(me)
+            own = head_gradient[first : first + rows.split.size(me)]
+            if poison == ("backbone", me):
+                share *= np.inf
+            if poison == ("shard", me):
+                own *= np.nan
+            healthy = tf.constant(poison != ("loss", me))
+            return updater.apply([share], [own], healthy)
+
+        return strategy.run(replica)
+
+    flags = []
+    for gradients in GRADIENTS:
+        flag = step(*(tf.constant(g) for g in gradients))
+        flags.append([bool(f) for f in strategy.experimental_local_results(flag)])
+    copies = strategy.experimental_local_results(backbone.value)
+    return [c.numpy() for c in copies], rows.read(0, ROWS), flags, updater
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_equals_keras_on_one_device(name):
+    expected_backbone, expected_head = keras_alone(OPTIMIZERS[name])
+    backbones, head, flags, _ = sharded(OPTIMIZERS[name], 3)
+    assert flags == [[True] * 3] * STEPS
+    for backbone in backbones:
+        np.testing.assert_allclose(backbone, expected_backbone, rtol=2e-6, atol=1e-6)
+    np.testing.assert_allclose(head, expected_head, rtol=2e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("what", ["backbone", "shard", "loss"])
+def test_one_bad_number_on_one_replica_leaves_everything_everywhere(what):
+    backbones, head, flags, updater = sharded(
+        OPTIMIZERS["momentum"], 2, poison=(what, 1)
+    )
+    assert flags == [[False, False]] * STEPS
+    for backbone in backbones:
+        np.testing.assert_array_equal(backbone, BACKBONE)
+    np.testing.assert_array_equal(head, HEAD)
+    assert not updater.slots()["weight/velocity"].read(0, ROWS).any()
+    assert int(updater.optimizer.iterations) == 0
+
+
+def test_slots_are_split_like_the_weights():
+    *_, updater = sharded(OPTIMIZERS["adam"], 3)
+    slots = updater.slots()
+    assert sorted(slots) == ["weight/momentum", "weight/velocity"]
+    for slot in slots.values():
+        # 7 rows of 3 float32 over 3 replicas: 3, 2, 2 rows.
+        assert slot.bytes_per_replica() == [36, 24, 24]
+
+
+def test_excluded_names_do_not_decay():
+    def make():
+        optimizer = keras.optimizers.AdamW(0.1, weight_decay=0.2)
+        optimizer.exclude_from_weight_decay(var_names=["head_weight"])
+        return optimizer
+
+    _, head, *_ = sharded(make, 2)
+    _, expected = keras_alone(lambda: keras.optimizers.Adam(0.1))
+    np.testing.assert_allclose(head, expected, rtol=2e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "complaint"),
+    [
+        (lambda: keras.optimizers.Lamb(0.1), "Lamb cannot update"),
+        (lambda: keras.optimizers.SGD(0.1, use_ema=True), "use_ema=True"),
+        (
+            lambda: keras.optimizers.SGD(0.1, gradient_accumulation_steps=2),
+            "gradient_accumulation_steps=2",
+        ),
+    ],
+)
+def test_optimizers_that_would_mean_something_else_are_refused(optimizer, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        sharded(optimizer, 2)
