@@ -36,7 +36,8 @@ class PathTable:
             text += path
             ends.append(len(text))
         self._root = root.rstrip("/") + "/" if root else ""
-        self._text = on_host(bytes(text))
+        # Via an array of one object, because TensorFlow copies plain bytes thrice.
+        self._text = on_host(np.array(bytes(text), object))
         self._ends = on_host(np.array(ends, np.int64))
 
     def __len__(self) -> int:

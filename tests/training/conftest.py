@@ -1,0 +1,40 @@
+"""A small model and small data for the tests of training."""
+
+import keras
+import numpy as np
+import pytest
+
+import plsc_tf
+
+
+@pytest.fixture
+def make_model():
+    """Builds a compiled classifier of 16 × 16 pictures on so many replicas."""
+
+    def make(replicas=2, classes=5, optimizer=None, batch_norm=False, **compile_options):
+        keras.utils.set_random_seed(0)
+        with plsc_tf.strategy(replicas).scope():
+            backbone = keras.Sequential(
+                [
+                    keras.Input((16, 16, 3)),
+                    keras.layers.Conv2D(8, 3, strides=2),
+                    *([keras.layers.BatchNormalization()] if batch_norm else []),
+                    keras.layers.ReLU(),
+                    keras.layers.Flatten(),
+                    keras.layers.Dense(8),
+                ]
+            )
+            head = plsc_tf.ShardedHead(classes, scale=16.0)
+            model = plsc_tf.Classifier(backbone, head)
+            model.compile(optimizer or plsc_tf.Momentum(0.05), **compile_options)
+        return model
+
+    return make
+
+
+@pytest.fixture
+def pictures():
+    """uint8 `[20, 16, 16, 3]` noise and labels of five classes."""
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (20, 16, 16, 3)).astype(np.uint8)
+    return images, np.arange(20) % 5

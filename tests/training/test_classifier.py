@@ -1,0 +1,143 @@
+"""The model: steps, embeddings, what it refuses."""
+
+import keras
+import numpy as np
+import pytest
+
+import plsc_tf
+
+
+def test_a_step_learns(make_model, pictures):
+    model = make_model(metrics=["accuracy", "top5_accuracy"])
+    losses = [model.train_on_batch(*pictures)["loss"] for _ in range(15)]
+    assert losses[-1] < losses[0] / 2
+    assert model.position.global_step == 15
+    # five classes: the true one is always among the first five
+    assert model.step_result["top5_accuracy"] == pytest.approx(1.0)
+
+
+def test_examples_of_weight_zero_change_nothing(make_model, pictures):
+    images, labels = pictures
+    model, other = make_model(), make_model()
+    weights = np.ones(20)
+    weights[[3, 11]] = 0
+    kept = weights > 0
+    for _ in range(3):
+        loss = model.train_on_batch(images, labels, weights)["loss"]
+        expected = other.train_on_batch(images[kept], labels[kept])["loss"]
+        assert loss == pytest.approx(expected, rel=1e-5)
+
+
+def test_uint8_and_float_images_are_the_same(make_model, pictures):
+    images, labels = pictures
+    first = make_model().train_on_batch(images, labels)
+    second = make_model().train_on_batch(images.astype(np.float32), labels)
+    assert first["loss"] == second["loss"]
+
+
+def test_the_network_sees_normalised_pictures(make_model, pictures):
+    model = make_model(replicas=1)
+    expected = model.backbone((pictures[0].astype(np.float32) - 127.5) / 128)
+    np.testing.assert_allclose(model.embed(pictures[0]), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("label", [-1, 5])
+def test_a_label_out_of_range_is_named_and_nothing_is_updated(
+    make_model, pictures, label
+):
+    model = make_model()
+    labels = pictures[1].copy()
+    labels[7] = label
+    before = model.head.weights_as_numpy()
+    with pytest.raises(ValueError, match=f"Label {label} at example 7.*num_classes=5"):
+        model.train_on_batch(pictures[0], labels)
+    np.testing.assert_array_equal(model.head.weights_as_numpy(), before)
+
+
+def test_a_loss_that_is_not_finite_stops_and_leaves_the_weights(make_model, pictures):
+    model = make_model()
+    model.train_on_batch(*pictures)
+    before = model.head.weights_as_numpy()
+    images = pictures[0].astype(np.float32)
+    images[4] = np.inf
+    with pytest.raises(FloatingPointError, match="not finite"):
+        model.train_on_batch(images, pictures[1])
+    np.testing.assert_array_equal(model.head.weights_as_numpy(), before)
+    assert model.position.global_step == 1
+
+
+def test_embeddings_are_the_same_on_every_replica_after_training(make_model, pictures):
+    # Keras's batch norm follows each replica's own batches.
+    model = make_model(replicas=4, batch_norm=True)
+    for _ in range(3):
+        model.train_on_batch(*pictures)
+    same = np.repeat(pictures[0][:1], 8, axis=0)
+    embeddings = model.embed(same)
+    assert embeddings.shape == (8, 8)
+    np.testing.assert_allclose(embeddings, embeddings[:1].repeat(8, axis=0), atol=1e-6)
+    exported = model.inference_network()(same[:1].astype(np.float32))
+    np.testing.assert_allclose(exported, embeddings[:1], atol=1e-5)
+
+
+def test_embed_takes_any_number_and_size_of_pictures(make_model, pictures):
+    model = make_model(replicas=3)
+    assert model.embed(pictures[0][:0]).shape == (0, 8)
+    whole = model.embed(pictures[0], batch_size=7)
+    np.testing.assert_allclose(whole[5:6], model.embed(pictures[0][5:6]), atol=1e-5)
+    large = np.repeat(np.repeat(pictures[0][:2], 2, axis=1), 2, axis=2)
+    np.testing.assert_allclose(model.embed(large), whole[:2], atol=1e-4)
+
+
+def test_replicated_and_sharded_heads_learn_alike(pictures):
+    losses = []
+    for kind in (plsc_tf.DenseHead, plsc_tf.ShardedHead):
+        keras.utils.set_random_seed(0)
+        with plsc_tf.strategy(2).scope():
+            backbone = keras.Sequential(
+                [keras.Input((16, 16, 3)), keras.layers.Flatten(), keras.layers.Dense(8)]
+            )
+            model = plsc_tf.Classifier(backbone, kind(5, scale=16.0))
+            model.compile(plsc_tf.Momentum(0.01))
+        losses.append([model.train_on_batch(*pictures)["loss"] for _ in range(5)])
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4)
+
+
+def test_penalties_of_a_users_layers_count_once_on_any_replica_count(pictures):
+    found = []
+    for replicas in (1, 2):
+        keras.utils.set_random_seed(0)
+        with plsc_tf.strategy(replicas).scope():
+            dense = keras.layers.Dense(8, kernel_regularizer=keras.regularizers.L2(0.1))
+            backbone = keras.Sequential(
+                [keras.Input((16, 16, 3)), keras.layers.Flatten(), dense]
+            )
+            model = plsc_tf.Classifier(backbone, plsc_tf.ShardedHead(5, scale=16.0))
+            model.compile(plsc_tf.Momentum(0.01, l2=0.0))
+        penalty = 0.1 * float(np.square(dense.kernel.numpy()).sum())
+        losses = [model.train_on_batch(*pictures)["loss"] for _ in range(3)]
+        assert losses[0] > penalty
+        found.append(losses)
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-5)
+
+
+def test_what_is_missing_is_said(make_model, pictures):
+    backbone = keras.Sequential([keras.Input((16, 16, 3)), keras.layers.Conv2D(4, 3)])
+    with pytest.raises(ValueError, match=r"embeddings \[batch, embedding_size\]"):
+        plsc_tf.Classifier(backbone, plsc_tf.ShardedHead(5))
+    flat = keras.Sequential([backbone, keras.layers.Flatten()])
+    model = plsc_tf.Classifier(flat, plsc_tf.ShardedHead(5))
+    with pytest.raises(ValueError, match="compile"):
+        model.train_on_batch(*pictures)
+    with pytest.raises(ValueError, match="precision"):
+        make_model(metrics=["precision"])
+
+
+def test_without_a_scope_the_one_device_is_used(pictures):
+    backbone = keras.Sequential(
+        [keras.Input((16, 16, 3)), keras.layers.Flatten(), keras.layers.Dense(8)]
+    )
+    model = plsc_tf.Classifier(backbone, plsc_tf.ShardedHead(5, scale=16.0))
+    model.compile(plsc_tf.Momentum(0.01))
+    losses = [model.train_on_batch(*pictures)["loss"] for _ in range(5)]
+    assert losses[-1] < losses[0]
+    assert model.embed(pictures[0]).shape == (20, 8)

@@ -1,0 +1,119 @@
+"""`fit`: epochs, callbacks, stopping, resuming."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import plsc_tf
+
+
+class Steps(keras.callbacks.Callback):
+    """Keeps the loss of every step."""
+
+    def __init__(self):
+        super().__init__()
+        self.losses = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.losses.append(self.model.step_result["loss"])
+
+
+def mock(batch_size=8, num_examples=30, **options):
+    return plsc_tf.load(
+        "mock",
+        batch_size=batch_size,
+        image_size=(16, 16),
+        num_classes=5,
+        num_examples=num_examples,
+        **options,
+    )
+
+
+def test_an_epoch_sees_every_example_once(make_model, pictures):
+    model = make_model(replicas=3)
+    images, labels = pictures
+    dataset = tf.data.Dataset.from_tensor_slices((images, labels)).batch(8)
+    history = model.fit(dataset, epochs=2, verbose=0)
+    assert model.position.global_step == 6  # 8 + 8 + 4 images, twice
+    assert len(history.history["loss"]) == 2
+
+
+def test_history_holds_the_mean_over_the_examples(make_model, pictures):
+    model = make_model()
+    images, labels = pictures
+    dataset = tf.data.Dataset.from_tensor_slices((images, labels)).batch(8)
+    steps = Steps()
+    history = model.fit(dataset, epochs=1, verbose=0, callbacks=[steps])
+    expected = (8 * steps.losses[0] + 8 * steps.losses[1] + 4 * steps.losses[2]) / 20
+    assert history.history["loss"] == [pytest.approx(expected)]
+
+
+def test_arrays_datasets_and_our_data_all_fit(make_model, pictures):
+    model = make_model()
+    model.fit(*pictures, batch_size=10, epochs=1, verbose=0)
+    assert model.position.global_step == 2
+    model.fit(mock(), epochs=1, verbose=0)
+    assert model.position.global_step == 6
+    with pytest.raises(ValueError, match="forget .batch"):
+        model.fit(tf.data.Dataset.from_tensor_slices(pictures))
+    with pytest.raises(ValueError, match="y=labels"):
+        model.fit(pictures[0])
+
+
+def test_stopping_and_going_on_equals_an_unbroken_run(make_model):
+    whole, first, second = Steps(), Steps(), Steps()
+    make_model().fit(mock(), epochs=3, verbose=0, callbacks=[whole])
+    model = make_model()
+    model.fit(mock(), epochs=3, verbose=0, callbacks=[first], stop_at_step=6)
+    assert (model.position.epoch, model.position.step) == (1, 2)
+    model.fit(
+        mock(),
+        epochs=3,
+        verbose=0,
+        callbacks=[second],
+        initial_epoch=1,
+        initial_step=2,
+    )
+    np.testing.assert_allclose(first.losses + second.losses, whole.losses, rtol=1e-6)
+
+
+def test_keras_callbacks_work(make_model, tmp_path):
+    model = make_model()
+    rates = []
+    history = model.fit(
+        mock(),
+        epochs=5,
+        verbose=0,
+        callbacks=[
+            keras.callbacks.CSVLogger(tmp_path / "log.csv"),
+            keras.callbacks.EarlyStopping("loss", patience=0, baseline=0.0),
+            keras.callbacks.LambdaCallback(
+                on_epoch_end=lambda epoch, logs: rates.append(logs["loss"])
+            ),
+        ],
+    )
+    assert len(history.history["loss"]) == 1  # stopped: no loss is below 0
+    assert (tmp_path / "log.csv").read_text().startswith("epoch,loss")
+    assert rates == history.history["loss"]
+
+
+def test_steps_per_epoch_cuts_epochs(make_model):
+    model = make_model()
+    model.fit(mock(), epochs=2, steps_per_epoch=3, verbose=0)
+    assert model.position.global_step == 6
+
+
+def test_a_bad_label_in_the_data_is_an_error_that_shows_it(make_model, pictures):
+    images, labels = pictures
+    labels = labels.copy()
+    labels[13] = 77
+    dataset = tf.data.Dataset.from_tensor_slices((images, labels)).batch(10)
+    with pytest.raises(ValueError, match=r"outside \[0, num_classes=5\).*77"):
+        make_model().fit(dataset, verbose=0)
+
+
+def test_an_empty_data_set_is_an_error(make_model, pictures):
+    dataset = tf.data.Dataset.from_tensor_slices(pictures).take(0).batch(4)
+    with pytest.raises(ValueError, match="no example|no batch"):
+        make_model().fit(dataset, verbose=0)
