@@ -1,17 +1,17 @@
 """Drawn figures: a face for each identity, pictured in any pose and light.
 
 An identity is a set of shapes and colours; a picture adds a pose, an expression,
-light, a background and noise. Pixels see only +, -, *, / and square roots, which are
-rounded the same way everywhere, so that a picture is the same on every machine.
+light, a background and noise.
 """
 
 from __future__ import annotations
 
-import colorsys
 import dataclasses
 import math
 
 import numpy as np
+
+from plsc_tf.data.canvas import Canvas, Dice
 
 EARS = ("none", "human", "round", "pointed", "long")
 HAIR = ("bald", "cap", "fringe", "parted", "crest", "curls", "long")
@@ -57,28 +57,9 @@ class Identity:
     glasses: str
 
 
-class _Dice:
-    """Draws numbers from one seeded stream, cheaply."""
-
-    def __init__(self, *seeds: int):
-        self._values = iter(np.random.default_rng(seeds).random(96).tolist())
-
-    def within(self, low: float, high: float) -> float:
-        return low + (high - low) * next(self._values)
-
-    def one_of(self, items):
-        return items[int(len(items) * next(self._values))]
-
-    def color(self, hues, saturations, values) -> np.ndarray:
-        """A color of hue, saturation and value within ranges, RGB in 0...1."""
-        hue, saturation = self.within(*hues) % 1, self.within(*saturations)
-        rgb = colorsys.hsv_to_rgb(hue, saturation, self.within(*values))
-        return np.array(rgb, np.float32)
-
-
 def identity(seed: int, label: int) -> Identity:
     """Returns the figure of a class; the same one for the same (seed, label)."""
-    dice = _Dice(seed, label)
+    dice = Dice(seed, label)
     # Half of the skins are human, the others are a toy's.
     human = dice.within(0, 1) < 0.5
     skin = dice.color((0.03, 0.09), (0.25, 0.65), (0.45, 0.98))
@@ -139,8 +120,8 @@ def draw(
         uint8 [height, width, 3], RGB.
     """
     who = who or identity(seed, label)
-    dice = _Dice(seed, label, index, 1)
-    canvas = _Canvas(size, dice)
+    dice = Dice(seed, label, index, 1)
+    canvas = Canvas(size, dice)
     turn, nod = dice.within(-0.16, 0.16), dice.within(-0.10, 0.10)
     _background(canvas, dice)
     _body(canvas, dice)
@@ -157,98 +138,7 @@ def draw(
     return canvas.finish(dice, seed, label, index)
 
 
-class _Canvas:
-    """Pixels in the coordinates of a head: x to the right, y down, radius about 1."""
-
-    def __init__(self, size: tuple[int, int], dice: _Dice):
-        height, width = size
-        scale = 2 / min(height, width)
-        columns = (np.arange(width, dtype=np.float32) + 0.5 - width / 2) * scale
-        rows = (np.arange(height, dtype=np.float32) + 0.5 - height / 2) * scale
-        self.screen_x, self.screen_y = columns[np.newaxis, :], rows[:, np.newaxis]
-        angle = math.radians(dice.within(-24, 24))
-        zoom = dice.within(1.25, 1.75)
-        x = self.screen_x - np.float32(dice.within(-0.16, 0.16))
-        y = self.screen_y - np.float32(dice.within(-0.14, 0.18))
-        cos = np.float32(math.cos(angle) * zoom)
-        sin = np.float32(math.sin(angle) * zoom)
-        self._head_x, self._head_y = cos * x + sin * y, cos * y - sin * x
-        self.x, self.y = self._head_x, self._head_y
-        self._per_pixel = np.float32(1 / (scale * zoom))
-        # Planes [3, h, w]: painting them is three times as fast as pixels [h, w, 3].
-        self.rgb = np.empty((3, height, width), np.float32)
-
-    def look(self, turn: float, nod: float):
-        """Moves what is drawn next across the head, as if it turned and nodded."""
-        self.x = self._head_x - np.float32(turn)
-        self.y = self._head_y - np.float32(nod)
-
-    def paint(self, mask: np.ndarray, color) -> None:
-        """Covers the mask, 0...1 [h, w], with a color."""
-        for plane, value in zip(self.rgb, color, strict=True):
-            plane += mask * (np.float32(value) - plane)
-
-    def edge(self, distance: np.ndarray) -> np.ndarray:
-        """Mask of where a signed distance is negative, one pixel soft."""
-        return np.clip(np.float32(0.5) - distance * self._per_pixel, 0, 1)
-
-    def ellipse(self, x, y, wide, high, square=0.0, taper=0.0) -> np.ndarray:
-        """Mask of an ellipse, towards a square, narrower below by `taper`."""
-        u = (self.x - np.float32(x)) * np.float32(1 / wide)
-        v = (self.y - np.float32(y)) * np.float32(1 / high)
-        if taper:
-            u = u / np.clip(1 - np.float32(taper) * v, 0.4, 1.6)
-        u2, v2 = u * u, v * v
-        if square:
-            u2 = u2 * (np.float32(1 - square) + np.float32(square) * u2)
-            v2 = v2 * (np.float32(1 - square) + np.float32(square) * v2)
-        radius = np.sqrt(u2 + v2)
-        # The distance grows with the smaller half axis: good enough for an edge.
-        return self.edge((radius - 1) * np.float32(min(wide, high)))
-
-    def stroke(self, x0, y0, x1, y1, radius) -> np.ndarray:
-        """Mask of a line with round ends."""
-        dx, dy = np.float32(x1 - x0), np.float32(y1 - y0)
-        px, py = self.x - np.float32(x0), self.y - np.float32(y0)
-        along = np.clip((px * dx + py * dy) / (dx * dx + dy * dy), 0, 1)
-        px, py = px - along * dx, py - along * dy
-        return self.edge(np.sqrt(px * px + py * py) - np.float32(radius))
-
-    def arc(self, x, y, wide, bend, radius) -> np.ndarray:
-        """Mask of a parabola's arc: ends at y - bend * wide."""
-        u = (self.x - np.float32(x)) * np.float32(1 / wide)
-        v = self.y - np.float32(y) + np.float32(bend * wide) * (u * u - np.float32(0.5))
-        beyond = np.maximum(np.abs(u) - 1, 0) * np.float32(wide)
-        return self.edge(np.sqrt(v * v + beyond * beyond) - np.float32(radius))
-
-    def triangle(self, *corners) -> np.ndarray:
-        """Mask of a triangle with clockwise corners (on the screen)."""
-        distance = None
-        for (x0, y0), (x1, y1) in zip(corners, corners[1:] + corners[:1], strict=True):
-            length = math.hypot(x1 - x0, y1 - y0)
-            a, b = np.float32((y1 - y0) / length), np.float32((x0 - x1) / length)
-            side = a * (self.x - np.float32(x0)) + b * (self.y - np.float32(y0))
-            distance = side if distance is None else np.maximum(distance, side)
-        return self.edge(distance)
-
-    def finish(self, dice: _Dice, *seeds: int) -> np.ndarray:
-        """Adds light and noise; returns uint8."""
-        angle = dice.within(0, 2 * math.pi)
-        slope = dice.within(0.1, 0.55)
-        light = np.float32(slope * math.cos(angle)) * self.screen_x
-        light = light + np.float32(slope * math.sin(angle)) * self.screen_y + 1
-        gain = dice.within(0.55, 1.2) * 255
-        tint = [gain * dice.within(0.86, 1.12) for _ in range(3)]
-        picture = self.rgb * np.maximum(light, np.float32(0.15))
-        picture *= np.array(tint, np.float32)[:, np.newaxis, np.newaxis]
-        strength = np.float32(dice.within(10, 45))
-        noise = np.random.default_rng((*seeds, 2)).random(picture.shape, np.float32)
-        picture += (noise - np.float32(0.5)) * strength
-        picture = np.clip(picture + np.float32(0.5), 0, 255).astype(np.uint8)
-        return np.ascontiguousarray(picture.transpose(1, 2, 0))
-
-
-def _background(canvas: _Canvas, dice: _Dice):
+def _background(canvas: Canvas, dice: Dice):
     first = dice.color((0, 1), (0.05, 0.6), (0.2, 0.95))
     second = dice.color((0, 1), (0.05, 0.6), (0.2, 0.95))
     angle = dice.within(0, 2 * math.pi)
@@ -258,19 +148,19 @@ def _background(canvas: _Canvas, dice: _Dice):
     canvas.paint(np.clip(across * np.float32(0.5) + np.float32(0.5), 0, 1), second)
 
 
-def _body(canvas: _Canvas, dice: _Dice):
+def _body(canvas: Canvas, dice: Dice):
     shirt = dice.color((0, 1), (0.2, 0.8), (0.25, 0.9))
     canvas.paint(canvas.ellipse(0, 2.0, 1.25, 1.0, 0.3), shirt)
 
 
-def _back_hair(canvas: _Canvas, who: Identity):
+def _back_hair(canvas: Canvas, who: Identity):
     if who.hair == "long":
         wide, high = who.head_width + 0.17, who.head_height + 0.12
         mask = canvas.ellipse(0, 0.16, wide, high + 0.12, 0.5)
         canvas.paint(mask, who.hair_color * 0.9)
 
 
-def _ears(canvas: _Canvas, who: Identity, turn: float):
+def _ears(canvas: Canvas, who: Identity, turn: float):
     inner = who.skin * 0.75
     size, wide = who.ear_size, who.head_width
     canvas.look(-turn / 3, 0)
@@ -293,14 +183,14 @@ def _ears(canvas: _Canvas, who: Identity, turn: float):
     canvas.look(0, 0)
 
 
-def _pointed_ear(canvas: _Canvas, who: Identity, side: int, part: float):
+def _pointed_ear(canvas: Canvas, who: Identity, side: int, part: float):
     x, y = side * who.head_width * 0.62, -who.head_height * 0.62
     half, high = who.ear_size * 1.3 * part, who.ear_size * 2.6 * part
     left, right, tip = (x - half, y), (x + half, y), (x + side * half * 0.7, y - high)
     return canvas.triangle(left, tip, right)
 
 
-def _head(canvas: _Canvas, who: Identity):
+def _head(canvas: Canvas, who: Identity):
     wide, high = who.head_width, who.head_height
     shape = (who.squareness, who.taper)
     canvas.paint(canvas.ellipse(0, 0, wide, high, *shape), who.skin * 0.82)
@@ -311,7 +201,7 @@ def _head(canvas: _Canvas, who: Identity):
         canvas.paint(inner * below, who.hair_color * 0.85)
 
 
-def _marks(canvas: _Canvas, who: Identity):
+def _marks(canvas: Canvas, who: Identity):
     if who.patch > 0:
         side = 1 if who.patch > 0.5 else -1
         size = who.eye_size + 0.12
@@ -323,7 +213,7 @@ def _marks(canvas: _Canvas, who: Identity):
             canvas.paint(mask * np.float32(who.blush), (0.95, 0.4, 0.4))
 
 
-def _eyes(canvas: _Canvas, who: Identity, dice: _Dice):
+def _eyes(canvas: Canvas, who: Identity, dice: Dice):
     openness = dice.within(0.7, 1.1)
     gaze_x, gaze_y = dice.within(-0.3, 0.3), dice.within(-0.2, 0.2)
     wide, high = who.eye_size, who.eye_size * who.eye_aspect * openness
@@ -349,14 +239,14 @@ def _eyes(canvas: _Canvas, who: Identity, dice: _Dice):
             canvas.paint(bridge, (0.12, 0.1, 0.12))
 
 
-def _brow(canvas: _Canvas, who: Identity, side: int, top: float):
+def _brow(canvas: Canvas, who: Identity, side: int, top: float):
     inner, outer = who.eye_spacing - who.eye_size, who.eye_spacing + who.eye_size
     y, tilt = top - who.brow_gap, who.brow_tilt * who.eye_size
     ends = (side * inner, y + tilt, side * outer, y - tilt)
     canvas.paint(canvas.stroke(*ends, who.brow_width), who.hair_color * 0.6)
 
 
-def _lens(canvas: _Canvas, who: Identity, side: int):
+def _lens(canvas: Canvas, who: Identity, side: int):
     square = 0.9 if who.glasses == "square" else 0.0
     x, y, size = side * who.eye_spacing, who.eye_height, who.eye_size + 0.09
     outside = canvas.ellipse(x, y, size, size * 0.95, square)
@@ -364,7 +254,7 @@ def _lens(canvas: _Canvas, who: Identity, side: int):
     canvas.paint(outside - inside, (0.12, 0.1, 0.12))
 
 
-def _nose(canvas: _Canvas, who: Identity):
+def _nose(canvas: Canvas, who: Identity):
     y, size, color = who.nose_height, who.nose_size, who.skin * 0.68
     if who.nose == "button":
         canvas.paint(canvas.ellipse(0, y, size, size * 0.8), color)
@@ -379,7 +269,7 @@ def _nose(canvas: _Canvas, who: Identity):
         canvas.paint(canvas.stroke(0, y - size, size * 0.3, y + size / 2, 0.035), color)
 
 
-def _mouth(canvas: _Canvas, who: Identity, dice: _Dice):
+def _mouth(canvas: Canvas, who: Identity, dice: Dice):
     bend = who.mouth_curve + dice.within(-0.25, 0.25)
     opened = max(0.0, dice.within(-0.10, 0.10))
     wide, y = who.mouth_width, who.mouth_height
@@ -389,7 +279,7 @@ def _mouth(canvas: _Canvas, who: Identity, dice: _Dice):
     canvas.paint(canvas.arc(0, y, wide, bend, 0.04), who.mouth_color)
 
 
-def _hair(canvas: _Canvas, who: Identity):
+def _hair(canvas: Canvas, who: Identity):
     if who.hair == "bald":
         return
     wide, high, line = who.head_width, who.head_height, who.hair_line

@@ -19,10 +19,10 @@ IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".gif")
 
 
 class PathTable:
-    """Many paths in one string tensor plus offsets.
+    """Many paths as one array of bytes plus offsets.
 
-    Five million paths of 25 characters take 165 MB here; as a tensor of strings
-    they take about twice that, as Python strings three times.
+    A tensor of five million strings takes half a gigabyte and is copied for every
+    epoch; this one takes 33 bytes for a path of 25 characters.
 
     Args:
         root: folder that all paths are below; "" for none.
@@ -36,19 +36,19 @@ class PathTable:
             text += path
             ends.append(len(text))
         self._root = root.rstrip("/") + "/" if root else ""
-        # Via an array of one object, because TensorFlow copies plain bytes thrice.
-        self._text = on_host(np.array(bytes(text), object))
-        self._ends = on_host(np.array(ends, np.int64))
+        self._text = on_host(np.frombuffer(text, np.uint8))
+        self._ends = on_host(np.frombuffer(ends, np.int64))
+        self._letters = on_host(np.array([bytes([k]) for k in range(256)], object))
 
     def __len__(self) -> int:
         return len(self._ends) - 1
 
     def path(self, index: tf.Tensor) -> tf.Tensor:
         """Returns the path with this index as a string scalar; runs in tf.data."""
-        begin = tf.gather(self._ends, index)
-        length = tf.gather(self._ends, index + 1) - begin
+        begin, end = tf.unstack(tf.gather(self._ends, tf.stack([index, index + 1])))
+        codes = tf.cast(self._text[begin:end], tf.int32)
         return tf.strings.join(
-            [self._root, tf.strings.substr(self._text, begin, length)]
+            [self._root, tf.strings.reduce_join(tf.gather(self._letters, codes))]
         )
 
     def __getitem__(self, index: int) -> str:

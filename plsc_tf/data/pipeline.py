@@ -266,12 +266,13 @@ class Batches:
         entries = self.source.entries(seed=0, epoch=0, shuffle=False)
         dataset = entries.map(
             decoded, num_parallel_calls=self.options.num_preprocessing_threads
-        ).batch(64)
+        )
+        dataset = dataset.batch(64).prefetch(1).with_options(_dataset_options())
         pictures = np.empty((known or 1024, *size, 3), np.uint8)
         labels = np.empty(len(pictures), np.int64)
         count = 0
         try:
-            for some, some_labels in dataset.prefetch(1).as_numpy_iterator():
+            for some, some_labels in dataset.as_numpy_iterator():
                 if count + len(some) > len(pictures):
                     pictures = _grown(pictures)
                     labels = _grown(labels)

@@ -1,0 +1,167 @@
+"""The main job on small drawn pictures: train, resume, evaluate, export."""
+
+import json
+
+import numpy as np
+import pytest
+
+from plsc_tf.cli import parse
+from plsc_tf.settings import Settings
+from plsc_tf.training import results, run, trained
+
+TINY = {
+    "dataset_name": "mock",
+    "num_classes": 7,
+    "num_sample_per_epoch": 42,
+    "image_shape": (3, 16, 16),
+    "model_name": "iresnet",
+    "model_options": "depths=1-1,width=4,head=gap",
+    "emb_size": 8,
+    "num_replicas": 2,
+    "batch_size": 5,
+    "num_epochs": 2,
+    "learning_rate": 0.05,
+    "lr_base_batch_size": 0,
+    "val_targets": ("mock",),
+    "tensorboard": False,
+}
+
+
+def settings(folder, **changes):
+    return Settings.from_values(**{**TINY, "model_save_dir": str(folder), **changes})
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A finished run: (its folder, its results)."""
+    folder = tmp_path_factory.mktemp("run") / "a"
+    _, outcome = run.train(settings(folder))
+    return folder, outcome
+
+
+def test_results_say_everything(finished):
+    folder, outcome = finished
+    assert json.loads((folder / "results.json").read_text()) == outcome
+    assert outcome["steps"] == 10  # 42 images in batches of 10, twice
+    assert np.isfinite(outcome["loss"]) and outcome["images_per_second"] > 0
+    assert set(outcome["verification"]["mock"]) == {"accuracy", "std", "threshold"}
+    assert outcome["checkpoint_dir"] == str(folder / "1")
+    assert outcome["export_dir"] == str(folder / "export" / "1")
+    shown = results.table(settings(folder), outcome)
+    for words in ("verification accuracy", "±", outcome["export_dir"], "next, try"):
+        assert words in shown
+
+
+def test_the_same_command_again_trains_nothing_and_keeps_the_results(finished):
+    folder, outcome = finished
+    _, again = run.train(parse([f"--flagfile={folder}/flags.cfg"]))
+    assert again["steps"] == 10 and again["loss"] == outcome["loss"]
+    assert again["verification"]["mock"]["accuracy"] == pytest.approx(
+        outcome["verification"]["mock"]["accuracy"]
+    )
+    assert not (folder / "export" / "2").exists()
+
+
+def test_flags_cfg_resumes_with_another_number_of_replicas(tmp_path, finished):
+    folder = tmp_path / "b"
+    run.train(settings(folder, stop_at_step=7, save_checkpoints_steps=3))
+    assert sorted(p.name for p in folder.iterdir() if p.is_dir()) == [
+        "0",
+        "export",
+        "step_00000003",
+        "step_00000006",
+        "step_00000007",
+    ]
+    flags = parse(
+        [f"--flagfile={folder}/flags.cfg", "--stop_at_step=0", "--num_replicas=1"]
+    )
+    assert flags.model.global_batch_size == 10
+    used, outcome = run.train(flags)
+    assert used.model.global_batch_size == 10
+    assert outcome["steps"] == 10
+    # The learning rate here is constant and the network has per-replica batch norm:
+    # the curve goes on near that of the unbroken run, and does not start anew.
+    assert outcome["loss"] == pytest.approx(finished[1]["loss"], rel=0.2)
+
+
+def test_restart_begins_in_a_fresh_folder(finished):
+    folder, outcome = finished
+    used, _ = run.train(
+        settings(folder, restart=True, stop_at_step=1, with_test=False)
+    )
+    assert used.storage.model_save_dir == f"{folder}-2"
+    assert json.loads((folder / "results.json").read_text())["steps"] == 10
+    assert (folder.parent / "a-2" / "step_00000001").is_dir()
+
+
+def test_another_global_batch_is_refused_on_resume(finished):
+    with pytest.raises(ValueError, match="global_batch_size=10, which a resume keeps"):
+        run.train(settings(finished[0], global_batch_size=20))
+
+
+def test_warm_start_takes_the_weights_only(tmp_path, finished):
+    folder, _ = finished
+    used, outcome = run.train(
+        settings(
+            tmp_path / "c",
+            checkpoint_dir=str(folder),
+            stop_at_step=1,
+            learning_rate=0.0,
+            weight_decay=0.0,
+        )
+    )
+    assert outcome["steps"] == 1
+    assert outcome["loss"] < 2 * finished[1]["loss"]
+
+
+def test_other_networks_do_not_resume(finished):
+    with pytest.raises(ValueError, match="does not fit this model"):
+        run.train(settings(finished[0], emb_size=16))
+
+
+def test_evaluate_and_export_know_the_network_from_the_checkpoint(finished, tmp_path):
+    folder, outcome = finished
+    asked = Settings.from_values(
+        checkpoint_dir=str(folder),
+        dataset_name="mock",
+        num_classes=7,
+        image_shape=(3, 16, 16),
+        val_targets=("mock",),
+        export_dir=str(tmp_path / "served"),
+    )
+    rows = dict(trained.evaluate(asked))
+    accuracy = outcome["verification"]["mock"]["accuracy"]
+    assert rows["mock: accuracy"].startswith(f"{accuracy:.5f}")
+    exported = dict(trained.export(asked))
+    assert exported["SavedModel"] == str(tmp_path / "served" / "1")
+
+
+@pytest.mark.parametrize("loss_type", ["softmax", "arcface", "dist_softmax"])
+def test_every_loss_type_trains(tmp_path, loss_type):
+    _, outcome = run.train(
+        settings(
+            tmp_path / loss_type,
+            loss_type=loss_type,
+            num_epochs=1,
+            calc_acc=True,
+            with_test=False,
+            export_at_end=False,
+        )
+    )
+    assert np.isfinite(outcome["loss"])
+    assert 0 <= outcome["training_accuracy"] <= outcome["training_top5_accuracy"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"val_targets": ("lfw",)}, "--with_test=false"),
+        ({"model_name": "resnet5"}, "resnet50"),
+        ({"dataset_name": "mok"}, "mock"),
+    ],
+)
+def test_mistakes_are_told_before_anything_is_written(tmp_path, changes, complaint):
+    folder = tmp_path / "d"
+    with pytest.raises((ValueError, FileNotFoundError), match=complaint):
+        run.train(settings(folder, **changes))
+    assert not folder.exists()
