@@ -73,6 +73,11 @@ class Style:
             stride: step in pixels.
             name: the layer's name.
         """
+        if size == 1 and stride > 1:
+            # Equal to the strided convolution, whose gradient oneDNN (TF 2.17, fewer
+            # than 16 channels) gets wrong by writing outside its memory.
+            x = layers.MaxPooling2D(1, strides=stride, name=f"{name}_pixels")(x)
+            stride = 1
         x, padding = _pad(x, size, stride, name)
         area = size * size
         initializer = self.conv_initializer(area * x.shape[-1], area * filters)

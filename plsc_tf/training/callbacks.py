@@ -179,12 +179,13 @@ class TrainingLog(keras.callbacks.Callback):
         step = self.model.position.global_step
         self._since_line.append(self.model.step_result)
         self._line_seconds += seconds
-        if self._steps or step == self.total_steps:
-            self._seconds += seconds  # the first step traces the graph
-        self._steps += 1
-        if self._steps > 1:
-            done = (self._steps - 1) * self.global_batch_size
+        if self._steps:
+            self._seconds += seconds
+            done = self._steps * self.global_batch_size
             self.images_per_second = done / max(self._seconds, 1e-9)
+        else:  # the first step traces the graph: it counts only when it is alone
+            self.images_per_second = self.global_batch_size / max(seconds, 1e-9)
+        self._steps += 1
         if step % self.every_n_steps == 0 or step == self.total_steps:
             self._tell(step)
 

@@ -13,6 +13,9 @@ from plsc_tf.heads.sharded import ShardedHead
 from plsc_tf.settings import Settings
 from plsc_tf.training.classifier import Classifier
 
+# This name in `val_targets` means accuracy on the classes that were trained.
+TEST_SPLIT = "test"
+
 
 def data_request(settings, split="train"):
     """What the settings ask of a data set."""
@@ -106,12 +109,22 @@ def _check_classes(settings, batches):
     )
 
 
+def load_test(settings):
+    """Opens the data set's test split where `val_targets` names it, else None."""
+    evaluation = settings.evaluation
+    if not evaluation.with_test or TEST_SPLIT not in evaluation.val_targets:
+        return None
+    return load_batches(settings, evaluation.test_batch_size, split=TEST_SPLIT)
+
+
 def load_pairs(settings):
     """Opens the verification sets: `{name: Pairs}`."""
     if not settings.evaluation.with_test:
         return {}
     pairs = {}
     for target in settings.evaluation.val_targets:
+        if target == TEST_SPLIT:
+            continue
         found = data_load.load_val(
             settings.dataset.dataset_name, data_request(settings), target
         )

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from plsc_tf.evaluation import report, verification
 from plsc_tf.serving.export import export_saved_model
+from plsc_tf.training import closed_set
 
 
 def read(save_dir):
@@ -35,6 +36,12 @@ def verification_figures(results):
         }
         for name, result in results.items()
     }
+
+
+def test_figures(model, batches):
+    """`{accuracy, images}` on the test split, see `closed_set.accuracy`."""
+    accuracy, count = closed_set.accuracy(model, batches)
+    return {"accuracy": accuracy, "images": count}
 
 
 def raw_pixels(pairs, image_size):

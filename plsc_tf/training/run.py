@@ -27,7 +27,7 @@ def train(settings):
     strategy = make_strategy(settings.performance.num_replicas)
     settings, checkpoint = choose_folder(settings, strategy.num_replicas_in_sync)
     batches = recipe.load_batches(settings, settings.model.global_batch_size)
-    pairs = recipe.load_pairs(settings)
+    pairs, test = recipe.load_pairs(settings), recipe.load_test(settings)
     plan = make_plan(settings, checkpoint, batches)
     model = recipe.build_model(settings, strategy)
     _compile(model, plan)
@@ -66,7 +66,7 @@ def train(settings):
             plan.total_steps,
         )
     verify.verify(model.position.global_step)
-    return settings, _finish(plan, model, history, log, verify, pairs)
+    return settings, _finish(plan, model, history, log, verify, test)
 
 
 def _compile(model, plan):
@@ -148,12 +148,12 @@ def _describe(plan, model, batches):
     )
 
 
-def _finish(plan, model, history, log, verify, pairs):
+def _finish(plan, model, history, log, verify, test):
     """Exports and writes results.json."""
     settings = plan.settings
     save_dir = settings.storage.model_save_dir
     earlier = results.read(save_dir)
-    trained = log.images_per_second is not None
+    trained = "loss" in history.history
     checkpoint = folder.find_all(save_dir)[-1][1]
     figures = results.verification_figures(verify.results)
     outcome = {
@@ -167,8 +167,10 @@ def _finish(plan, model, history, log, verify, pairs):
     for name in model.ranked_metrics:
         if trained:
             outcome[f"training_{name}"] = history.history[name][-1]
+    if test is not None:
+        outcome["test"] = results.test_figures(model, test)
     if settings.evaluation.raw_pixel_baseline:
-        outcome["raw_pixels"] = results.raw_pixels(pairs, model.image_size)
+        outcome["raw_pixels"] = results.raw_pixels(verify.pairs, model.image_size)
     if settings.serving.export_at_end and (trained or not outcome["export_dir"]):
         outcome["export_dir"] = results.export(settings, model, checkpoint, figures)
     results.write(save_dir, outcome)

@@ -17,12 +17,13 @@ OF_THE_NETWORK = (
 )
 
 
-def load(settings):
+def load(settings, with_head=False):
     """Builds the model of a checkpoint and loads its weights.
 
     Args:
         settings: `checkpoint_dir`, or else `model_save_dir`, names the checkpoint or
             the run.
+        with_head: also load the class weights.
 
     Returns:
         (model, path of the checkpoint, settings with the checkpoint's network).
@@ -37,18 +38,27 @@ def load(settings):
         **{name: flags[name] for name in OF_THE_NETWORK if name in flags}
     )
     strategy = make_strategy(settings.performance.num_replicas)
-    # Without the head: embedding needs no class, however many there are.
-    model = recipe.build_model(
-        settings.replace(num_classes=strategy.num_replicas_in_sync), strategy
-    )
-    state.restore_weights(path, model, with_head=False)
+    # Embedding needs no class, however many there are: the smallest head will do.
+    classes = strategy.num_replicas_in_sync
+    if with_head:
+        classes = settings.dataset.num_classes
+    model = recipe.build_model(settings.replace(num_classes=classes), strategy)
+    state.restore_weights(path, model, with_head=with_head)
     return model, path, settings
 
 
 def evaluate(settings):
     """Verifies a trained model; returns the rows of a table."""
-    model, path, settings = load(settings.replace(with_test=True))
+    settings = settings.replace(with_test=True)
+    with_head = recipe.TEST_SPLIT in settings.evaluation.val_targets
+    model, path, settings = load(settings, with_head)
     rows = [("checkpoint", path)]
+    test = recipe.load_test(settings)
+    if test is not None:
+        rows += [
+            (f"test: {name}", value)
+            for name, value in results.test_figures(model, test).items()
+        ]
     for name, pairs in recipe.load_pairs(settings).items():
         result = verify_pairs(
             model.embed,

@@ -90,7 +90,9 @@ def test_damage_is_noticed_before_anything_is_loaded(tmp_path):
 
 def test_another_shape_is_named(tmp_path):
     save(tmp_path / "0")
-    with pytest.raises(ValueError, match=r"backbone/0000: \[2\] in the checkpoint, \[3"):
+    with pytest.raises(
+        ValueError, match=r"backbone/0000: \[2\] in the checkpoint, \[3"
+    ):
         restore(tmp_path / "0", 2, shape=(3,))
 
 

@@ -11,7 +11,9 @@ import plsc_tf
 def make_model():
     """Builds a compiled classifier of 16 × 16 pictures on so many replicas."""
 
-    def make(replicas=2, classes=5, optimizer=None, batch_norm=False, **compile_options):
+    def make(
+        replicas=2, classes=5, optimizer=None, batch_norm=False, **compile_options
+    ):
         keras.utils.set_random_seed(0)
         with plsc_tf.strategy(replicas).scope():
             backbone = keras.Sequential(

@@ -94,7 +94,11 @@ def test_replicated_and_sharded_heads_learn_alike(pictures):
         keras.utils.set_random_seed(0)
         with plsc_tf.strategy(2).scope():
             backbone = keras.Sequential(
-                [keras.Input((16, 16, 3)), keras.layers.Flatten(), keras.layers.Dense(8)]
+                [
+                    keras.Input((16, 16, 3)),
+                    keras.layers.Flatten(),
+                    keras.layers.Dense(8),
+                ]
             )
             model = plsc_tf.Classifier(backbone, kind(5, scale=16.0))
             model.compile(plsc_tf.Momentum(0.01))

@@ -15,7 +15,7 @@ TINY = {
     "num_sample_per_epoch": 42,
     "image_shape": (3, 16, 16),
     "model_name": "iresnet",
-    "model_options": "depths=1-1,width=4,head=gap",
+    "model_options": "depths=1-1,width=16,head=gap",
     "emb_size": 8,
     "num_replicas": 2,
     "batch_size": 5,
@@ -86,9 +86,7 @@ def test_flags_cfg_resumes_with_another_number_of_replicas(tmp_path, finished):
 
 def test_restart_begins_in_a_fresh_folder(finished):
     folder, outcome = finished
-    used, _ = run.train(
-        settings(folder, restart=True, stop_at_step=1, with_test=False)
-    )
+    used, _ = run.train(settings(folder, restart=True, stop_at_step=1, with_test=False))
     assert used.storage.model_save_dir == f"{folder}-2"
     assert json.loads((folder / "results.json").read_text())["steps"] == 10
     assert (folder.parent / "a-2" / "step_00000001").is_dir()

@@ -15,7 +15,7 @@ def curve(steps, **flags):
 
 
 def test_plsc_scales_by_the_global_batch():
-    # lr = total_batch_size / 1024 * lr
+    # Half of the batch of 1024 that the rate is meant for: half the rate.
     assert schedules.scaled_rate(0.1, 512, 1024) == pytest.approx(0.05)
     assert schedules.scaled_rate(0.1, 512, 0) == 0.1
 
@@ -56,4 +56,6 @@ def test_a_warm_up_longer_than_the_run_is_an_error():
 
 def test_warm_up_of_a_plain_rate():
     schedule = plsc_tf.WarmUp(0.5, 4)
-    np.testing.assert_allclose([schedule(0), schedule(3), schedule(9)], [0.125, 0.5, 0.5])
+    np.testing.assert_allclose(
+        [schedule(0), schedule(3), schedule(9)], [0.125, 0.5, 0.5]
+    )
