@@ -58,6 +58,15 @@ class Preprocessing(OptionGroup):
         upper=1,
         open_ends="lower",
     )
+    random_zoom: float = option(
+        0.0,
+        "enlarge or shrink the picture by up to this fraction",
+        lower=0,
+        upper=0.9,
+    )
+    random_shear: float = option(
+        0.0, "slant the picture by up to this fraction of its height", lower=0, upper=1
+    )
     color_jitter: float = option(
         0.0,
         "change brightness, contrast and saturation by up to this fraction",

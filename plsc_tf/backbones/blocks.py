@@ -173,6 +173,18 @@ def basic_block(x, filters: int, stride: int, style: Style, name: str):
     return _add_shortcut(x, y, stride, style, name)
 
 
+def relu_block(x, filters: int, stride: int, style: Style, name: str):
+    """Conv 3×3 (stride) – BN – ReLU – conv 3×3 – BN, plus the shortcut, then ReLU.
+
+    Source: He et al. 2015, arXiv:1512.03385, figure 5 left. Args as basic_block.
+    """
+    y = style.conv(x, filters, 3, stride=stride, name=f"{name}_conv1")
+    y = layers.ReLU(name=f"{name}_relu1")(style.norm(y, name=f"{name}_bn1"))
+    y = style.norm(style.conv(y, filters, 3, name=f"{name}_conv2"), name=f"{name}_bn2")
+    y = _add_shortcut(x, y, stride, style, name)
+    return layers.ReLU(name=f"{name}_relu2")(y)
+
+
 def bottleneck_block(x, filters: int, stride: int, style: Style, name: str):
     """BN – conv 1×1 – BN – PReLU – conv 3×3 – BN – PReLU – conv 1×1 (stride) – BN.
 

@@ -10,8 +10,10 @@ import keras
 from plsc_tf.backbones.arguments import NetworkArguments
 from plsc_tf.backbones.mobilefacenet import mobilefacenet
 from plsc_tf.backbones.resnet import iresnet, resnet
+from plsc_tf.backbones.small_resnet import small_resnet
 
 BUILDERS = {
+    "resnet10": small_resnet,
     "resnet50": partial(resnet, 50),
     "resnet100": partial(resnet, 100),
     "resnet101": partial(resnet, 101),
@@ -58,10 +60,10 @@ def build(
         embedding_size: numbers per embedding.
         image_shape: (height, width, channels) in pixels.
         dropout: share of features dropped before the embedding layer; None means the
-            network's own default (0.4 for PLSC's ResNets, else 0).
+            network's own default (0.4 for ResNets, else 0).
         synchronized_batch_norm: whether batch statistics are those of all replicas.
         **options: of the family: `variant` (resnet), `depths`, `width`,
-            `stem_stride`, `head` (iresnet).
+            `stem_stride`, `head` (iresnet, resnet10).
 
     Returns:
         A functional model from float32 images [N, height, width, channels], already

@@ -124,17 +124,7 @@ def iresnet(
         head: "flatten", "gap" or "gdc", see `EmbeddingLayers`.
         name: the model's name.
     """
-    depths = _integers(depths, "depths")
-    if isinstance(width, Sequence):
-        filters = _integers(width, "width")
-    else:
-        first = positive_integer(width, "width")
-        filters = tuple(first * 2**stage for stage in range(len(depths)))
-    if len(filters) != len(depths):
-        raise ValueError(
-            "width needs one number per stage of depths, or a single number. "
-            f"Received: depths={depths}, width={width}"
-        )
+    depths, filters = stage_filters(depths, width)
     style = Style(
         epsilon=1e-5,
         conv_initializer=blocks.tenth_normal,
@@ -151,6 +141,22 @@ def iresnet(
     stride = positive_integer(stem_stride, "stem_stride")
     plan = ResidualPlan(depths, filters, stem_filters=filters[0], stem_stride=stride)
     return _residual_network(plan, arguments, style, embedding, name)
+
+
+def stage_filters(depths, width) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Checks `depths` and turns `width` into the channels of each stage."""
+    depths = _integers(depths, "depths")
+    if isinstance(width, Sequence):
+        filters = _integers(width, "width")
+    else:
+        first = positive_integer(width, "width")
+        filters = tuple(first * 2**stage for stage in range(len(depths)))
+    if len(filters) != len(depths):
+        raise ValueError(
+            "width needs one number per stage of depths, or a single number. "
+            f"Received: depths={depths}, width={width}"
+        )
+    return depths, filters
 
 
 def _integers(values: Sequence[int], name: str) -> tuple[int, ...]:

@@ -99,6 +99,8 @@ class Augmentation:
         crop_scale: (smallest, largest) share of the area that a random resized crop
             keeps, with an aspect ratio of 3/4 to 4/3 (PLSC: 0.08, 1.0); None for no
             crop.
+        zoom: largest change of size, larger or smaller, as a share.
+        shear: largest shear either way, as a share of the height.
         color_jitter: brightness, contrast and saturation are multiplied by factors
             in 1 - color_jitter ... 1 + color_jitter (PLSC: 0.2).
         grey: probability of a grey picture.
@@ -109,6 +111,8 @@ class Augmentation:
     rotate: float = 0.0
     shift: float = 0.0
     crop_scale: tuple[float, float] | None = None
+    zoom: float = 0.0
+    shear: float = 0.0
     color_jitter: float = 0.0
     grey: float = 0.0
     cutout: float = 0.0
@@ -118,6 +122,8 @@ class Augmentation:
             "flip": 1,
             "rotate": 180,
             "shift": 1,
+            "zoom": 0.9,
+            "shear": 1,
             "color_jitter": 1,
             "grey": 1,
             "cutout": 1,
@@ -165,9 +171,9 @@ def augment(image: tf.Tensor, seed: tf.Tensor, options: Augmentation) -> tf.Tens
     # One draw for everything: a random op per decision would cost more than the
     # decisions. Each decision has its own column, so that switching one on does
     # not change the others.
-    chance = tf.unstack(tf.random.stateless_uniform([14], seed))
-    if options.rotate or options.crop_scale:
-        image = _warp(image, chance[:6], options)
+    chance = tf.unstack(tf.random.stateless_uniform([16], seed))
+    if options.rotate or options.crop_scale or options.zoom or options.shear:
+        image = _warp(image, [*chance[:6], *chance[14:]], options)
     elif options.flip or options.shift:
         image = _mirror_and_shift(image, chance[:3], options)
     if options.color_jitter or options.grey:
@@ -197,7 +203,7 @@ def _pixels(chance, share: float, length: int):
 
 
 def _warp(image, chance, options: Augmentation):
-    """Mirror, rotation, shift and crop as one affine map, one interpolation."""
+    """Mirror, rotation, shift, crop, zoom and shear as one map, one interpolation."""
     height, width = image.shape[:2]
     angle = (2 * chance[3] - 1) * math.radians(options.rotate)
     mirror = tf.where(chance[0] < options.flip, -1.0, 1.0)
@@ -210,6 +216,9 @@ def _warp(image, chance, options: Augmentation):
         down = tf.minimum(tf.sqrt(area / ratio), 1.0)
         move_x = (2 * chance[2] - 1) * (1 - across) * (width - 1) / 2
         move_y = (2 * chance[1] - 1) * (1 - down) * (height - 1) / 2
+    if options.zoom:
+        size = 1 + options.zoom * (2 * chance[6] - 1)
+        across, down = across / size, down / size
     if options.shift:
         move_x -= tf.cast(_pixels(chance[2], options.shift, width), tf.float32)
         move_y -= tf.cast(_pixels(chance[1], options.shift, height), tf.float32)
@@ -217,6 +226,9 @@ def _warp(image, chance, options: Augmentation):
     center_x, center_y = (width - 1) / 2, (height - 1) / 2
     a, b = mirror * across * tf.cos(angle), -mirror * down * tf.sin(angle)
     d, e = across * tf.sin(angle), down * tf.cos(angle)
+    if options.shear:
+        slant = options.shear * (2 * chance[7] - 1)
+        b, e = b + a * slant, e + d * slant
     c = center_x + move_x - a * center_x - b * center_y
     f = center_y + move_y - d * center_x - e * center_y
     warped = tf.raw_ops.ImageProjectiveTransformV3(

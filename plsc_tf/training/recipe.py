@@ -41,6 +41,8 @@ def augmentation(preprocessing):
         rotate=preprocessing.random_rotate,
         shift=preprocessing.random_shift,
         crop_scale=(crop, 1.0) if crop < 1 else None,
+        zoom=preprocessing.random_zoom,
+        shear=preprocessing.random_shear,
         color_jitter=preprocessing.color_jitter,
         grey=preprocessing.random_grey,
         cutout=preprocessing.cutout,
