@@ -315,6 +315,9 @@ def _dataset_options() -> tf.data.Options:
     # TensorFlow's graph rewrites copy every captured table and cached picture for
     # each epoch, and rewrite nothing that is written out here already.
     options.experimental_optimization.apply_default_optimizations = False
+    # Autotuning plans in a thread that the end of every epoch waits for: up to two
+    # minutes here. The degrees of parallelism are options anyway.
+    options.autotune.enabled = False
     options.experimental_distribute.auto_shard_policy = (
         tf.data.experimental.AutoShardPolicy.OFF
     )

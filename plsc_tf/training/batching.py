@@ -61,11 +61,15 @@ def prepare(dataset, batch_size, num_replicas, num_classes):
             weights = tf.ones_like(labels, tf.float32)
         return pad(images, labels, tf.cast(weights, tf.float32), size)
 
+    return dataset.map(complete).with_options(_options())
+
+
+def _options():
     options = tf.data.Options()
-    options.experimental_distribute.auto_shard_policy = (
-        tf.data.experimental.AutoShardPolicy.OFF
-    )
-    return dataset.map(complete).with_options(options)
+    # As in `data.pipeline`, for a user's own data set: with autotuning, the end of
+    # every epoch waits for a planning thread, up to two minutes on two cores.
+    options.autotune.enabled = False
+    return options
 
 
 def split(strategy, tensors):

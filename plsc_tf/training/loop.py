@@ -177,7 +177,7 @@ def _distributed_epoch(model, data):
         model.strategy.num_replicas_in_sync,
         model.head.num_classes,
     )
-    iterator = iter(model.strategy.experimental_distribute_dataset(dataset))
+    iterator = iter(dataset)
     while True:
         try:
             batch = next(iterator, None)
@@ -185,7 +185,7 @@ def _distributed_epoch(model, data):
             raise _explained(data, position.epoch, start, error) from error
         if batch is None:
             return
-        yield batch
+        yield batching.split(model.strategy, batch)
 
 
 def _explained(data, epoch, start, error):
