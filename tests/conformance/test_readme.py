@@ -1,0 +1,71 @@
+"""The README's Python blocks run, and what it names exists."""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+ROOT = pathlib.Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Where the blocks run, in the order of the README."""
+    return tmp_path_factory.mktemp("readme")
+
+
+def test_python_blocks_run_in_order(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    Image.new("RGB", (40, 40), "teal").save("photo.jpg")
+    names = {"pictures": np.zeros((3, 32, 32, 3), np.uint8)}
+    for block in BLOCKS:
+        exec(compile(block, "README.md", "exec"), names)  # noqa: S102
+    assert len(names["history"].history["loss"]) == 2
+    assert names["embeddings"].shape == (1, 64)
+    assert sum(len(labels) for _, labels in names["data"].epoch(0)) == 3
+    assert (folder / "runs" / "notebook" / "1" / "manifest.json").is_file()
+
+
+def test_the_notebook_cell_is_short():
+    (cell,) = [block for block in BLOCKS if "model.fit" in block]
+    lines = [line for line in cell.splitlines() if line.strip()]
+    assert len(lines) <= 15
+
+
+def test_the_export_needs_no_plsc_tf(folder):
+    """Loads what the block above exported, in a process that cannot import us."""
+    code = (
+        "import sys, tensorflow as tf\n"
+        "sys.modules['plsc_tf'] = None\n"
+        "served = tf.saved_model.load('serving/face/1').signatures['serving_default']\n"
+        "data = tf.constant([open('photo.jpg', 'rb').read()])\n"
+        "print(served(bytes=data)['embedding'].shape)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True
+    )
+    assert "(1, 64)" in done.stdout, done.stderr
+
+
+def test_named_files_exist():
+    for name in re.findall(r"\bhparams/\w+\.cfg|\bdocs/\w+\.md", README):
+        assert (ROOT / name).is_file(), name
+    for path in (ROOT / "hparams").glob("*.cfg"):
+        assert path.name in README, f"{path.name} is not in the README"
+
+
+def test_named_options_exist():
+    from plsc_tf.settings import known_options
+
+    known = {*known_options(), "flagfile", "help"}
+    commands = re.findall(r"```shell\n(.*?)```", README, re.DOTALL)
+    named = re.findall(r"python -m plsc_tf\.\w+([^\n#]*)", "\n".join(commands))
+    options = re.findall(r"--(\w+)", " ".join(named) + re.sub("```.*?```", "", README))
+    others = {"model_base_path", "key"}  # tensorflow_model_server's; "--key=value"
+    assert set(options) - others <= known
