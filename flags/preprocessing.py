@@ -33,7 +33,7 @@ class Preprocessing(OptionGroup):
         lower=1,
     )
     prefetch_buffer_size: int = option(
-        32, "batches made ahead (FastNN prefetch_buffer_size)", lower=0
+        32, "batches made ahead (FastNN prefetch_buffer_size)", lower=1
     )
     num_preprocessing_threads: int = option(
         16, "threads of the pipeline (FastNN num_preprocessing_threads)", lower=1

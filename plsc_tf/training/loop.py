@@ -170,9 +170,8 @@ def _run_epoch(model, data, callbacks, steps_per_epoch, stop_at_step):
 def _distributed_epoch(model, data):
     """Yields per-replica batches; explains what is wrong with a bad example."""
     position = model.position
-    start = position.step
     dataset = batching.prepare(
-        data.epoch(position.epoch, start),
+        data.epoch(position.epoch, position.step),
         data.batch_size,
         model.strategy.num_replicas_in_sync,
         model.head.num_classes,
@@ -182,16 +181,16 @@ def _distributed_epoch(model, data):
         try:
             batch = next(iterator, None)
         except tf.errors.OpError as error:
-            raise _explained(data, position.epoch, start, error) from error
+            raise _explained(data, position, error) from error
         if batch is None:
             return
         yield batching.split(model.strategy, batch)
 
 
-def _explained(data, epoch, start, error):
+def _explained(data, position, error):
     """A ValueError that names the bad example, where the data can tell."""
     explain = getattr(data, "explain", None)
-    explained = explain(epoch, start) if explain else None
+    explained = explain(position.epoch, position.step) if explain else None
     if explained is not None:
         return explained
     return ValueError(f"Reading the training data failed: {error.message}")

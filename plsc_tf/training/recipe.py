@@ -7,6 +7,7 @@ from plsc_tf import backbones
 from plsc_tf.data import load as data_load
 from plsc_tf.data.images import Augmentation
 from plsc_tf.data.request import DataRequest
+from plsc_tf.evaluation.verification import FOLDS
 from plsc_tf.heads.dense import DenseHead
 from plsc_tf.heads.margins import SOFTMAX, Margins
 from plsc_tf.heads.sharded import ShardedHead
@@ -130,6 +131,11 @@ def load_pairs(settings):
         found = data_load.load_val(
             settings.dataset.dataset_name, data_request(settings), target
         )
+        if len(found) < FOLDS:
+            raise ValueError(
+                f"The verification set '{target}' must have at least {FOLDS} pairs, one "
+                f"for each fold. Received: {len(found)} pairs."
+            )
         pairs[found.name] = found
     return pairs
 
