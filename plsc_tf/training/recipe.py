@@ -133,8 +133,8 @@ def load_pairs(settings):
         )
         if len(found) < FOLDS:
             raise ValueError(
-                f"The verification set '{target}' must have at least {FOLDS} pairs, one "
-                f"for each fold. Received: {len(found)} pairs."
+                f"The verification set '{target}' must have at least {FOLDS} pairs, "
+                f"one for each fold. Received: {len(found)} pairs."
             )
         pairs[found.name] = found
     return pairs
