@@ -30,7 +30,7 @@ def policy():
 def test_list_names_every_family():
     names = backbones.list()
     for name in (
-        *("resnet50", "resnet101", "resnet152", "mobilefacenet", "iresnet"),
+        *("resnet10", "resnet50", "resnet101", "resnet152", "mobilefacenet", "iresnet"),
         *(f"iresnet{layers}" for layers in (10, 18, 34, 50, 100, 200)),
     ):
         assert name in names
@@ -205,6 +205,7 @@ def test_equal_seeds_give_equal_weights():
         ("iresnet", SMALL),
         ("iresnet", {**SMALL, "head": "gap"}),
         ("mobilefacenet", {"image_shape": (32, 32, 3), "embedding_size": 8}),
+        ("resnet10", {"image_shape": (16, 16, 3), "embedding_size": 8, "dropout": 0}),
         ("resnet101", {"image_shape": (16, 16, 3), "variant": "v0.1", "dropout": 0}),
     ],
 )

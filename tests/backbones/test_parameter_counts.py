@@ -104,3 +104,17 @@ def test_iresnet10_is_small(counts):
     trainable, _ = counts("iresnet10")
     assert trainable == 7_652_576
     assert trainable - (49 * 256 * 512 + 512) < 1_300_000
+
+
+def test_resnet10_at_48_pixels_by_hand(counts):
+    total = 27 * 32 + 2 * 32  # stem: convolution, batch norm
+    channels = 32
+    for filters in (32, 64, 128, 256):
+        # Two 3x3 convolutions, the 1x1 shortcut, three batch norms.
+        total += 9 * channels * filters + 9 * filters**2 + channels * filters
+        total += 3 * 2 * filters
+        channels = filters
+    # 48 / 16 = 3: nine pixels to 256 numbers without a bias, a batch norm's offsets.
+    total += 9 * 256 * 256 + 256
+    arguments = {"image_shape": (48, 48, 3), "embedding_size": 256}
+    assert counts("resnet10", **arguments)[0] == total

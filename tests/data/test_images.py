@@ -71,6 +71,8 @@ EVERYTHING = dict(
     rotate=10,
     shift=0.1,
     crop_scale=(0.5, 1.0),
+    zoom=0.2,
+    shear=0.2,
     color_jitter=0.2,
     grey=0.2,
     cutout=0.3,
@@ -132,6 +134,31 @@ def test_rotation_turns_about_the_centre():
     rows, columns = np.nonzero(result[..., 0] * (np.indices((15, 15)).sum(0) != 14))
     radii = np.hypot(rows - 7, columns - 7)
     assert radii[radii > 2].size and np.all(np.abs(radii[radii > 2] - 5) < 1.5)
+
+
+def test_zoom_changes_the_size_within_its_share():
+    image = np.zeros((41, 41, 3), np.uint8)
+    image[10:31, 10:31] = 255  # 21 pixels wide, about the centre
+    widths = [
+        (_augment((1, k), image=image, zoom=0.4)[20, :, 0] > 127).sum()
+        for k in range(50)
+    ]
+    # 0.6 ... 1.4 of 21 pixels are 12.6 ... 29.4
+    assert 12 <= min(widths) <= 15 and 27 <= max(widths) <= 30
+
+
+def test_shear_slants_and_keeps_the_middle_row():
+    image = np.zeros((41, 41, 3), np.uint8)
+    image[:, 20] = 255  # a vertical line
+    slants = []
+    for k in range(50):
+        result = _augment((1, k), image=image, shear=0.5)[..., 0].astype(float)
+        columns = (result * np.arange(41)).sum(1) / result.sum(1)
+        np.testing.assert_allclose(columns[20], 20, atol=1e-6)
+        np.testing.assert_allclose(np.diff(columns).std(), 0, atol=0.02)
+        slants.append(columns[40] - columns[0])
+    # Half of the height of 40 pixels either way.
+    assert -20 <= min(slants) < -17 and 17 < max(slants) <= 20
 
 
 def test_color_jitter_stays_within_its_factors():
