@@ -57,7 +57,15 @@ def pairs(request: DataRequest, target: str = "held_out") -> Pairs | None:
     files = [held_out.describe(int(index)) for index in used]
     encoded = [tf.io.gfile.GFile(file, "rb").read() for file in files]
     same = held_out.labels[chosen[:, 0]] == held_out.labels[chosen[:, 1]]
-    return Pairs(target, encoded, rows[:, 0], rows[:, 1], same, files=tuple(files))
+    return Pairs(
+        target,
+        encoded,
+        rows[:, 0],
+        rows[:, 1],
+        same,
+        files=tuple(files),
+        mirror=False,
+    )
 
 
 def _choose(labels: np.ndarray, alphabet_of_class: np.ndarray) -> np.ndarray:

@@ -42,7 +42,7 @@ class LearningRate(OptionGroup):
     )
     end_learning_rate: float = option(
         0.0001,
-        "smallest rate of the decays but piecewise (FastNN end_learning_rate)",
+        "rate that polynomial and cosine decay end at (FastNN end_learning_rate)",
         lower=0,
     )
     polynomial_power: float = option(

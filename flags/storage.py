@@ -21,8 +21,8 @@ class Storage(OptionGroup):
     )
     save_checkpoints_steps: int = option(
         0,
-        "steps between two checkpoints; 0: one after each epoch (FastNN "
-        "save_checkpoints_steps, 1000)",
+        "steps between two checkpoints, beside the one after each epoch; 0: only those "
+        "(FastNN save_checkpoints_steps, 1000)",
         lower=0,
     )
     keep_checkpoint_max: int = option(

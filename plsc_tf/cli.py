@@ -162,7 +162,7 @@ def _set_up_logging():
 
 def _ours_or_serious(record):
     """Whether to show a log record: TensorFlow's chatter comes through absl too."""
-    package = str(pathlib.Path(__file__).parent.parent)
+    package = f"{pathlib.Path(__file__).parent}{os.sep}"
     return record.levelno >= logging.WARNING or record.pathname.startswith(package)
 
 

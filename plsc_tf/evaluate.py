@@ -9,6 +9,8 @@ import sys
 
 from plsc_tf import cli
 
+GROUPS = ("dataset", "preprocessing", "performance", "storage", "evaluation")
+
 
 def main(settings):
     """Evaluates as the settings say and prints a table."""
@@ -19,4 +21,4 @@ def main(settings):
 
 
 if __name__ == "__main__":
-    cli.main(main, doc=__doc__)
+    cli.main(main, groups=GROUPS, doc=__doc__)

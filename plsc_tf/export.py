@@ -8,6 +8,8 @@ import sys
 
 from plsc_tf import cli
 
+GROUPS = ("performance", "storage", "serving")
+
 
 def main(settings):
     """Exports as the settings say and prints where the model is."""
@@ -18,4 +20,4 @@ def main(settings):
 
 
 if __name__ == "__main__":
-    cli.main(main, doc=__doc__)
+    cli.main(main, groups=GROUPS, doc=__doc__)

@@ -81,8 +81,14 @@ def read_manifest(path):
         raise FileNotFoundError(
             f"{path} is no complete checkpoint: it has no {MANIFEST}."
         )
-    with tf.io.gfile.GFile(name) as file:
-        manifest = json.load(file)
+    try:
+        with tf.io.gfile.GFile(name) as file:
+            manifest = json.load(file)
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"Checkpoint {path} is damaged: {MANIFEST} is no JSON ({error}). Use "
+            "another checkpoint of the run."
+        ) from error
     if manifest.get("format") != FORMAT:
         raise ValueError(
             f"{path} has checkpoint format {manifest.get('format')}; this version of "
@@ -129,6 +135,8 @@ def restore(path, *, variables, arrays):
 def find_all(directory):
     """Complete checkpoints below a run's folder: [(global step, path)], oldest first.
 
+    Of two at one step, that of the finished epoch comes last.
+
     Args:
         directory: the run's folder; may not exist.
     """
@@ -141,8 +149,10 @@ def find_all(directory):
             continue
         path = os.path.join(directory, name)
         if tf.io.gfile.exists(os.path.join(path, MANIFEST)):
-            found.append((read_manifest(path)["state"]["global_step"], path))
-    return sorted(found)
+            state = read_manifest(path)["state"]
+            place = (state["global_step"], state.get("epoch", 0), path)
+            found.append(place)
+    return [(step, path) for step, _, path in sorted(found)]
 
 
 def resolve(path):
@@ -168,6 +178,8 @@ def prune(directory, keep):
     if not keep:
         return
     for _, path in find_all(directory)[:-keep]:
+        # The manifest first: what is left by an interruption is no checkpoint.
+        tf.io.gfile.remove(os.path.join(path, MANIFEST))
         tf.io.gfile.rmtree(path)
         logging.info("Removed the old checkpoint %s", path)
 

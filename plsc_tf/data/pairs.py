@@ -23,6 +23,8 @@ class Pairs:
         right: int64 [p], index of the second one.
         same: bool [p], whether both show the same class.
         files: names of the pictures, for error messages; () when they have none.
+        mirror: whether a mirror image shows the same thing; that of a character
+            does not.
     """
 
     name: str
@@ -31,6 +33,7 @@ class Pairs:
     right: np.ndarray
     same: np.ndarray
     files: tuple[str, ...] = ()
+    mirror: bool = True
 
     def __post_init__(self):
         for name, dtype in (("left", np.int64), ("right", np.int64), ("same", bool)):

@@ -104,7 +104,7 @@ def verify(embeddings, left, right, same, folds=FOLDS):
     )
 
 
-def verify_pairs(embed, pairs, *, batch_size=120, image_size=None, flip=True):
+def verify_pairs(embed, pairs, *, batch_size=120, image_size=None, flip=None):
     """Embeds the images of a verification set and scores its pairs.
 
     Every image that a pair lists is embedded once, and once mirrored; the two
@@ -116,7 +116,8 @@ def verify_pairs(embed, pairs, *, batch_size=120, image_size=None, flip=True):
             `plsc_tf.data.pairs.Pairs` has them.
         batch_size: images per call of `embed` (PLSC: test_batch_size, 120).
         image_size: (height, width) handed to `pairs.decoded`; None keeps the images'.
-        flip: whether to add the embeddings of mirror images.
+        flip: whether to add the embeddings of mirror images; None does so unless
+            `pairs.mirror` says that they show something else.
 
     Returns:
         A `VerificationResult`; `xnorm` is, as insightface prints it, the mean norm
@@ -129,6 +130,8 @@ def verify_pairs(embed, pairs, *, batch_size=120, image_size=None, flip=True):
         raise ValueError(
             f"batch_size must be positive. Received: batch_size={batch_size}."
         )
+    if flip is None:
+        flip = getattr(pairs, "mirror", True)
     images = pairs.decoded(image_size)
     _check_pairs(len(images), pairs.left, pairs.right, pairs.same, FOLDS)
     listed = np.concatenate([np.asarray(pairs.left), np.asarray(pairs.right)])

@@ -18,10 +18,25 @@ class ShardedHead(Head):
     Example:
         head = plsc_tf.ShardedHead(num_classes=85_742, margins=plsc_tf.ARCFACE)
 
-    Args and Raises: see `plsc_tf.heads.base.Head`.
+    Args:
+        num_classes: as for `plsc_tf.heads.base.Head`, and so are margins, scale, seed.
+        sample_rate: share of the other classes that take part in a step (Partial
+            FC); only 1.0, all of them, is supported so far.
+        **options: margins, scale and seed.
+
+    Raises:
+        ValueError: a number is out of range.
     """
 
     sharded = True
+
+    def __init__(self, num_classes, *, sample_rate=1.0, **options):
+        super().__init__(num_classes, **options)
+        if sample_rate != 1.0:
+            raise ValueError(
+                "Partial FC is not supported yet: leave sample_rate at 1.0. "
+                f"Received: sample_rate={sample_rate}"
+            )
 
     def build(self, embedding_size, strategy):
         """Makes this head's shards, one per replica of the strategy.

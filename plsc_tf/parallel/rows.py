@@ -115,6 +115,12 @@ class ShardedRows:
             name: name of the variables; the replica's number is added.
         """
         devices = _devices(strategy)
+        if len(devices) != strategy.num_replicas_in_sync:
+            raise ValueError(
+                "Rows can be split over the devices of one machine only, so far. "
+                f"Received: a strategy of {strategy.num_replicas_in_sync} replicas, "
+                f"{len(devices)} of them here."
+            )
         split = RowSplit(num_rows, len(devices))
 
         def make():
@@ -165,10 +171,10 @@ class ReplicatedRows:
 
     def read(self, low, high):
         """The rows `[low, high)` as numpy."""
-        return self.variable.numpy()[low:high]
+        return self.variable.value[low:high].numpy()
 
     def write(self, low, rows):
         """Overwrites the rows that start at `low`, `[n, ...]`."""
-        whole = self.variable.numpy()
-        whole[low : low + len(rows)] = rows
-        self.variable.assign(whole)
+        value = self.variable.value
+        head, tail = value[:low], value[low + len(rows) :]
+        value.assign(tf.concat([head, tf.cast(rows, value.dtype), tail], axis=0))

@@ -1,15 +1,39 @@
 """From global batches to what each replica gets."""
 
+import numpy as np
 import tensorflow as tf
 
 
-def check_labels(labels, num_classes):
-    """Raises ValueError for the first label of a numpy array outside the classes."""
+def check_batch(images, labels, weights, num_classes):
+    """Raises ValueError when a batch of arrays does not fit together.
+
+    Args:
+        images: `[batch, h, w, 3]`.
+        labels: integers `[batch]` in [0, num_classes).
+        weights: `[batch]`.
+        num_classes: number of classes.
+    """
+    _check_label_shape(np.shape(labels))
+    lengths = {len(images), len(labels), len(weights)}
+    if len(lengths) > 1:
+        raise ValueError(
+            f"images, labels and weights must be equally many. Received: {len(images)} "
+            f"images, {len(labels)} labels, {len(weights)} weights."
+        )
+    labels = np.reshape(labels, -1)
     bad = [i for i, label in enumerate(labels) if not 0 <= label < num_classes]
     if bad:
         raise ValueError(
             f"Label {labels[bad[0]]} at example {bad[0]} of the batch is outside "
             f"[0, num_classes). Received: num_classes={num_classes}."
+        )
+
+
+def _check_label_shape(shape):
+    if len(shape) > 1 and tuple(shape[1:]) != (1,):
+        raise ValueError(
+            "Labels must be integers [batch]; of one-hot labels take argmax(axis=1). "
+            f"Received: labels of shape {tuple(shape)}"
         )
 
 
@@ -52,8 +76,19 @@ def prepare(dataset, batch_size, num_replicas, num_classes):
     """
     size = padded_size(batch_size, num_replicas)
     complaint = f"A label is outside [0, num_classes={num_classes}); labels:"
+    too_many = (
+        f"A batch is larger than the first one of {batch_size}; batch after shuffling:"
+    )
 
     def complete(images, labels, weights=None):
+        if labels.shape.rank is not None:
+            _check_label_shape(labels.shape.as_list())
+        count = tf.shape(labels)[0]
+        tf.debugging.Assert(count <= size, [too_many, count])
+        tf.debugging.Assert(
+            count == tf.shape(images)[0],
+            ["Images and labels must be equally many:", tf.shape(images)[0], count],
+        )
         labels = tf.cast(tf.reshape(labels, [-1]), tf.int64)
         fits = tf.reduce_all((labels >= 0) & (labels < num_classes))
         tf.debugging.Assert(fits, [complaint, labels], summarize=batch_size)

@@ -76,6 +76,10 @@ class Checkpoint(keras.callbacks.Callback):
         max_to_keep: newest checkpoints that stay; 0 keeps all.
         every_n_steps: also save `<directory>/step_<n>/` every so many steps.
         extra: dict that is stored with each checkpoint.
+
+    Raises:
+        ValueError: when training begins, if the directory holds checkpoints of
+            another training: nothing is overwritten or mixed.
     """
 
     def __init__(self, directory, *, max_to_keep=5, every_n_steps=0, extra=None):
@@ -85,6 +89,17 @@ class Checkpoint(keras.callbacks.Callback):
         self.every_n_steps = every_n_steps
         self.extra = extra or {}
         self.saved_step = None
+        self._continues = False
+
+    def on_train_begin(self, logs=None):
+        """Refuses a directory with somebody else's checkpoints."""
+        if not self._continues and folder.find_all(self.directory):
+            raise ValueError(
+                f"{self.directory} holds checkpoints of another training. Go on with "
+                "it by model.fit(..., **checkpoint.restore(model)), or give another "
+                "directory."
+            )
+        self._continues = True
 
     def restore(self, model):
         """Loads the newest checkpoint of the directory, if there is one.
@@ -99,6 +114,7 @@ class Checkpoint(keras.callbacks.Callback):
         if found:
             state.restore(found[-1][1], model)
             self.saved_step = found[-1][0]
+            self._continues = True
         position = model.position
         return {"initial_epoch": position.epoch, "initial_step": position.step}
 
@@ -116,12 +132,9 @@ class Checkpoint(keras.callbacks.Callback):
 
     def save(self, name, logs=None):
         """Saves now, unless this step is saved already under another name."""
-        path = os.path.join(self.directory, name)
-        whole_epoch = name.isdigit()
-        if (self.saved_step == self._step() and not whole_epoch) or (
-            tf.io.gfile.exists(path)
-        ):
+        if self.saved_step == self._step() and not name.isdigit():
             return
+        path = os.path.join(self.directory, name)
         state.save(path, self.model, {**self.extra, "logs": _plain(logs)})
         self.saved_step = self._step()
         logging.info("Saved %s", path)
@@ -141,18 +154,27 @@ class TrainingLog(keras.callbacks.Callback):
         total_steps: steps of the whole run, None when unknown.
         global_batch_size: images per step.
         tensorboard_dir: folder for scalars, or None.
+        interruptions: after how many steps others verify or save, which is not
+            counted as time of training.
 
     Attributes:
         images_per_second: mean over the run, without verification and saving.
     """
 
     def __init__(
-        self, *, every_n_steps, total_steps, global_batch_size, tensorboard_dir=None
+        self,
+        *,
+        every_n_steps,
+        total_steps,
+        global_batch_size,
+        tensorboard_dir=None,
+        interruptions=(),
     ):
         super().__init__()
         self.every_n_steps = every_n_steps
         self.total_steps = total_steps
         self.global_batch_size = global_batch_size
+        self.interruptions = tuple(n for n in interruptions if n)
         self.images_per_second = None
         self._writer = None
         self._tensorboard_dir = tensorboard_dir
@@ -161,16 +183,26 @@ class TrainingLog(keras.callbacks.Callback):
         self._since_line = []
         self._line_seconds = 0.0
         self._last = None
+        self._paused = True
+        self._line_open = False
 
     def on_train_begin(self, logs=None):
         """Opens the TensorBoard file."""
         if self._tensorboard_dir:
             self._writer = tf.summary.create_file_writer(self._tensorboard_dir)
-        self._last = time.monotonic()
+        self._paused = True
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_train_batch_begin(self, batch, logs=None):
         """Starts the clock again after verification and saving."""
-        self._last = time.monotonic()
+        if self._paused:
+            self._last, self._paused = time.monotonic(), False
+
+    def pause(self):
+        """Stops the clock until the next step, and ends an open line."""
+        self._paused = True
+        if self._line_open:
+            sys.stderr.write("\n")
+            self._line_open = False
 
     def on_train_batch_end(self, batch, logs=None):
         """Counts the step; prints when `every_n_steps` are done."""
@@ -188,9 +220,12 @@ class TrainingLog(keras.callbacks.Callback):
         self._steps += 1
         if step % self.every_n_steps == 0 or step == self.total_steps:
             self._tell(step)
+        if any(step % n == 0 for n in self.interruptions):
+            self.pause()
 
     def on_epoch_end(self, epoch, logs=None):
         """Writes the epoch's means to TensorBoard."""
+        self.pause()
         if self._writer:
             with self._writer.as_default(step=self.model.position.global_step):
                 for name, value in _plain(logs).items():
@@ -234,9 +269,9 @@ class TrainingLog(keras.callbacks.Callback):
         step, total = self.model.position.global_step, self.total_steps
         done = round(20 * step / total) if total else 0
         bar = f"[{'=' * done}{' ' * (20 - done)}] " if total else ""
-        end = "\n" if step == total else ""
-        sys.stderr.write(f"\r\x1b[K{bar}{line}{end}")
+        sys.stderr.write(f"\r\x1b[K{bar}{line}")
         sys.stderr.flush()
+        self._line_open = True
 
 
 def format_seconds(seconds):

@@ -36,11 +36,23 @@ class Classifier(keras.Model):
 
     def __init__(self, backbone, head, **kwargs):
         super().__init__(**kwargs)
+        if not isinstance(backbone, keras.Model) or not backbone.built:
+            raise ValueError(
+                "The backbone must be a built keras.Model; "
+                "plsc_tf.backbones.from_user makes one of other things. "
+                f"Received: {backbone!r}"
+            )
         shape = tuple(backbone.output_shape)
         if len(shape) != 2 or shape[1] is None:
             raise ValueError(
                 "The backbone must give embeddings [batch, embedding_size]. "
                 f"Received: a backbone with output shape {shape}"
+            )
+        if None in backbone.input_shape[1:3]:
+            raise ValueError(
+                "The backbone must say the height and width of its images, as in "
+                "keras.Input((112, 112, 3)). Received: a backbone with input shape "
+                f"{tuple(backbone.input_shape)}"
             )
         self.backbone = backbone
         self.head = head
@@ -152,10 +164,11 @@ class Classifier(keras.Model):
                 are unchanged then.
         """
         self._check_compiled()
-        labels = np.asarray(labels).reshape(-1)
-        batching.check_labels(labels, self.head.num_classes)
+        labels = np.asarray(labels)
         if sample_weight is None:
             sample_weight = np.ones(len(labels), np.float32)
+        batching.check_batch(images, labels, sample_weight, self.head.num_classes)
+        labels = labels.reshape(-1)
         size = batching.padded_size(len(labels), self.strategy.num_replicas_in_sync)
         batch = batching.pad(
             tf.convert_to_tensor(images),
@@ -200,7 +213,9 @@ class Classifier(keras.Model):
             `[N, embedding_size]` float32, not normalised.
         """
         self.synchronize_statistics()
-        size = batching.padded_size(batch_size, self.strategy.num_replicas_in_sync)
+        size = batching.padded_size(
+            max(1, min(batch_size, len(images))), self.strategy.num_replicas_in_sync
+        )
         parts = [np.zeros((0, self.embedding_size), np.float32)]
         for start in range(0, len(images), size):
             chunk = tf.convert_to_tensor(images[start : start + size])

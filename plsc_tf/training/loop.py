@@ -117,6 +117,8 @@ def fit(  # noqa: PLR0913 - Keras's own arguments of `fit`
     model.position.epoch, model.position.step = initial_epoch, initial_step
     callbacks.on_train_begin()
     logs = {}
+    if _is_whole(model, data, steps_per_epoch):
+        model.position.epoch, model.position.step = initial_epoch + 1, 0
     if stop_at_step and model.position.global_step >= stop_at_step:
         model.stop_training = True
     while model.position.epoch < epochs and not model.stop_training:
@@ -141,7 +143,7 @@ def _run_epoch(model, data, callbacks, steps_per_epoch, stop_at_step):
     """Trains what is left of the epoch at `model.position`; returns its means."""
     position = model.position
     strategy = model.strategy
-    sums, examples = {}, 0
+    sums, examples, logs = {}, 0, {}
     for batch in _distributed_epoch(model, data):
         if steps_per_epoch and position.step >= steps_per_epoch:
             break
@@ -149,20 +151,19 @@ def _run_epoch(model, data, callbacks, steps_per_epoch, stop_at_step):
             break
         callbacks.on_train_batch_begin(position.step)
         result = model.run_step(batch)
+        position.step += 1
         weights = strategy.experimental_local_results(batch[2])
         count = sum(float(tf.reduce_sum(w)) for w in weights)
         examples += count
         for name, value in result.items():
             sums[name] = sums.get(name, 0.0) + value * count
-        position.step += 1
         logs = {name: value / max(examples, 1e-12) for name, value in sums.items()}
         callbacks.on_train_batch_end(position.step - 1, logs)
         if model.stop_training:
             break
-    if not examples:
+    if not position.step:
         raise ValueError(
-            f"Epoch {position.epoch} has no example left after step {position.step}: "
-            "the data set is empty or shorter than it was."
+            f"Epoch {position.epoch} has no example: the data set is empty."
         )
     return logs
 

@@ -19,6 +19,8 @@ class Plan:
         checkpoint: folder of the checkpoint to resume from, or None.
         steps_per_epoch: steps of an epoch.
         total_steps: steps of the whole run.
+        schedule_steps: steps that the learning rate is planned for; `stop_at_step`
+            ends a run earlier without changing its schedule.
         rate: learning rate after scaling to the global batch.
     """
 
@@ -26,6 +28,7 @@ class Plan:
     checkpoint: str | None
     steps_per_epoch: int
     total_steps: int
+    schedule_steps: int
     rate: float
 
 
@@ -45,6 +48,13 @@ def choose_folder(settings, num_replicas):
     save_dir = settings.storage.model_save_dir
     asked = settings.model.global_batch_size
     batch = asked or settings.model.batch_size * num_replicas
+    default = Settings().model.batch_size
+    if asked and settings.model.batch_size not in (default, asked // num_replicas):
+        logging.warning(
+            "batch_size=%d has no effect: global_batch_size=%d decides.",
+            settings.model.batch_size,
+            asked,
+        )
     found = folder.find_all(save_dir)
     if settings.storage.restart:
         fresh, number = save_dir, 1
@@ -60,7 +70,14 @@ def choose_folder(settings, num_replicas):
     if not found:
         return settings.replace(global_batch_size=batch), None
     checkpoint = found[-1][1]
-    kept = folder.read_manifest(checkpoint)["state"]["flags"]["global_batch_size"]
+    flags = folder.read_manifest(checkpoint)["state"].get("flags", {})
+    if "global_batch_size" not in flags:
+        raise ValueError(
+            f"{checkpoint} was saved from Python, not by this command, which cannot "
+            f"go on with it. Start from its weights: --checkpoint_dir={checkpoint} "
+            "--model_save_dir=<another folder>."
+        )
+    kept = flags["global_batch_size"]
     if asked and asked != kept:
         raise ValueError(
             f"The run in {save_dir} has global_batch_size={kept}, which a resume "
@@ -77,12 +94,11 @@ def make_plan(settings, checkpoint, batches):
     """Counts the steps and scales the learning rate; see `Plan`."""
     examples = batches.num_examples or settings.dataset.num_sample_per_epoch
     steps_per_epoch = -(-examples // settings.model.global_batch_size)
-    total = steps_per_epoch * settings.model.num_epochs
-    if settings.logging.stop_at_step:
-        total = min(total, settings.logging.stop_at_step)
+    planned = steps_per_epoch * settings.model.num_epochs
+    total = min(planned, settings.logging.stop_at_step or planned)
     rate = schedules.scaled_rate(
         settings.learning_rate.learning_rate,
         settings.model.global_batch_size,
         settings.learning_rate.lr_base_batch_size,
     )
-    return Plan(settings, checkpoint, steps_per_epoch, total, rate)
+    return Plan(settings, checkpoint, steps_per_epoch, total, planned, rate)

@@ -136,7 +136,8 @@ def load_pairs(settings):
                 f"The verification set '{target}' must have at least {FOLDS} pairs, "
                 f"one for each fold. Received: {len(found)} pairs."
             )
-        pairs[found.name] = found
+        name = found.name if found.name not in pairs else target
+        pairs[name] = found
     return pairs
 
 
@@ -168,6 +169,16 @@ def _build_backbone(settings):
         "image_shape": (*settings.preprocessing.image_size, 3),
     }
     if "." in model.model_name:
+        if (
+            model.dropout is not None
+            or model.model_options
+            or (model.synchronized_batch_norm)
+        ):
+            raise ValueError(
+                "dropout, model_options and synchronized_batch_norm are for the "
+                "library's networks; your own decides itself. Received: "
+                f"model_name={model.model_name!r}"
+            )
         return backbones.from_user(model.model_name, **arguments)
     return backbones.build(
         model.model_name,

@@ -16,14 +16,21 @@ def read(save_dir):
     if not tf.io.gfile.exists(path):
         return {}
     with tf.io.gfile.GFile(path) as file:
-        return json.load(file)
+        text = file.read()
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"{path} is no JSON ({error}). Remove it; the checkpoints stay."
+        ) from error
 
 
 def write(save_dir, results):
     """Writes `<save_dir>/results.json`."""
     path = os.path.join(save_dir, "results.json")
-    with tf.io.gfile.GFile(path, "w") as file:
+    with tf.io.gfile.GFile(f"{path}.writing", "w") as file:
         file.write(json.dumps(results, indent=1) + "\n")
+    tf.io.gfile.rename(f"{path}.writing", path, overwrite=True)
 
 
 def verification_figures(results):
@@ -106,8 +113,9 @@ def table(settings, results):
     ]
     if results["export_dir"]:
         rows.append(("SavedModel", results["export_dir"]))
+    verb = "evaluate" if settings.evaluation.with_test else "export"
     flags = os.path.join(save_dir, "flags.cfg")
-    rows.append(("next, try", f"python -m plsc_tf.evaluate --flagfile={flags}"))
+    rows.append(("next, try", f"python -m plsc_tf.{verb} --flagfile={flags}"))
     return report.format_table(rows)
 
 

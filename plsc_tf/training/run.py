@@ -50,18 +50,26 @@ def train(settings):
     log = _training_log(plan)
     _describe(plan, model, batches)
     before = model.position.global_step
-    history = model.fit(
-        batches,
-        epochs=settings.model.num_epochs,
-        verbose=0,
-        callbacks=[log, verify, checkpoints],
-        stop_at_step=settings.logging.stop_at_step or None,
-        **start,
-    )
+    try:
+        history = model.fit(
+            batches,
+            epochs=settings.model.num_epochs,
+            verbose=0,
+            callbacks=[log, verify, checkpoints],
+            stop_at_step=settings.logging.stop_at_step or None,
+            **start,
+        )
+    except BaseException:
+        # Whatever it was, also Ctrl-C: the steps that are done are not lost.
+        log.pause()
+        if model.position.global_step > before:
+            checkpoints.save(f"step_{model.position.global_step:08d}")
+        raise
     if model.position.global_step == before:
         logging.info(
-            "Nothing to train: the run stands at step %d of %d already; --restart "
-            "begins anew in a fresh folder.",
+            "Nothing to train: the run stands at step %d of %d already. A larger "
+            "num_epochs, or stop_at_step=0, goes on; --restart begins anew in a fresh "
+            "folder.",
             before,
             plan.total_steps,
         )
@@ -75,7 +83,7 @@ def _compile(model, plan):
         settings.learning_rate,
         rate=plan.rate,
         steps_per_epoch=plan.steps_per_epoch,
-        total_steps=plan.total_steps,
+        total_steps=plan.schedule_steps,
     )
     with model.strategy.scope():
         optimizer, l2 = optimizers.build(
@@ -102,9 +110,26 @@ def _load_weights(model, plan, checkpoints):
     given = plan.settings.storage.checkpoint_dir
     if given:
         path = folder.resolve(given)
-        state.restore_weights(path, model)
-        logging.info("Starting from the weights of %s.", path)
+        with_head = plan.settings.model.task_type != "finetune"
+        _check_head(path, model, with_head)
+        state.restore_weights(path, model, with_head)
+        logging.info(
+            "Starting from the weights of %s%s.",
+            path,
+            "" if with_head else "; the head is new",
+        )
     return {"initial_epoch": 0, "initial_step": 0}
+
+
+def _check_head(path, model, with_head):
+    """Says what to do when a warm start has other classes than the checkpoint."""
+    stored = folder.read_manifest(path)["state"]["num_classes"]
+    if with_head and stored != model.head.num_classes:
+        raise ValueError(
+            f"Checkpoint {path} has {stored} classes. Received: "
+            f"num_classes={model.head.num_classes}. --task_type=finetune takes the "
+            "backbone only and starts a new head."
+        )
 
 
 def _training_log(plan):
@@ -115,6 +140,10 @@ def _training_log(plan):
         total_steps=plan.total_steps,
         global_batch_size=settings.model.global_batch_size,
         tensorboard_dir=tensorboard if settings.logging.tensorboard else None,
+        interruptions=(
+            settings.evaluation.eval_every_n_steps,
+            settings.storage.save_checkpoints_steps,
+        ),
     )
 
 
@@ -171,7 +200,10 @@ def _finish(plan, model, history, log, verify, test):
         outcome["test"] = results.test_figures(model, test)
     if settings.evaluation.raw_pixel_baseline:
         outcome["raw_pixels"] = results.raw_pixels(verify.pairs, model.image_size)
-    if settings.serving.export_at_end and (trained or not outcome["export_dir"]):
-        outcome["export_dir"] = results.export(settings, model, checkpoint, figures)
+    if trained:
+        outcome["export_dir"] = None  # an earlier export is of earlier weights
     results.write(save_dir, outcome)
+    if settings.serving.export_at_end and not outcome["export_dir"]:
+        outcome["export_dir"] = results.export(settings, model, checkpoint, figures)
+        results.write(save_dir, outcome)
     return outcome

@@ -66,15 +66,15 @@ def build(options, *, rate, steps_per_epoch, total_steps):
     if kind == "piecewise":
         # Keras changes the rate one step after a boundary, PLSC at it.
         boundaries = [step - 1 for step in options.lr_steps]
-        factors = [options.learning_rate_decay_factor**i for i in range(99)]
-        values = [rate * factor for factor in factors[: len(boundaries) + 1]]
+        factor = options.learning_rate_decay_factor
+        values = [rate * factor**i for i in range(len(boundaries) + 1)]
         decay = schedules.PiecewiseConstantDecay(boundaries, values)
     elif kind == "polynomial":
         decay = schedules.PolynomialDecay(
             rate, total_steps, end, power=options.polynomial_power
         )
     elif kind == "cosine":
-        decay = schedules.CosineDecay(rate, total_steps, alpha=end / rate)
+        decay = schedules.CosineDecay(rate, total_steps, alpha=end / (rate or 1.0))
     elif kind == "exponential":
         decay = schedules.ExponentialDecay(
             rate, steps_per_epoch, options.learning_rate_decay_factor, staircase=True

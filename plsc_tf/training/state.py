@@ -4,7 +4,7 @@ from plsc_tf.checkpoints import folder
 
 
 def backbone_variables(model):
-    """`{name: keras.Variable}` of the backbone, in the order it was built.
+    """`{name: keras.Variable}` of the backbone's weights, in the order of building.
 
     Keras's own names count layers over the whole process, so they differ when a
     notebook builds the same network twice.
@@ -12,17 +12,22 @@ def backbone_variables(model):
     return {f"backbone/{i:04d}": v for i, v in enumerate(model.backbone.weights)}
 
 
-def optimizer_variables(model):
-    """`{name: keras.Variable}` of the optimizer, but for a fixed learning rate.
+def training_variables(model):
+    """`{name: keras.Variable}` of what only a resume needs.
 
-    The rate of a run is set by its flags; Keras keeps it in a variable only when it
-    is no schedule.
+    These are the optimizer's variables, but for a fixed learning rate, which is set
+    by the flags of a run, and the random states of layers such as dropout.
     """
     rate = getattr(model.optimizer, "_learning_rate", None)
+    weights = {id(weight) for weight in model.backbone.weights}
+    random = [v for v in model.backbone.variables if id(v) not in weights]
     return {
-        f"optimizer/{i:04d}": v
-        for i, v in enumerate(model.optimizer.variables)
-        if v is not rate
+        **{
+            f"optimizer/{i:04d}": v
+            for i, v in enumerate(model.optimizer.variables)
+            if v is not rate
+        },
+        **{f"random/{i:04d}": v for i, v in enumerate(random)},
     }
 
 
@@ -38,15 +43,16 @@ def save(path, model, state):
     position = model.position
     folder.save(
         path,
-        variables={**backbone_variables(model), **optimizer_variables(model)},
+        variables={**backbone_variables(model), **training_variables(model)},
         arrays={**model.head.arrays(), **model.updater.slots()},
         state={
+            **state,
             "epoch": position.epoch,
             "step": position.step,
             "global_step": position.global_step,
             "num_classes": model.head.num_classes,
             "embedding_size": model.embedding_size,
-            **state,
+            "optimizer": type(model.optimizer).__name__,
         },
     )
 
@@ -56,10 +62,21 @@ def restore(path, model):
 
     Returns:
         the state dict; `model.position` is set.
+
+    Raises:
+        ValueError: the checkpoint is of another network, head or optimizer.
     """
+    trained_with = folder.read_manifest(path)["state"].get("optimizer")
+    optimizer = type(model.optimizer).__name__
+    if trained_with != optimizer:
+        raise ValueError(
+            f"Checkpoint {path} was trained with the optimizer {trained_with}, whose "
+            f"state {optimizer} cannot go on from. Resume with {trained_with}, or "
+            "start from the weights only (checkpoint_dir) in another folder."
+        )
     state = folder.restore(
         path,
-        variables={**backbone_variables(model), **optimizer_variables(model)},
+        variables={**backbone_variables(model), **training_variables(model)},
         arrays={**model.head.arrays(), **model.updater.slots()},
     )
     position = model.position

@@ -26,6 +26,12 @@ def train_step(model, images, labels, weights):
     weights = tf.cast(weights, dtype)
     total = tf.maximum(collectives.all_sum(tf.reduce_sum(weights)), 1e-12)
     upstream = weights / total
+    statistics = [
+        v.value
+        for v in model.backbone.non_trainable_variables
+        if v.value.dtype.is_floating
+    ]
+    before = [tf.identity(value) for value in statistics]
     with tf.GradientTape() as tape:
         embeddings = model(images, training=True)
         penalties = [tf.cast(penalty, dtype) for penalty in model.backbone.losses]
@@ -48,6 +54,9 @@ def train_step(model, images, labels, weights):
     own_loss = tf.reduce_sum(upstream * outcome.losses)
     own_loss += share * tf.add_n([tf.zeros([], dtype), *penalties])
     finite = model.updater.apply(gradients, sharded, tf.math.is_finite(own_loss))
+    # The forward pass of a bad batch has moved the batch-norm statistics already.
+    for value, old in zip(statistics, before, strict=True):
+        value.assign(tf.where(finite, value, old))
     result = {"loss": collectives.all_sum(own_loss), "finite": finite}
     for name, k in model.ranked_metrics.items():
         correct = tf.cast(outcome.ranks < k, dtype)

@@ -1,9 +1,14 @@
 """A trained model again, from its checkpoint: to evaluate it, to export it."""
 
+import dataclasses
+import os
+
 from plsc_tf.checkpoints import folder
 from plsc_tf.evaluation.verification import verify_pairs
 from plsc_tf.parallel.strategy import strategy as make_strategy
+from plsc_tf.settings import Settings
 from plsc_tf.training import recipe, results, state
+from plsc_tf.training.classifier import Classifier
 
 # What a checkpoint decides about the network, whatever the flags say.
 OF_THE_NETWORK = (
@@ -17,23 +22,61 @@ OF_THE_NETWORK = (
 )
 
 
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """A trained model, and where it comes from.
+
+    Attributes:
+        model: the `Classifier` with the checkpoint's weights.
+        checkpoint: path of the checkpoint.
+        settings: as asked for, but for the network, which is the checkpoint's.
+        run: settings of the training, as far as the checkpoint tells them.
+    """
+
+    model: Classifier
+    checkpoint: str
+    settings: Settings
+    run: Settings
+
+    @property
+    def run_dir(self):
+        """The folder of the training."""
+        return os.path.dirname(os.path.abspath(self.checkpoint))
+
+
+def find(storage):
+    """The checkpoint that the `Storage` settings mean.
+
+    A run's flags.cfg names the run and also what it started from; the newest
+    checkpoint of the run is meant then, not its start.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    own = folder.find_all(storage.model_save_dir)
+    if own:
+        flags = folder.read_manifest(own[-1][1])["state"].get("flags", {})
+        if storage.checkpoint_dir in ("", flags.get("checkpoint_dir")):
+            return own[-1][1]
+    return folder.resolve(storage.checkpoint_dir or storage.model_save_dir)
+
+
 def load(settings, with_head=False):
     """Builds the model of a checkpoint and loads its weights.
 
     Args:
-        settings: `checkpoint_dir`, or else `model_save_dir`, names the checkpoint or
-            the run.
+        settings: `checkpoint_dir` or `model_save_dir` name the checkpoint or the run.
         with_head: also load the class weights.
 
     Returns:
-        (model, path of the checkpoint, settings with the checkpoint's network).
+        a `Trained`.
 
     Raises:
         FileNotFoundError: there is no checkpoint.
     """
-    storage = settings.storage
-    path = folder.resolve(storage.checkpoint_dir or storage.model_save_dir)
+    path = find(settings.storage)
     flags = folder.read_manifest(path)["state"].get("flags", {})
+    flags = {name: _hashable(value) for name, value in flags.items()}
     settings = settings.replace(
         **{name: flags[name] for name in OF_THE_NETWORK if name in flags}
     )
@@ -44,15 +87,20 @@ def load(settings, with_head=False):
         classes = settings.dataset.num_classes
     model = recipe.build_model(settings.replace(num_classes=classes), strategy)
     state.restore_weights(path, model, with_head=with_head)
-    return model, path, settings
+    return Trained(model, path, settings, Settings.from_values(**flags))
+
+
+def _hashable(value):
+    return tuple(value) if isinstance(value, list) else value
 
 
 def evaluate(settings):
     """Verifies a trained model; returns the rows of a table."""
     settings = settings.replace(with_test=True)
     with_head = recipe.TEST_SPLIT in settings.evaluation.val_targets
-    model, path, settings = load(settings, with_head)
-    rows = [("checkpoint", path)]
+    found = load(settings, with_head)
+    model, settings = found.model, found.settings
+    rows = [("checkpoint", found.checkpoint)]
     test = recipe.load_test(settings)
     if test is not None:
         rows += [
@@ -81,11 +129,25 @@ def evaluate(settings):
 
 def export(settings):
     """Exports a trained model; returns the rows of a table."""
-    model, path, settings = load(settings)
-    figures = results.read(settings.storage.model_save_dir).get("verification", {})
-    exported = results.export(settings, model, path, figures)
+    found = load(settings)
+    earlier = results.read(found.run_dir)
+    figures = {}
+    if os.path.basename(found.checkpoint) == os.path.basename(
+        earlier.get("checkpoint_dir", "")
+    ):
+        figures = earlier["verification"]
+    target = settings.serving.export_dir or os.path.join(found.run_dir, "export")
+    exported = results.export(
+        found.run.replace(
+            export_dir=target, export_normalized=settings.serving.export_normalized
+        ),
+        found.model,
+        found.checkpoint,
+        figures,
+    )
+    parent = os.path.dirname(os.path.abspath(exported))
     return [
-        ("checkpoint", path),
+        ("checkpoint", found.checkpoint),
         ("SavedModel", exported),
-        ("serve it with", "tensorflow_model_server --model_base_path=<its parent>"),
+        ("serve it with", f"tensorflow_model_server --model_base_path={parent}"),
     ]

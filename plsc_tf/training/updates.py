@@ -2,14 +2,15 @@
 
 import functools
 
+import keras
 import tensorflow as tf
 
 from plsc_tf.parallel import collectives
 from plsc_tf.parallel.rows import ShardedRows, outside_scope
 
-# Their rule looks at a whole weight at once, or keeps state beside `update_step`,
-# so that applied shard by shard it would mean something else than Keras means.
-NOT_ROW_WISE = ("Adafactor", "Lamb", "LossScaleOptimizer", "Muon", "Nadam")
+# Their rule looks at a whole weight at once: applied shard by shard it would mean
+# something else than Keras means.
+NOT_ROW_WISE = ("Adafactor", "Lamb", "Muon")
 
 
 class Updater:
@@ -40,6 +41,11 @@ class Updater:
         self.replicated = replicated
         self.sharded = sharded
         with strategy.scope():
+            if not optimizer.built and optimizer._distribution_strategy is not strategy:
+                raise ValueError(
+                    "Make the optimizer inside strategy.scope(), beside the model. "
+                    f"Received: a {type(optimizer).__name__} made elsewhere."
+                )
             optimizer.build(replicated)
         self._copies = []
         if sharded:
@@ -66,12 +72,22 @@ class Updater:
         if not self._copies:
             return slots
         for same in zip(*(copy.variables for copy in self._copies), strict=True):
-            for name, rows in self.sharded.items():
-                prefix = rows.variables[0].path.replace("/", "_") + "_"
-                if same[0].name.startswith(prefix):
-                    slot = same[0].name.removeprefix(prefix)
-                    slots[f"{name}/{slot}"] = ShardedRows(list(same), rows.split)
+            if same[0].shape.rank == 0:
+                continue  # the copies' own step counter and rate
+            name, rows, slot = self._owner(same[0])
+            slots[f"{name}/{slot}"] = ShardedRows(list(same), rows.split)
         return slots
+
+    def _owner(self, slot):
+        """Which sharded weight a slot belongs to, and what the slot is called."""
+        for name, rows in self.sharded.items():
+            prefix = rows.variables[0].path.replace("/", "_") + "_"
+            if slot.name.startswith(prefix):
+                return name, rows, slot.name.removeprefix(prefix)
+        raise ValueError(
+            f"{type(self.optimizer).__name__} keeps {slot.name}, which belongs to none "
+            f"of {list(self.sharded)} and could not be saved."
+        )
 
     def apply(self, replicated_gradients, sharded_gradients, healthy):
         """Updates everything, on every replica, unless something is not finite.
@@ -177,11 +193,22 @@ def _check(optimizer, sharded):
             f"gradient_accumulation_steps={optimizer.gradient_accumulation_steps}, "
             f"use_ema={optimizer.use_ema}"
         )
+    usable = (
+        "Use plsc_tf.Momentum or keras.optimizers.SGD, Adam, AdamW, RMSprop, Adagrad, "
+        "Adadelta, Adamax, Ftrl or Lion"
+    )
+    ordinary = keras.optimizers.Optimizer
+    if type(optimizer)._backend_update_step is not ordinary._backend_update_step or (
+        type(optimizer).update_step is ordinary.update_step
+    ):
+        raise ValueError(
+            f"{kind} does more than the rule of its update_step, which is what "
+            f"plsc_tf.Classifier applies. {usable}."
+        )
     if sharded and kind in NOT_ROW_WISE:
         raise ValueError(
-            f"{kind} cannot update a weight that is split over replicas. Use "
-            "plsc_tf.Momentum or keras.optimizers.SGD, Adam, AdamW, RMSprop, Adagrad, "
-            "Adadelta, Adamax, Ftrl or Lion, or a replicated plsc_tf.DenseHead."
+            f"{kind} cannot update a weight that is split over replicas. {usable}, or "
+            "a replicated plsc_tf.DenseHead."
         )
 
 

@@ -36,6 +36,7 @@ def test_the_header_tells_command_hardware_time_and_score(path):
     text = header(path)
     for topic in ("command", "hardware", "time", "score"):
         assert re.search(rf"^{topic}:\s*\S", text, re.MULTILINE | re.IGNORECASE), topic
+    assert "TODO" not in text
     assert f"--flagfile=hparams/{path.name}" in text
 
 

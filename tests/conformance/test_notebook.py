@@ -16,7 +16,8 @@ strategy = plsc.strategy(num_replicas=2)
 with strategy.scope():
     model = plsc.Classifier(
         backbone=plsc.backbones.build("resnet10", embedding_size=32, width=16),
-        head=plsc.ShardedHead(num_classes=5, margins=plsc.ARCFACE, scale=64.0))
+        head=plsc.ShardedHead(num_classes=5, margins=plsc.ARCFACE, scale=64.0,
+                              sample_rate=1.0))
     model.compile(optimizer=keras.optimizers.SGD(0.1, momentum=0.9))
 faces = plsc.load("ms1m", "train_data", batch_size=3 * strategy.num_replicas_in_sync)
 lfw = plsc.load_pairs("train_data/lfw.bin")

@@ -53,6 +53,10 @@ def test_the_export_needs_no_plsc_tf(folder):
     assert "(1, 64)" in done.stdout, done.stderr
 
 
+def test_no_placeholder_is_left():
+    assert not re.findall(r"QUICK_\w+|HPARAMS_TABLE|TODO", README)
+
+
 def test_named_files_exist():
     for name in re.findall(r"\bhparams/\w+\.cfg|\bdocs/\w+\.md", README):
         assert (ROOT / name).is_file(), name

@@ -179,6 +179,8 @@ def test_verify_pairs_without_flip_shows_every_image_once():
     pairs, network = make_pairs(), Network()
     result = verify_pairs(network, pairs, flip=False)
     assert len(network.seen) == 1
+    pairs.mirror = False  # says the same, for pictures such as characters
+    assert verify_pairs(network, pairs) == result
     expected = verify(network(pairs.images), pairs.left, pairs.right, pairs.same)
     assert result.accuracy == expected.accuracy
     assert str(result).startswith("Accuracy: ")

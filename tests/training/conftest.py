@@ -12,7 +12,7 @@ def make_model():
     """Builds a compiled classifier of 16 × 16 pictures on so many replicas."""
 
     def make(
-        replicas=2, classes=5, optimizer=None, batch_norm=False, **compile_options
+        replicas=2, optimizer=None, batch_norm=False, dropout=0.0, **compile_options
     ):
         keras.utils.set_random_seed(0)
         with plsc_tf.strategy(replicas).scope():
@@ -23,12 +23,15 @@ def make_model():
                     *([keras.layers.BatchNormalization()] if batch_norm else []),
                     keras.layers.ReLU(),
                     keras.layers.Flatten(),
+                    *([keras.layers.Dropout(dropout)] if dropout else []),
                     keras.layers.Dense(8),
                 ]
             )
-            head = plsc_tf.ShardedHead(classes, scale=16.0)
+            head = plsc_tf.ShardedHead(5, scale=16.0)
             model = plsc_tf.Classifier(backbone, head)
-            model.compile(optimizer or plsc_tf.Momentum(0.05), **compile_options)
+            model.compile(
+                optimizer() if optimizer else plsc_tf.Momentum(0.05), **compile_options
+            )
         return model
 
     return make

@@ -54,15 +54,20 @@ def test_a_label_out_of_range_is_named_and_nothing_is_updated(
     np.testing.assert_array_equal(model.head.weights_as_numpy(), before)
 
 
-def test_a_loss_that_is_not_finite_stops_and_leaves_the_weights(make_model, pictures):
-    model = make_model()
+@pytest.mark.parametrize("batch_norm", [False, True])
+def test_a_loss_that_is_not_finite_stops_and_leaves_everything(
+    make_model, pictures, batch_norm
+):
+    model = make_model(batch_norm=batch_norm)
     model.train_on_batch(*pictures)
     before = model.head.weights_as_numpy()
+    embeddings = model.embed(pictures[0])
     images = pictures[0].astype(np.float32)
     images[4] = np.inf
     with pytest.raises(FloatingPointError, match="not finite"):
         model.train_on_batch(images, pictures[1])
     np.testing.assert_array_equal(model.head.weights_as_numpy(), before)
+    np.testing.assert_array_equal(model.embed(pictures[0]), embeddings)
     assert model.position.global_step == 1
 
 
@@ -132,8 +137,31 @@ def test_what_is_missing_is_said(make_model, pictures):
     model = plsc_tf.Classifier(flat, plsc_tf.ShardedHead(5))
     with pytest.raises(ValueError, match="compile"):
         model.train_on_batch(*pictures)
+    anysize = keras.Sequential(
+        [keras.Input((None, None, 3)), keras.layers.GlobalMaxPooling2D()]
+    )
+    with pytest.raises(ValueError, match="height and width"):
+        plsc_tf.Classifier(anysize, plsc_tf.ShardedHead(5))
+    with pytest.raises(ValueError, match="built keras.Model"):
+        plsc_tf.Classifier(keras.layers.Dense(8), plsc_tf.ShardedHead(5))
+    with pytest.raises(ValueError, match="sample_rate=0.1"):
+        plsc_tf.ShardedHead(5, sample_rate=0.1)
+    elsewhere = plsc_tf.Momentum(0.1)
+    with pytest.raises(ValueError, match=r"inside strategy.scope\(\)"):
+        make_model(optimizer=lambda: elsewhere)
     with pytest.raises(ValueError, match="precision"):
         make_model(metrics=["precision"])
+
+
+def test_labels_of_another_form_are_refused(make_model, pictures):
+    images, labels = pictures
+    model = make_model()
+    with pytest.raises(ValueError, match=r"argmax.*\(20, 5\)"):
+        model.train_on_batch(images, np.eye(5)[labels])
+    with pytest.raises(ValueError, match="20 images, 10 labels"):
+        model.train_on_batch(images, labels[:10])
+    loss = model.train_on_batch(images, labels[:, None])["loss"]
+    assert loss == make_model().train_on_batch(images, labels)["loss"]
 
 
 def test_without_a_scope_the_one_device_is_used(pictures):

@@ -113,6 +113,22 @@ def test_a_bad_label_in_the_data_is_an_error_that_shows_it(make_model, pictures)
         make_model().fit(dataset, verbose=0)
 
 
+def test_batches_of_another_form_are_refused(make_model, pictures):
+    images, labels = pictures
+    small_first = tf.data.Dataset.from_generator(
+        lambda: ((images[:n], labels[:n]) for n in (4, 12)),
+        output_signature=(
+            tf.TensorSpec([None, 16, 16, 3], tf.uint8),
+            tf.TensorSpec([None], tf.int64),
+        ),
+    )
+    with pytest.raises(ValueError, match="larger than the first one of 4"):
+        make_model().fit(small_first, verbose=0)
+    one_hot = tf.data.Dataset.from_tensor_slices((images, np.eye(5)[labels])).batch(4)
+    with pytest.raises(ValueError, match="argmax"):
+        make_model().fit(one_hot, verbose=0)
+
+
 def test_an_empty_data_set_is_an_error(make_model, pictures):
     dataset = tf.data.Dataset.from_tensor_slices(pictures).take(0).batch(4)
     with pytest.raises(ValueError, match="no example|no batch"):

@@ -128,6 +128,11 @@ def test_excluded_names_do_not_decay():
     ("optimizer", "complaint"),
     [
         (lambda: keras.optimizers.Lamb(0.1), "Lamb cannot update"),
+        (lambda: keras.optimizers.Nadam(0.1), "Nadam does more"),
+        (
+            lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1)),
+            "LossScaleOptimizer does more",
+        ),
         (lambda: keras.optimizers.SGD(0.1, use_ema=True), "use_ema=True"),
         (
             lambda: keras.optimizers.SGD(0.1, gradient_accumulation_steps=2),
