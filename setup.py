@@ -7,7 +7,9 @@ from setuptools import find_packages, setup
 
 ROOT = pathlib.Path(__file__).parent
 VERSION = re.search(
-    r'^__version__ = "(.+)"$', (ROOT / "plsc_tf/__init__.py").read_text(), re.MULTILINE
+    r'^__version__ = "(.+)"$',
+    (ROOT / "plsc_tf/__init__.py").read_text(encoding="utf-8"),
+    re.MULTILINE,
 ).group(1)
 
 # `flags/` and `datasets/` stand at the top level of the repository but are
@@ -19,7 +21,7 @@ setup(
     name="plsc_tf",
     version=VERSION,
     description="Large-scale classification in TensorFlow with a class-sharded head",
-    long_description=(ROOT / "README.md").read_text(),
+    long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.11,<3.13",
