@@ -155,15 +155,18 @@ def _set_up_logging():
     absl_logging.set_verbosity(absl_logging.INFO)
     handler = absl_logging.get_absl_handler()
     handler.setFormatter(_LogFormatter(datefmt="%H:%M:%S"))
-    handler.addFilter(_ours_or_serious)
+    handler.addFilter(_is_no_chatter)
     # Its warnings here are about how it copies tensors between logical devices.
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
 
 
-def _ours_or_serious(record):
-    """Whether to show a log record: TensorFlow's chatter comes through absl too."""
-    package = f"{pathlib.Path(__file__).parent}{os.sep}"
-    return record.levelno >= logging.WARNING or record.pathname.startswith(package)
+def _is_no_chatter(record):
+    """Whether to show a log record: TensorFlow and Keras report through absl too."""
+    if record.levelno >= logging.WARNING:
+        return True
+    modules = [sys.modules.get(name) for name in ("tensorflow", "keras")]
+    folders = [os.path.dirname(m.__file__) + os.sep for m in modules if m]
+    return not record.pathname.startswith(tuple(folders))
 
 
 class _LogFormatter(logging.Formatter):
