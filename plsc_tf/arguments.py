@@ -27,8 +27,11 @@ def read_arguments(argv, groups):
     for path in files:
         for assignment in read_flagfile(path):
             values.update(_read_assignment(assignment))
-    values.update(_read_command_line(rest, groups))
-    return values
+    given = _read_command_line(rest, groups)
+    if "batch_size" in given:
+        # The files' global_batch_size would decide, and the command line wins.
+        values.pop("global_batch_size", None)
+    return {**values, **given}
 
 
 def _split_flagfiles(argv):

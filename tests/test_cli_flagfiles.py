@@ -160,3 +160,13 @@ def test_flags_cfg_holds_every_saved_option_once(tmp_path):
     saved = {item.name for item in known_options().values() if item.saved}
     assert sorted(names) == sorted(saved)
     assert not parse([f"--flagfile={path}"]).storage.restart
+
+
+def test_batch_size_on_the_command_line_beats_a_files_global_batch_size(tmp_path):
+    path = tmp_path / "a.cfg"
+    path.write_text("global_batch_size=96\n")
+    assert parse([f"--flagfile={path}"]).model.global_batch_size == 96
+    settings = parse([f"--flagfile={path}", "--batch_size=8"])
+    assert (settings.model.batch_size, settings.model.global_batch_size) == (8, 0)
+    both = ["--batch_size=8", "--global_batch_size=24"]
+    assert parse([f"--flagfile={path}", *both]).model.global_batch_size == 24

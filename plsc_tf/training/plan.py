@@ -48,13 +48,6 @@ def choose_folder(settings, num_replicas):
     save_dir = settings.storage.model_save_dir
     asked = settings.model.global_batch_size
     batch = asked or settings.model.batch_size * num_replicas
-    default = Settings().model.batch_size
-    if asked and settings.model.batch_size not in (default, asked // num_replicas):
-        logging.warning(
-            "batch_size=%d has no effect: global_batch_size=%d decides.",
-            settings.model.batch_size,
-            asked,
-        )
     found = folder.find_all(save_dir)
     if settings.storage.restart:
         fresh, number = save_dir, 1
@@ -77,6 +70,13 @@ def choose_folder(settings, num_replicas):
             f"go on with it. Start from its weights: --checkpoint_dir={checkpoint} "
             "--model_save_dir=<another folder>."
         )
+    trained_on = flags.get("dataset_name")
+    if trained_on != settings.dataset.dataset_name:
+        raise ValueError(
+            f"The run in {save_dir} trains on '{trained_on}'. Received: "
+            f"dataset_name={settings.dataset.dataset_name}. Start a new run from these "
+            f"weights: --checkpoint_dir={checkpoint} --model_save_dir=<another folder>."
+        )
     kept = flags["global_batch_size"]
     if asked and asked != kept:
         raise ValueError(
@@ -86,7 +86,9 @@ def choose_folder(settings, num_replicas):
             "--model_save_dir=<another folder>."
         )
     if batch != kept:
-        logging.info("Keeping the run's global batch of %d images.", kept)
+        logging.warning(
+            "A resume keeps the run's global batch of %d images, not %d.", kept, batch
+        )
     return settings.replace(global_batch_size=kept), checkpoint
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 
 import tensorflow as tf
 
@@ -113,9 +114,10 @@ def table(settings, results):
     ]
     if results["export_dir"]:
         rows.append(("SavedModel", results["export_dir"]))
-    verb = "evaluate" if settings.evaluation.with_test else "export"
-    flags = os.path.join(save_dir, "flags.cfg")
-    rows.append(("next, try", f"python -m plsc_tf.{verb} --flagfile={flags}"))
+    verifies = settings.evaluation.with_test and settings.evaluation.val_targets
+    verb = "evaluate" if verifies else "export"
+    flags = shlex.quote(f"--flagfile={os.path.join(save_dir, 'flags.cfg')}")
+    rows.append(("next, try", f"python -m plsc_tf.{verb} {flags}"))
     return report.format_table(rows)
 
 

@@ -2,7 +2,6 @@
 
 import os
 
-import tensorflow as tf
 from absl import logging
 
 from plsc_tf.checkpoints import folder
@@ -32,7 +31,6 @@ def train(settings):
     model = recipe.build_model(settings, strategy)
     _compile(model, plan)
     save_dir = settings.storage.model_save_dir
-    tf.io.gfile.makedirs(save_dir)
     checkpoints = Checkpoint(
         save_dir,
         max_to_keep=settings.storage.keep_checkpoint_max,

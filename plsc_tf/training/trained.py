@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import shlex
 
 from plsc_tf.checkpoints import folder
 from plsc_tf.evaluation.verification import verify_pairs
@@ -19,6 +20,18 @@ OF_THE_NETWORK = (
     "dropout",
     "num_classes",
     "loss_type",
+)
+
+# What a checkpoint says about the data, unless the flags say something.
+OF_THE_DATA = (
+    "dataset_name",
+    "dataset_dir",
+    "train_files",
+    "num_sample_per_epoch",
+    "labels_offset",
+    "min_images_per_class",
+    "val_targets",
+    "seed",
 )
 
 
@@ -77,9 +90,7 @@ def load(settings, with_head=False):
     path = find(settings.storage)
     flags = folder.read_manifest(path)["state"].get("flags", {})
     flags = {name: _hashable(value) for name, value in flags.items()}
-    settings = settings.replace(
-        **{name: flags[name] for name in OF_THE_NETWORK if name in flags}
-    )
+    settings = _completed(settings, flags)
     strategy = make_strategy(settings.performance.num_replicas)
     # Embedding needs no class, however many there are: the smallest head will do.
     classes = strategy.num_replicas_in_sync
@@ -88,6 +99,14 @@ def load(settings, with_head=False):
     model = recipe.build_model(settings.replace(num_classes=classes), strategy)
     state.restore_weights(path, model, with_head=with_head)
     return Trained(model, path, settings, Settings.from_values(**flags))
+
+
+def _completed(settings, flags):
+    """Takes the network from the run's flags, and the data where nothing is asked."""
+    asked, default = settings.as_dict(), Settings().as_dict()
+    names = [*OF_THE_NETWORK]
+    names += [name for name in OF_THE_DATA if asked[name] == default[name]]
+    return settings.replace(**{name: flags[name] for name in names if name in flags})
 
 
 def _hashable(value):
@@ -145,7 +164,7 @@ def export(settings):
         found.checkpoint,
         figures,
     )
-    parent = os.path.dirname(os.path.abspath(exported))
+    parent = shlex.quote(os.path.dirname(os.path.abspath(exported)))
     return [
         ("checkpoint", found.checkpoint),
         ("SavedModel", exported),

@@ -193,6 +193,13 @@ def test_an_error_in_mid_epoch_keeps_the_steps_that_are_done(tmp_path):
     assert [p.name for p in (tmp_path / "e").glob("step_*")] == ["step_00000003"]
 
 
+def test_another_data_set_does_not_go_on_in_the_folder(finished):
+    with pytest.raises(ValueError, match="trains on 'mock'.*dataset_name=folder"):
+        run.train(
+            settings(finished[0], dataset_name="folder", dataset_dir="photos"),
+        )
+
+
 def test_another_optimizer_does_not_take_over_the_slots(finished):
     with pytest.raises(ValueError, match="optimizer Momentum, whose"):
         run.train(settings(finished[0], optimizer="adam"))
@@ -206,12 +213,7 @@ def test_other_networks_do_not_resume(finished):
 def test_evaluate_and_export_know_the_network_from_the_checkpoint(finished, tmp_path):
     folder, outcome = finished
     asked = Settings.from_values(
-        checkpoint_dir=str(folder),
-        dataset_name="mock",
-        num_classes=7,
-        image_shape=(3, 16, 16),
-        val_targets=("mock",),
-        export_dir=str(tmp_path / "served"),
+        checkpoint_dir=str(folder), export_dir=str(tmp_path / "served")
     )
     rows = dict(trained.evaluate(asked))
     accuracy = outcome["verification"]["mock"]["accuracy"]
