@@ -61,6 +61,7 @@ class Classifier(keras.Model):
         self.image_size = tuple(backbone.input_shape[1:3])
         self.position = loop.Position()
         self.step_result = {}
+        self.step_examples = 0.0
         self.updater = None
         self._statistics_differ = False
         self._embed_function = tf.function(self._distributed_embed)
@@ -69,7 +70,7 @@ class Classifier(keras.Model):
 
     def call(self, images, training=False):
         """Embeds images `[N, h, w, 3]` in 0 … 255 to `[N, emb]`."""
-        images = (tf.cast(images, keras.config.floatx()) - 127.5) / 128.0
+        images = (keras.ops.cast(images, keras.config.floatx()) - 127.5) / 128.0
         return self.backbone(images, training=training)
 
     def compile(self, optimizer=None, *, metrics=(), l2=0.0):
@@ -116,7 +117,7 @@ class Classifier(keras.Model):
         steps_per_epoch=None,
         **options,
     ):
-        """Trains; `keras.Model.fit` with a loop that works under every strategy.
+        """Trains; `keras.Model.fit` with a loop of our own, see `training.loop`.
 
         Args:
             x: what `plsc_tf.load` returns, a `tf.data.Dataset` of global batches
@@ -194,6 +195,7 @@ class Classifier(keras.Model):
                 "clip the gradients (max_gradient_norm)."
             )
         self.position.global_step += 1
+        self.step_examples = result.pop("examples")
         self.step_result = result
         return dict(result)
 
@@ -246,8 +248,7 @@ class Classifier(keras.Model):
         """A plain Keras model from images in 0 … 255 to embeddings, for export."""
         self.synchronize_statistics()
         inputs = keras.Input((*self.image_size, 3), dtype="float32")
-        normalized = keras.layers.Rescaling(1 / 128.0, offset=-127.5 / 128.0)(inputs)
-        return keras.Model(inputs, self.backbone(normalized, training=False))
+        return keras.Model(inputs, self.call(inputs))
 
     def _distributed_step(self, batch):
         return self.strategy.run(self.train_step, args=batch)

@@ -1,4 +1,4 @@
-"""The training loop: Keras's `fit`, under every strategy."""
+"""The training loop: Keras's `fit`, on all devices of a machine."""
 
 import dataclasses
 
@@ -142,7 +142,6 @@ def _is_whole(model, data, steps_per_epoch):
 def _run_epoch(model, data, callbacks, steps_per_epoch, stop_at_step):
     """Trains what is left of the epoch at `model.position`; returns its means."""
     position = model.position
-    strategy = model.strategy
     sums, examples, logs = {}, 0, {}
     for batch in _distributed_epoch(model, data):
         if steps_per_epoch and position.step >= steps_per_epoch:
@@ -152,8 +151,7 @@ def _run_epoch(model, data, callbacks, steps_per_epoch, stop_at_step):
         callbacks.on_train_batch_begin(position.step)
         result = model.run_step(batch)
         position.step += 1
-        weights = strategy.experimental_local_results(batch[2])
-        count = sum(float(tf.reduce_sum(w)) for w in weights)
+        count = model.step_examples
         examples += count
         for name, value in result.items():
             sums[name] = sums.get(name, 0.0) + value * count

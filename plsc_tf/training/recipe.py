@@ -6,6 +6,7 @@ from absl import logging
 from plsc_tf import backbones
 from plsc_tf.data import load as data_load
 from plsc_tf.data.images import Augmentation
+from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.data.request import DataRequest
 from plsc_tf.evaluation.verification import FOLDS
 from plsc_tf.heads.dense import DenseHead
@@ -25,7 +26,7 @@ def data_request(settings, split="train"):
         dataset_dir=dataset.dataset_dir,
         split=split,
         train_files=dataset.train_files,
-        num_classes=dataset.num_classes,
+        num_classes=_asked_classes(settings),
         num_examples=dataset.num_sample_per_epoch,
         image_size=settings.preprocessing.image_size,
         labels_offset=dataset.labels_offset,
@@ -56,27 +57,22 @@ def load_batches(settings, global_batch_size, split="train"):
     Raises:
         ValueError: num_classes does not fit the data.
     """
-    dataset, options = settings.dataset, settings.preprocessing
-    batches = data_load.load(
-        dataset.dataset_name,
-        dataset.dataset_dir,
-        batch_size=global_batch_size,
-        image_size=options.image_size,
-        augmentation=augmentation(options) if split == "train" else None,
+    given = settings.preprocessing
+    training = split == "train"
+    options = PipelineOptions(
+        image_size=given.image_size,
+        augmentation=augmentation(given) if training else None,
         seed=settings.performance.seed,
-        split=split,
-        train_files=dataset.train_files,
-        num_classes=_asked_classes(settings),
-        num_examples=dataset.num_sample_per_epoch,
-        labels_offset=dataset.labels_offset,
-        min_images_per_class=dataset.min_images_per_class,
-        shuffle=split == "train",
-        shuffle_buffer_size=options.shuffle_buffer_size,
-        num_parallel_batches=options.num_parallel_batches,
-        prefetch_buffer_size=options.prefetch_buffer_size,
-        num_preprocessing_threads=options.num_preprocessing_threads,
-        use_caching=options.datasets_use_caching and split == "train",
+        shuffle=training,
+        shuffle_buffer_size=given.shuffle_buffer_size,
+        num_parallel_batches=given.num_parallel_batches,
+        prefetch_buffer_size=given.prefetch_buffer_size,
+        num_preprocessing_threads=given.num_preprocessing_threads,
+        use_caching=given.datasets_use_caching and training,
     )
+    module = data_load.find(settings.dataset.dataset_name)
+    source = module.examples(data_request(settings, split))
+    batches = Batches(source, global_batch_size, options=options)
     _check_classes(settings, batches)
     return batches
 

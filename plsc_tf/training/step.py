@@ -19,8 +19,9 @@ def train_step(model, images, labels, weights):
         weights: float32 `[b]`, 0 for padding.
 
     Returns:
-        dict of scalars, equal on every replica: `loss`, the requested metrics, and
-        `finite`, whether the update was applied.
+        dict of scalars, equal on every replica: `loss`, the requested metrics,
+        `examples`, the sum of the weights, and `finite`, whether the update was
+        applied.
     """
     dtype = keras.config.floatx()
     weights = tf.cast(weights, dtype)
@@ -57,7 +58,11 @@ def train_step(model, images, labels, weights):
     # The forward pass of a bad batch has moved the batch-norm statistics already.
     for value, old in zip(statistics, before, strict=True):
         value.assign(tf.where(finite, value, old))
-    result = {"loss": collectives.all_sum(own_loss), "finite": finite}
+    result = {
+        "loss": collectives.all_sum(own_loss),
+        "examples": total,
+        "finite": finite,
+    }
     for name, k in model.ranked_metrics.items():
         correct = tf.cast(outcome.ranks < k, dtype)
         result[name] = collectives.all_sum(tf.reduce_sum(upstream * correct))
