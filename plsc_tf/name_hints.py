@@ -16,6 +16,7 @@ RENAMED = {
     "log_period": "log_loss_every_n_iters",
     "loss": "loss_type",
     "max_last_checkpoint_num": "keep_checkpoint_max",
+    "mixed_precision": "use_fp16",
     "model": "model_name",
     "network": "model_name",
     "num_epoch": "num_epochs",
@@ -32,21 +33,17 @@ RENAMED = {
 
 # Options that need more than another name, or that do nothing here (yet).
 EXPLAINED = {
-    "amp_lists": "PLSC's mixed precision is not supported yet; leave it out.",
     "ckpt_file_name": "FastNN's checkpoint file: give its folder as checkpoint_dir.",
     "cluster_node_ips": "Several machines are not supported yet; leave it out.",
     "communication_policy": "It belongs to FastNN's PAISoar; leave it out.",
     "decay_scheme": "FastNN's luong schedules are not supported yet; use "
     "learning_rate_decay_type=piecewise with lr_steps.",
-    "decr_every_n_nan_or_inf": "PLSC's mixed precision is not supported yet.",
-    "decr_ratio": "PLSC's mixed precision is not supported yet; leave it out.",
     "enable_paisora": "FastNN's PAISoar is not supported; leave it out: several GPUs "
     "of a machine are used by themselves (num_replicas).",
     "enable_paisoar": "FastNN's PAISoar is not supported; leave it out: several GPUs "
     "of a machine are used by themselves (num_replicas).",
     "eval_files": "FastNN's eval_files: name verification sets in val_targets.",
     "file_pattern": "FastNN's file_pattern: list the files in train_files.",
-    "fp16": "Mixed precision is not supported yet; leave it out.",
     "fs_checkpoint_dir": "PLSC's HDFS options are not supported yet; use "
     "checkpoint_dir.",
     "fs_dir_for_save": "PLSC's HDFS options are not supported yet; use model_save_dir.",
@@ -55,14 +52,9 @@ EXPLAINED = {
     "command line or into a flag file.",
     "gpus": "Use num_replicas, the number of GPUs.",
     "hooks": "FastNN's hooks are not supported yet; leave it out.",
-    "incr_every_n_steps": "PLSC's mixed precision is not supported yet.",
-    "incr_ratio": "PLSC's mixed precision is not supported yet; leave it out.",
-    "init_loss_scaling": "PLSC's mixed precision is not supported yet.",
     "job_name": "Several machines are not supported yet; leave it out.",
     "log_device_placement": "FastNN's option is not supported yet; leave it out.",
     "log_trainable_vars_statistics": "FastNN's option is not supported yet.",
-    "loss_scale": "Mixed precision is not supported yet; leave it out.",
-    "mixed_precision": "Mixed precision is not supported yet; leave it out.",
     "model_dir": "FastNN's model_dir, where weights are read, is checkpoint_dir; "
     "where a run saves is model_save_dir.",
     "model_parallel": "PLSC 0.2's model_parallel: use loss_type=dist_arcface or "
@@ -80,8 +72,6 @@ EXPLAINED = {
     "says which.",
     "task_index": "Several machines are not supported yet; leave it out.",
     "tensor_fusion_max_bytes": "It belongs to FastNN's PAISoar; leave it out.",
-    "use_dynamic_loss_scaling": "PLSC's mixed precision is not supported yet.",
-    "use_fp16": "Mixed precision is not supported yet; leave it out.",
     "warmup_scheme": "FastNN's t2t warm-up is not supported yet; use warmup_epochs.",
     "warmup_steps": "Use warmup_epochs (may be a fraction: steps / steps per epoch).",
     "worker_hosts": "Several machines are not supported yet; leave it out.",

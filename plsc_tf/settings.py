@@ -18,6 +18,7 @@ from plsc_tf.flags.logging import Logging
 from plsc_tf.flags.model import Model
 from plsc_tf.flags.optimizer import Optimizer
 from plsc_tf.flags.performance import Performance
+from plsc_tf.flags.precision import Precision
 from plsc_tf.flags.preprocessing import Preprocessing
 from plsc_tf.flags.serving import Serving
 from plsc_tf.flags.storage import Storage
@@ -38,6 +39,7 @@ class Settings:
     learning_rate: LearningRate = LearningRate()
     optimizer: Optimizer = Optimizer()
     logging: Logging = Logging()
+    precision: Precision = Precision()
     performance: Performance = Performance()
     storage: Storage = Storage()
     evaluation: Evaluation = Evaluation()

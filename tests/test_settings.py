@@ -151,7 +151,8 @@ def test_renamed_options_exist():
         ("Batch-Size", "'batch_size'"),
         ("enable_paisora", "FastNN's PAISoar is not supported"),
         ("enable_paisoar", "FastNN's PAISoar is not supported"),
-        ("use_fp16", "not supported yet"),
+        ("hooks", "not supported yet"),
+        ("mixed_precision", "'use_fp16'"),
         ("model_dir", "checkpoint_dir"),
     ],
 )

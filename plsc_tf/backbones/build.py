@@ -9,6 +9,7 @@ import keras
 
 from plsc_tf.backbones.arguments import NetworkArguments
 from plsc_tf.backbones.mobilefacenet import mobilefacenet
+from plsc_tf.backbones.precision import Precision, apply
 from plsc_tf.backbones.resnet import iresnet, resnet
 from plsc_tf.backbones.small_resnet import small_resnet
 
@@ -48,6 +49,7 @@ def build(
     image_shape: tuple[int, int, int] = (112, 112, 3),
     dropout: float | None = None,
     synchronized_batch_norm: bool = False,
+    dtype: str = "float32",
     **options,
 ) -> keras.Model:
     """A new network of the library, with fresh weights.
@@ -62,6 +64,9 @@ def build(
         dropout: share of features dropped before the embedding layer; None means the
             network's own default (0.4 for ResNets, else 0).
         synchronized_batch_norm: whether batch statistics are those of all replicas.
+        dtype: "float32", or "float16" or "bfloat16" for half precision everywhere but
+            in the embedding layers; `plsc_tf.backbones.precision` has finer control.
+            Weights are float32.
         **options: of the family: `variant` (resnet), `depths`, `width`,
             `stem_stride`, `head` (iresnet, resnet10).
 
@@ -77,8 +82,9 @@ def build(
     arguments = NetworkArguments(
         embedding_size, image_shape, dropout, synchronized_batch_norm
     )
+    precision = Precision(dtype)
     _check_options(canonical, builder, options)
-    return builder(arguments, name=canonical, **options)
+    return apply(builder(arguments, name=canonical, **options), precision)
 
 
 def _canonical(name: str) -> str:

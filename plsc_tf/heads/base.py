@@ -6,65 +6,107 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from plsc_tf.heads import distributed_softmax as softmax
-from plsc_tf.heads.margins import ARCFACE, Margins
+from plsc_tf.heads.margins import ARCFACE, MarginLoss, require
+from plsc_tf.heads.products import DTYPES
+from plsc_tf.heads.tiled_softmax import (
+    Examples,
+    TiledSoftmax,
+    normalize,
+    normalize_gradient,
+)
+from plsc_tf.heads.tiles import read
 
 # Initial weights are drawn in blocks of rows, each from its own seed, so that a
 # class starts with the same weights on any number of replicas.
 BLOCK_ROWS = 4096
 
+# Compiling takes longer than it saves with fewer classes to a tile.
+COMPILE_ROWS = 2048
+
 
 @dataclasses.dataclass
 class HeadStep:
-    """Outcome of a head's forward and backward pass on one replica.
+    """Outcome of a head's first pass on one replica.
 
     Attributes:
         losses: `[batch]` losses of the replica's own examples.
         embedding_gradients: `[batch, emb]` for the replica's own examples.
-        weight_gradients: one tensor per weight of the head, in the order of
-            `head.arrays()`: complete for sharded weights, the replica's share for
-            replicated ones.
         ranks: int32 `[batch]`, how many classes score above the true one; None
             unless asked for.
+        pending: dict of tensors from which the gradients of the weights are made,
+            tile by tile (`Head.pieces`) or in one piece (`Head.weight_gradients`).
+        state: `{name: scalar}` of the loss, to be stored with the update.
     """
 
     losses: tf.Tensor
     embedding_gradients: tf.Tensor
-    weight_gradients: list
     ranks: tf.Tensor | None
+    pending: dict
+    state: dict
 
 
 class Head(tf.Module):
-    """A linear classifier over embeddings, with margins or plain softmax.
+    """A linear classifier over embeddings, with a margin loss or plain softmax.
 
     Args:
         num_classes: number of classes; labels are 0 … num_classes − 1.
-        margins: `plsc_tf.ARCFACE`, `COSFACE`, `SOFTMAX` or `Margins(...)`.
+        margins: `plsc_tf.ARCFACE`, `COSFACE`, `SPHEREFACE`, `ADAFACE`,
+            `CURRICULARFACE`, `MAGFACE`, `SOFTMAX`, `Margins(...)` or another
+            `plsc_tf.heads.margins.MarginLoss`.
         scale: factor of the cosines (PLSC: scale); unused by plain softmax.
         seed: of the initial weights, N(0, sqrt(2 / (emb + num_classes))) as in
-            PLSC.
+            PLSC, and of sampling.
+        label_smoothing: share of the target that is spread evenly over all classes
+            (arXiv:1512.00567, section 7), in [0, 1).
+        logits_mb: logits of a step are kept from the forward to the backward pass in
+            up to so many MB per replica, and computed again beyond.
+        dtype: precision of the operands of the matrix products, "float32",
+            "bfloat16" or "float16"; they are summed in float32.
+        jit_compile: whether XLA compiles the elementwise work; None where tiles are
+            large enough for it to pay.
 
     Raises:
         ValueError: a number is out of range.
     """
 
-    def __init__(self, num_classes, *, margins=ARCFACE, scale=64.0, seed=0):
+    def __init__(
+        self,
+        num_classes,
+        *,
+        margins=ARCFACE,
+        scale=64.0,
+        seed=0,
+        label_smoothing=0.0,
+        logits_mb=1024,
+        dtype="float32",
+        jit_compile=None,
+    ):
         super().__init__(name="head")
-        if num_classes < 1:
+        require(
+            num_classes >= 1, "num_classes must be positive", num_classes=num_classes
+        )
+        if not isinstance(margins, MarginLoss):
             raise ValueError(
-                f"num_classes must be positive. Received: num_classes={num_classes}"
-            )
-        if not isinstance(margins, Margins):
-            raise ValueError(
-                "margins must be plsc_tf.ARCFACE, COSFACE, SOFTMAX or Margins(...). "
+                "margins must be plsc_tf.ARCFACE, COSFACE, SPHEREFACE, ADAFACE, "
+                "CURRICULARFACE, MAGFACE, SOFTMAX or Margins(...). "
                 f"Received: margins={margins!r}"
             )
-        if scale <= 0:
-            raise ValueError(f"scale must be positive. Received: scale={scale}")
+        require(scale > 0, "scale must be positive", scale=scale)
+        require(
+            0 <= label_smoothing < 1,
+            "label_smoothing must be in [0, 1)",
+            label_smoothing=label_smoothing,
+        )
+        require(logits_mb >= 0, "logits_mb must not be negative", logits_mb=logits_mb)
+        require(dtype in DTYPES, f"dtype must be one of {DTYPES}", dtype=dtype)
         self.num_classes = num_classes
         self.margins = margins
         self.scale = scale
         self.seed = seed
+        self.label_smoothing = label_smoothing
+        self.logits_mb = logits_mb
+        self.dtype = dtype
+        self.jit_compile = jit_compile
         self.embedding_size = None
 
     def build(self, embedding_size, strategy):
@@ -75,20 +117,146 @@ class Head(tf.Module):
         """`{"weight": rows, "bias": rows}`; the bias with plain softmax only."""
         raise NotImplementedError
 
-    def loss_and_gradients(self, embeddings, labels, upstream, with_ranks=False):
-        """Forward and backward pass, called in replica context.
+    def loss_and_gradients(
+        self,
+        embeddings,
+        labels,
+        upstream,
+        with_ranks=False,
+        *,
+        step=0,
+        chosen=None,
+        state=None,
+    ):
+        """Losses and gradients of the embeddings, called in replica context.
 
         Args:
-            embeddings: `[batch, emb]` of the replica's own examples.
+            embeddings: `[batch, emb]` of the replica's own examples; every replica
+                must bring equally many.
             labels: int64 `[batch]`.
             upstream: `[batch]` derivative of the objective by each loss, which is
                 the example's weight / the sum of weights of the global batch.
             with_ranks: also rank the true class (top-1 / top-5 accuracy).
+            step: int64 scalar, number of the update, which seeds the sampling.
+            chosen: of `sample`, for a batch that is worked on in parts.
+            state: of the `HeadStep` of the part before.
 
         Returns:
             a `HeadStep`.
         """
+        self._check_built()
+        raw = embeddings
+        entered, inverse = raw, None
+        if self.margins.normalized:
+            entered, inverse = normalize(raw)
+        norms = tf.norm(raw, axis=1)
+        everyone = self._gather(
+            tf.concat([entered, upstream[:, None], norms[:, None]], axis=1)
+        )
+        inputs, weights, norms = everyone[:, :-2], everyone[:, -2], everyone[:, -1]
+        labels = self._gather(labels)
+        if chosen is None:
+            chosen = self.sample(labels, step, gathered=True)
+        tiles = self.tiles(chosen)
+        rows = self._rows(labels, chosen)
+        toward, score = self.softmax.true_class(tiles, inputs, rows)
+        score = self._total(score)
+        state = self._next_state(state, score, norms, weights)
+        target = self.margins.target(score, norms, state)
+        examples = Examples(inputs, rows, weights, score, target, state)
+        first = self.softmax.first_pass(tiles, examples, with_ranks)
+        losses, example = self.softmax.combine(
+            self._gather(first.statistics[None]), examples
+        )
+        gradients = self._total(self.softmax.input_gradients(first, toward, example))
+        by_norm = self.softmax.norm_gradients(examples, example)
+        gradients = self._own(gradients)
+        if inverse is not None:
+            gradients = normalize_gradient(entered, inverse, gradients)
+        if by_norm is not None:
+            gradients += self._own(by_norm)[:, None] * entered
+        pending = self.softmax.pending(first, examples, example)
+        if chosen is not None:
+            pending["chosen"] = chosen
+        return HeadStep(
+            losses=self._own(losses),
+            embedding_gradients=gradients,
+            ranks=self._own(self._total(first.above)) if with_ranks else None,
+            pending=pending,
+            state=state,
+        )
+
+    def sample(self, labels, step, gathered=False):
+        """The replica's rows that take part in a step; None for all of them.
+
+        Args:
+            labels: int64 `[batch]` of the replica's own examples.
+            step: int64 scalar, number of the update.
+            gathered: whether the labels are those of the global batch already.
+        """
+        del labels, step, gathered
+        return None
+
+    def tiles(self, chosen=None):
+        """The replica's classes in tiles; `chosen` as of `sample`."""
         raise NotImplementedError
+
+    def weight_gradients(self, pending):
+        """Gradients of the weights in one piece, in the order of `arrays()`.
+
+        Args:
+            pending: of a `HeadStep`.
+
+        Returns:
+            list of `[classes, emb]` and with plain softmax `[classes]`: complete for
+            sharded weights, the replica's share for replicated ones, and for sampled
+            classes `tf.IndexedSlices` of the replica's rows.
+        """
+        parts = {}
+        for _, handles, chosen, part in self.pieces(pending):
+            arrays = read(handles, chosen)
+            for name, (gradient, share) in self.tile_gradients(arrays, part).items():
+                if share is not None:
+                    gradient -= share[:, None] * arrays[name]
+                parts.setdefault(name, []).append(gradient)
+        whole = [tf.concat(values, axis=0) for values in parts.values()]
+        if "chosen" in pending:
+            whole = [tf.IndexedSlices(value, pending["chosen"]) for value in whole]
+        return whole
+
+    def square_norms(self, pending):
+        """`{name: scalar}` squared norms of the gradients of `weight_gradients`."""
+        return self.softmax.square_norms(self.tiles(pending.get("chosen")), pending)
+
+    def pieces(self, pending):
+        """Yields the tiles of the calling replica, as `RowRules.update` takes them.
+
+        Args:
+            pending: of a `HeadStep`, or of `tiled_softmax.join`.
+
+        Yields:
+            (index of the tile, handles of its arrays, rows that take part or None,
+            what of `pending` concerns it).
+        """
+        tiles = self.tiles(pending.get("chosen"))
+        for index in range(len(tiles.starts)):
+            part = self.softmax.of_tile(tiles, index, pending)
+            yield index, *tiles.handles(index), part
+
+    def tile_gradients(self, arrays, part):
+        """See `plsc_tf.heads.tiled_softmax.TiledSoftmax.weight_gradients`."""
+        return self.softmax.weight_gradients(arrays, part)
+
+    def keep_state(self, state, applied):
+        """Stores the loss's new state if the update was applied.
+
+        Args:
+            state: of a `HeadStep`.
+            applied: bool scalar.
+        """
+        for name, variable in self.state_variables.items():
+            old = tf.convert_to_tensor(variable)
+            variable.assign(tf.where(applied, tf.cast(state[name], old.dtype), old))
 
     def weights_as_numpy(self):
         """The class weights `[num_classes, embedding_size]` float32, all of them."""
@@ -141,11 +309,50 @@ class Head(tf.Module):
                 "head.build(embedding_size, strategy)."
             )
 
-    def _enter(self, embeddings):
-        """Prepares embeddings: (input of the logits, function for the way back)."""
-        if not self.margins.normalized:
-            return embeddings, lambda gradient: gradient
-        unit, inverse = softmax.normalize(embeddings)
-        return unit, lambda gradient: softmax.normalize_gradient(
-            unit, inverse, gradient
+    def _prepare(self, embedding_size, strategy, rows_per_tile):
+        """What every kind of head builds beside its weights."""
+        self.embedding_size = embedding_size
+        compiled = self.jit_compile
+        if compiled is None:
+            compiled = rows_per_tile >= COMPILE_ROWS
+        self.softmax = TiledSoftmax(
+            self.margins,
+            self.scale,
+            num_classes=self.num_classes,
+            label_smoothing=self.label_smoothing,
+            dtype=self.dtype,
+            logits_bytes=self.logits_mb * 1e6,
+            compiled=compiled,
         )
+        with strategy.scope():
+            self.state_variables = {
+                name: tf.Variable(
+                    tf.cast(value, keras.config.floatx()),
+                    trainable=False,
+                    aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+                    name=f"head_{name}",
+                )
+                for name, value in self.margins.initial_state().items()
+            }
+
+    def _next_state(self, state, score, norms, weights):
+        if state is None:
+            stored = self.state_variables.items()
+            state = {name: tf.convert_to_tensor(value) for name, value in stored}
+        return self.margins.next_state(score, norms, weights, state)
+
+    def _gather(self, value):
+        """`[batch, ...]` of all replicas that share the classes."""
+        raise NotImplementedError
+
+    def _total(self, value):
+        """Sum over all replicas that share the classes."""
+        raise NotImplementedError
+
+    def _own(self, value):
+        """The replica's part of a gathered `[batch, ...]`."""
+        raise NotImplementedError
+
+    def _rows(self, labels, chosen):
+        """int32 `[batch]` rows of the true classes on this replica, or −1."""
+        raise NotImplementedError

@@ -3,8 +3,9 @@
 import keras
 import tensorflow as tf
 
-from plsc_tf.heads import distributed_softmax as softmax
-from plsc_tf.heads.base import Head, HeadStep
+from plsc_tf.heads.base import Head
+from plsc_tf.heads.tiles import WholeTile, locate
+from plsc_tf.parallel import collectives
 from plsc_tf.parallel.rows import ReplicatedRows
 
 
@@ -21,7 +22,7 @@ class DenseHead(Head):
 
     def build(self, embedding_size, strategy):
         """Makes the weights, mirrored on every replica of the strategy."""
-        self.embedding_size = embedding_size
+        self._prepare(embedding_size, strategy, self.num_classes)
         with strategy.scope():
             self.weight = keras.Variable(
                 self._initial_weight(0, self.num_classes), name="head_weight"
@@ -46,27 +47,32 @@ class DenseHead(Head):
             for name, variable in zip(names, self.variables_replicated, strict=False)
         }
 
-    def loss_and_gradients(self, embeddings, labels, upstream, with_ranks=False):
-        """See `Head.loss_and_gradients`; needs nothing from other replicas."""
-        self._check_built()
-        entered, leave = self._enter(embeddings)
-        weight = tf.convert_to_tensor(self.weight)
-        bias = None if self.bias is None else tf.convert_to_tensor(self.bias)
-        local = softmax.local_logits(
-            weight, bias, entered, labels, self.margins, self.scale
+    def tiles(self, chosen=None):
+        """All classes in one tile."""
+        names = ("weight", "bias")
+        return WholeTile(
+            {
+                name: tf.convert_to_tensor(variable)
+                for name, variable in zip(
+                    names, self.variables_replicated, strict=False
+                )
+            }
         )
-        log_total, target, plain_target = softmax.combine(
-            softmax.local_statistics(local)[None]
-        )
-        gradients, *weight_gradients = softmax.local_gradients(
-            weight, entered, local, log_total, upstream, self.scale
-        )
-        ranks = None
-        if with_ranks:
-            ranks = softmax.count_above(local, plain_target, self.scale)
-        return HeadStep(
-            losses=log_total - target,
-            embedding_gradients=leave(gradients),
-            weight_gradients=[g for g in weight_gradients if g is not None],
-            ranks=ranks,
-        )
+
+    def _gather(self, value):
+        return value
+
+    def _total(self, value):
+        return value
+
+    def _own(self, value):
+        return value
+
+    def _rows(self, labels, chosen):
+        return locate(labels, 0, self.num_classes)
+
+    def _next_state(self, state, score, norms, weights):
+        if not self.state_variables:
+            return {}
+        gathered = [collectives.all_gather(v) for v in (score, norms, weights)]
+        return super()._next_state(state, *gathered)

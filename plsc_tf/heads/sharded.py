@@ -1,11 +1,19 @@
 """The head whose class weights are split over the replicas."""
 
+import math
+
 import tensorflow as tf
 
-from plsc_tf.heads import distributed_softmax as softmax
-from plsc_tf.heads.base import Head, HeadStep
+from plsc_tf.heads import partial_fc
+from plsc_tf.heads.base import Head
+from plsc_tf.heads.margins import require
+from plsc_tf.heads.tiles import LocalTiles, SampledTiles, locate
 from plsc_tf.parallel import collectives
 from plsc_tf.parallel.rows import ShardedRows
+
+# Weights of a tile. On CPUs a tile, its gradient and its slots should stay in the
+# last cache between product and update; on GPUs a kernel should have enough to do.
+TILE_BYTES = {"CPU": 16e6, "GPU": 256e6}
 
 
 class ShardedHead(Head):
@@ -13,16 +21,20 @@ class ShardedHead(Head):
 
     The replicas gather each other's embeddings, compute the logits of their own
     classes, and exchange a few numbers per example; neither logits nor weights nor
-    their gradients travel. With one replica the one shard is the whole head.
+    their gradients travel. With one replica the one shard is the whole head. The
+    classes are worked on in tiles (see `plsc_tf.heads.tiled_softmax`), each of which
+    is updated as soon as its gradient is there.
 
     Example:
         head = plsc_tf.ShardedHead(num_classes=85_742, margins=plsc_tf.ARCFACE)
 
     Args:
-        num_classes: as for `plsc_tf.heads.base.Head`, and so are margins, scale, seed.
-        sample_rate: share of the other classes that take part in a step (Partial
-            FC); only 1.0, all of them, is supported so far.
-        **options: margins, scale and seed.
+        num_classes: as for `plsc_tf.heads.base.Head`, and so are the options.
+        sample_rate: share of a replica's classes that take part in a step: all true
+            classes of the global batch, filled up with a random choice of the others
+            (Partial FC, arXiv:2010.05222; arcface_torch: sample_rate), in (0, 1].
+        tile_rows: classes of a tile; chosen by itself unless given.
+        **options: see `plsc_tf.heads.base.Head`.
 
     Raises:
         ValueError: a number is out of range.
@@ -30,13 +42,27 @@ class ShardedHead(Head):
 
     sharded = True
 
-    def __init__(self, num_classes, *, sample_rate=1.0, **options):
+    def __init__(self, num_classes, *, sample_rate=1.0, tile_rows=None, **options):
         super().__init__(num_classes, **options)
-        if sample_rate != 1.0:
+        require(
+            0 < sample_rate <= 1,
+            "sample_rate must be in (0, 1], 1 for all classes",
+            sample_rate=sample_rate,
+        )
+        require(
+            tile_rows is None or tile_rows >= 1,
+            "tile_rows must be positive, or None to have it chosen",
+            tile_rows=tile_rows,
+        )
+        if sample_rate < 1 and self.label_smoothing:
             raise ValueError(
-                "Partial FC is not supported yet: leave sample_rate at 1.0. "
-                f"Received: sample_rate={sample_rate}"
+                "Label smoothing spreads the target over all classes, of which "
+                "Partial FC sees a sample only: leave label_smoothing at 0, or "
+                f"sample_rate at 1. Received: sample_rate={sample_rate}, "
+                f"label_smoothing={self.label_smoothing}"
             )
+        self.sample_rate = sample_rate
+        self.tile_rows = tile_rows
 
     def build(self, embedding_size, strategy):
         """Makes this head's shards, one per replica of the strategy.
@@ -46,16 +72,29 @@ class ShardedHead(Head):
             strategy: the `tf.distribute.Strategy` that will run the steps.
 
         Raises:
-            ValueError: there are more replicas than classes.
+            ValueError: there are more replicas than classes, or fewer classes on a
+                replica than to a tile.
         """
-        self.embedding_size = embedding_size
+        replicas = strategy.num_replicas_in_sync
+        rows = -(-self.num_classes // replicas)
+        rows = max(1, int(self.sample_rate * rows))
+        if self.tile_rows is not None and self.tile_rows > rows:
+            raise ValueError(
+                f"A tile cannot be larger than what a replica works on, {rows} of "
+                f"{self.num_classes} classes on {replicas} replica(s). Received: "
+                f"tile_rows={self.tile_rows}; leave it out to have it chosen."
+            )
+        tile_rows = self.tile_rows or even_tile_rows(rows, embedding_size)
+        self.rows_per_tile = tile_rows
+        self._prepare(embedding_size, strategy, tile_rows)
+        layout = {"tile_rows": tile_rows, "sparse": self.sample_rate < 1}
         self.weight = ShardedRows.create(
-            strategy, self._initial_weight, self.num_classes, "head_weight"
+            strategy, self._initial_weight, self.num_classes, "head_weight", **layout
         )
         self.bias = None
         if not self.margins.normalized:
             self.bias = ShardedRows.create(
-                strategy, self._initial_bias, self.num_classes, "head_bias"
+                strategy, self._initial_bias, self.num_classes, "head_bias", **layout
             )
 
     def arrays(self):
@@ -66,35 +105,51 @@ class ShardedHead(Head):
             arrays["bias"] = self.bias
         return arrays
 
-    def loss_and_gradients(self, embeddings, labels, upstream, with_ranks=False):
-        """See `Head.loss_and_gradients`; every replica must bring the same batch."""
-        self._check_built()
-        entered, leave = self._enter(embeddings)
-        gathered = collectives.all_gather(entered)
-        everyones_labels = collectives.all_gather(labels)
-        everyones_upstream = collectives.all_gather(upstream)
-        first = self.weight.split.first(collectives.replica_id())
-        weight = tf.convert_to_tensor(self.weight.local())
-        bias = None
-        if self.bias is not None:
-            bias = tf.convert_to_tensor(self.bias.local())
-        local = softmax.local_logits(
-            weight, bias, gathered, everyones_labels - first, self.margins, self.scale
+    def sample(self, labels, step, gathered=False):
+        """See `Head.sample`: int64 `[sample]`, ascending."""
+        if self.sample_rate == 1:
+            return None
+        replica = collectives.replica_id()
+        if not gathered:
+            labels = collectives.all_gather(labels)
+        return partial_fc.sample(
+            labels - self.weight.split.first(replica),
+            self.weight.split.size(replica),
+            self.sample_rate,
+            (self.seed, replica, step),
         )
-        statistics = collectives.all_gather(softmax.local_statistics(local)[None])
-        log_total, target, plain_target = softmax.combine(statistics)
-        share, *weight_gradients = softmax.local_gradients(
-            weight, gathered, local, log_total, everyones_upstream, self.scale
-        )
-        ranks = None
-        if with_ranks:
-            above = softmax.count_above(local, plain_target, self.scale)
-            ranks = collectives.own_slice(collectives.all_sum(above))
-        return HeadStep(
-            losses=collectives.own_slice(log_total - target),
-            embedding_gradients=leave(
-                collectives.own_slice(collectives.all_sum(share))
-            ),
-            weight_gradients=[g for g in weight_gradients if g is not None],
-            ranks=ranks,
-        )
+
+    def tiles(self, chosen=None):
+        """The replica's classes, or the chosen ones of them, in tiles."""
+        if chosen is None:
+            return LocalTiles(self.arrays())
+        return SampledTiles(self.arrays(), chosen, self.rows_per_tile)
+
+    def _gather(self, value):
+        return collectives.all_gather(value)
+
+    def _total(self, value):
+        return collectives.all_sum(value)
+
+    def _own(self, value):
+        return collectives.own_slice(value)
+
+    def _rows(self, labels, chosen):
+        split, replica = self.weight.split, collectives.replica_id()
+        return locate(labels, split.first(replica), split.size(replica), chosen)
+
+
+def even_tile_rows(rows, embedding_size):
+    """Rows of a tile: about `TILE_BYTES`, and all tiles alike where that is possible.
+
+    Every other size of tile is traced and compiled on its own.
+    """
+    kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
+    fitting = TILE_BYTES[kind] / (4 * embedding_size)
+    if rows <= 1.5 * fitting:
+        return rows
+    near = range(math.ceil(rows / (1.5 * fitting)), math.ceil(1.5 * rows / fitting))
+    exact = [count for count in near if rows % count == 0]
+    wanted = rows / fitting
+    count = min(exact or near, key=lambda count: abs(count - wanted))
+    return -(-rows // count)

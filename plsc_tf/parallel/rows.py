@@ -3,11 +3,13 @@
 import dataclasses
 import threading
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from plsc_tf.parallel import collectives
+
+# A tile of more rows is filled in parts, to need no second one while it is made.
+LARGE_TILE = 1 << 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,25 +88,39 @@ def _devices(strategy):
 
 
 class ShardedRows:
-    """`[num_rows, ...]`, one plain variable of its own rows on every replica.
+    """`[num_rows, ...]`, split over the replicas, and on each of them into tiles.
 
-    Strategy variables cannot do this: they hold one value, or save one of several
-    (tensorflow/tensorflow#27726).
+    A tile is a plain variable of its replica. Strategy variables cannot do this: they
+    hold one value, or save one of several (tensorflow/tensorflow#27726). Tiles of a
+    few megabytes are read, differentiated and updated one after the other, so that
+    nothing else of the size of the whole has to exist.
 
     Attributes:
         split: the `RowSplit`.
         shape: `(num_rows, ...)`, the shape of the whole.
-        variables: one `keras.Variable` per replica.
+        dtype: name of the type that `read` returns.
+        tiles: for every replica the list of its `tf.Variable`s, each of `tile_rows`
+            rows but for the last.
+        tile_rows: rows of a tile.
+        sparse: whether rows are gathered and scattered. Once that has happened,
+            TensorFlow copies a variable at every plain read; so plain tiles are only
+            read and assigned, and sparse ones only gathered and scattered.
     """
 
-    def __init__(self, variables, split):
-        self.variables = variables
+    def __init__(self, tiles, split, tile_rows, sparse=False):
+        self.tiles = tiles
         self.split = split
-        self.shape = (split.num_rows, *variables[0].shape[1:])
-        self.dtype = variables[0].dtype
+        self.tile_rows = tile_rows
+        self.sparse = sparse
+        first = tiles[0][0]
+        self.shape = (split.num_rows, *first.shape[1:])
+        # numpy's files do not know bfloat16.
+        self.dtype = "float32" if first.dtype == tf.bfloat16 else first.dtype.name
 
     @classmethod
-    def create(cls, strategy, initial_rows, num_rows, name):
+    def create(
+        cls, strategy, initial_rows, num_rows, name, *, tile_rows=None, sparse=False
+    ):
         """Makes the variables.
 
         Args:
@@ -112,7 +128,9 @@ class ShardedRows:
             initial_rows: function of (first, last + 1) that returns these rows,
                 `[last + 1 - first, ...]`, the same whichever replica asks.
             num_rows: rows of the whole.
-            name: name of the variables; the replica's number is added.
+            name: name of the variables; numbers of replica and tile are added.
+            tile_rows: rows of a tile; one tile per replica unless given.
+            sparse: the rows will be gathered and scattered; makes one tile.
         """
         devices = _devices(strategy)
         if len(devices) != strategy.num_replicas_in_sync:
@@ -122,43 +140,112 @@ class ShardedRows:
                 f"{len(devices)} of them here."
             )
         split = RowSplit(num_rows, len(devices))
+        if sparse or tile_rows is None:
+            tile_rows = split.size(0)
 
         def make():
-            variables = []
+            tiles = []
             for shard, device in enumerate(devices):
-                first = split.first(shard)
+                size, first = split.size(shard), split.first(shard)
+                lows = range(0, size, tile_rows)
                 with tf.device(device):
-                    rows = initial_rows(first, first + split.size(shard))
-                    variables.append(
-                        keras.Variable(rows, dtype=rows.dtype, name=f"{name}_{shard}")
+                    tiles.append(
+                        [
+                            _make_tile(
+                                initial_rows,
+                                first + low,
+                                first + min(low + tile_rows, size),
+                                f"{name}_{shard}_{low // tile_rows}",
+                            )
+                            for low in lows
+                        ]
                     )
-            return variables
+            return tiles
 
-        return cls(outside_scope(make), split)
+        return cls(outside_scope(make), split, tile_rows, sparse)
+
+    def filled(self, value, name, dtype=None):
+        """Rows of one number, split and tiled like these.
+
+        Args:
+            value: the number, or one row `[...]`.
+            name: name of the variables.
+            dtype: their type, when it is another one.
+        """
+        dtype = dtype or self.tiles[0][0].dtype
+
+        def like(tile, shard, i):
+            with tf.device(tile.device):
+                rows = tf.broadcast_to(tf.cast(value, dtype), tile.shape)
+                return tf.Variable(rows, name=f"{name}_{shard}_{i}", trainable=False)
+
+        def make():
+            return [
+                [like(tile, shard, i) for i, tile in enumerate(tiles)]
+                for shard, tiles in enumerate(self.tiles)
+            ]
+
+        return ShardedRows(outside_scope(make), self.split, self.tile_rows, self.sparse)
 
     def local(self):
-        """The variable of the calling replica."""
-        return self.variables[collectives.replica_id()].value
+        """The tiles of the calling replica."""
+        return self.tiles[collectives.replica_id()]
 
     def read(self, low, high):
         """The global rows `[low, high)` as numpy."""
-        parts = [
-            self.variables[shard].value[start:stop].numpy()
-            for shard, start, stop, _ in self.split.ranges(low, high)
-        ]
+        parts = []
+        for tile, start, stop, _ in self._pieces(low, high):
+            if self.sparse:
+                piece = tile.sparse_read(tf.range(start, stop))
+            elif (start, stop) == (0, tile.shape[0]):
+                piece = tile.read_value()
+            else:
+                piece = tile[start:stop]
+            if piece.dtype == tf.bfloat16:
+                piece = tf.cast(piece, tf.float32)
+            parts.append(piece.numpy())
         return np.concatenate(parts)
 
     def write(self, low, rows):
         """Overwrites the global rows that start at `low`, `[n, ...]`."""
-        for shard, start, stop, first in self.split.ranges(low, low + len(rows)):
-            part = rows[first - low : first - low + stop - start]
-            self.variables[shard].value[start:stop].assign(part)
+        for tile, start, stop, first in self._pieces(low, low + len(rows)):
+            piece = tf.cast(rows[first - low : first - low + stop - start], tile.dtype)
+            if self.sparse:
+                tile.scatter_update(tf.IndexedSlices(piece, tf.range(start, stop)))
+            elif (start, stop) == (0, tile.shape[0]):
+                tile.assign(piece)
+            else:
+                tile[start:stop].assign(piece)
 
     def bytes_per_replica(self):
         """Bytes that each replica holds."""
         return [
-            v.value.shape.num_elements() * v.value.dtype.size for v in self.variables
+            sum(tile.shape.num_elements() * tile.dtype.size for tile in tiles)
+            for tiles in self.tiles
         ]
+
+    def _pieces(self, low, high):
+        """Yields (tile, first row within it, last + 1, first global row)."""
+        for shard, start, stop, first in self.split.ranges(low, high):
+            for i in range(start // self.tile_rows, -(-stop // self.tile_rows)):
+                offset = i * self.tile_rows
+                begin = max(start, offset)
+                end = min(stop, offset + self.tile_rows)
+                place = first + begin - start
+                yield self.tiles[shard][i], begin - offset, end - offset, place
+
+
+def _make_tile(initial_rows, low, high, name):
+    """A variable of the global rows `[low, high)`."""
+    if high - low <= LARGE_TILE:
+        return tf.Variable(initial_rows(low, high), name=name)
+    rows = initial_rows(low, low + LARGE_TILE)
+    tile = tf.Variable(tf.zeros([high - low, *rows.shape[1:]], rows.dtype), name=name)
+    tile[: len(rows)].assign(rows)
+    for start in range(low + LARGE_TILE, high, LARGE_TILE):
+        stop = min(start + LARGE_TILE, high)
+        tile[start - low : stop - low].assign(initial_rows(start, stop))
+    return tile
 
 
 class ReplicatedRows:

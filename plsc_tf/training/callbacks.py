@@ -209,7 +209,8 @@ class TrainingLog(keras.callbacks.Callback):
         now = time.monotonic()
         seconds, self._last = now - self._last, now
         step = self.model.position.global_step
-        self._since_line.append(self.model.step_result)
+        if self.model.step_result:  # none of a step that was skipped
+            self._since_line.append(self.model.step_result)
         self._line_seconds += seconds
         if self._steps:
             self._seconds += seconds
@@ -218,7 +219,8 @@ class TrainingLog(keras.callbacks.Callback):
         else:  # the first step traces the graph: it counts only when it is alone
             self.images_per_second = self.global_batch_size / max(seconds, 1e-9)
         self._steps += 1
-        if step % self.every_n_steps == 0 or step == self.total_steps:
+        due = step % self.every_n_steps == 0 or step == self.total_steps
+        if due and self._since_line:
             self._tell(step)
         if any(step % n == 0 for n in self.interruptions):
             self.pause()
@@ -246,6 +248,11 @@ class TrainingLog(keras.callbacks.Callback):
         rate = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
         self._since_line, self._line_seconds = [], 0.0
         values = "  ".join(f"{name} {value:.4f}" for name, value in means.items())
+        scale = self.model.loss_scale
+        scalars = {"learning_rate": rate}
+        if scale is not None:
+            scalars["loss_scale"] = float(scale.value())
+            values += f"  loss scale {scalars['loss_scale']:g}"
         of_total, eta = "", ""
         if self.total_steps:
             of_total = f"/{self.total_steps}"
@@ -258,7 +265,7 @@ class TrainingLog(keras.callbacks.Callback):
         )
         if self._writer:
             with self._writer.as_default(step=step):
-                for name, value in {**means, "learning_rate": rate}.items():
+                for name, value in {**means, **scalars}.items():
                     tf.summary.scalar(name, value)
                 tf.summary.scalar("images_per_second", speed)
 

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from plsc_tf.backbones.precision import in_float32
 from plsc_tf.data import images as data_images
 from plsc_tf.training import batching, loop, step
 from plsc_tf.training.momentum import Momentum
@@ -63,6 +64,8 @@ class Classifier(keras.Model):
         self.step_result = {}
         self.step_examples = 0.0
         self.updater = None
+        self.loss_scale = None
+        self.accumulation_steps = 1
         self._statistics_differ = False
         self._embed_function = tf.function(self._distributed_embed)
         head.build(shape[1], self.strategy)
@@ -73,7 +76,16 @@ class Classifier(keras.Model):
         images = (keras.ops.cast(images, keras.config.floatx()) - 127.5) / 128.0
         return self.backbone(images, training=training)
 
-    def compile(self, optimizer=None, *, metrics=(), l2=0.0):
+    def compile(
+        self,
+        optimizer=None,
+        *,
+        metrics=(),
+        l2=0.0,
+        loss_scale=None,
+        gradient_accumulation_steps=1,
+        head_slot_dtype=None,
+    ):
         """Chooses the optimizer of backbone and head, and the training metrics.
 
         Args:
@@ -83,9 +95,19 @@ class Classifier(keras.Model):
                 margins; they cost one more pass over the logits.
             l2: factor of an L2 penalty on all weights, for optimizers that have none
                 of their own.
+            loss_scale: `plsc_tf.LossScale` for a backbone in float16, made inside
+                `strategy.scope()`. A step that is not finite is skipped then, and
+                the scale follows.
+            gradient_accumulation_steps: parts that each replica's batch is cut into,
+                worked on one after the other before the one update: the memory of
+                so many times fewer images, and the same training but for batch
+                norm, which sees the parts.
+            head_slot_dtype: "bfloat16" stores the optimizer's slots of a sharded head
+                in half the memory.
 
         Raises:
-            ValueError: an unknown metric, or an optimizer that does not fit shards.
+            ValueError: an unknown metric, a number out of range, or an optimizer that
+                does not fit shards.
         """
         unknown = sorted(set(metrics) - set(METRICS))
         if unknown:
@@ -93,15 +115,34 @@ class Classifier(keras.Model):
                 f"metrics may hold {sorted(METRICS)}; others cannot be computed "
                 f"without gathering the logits. Received: {unknown}"
             )
+        if gradient_accumulation_steps < 1:
+            raise ValueError(
+                "gradient_accumulation_steps must be at least 1. Received: "
+                f"gradient_accumulation_steps={gradient_accumulation_steps}"
+            )
+        if head_slot_dtype not in (None, "float32", "bfloat16"):
+            raise ValueError(
+                'head_slot_dtype must be "float32" or "bfloat16". Received: '
+                f"head_slot_dtype={head_slot_dtype!r}"
+            )
         with self.strategy.scope():
             optimizer = keras.optimizers.get(optimizer or Momentum())
             super().compile(optimizer=optimizer, auto_scale_loss=False)
+        self.loss_scale = loss_scale
+        self.accumulation_steps = gradient_accumulation_steps
         self.ranked_metrics = {name: METRICS[name] for name in metrics}
-        sharded = self.head.arrays() if self.head.sharded else {}
         replicated = list(self.backbone.trainable_variables)
         if not self.head.sharded:
             replicated += self.head.variables_replicated
-        self.updater = Updater(optimizer, self.strategy, replicated, sharded, l2=l2)
+        self.updater = Updater(
+            optimizer,
+            self.strategy,
+            replicated,
+            self.head if self.head.sharded else None,
+            l2=l2,
+            slot_dtype=head_slot_dtype,
+            loss_scale=loss_scale,
+        )
         self._step_function = tf.function(self._distributed_step)
 
     def fit(
@@ -157,12 +198,13 @@ class Classifier(keras.Model):
             sample_weight: `[global_batch]`; an example of weight 0 changes nothing.
 
         Returns:
-            dict of floats: `loss` and the metrics.
+            dict of floats: `loss` and the metrics; with a loss scale also
+            `"finite": False` for a step that was skipped.
 
         Raises:
             ValueError: a label is out of range.
-            FloatingPointError: the loss or a gradient is not finite; the weights
-                are unchanged then.
+            FloatingPointError: the loss or a gradient is not finite and there is no
+                loss scale; the weights are unchanged then.
         """
         self._check_compiled()
         labels = np.asarray(labels)
@@ -170,7 +212,7 @@ class Classifier(keras.Model):
             sample_weight = np.ones(len(labels), np.float32)
         batching.check_batch(images, labels, sample_weight, self.head.num_classes)
         labels = labels.reshape(-1)
-        size = batching.padded_size(len(labels), self.strategy.num_replicas_in_sync)
+        size = batching.padded_size(len(labels), self.batch_parts)
         batch = batching.pad(
             tf.convert_to_tensor(images),
             tf.convert_to_tensor(labels, tf.int64),
@@ -187,7 +229,10 @@ class Classifier(keras.Model):
             for name, value in outcome.items()
         }
         self._statistics_differ = True
+        examples = result.pop("examples")
         if not result.pop("finite"):
+            if self.loss_scale is not None:
+                return {**result, "finite": False}
             raise FloatingPointError(
                 "The loss or a gradient is not finite in the step after step "
                 f"{self.position.global_step} (loss={result['loss']}); the weights "
@@ -195,7 +240,7 @@ class Classifier(keras.Model):
                 "clip the gradients (max_gradient_norm)."
             )
         self.position.global_step += 1
-        self.step_examples = result.pop("examples")
+        self.step_examples = examples
         self.step_result = result
         return dict(result)
 
@@ -250,6 +295,11 @@ class Classifier(keras.Model):
         inputs = keras.Input((*self.image_size, 3), dtype="float32")
         return keras.Model(inputs, self.call(inputs))
 
+    @property
+    def batch_parts(self):
+        """Parts that a global batch is cut into: the replicas' and accumulation's."""
+        return self.strategy.num_replicas_in_sync * self.accumulation_steps
+
     def _distributed_step(self, batch):
         return self.strategy.run(self.train_step, args=batch)
 
@@ -257,7 +307,10 @@ class Classifier(keras.Model):
         def embed(images):
             return tf.cast(self(images, training=False), tf.float32)
 
-        return self.strategy.run(embed, args=batch)
+        # Half precision is for training: moving statistics lag behind the batches', and
+        # what they normalise badly in the first steps overflows float16.
+        with in_float32(self.backbone):
+            return self.strategy.run(embed, args=batch)
 
     def _check_compiled(self):
         if self.updater is None:

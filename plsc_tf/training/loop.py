@@ -5,6 +5,7 @@ import dataclasses
 import keras
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from plsc_tf.training import batching
 
@@ -87,6 +88,7 @@ def fit(  # noqa: PLR0913 - Keras's own arguments of `fit`
     steps_per_epoch=None,
     initial_step=0,
     stop_at_step=None,
+    sentinel=None,
 ):
     """Runs `model.run_step` over epochs of global batches.
 
@@ -100,9 +102,14 @@ def fit(  # noqa: PLR0913 - Keras's own arguments of `fit`
         steps_per_epoch: cuts epochs to so many steps.
         initial_step: steps of the first epoch that are done already.
         stop_at_step: global step to stop at.
+        sentinel: a `training.sentinel.Sentinel`, asked when a step is not finite.
 
     Returns:
         `keras.callbacks.History`; its epochs hold means over the epoch's examples.
+
+    Raises:
+        FloatingPointError: a step was not finite, no loss scale explains it, and
+            there is no sentinel or it says stop.
     """
     callbacks = keras.callbacks.CallbackList(
         callbacks,
@@ -123,7 +130,8 @@ def fit(  # noqa: PLR0913 - Keras's own arguments of `fit`
         model.stop_training = True
     while model.position.epoch < epochs and not model.stop_training:
         callbacks.on_epoch_begin(model.position.epoch)
-        logs = _run_epoch(model, data, callbacks, steps_per_epoch, stop_at_step)
+        batches = _batches(model, data, steps_per_epoch, stop_at_step)
+        logs = _run_epoch(model, batches, callbacks, sentinel)
         if stop_at_step and model.position.global_step >= stop_at_step:
             model.stop_training = True
         finished = model.position.epoch
@@ -139,23 +147,31 @@ def _is_whole(model, data, steps_per_epoch):
     return steps is not None and model.position.step >= steps
 
 
-def _run_epoch(model, data, callbacks, steps_per_epoch, stop_at_step):
-    """Trains what is left of the epoch at `model.position`; returns its means."""
+def _batches(model, data, steps_per_epoch, stop_at_step):
+    """The distributed batches that are left of the epoch at `model.position`."""
     position = model.position
-    sums, examples, logs = {}, 0, {}
     for batch in _distributed_epoch(model, data):
         if steps_per_epoch and position.step >= steps_per_epoch:
-            break
+            return
         if stop_at_step and position.global_step >= stop_at_step:
-            break
+            return
+        yield batch
+
+
+def _run_epoch(model, batches, callbacks, sentinel):
+    """Trains on the batches; returns the means over their examples."""
+    position = model.position
+    sums, examples, logs = {}, 0, {}
+    for batch in batches:
         callbacks.on_train_batch_begin(position.step)
-        result = model.run_step(batch)
+        result = _step(model, batch, sentinel)
         position.step += 1
-        count = model.step_examples
-        examples += count
-        for name, value in result.items():
-            sums[name] = sums.get(name, 0.0) + value * count
-        logs = {name: value / max(examples, 1e-12) for name, value in sums.items()}
+        if result:
+            count = model.step_examples
+            examples += count
+            for name, value in result.items():
+                sums[name] = sums.get(name, 0.0) + value * count
+            logs = {name: value / max(examples, 1e-12) for name, value in sums.items()}
         callbacks.on_train_batch_end(position.step - 1, logs)
         if model.stop_training:
             break
@@ -166,13 +182,48 @@ def _run_epoch(model, data, callbacks, steps_per_epoch, stop_at_step):
     return logs
 
 
+def _step(model, batch, sentinel):
+    """Runs a step; returns its results, none of them where nothing was updated."""
+    scaled = model.loss_scale
+    try:
+        result = model.run_step(batch)
+    except FloatingPointError:
+        if sentinel is None:
+            raise
+        result = {"finite": False}
+    if result.pop("finite", True):
+        return result
+    if scaled is not None and scaled.explains_skip():
+        logging.info(
+            "The step after step %d is not finite with loss scale %g and was skipped; "
+            "the scale is %g now.",
+            model.position.global_step,
+            scaled.last_value(),
+            scaled.value(),
+        )
+    elif sentinel is not None:
+        sentinel.handle(model, batch)
+    else:
+        raise FloatingPointError(
+            "The loss or a gradient is not finite in the step after step "
+            f"{model.position.global_step}, and the loss scale "
+            f"({scaled.last_value():g}) cannot be lowered any more; the weights are "
+            "those of the step before. Lower the learning rate, warm up, or clip the "
+            "gradients (max_gradient_norm)."
+        )
+    # The batch has been used up, although it left no trace.
+    model.position.global_step += 1
+    model.step_result = {}
+    return {}
+
+
 def _distributed_epoch(model, data):
     """Yields per-replica batches; explains what is wrong with a bad example."""
     position = model.position
     dataset = batching.prepare(
         data.epoch(position.epoch, position.step),
         data.batch_size,
-        model.strategy.num_replicas_in_sync,
+        model.batch_parts,
         model.head.num_classes,
     )
     iterator = iter(dataset)

@@ -1,9 +1,11 @@
 """From settings to the things of a run: data, model, verification sets."""
 
 import keras
+import tensorflow as tf
 from absl import logging
 
 from plsc_tf import backbones
+from plsc_tf.backbones import precision
 from plsc_tf.data import load as data_load
 from plsc_tf.data.images import Augmentation
 from plsc_tf.data.pipeline import Batches, PipelineOptions
@@ -14,6 +16,8 @@ from plsc_tf.heads.margins import SOFTMAX, Margins
 from plsc_tf.heads.sharded import ShardedHead
 from plsc_tf.settings import Settings
 from plsc_tf.training.classifier import Classifier
+from plsc_tf.training.loss_scale import LossScale
+from plsc_tf.training.sentinel import Sentinel
 
 # This name in `val_targets` means accuracy on the classes that were trained.
 TEST_SPLIT = "test"
@@ -137,8 +141,14 @@ def load_pairs(settings):
     return pairs
 
 
-def build_model(settings, strategy):
-    """Builds backbone and head under a strategy; not compiled yet."""
+def build_model(settings, strategy, half=None):
+    """Builds backbone and head under a strategy; not compiled yet.
+
+    Args:
+        settings: the `Settings`.
+        strategy: the `tf.distribute.Strategy`.
+        half: a `backbones.precision.Precision` to compute in; None: float32.
+    """
     head = settings.head
     keras.utils.set_random_seed(settings.performance.seed)
     margins = Margins(
@@ -147,7 +157,7 @@ def build_model(settings, strategy):
     kind = ShardedHead if head.loss_type.startswith("dist_") else DenseHead
     with strategy.scope():
         return Classifier(
-            _build_backbone(settings),
+            precision.apply(_build_backbone(settings), half or precision.Precision()),
             kind(
                 num_classes=settings.dataset.num_classes,
                 margins=SOFTMAX if head.loss_type.endswith("softmax") else margins,
@@ -155,6 +165,55 @@ def build_model(settings, strategy):
                 seed=settings.performance.seed,
             ),
         )
+
+
+def backbone_precision(settings):
+    """The `backbones.precision.Precision` that a training shall compute in."""
+    given = settings.precision
+    if given.dtype == "float32" and (given.amp_lists or given.keep_batchnorm_fp32):
+        logging.warning(
+            "amp_lists and keep_batchnorm_fp32 have no effect without use_fp16 or "
+            "use_bf16."
+        )
+    if given.use_fp16 and not tf.config.list_physical_devices("GPU"):
+        logging.warning(
+            "float16 is up to 80 times slower than float32 on CPUs, which have no "
+            "arithmetic for it; use_bf16 is not."
+        )
+    return precision.Precision(
+        given.dtype, given.keep_batchnorm_fp32, **given.layer_lists()
+    )
+
+
+def make_loss_scale(settings):
+    """The loss scale of a training, or None where it needs none.
+
+    Call it inside `strategy.scope()`.
+    """
+    given = settings.precision
+    fixed = max(given.loss_scale, 1.0)
+    if not given.use_fp16:
+        if max(fixed, given.init_loss_scaling) > 1:
+            logging.warning("A loss scale has no effect without use_fp16.")
+        return None
+    if fixed > 1 or not given.use_dynamic_loss_scaling:
+        fixed = max(fixed, given.init_loss_scaling)
+        return LossScale(fixed, dynamic=False) if fixed > 1 else None
+    return LossScale(
+        given.init_loss_scaling,
+        incr_every_n_steps=given.incr_every_n_steps,
+        decr_every_n_nan_or_inf=given.decr_every_n_nan_or_inf,
+        incr_ratio=given.incr_ratio,
+        decr_ratio=given.decr_ratio,
+    )
+
+
+def make_sentinel(settings):
+    """What deals with steps that are not finite."""
+    given = settings.precision
+    return Sentinel(
+        settings.storage.model_save_dir, given.on_nonfinite, limit=given.max_nonfinite
+    )
 
 
 def _build_backbone(settings):

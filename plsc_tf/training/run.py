@@ -4,6 +4,7 @@ import os
 
 from absl import logging
 
+from plsc_tf.backbones.precision import in_float32
 from plsc_tf.checkpoints import folder
 from plsc_tf.flagfiles import write_flags
 from plsc_tf.parallel.strategy import strategy as make_strategy
@@ -28,7 +29,8 @@ def train(settings):
     batches = recipe.load_batches(settings, settings.model.global_batch_size)
     pairs, test = recipe.load_pairs(settings), recipe.load_test(settings)
     plan = make_plan(settings, checkpoint, batches)
-    model = recipe.build_model(settings, strategy)
+    half = recipe.backbone_precision(settings)
+    model = recipe.build_model(settings, strategy, half)
     _compile(model, plan)
     save_dir = settings.storage.model_save_dir
     checkpoints = Checkpoint(
@@ -55,6 +57,7 @@ def train(settings):
             verbose=0,
             callbacks=[log, verify, checkpoints],
             stop_at_step=settings.logging.stop_at_step or None,
+            sentinel=recipe.make_sentinel(settings),
             **start,
         )
     except BaseException:
@@ -90,8 +93,9 @@ def _compile(model, plan):
             weight_decay=settings.model.weight_decay,
             max_gradient_norm=settings.model.max_gradient_norm,
         )
+        loss_scale = recipe.make_loss_scale(settings)
     metrics = ("accuracy", "top5_accuracy") if settings.head.calc_acc else ()
-    model.compile(optimizer, metrics=metrics, l2=l2)
+    model.compile(optimizer, metrics=metrics, l2=l2, loss_scale=loss_scale)
 
 
 def _load_weights(model, plan, checkpoints):
@@ -151,12 +155,14 @@ def _describe(plan, model, batches):
     weight = model.head.arrays()["weight"]
     held = "whole on each replica"
     if model.head.sharded:
-        rows = [v.shape[0] for v in weight.variables]
+        split = weight.split
+        rows = [split.size(shard) for shard in range(split.num_shards)]
         held = f"rows per replica: {', '.join(map(str, rows))}"
     logging.info(
-        "%s: %s parameters, %d-dimensional embeddings; %s over %d classes (%s)",
+        "%s: %s parameters, %s, %d-dimensional embeddings; %s over %d classes (%s)",
         settings.model.model_name,
         f"{model.backbone.count_params():,}",
+        settings.precision.dtype,
         model.embedding_size,
         settings.head.loss_type,
         model.head.num_classes,
@@ -202,6 +208,8 @@ def _finish(plan, model, history, log, verify, test):
         outcome["export_dir"] = None  # an earlier export is of earlier weights
     results.write(save_dir, outcome)
     if settings.serving.export_at_end and not outcome["export_dir"]:
-        outcome["export_dir"] = results.export(settings, model, checkpoint, figures)
+        # Half precision is for training; an export may have to run on any machine.
+        with in_float32(model.backbone):
+            outcome["export_dir"] = results.export(settings, model, checkpoint, figures)
         results.write(save_dir, outcome)
     return outcome

@@ -53,6 +53,7 @@ def save(path, model, state):
             "num_classes": model.head.num_classes,
             "embedding_size": model.embedding_size,
             "optimizer": type(model.optimizer).__name__,
+            "loss_scale": model.loss_scale.state() if model.loss_scale else None,
         },
     )
 
@@ -79,6 +80,8 @@ def restore(path, model):
         variables={**backbone_variables(model), **training_variables(model)},
         arrays={**model.head.arrays(), **model.updater.slots()},
     )
+    if model.loss_scale is not None and state.get("loss_scale"):
+        model.loss_scale.restore(state["loss_scale"])
     position = model.position
     position.epoch, position.step = state["epoch"], state["step"]
     position.global_step = state["global_step"]

@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 
+from plsc_tf.heads.tiled_softmax import join
 from plsc_tf.parallel import collectives
 
 
@@ -10,7 +11,7 @@ def train_step(model, images, labels, weights):
     """Forward, backward, and the update of everything or nothing.
 
     The objective is Σ weight · loss / Σ weight over the global batch, however it is
-    cut into replicas.
+    cut into replicas and parts.
 
     Args:
         model: the compiled `Classifier`.
@@ -33,37 +34,86 @@ def train_step(model, images, labels, weights):
         if v.value.dtype.is_floating
     ]
     before = [tf.identity(value) for value in statistics]
-    with tf.GradientTape() as tape:
-        embeddings = model(images, training=True)
-        penalties = [tf.cast(penalty, dtype) for penalty in model.backbone.losses]
-    outcome = model.head.loss_and_gradients(
-        tf.cast(embeddings, dtype), labels, upstream, bool(model.ranked_metrics)
-    )
-    # Penalties of a user's layers are the same on every replica, and are summed.
-    share = 1.0 / collectives.num_replicas()
-    gradients = tape.gradient(
-        [embeddings, *penalties],
-        model.backbone.trainable_variables,
-        output_gradients=[
-            tf.cast(outcome.embedding_gradients, embeddings.dtype),
-            *(tf.constant(share, dtype) for _ in penalties),
-        ],
-    )
-    sharded = outcome.weight_gradients
-    if not model.head.sharded:
-        gradients, sharded = gradients + outcome.weight_gradients, []
-    own_loss = tf.reduce_sum(upstream * outcome.losses)
-    own_loss += share * tf.add_n([tf.zeros([], dtype), *penalties])
-    finite = model.updater.apply(gradients, sharded, tf.math.is_finite(own_loss))
+    head, count = model.head, model.accumulation_steps
+    step = tf.convert_to_tensor(model.optimizer.iterations)
+    chosen = head.sample(labels, step)
+    gradients, outcomes, state = None, [], None
+    penalty = tf.zeros([], dtype)
+    parts = (tf.split(value, count) for value in (images, labels, upstream))
+    for part in zip(*parts, strict=True):
+        # One part after the other: together they would need all activations at once.
+        with tf.control_dependencies(_values(gradients)):
+            outcome, found, penalty = _part(model, *part, step, chosen, state)
+        gradients = found if gradients is None else _sum(gradients, found)
+        state = outcome.state
+        outcomes.append(outcome)
+    losses = tf.concat([outcome.losses for outcome in outcomes], axis=0)
+    own_loss = tf.reduce_sum(upstream * losses) + penalty / collectives.num_replicas()
+    healthy = tf.math.is_finite(own_loss)
+    for outcome in outcomes:
+        # What is not finite in a shard shows here, before any weight's gradient.
+        bad = tf.math.is_finite(outcome.embedding_gradients)
+        healthy &= tf.reduce_all(bad)
+    pending = join([o.pending for o in outcomes]) if head.sharded else None
+    finite = model.updater.apply(gradients, pending, healthy)
     # The forward pass of a bad batch has moved the batch-norm statistics already.
     for value, old in zip(statistics, before, strict=True):
         value.assign(tf.where(finite, value, old))
+    head.keep_state(state, finite)
     result = {
         "loss": collectives.all_sum(own_loss),
         "examples": total,
         "finite": finite,
     }
     for name, k in model.ranked_metrics.items():
-        correct = tf.cast(outcome.ranks < k, dtype)
+        ranks = tf.concat([outcome.ranks for outcome in outcomes], axis=0)
+        correct = tf.cast(ranks < k, dtype)
         result[name] = collectives.all_sum(tf.reduce_sum(upstream * correct))
     return result
+
+
+def _part(model, images, labels, upstream, step, chosen, state):
+    """Forward and backward pass of a part of the replica's batch.
+
+    Returns:
+        (`HeadStep`, gradients of the replicated weights times the loss scale, sum of
+        the penalties of a user's layers).
+    """
+    dtype = keras.config.floatx()
+    with tf.GradientTape() as tape:
+        embeddings = model(images, training=True)
+        penalties = [tf.cast(penalty, dtype) for penalty in model.backbone.losses]
+    outcome = model.head.loss_and_gradients(
+        tf.cast(embeddings, dtype),
+        labels,
+        upstream,
+        bool(model.ranked_metrics),
+        step=step,
+        chosen=chosen,
+        state=state,
+    )
+    scale = tf.ones([], dtype)
+    if model.loss_scale is not None:
+        scale = tf.cast(model.loss_scale.value(), dtype)
+    # Penalties are the same on every replica and for every part, and are summed.
+    share = scale / (collectives.num_replicas() * model.accumulation_steps)
+    gradients = tape.gradient(
+        [embeddings, *penalties],
+        model.backbone.trainable_variables,
+        output_gradients=[
+            tf.cast(scale * outcome.embedding_gradients, embeddings.dtype),
+            *(share for _ in penalties),
+        ],
+    )
+    if not model.head.sharded:
+        own = model.head.weight_gradients(outcome.pending)
+        gradients += [scale * gradient for gradient in own]
+    return outcome, gradients, tf.add_n([tf.zeros([], dtype), *penalties])
+
+
+def _values(gradients):
+    return [gradient for gradient in gradients or [] if gradient is not None]
+
+
+def _sum(first, second):
+    return [a if b is None else a + b for a, b in zip(first, second, strict=True)]

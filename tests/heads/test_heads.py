@@ -81,7 +81,7 @@ def run(kind, margins, replicas, x, w, b, upstream):
                 )
             )
             outcome = head.loss_and_gradients(x_own, y_own, u_own, with_ranks=True)
-            gradients = outcome.weight_gradients
+            gradients = head.weight_gradients(outcome.pending)
             if not head.sharded:
                 gradients = collectives.all_sum(gradients)
             return (

@@ -1,13 +1,172 @@
-"""What margins do to cosines."""
+"""What margins do to cosines, against the oracle and by hand."""
 
 import math
 
 import numpy as np
+import oracle
 import pytest
 import tensorflow as tf
 
 import plsc_tf
-from plsc_tf.heads.margins import SPHEREFACE, Margins
+from plsc_tf.heads.adaptive_margins import (
+    ADAFACE,
+    CURRICULARFACE,
+    MAGFACE,
+    AdaFace,
+    CurricularFace,
+    MagFace,
+)
+from plsc_tf.heads.margins import SPHEREFACE, InterclassFilter, Margins, Target
+
+# Loss, the oracle's name for it, what the oracle must be told.
+LOSSES = {
+    "softmax cosines": (Margins(), "combined", {}),
+    "arcface": (plsc_tf.ARCFACE, "arcface", {}),
+    "cosface": (plsc_tf.COSFACE, "cosface", {}),
+    "sphereface": (SPHEREFACE, "sphereface", {}),
+    "combined": (
+        Margins(0.9, 0.4, 0.15),
+        "combined",
+        {"m1": 0.9, "m2": 0.4, "m3": 0.15},
+    ),
+    "arcface_torch": (
+        Margins(m2=0.5, gradient="straight_through"),
+        "arcface",
+        {"straight_through": True},
+    ),
+    "adaface": (ADAFACE, "adaface", {}),
+    "adaface, other settings": (AdaFace(0.5, 0.9), "adaface", {"m": 0.5, "h": 0.9}),
+    "curricularface": (CURRICULARFACE, "curricularface", {}),
+    "curricularface, other settings": (
+        CurricularFace(0.7),
+        "curricularface",
+        {"m": 0.7},
+    ),
+    "magface": (MAGFACE, "magface", {}),
+    "magface, other settings": (
+        MagFace(5, 60, 0.2, 0.7, 20),
+        "magface",
+        {"l_a": 5, "u_a": 60, "l_m": 0.2, "u_m": 0.7, "lambda_g": 20},
+    ),
+}
+# Each cosine with each norm: margins past 0 and π, norms inside and outside of
+# MagFace's and AdaFace's ranges.
+COSINES, NORMS = (
+    grid.ravel()
+    for grid in np.meshgrid(
+        [-0.999999, -0.95, -0.8, -0.3, 0.05, 0.4, 0.8, 0.95, 0.999, 0.999999],
+        [1e-4, 3.0, 14.0, 20.0, 55.0, 99.0, 105.0, 300.0],
+    )
+)
+OTHERS = np.linspace(-0.97, 0.97, 9)[:, None] + 0.02 * np.sin(np.arange(len(COSINES)))
+STATE = {"norm_mean": 24.0, "norm_deviation": 9.0, "t": 0.3}
+
+
+def state_of(loss, dtype="float64"):
+    return {name: tf.constant(STATE[name], dtype) for name in loss.initial_state()}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_target_and_its_slopes_equal_the_oracle(name):
+    loss, oracles_name, given = LOSSES[name]
+    cosine, norms = tf.constant(COSINES), tf.constant(NORMS)
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch([cosine, norms])
+        value, penalty = oracle.target(oracles_name, cosine, norms, STATE, **given)
+    found = loss.target(cosine, norms, state_of(loss))
+    np.testing.assert_allclose(found.value, value, atol=1e-12)
+    np.testing.assert_allclose(found.slope, tape.gradient(value, cosine), rtol=1e-8)
+    by_norm = tape.gradient(value, norms)
+    assert (found.norm_slope is None) == (by_norm is None)
+    if by_norm is not None:
+        np.testing.assert_allclose(found.norm_slope, by_norm, atol=1e-14)
+        np.testing.assert_allclose(found.penalty, penalty, rtol=1e-12)
+        np.testing.assert_allclose(
+            found.penalty_slope, tape.gradient(penalty, norms), atol=1e-14
+        )
+        assert np.abs(by_norm).max() > 1e-3
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.35])
+@pytest.mark.parametrize("name", LOSSES)
+def test_others_and_their_slope_equal_the_oracle(name, threshold):
+    loss, oracles_name, given = LOSSES[name]
+    given = {k: v for k, v in given.items() if k != "straight_through"}
+    if threshold:
+        loss = InterclassFilter(loss, threshold)
+    cosine, norms = tf.constant(COSINES), tf.constant(NORMS)
+    rest = tf.constant(OTHERS)
+    with tf.GradientTape() as tape:
+        tape.watch(rest)
+        expected = oracle.others(
+            oracles_name, tf.transpose(rest), cosine, STATE, threshold, **given
+        )
+    target = loss.target(cosine, norms, state_of(loss))
+    value, slope = loss.others(rest, target, state_of(loss))
+    np.testing.assert_allclose(value, tf.transpose(expected), atol=1e-14)
+    if slope is None:
+        assert value is rest
+        slope = tf.ones_like(rest)
+    np.testing.assert_allclose(slope, tape.gradient(expected, rest), atol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", LOSSES)
+def test_compiled_equals_eager(name, dtype):
+    loss = InterclassFilter(LOSSES[name][0], 0.6)
+    weights = np.where(np.arange(len(COSINES)) % 5 == 0, 0.0, 1.0)
+
+    def everything(cosine, norms, rest, weights, state):
+        state = loss.next_state(cosine, norms, weights, state)
+        target = loss.target(cosine, norms, state)
+        return state, target, loss.others(rest, target, state)
+
+    arrays = [tf.constant(a, dtype) for a in (COSINES, NORMS, OTHERS, weights)]
+    eager = everything(*arrays, state_of(loss, dtype))
+    compiled = tf.function(everything, jit_compile=True)(*arrays, state_of(loss, dtype))
+    assert isinstance(compiled[1], Target)
+    tolerance = 2e-5 if dtype == "float32" else 1e-12
+    pairs = zip(tf.nest.flatten(eager), tf.nest.flatten(compiled), strict=True)
+    for one, other in pairs:
+        if one is not None:
+            assert one.dtype == other.dtype == dtype
+            np.testing.assert_allclose(other, one, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_float32_keeps_its_digits(name):
+    loss, oracles_name, given = LOSSES[name]
+    near = np.array([-0.99999, -0.9, 0.1, 0.9, 0.99999], np.float32)
+    norms = np.full(5, 31.0, np.float32)
+    found = loss.target(tf.constant(near), tf.constant(norms), state_of(loss))
+    given = {k: v for k, v in given.items() if k != "straight_through"}
+    value, _ = oracle.target(
+        oracles_name,
+        *(tf.constant(a, tf.float64) for a in (near, norms)),
+        STATE,
+        **given,
+    )
+    np.testing.assert_allclose(found.value, value, atol=5e-7)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", LOSSES)
+def test_the_ends_of_the_cosine_stay_finite(name, dtype):
+    loss = LOSSES[name][0]
+    cosine = tf.constant([1.0, -1.0, 1.0000002, -1.0000002], dtype)
+    norms = tf.constant([0.0, 20.0, 1e30, 20.0], dtype)
+    for value in loss.target(cosine, norms, state_of(loss)):
+        assert value is None or np.isfinite(value).all()
+
+
+def test_arcface_slope_at_the_end_is_that_of_the_clipped_cosine():
+    # sin(θ + 0.5) / sin θ, where 1 − cos θ is the smallest that float32 resolves
+    # above 1e-7.
+    _, slope = plsc_tf.ARCFACE.apply(tf.constant([1.0], tf.float32))
+    theta = math.acos(float(np.float32(1 - 1e-7)))
+    np.testing.assert_allclose(
+        slope, math.sin(theta + 0.5) / math.sin(theta), rtol=1e-4
+    )
 
 
 @pytest.mark.parametrize(
@@ -39,20 +198,176 @@ def test_straight_through_keeps_the_value_and_passes_the_gradient():
     np.testing.assert_array_equal(slope, [1.0])
 
 
-@pytest.mark.parametrize("cosine", [1.0, -1.0, 1.0000001, -1.0000001])
-def test_the_ends_of_the_cosine_stay_finite(cosine):
-    value, slope = plsc_tf.ARCFACE.apply(tf.constant([cosine], tf.float32))
-    assert np.isfinite(value).all() and np.isfinite(slope).all()
+@pytest.mark.parametrize("threshold", [0.0, 0.2])
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_head_made_of_these_parts_equals_the_oracle(name, threshold):
+    # The chain rule as a head applies it, written out for one whole head.
+    loss, oracles_name, given = LOSSES[name]
+    if threshold:
+        loss = InterclassFilter(loss, threshold)
+    rng = np.random.default_rng(1)
+    w, x = rng.normal(size=(9, 4)), rng.normal(size=(7, 4)) * 20
+    labels, weights = np.array([3, 0, 8, 8, 1, 2, 5]), np.array([1, 1, 0, 2, 1, 1, 1.0])
+    scale, hit = 5.0, np.arange(9)[:, None] == labels
+    expected = oracle.head_step(
+        w,
+        None,
+        x,
+        labels,
+        weights,
+        loss=oracles_name,
+        scale=scale,
+        interclass_filter=threshold,
+        **given,
+    )
+    norms = np.linalg.norm(x, axis=1)
+    unit_x, unit_w = x / norms[:, None], w / np.linalg.norm(w, axis=1, keepdims=True)
+    cosine = unit_w @ unit_x.T
+    true = tf.constant(cosine[labels, np.arange(7)])
+    state = loss.next_state(
+        true, tf.constant(norms), tf.constant(weights), loss.initial_state()
+    )
+    target = loss.target(true, tf.constant(norms), state)
+    value, slope = loss.others(tf.constant(cosine), target, state)
+    logits = scale * np.where(hit, target.value, value)
+    p = np.exp(logits) / np.exp(logits).sum(0)
+    losses = -np.log(p[labels, np.arange(7)])
+    error = scale * (p - hit) * weights / weights.sum()
+    by_norm = np.zeros(7)
+    if target.norm_slope is not None:
+        losses = losses + target.penalty
+        by_norm = error[labels, np.arange(7)] * target.norm_slope
+        by_norm = by_norm + target.penalty_slope * weights / weights.sum()
+    error = error * np.where(hit, target.slope, 1.0 if slope is None else slope)
+    dx = error.T @ unit_w
+    dx = (dx - (dx * unit_x).sum(1, keepdims=True) * unit_x) / norms[:, None]
+    dx = dx + by_norm[:, None] * unit_x
+    np.testing.assert_allclose(losses, expected["losses"], rtol=1e-9)
+    np.testing.assert_allclose(dx, expected["embedding_gradients"], atol=1e-9)
+    for key, number in expected["state"].items():
+        assert float(state[key]) == pytest.approx(number, rel=1e-9)
+
+
+def test_plain_softmax_leaves_logits_alone():
+    logits = tf.constant([-7.0, 12.5])
+    target = plsc_tf.SOFTMAX.target(logits, None, {})
+    np.testing.assert_array_equal(target.value, logits)
+    np.testing.assert_array_equal(target.slope, [1, 1])
+    assert plsc_tf.SOFTMAX.others(logits[:, None], target, {})[1] is None
+
+
+def test_published_constants():
+    # AdaFace: README of mk-minchul/AdaFace (m, h, t_alpha) and its head.py (the
+    # initial statistics).
+    assert AdaFace(m=0.4, h=0.333, t_alpha=0.01) == ADAFACE
+    assert ADAFACE.initial_state() == {"norm_mean": 20.0, "norm_deviation": 100.0}
+    # CurricularFace: HuangYG123/CurricularFace, head/metrics.py.
+    assert CurricularFace(m=0.5, momentum=0.01) == CURRICULARFACE
+    assert CURRICULARFACE.initial_state() == {"t": 0.0}
+    # MagFace: IrvingMeng/MagFace, run/run.sh and run_dist.sh.
+    assert MagFace(l_a=10, u_a=110, l_m=0.45, u_m=0.8, lambda_g=35) == MAGFACE
+    # PLSC 0.1.1 config.py: margin 0.5; CosFace arXiv:1801.09414: 0.35; SphereFace as
+    # one factor, ArcFace arXiv:1801.07698, table 2 (1.35, 0, 0).
+    assert (plsc_tf.ARCFACE.m2, plsc_tf.COSFACE.m3, SPHEREFACE.m1) == (0.5, 0.35, 1.35)
+
+
+def test_adaface_statistics_over_two_steps():
+    # Norms 10 and 30: mean 20, deviation √200. Then 200 counts as 100 beside 0.
+    loss = AdaFace(t_alpha=0.25)
+    cosine, weights = tf.zeros(3, tf.float64), tf.constant([1.0, 0, 2], tf.float64)
+    state = loss.initial_state()
+    # What padding holds does not matter, not even when it is not a number.
+    norms = tf.constant([10, math.nan, 30], tf.float64)
+    state = loss.next_state(cosine, norms, weights, state)
+    assert float(state["norm_mean"]) == pytest.approx(20.0)
+    first = 0.25 * math.sqrt(200) + 75
+    assert float(state["norm_deviation"]) == pytest.approx(first)
+    norms = tf.constant([200, 7, 0.0], tf.float64)
+    state = loss.next_state(cosine, norms, weights, state)
+    mean = (100 + 0.001) / 2
+    assert float(state["norm_mean"]) == pytest.approx(0.25 * mean + 15)
+    spread = math.sqrt((100 - mean) ** 2 + (mean - 0.001) ** 2)
+    assert float(state["norm_deviation"]) == pytest.approx(0.25 * spread + 0.75 * first)
+
+
+def test_adaface_needs_two_examples_for_a_deviation():
+    norms, state = tf.constant([60.0, 1.0]), ADAFACE.initial_state()
+    new = ADAFACE.next_state(norms, norms, tf.constant([1.0, 0.0]), state)
+    assert float(new["norm_mean"]) == pytest.approx(0.01 * 60 + 0.99 * 20)
+    assert float(new["norm_deviation"]) == 100.0
+
+
+def test_curricularface_statistics_over_two_steps():
+    loss, weights = CurricularFace(momentum=0.1), tf.constant([1.0, 0, 0.5])
+    state = loss.next_state(
+        tf.constant([0.2, math.inf, 0.6]), None, weights, loss.initial_state()
+    )
+    assert float(state["t"]) == pytest.approx(0.04)
+    state = loss.next_state(tf.constant([-0.5, 0.9, 0.7]), None, weights, state)
+    assert float(state["t"]) == pytest.approx(0.01 + 0.036)
+
+
+@pytest.mark.parametrize("loss", [ADAFACE, CURRICULARFACE])
+def test_a_batch_of_padding_leaves_the_state(loss):
+    state = state_of(loss)
+    new = loss.next_state(
+        tf.constant([0.4, 0.5], tf.float64),
+        tf.constant([4.0, 5.0], tf.float64),
+        tf.zeros(2, tf.float64),
+        state,
+    )
+    assert {name: float(value) for name, value in new.items()} == {
+        name: STATE[name] for name in state
+    }
+
+
+def test_random_states_equal_the_oracle():
+    rng = np.random.default_rng(0)
+    cosine, norms = rng.uniform(-1, 1, 40), rng.uniform(0, 130, 40)
+    weights = np.where(rng.uniform(size=40) < 0.3, 0.0, 1.0)
+    for loss, name in ((ADAFACE, "adaface"), (CURRICULARFACE, "curricularface")):
+        batch = [tf.constant(values) for values in (cosine, norms, weights)]
+        found = loss.next_state(*batch, state_of(loss))
+        expected = oracle.next_state(name, cosine, norms, weights, STATE)
+        for key in loss.initial_state():
+            assert float(found[key]) == pytest.approx(expected[key], rel=1e-12)
+
+
+def test_the_filter_passes_everything_else_on():
+    loss = InterclassFilter(CURRICULARFACE, 0.4)
+    assert loss.normalized
+    assert loss.initial_state() == {"t": 0.0}
+    off = InterclassFilter(plsc_tf.SOFTMAX, 0.0)
+    assert not off.normalized
+    cosine = tf.constant([[0.9]])
+    value, slope = off.others(cosine, None, {})
+    assert value is cosine and slope is None
 
 
 @pytest.mark.parametrize(
-    ("arguments", "complaint"),
+    ("kind", "arguments", "complaint"),
     [
-        ({"gradient": "exakt"}, "exact"),
-        ({"m1": 0.0}, "m1 must be positive"),
-        ({"m2": 0.5, "normalized": False}, "Margins need cosines"),
+        (Margins, {"gradient": "exakt"}, "exact"),
+        (Margins, {"m1": 0.0}, r"m1 must be in \(0, 4\]. Received: m1=0.0"),
+        (Margins, {"m1": 4.5}, "m1 must be"),
+        (Margins, {"m2": 28.6}, "m2 is an angle in radians"),
+        (Margins, {"m2": -0.1}, "m2 is an angle in radians"),
+        (Margins, {"m2": math.nan}, "m2 is an angle in radians"),
+        (Margins, {"m3": 2.0}, "m3 must be"),
+        (Margins, {"m2": 0.5, "normalized": False}, "Margins need cosines"),
+        (AdaFace, {"m": 1.0}, "AdaFace's m must be"),
+        (AdaFace, {"h": 1.5}, "AdaFace's h must be"),
+        (AdaFace, {"t_alpha": 0.0}, "t_alpha must be"),
+        (CurricularFace, {"m": 3.2}, "CurricularFace's m is an angle"),
+        (CurricularFace, {"momentum": 2}, "momentum must be"),
+        (MagFace, {"l_a": 110}, "0 < l_a < u_a"),
+        (MagFace, {"u_m": 0.3}, "l_m <= u_m"),
+        (MagFace, {"lambda_g": -1}, "lambda_g must not"),
+        (InterclassFilter, {"loss": plsc_tf.ARCFACE, "threshold": 1}, "threshold=1"),
+        (InterclassFilter, {"loss": 0.5, "threshold": 0.4}, "goes around"),
+        (InterclassFilter, {"loss": plsc_tf.SOFTMAX, "threshold": 0.4}, "not have"),
     ],
 )
-def test_bad_margins_are_explained(arguments, complaint):
+def test_bad_settings_are_explained(kind, arguments, complaint):
     with pytest.raises(ValueError, match=complaint):
-        Margins(**arguments)
+        kind(**arguments)

@@ -144,8 +144,6 @@ def test_what_is_missing_is_said(make_model, pictures):
         plsc_tf.Classifier(anysize, plsc_tf.ShardedHead(5))
     with pytest.raises(ValueError, match="built keras.Model"):
         plsc_tf.Classifier(keras.layers.Dense(8), plsc_tf.ShardedHead(5))
-    with pytest.raises(ValueError, match="sample_rate=0.1"):
-        plsc_tf.ShardedHead(5, sample_rate=0.1)
     elsewhere = plsc_tf.Momentum(0.1)
     with pytest.raises(ValueError, match=r"inside strategy.scope\(\)"):
         make_model(optimizer=lambda: elsewhere)

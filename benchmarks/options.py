@@ -1,0 +1,114 @@
+"""Command lines of the benchmarks: `--name=value` for each field of a dataclass."""
+
+import argparse
+import dataclasses
+
+from plsc_tf.options import OptionGroup, option, options_of
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadCase(OptionGroup):
+    """What one run of `benchmarks.head` measures."""
+
+    num_classes: int = option(100_000, "number of classes", lower=1)
+    emb_size: int = option(512, "length of the embeddings", lower=1)
+    global_batch: int = option(64, "examples per step over all replicas", lower=1)
+    num_replicas: int = option(
+        2, "replicas; 0: every GPU, else one CPU device", lower=0
+    )
+    sample_rate: float = option(
+        1.0,
+        "share of the classes in a step (Partial FC)",
+        lower=0,
+        upper=1,
+        open_ends="lower",
+    )
+    tile_rows: int | None = option(
+        None, "class rows per tile; None: the head's own choice", lower=1
+    )
+    logits_mb: int | None = option(
+        None, "megabytes of logits that may be kept; None: the head's default", lower=0
+    )
+    head_dtype: str = option(
+        "", "type of the head's matrix products; empty: the head's default, float32"
+    )
+    optimizer: str = option(
+        "momentum",
+        "update rule of backbone and head",
+        choices=("momentum", "sgd", "adam", "adamw"),
+    )
+    margins: str = option(
+        "arcface", "margins of the head", choices=("arcface", "cosface", "softmax")
+    )
+    learning_rate: float | None = option(
+        None, "None: 1e-4 for momentum and sgd, 1e-5 for adam and adamw", lower=0
+    )
+    steps: int = option(5, "timed steps per round", lower=1)
+    warmup: int = option(2, "steps before them, not timed", lower=1)
+    rounds: int = option(1, "how often steps and products are timed, by turns", lower=1)
+    products: bool = option(
+        True, "time the bare products too; they need memory of their own"
+    )
+    seed: int = option(0, "of weights, embeddings and labels")
+    peer: str = option(
+        "", "checkout of arcface_torch to measure beside it, empty: none"
+    )
+    peer_python: str = option("python3", "a Python that has PyTorch, for --peer")
+    peer_threads: int = option(
+        0, "PyTorch's threads per rank; 0: equal shares of the cores", lower=0
+    )
+
+    @property
+    def rate(self):
+        """The learning rate, by default so small that the loss falls step by step.
+
+        At usual rates a few batches are learned by heart at once; their softmax then
+        holds numbers so small that processors compute them slowly.
+        """
+        if self.learning_rate is not None:
+            return self.learning_rate
+        return 1e-4 if self.optimizer in ("momentum", "sgd") else 1e-5
+
+    @property
+    def slots(self):
+        """How many numbers the optimizer keeps per weight."""
+        return {"momentum": 1, "sgd": 1, "adam": 2, "adamw": 2}[self.optimizer]
+
+
+def parse(group_class, doc, argv=None):
+    """The group that a command line asks for; wrong ones end the process.
+
+    Args:
+        group_class: an `OptionGroup`.
+        doc: what the command does, for `--help`.
+        argv: arguments after the program's name; None: those of the process.
+    """
+    parser = argparse.ArgumentParser(
+        description=doc,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    for item in options_of(group_class):
+        default = item.format(item.default)
+        parser.add_argument(
+            f"--{item.name}",
+            default=default,
+            metavar="VALUE",
+            help=f"{item.help} [{item.expected()}; default: {default}]".replace(
+                "%", "%%"
+            ),
+        )
+    texts = vars(parser.parse_args(argv))
+    try:
+        values = {o.name: o.parse(texts[o.name]) for o in options_of(group_class)}
+        return group_class(**values)
+    except ValueError as error:
+        parser.error(str(error))
+
+
+def arguments(group):
+    """The command line that `parse` turns into this group."""
+    return [
+        f"--{item.name}={item.format(getattr(group, item.name))}"
+        for item in options_of(type(group))
+    ]

@@ -1,0 +1,166 @@
+"""One rank of arcface_torch's Partial FC, timed; run by `benchmarks.peer`.
+
+    python -m benchmarks.peer_partial_fc '{"checkout": …, "rank": 0, …}'
+
+Their `PartialFC_V2` and `CombinedMarginLoss` are imported from the checkout as they
+are; around them stands what their `train_v2.py` does in float32, with embeddings that
+are given instead of a backbone. Needs PyTorch and nothing of ours but the memory
+reading.
+"""
+
+import json
+import statistics
+import sys
+import time
+
+import torch
+from torch import distributed
+
+from benchmarks import machine
+
+MARGINS = {"arcface": (1.0, 0.5, 0.0), "cosface": (1.0, 0.0, 0.35)}
+
+
+def make_optimizer(kind, parameters, rate):
+    """The optimizer of `train_v2.py` (sgd with momentum, adamw) and its neighbours."""
+    if kind == "adam":
+        return torch.optim.Adam(parameters, lr=rate)
+    if kind == "adamw":
+        return torch.optim.AdamW(parameters, lr=rate, weight_decay=0.004)
+    momentum = 0.9 if kind == "momentum" else 0.0
+    return torch.optim.SGD(parameters, lr=rate, momentum=momentum, weight_decay=5e-4)
+
+
+def make_batches(config, device, count=2):
+    """This rank's part of each global batch: embeddings [b, emb] and labels [b]."""
+    share = config["global_batch"] // config["ranks"]
+    # Not the seed of the weights: their first rows would be these embeddings.
+    seed = 1000 + config["seed"] + config["rank"]
+    generator = torch.Generator().manual_seed(seed)
+    size = (share, config["emb_size"])
+    return [
+        (
+            torch.randn(size, generator=generator).to(device),
+            torch.randint(config["num_classes"], size[:1], generator=generator).to(
+                device
+            ),
+        )
+        for _ in range(count)
+    ]
+
+
+def seconds_of(function, device):
+    """Seconds of one call that all ranks begin together, and what it returns."""
+    distributed.barrier()
+    start = time.perf_counter()
+    value = function()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    distributed.barrier()
+    return time.perf_counter() - start, value
+
+
+def time_steps(module, optimizer, batches, config, device):
+    """`steps_s` and `cpu_s` of the timed steps, `losses` of all steps."""
+
+    def step(embeddings, labels):
+        embeddings = embeddings.clone().requires_grad_()
+        loss = module(embeddings, labels.clone())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.item()
+
+    seconds, busy, losses = [], [], []
+    for i in range(config["warmup"] + config["steps"]):
+        batch = batches[i % len(batches)]
+        before = time.process_time()
+        taken, loss = seconds_of(lambda batch=batch: step(*batch), device)
+        losses.append(loss)
+        if i >= config["warmup"]:
+            seconds.append(taken)
+            busy.append(time.process_time() - before)
+        if config["rank"] == 0:
+            sys.stderr.write(f"peer: step {i + 1}: {taken:.2f} s, loss {loss:.4f}\n")
+    return {"steps_s": seconds, "cpu_s": busy, "losses": losses}
+
+
+def time_products(rows, config, device):
+    """Seconds of the three bare products by layout, as in `benchmarks.products`."""
+    weight = torch.randn(rows, config["emb_size"], device=device)
+    inputs = torch.randn(config["global_batch"], config["emb_size"], device=device)
+
+    def batch_by_classes():
+        logits = inputs @ weight.T
+        return logits.T @ inputs, logits @ weight
+
+    def classes_by_batch():
+        logits = weight @ inputs.T
+        return logits @ inputs, logits.T @ weight
+
+    seconds = {}
+    for name, products in (
+        ("batch_by_classes", batch_by_classes),
+        ("classes_by_batch", classes_by_batch),
+    ):
+        seconds_of(products, device)
+        taken = [seconds_of(products, device)[0] for _ in range(config["steps"])]
+        seconds[name] = statistics.median(taken)
+    return seconds
+
+
+def measure(config):
+    """Figures of this rank: those of `time_steps`, products_s, memory in bytes."""
+    sys.path.insert(0, config["checkout"])
+    from losses import CombinedMarginLoss
+    from partial_fc_v2 import PartialFC_V2
+
+    device = torch.device("cpu")
+    if torch.cuda.is_available():
+        device = torch.device("cuda", config["rank"])
+        torch.cuda.set_device(device)
+    else:
+        # Their code calls `.cuda()` on every tensor; without a GPU it stays here.
+        torch.Tensor.cuda = lambda tensor, *_, **__: tensor
+    torch.set_num_threads(config["threads"])
+    torch.manual_seed(config["seed"] + config["rank"])
+    baseline = machine.peak_rss()
+    module = PartialFC_V2(
+        CombinedMarginLoss(64, *MARGINS[config["margins"]]),
+        config["emb_size"],
+        config["num_classes"],
+        config["sample_rate"],
+    )
+    module.train().to(device)
+    optimizer = make_optimizer(
+        config["optimizer"], module.parameters(), config["learning_rate"]
+    )
+    batches = make_batches(config, device)
+    figures = {
+        **time_steps(module, optimizer, batches, config, device),
+        "peak_rss": machine.peak_rss(),
+        "baseline_rss": baseline,
+    }
+    if device.type == "cuda":
+        figures["peak_device"] = torch.cuda.max_memory_allocated(device)
+    rows = module.num_sample if config["sample_rate"] < 1 else module.num_local
+    del module, optimizer
+    if config["products"]:
+        figures["products_s"] = time_products(rows, config, device)
+    return figures
+
+
+def main(config):
+    """Measures, and prints what this rank found as one line of JSON."""
+    distributed.init_process_group(
+        "nccl" if torch.cuda.is_available() else "gloo",
+        init_method=config["init_method"],
+        rank=config["rank"],
+        world_size=config["ranks"],
+    )
+    print(json.dumps({**measure(config), "torch": torch.__version__}))
+    distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,127 @@
+"""The real training step of `plsc_tf.Classifier` on embeddings that are given."""
+
+import statistics
+import sys
+import time
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import plsc_tf
+from benchmarks import machine
+from plsc_tf.training import batching
+
+MARGINS = {
+    "arcface": plsc_tf.ARCFACE,
+    "cosface": plsc_tf.COSFACE,
+    "softmax": plsc_tf.SOFTMAX,
+}
+# Steps take the batches by turns, so that the loss can be seen falling.
+NUM_BATCHES = 2
+
+
+def make_model(case, strategy):
+    """A compiled `Classifier` whose backbone is the identity, and trainable.
+
+    Its only weights are one factor per element of the embedding, all 1 at first: a
+    backbone that asks for no gradient would let TensorFlow leave out one of the
+    head's three products.
+
+    Args:
+        case: the `HeadCase`.
+        strategy: the `tf.distribute.Strategy` of its replicas.
+    """
+    given = {
+        "tile_rows": case.tile_rows,
+        "logits_mb": case.logits_mb,
+        "dtype": case.head_dtype or None,
+    }
+    with strategy.scope():
+        head = plsc_tf.ShardedHead(
+            num_classes=case.num_classes,
+            margins=MARGINS[case.margins],
+            sample_rate=case.sample_rate,
+            seed=case.seed,
+            **{name: value for name, value in given.items() if value is not None},
+        )
+        backbone = keras.Sequential(
+            [
+                keras.Input((1, case.emb_size, 1)),
+                keras.layers.Flatten(),
+                keras.layers.EinsumDense(
+                    "be,e->be", case.emb_size, kernel_initializer="ones"
+                ),
+            ]
+        )
+        model = plsc_tf.Classifier(backbone, head)
+        model.compile(optimizer=make_optimizer(case))
+    return model
+
+
+def make_optimizer(case):
+    """The Keras optimizer of a case; PLSC's and arcface_torch's L2 decay of 5e-4."""
+    if case.optimizer == "adam":
+        return keras.optimizers.Adam(case.rate)
+    if case.optimizer == "adamw":
+        return keras.optimizers.AdamW(case.rate, weight_decay=0.004)
+    momentum = 0.9 if case.optimizer == "momentum" else 0.0
+    return plsc_tf.Momentum(case.rate, momentum=momentum, l2=5e-4)
+
+
+def make_batches(case, strategy):
+    """Per-replica (images, labels, weights), of which the model makes N(0, 1)."""
+    # Not the seed of the weights: their first rows would be these embeddings.
+    generator = np.random.default_rng([case.seed, 0, 1])
+    batches = []
+    for _ in range(NUM_BATCHES):
+        size = (case.global_batch, 1, case.emb_size, 1)
+        embeddings = generator.standard_normal(size, np.float32)
+        images = tf.constant(embeddings * 128.0 + 127.5)
+        labels = generator.integers(case.num_classes, size=case.global_batch)
+        weights = np.ones(case.global_batch, np.float32)
+        batch = (images, tf.constant(labels, tf.int64), tf.constant(weights))
+        batches.append(batching.split(strategy, batch))
+    return batches
+
+
+class Steps:
+    """Runs steps and keeps their seconds (by the clock, and of all cores) and losses.
+
+    Args:
+        case: the `HeadCase`.
+        strategy: the `tf.distribute.Strategy` of its replicas.
+    """
+
+    def __init__(self, case, strategy):
+        self.case = case
+        self.seconds = []
+        self.cpu_seconds = []
+        self.losses = []
+        self._model = make_model(case, strategy)
+        self._batches = make_batches(case, strategy)
+
+    def run(self, count, timed):
+        """Runs `count` steps, and tells how it goes on the standard error.
+
+        Args:
+            count: how many steps.
+            timed: whether their seconds are kept.
+        """
+        taken, busy = [], []
+        with machine.no_garbage_collection():
+            for i in range(count):
+                batch = self._batches[len(self.losses) % NUM_BATCHES]
+                start, before = time.perf_counter(), time.process_time()
+                loss = self._model.run_step(batch)["loss"]
+                taken.append(time.perf_counter() - start)
+                busy.append(time.process_time() - before)
+                self.losses.append(loss)
+                left = (count - i - 1) * statistics.median(taken)
+                sys.stderr.write(
+                    f"{'step' if timed else 'warm-up step'} {i + 1} of {count}: "
+                    f"{taken[-1]:.3f} s, loss {loss:.4f}, {left:.0f} s left\n"
+                )
+        if timed:
+            self.seconds += taken
+            self.cpu_seconds += busy

@@ -1,0 +1,178 @@
+"""Precision: which layers of a network compute in half precision."""
+
+import contextlib
+import difflib
+from dataclasses import dataclass
+
+import keras
+from keras import layers
+
+HALF = ("float16", "bfloat16")
+NORMALIZATIONS = (
+    layers.BatchNormalization,
+    layers.GroupNormalization,
+    layers.LayerNormalization,
+    layers.RMSNormalization,
+    layers.UnitNormalization,
+)
+
+
+@dataclass(frozen=True)
+class Precision:
+    """What a network's layers compute in; their weights are float32 in any case.
+
+    Args:
+        dtype: "float32", "float16" (Keras's policy mixed_float16) or "bfloat16"
+            (mixed_bfloat16).
+        keep_batchnorm_fp32: whether batch normalisations also hand on float32
+            (MindSpore). Their own arithmetic and statistics are float32 either way.
+        white: class names or names of layers that compute in half precision, also
+            where the rules of `apply` say float32 (PLSC: amp_lists).
+        black: class names or names of layers that compute in float32.
+
+    Raises:
+        ValueError: an unknown dtype, or a name in both lists.
+    """
+
+    dtype: str = "float32"
+    keep_batchnorm_fp32: bool = False
+    white: tuple[str, ...] = ()
+    black: tuple[str, ...] = ()
+
+    def __post_init__(self):
+        if self.dtype not in ("float32", *HALF):
+            raise ValueError(
+                "dtype must be 'float32', 'float16' or 'bfloat16'. "
+                f"Received: dtype={self.dtype!r}"
+            )
+        both = sorted(set(self.white) & set(self.black))
+        if both:
+            raise ValueError(
+                "A layer computes in half precision or in float32, so no name may "
+                f"stand in both lists. Received: white and black name {both}"
+            )
+
+
+def apply(network: keras.Model, precision: Precision) -> keras.Model:
+    """Sets the precision of a network's layers, in place.
+
+    In half precision everything computes in it but the end of the network, as in
+    arcface_torch: the last dense layer and the normalisations, or layers without
+    weights, behind it. A network that ends otherwise gets a cast at its end, so that
+    embeddings are float32. A layer's own name in a list counts more than its class's,
+    and both count more than these rules.
+
+    Layers with another dtype than float32 weights, such as quantised ones, stay as
+    they are.
+
+    Args:
+        network: from [N, height, width, channels] to [N, embedding_size], built.
+        precision: what its layers shall compute in; float32 changes nothing.
+
+    Returns:
+        `network`, or a model that shares its layers and casts its output.
+
+    Raises:
+        ValueError: a list names what is in no layer of this network.
+    """
+    if precision.dtype not in HALF:
+        return network
+    own_layers = _computing_layers(network)
+    _check_names(own_layers, (*precision.white, *precision.black), network.name)
+    ending = _ending(network)
+    for layer in own_layers:
+        half = _is_half(layer, precision, layer in ending)
+        layer.dtype_policy = f"mixed_{precision.dtype}" if half else "float32"
+    if ending and ending[-1].compute_dtype == "float32":
+        return network
+    cast = layers.Activation("linear", dtype="float32", name="float32")
+    return keras.Model(network.inputs[0], cast(network.outputs[0]), name=network.name)
+
+
+@contextlib.contextmanager
+def in_float32(network: keras.Model):
+    """Lets a network compute in float32 for a while, as for its export.
+
+    What is traced inside keeps computing in float32.
+
+    Args:
+        network: any Keras model.
+    """
+    before = [(layer, layer.dtype_policy) for layer in _computing_layers(network)]
+    try:
+        for layer, _ in before:
+            layer.dtype_policy = "float32"
+        yield network
+    finally:
+        for layer, policy in before:
+            layer.dtype_policy = policy
+
+
+def _computing_layers(network) -> list:
+    """All layers with float32 weights, or none, at any depth; not plain containers."""
+    return [
+        layer
+        for layer in network._flatten_layers(include_self=not _is_graph(network))
+        if not _is_graph(layer)
+        and not isinstance(layer, layers.InputLayer)
+        and layer.quantization_mode is None
+        and layer.variable_dtype == "float32"
+    ]
+
+
+def _is_graph(layer) -> bool:
+    """Whether a layer only passes tensors on between its own layers."""
+    return isinstance(layer, keras.Model) and getattr(layer, "inputs", None) is not None
+
+
+def _is_half(layer, precision, at_the_end) -> bool:
+    for name in (layer.name, type(layer).__name__):
+        if name in precision.white or name in precision.black:
+            return name in precision.white
+    if precision.keep_batchnorm_fp32 and isinstance(layer, layers.BatchNormalization):
+        return False
+    return not at_the_end
+
+
+def _ending(network) -> list:
+    """The layers at the end that stay in float32; empty where it cannot be told."""
+    sequence = _in_order(network)
+    if sequence is None:
+        return []
+    ending = []
+    for layer in reversed(sequence):
+        if isinstance(layer, layers.Dense):
+            return [layer, *ending]
+        if layer.weights and not isinstance(layer, NORMALIZATIONS):
+            break
+        ending.insert(0, layer)
+    return ending
+
+
+def _in_order(network) -> list | None:
+    """The layers in the order of computation, or None where code decides on it."""
+    if not _is_graph(network):
+        return None
+    sequence = []
+    for layer in network.layers:
+        inner = _in_order(layer) if isinstance(layer, keras.Model) else [layer]
+        if inner is None:
+            return None
+        sequence += inner
+    return sequence
+
+
+def _check_names(own_layers, asked, network_name) -> None:
+    classes = {type(layer).__name__ for layer in own_layers}
+    known = {*classes, *(layer.name for layer in own_layers)}
+    for name in asked:
+        if name in known:
+            continue
+        by_plain = {other.lower(): other for other in sorted(known, reverse=True)}
+        near = difflib.get_close_matches(name.lower(), by_plain, n=3)
+        hint = " or ".join(repr(by_plain[one]) for one in near)
+        raise ValueError(
+            f"amp_lists may name layers of the network '{network_name}' or their "
+            f"classes, which are {', '.join(sorted(classes))}. Received: {name!r}."
+            + (f" Did you mean {hint}?" if hint else "")
+        )

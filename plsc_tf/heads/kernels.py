@@ -1,0 +1,119 @@
+"""What a head does to one tile of logits, element by element.
+
+Each function is compiled by XLA into one or two passes over `[classes, batch]`; the
+matrix products around them are TensorFlow's, whose kernels are faster on CPUs.
+"""
+
+import tensorflow as tf
+
+# Takes the place of the logits of true classes, which are kept apart.
+LOWEST = -1e30
+
+
+class Kernels:
+    """Elementwise passes over a tile, for one loss.
+
+    Args:
+        loss: the `MarginLoss`.
+        scale: factor of the cosines; 1 for plain softmax.
+        smoothing: label smoothing divided by the number of classes; 0 for none.
+        compiled: whether XLA compiles them. It takes a while for each shape of tile,
+            which is lost on small ones.
+    """
+
+    def __init__(self, loss, scale, smoothing, compiled):
+        self.loss = loss
+        self.scale = scale
+        self.smoothing = smoothing
+        self.forward = self._forward
+        self.errors = self._errors
+        if compiled:
+            self.forward = tf.function(self._forward, jit_compile=True)
+            self.errors = tf.function(self._errors, jit_compile=True)
+
+    def _forward(  # noqa: PLR0913 - a compiled function takes tensors, not objects
+        self, products, offset, rows, target, state, plain, maximum, with_ranks
+    ):
+        """The first pass: exponentials, against the largest logit so far.
+
+        Args:
+            products: `[classes, batch]` products of weights and inputs.
+            offset: `[classes]` 1 / ‖w‖, or the biases of plain softmax.
+            rows: int32 `[batch]` row of the true class, if it is in this tile.
+            target: the `Target` of the examples.
+            state: of the loss.
+            plain: `[batch]` score of the true class, without margin.
+            maximum: `[batch]` largest logit so far.
+            with_ranks: whether to count the scores above the true class's.
+
+        Returns:
+            dict of `pull` `[classes, batch]`, how much each class draws the
+            examples, `maximum` so far, `shrink` `[batch]`, what former exponentials
+            must be multiplied with, `total` `[batch]` of this tile's exponentials,
+            with ranks `above` int32 `[batch]`, and with smoothing `logits`
+            `[batch]`, their sum, and `even` `[classes, batch]`, the pull of a loss
+            that weighs all classes alike.
+        """
+        score, value, slope = self._scores(products, offset, target, state)
+        hit = tf.range(tf.shape(products)[0])[:, None] == rows[None, :]
+        logits = tf.where(hit, tf.cast(LOWEST, value.dtype), self.scale * value)
+        largest = tf.maximum(maximum, tf.reduce_max(logits, axis=0))
+        exponential = tf.exp(logits - largest)
+        inward = self._inward(slope, offset)
+        result = {
+            "pull": exponential if inward is None else exponential * inward,
+            "maximum": largest,
+            "shrink": tf.exp(maximum - largest),
+            "total": tf.reduce_sum(exponential, axis=0),
+        }
+        if with_ranks:
+            # The true class itself is left out: rounding may put it above itself.
+            above = tf.logical_and(score > plain, tf.logical_not(hit))
+            result["above"] = tf.reduce_sum(tf.cast(above, tf.int32), axis=0)
+        if self.smoothing:
+            others = tf.cast(tf.logical_not(hit), value.dtype)
+            result["logits"] = tf.reduce_sum(others * self.scale * value, axis=0)
+            result["even"] = others if inward is None else others * inward
+        return result
+
+    def _errors(self, products, offset, rows, target, state, example):
+        """The second pass: derivatives by the products.
+
+        Args:
+            products: `[classes, batch]` as before.
+            offset: `[classes]` as before.
+            rows: int32 `[batch]` as before.
+            target: the `Target` of the examples.
+            state: of the loss.
+            example: dict of `[batch]`: `log_total`, `target_error` and `factor`.
+
+        Returns:
+            (`[classes, batch]` derivative by the products, but for the example's
+            `factor`; `[classes]` share of w that must be taken off the weights'
+            gradient, or the biases' gradient of plain softmax).
+        """
+        score, value, slope = self._scores(products, offset, target, state)
+        hit = tf.range(tf.shape(products)[0])[:, None] == rows[None, :]
+        error = tf.exp(self.scale * value - example["log_total"]) - self.smoothing
+        if slope is not None:
+            error *= slope
+        error = tf.where(hit, example["target_error"], error)
+        if not self.loss.normalized:
+            return error, tf.reduce_sum(error * example["factor"], axis=1)
+        # w / ‖w‖ does not change with what points along w.
+        along = tf.reduce_sum(error * score * example["factor"], axis=1)
+        return error * offset[:, None], along * tf.square(offset)
+
+    def _scores(self, products, offset, target, state):
+        if not self.loss.normalized:
+            score = products + offset[:, None]
+            return score, score, None
+        cosine = products * offset[:, None]
+        value, slope = self.loss.others(cosine, target, state)
+        return cosine, value, slope
+
+    def _inward(self, slope, offset):
+        """d value / d product, or None where it is 1."""
+        if not self.loss.normalized:
+            return None
+        return offset[:, None] if slope is None else slope * offset[:, None]

@@ -1,0 +1,419 @@
+"""Cross entropy over classes that are split over replicas and worked on in tiles.
+
+Every replica sees the inputs of the whole global batch and its own classes. What it
+tells the others is a few numbers per example: the largest of its logits, the sum of
+their exponentials. The first pass over the tiles forms, beside these, the sum of the
+class weights weighted by their exponentials, rescaled whenever a larger logit comes
+up (the online softmax of Milakov and Gimelshein, arXiv:1805.02867, carried over to
+the gradient as in FlashAttention, arXiv:2205.14135). So the gradient of the inputs is
+known after one pass, and a second one makes the gradients of the weights, tile by
+tile, from logits that were kept or are computed again. Nothing of the size of all
+logits or all weights has to exist, and no collective runs under a gradient tape.
+
+The true class is kept apart from the sums, since only its logit has a margin.
+"""
+
+import dataclasses
+
+import tensorflow as tf
+
+from plsc_tf.heads.kernels import LOWEST, Kernels
+from plsc_tf.heads.margins import Target
+from plsc_tf.heads.products import product
+from plsc_tf.heads.tiles import apart, read
+
+# Squared norms below this count as zero vectors instead of dividing by zero.
+TINY = 1e-24
+
+
+@dataclasses.dataclass
+class Examples:
+    """The global batch as a replica's head sees it; `batch` is its size.
+
+    Attributes:
+        inputs: `[batch, emb]`, of length 1 for margin losses.
+        rows: int32 `[batch]` row of the true class among the replica's, else −1.
+        upstream: `[batch]` derivative of the objective by each loss.
+        score: `[batch]` score of the true class without margin, from any replica.
+        target: the loss's `Target`.
+        state: of the loss.
+    """
+
+    inputs: tf.Tensor
+    rows: tf.Tensor
+    upstream: tf.Tensor
+    score: tf.Tensor
+    target: Target
+    state: dict
+
+
+@dataclasses.dataclass
+class FirstPass:
+    """What a replica finds in its own classes.
+
+    Attributes:
+        statistics: `[batch, 2 or 3]`: largest logit, Σ exp(logit − largest), and with
+            smoothing Σ logits; all without the true class.
+        above: int32 `[batch]` scores above the true class's, or None.
+        pulled: `[batch, emb]` Σ exp(logit − largest) ∂value/∂input.
+        even: `[batch, emb]` Σ ∂value/∂input with smoothing, else None.
+        offsets: for every tile `[classes]` 1 / ‖w‖, or biases.
+        kept: for every tile its products `[classes, batch]`, or None.
+    """
+
+    statistics: tf.Tensor
+    above: tf.Tensor | None
+    pulled: tf.Tensor
+    even: tf.Tensor | None
+    offsets: list
+    kept: list
+
+
+class TiledSoftmax:
+    """The passes over a replica's tiles.
+
+    Args:
+        loss: the `MarginLoss`.
+        scale: factor of the cosines; unused by plain softmax.
+        num_classes: of the whole head.
+        label_smoothing: share of the target spread evenly over all classes.
+        dtype: precision of the matrix products' operands, see `products.DTYPES`.
+        logits_bytes: products `[classes, batch]` are kept from the first pass to the
+            second in up to so many bytes.
+        compiled: whether XLA compiles the elementwise work.
+    """
+
+    def __init__(
+        self,
+        loss,
+        scale,
+        *,
+        num_classes,
+        label_smoothing,
+        dtype,
+        logits_bytes,
+        compiled,
+    ):
+        self.loss = loss
+        self.scale = scale if loss.normalized else 1.0
+        self.dtype = dtype
+        self.label_smoothing = label_smoothing
+        self.even_share = label_smoothing / num_classes
+        self.logits_bytes = logits_bytes
+        self.kernels = Kernels(loss, self.scale, self.even_share, compiled)
+        self._first_tile = apart(self._first_pass_of_tile)
+
+    def true_class(self, tiles, inputs, rows):
+        """Weights and scores of the true classes that are on this replica.
+
+        Returns:
+            (`[batch, emb]` ∂score/∂input, `[batch]` score without margin); both 0
+            where the class is elsewhere.
+        """
+        picked = tiles.pick(rows)
+        here = tf.cast(rows >= 0, inputs.dtype)
+        weight = picked["weight"]
+        if self.loss.normalized:
+            square = tf.reduce_sum(weight * weight, axis=1)
+            here *= tf.math.rsqrt(tf.maximum(square, TINY))
+            toward = here[:, None] * weight
+            return toward, tf.reduce_sum(toward * inputs, axis=1)
+        score = tf.reduce_sum(weight * inputs, axis=1) + picked["bias"]
+        return here[:, None] * weight, here * score
+
+    def first_pass(self, tiles, examples, with_ranks):
+        """Statistics and gradients of a replica's own classes: a `FirstPass`."""
+        zero = tf.zeros_like(examples.score)
+        running = {
+            "maximum": zero + LOWEST,
+            "total": zero,
+            "pulled": tf.zeros_like(examples.inputs),
+        }
+        if with_ranks:
+            running["above"] = tf.zeros_like(zero, tf.int32)
+        if self.even_share:
+            running["logits"] = zero
+            running["even"] = tf.zeros_like(examples.inputs)
+        offsets, kept = [], []
+        space = self.logits_bytes
+        for index, start in enumerate(tiles.starts):
+            # Each tile waits for the one before through what runs.
+            products, offset, running = self._first_tile(
+                *tiles.handles(index),
+                examples.inputs,
+                examples.rows - start,
+                examples.target,
+                examples.state,
+                examples.score,
+                running,
+            )
+            space -= _bytes(products)
+            kept.append(products if space >= 0 else None)
+            offsets.append(offset)
+        columns = [running["maximum"], running["total"]]
+        if self.even_share:
+            columns.append(running["logits"])
+        return FirstPass(
+            statistics=tf.stack(columns, axis=1),
+            above=running.get("above"),
+            pulled=running["pulled"],
+            even=running.get("even"),
+            offsets=offsets,
+            kept=kept,
+        )
+
+    def _first_pass_of_tile(
+        self, handles, chosen, inputs, rows, target, state, score, running
+    ):
+        """Takes one tile into what runs over the tiles.
+
+        Args:
+            handles: of the tile's arrays.
+            chosen: rows of them that take part, or None.
+            inputs: `[batch, emb]`.
+            rows: int32 `[batch]` row of the true class, if it is in this tile.
+            target: the `Target` of the examples.
+            state: of the loss.
+            score: `[batch]` of the true classes.
+            running: dict of tensors.
+
+        Returns:
+            (products `[classes, batch]`, `[classes]` 1 / ‖w‖ or biases, what runs).
+        """
+        arrays = read(handles, chosen)
+        weight, offset = arrays["weight"], self._offset(arrays)
+        # Before all else, so that nothing of this tile exists while another is
+        # worked on.
+        with tf.control_dependencies([running["pulled"]]):
+            products = product(weight, inputs, self.dtype, transpose_b=True)
+        found = self.kernels.forward(
+            products,
+            offset,
+            rows,
+            target,
+            state,
+            score,
+            running["maximum"],
+            "above" in running,
+        )
+        shrink = found["shrink"]
+        pull = product(found["pull"], weight, self.dtype, transpose_a=True)
+        result = {
+            "maximum": found["maximum"],
+            "total": running["total"] * shrink + found["total"],
+            "pulled": running["pulled"] * shrink[:, None] + pull,
+        }
+        if "above" in running:
+            result["above"] = running["above"] + found["above"]
+        if self.even_share:
+            even = product(found["even"], weight, self.dtype, transpose_a=True)
+            result["even"] = running["even"] + even
+            result["logits"] = running["logits"] + found["logits"]
+        return products, offset, result
+
+    def combine(self, statistics, examples):
+        """Joins what all replicas found.
+
+        Args:
+            statistics: `[num_replicas, batch, 2 or 3]` of all first passes.
+            examples: the `Examples`.
+
+        Returns:
+            (`[batch]` losses, dict of `[batch]` that the second pass needs).
+        """
+        target = examples.target
+        logit = self.scale * target.value
+        maximum = tf.maximum(tf.reduce_max(statistics[:, :, 0], axis=0), logit)
+        others = tf.reduce_sum(
+            statistics[:, :, 1] * tf.exp(statistics[:, :, 0] - maximum), axis=0
+        )
+        total = others + tf.exp(logit - maximum)
+        log_total = maximum + tf.math.log(total)
+        # Not exp(logit - log_total) - 1, which loses all digits as it nears 0.
+        error = -others / total
+        losses = (maximum - logit) + tf.math.log(total)
+        if self.even_share:
+            logits = tf.reduce_sum(statistics[:, :, 2], axis=0) + logit
+            losses += self.label_smoothing * logit - self.even_share * logits
+            error += self.label_smoothing - self.even_share
+        if target.penalty is not None:
+            losses += target.penalty
+        return losses, {
+            "log_total": log_total,
+            "target_error": error * target.slope,
+            "error": error,
+            "factor": self.scale * examples.upstream,
+        }
+
+    def input_gradients(self, first, toward, example):
+        """A replica's share of the gradients by the inputs, `[batch, emb]`.
+
+        Args:
+            first: the `FirstPass`.
+            toward: `[batch, emb]` of `true_class`.
+            example: dict of `combine`.
+        """
+        weight = tf.exp(first.statistics[:, 0] - example["log_total"])
+        gradient = weight[:, None] * first.pulled
+        gradient += example["target_error"][:, None] * toward
+        if self.even_share:
+            gradient -= self.even_share * first.even
+        return example["factor"][:, None] * gradient
+
+    def norm_gradients(self, examples, example):
+        """`[batch]` gradient by ‖x‖ of a loss that looks at it, else None."""
+        target = examples.target
+        if target.norm_slope is None:
+            return None
+        gradient = example["factor"] * example["error"] * target.norm_slope
+        if target.penalty_slope is not None:
+            gradient += examples.upstream * target.penalty_slope
+        return gradient
+
+    def pending(self, first, examples, example):
+        """What the second pass needs, as a flat dict of tensors."""
+        tensors = {
+            "inputs": examples.inputs,
+            "rows": examples.rows,
+            **{name: example[name] for name in ("log_total", "target_error", "factor")},
+            **{f"state.{name}": v for name, v in examples.state.items()},
+        }
+        if examples.target.hard_above is not None:
+            tensors["hard_above"] = examples.target.hard_above
+        for index, products in enumerate(first.kept):
+            tensors[f"offset.{index}"] = first.offsets[index]
+            if products is not None:
+                tensors[f"products.{index}"] = products
+        return tensors
+
+    def of_tile(self, tiles, index, pending):
+        """What of `pending` concerns one tile, for `weight_gradients` and `errors`."""
+        part = {
+            name: value
+            for name, value in pending.items()
+            if not name.startswith(("offset.", "products.")) and name != "chosen"
+        }
+        part["rows"] = pending["rows"] - tiles.starts[index]
+        for name in ("offset", "products"):
+            if f"{name}.{index}" in pending:
+                part[name] = pending[f"{name}.{index}"]
+        return part
+
+    def errors(self, arrays, part):
+        """Derivatives of the losses by a tile's products.
+
+        Args:
+            arrays: of the tile, `{"weight": [classes, emb], …}`.
+            part: of `of_tile`.
+
+        Returns:
+            (`[classes, batch]` errors; `[classes]` share or bias gradient, see
+            `Kernels`).
+        """
+        products = part.get("products")
+        if products is None:
+            products = product(
+                arrays["weight"], part["inputs"], self.dtype, transpose_b=True
+            )
+        zero = part["log_total"]
+        target = Target(zero, zero, hard_above=part.get("hard_above"))
+        state = {
+            name.removeprefix("state."): value
+            for name, value in part.items()
+            if name.startswith("state.")
+        }
+        example = {k: part[k] for k in ("log_total", "target_error", "factor")}
+        return self.kernels.errors(
+            products, part["offset"], part["rows"], target, state, example
+        )
+
+    def weight_gradients(self, arrays, part):
+        """Gradients by the arrays of a tile.
+
+        Args:
+            arrays: of the tile, `{"weight": [classes, emb], …}`.
+            part: of `of_tile`.
+
+        Returns:
+            `{"weight": (gradient [classes, emb], [classes] share of w to take off)}`,
+            with plain softmax `{"weight": (gradient, None), "bias": (gradient, None)}`.
+        """
+        errors, extra = self.errors(arrays, part)
+        inputs = part["inputs"] * part["factor"][:, None]
+        gradient = product(errors, inputs, self.dtype)
+        if self.loss.normalized:
+            return {"weight": (gradient, extra)}
+        return {"weight": (gradient, None), "bias": (extra, None)}
+
+    def square_norms(self, tiles, pending):
+        """Squared norms of the gradients by the replica's arrays.
+
+        ‖Σ_b e_cb x_b‖² summed over classes is Σ (EᵀE) ⊙ (X Xᵀ), which needs
+        `[batch, batch]` instead of the gradient itself.
+
+        Returns:
+            `{"weight": scalar}`, with plain softmax also `"bias"`.
+        """
+        inputs = pending["inputs"] * pending["factor"][:, None]
+        gram = tf.matmul(inputs, inputs, transpose_b=True)
+        weight, bias, previous = tf.zeros([], gram.dtype), tf.zeros([], gram.dtype), []
+        for index in range(len(tiles.starts)):
+            with tf.control_dependencies(previous):
+                part = self.of_tile(tiles, index, pending)
+                errors, extra = self.errors(read(*tiles.handles(index)), part)
+                squares = tf.matmul(errors, errors, transpose_a=True)
+                weight += tf.reduce_sum(squares * gram)
+                if self.loss.normalized:
+                    inverse = pending[f"offset.{index}"]
+                    weight -= tf.reduce_sum(tf.square(extra / inverse))
+                else:
+                    bias += tf.reduce_sum(tf.square(extra))
+                previous = [weight, bias]
+        if self.loss.normalized:
+            return {"weight": tf.maximum(weight, 0.0)}
+        return {"weight": weight, "bias": bias}
+
+    def _offset(self, arrays):
+        if not self.loss.normalized:
+            return arrays["bias"]
+        # One pass at the speed of the memory, unlike XLA's sum over the last axis.
+        norms = tf.math.reduce_euclidean_norm(arrays["weight"], axis=1)
+        return 1.0 / tf.maximum(norms, TINY**0.5)
+
+
+def join(pendings):
+    """One `pending` of several parts of a batch, whose logits are computed again."""
+    if len(pendings) == 1:
+        return pendings[0]
+    size = [tf.shape(part["rows"])[:1] for part in pendings]
+    joined = {}
+    for name, value in pendings[0].items():
+        if name.startswith("products."):
+            continue
+        values = [part[name] for part in pendings]
+        if name.startswith("offset.") or name == "chosen":
+            joined[name] = value
+        elif name.startswith("state."):
+            values = map(tf.broadcast_to, values, size)
+            joined[name] = tf.concat(list(values), axis=0)
+        else:
+            joined[name] = tf.concat(values, axis=0)
+    return joined
+
+
+def normalize(embeddings):
+    """Returns (`[batch, emb]` of length 1, `[batch, 1]` 1 / ‖x‖)."""
+    square = tf.reduce_sum(embeddings * embeddings, axis=1, keepdims=True)
+    inverse = tf.math.rsqrt(tf.maximum(square, TINY))
+    return embeddings * inverse, inverse
+
+
+def normalize_gradient(unit, inverse, gradient):
+    """Takes the gradient by x / ‖x‖ back to the gradient by x, `[batch, emb]`."""
+    along = tf.reduce_sum(unit * gradient, axis=1, keepdims=True)
+    return (gradient - along * unit) * inverse
+
+
+def _bytes(tensor):
+    """Bytes of a tensor, or none where its shape is not known beforehand."""
+    return (tensor.shape.num_elements() or 0) * tensor.dtype.size

@@ -1,0 +1,243 @@
+"""Which tensor of a training step is the first that is not finite.
+
+The batch is run again, replica by replica and layer by layer, without changing the
+model. Only what the layers return is watched, so the graph of the step stays as fast
+as without any of this.
+"""
+
+import contextlib
+import dataclasses
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from plsc_tf.training import batching
+from plsc_tf.training.finding import all_finite, examine
+
+BLOCK_ROWS = 16384
+
+
+def first_nonfinite(model, batch):
+    """Runs a batch again and names the first tensor that is not finite.
+
+    The order is that of the step: images, the layers' weights and outputs, the
+    embeddings, the class weights, the losses, then the gradients backwards from the
+    loss. Dropout draws other numbers than in the step.
+
+    Args:
+        model: the compiled `Classifier`, with the weights of before the step.
+        batch: per-replica (images, labels, weights), as `model.run_step` took it.
+
+    Returns:
+        a `Finding`, or None when everything is finite this time.
+    """
+    parts = _parts(model, batch)
+    finding = _in_images(parts)
+    if finding is not None:
+        return finding
+    embeddings, first = [], 0
+    for images, _, _ in parts:
+        finding, embedded = _in_forward(model, images, first)
+        if finding is not None:
+            return finding
+        embeddings.append(embedded)
+        first += len(images)
+    finding = first_nonfinite_class(model)
+    if finding is not None:
+        return finding
+    finding, gradients = _in_head(model, parts, embeddings)
+    return finding or _in_backward(model, parts, gradients)
+
+
+def global_batch(model, batch):
+    """The arrays (images, labels, weights) of a per-replica batch, with padding."""
+    parts = _parts(model, batch)
+    return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
+
+
+def first_nonfinite_class(model):
+    """A `Finding` about the head's weights, or None; reads them block by block."""
+    for name, array in model.head.arrays().items():
+        for low in range(0, array.shape[0], BLOCK_ROWS):
+            rows = array.read(low, min(low + BLOCK_ROWS, array.shape[0]))
+            finding = examine("class weight", name, rows, first=low)
+            if finding is not None:
+                return dataclasses.replace(finding, shape=tuple(array.shape))
+    return None
+
+
+def _parts(model, batch):
+    """[(images, labels, weights)] as numpy, as the step works on them.
+
+    These are the replicas' shares of the batch, cut further where gradients are
+    accumulated.
+    """
+    columns = [model.strategy.experimental_local_results(value) for value in batch]
+    parts = []
+    for share in zip(*columns, strict=True):
+        cut = (np.split(value.numpy(), model.accumulation_steps) for value in share)
+        parts += zip(*cut, strict=True)
+    return parts
+
+
+def _in_images(parts):
+    first = 0
+    for images, _, _ in parts:
+        finding = examine("images", "images", images, first)
+        if finding is not None:
+            return finding
+        first += len(images)
+    return None
+
+
+def _in_forward(model, images, first):
+    """(finding or None, embeddings) of one replica's images."""
+    with _watched(model, first) as watch:
+        embedded, penalty = _embed(model, _values(model.trainable_variables), images)
+    # The output of a layer may not be the model's: operations can follow it.
+    finding = (
+        watch.finding()
+        or examine("embeddings", "embeddings", embedded, first)
+        or examine("penalty", "penalty", penalty)
+    )
+    return finding, embedded
+
+
+def _embed(model, trainable, images):
+    """(embeddings, sum of the layers' penalties), without any change of the model."""
+    embedded, _, penalties = model.stateless_call(
+        trainable,
+        _values(model.non_trainable_variables),
+        tf.convert_to_tensor(images),
+        return_losses=True,
+        training=True,
+    )
+    total = tf.add_n([tf.zeros([]), *(tf.cast(p, tf.float32) for p in penalties)])
+    return embedded, total
+
+
+def _in_head(model, parts, embeddings):
+    """(finding or None, gradient of each part's embeddings)."""
+    embedded = tf.concat([tf.cast(e, keras.config.floatx()) for e in embeddings], 0)
+    labels = np.concatenate([labels for _, labels, _ in parts])
+    weights = np.concatenate([weights for _, _, weights in parts])
+    upstream = tf.constant(weights / max(weights.sum(), 1e-12), embedded.dtype)
+
+    def step(embedded, labels, upstream):
+        outcome = model.head.loss_and_gradients(
+            embedded, labels, upstream, step=model.optimizer.iterations.value
+        )
+        gradients = []
+        if not model.head.sharded:
+            # Those of shards are formed when it is known that all is well.
+            gradients = model.head.weight_gradients(outcome.pending)
+        return outcome.losses, outcome.embedding_gradients, gradients
+
+    @tf.function
+    def run(*share):
+        return model.strategy.run(step, args=share)
+
+    share = batching.split(model.strategy, (embedded, tf.constant(labels), upstream))
+    losses, gradients, of_classes = (
+        tf.nest.map_structure(model.strategy.experimental_local_results, found)
+        for found in run(*share)
+    )
+    gradients = np.concatenate(gradients)
+    finding = examine("loss", "loss", np.concatenate(losses)) or examine(
+        "embedding gradient", "embeddings", gradients
+    )
+    for name, shares in zip(model.head.arrays(), of_classes, strict=False):
+        finding = finding or examine("class gradient", name, sum(shares))
+    return finding, np.split(gradients, len(parts))
+
+
+def _in_backward(model, parts, gradients):
+    """Looks at the backbone's gradients, summed over the parts."""
+    variables = model.trainable_variables
+    scale = 1.0 if model.loss_scale is None else model.loss_scale.last_value()
+    sums = [0.0] * len(variables)
+    for (images, _, _), gradient in zip(parts, gradients, strict=True):
+        values = _values(variables)
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            embedded, penalty = _embed(model, values, images)
+        scaled = tf.cast(gradient * scale, embedded.dtype)
+        share = tf.constant(scale / len(parts), penalty.dtype)
+        found = tape.gradient(
+            [embedded, penalty], values, output_gradients=[scaled, share]
+        )
+        sums = [
+            total if g is None else total + tf.convert_to_tensor(g)
+            for total, g in zip(sums, found, strict=True)
+        ]
+    # Backwards: what overflows at one layer is not finite in all layers before it.
+    for variable, total in zip(variables[::-1], sums[::-1], strict=True):
+        if tf.is_tensor(total):  # not so where no loss depends on it
+            finding = examine("gradient", variable.path, total, rows=False)
+            if finding is not None:
+                return finding
+    return None
+
+
+def _values(variables):
+    return [tf.convert_to_tensor(variable.value) for variable in variables]
+
+
+class _Watch:
+    """Keeps the layer and the output that were not finite first."""
+
+    def __init__(self, first):
+        self._first = first
+        self._layer = None
+        self._output = None
+
+    def see(self, layer, outputs):
+        if self._output is None:
+            for output in filter(tf.is_tensor, tf.nest.flatten(outputs)):
+                if not all_finite(output):
+                    self._layer, self._output = layer, output
+                    return
+
+    def finding(self):
+        """A weight of that layer, else its output; None when all were finite."""
+        if self._output is None:
+            return None
+        output = examine("output", self._layer.path, self._output, self._first)
+        return _in_weights(self._layer) or output
+
+
+@contextlib.contextmanager
+def _watched(model, first):
+    """Gives a `_Watch` on every layer's call, in the order in which they return."""
+    watch = _Watch(first)
+    before = []
+
+    def watched(layer, call):
+        def call_and_see(*args, **kwargs):
+            outputs = call(*args, **kwargs)
+            watch.see(layer, outputs)
+            return outputs
+
+        return call_and_see
+
+    try:
+        for layer in model.backbone._flatten_layers():
+            before.append((layer, vars(layer).get("call")))
+            layer.call = watched(layer, layer.call)
+        yield watch
+    finally:
+        for layer, call in before:
+            del layer.call
+            if call is not None:
+                layer.call = call
+
+
+def _in_weights(layer):
+    """The first weight that a layer's call in training reads and that is not finite."""
+    weights = layer.trainable_weights if layer.trainable else layer.weights
+    for weight in weights:
+        finding = examine("weight", weight.path, weight.numpy(), rows=False)
+        if finding is not None:
+            return finding
+    return None

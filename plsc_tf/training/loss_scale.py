@@ -1,0 +1,188 @@
+"""The factor that lifts small gradients into the range of float16."""
+
+import math
+
+import numpy as np
+import tensorflow as tf
+
+# Paddle's rule never goes below this, and MindSpore refuses less.
+MINIMUM = 1.0
+# From 2^24 down to 1 by halves, twice at each: more skips in a row are no overflow
+# of a scale that was too high.
+MAX_SKIPS_IN_A_ROW = 48
+
+
+class LossScale:
+    """Loss scale of PLSC, dynamic or fixed; make it inside `strategy.scope()`.
+
+    The step multiplies the objective by `value()`, divides the gradients by it, and
+    calls `update` once with whether all of them were finite. The dynamic rule is
+    Paddle's `update_loss_scaling` (`paddle/phi/kernels/impl/amp_kernel_impl.h`):
+
+    - a finite step resets the count of bad steps; the `incr_every_n_steps`-th of
+      them in a row multiplies the scale by `incr_ratio`, unless that is more than
+      float32 holds, and resets their count too;
+    - any other step resets the count of good steps; the `decr_every_n_nan_or_inf`-th
+      in a row multiplies the scale by `decr_ratio`, but not to less than 1, and
+      resets their count too.
+
+    Args:
+        initial: scale of the first step, at least 1 (PLSC: init_loss_scaling).
+        dynamic: whether the rule applies (PLSC: use_dynamic_loss_scaling); False
+            keeps `initial` (FastNN and MindSpore: loss_scale).
+        incr_every_n_steps: finite steps in a row before the scale grows.
+        decr_every_n_nan_or_inf: other steps in a row before it shrinks.
+        incr_ratio: factor of growth, above 1.
+        decr_ratio: factor of shrinking, between 0 and 1.
+
+    Raises:
+        ValueError: a number is out of its range.
+    """
+
+    def __init__(
+        self,
+        initial=1.0,
+        dynamic=True,
+        *,
+        incr_every_n_steps=2000,
+        decr_every_n_nan_or_inf=2,
+        incr_ratio=2.0,
+        decr_ratio=0.5,
+    ):
+        _check(
+            MINIMUM <= initial <= np.finfo(np.float32).max,
+            f"initial must be at least {MINIMUM:g} and fit in float32",
+            initial=initial,
+        )
+        for name, steps in (
+            ("incr_every_n_steps", incr_every_n_steps),
+            ("decr_every_n_nan_or_inf", decr_every_n_nan_or_inf),
+        ):
+            _check(
+                steps >= 1 and steps == int(steps),
+                f"{name} must be a positive integer",
+                **{name: steps},
+            )
+        _check(
+            1 < incr_ratio < math.inf,
+            "incr_ratio must be above 1",
+            incr_ratio=incr_ratio,
+        )
+        _check(
+            0 < decr_ratio < 1,
+            "decr_ratio must lie between 0 and 1",
+            decr_ratio=decr_ratio,
+        )
+        self.dynamic = bool(dynamic)
+        self._initial = float(initial)
+        self._incr_every_n_steps = int(incr_every_n_steps)
+        self._decr_every_n_nan_or_inf = int(decr_every_n_nan_or_inf)
+        self._incr_ratio = float(incr_ratio)
+        self._decr_ratio = float(decr_ratio)
+        self._scale = _scalar(initial, tf.float32, "loss_scale")
+        self._good_steps = _scalar(0, tf.int64, "good_steps")
+        self._bad_steps = _scalar(0, tf.int64, "bad_steps")
+        # What `explains_skip` needs: the scale of the last step, and how many steps
+        # up to it were skipped in a row.
+        self._used = _scalar(initial, tf.float32, "used_loss_scale")
+        self._skips = _scalar(0, tf.int64, "skips_in_a_row")
+
+    def value(self):
+        """The scale of the next step, a float32 scalar; also in replica context."""
+        return tf.convert_to_tensor(self._scale)
+
+    def last_value(self):
+        """The scale that the last step was run with, as a Python float."""
+        return float(self._used.numpy())
+
+    def update(self, finite):
+        """Takes note of a step; call it in cross-replica context, or eagerly.
+
+        Args:
+            finite: bool scalar, whether everything was finite on all replicas.
+        """
+        strategy = tf.distribute.get_strategy()
+        # Of what a merge_call hands over, all replicas' values are the same.
+        finite = strategy.experimental_local_results(finite)[0]
+        finite = tf.convert_to_tensor(finite, tf.bool)
+        scale = tf.convert_to_tensor(self._scale)
+        self._used.assign(scale)
+        self._skips.assign(tf.where(finite, tf.zeros([], tf.int64), self._skips + 1))
+        if not self.dynamic:
+            return
+        zero = tf.zeros([], tf.int64)
+        good = tf.where(finite, self._good_steps + 1, zero)
+        bad = tf.where(finite, zero, self._bad_steps + 1)
+        grows = good >= self._incr_every_n_steps
+        shrinks = bad >= self._decr_every_n_nan_or_inf
+        larger = scale * self._incr_ratio
+        larger = tf.where(tf.math.is_finite(larger), larger, scale)
+        smaller = tf.maximum(scale * self._decr_ratio, MINIMUM)
+        scale = tf.where(grows, larger, tf.where(shrinks, smaller, scale))
+        self._scale.assign(scale)
+        self._good_steps.assign(tf.where(grows, zero, good))
+        self._bad_steps.assign(tf.where(shrinks, zero, bad))
+
+    def explains_skip(self):
+        """Whether the last step was not finite because of a scale that is too high.
+
+        Not so when the scale was at its minimum already, or when too many steps were
+        skipped in a row for that; then something else is wrong.
+        """
+        if self.last_value() <= MINIMUM:
+            return False
+        return 0 < int(self._skips.numpy()) <= MAX_SKIPS_IN_A_ROW
+
+    def state(self):
+        """What a checkpoint keeps: `{"scale", "good_steps", "bad_steps"}`, numbers."""
+        return {
+            "scale": float(self._scale.numpy()),
+            "good_steps": int(self._good_steps.numpy()),
+            "bad_steps": int(self._bad_steps.numpy()),
+        }
+
+    def restore(self, state):
+        """Goes on from a `state()`; a fixed scale stays what it was made with.
+
+        Args:
+            state: what `state` returned.
+
+        Raises:
+            ValueError: something is missing or out of range; nothing is changed.
+        """
+        expected = {"scale", "good_steps", "bad_steps"}
+        _check(
+            isinstance(state, dict) and expected <= set(state),
+            f"the state of a loss scale must hold {sorted(expected)}",
+            state=state,
+        )
+        scale = float(state["scale"])
+        good, bad = int(state["good_steps"]), int(state["bad_steps"])
+        _check(
+            MINIMUM <= scale <= np.finfo(np.float32).max and good >= 0 and bad >= 0,
+            f"a loss scale is at least {MINIMUM:g} and its counts at least 0",
+            state=state,
+        )
+        if self.dynamic:
+            self._scale.assign(scale)
+            self._used.assign(scale)
+            self._good_steps.assign(good)
+            self._bad_steps.assign(bad)
+        self._skips.assign(0)
+
+
+def _scalar(value, dtype, name):
+    return tf.Variable(
+        value,
+        dtype=dtype,
+        trainable=False,
+        name=name,
+        # Every replica computes the same; a strategy may take any of them.
+        aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+    )
+
+
+def _check(fits, expected, **received):
+    if not fits:
+        shown = ", ".join(f"{name}={value!r}" for name, value in received.items())
+        raise ValueError(f"{expected}. Received: {shown}")

@@ -1,0 +1,210 @@
+"""A Keras optimizer, applied to class shards tile by tile."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras.src.backend.common import stateless_scope
+
+from plsc_tf.heads.tiles import apart, read
+from plsc_tf.parallel.rows import outside_scope
+
+# Compiling takes longer than it saves on fewer rows to a tile.
+COMPILE_ROWS = 2048
+
+
+class RowRules:
+    """The rule of a Keras optimizer as a function of tensors, and its slots.
+
+    A strategy's own way of applying an optimizer cannot be used for shards: it would
+    sum the gradients of different classes. So a twin of the optimizer is built on
+    stand-ins of one row; its `update_step` runs on a tile's tensors in their place
+    (`keras.StatelessScope`), compiled into one pass that reads weights, gradient and
+    slots once and writes the new ones where the old ones were.
+
+    Args:
+        optimizer: a Keras optimizer whose rule is its `update_step`, row by row.
+        arrays: `{name: ShardedRows}`.
+        gradients: function of (arrays of a tile, what the step knows about it) that
+            returns `{name: (gradient, share of the weights to take off, or None)}`.
+        l2: factor of an L2 penalty on every weight, added to the clipped gradients.
+        slot_dtype: type that slots are stored in, "bfloat16" to halve them; None for
+            that of the weights.
+
+    Raises:
+        ValueError: the optimizer keeps something that is not one number per weight.
+    """
+
+    def __init__(self, optimizer, arrays, gradients, *, l2=0.0, slot_dtype=None):
+        self.arrays = arrays
+        self.gradients = gradients
+        self.l2 = l2
+        self.clipvalue = optimizer.clipvalue
+        self._stand_ins, self._twin = outside_scope(
+            lambda: _make_twin(optimizer, arrays)
+        )
+        self._slot_stand_ins = {name: {} for name in arrays}
+        self._slots = {name: {} for name in arrays}
+        for variable in self._twin.variables:
+            if variable is self._twin.iterations or variable.shape == ():
+                continue  # the twin's own counter and rate
+            name, slot = self._owner(variable, type(optimizer).__name__)
+            first = float(np.ravel(variable.numpy())[0])
+            rows = arrays[name].filled(first, f"head_{name}_{slot}", slot_dtype)
+            self._slot_stand_ins[name][slot] = variable
+            self._slots[name][slot] = rows
+        compiled = max(rows.tile_rows for rows in arrays.values()) >= COMPILE_ROWS
+        self._change = self._change_arrays
+        if compiled:
+            self._change = tf.function(self._change_arrays, jit_compile=True)
+        self._update = apart(self._update_tile)
+
+    def _owner(self, variable, kind):
+        """Which weight a slot belongs to, and what the slot is called."""
+        for name, stand_in in self._stand_ins.items():
+            prefix = f"{stand_in.name}_"
+            if variable.name.startswith(prefix) and variable.shape == stand_in.shape:
+                return name, variable.name.removeprefix(prefix)
+        raise ValueError(
+            f"{kind} keeps {variable.name} of shape {tuple(variable.shape)}, which is "
+            f"not one number per weight of {list(self.arrays)}: it cannot be split "
+            "over replicas."
+        )
+
+    def slots(self):
+        """The optimizer's state for the shards: `{"weight/velocity": ShardedRows}`."""
+        return {
+            f"{name}/{slot}": rows
+            for name, slots in self._slots.items()
+            for slot, rows in slots.items()
+        }
+
+    def update(self, index, handles, chosen, part, *, rate, step, factors):
+        """Forms the gradients of a tile and updates it and its slots in place.
+
+        Called in replica context. Where only some rows are chosen, the others' slots
+        stay as they are: a class that is not sampled neither moves nor forgets, as
+        in arcface_torch.
+
+        Args:
+            index: of the tile.
+            handles: `{name: variable}` of the tile.
+            chosen: int64 rows that take part, or None for all.
+            part: what the step knows about the tile.
+            rate: scalar learning rate.
+            step: int64 scalar, updates so far.
+            factors: `{name: scalar}` that gradients are multiplied with (clipping).
+
+        Returns:
+            a tensor that is there when the update is done.
+        """
+        slots = {
+            name: [rows.local()[index if chosen is None else 0] for rows in s.values()]
+            for name, s in self._slots.items()
+        }
+        return self._update(handles, slots, chosen, part, rate, step, factors)
+
+    def _update_tile(self, handles, slots, chosen, part, rate, step, factors):
+        arrays = read(handles, chosen)
+        gradients = self.gradients(arrays, part)
+        if chosen is None:
+            return self._change(gradients, handles, slots, rate, step, factors)
+        values = {
+            name: [slot.sparse_read(chosen) for slot in slots[name]] for name in slots
+        }
+        changed = self._change(gradients, arrays, values, rate, step, factors)
+        done = []
+        for name, (array, new_slots) in changed.items():
+            variables = [handles[name], *slots[name]]
+            for variable, value in zip(variables, [array, *new_slots], strict=True):
+                done.append(variable.scatter_update(tf.IndexedSlices(value, chosen)))
+        with tf.control_dependencies(done):
+            return tf.zeros([])
+
+    def _change_arrays(self, gradients, arrays, slots, rate, step, factors):
+        """Applies the rule to variables in place, or returns the new tensors."""
+        changed = {}
+        for name, (gradient, share) in gradients.items():
+            array = tf.convert_to_tensor(arrays[name])
+            values = [tf.convert_to_tensor(slot) for slot in slots[name]]
+            changed[name] = self._rule(
+                name, gradient, share, array, values, rate, step, factors[name]
+            )
+        if not isinstance(arrays["weight"], tf.Variable):
+            return changed
+        for name, (array, new_slots) in changed.items():
+            arrays[name].assign(array)
+            for slot, value in zip(slots[name], new_slots, strict=True):
+                slot.assign(value)
+        return tf.reshape(changed["weight"][0], [-1])[0]
+
+    def _rule(  # noqa: PLR0913 - tensors of one compiled function
+        self, name, gradient, share, weight, slots, rate, step, factor
+    ):
+        """New weight and slots of a tile, all tensors."""
+        twin, stand_in = self._twin, self._stand_ins[name]
+        dtype = weight.dtype
+        if share is not None:
+            gradient -= share[:, None] * weight
+        gradient *= tf.cast(factor, dtype)
+        if self.clipvalue:
+            gradient = tf.clip_by_value(gradient, -self.clipvalue, self.clipvalue)
+        if self.l2:
+            gradient += self.l2 * weight
+        if decays(twin, stand_in):
+            # Keras's order: decoupled weight decay first, then the rule.
+            weight -= tf.cast(rate, dtype) * twin.weight_decay * weight
+        slot_stand_ins = self._slot_stand_ins[name].values()
+        with keras.StatelessScope() as scope:
+            scope.add_update((twin.iterations, step))
+            scope.add_update((stand_in, weight))
+            for variable, value in zip(slot_stand_ins, slots, strict=True):
+                scope.add_update((variable, tf.cast(value, dtype)))
+            twin.update_step(gradient, stand_in, rate)
+        new_slots = [
+            tf.cast(scope.get_current_value(variable), slot.dtype)
+            for variable, slot in zip(slot_stand_ins, slots, strict=True)
+        ]
+        return scope.get_current_value(stand_in), new_slots
+
+
+class _OnTensors:
+    """Makes a Keras optimizer change values of a `StatelessScope` only.
+
+    TensorFlow's backend of Keras would assign to the `tf.Variable`s behind.
+    """
+
+    def assign(self, variable, value):
+        scope = stateless_scope.get_stateless_scope()
+        scope.add_update((variable, tf.cast(value, variable.dtype)))
+
+    def assign_add(self, variable, value):
+        self.assign(variable, variable.value + tf.cast(value, variable.dtype))
+
+    def assign_sub(self, variable, value):
+        self.assign(variable, variable.value - tf.cast(value, variable.dtype))
+
+    def _var_key(self, variable):
+        return id(variable)
+
+
+def _make_twin(optimizer, arrays):
+    """Stand-ins of one row for the arrays, and the optimizer built on them."""
+    stand_ins = {
+        name: keras.Variable(
+            np.zeros((1, *rows.shape[1:]), rows.dtype), name=f"head_{name}"
+        )
+        for name, rows in arrays.items()
+    }
+    kind = type(optimizer)
+    twin_kind = type(f"{kind.__name__}OnTensors", (_OnTensors, kind), {})
+    twin = twin_kind.from_config({**optimizer.get_config(), "learning_rate": 0.0})
+    twin._exclude_from_weight_decay_pattern = getattr(
+        optimizer, "_exclude_from_weight_decay_pattern", None
+    )
+    twin.build(list(stand_ins.values()))
+    return stand_ins, twin
+
+
+def decays(optimizer, variable):
+    """Whether Keras's decoupled weight decay applies to a variable."""
+    return optimizer.weight_decay is not None and optimizer._use_weight_decay(variable)

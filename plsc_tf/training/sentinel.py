@@ -1,0 +1,173 @@
+"""What happens to a run whose loss or gradients are not finite."""
+
+import dataclasses
+import io
+import json
+import os
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from plsc_tf.checkpoints import folder
+from plsc_tf.training import diagnosis, state
+from plsc_tf.training.finding import BY_EXAMPLE
+
+ACTIONS = ("stop", "rollback", "skip")
+
+
+class Sentinel:
+    """Names the tensor, keeps the batch, then stops, rolls back or skips.
+
+    Hand it to `model.fit(..., sentinel=Sentinel(...))`. It is asked when a step was
+    not finite and no loss scale explains that (`LossScale.explains_skip`); the step
+    has changed nothing then. It writes `<directory>/nonfinite/step_<n>.npz` with the
+    global batch (images, labels, weights, padding included) and `step_<n>.json` with
+    the first tensor that is not finite, and then, as `action` says:
+
+    - "stop": raises FloatingPointError. A resumed run meets the same batch.
+    - "rollback": loads the newest checkpoint of `directory` whose weights are finite:
+      weights, optimizer slots, random states and loss scale. The data goes on behind
+      the batch, and steps and learning rate go on counting.
+    - "skip": goes on with the weights of the step before.
+
+    Args:
+        directory: the run's folder.
+        action: "stop", "rollback" or "skip".
+        limit: rollbacks or skips at most; one more stops the run.
+
+    Raises:
+        ValueError: an unknown action or a limit below 1.
+
+    Attributes:
+        count: how many steps were not finite so far.
+    """
+
+    def __init__(self, directory, action="stop", *, limit=5):
+        if action not in ACTIONS:
+            raise ValueError(
+                f"action must be one of {', '.join(ACTIONS)}. Received: {action!r}"
+            )
+        if limit < 1:
+            raise ValueError(f"limit must be at least 1. Received: limit={limit}")
+        self.directory = os.fspath(directory)
+        self.action = action
+        self.limit = limit
+        self.count = 0
+
+    def handle(self, model, batch):
+        """Deals with the step that has just failed; returns when the run goes on.
+
+        Args:
+            model: the compiled `Classifier`; `model.position` stands before the step.
+            batch: per-replica (images, labels, weights) of the step.
+
+        Raises:
+            FloatingPointError: the run must stop; names tensor, step and files.
+        """
+        self.count += 1
+        step = model.position.global_step + 1
+        finding = diagnosis.first_nonfinite(model, batch)
+        path = self._write(model, batch, step, finding)
+        message = _describe(finding, step, path)
+        if self.action == "stop" or self.count > self.limit:
+            spent = ""
+            if self.action != "stop":
+                spent = (
+                    f" There were {self.count} such steps, and a run stops after "
+                    f"{self.limit} (max_nonfinite)."
+                )
+            raise FloatingPointError(
+                f"{message}{spent} The weights are those of the step before. Lower "
+                "the learning rate, warm up, or clip the gradients "
+                "(max_gradient_norm); on_nonfinite=skip or rollback go on without "
+                "the batch."
+            )
+        if self.action == "skip":
+            logging.warning("%s The batch is skipped.", message)
+            return
+        checkpoint = self._roll_back(model, message)
+        logging.warning(
+            "%s Rolled back to the weights of %s; going on behind the batch.",
+            message,
+            checkpoint,
+        )
+
+    def _write(self, model, batch, step, finding):
+        """Writes batch and report; returns the path of the report."""
+        target = os.path.join(self.directory, "nonfinite")
+        tf.io.gfile.makedirs(target)
+        path = os.path.join(target, f"step_{step:08d}")
+        images, labels, weights = diagnosis.global_batch(model, batch)
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, images=images, labels=labels, weights=weights)
+        with tf.io.gfile.GFile(f"{path}.npz", "wb") as file:
+            file.write(buffer.getvalue())
+        with tf.io.gfile.GFile(f"{path}.json", "w") as file:
+            report = self._report(model, labels, step, finding)
+            file.write(json.dumps(report, indent=1) + "\n")
+        return f"{path}.json"
+
+    def _report(self, model, labels, step, finding):
+        position = model.position
+        rate = keras.ops.convert_to_numpy(model.optimizer.learning_rate)
+        report = {
+            "step": step,
+            "epoch": position.epoch,
+            "step_of_epoch": position.step,
+            "learning_rate": float(rate),
+            "replicas": model.strategy.num_replicas_in_sync,
+            "action": self.action,
+            "count": self.count,
+            "finding": None,
+        }
+        if model.loss_scale is not None:
+            report["loss_scale"] = model.loss_scale.last_value()
+        if finding is not None:
+            report["finding"] = dataclasses.asdict(finding)
+            if finding.kind in BY_EXAMPLE:
+                report["labels"] = [int(labels[row]) for row in finding.rows]
+        return report
+
+    def _roll_back(self, model, message):
+        """Loads the newest good checkpoint; returns its path."""
+        position = dataclasses.replace(model.position)
+        iterations = model.optimizer.iterations.numpy()
+        for _, path in reversed(folder.find_all(self.directory)):
+            try:
+                state.restore(path, model)
+            except ValueError as error:
+                logging.warning("Not rolled back to %s: %s", path, error)
+                continue
+            # The data and the schedule go on; only the training is taken back.
+            model.position.epoch = position.epoch
+            model.position.step = position.step
+            model.position.global_step = position.global_step
+            model.optimizer.iterations.assign(iterations)
+            if _weights_are_finite(model):
+                return path
+            logging.warning("Not rolled back to %s: its weights are not finite.", path)
+        raise FloatingPointError(
+            f"{message} There is no good checkpoint in {self.directory} to roll back "
+            "to; save_checkpoints_steps makes more of them."
+        )
+
+
+def _weights_are_finite(model):
+    weights = (v.numpy() for v in model.backbone.weights)
+    backbone = all(np.isfinite(weight).all() for weight in weights)
+    return backbone and diagnosis.first_nonfinite_class(model) is None
+
+
+def _describe(finding, step, path):
+    if finding is None:
+        return (
+            f"The loss or a gradient was not finite in step {step}, but was when the "
+            "batch was run again: random layers, such as dropout, drew other numbers. "
+            f"Batch and report: {path}."
+        )
+    return (
+        f"The first tensor that is not finite in step {step} is {finding}. "
+        f"Batch and report: {path}."
+    )

@@ -1,0 +1,221 @@
+"""Which layers compute in half precision, and that embeddings stay float32."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from plsc_tf import backbones
+from plsc_tf.backbones.precision import Precision, apply, in_float32
+
+HALF = ["float16", "bfloat16"]
+SMALL = {"depths": (1, 1), "width": 8, "image_shape": (16, 16, 3), "embedding_size": 8}
+
+
+def small(dtype="float32", **changes):
+    keras.utils.set_random_seed(0)
+    return backbones.build("iresnet", dtype=dtype, **{**SMALL, **changes})
+
+
+def images(number=4):
+    shape = (number, 16, 16, 3)
+    return np.random.default_rng(0).uniform(-1, 1, shape).astype("float32")
+
+
+def computes(network):
+    """`{layer name: dtype}` of all layers with weights."""
+    return {
+        layer.name: layer.compute_dtype for layer in network.layers if layer.weights
+    }
+
+
+@pytest.mark.parametrize("dtype", HALF)
+@pytest.mark.parametrize("training", [False, True])
+def test_half_precision_gives_nearly_the_same_float32_embeddings(dtype, training):
+    expected = small()(images(), training=training).numpy()
+    network = small(dtype)
+    found = network(images(), training=training)
+    assert found.dtype == tf.float32
+    # float16 has 11 bits, bfloat16 8.
+    bits = 11 if dtype == "float16" else 8
+    limit = 16 * 2.0**-bits * np.abs(expected).max()
+    assert 0 < np.abs(found - expected).max() < limit
+
+
+@pytest.mark.parametrize("dtype", HALF)
+@pytest.mark.parametrize("name", ["iresnet", "resnet10", "mobilefacenet"])
+def test_only_the_embedding_layers_are_float32(dtype, name):
+    shape = (32, 32, 3)
+    network = backbones.build(name, dtype=dtype, image_shape=shape, embedding_size=8)
+    found = computes(network)
+    ending = {"embedding_dense", "embedding"}
+    assert {layer for layer, used in found.items() if used == "float32"} == ending
+    assert set(found.values()) == {"float32", dtype}
+    assert {weight.dtype for weight in network.weights} == {"float32"}
+
+
+def test_keras_own_policy_is_left_alone():
+    before = keras.config.dtype_policy().name
+    small("float16")
+    assert keras.config.dtype_policy().name == before
+    with pytest.raises(ValueError, match="Received: dtype='half'"):
+        small("half")
+    with pytest.raises(ValueError, match="takes the options"):
+        backbones.build("iresnet", dtype="float16", nonsense=1)
+    assert keras.config.dtype_policy().name == before
+
+
+def test_gradients_come_out_in_float32_and_lose_little():
+    def gradients(network):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(network(images(), training=True)[:, 0] ** 2)
+        return tape.gradient(loss, network.trainable_variables)
+
+    for one, other in zip(gradients(small()), gradients(small("float16")), strict=True):
+        assert other.dtype == tf.float32
+        scale = max(1e-3, float(tf.reduce_max(tf.abs(one))))
+        assert float(tf.reduce_max(tf.abs(one - other))) < 0.1 * scale
+
+
+def test_batch_normalisations_can_stay_in_float32():
+    network = apply(small(), Precision("float16", keep_batchnorm_fp32=True))
+    found = computes(network)
+    assert {used for name, used in found.items() if "bn" in name} == {"float32"}
+    assert found["stem_conv"] == found["stem_prelu"] == "float16"
+
+
+def test_lists_go_by_class_and_a_layers_own_name_counts_more():
+    precision = Precision(
+        "bfloat16",
+        white=("embedding_dense", "stem_prelu"),
+        black=("PReLU", "stem_conv"),
+    )
+    found = computes(apply(small(), precision))
+    assert found["embedding_dense"] == found["stem_prelu"] == "bfloat16"
+    assert found["stem_conv"] == "float32"
+    others = [name for name in found if "prelu" in name and name != "stem_prelu"]
+    assert others and {found[name] for name in others} == {"float32"}
+    assert found["stage1_block1_conv1"] == "bfloat16"
+
+
+def test_a_list_can_overrule_keep_batchnorm_fp32_for_a_layer():
+    precision = Precision("float16", keep_batchnorm_fp32=True, white=("stem_bn",))
+    found = computes(apply(small(), precision))
+    assert found["stem_bn"] == "float16" and found["features_bn"] == "float32"
+
+
+def test_names_that_are_nowhere_are_errors_with_near_ones():
+    with pytest.raises(ValueError, match=r"Received: 'conv2d'.*mean 'Conv2D'"):
+        apply(small(), Precision("float16", black=("conv2d",)))
+    with pytest.raises(ValueError, match=r"PReLU.*'stemconv'.*'stem_conv'"):
+        apply(small(), Precision("float16", white=("stemconv",)))
+    with pytest.raises(ValueError, match=r"both lists.*\['PReLU'\]"):
+        Precision("float16", white=("PReLU",), black=("PReLU", "Dense"))
+
+
+def test_float32_changes_nothing():
+    network = small()
+    assert apply(network, Precision(black=("whatever",))) is network
+    assert set(computes(network).values()) == {"float32"}
+
+
+@pytest.mark.parametrize("dtype", HALF)
+def test_an_ending_in_half_precision_gets_a_cast(dtype):
+    network = apply(small(), Precision(dtype, white=("embedding", "embedding_dense")))
+    assert network(images()).dtype == tf.float32
+    assert network.name == "iresnet" and network.output_shape == (None, 8)
+    assert [w.path for w in network.weights] == [w.path for w in small().weights]
+
+
+class OwnNetwork(keras.Model):
+    """A network whose order only its code knows."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = keras.layers.Conv2D(4, 3, strides=2)
+        self.last = keras.layers.Dense(8)
+
+    def call(self, inputs):
+        return self.last(keras.ops.mean(self.first(inputs), axis=(1, 2)))
+
+
+def test_a_network_of_the_users_own_code(dtype="float16"):
+    keras.utils.set_random_seed(0)
+    network = backbones.from_user(OwnNetwork(), image_shape=(16, 16, 3))
+    expected = network(images()).numpy()
+    network = apply(network, Precision(dtype))
+    assert network(images()).dtype == tf.float32
+    inner = network.layers[1]
+    assert inner.first.compute_dtype == inner.last.compute_dtype == dtype
+    difference = np.abs(network(images()) - expected).max()
+    assert 0 < difference < 0.01 * np.abs(expected).max()
+
+
+def sequence(*layers):
+    return keras.Sequential([keras.Input((16, 16, 3)), *layers])
+
+
+def test_where_a_users_network_ends():
+    layers = keras.layers
+    network = sequence(
+        layers.Conv2D(4, 3, name="conv"),
+        layers.Flatten(name="flat"),
+        layers.Dense(16, name="hidden"),
+        layers.Dense(8, name="last"),
+        layers.LayerNormalization(name="norm"),
+        layers.Dropout(0.1, name="drop"),
+    )
+    assert apply(network, Precision("float16")) is network
+    used = {layer.name: layer.compute_dtype for layer in network.layers}
+    assert used == {
+        **{"conv": "float16", "flat": "float16", "hidden": "float16"},
+        **{"last": "float32", "norm": "float32", "drop": "float32"},
+    }
+    # No dense layer: only what has no weights behind the last layer that has some.
+    network = sequence(
+        layers.Conv2D(8, 3, name="conv"),
+        layers.BatchNormalization(name="norm"),
+        layers.GlobalAveragePooling2D(name="pool"),
+    )
+    assert apply(network, Precision("float16")) is network
+    used = {layer.name: layer.compute_dtype for layer in network.layers}
+    assert used == {"conv": "float16", "norm": "float32", "pool": "float32"}
+    network = sequence(layers.Flatten(), layers.EinsumDense("ab,bc->ac", 8))
+    found = apply(network, Precision("float16"))
+    assert found is not network and found(images()).dtype == tf.float32
+
+
+def test_nested_networks_and_layers_with_other_dtypes():
+    inner = sequence(keras.layers.Conv2D(4, 3, name="conv", dtype="float64"))
+    image = keras.Input((16, 16, 3))
+    x = keras.layers.Flatten()(inner(image))
+    network = keras.Model(image, keras.layers.Dense(8, name="last")(x))
+    apply(network, Precision("float16"))
+    assert inner.get_layer("conv").compute_dtype == "float64"
+    assert inner.compute_dtype == "float32"  # only passes tensors on
+    assert network.get_layer("last").compute_dtype == "float32"
+    assert network(images()).dtype == tf.float32
+
+
+def test_for_a_while_everything_can_be_float32():
+    expected = small()(images()).numpy()
+    network = small("float16")
+    half = network(images()).numpy()
+    with in_float32(network):
+        traced = tf.function(network).get_concrete_function(
+            tf.TensorSpec([None, 16, 16, 3])
+        )
+        np.testing.assert_array_equal(network(images()), expected)
+    np.testing.assert_array_equal(network(images()), half)
+    np.testing.assert_allclose(traced(images()), expected, rtol=1e-5, atol=1e-6)
+    with pytest.raises(KeyError), in_float32(network):
+        raise KeyError
+    assert network.get_layer("stem_conv").compute_dtype == "float16"
+
+
+def test_a_saved_network_keeps_its_precision(tmp_path):
+    network = small("bfloat16")
+    network.save(tmp_path / "network.keras")
+    again = keras.models.load_model(tmp_path / "network.keras")
+    assert computes(again) == computes(network)
+    np.testing.assert_array_equal(again(images()), network(images()))

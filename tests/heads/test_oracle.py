@@ -1,0 +1,223 @@
+"""The oracle itself: against figures by hand, Keras, and its own differences."""
+
+import math
+
+import keras
+import numpy as np
+import oracle
+import pytest
+
+import plsc_tf
+
+EIGHTH = math.pi / 8
+
+
+def example(classes=7, batch=6, emb=5, norm=1.0):
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(batch, emb)) * norm
+    w, b = rng.normal(size=(classes, emb)), rng.normal(size=classes)
+    return w, b, x, np.array([0, 2, 6, 2, 5, 0]), np.array([1.0, 0, 1, 2, 1, 0.5])
+
+
+@pytest.mark.parametrize(
+    ("loss", "true", "other", "penalty"),
+    [
+        # θ = π/8 to the true class, 3π/8 to the other; ‖x‖ = 20; state as below.
+        ("arcface", math.cos(EIGHTH + 0.5), math.cos(3 * EIGHTH), 0),
+        ("cosface", math.cos(EIGHTH) - 0.35, math.cos(3 * EIGHTH), 0),
+        ("sphereface", math.cos(1.35 * EIGHTH), math.cos(3 * EIGHTH), 0),
+        # Share 1: mean and deviation are those of the norms 20 and 50; the first has
+        # z = 0.333 (20 − 35) / (15 √2 + 0.001).
+        (
+            "adaface",
+            math.cos(EIGHTH + 0.4 * 4.995 / (15 * math.sqrt(2) + 0.001))
+            - (0.4 - 0.4 * 4.995 / (15 * math.sqrt(2) + 0.001)),
+            math.cos(3 * EIGHTH),
+            0,
+        ),
+        # cos 3π/8 = 0.38 is below cos(π/8 + 0.5) = 0.63: easy.
+        ("curricularface", math.cos(EIGHTH + 0.5), math.cos(3 * EIGHTH), 0),
+        # m(20) = 0.45 + 0.35 / 10.
+        (
+            "magface",
+            math.cos(EIGHTH + 0.485),
+            math.cos(3 * EIGHTH),
+            35 * (1 / 20 + 20 / 12100),
+        ),
+    ],
+)
+def test_losses_by_hand(loss, true, other, penalty):
+    x = np.array(
+        [
+            [20 * math.cos(EIGHTH), 20 * math.sin(EIGHTH)],
+            [0, 50],
+        ]
+    )
+    given = {"t_alpha": 1.0} if loss == "adaface" else {}
+    found = oracle.head_step(
+        np.eye(2), None, x, [0, 1], [1, 1], loss=loss, scale=3.0, **given
+    )
+    expected = math.log(1 + math.exp(3 * (other - true))) + penalty
+    assert found["losses"][0] == pytest.approx(expected, abs=1e-12)
+
+
+def test_hard_other_class_and_state_of_curricularface_by_hand():
+    # One example at 60° from its class and 30° from the other. t = 0.5 · 0.4 + 0.5 ·
+    # cos 60° = 0.45, and cos 30° > cos(60° + m) is hard.
+    x = np.array([[math.cos(math.pi / 3), math.sin(math.pi / 3)]])
+    found = oracle.head_step(
+        np.eye(2),
+        None,
+        x,
+        [0],
+        [1],
+        loss="curricularface",
+        scale=2.0,
+        state={"t": 0.4},
+        momentum=0.5,
+    )
+    assert found["state"]["t"] == pytest.approx(0.45)
+    other = math.cos(math.pi / 6) * (0.45 + math.cos(math.pi / 6))
+    true = math.cos(math.pi / 3 + 0.5)
+    expected = math.log(1 + math.exp(2 * (other - true)))
+    assert found["losses"][0] == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("loss", oracle.SETTINGS)
+def test_gradients_equal_differences(loss):
+    w, b, x, labels, weights = example(norm=12.0)
+    b = b if loss == "softmax" else None
+    scale = 8.0
+    # Statistics that do not move, for they are constants to the gradient.
+    fixed = {"adaface": {"t_alpha": 0.0}, "curricularface": {"momentum": 0.0}}
+    given = fixed.get(loss, {})
+
+    def objective(w, x):
+        losses = oracle.head_step(
+            w, b, x, labels, weights, loss=loss, scale=scale, **given
+        )["losses"]
+        return (weights * losses).sum() / weights.sum()
+
+    found = oracle.head_step(w, b, x, labels, weights, loss=loss, scale=scale, **given)
+    rng = np.random.default_rng(5)
+    for name, array in (("weight", w), ("embedding", x)):
+        move = rng.normal(size=array.shape) * 1e-6
+        if loss == "adaface" and name == "embedding":
+            # The norm is a constant to AdaFace's gradient: only turn.
+            unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+            move -= (move * unit).sum(1, keepdims=True) * unit
+            radial = (found["embedding_gradients"] * unit).sum(1)
+            np.testing.assert_allclose(radial, 0, atol=1e-12)
+        high, low = (
+            objective(w, x + s * move)
+            if name == "embedding"
+            else objective(w + s * move, x)
+            for s in (1, -1)
+        )
+        difference = (high - low) / 2
+        along = (found[f"{name}_gradients"] * move).sum()
+        assert along == pytest.approx(difference, rel=1e-5)
+
+
+def test_label_smoothing_and_weights_equal_keras():
+    w, b, x, labels, weights = example()
+    found = oracle.head_step(
+        w, b, x, labels, weights, loss="softmax", label_smoothing=0.1
+    )
+    losses = keras.losses.categorical_crossentropy(
+        np.eye(len(w))[labels], x @ w.T + b, from_logits=True, label_smoothing=0.1
+    )
+    np.testing.assert_allclose(found["losses"], losses, rtol=1e-12)
+    # The example of weight 0 moves nothing; the biases' gradients sum to zero.
+    np.testing.assert_array_equal(found["embedding_gradients"][1], 0)
+    assert found["bias_gradients"].sum() == pytest.approx(0, abs=1e-12)
+
+
+def test_straight_through_is_the_slope_of_the_plain_logit():
+    # The gradient by the weight of the true class, of one example and two classes:
+    # s (p − 1) d cos θ / dw, without the margin's own slope.
+    x = np.array([[math.cos(EIGHTH), math.sin(EIGHTH)]])
+    found = oracle.head_step(
+        np.eye(2), None, x, [0], [1], scale=3.0, straight_through=True
+    )
+    p = 1 - math.exp(-found["losses"][0])
+    expected = [[0, -3 * p * math.sin(EIGHTH)], [3 * p * math.cos(EIGHTH), 0]]
+    np.testing.assert_allclose(found["weight_gradients"], expected, atol=1e-12)
+
+
+def test_sampled_classes_are_a_smaller_head():
+    w, b, x, labels, weights = example()
+    sampled = np.array([0, 2, 3, 5, 6])
+    whole = oracle.head_step(w, b, x, labels, weights, loss="softmax", sampled=sampled)
+    small = oracle.head_step(
+        w[sampled],
+        b[sampled],
+        x,
+        np.searchsorted(sampled, labels),
+        weights,
+        loss="softmax",
+    )
+    np.testing.assert_allclose(whole["losses"], small["losses"])
+    for name in ("weight_gradients", "bias_gradients"):
+        np.testing.assert_allclose(whole[name][sampled], small[name], atol=1e-15)
+        np.testing.assert_array_equal(whole[name][[1, 4]], 0)
+    with pytest.raises(ValueError, match="among the sampled"):
+        oracle.head_step(w, b, x, labels, weights, sampled=[0, 1])
+
+
+def test_filtered_classes_keep_the_logit_zero():
+    x = np.array([[math.cos(EIGHTH), math.sin(EIGHTH)]])
+    found = oracle.head_step(
+        np.eye(2), None, x, [0], [1], loss="cosface", scale=3.0, interclass_filter=0.3
+    )
+    expected = math.log(1 + math.exp(-3 * (math.cos(EIGHTH) - 0.35)))
+    assert found["losses"][0] == pytest.approx(expected)
+    np.testing.assert_array_equal(found["weight_gradients"][1], 0)
+
+
+# Keras takes its settings through float32: these pass unchanged.
+RATE = 2.0**-5
+ADAM = {"beta_1": 0.875, "beta_2": 0.96875, "epsilon": 2.0**-10}
+KERAS = {
+    "sgd": (keras.optimizers.SGD, {"momentum": 0.75}),
+    "sgd nesterov": (keras.optimizers.SGD, {"momentum": 0.75, "nesterov": True}),
+    "plsc_momentum": (plsc_tf.Momentum, {"momentum": 0.75}),
+    "plsc_momentum nesterov": (
+        plsc_tf.Momentum,
+        {"momentum": 0.75, "nesterov": True},
+    ),
+    "adam": (keras.optimizers.Adam, ADAM),
+    "adamw": (keras.optimizers.AdamW, ADAM | {"weight_decay": 0.25}),
+}
+
+
+@pytest.mark.parametrize("clip_norm", [None, 2.0])
+@pytest.mark.parametrize("rule", KERAS)
+def test_three_updates_equal_keras(rule, clip_norm):
+    kind, given = KERAS[rule]
+    extra = {"l2": 0.0625} if rule.startswith("plsc") else {}
+    optimizer = kind(RATE, global_clipnorm=clip_norm, **given, **extra)
+    rng = np.random.default_rng(0)
+    weights, slots = [rng.normal(size=(4, 3)), rng.normal(size=5)], None
+    variables = [keras.Variable(w, dtype="float64") for w in weights]
+    for step in (1, 2, 3):
+        gradients = [rng.normal(size=w.shape) for w in weights]
+        optimizer.apply([keras.ops.array(g) for g in gradients], variables)
+        weights, slots = oracle.update(
+            rule.split()[0],
+            weights,
+            gradients,
+            slots,
+            rate=RATE,
+            step=step,
+            clip_norm=clip_norm,
+            **given,
+            **extra,
+        )
+    for variable, weight in zip(variables, weights, strict=True):
+        np.testing.assert_allclose(variable.numpy(), weight, rtol=1e-9)
+    held = {v.name: v.numpy() for v in optimizer.variables if v.shape}
+    for variable, slot in zip(variables, slots, strict=True):
+        for name, value in slot.items():
+            of = variable.path.replace("/", "_")
+            np.testing.assert_allclose(held[f"{of}_{name}"], value, rtol=1e-9)

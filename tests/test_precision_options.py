@@ -1,0 +1,82 @@
+"""The options of half precision, loss scaling and NaN."""
+
+import pytest
+
+from plsc_tf.settings import Settings
+
+# PLSC's set_mixed_precision, FastNN's loss_scale.
+DEFAULTS = {
+    "use_fp16": False,
+    "use_bf16": False,
+    "keep_batchnorm_fp32": False,
+    "amp_lists": "",
+    "init_loss_scaling": 1.0,
+    "use_dynamic_loss_scaling": True,
+    "incr_every_n_steps": 2000,
+    "decr_every_n_nan_or_inf": 2,
+    "incr_ratio": 2.0,
+    "decr_ratio": 0.5,
+    "loss_scale": 1.0,
+    "on_nonfinite": "stop",
+}
+
+
+def precision(**options):
+    return Settings.from_values(**options).precision
+
+
+def test_defaults_are_the_documented_ones():
+    values = Settings().as_dict()
+    assert {name: values[name] for name in DEFAULTS} == DEFAULTS
+
+
+def test_what_the_backbone_computes_in():
+    assert precision().dtype == "float32"
+    assert precision(use_fp16=True).dtype == precision(fp16=True).dtype == "float16"
+    assert precision(use_bf16=True).dtype == "bfloat16"
+
+
+@pytest.mark.parametrize(
+    ("text", "white", "black"),
+    [
+        ("", (), ()),
+        ("white:Conv2D,Dense;black:PReLU", ("Conv2D", "Dense"), ("PReLU",)),
+        (" black : PReLU , stem_conv ; ", (), ("PReLU", "stem_conv")),
+    ],
+)
+def test_lists_of_layers(text, white, black):
+    lists = precision(amp_lists=text).layer_lists()
+    assert lists == {"white": white, "black": black}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"use_fp16": True, "use_bf16": True}, "set one of them"),
+        ({"loss_scale": 0.5}, "Received: loss_scale=0.5"),
+        ({"loss_scale": 128, "init_loss_scaling": 2}, "set one of them.*128.0"),
+        ({"amp_lists": "Conv2D"}, "with 'Conv2D'"),
+        ({"amp_lists": "grey:Conv2D"}, "with 'grey:Conv2D'"),
+        ({"amp_lists": "white:Conv2D,,Dense"}, "with 'white:Conv2D,,Dense'"),
+        ({"amp_lists": "white:A;white:B"}, "with white twice"),
+        ({"amp_lists": "white:A,B;black:B"}, "with B in both lists"),
+        (
+            {"amp_lists": "white:BatchNormalization", "keep_batchnorm_fp32": True},
+            "keep_batchnorm_fp32=True contradicts",
+        ),
+        ({"init_loss_scaling": 0.5}, "at least 1"),
+        ({"incr_ratio": 1}, "above 1"),
+        ({"decr_ratio": 1}, "below 1"),
+        ({"incr_every_n_steps": 0}, "at least 1"),
+        ({"on_nonfinite": "halt"}, "one of stop, rollback, skip"),
+        ({"max_nonfinite": 0}, "at least 1"),
+    ],
+)
+def test_contradictions_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        precision(**options)
+
+
+@pytest.mark.parametrize("loss_scale", [0, 1])
+def test_no_fixed_scale_goes_with_plscs_dynamic_one(loss_scale):
+    assert precision(loss_scale=loss_scale, init_loss_scaling=1024)

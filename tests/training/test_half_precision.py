@@ -1,0 +1,161 @@
+"""Training in half precision: the loss scale at work, skipped steps, whole runs."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import plsc_tf
+from plsc_tf.checkpoints import folder
+from plsc_tf.settings import Settings
+from plsc_tf.training import run
+from plsc_tf.training.loss_scale import LossScale
+from plsc_tf.training.sentinel import Sentinel
+
+
+@pytest.fixture
+def make_half(pictures):
+    """Builds a compiled float16 classifier with a loss scale."""
+
+    def make(replicas=2, dtype="float16", **scale):
+        keras.utils.set_random_seed(0)
+        with plsc_tf.strategy(replicas).scope():
+            backbone = plsc_tf.backbones.build(
+                "iresnet",
+                depths=(1,),
+                width=8,
+                image_shape=(16, 16, 3),
+                embedding_size=8,
+                dtype=dtype,
+            )
+            model = plsc_tf.Classifier(backbone, plsc_tf.ShardedHead(5, scale=16.0))
+            model.compile(
+                plsc_tf.Momentum(0.02), loss_scale=LossScale(**scale) if scale else None
+            )
+        return model
+
+    return make
+
+
+def weights(model):
+    arrays = [v.numpy() for v in model.backbone.variables]
+    arrays += [rows.read(0, rows.shape[0]) for rows in model.head.arrays().values()]
+    return [*arrays, *(v.numpy() for v in model.optimizer.variables)]
+
+
+def same(first, second):
+    return all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_a_scale_changes_nothing_but_the_range(make_half, pictures):
+    plain = make_half(dtype="float32")
+    scaled = make_half(dtype="float32", initial=1024.0)
+    for _ in range(3):
+        one, other = plain.train_on_batch(*pictures), scaled.train_on_batch(*pictures)
+        assert one["loss"] == pytest.approx(other["loss"], rel=1e-5)
+    for one, other in zip(weights(plain), weights(scaled), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+
+
+def test_a_scale_that_is_too_high_falls_until_training_goes_on(make_half, pictures):
+    model = make_half(initial=2.0**30)
+    images, labels = pictures
+    data = tf.data.Dataset.from_tensor_slices((images, labels)).batch(10).repeat(40)
+    seen = []
+
+    class Watch(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            finite = bool(self.model.step_result)
+            seen.append((finite, self.model.loss_scale.state()["scale"]))
+
+    history = model.fit(data, verbose=0, callbacks=[Watch()])
+    skipped = [finite for finite, _ in seen].index(True)
+    assert 2 <= skipped < 60
+    # PLSC: half of it after every second bad step in a row.
+    expected = [2.0 ** (30 - (i + 1) // 2) for i in range(skipped)]
+    assert [scale for _, scale in seen[:skipped]] == expected
+    assert model.position.global_step == 80
+    assert np.isfinite(history.history["loss"]).all()
+
+
+@pytest.mark.parametrize("replicas", [2, 4])
+def test_one_bad_replica_skips_the_step_on_all(make_half, pictures, replicas):
+    images, labels = (part[:12] for part in pictures)
+    images = images.astype(np.float32)
+    model = make_half(replicas, initial=8.0, decr_every_n_nan_or_inf=1)
+    model.train_on_batch(images, labels)
+    before = weights(model)
+    images[-1] = np.inf  # the last replica's last image
+    assert model.train_on_batch(images, labels)["finite"] is False
+    assert same(weights(model), before)
+    assert model.loss_scale.state() == {"scale": 4.0, "good_steps": 0, "bad_steps": 0}
+
+
+def test_at_the_minimum_of_the_scale_the_run_stops(make_half, pictures, tmp_path):
+    images, labels = pictures[0].astype(np.float32), pictures[1]
+    images[3, 0, 0, 0] = np.nan
+    data = tf.data.Dataset.from_tensor_slices((images, labels)).batch(10)
+    model = make_half(initial=1.0)
+    with pytest.raises(FloatingPointError, match=r"loss scale \(1\) cannot be lowered"):
+        model.fit(data, verbose=0)
+    with pytest.raises(FloatingPointError, match="step 1 is the images.*examples 3"):
+        model.fit(data, verbose=0, sentinel=Sentinel(tmp_path))
+
+
+TINY = {
+    "dataset_name": "mock",
+    "num_classes": 7,
+    "num_sample_per_epoch": 42,
+    "image_shape": (3, 16, 16),
+    "model_name": "iresnet",
+    "model_options": "depths=1-1,width=8,head=gap",
+    "emb_size": 8,
+    "num_replicas": 2,
+    "batch_size": 5,
+    "num_epochs": 2,
+    "learning_rate": 0.05,
+    "lr_base_batch_size": 0,
+    "val_targets": ("mock",),
+    "tensorboard": False,
+}
+
+
+def test_a_float16_run_and_its_resume(tmp_path):
+    options = {
+        **TINY,
+        "use_fp16": True,
+        "model_save_dir": str(tmp_path / "run"),
+        "init_loss_scaling": 64.0,
+        "incr_every_n_steps": 4,
+        "amp_lists": "black:PReLU",
+    }
+    run.train(Settings.from_values(**options, stop_at_step=6, export_at_end=False))
+    manifest = folder.read_manifest(tmp_path / "run" / "step_00000006")
+    expected = {"scale": 128.0, "good_steps": 2, "bad_steps": 0}
+    assert manifest["state"]["loss_scale"] == expected
+    kinds = {v["dtype"] for n, v in manifest["variables"].items() if "backbone" in n}
+    assert kinds == {"float32"}
+    _, outcome = run.train(Settings.from_values(**options))
+    assert outcome["steps"] == 10 and np.isfinite(outcome["loss"])
+    state = folder.read_manifest(outcome["checkpoint_dir"])["state"]
+    assert state["loss_scale"]["scale"] == 256  # after 8 finite steps
+    check_export(outcome)
+
+
+def test_a_bfloat16_run_has_no_loss_scale(tmp_path):
+    options = {**TINY, "use_bf16": True, "num_epochs": 1, "with_test": False}
+    folder_name = str(tmp_path / "run")
+    _, outcome = run.train(Settings.from_values(**options, model_save_dir=folder_name))
+    assert np.isfinite(outcome["loss"])
+    state = folder.read_manifest(outcome["checkpoint_dir"])["state"]
+    assert state["loss_scale"] is None
+    check_export(outcome)
+
+
+def check_export(outcome):
+    """Embeddings are float32, and nothing is computed in half precision."""
+    embed = tf.saved_model.load(outcome["export_dir"]).signatures["images"]
+    assert embed(images=tf.zeros([1, 16, 16, 3]))["embedding"].dtype == tf.float32
+    functions = embed.graph.as_graph_def().library.function
+    types = {a.type for f in functions for n in f.node_def for a in n.attr.values()}
+    assert not types & {tf.float16.as_datatype_enum, tf.bfloat16.as_datatype_enum}

@@ -1,0 +1,194 @@
+"""PLSC's rule for the loss scale, step by step, alone and under a strategy."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import plsc_tf
+from plsc_tf.settings import Settings
+from plsc_tf.training import recipe
+from plsc_tf.training.loss_scale import MAX_SKIPS_IN_A_ROW, LossScale
+
+GOOD, BAD = True, False
+
+
+def run(scale, *steps):
+    """The scale after each step."""
+    values = []
+    for finite in steps:
+        scale.update(finite)
+        values.append(float(scale.value()))
+    return values
+
+
+def test_it_grows_after_so_many_finite_steps_in_a_row():
+    scale = LossScale(4.0, incr_every_n_steps=3)
+    assert run(scale, *[GOOD] * 7) == [4, 4, 8, 8, 8, 16, 16]
+    assert scale.state() == {"scale": 16.0, "good_steps": 1, "bad_steps": 0}
+
+
+def test_it_shrinks_after_so_many_bad_steps_in_a_row():
+    scale = LossScale(64.0)  # decr_every_n_nan_or_inf=2, decr_ratio=0.5
+    assert run(scale, *[BAD] * 5) == [64, 32, 32, 16, 16]
+    assert scale.state() == {"scale": 16.0, "good_steps": 0, "bad_steps": 1}
+
+
+def test_a_step_of_the_other_kind_resets_the_count():
+    scale = LossScale(8.0, incr_every_n_steps=3)
+    # Two good steps and a bad one, twice: neither three good nor two bad in a row.
+    assert run(scale, GOOD, GOOD, BAD, GOOD, GOOD, BAD) == [8] * 6
+    assert run(scale, GOOD, BAD) == [8, 8]
+    assert run(scale, BAD) == [4]
+    assert run(scale, GOOD, GOOD, GOOD) == [4, 4, 8]
+
+
+def test_the_ratios_are_the_users():
+    scale = LossScale(
+        3.0,
+        incr_every_n_steps=1,
+        decr_every_n_nan_or_inf=1,
+        incr_ratio=5.0,
+        decr_ratio=0.25,
+    )
+    assert run(scale, GOOD, GOOD, BAD) == [15, 75, 18.75]
+
+
+def test_it_never_falls_below_one():
+    scale = LossScale(1.5, decr_every_n_nan_or_inf=1)
+    assert run(scale, BAD, BAD) == [1, 1]
+
+
+def test_it_does_not_grow_beyond_float32_but_starts_to_count_again():
+    scale = LossScale(2.0**127, incr_every_n_steps=2)
+    assert run(scale, GOOD, GOOD, GOOD) == [2.0**127] * 3
+    assert scale.state()["good_steps"] == 1
+
+
+def test_a_fixed_scale_stays():
+    scale = LossScale(128.0, dynamic=False, incr_every_n_steps=1)
+    assert run(scale, GOOD, BAD, BAD, BAD) == [128] * 4
+    scale.restore({"scale": 2.0, "good_steps": 3, "bad_steps": 0})
+    assert scale.state()["scale"] == 128
+
+
+def test_a_scale_above_its_minimum_explains_a_skip():
+    scale = LossScale(4.0)
+    assert not scale.explains_skip()  # nothing was skipped yet
+    scale.update(BAD)
+    assert scale.explains_skip() and scale.last_value() == 4
+    run(scale, BAD, BAD, BAD)  # the last of them was run with 2, and made it 1
+    assert scale.explains_skip() and scale.last_value() == 2
+    scale.update(BAD)
+    assert not scale.explains_skip()
+    fixed = LossScale(4.0, dynamic=False)
+    run(fixed, *[BAD] * MAX_SKIPS_IN_A_ROW)
+    assert fixed.explains_skip()
+    fixed.update(BAD)
+    assert not fixed.explains_skip()
+    fixed.update(GOOD)
+    fixed.update(BAD)
+    assert fixed.explains_skip()
+
+
+def test_a_restored_scale_goes_on_like_the_first():
+    steps = [GOOD, BAD, BAD, GOOD, GOOD, GOOD, GOOD, BAD, GOOD]
+    options = {"incr_every_n_steps": 3}
+    expected = run(LossScale(16.0, **options), *steps)
+    first = LossScale(16.0, **options)
+    before = run(first, *steps[:5])
+    second = LossScale(**options)
+    second.restore(first.state())
+    assert before + run(second, *steps[5:]) == expected
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"scale": 2.0},
+        {"scale": 0.5, "good_steps": 0, "bad_steps": 0},
+        {"scale": float("nan"), "good_steps": 0, "bad_steps": 0},
+        {"scale": 2.0, "good_steps": -1, "bad_steps": 0},
+        None,
+    ],
+)
+def test_a_wrong_state_is_refused_and_changes_nothing(state):
+    scale = LossScale(8.0)
+    with pytest.raises(ValueError, match="Received: state="):
+        scale.restore(state)
+    assert scale.state()["scale"] == 8
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"initial": 0.5},
+        {"initial": float("inf")},
+        {"initial": float("nan")},
+        {"incr_every_n_steps": 0},
+        {"decr_every_n_nan_or_inf": 1.5},
+        {"incr_ratio": 1.0},
+        {"decr_ratio": 1.0},
+        {"decr_ratio": 0.0},
+    ],
+)
+def test_numbers_out_of_range_are_refused(options):
+    (name,) = options
+    with pytest.raises(ValueError, match=f"{name}.*Received: {name}="):
+        LossScale(**options)
+
+
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_under_a_strategy_every_replica_reads_one_scale(replicas):
+    strategy = plsc_tf.strategy(replicas)
+    with strategy.scope():
+        scale = LossScale(8.0, incr_every_n_steps=2)
+
+    @tf.function
+    def step(finite):
+        def replica(finite):
+            used = scale.value()
+            tf.distribute.get_replica_context().merge_call(
+                lambda strategy, flag: scale.update(flag), args=(finite,)
+            )
+            return used
+
+        return strategy.run(replica, args=(finite,))
+
+    used = []
+    for finite in (BAD, BAD, GOOD, GOOD, GOOD):
+        values = strategy.experimental_local_results(step(tf.constant(finite)))
+        assert len(values) == replicas
+        used.append([float(value) for value in values])
+    np.testing.assert_array_equal(used, [[v] * replicas for v in (8, 8, 4, 4, 8)])
+    assert scale.state() == {"scale": 8.0, "good_steps": 1, "bad_steps": 0}
+    scale.update(BAD)  # and outside of the step
+    scale.restore({"scale": 2.0, "good_steps": 0, "bad_steps": 1})
+    step(tf.constant(BAD))
+    assert scale.state()["scale"] == 1
+
+
+def made(**options):
+    return recipe.make_loss_scale(Settings.from_values(**options))
+
+
+def test_the_options_make_the_scale_that_they_say():
+    assert made() is None
+    assert made(use_bf16=True, loss_scale=128.0) is None
+    dynamic = made(
+        use_fp16=True,
+        init_loss_scaling=4.0,
+        incr_every_n_steps=1,
+        incr_ratio=3.0,
+        decr_every_n_nan_or_inf=1,
+        decr_ratio=0.25,
+    )
+    assert run(dynamic, GOOD, BAD) == [12, 3]
+    assert made(use_fp16=True).dynamic
+    fixed = made(use_fp16=True, loss_scale=1024.0)
+    assert not fixed.dynamic and float(fixed.value()) == 1024
+    fixed = made(use_fp16=True, use_dynamic_loss_scaling=False, init_loss_scaling=8.0)
+    assert not fixed.dynamic and float(fixed.value()) == 8
+    for off in (0, 1):
+        assert (
+            made(use_fp16=True, use_dynamic_loss_scaling=False, loss_scale=off) is None
+        )

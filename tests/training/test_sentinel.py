@@ -1,0 +1,300 @@
+"""A step that is not finite: what is named, what is kept, what happens then."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import plsc_tf
+from plsc_tf.checkpoints import folder
+from plsc_tf.training import batching, diagnosis
+from plsc_tf.training.sentinel import Sentinel
+
+
+def batch_of(model, images, labels):
+    weights = np.ones(len(labels), np.float32)
+    tensors = (tf.constant(images), tf.constant(labels, tf.int64), tf.constant(weights))
+    return batching.split(model.strategy, tensors)
+
+
+def find(model, images, labels):
+    return diagnosis.first_nonfinite(model, batch_of(model, images, labels))
+
+
+def plant(variable, index, value=np.nan):
+    array = variable.numpy()
+    array[index] = value
+    variable.assign(array)
+
+
+@pytest.fixture
+def batch(pictures):
+    """float32 `[8, 16, 16, 3]` images, labels."""
+    images, labels = pictures
+    return images[:8].astype(np.float32), labels[:8]
+
+
+def test_a_healthy_batch_has_nothing_to_find_and_leaves_no_trace(make_model, batch):
+    model = make_model(batch_norm=True, dropout=0.5)
+    model.train_on_batch(*batch)
+    before = [v.numpy() for v in model.backbone.variables]
+    assert find(model, *batch) is None
+    for old, variable in zip(before, model.backbone.variables, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), old)
+    assert not any("call" in vars(layer) for layer in model.backbone.layers)
+
+
+@pytest.mark.parametrize(("replicas", "parts"), [(1, 1), (2, 1), (4, 1), (2, 2)])
+def test_an_image(make_model, batch, replicas, parts):
+    images, labels = batch
+    images[5, 3, 2, 1] = np.nan
+    images[6, 0] = np.inf
+    model = make_model(replicas, gradient_accumulation_steps=parts)
+    found = find(model, images, labels)
+    # It is the first replica, or part of it, with a bad image that is described.
+    assert (found.kind, found.rows[0]) == ("images", 5)
+    assert found.nan == 1 and found.dtype == "float32"
+    if replicas * parts < 4:
+        assert found.rows == (5, 6) and found.inf == 48
+    assert "the images of the batch" in str(found) and "examples 5" in str(found)
+
+
+def test_a_weight_of_a_layer(make_model, batch):
+    model = make_model(batch_norm=True)
+    dense = model.backbone.layers[-1]
+    plant(dense.kernel, (3, 4))
+    found = find(model, *batch)
+    assert (found.kind, found.name) == ("weight", dense.kernel.path)
+    assert (found.shape, found.nan, found.rows) == (tuple(dense.kernel.shape), 1, ())
+    plant(model.backbone.layers[0].bias, 2, np.inf)  # an earlier layer
+    found = find(model, *batch)
+    assert found.name == model.backbone.layers[0].bias.path and found.inf == 1
+
+
+def test_the_output_of_a_layer_whose_weights_are_finite(make_model, batch):
+    model = make_model(replicas=2)
+    images, labels = batch
+    images[6] = 1e30
+    conv = model.backbone.layers[0]
+    conv.kernel.assign(np.full(conv.kernel.shape, 1e30, np.float32))
+    found = find(model, images, labels)
+    assert (found.kind, found.name, found.rows) == ("output", conv.path, (6,))
+
+
+def test_half_precision_overflows_where_float32_does_not(make_model, batch):
+    model = make_model(replicas=2)
+    conv = model.backbone.layers[0]
+    plant(conv.bias, 1, 1e5)
+    assert find(model, *batch) is None
+    conv.dtype_policy = "mixed_float16"
+    found = find(model, *batch)
+    assert (found.kind, found.name, found.dtype) == ("output", conv.path, "float16")
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3])
+@pytest.mark.parametrize("row", [0, 3])
+def test_a_class(make_model, batch, replicas, row):
+    images, labels = (np.concatenate([part, part[:4]]) for part in batch)
+    model = make_model(replicas)
+    weight = model.head.weights_as_numpy()
+    weight[row, 2] = np.nan
+    model.head.set_weights_from_numpy(weight)
+    found = find(model, images, labels)
+    assert (found.kind, found.name, found.rows) == ("class weight", "weight", (row,))
+    assert found.shape == (5, 8) and f"classes {row}" in str(found)
+
+
+def network_with(layer):
+    return keras.Sequential(
+        [
+            keras.Input((16, 16, 3)),
+            keras.layers.Flatten(),
+            keras.layers.Dense(8, name="first"),
+            layer,
+            keras.layers.Dense(8, name="last"),
+        ]
+    )
+
+
+def classifier(backbone, head=plsc_tf.ShardedHead, **options):
+    with plsc_tf.strategy(2).scope():
+        model = plsc_tf.Classifier(backbone(), head(5, scale=16.0))
+        model.compile(plsc_tf.Momentum(0.05), **options)
+    return model
+
+
+class RootOfZero(keras.layers.Layer):
+    """Its outputs are finite, its gradient is 0 · ∞."""
+
+    def call(self, inputs):
+        return inputs + keras.ops.sqrt(inputs * 0.0)
+
+
+@pytest.mark.parametrize("head", [plsc_tf.ShardedHead, plsc_tf.DenseHead])
+@pytest.mark.parametrize("parts", [1, 2])
+def test_the_gradient_that_is_bad_first_on_the_way_back(batch, head, parts):
+    model = classifier(
+        lambda: network_with(RootOfZero()), head, gradient_accumulation_steps=parts
+    )
+    found = find(model, *batch)
+    # "last" is behind the bad layer and fine; of "first" the bias comes first.
+    assert found.kind == "gradient" and found.name.endswith("first/bias")
+    with pytest.raises(FloatingPointError):
+        model.train_on_batch(*batch)
+
+
+class Penalised(keras.layers.Layer):
+    def call(self, inputs):
+        self.add_loss(keras.ops.log(keras.ops.sum(inputs) * 0.0))
+        return inputs
+
+
+def test_a_penalty(batch):
+    found = find(classifier(lambda: network_with(Penalised())), *batch)
+    assert found.kind == "penalty" and found.inf == 1
+
+
+def dataset(images, labels, bad_step=None, steps=4):
+    """Batches of 8, of which one holds a NaN."""
+    images = np.stack([images] * steps)
+    if bad_step is not None:
+        images[bad_step, 2, 0, 0, 0] = np.nan
+    labels = np.stack([labels] * steps)
+    return tf.data.Dataset.from_tensor_slices((images, labels))
+
+
+class Weights(keras.callbacks.Callback):
+    """Keeps the first kernel, the rows of the classes and the logs after each step."""
+
+    def __init__(self):
+        super().__init__()
+        self.kernels, self.rows, self.logs, self.results = [], [], [], []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.kernels.append(self.model.backbone.layers[0].kernel.numpy())
+        self.rows.append(self.model.head.weights_as_numpy())
+        self.logs.append(dict(logs))
+        self.results.append(self.model.step_result)
+
+
+def test_without_a_sentinel_a_run_stops_as_ever(make_model, batch):
+    model = make_model()
+    with pytest.raises(FloatingPointError, match="after step 1"):
+        model.fit(dataset(*batch, bad_step=1), verbose=0)
+
+
+def test_stop_names_the_tensor_and_keeps_the_batch(make_model, batch, tmp_path):
+    model = make_model()
+    sentinel = Sentinel(tmp_path)
+    with pytest.raises(FloatingPointError) as caught:
+        model.fit(dataset(*batch, bad_step=2), verbose=0, sentinel=sentinel)
+    message = str(caught.value)
+    path = tmp_path / "nonfinite" / "step_00000003.json"
+    for words in ("in step 3 is the images", "examples 2", str(path), "on_nonfinite"):
+        assert words in message
+    assert (model.position.global_step, model.position.step) == (2, 2)
+    report = json.loads(path.read_text())
+    assert report["finding"]["kind"] == "images" and report["finding"]["rows"] == [2]
+    assert report["labels"] == [2] and report["step_of_epoch"] == 2
+    assert report["learning_rate"] == pytest.approx(0.05)
+    with np.load(path.with_suffix(".npz")) as kept:
+        assert kept["images"].shape == (8, 16, 16, 3)
+        assert np.isnan(kept["images"]).sum() == 1
+        np.testing.assert_array_equal(kept["labels"], batch[1])
+        np.testing.assert_array_equal(kept["weights"], np.ones(8))
+
+
+def test_skip_goes_on_with_the_weights_of_before(make_model, batch, tmp_path):
+    model, weights = make_model(), Weights()
+    history = model.fit(
+        dataset(*batch, bad_step=1),
+        verbose=0,
+        callbacks=[weights],
+        sentinel=Sentinel(tmp_path, "skip"),
+    )
+    np.testing.assert_array_equal(weights.kernels[1], weights.kernels[0])
+    np.testing.assert_array_equal(weights.rows[1], weights.rows[0])
+    assert np.abs(weights.kernels[2] - weights.kernels[1]).max() > 0
+    assert weights.results[1] == {} and weights.logs[1] == weights.logs[0]
+    assert model.position.global_step == 4
+    losses = [weights.results[i]["loss"] for i in (0, 2, 3)]
+    assert history.history["loss"] == [pytest.approx(np.mean(losses))]
+
+
+def test_the_run_stops_when_there_are_too_many(make_model, batch, tmp_path):
+    images, labels = batch
+    images[0, 0, 0, 0] = np.nan
+    model = make_model()
+    sentinel = Sentinel(tmp_path, "skip", limit=2)
+    with pytest.raises(FloatingPointError, match="3 such steps, .* after 2"):
+        model.fit(dataset(images, labels, steps=4), verbose=0, sentinel=sentinel)
+    assert sentinel.count == 3
+    assert len(list((tmp_path / "nonfinite").glob("*.npz"))) == 3
+
+
+def test_rollback_takes_the_checkpoint_and_goes_on_behind_the_batch(
+    make_model, batch, tmp_path
+):
+    model, weights = make_model(), Weights()
+    checkpoints = plsc_tf.Checkpoint(tmp_path, every_n_steps=2)
+    model.fit(
+        dataset(*batch, bad_step=3, steps=6),
+        verbose=0,
+        callbacks=[weights, checkpoints],
+        sentinel=Sentinel(tmp_path, "rollback"),
+    )
+    # Steps 1 2 | 3 4 5 6: a checkpoint after step 2, and step 4 is bad.
+    np.testing.assert_array_equal(weights.kernels[3], weights.kernels[1])
+    np.testing.assert_array_equal(weights.rows[3], weights.rows[1])
+    assert np.abs(weights.kernels[2] - weights.kernels[1]).max() > 0
+    # The slots are those of step 2 too: all batches are equal, so step 5 repeats 3.
+    np.testing.assert_allclose(weights.kernels[4], weights.kernels[2], atol=1e-6)
+    assert model.position.global_step == 6
+    # The skipped step is no step of the schedule.
+    assert int(model.optimizer.iterations.numpy()) == 5
+    assert [step for step, _ in folder.find_all(tmp_path)] == [2, 4, 6, 6]
+
+
+def test_rollback_passes_over_checkpoints_that_are_not_finite(
+    make_model, batch, tmp_path
+):
+    model = make_model()
+    model.train_on_batch(*batch)
+    good = plsc_tf.Checkpoint(tmp_path)
+    good.set_model(model)
+    good.save("step_00000001")
+    kernel = model.backbone.layers[0].kernel.numpy()
+    model.train_on_batch(*batch)
+    plant(model.backbone.layers[0].kernel, (0, 0, 0, 0))
+    good.save("step_00000002")
+    sentinel = Sentinel(tmp_path, "rollback")
+    sentinel.handle(model, batch_of(model, *batch))
+    np.testing.assert_array_equal(model.backbone.layers[0].kernel.numpy(), kernel)
+    assert model.position.global_step == 2
+
+
+def test_rollback_without_a_checkpoint_stops(make_model, batch, tmp_path):
+    with pytest.raises(FloatingPointError, match="no good checkpoint.*save_checkpoi"):
+        make_model().fit(
+            dataset(*batch, bad_step=1),
+            verbose=0,
+            sentinel=Sentinel(tmp_path, "rollback"),
+        )
+
+
+def test_what_cannot_be_reproduced_is_said(make_model, batch, tmp_path):
+    model = make_model()
+    sentinel = Sentinel(tmp_path, "stop")
+    with pytest.raises(FloatingPointError, match="was when the batch was run again"):
+        sentinel.handle(model, batch_of(model, *batch))
+    report = json.loads((tmp_path / "nonfinite" / "step_00000001.json").read_text())
+    assert report["finding"] is None
+
+
+def test_wrong_arguments_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="stop, rollback, skip. Received: 'halt'"):
+        Sentinel(tmp_path, "halt")
+    with pytest.raises(ValueError, match="Received: limit=0"):
+        Sentinel(tmp_path, limit=0)
