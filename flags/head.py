@@ -1,8 +1,23 @@
-"""The classification head and its margin."""
+"""The classification head: its loss, its share of the classes, its arithmetic."""
 
 import dataclasses
+import math
 
 from plsc_tf.options import OptionGroup, option
+
+# Which of the three margins each loss has.
+MARGINS = {
+    "softmax": (),
+    "arcface": ("margin1", "margin", "margin3"),
+    "cosface": ("margin3",),
+    "sphereface": ("margin1",),
+    "adaface": ("margin",),
+    "curricularface": ("margin",),
+    "magface": (),
+}
+# With these values a margin changes nothing.
+NEUTRAL = {"margin1": 1.0, "margin": 0.0, "margin3": 0.0}
+COMBINED = ("arcface", "cosface", "sphereface")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -11,13 +26,20 @@ class Head(OptionGroup):
 
     loss_type: str = option(
         "dist_arcface",
-        "arcface, softmax: each replica holds all classes; dist_arcface, "
-        "dist_softmax: each holds its share of them. softmax has a bias and takes no "
-        "margin (PLSC loss_type)",
-        choices=("softmax", "arcface", "dist_softmax", "dist_arcface"),
+        "arcface, cosface, sphereface, adaface, curricularface, magface or softmax: "
+        "each replica holds all classes; with dist_ before it, its share of them. "
+        "softmax has a bias and takes no margin (PLSC loss_type)",
+        choices=(*MARGINS, *(f"dist_{loss}" for loss in MARGINS)),
     )
-    margin: float = option(
-        0.5, "angle added to the true class, in radians (PLSC margin)", lower=0
+    margin: float | None = option(
+        None,
+        "angle added to the true class, in radians; None: the loss's own, which is "
+        "0.5 for arcface (PLSC margin) and curricularface, and 0.4 for adaface, whose "
+        "m it is",
+        lower=0,
+        upper=math.pi,
+        open_ends="upper",
+        aliases=("margin2",),
     )
     scale: float = option(
         64.0,
@@ -25,25 +47,208 @@ class Head(OptionGroup):
         lower=0,
         open_ends="lower",
     )
-    margin1: float = option(
-        1.0,
-        "factor of the true class's angle. The combined margin is cos(margin1 x angle "
-        "+ margin) - margin3 (PLSC 0.2 set_loss_type's m1, m2, m3): SphereFace is "
-        "1.35, 0, 0, CosFace 1, 0, 0.35",
+    margin1: float | None = option(
+        None,
+        "factor of the true class's angle; None: the loss's own, 1.35 for sphereface "
+        "and else 1. With loss_type=arcface all three margins combine to cos(margin1 "
+        "x angle + margin) - margin3 (PLSC 0.2 set_loss_type; arcface_torch "
+        "margin_list)",
         lower=0,
+        upper=4,
         open_ends="lower",
     )
-    margin3: float = option(
-        0.0, "subtracted from the true class's cosine; see margin1", lower=0
+    margin3: float | None = option(
+        None,
+        "subtracted from the true class's cosine; None: the loss's own, 0.35 for "
+        "cosface and else 0. See margin1",
+        lower=0,
+        upper=2,
+        open_ends="upper",
     )
     margin_gradient: str = option(
         "exact",
         "exact: the margin is differentiated, as in PLSC; straight_through: its "
-        "derivative is taken as 1, as in arcface_torch",
+        "derivative is taken as 1, as in arcface_torch (arcface, cosface, sphereface)",
         choices=("exact", "straight_through"),
+    )
+    adaface_h: float = option(
+        0.333,
+        "adaface: how much of the spread of the embeddings' norms the margin follows "
+        "(AdaFace h)",
+        lower=0,
+        upper=1,
+    )
+    adaface_t_alpha: float = option(
+        0.01,
+        "adaface: share of a batch in the running statistics of the norms (AdaFace "
+        "t_alpha)",
+        lower=0,
+        upper=1,
+        open_ends="lower",
+    )
+    magface_norms: tuple[float, ...] = option(
+        (10.0, 110.0),
+        "magface: smallest and largest norm that the margin follows (MagFace l_a, u_a)",
+        lower=0,
+        open_ends="lower",
+    )
+    magface_margins: tuple[float, ...] = option(
+        (0.45, 0.8),
+        "magface: margins at these norms, in radians (MagFace l_margin, u_margin)",
+        lower=0,
+        upper=math.pi / 2,
+        open_ends="upper",
+    )
+    magface_lambda_g: float = option(
+        35.0,
+        "magface: factor of the penalty on short embeddings (MagFace lambda_g)",
+        lower=0,
+    )
+    interclass_filtering_threshold: float = option(
+        0.0,
+        "other classes with a larger cosine do not count: with noisy labels they are "
+        "often the same person; 0: off (arcface_torch interclass_filtering_threshold)",
+        lower=0,
+        upper=1,
+        open_ends="upper",
+    )
+    label_smoothing: float = option(
+        0.0,
+        "share of the target that is spread over all classes (MindSpore smooth_factor, "
+        "0.1)",
+        lower=0,
+        upper=1,
+        open_ends="upper",
+        aliases=("smooth_factor",),
+    )
+    sample_rate: float = option(
+        1.0,
+        "Partial FC: share of a replica's classes that take part in a step, the true "
+        "ones of the batch among them (arcface_torch sample_rate; PLSC 0.2 "
+        "sample_ratio)",
+        lower=0,
+        upper=1,
+        open_ends="lower",
+        aliases=("sample_ratio",),
+    )
+    head_tile_rows: int | None = option(
+        None,
+        "classes of a sharded head that a replica works on at a time; None: chosen by "
+        "itself, to fit the processor's caches",
+        lower=1,
+    )
+    head_logits_mb: int = option(
+        1024,
+        "logits of a step that are kept for the second pass, in MB per replica; those "
+        "beyond are computed again",
+        lower=0,
+    )
+    head_initial_deviation: float | None = option(
+        None,
+        "standard deviation of the initial class weights; None: sqrt(2 / (emb_size + "
+        "num_classes)), as in PLSC (PLSC set_distfc_attr; arcface_torch: 0.01)",
+        lower=0,
+    )
+    head_initial_bias: float = option(
+        0.0, "initial biases of loss_type=softmax (PLSC set_distfc_attr)"
+    )
+    head_dtype: str = option(
+        "float32",
+        "what the head's matrix products read; they sum in float32",
+        choices=("float32", "bfloat16", "float16"),
+    )
+    head_slot_dtype: str = option(
+        "float32",
+        "what the optimizer's slots of a sharded head are stored in; bfloat16 halves "
+        "them",
+        choices=("float32", "bfloat16"),
     )
     calc_acc: bool = option(
         False,
         "top-1 and top-5 accuracy while training; costs time and memory (PLSC "
         "set_calc_acc)",
     )
+
+    def __post_init__(self):
+        super().__post_init__()
+        self._check_margins()
+        self._check_loss()
+        self._check_sharding()
+
+    @property
+    def loss(self):
+        """The loss without `dist_`."""
+        return self.loss_type.removeprefix("dist_")
+
+    @property
+    def sharded(self):
+        """Whether the classes are split over the replicas."""
+        return self.loss_type.startswith("dist_")
+
+    def given_margins(self):
+        """The margins that were set and that the loss has, `{option: value}`."""
+        values = {name: getattr(self, name) for name in MARGINS[self.loss]}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def _check_margins(self):
+        # PLSC's softmax ignores its margin, which has a default there.
+        for name in () if self.loss == "softmax" else NEUTRAL:
+            value = getattr(self, name)
+            if name not in MARGINS[self.loss] and value not in (None, NEUTRAL[name]):
+                own = ", ".join(MARGINS[self.loss]) or "magface_margins"
+                raise ValueError(
+                    f"The margin of {self.loss} is {own}; loss_type=arcface combines "
+                    f"all three. Received: loss_type={self.loss_type}, "
+                    f"{name}={value}; {name}=None leaves it out."
+                )
+        if self.loss == "adaface" and (self.margin or 0) >= 1:
+            raise ValueError(
+                "adaface's margin is no angle and must be below 1. Received: "
+                f"margin={self.margin}."
+            )
+        for name in ("magface_norms", "magface_margins"):
+            pair = getattr(self, name)
+            if len(pair) != 2 or pair[0] > pair[1]:
+                raise ValueError(
+                    f"{name} must be two numbers, the smaller one first. Received: "
+                    f"{name}={','.join(map(str, pair))}."
+                )
+        if self.magface_norms[0] == self.magface_norms[1]:
+            raise ValueError(
+                "magface_norms must differ. Received: magface_norms="
+                f"{','.join(map(str, self.magface_norms))}."
+            )
+
+    def _check_loss(self):
+        if self.margin_gradient != "exact" and self.loss not in (*COMBINED, "softmax"):
+            raise ValueError(
+                "margin_gradient=straight_through is arcface_torch's way with "
+                f"{', '.join(COMBINED)}. Received: loss_type={self.loss_type}."
+            )
+        if self.interclass_filtering_threshold and self.loss == "softmax":
+            raise ValueError(
+                "interclass_filtering_threshold compares cosines, which softmax does "
+                f"not have: use a margin loss. Received: loss_type={self.loss_type}, "
+                "interclass_filtering_threshold="
+                f"{self.interclass_filtering_threshold}."
+            )
+        if self.label_smoothing and self.sample_rate < 1:
+            raise ValueError(
+                "label_smoothing spreads the target over all classes, of which Partial "
+                "FC sees a sample only: leave one of them out. Received: "
+                f"label_smoothing={self.label_smoothing}, "
+                f"sample_rate={self.sample_rate}."
+            )
+
+    def _check_sharding(self):
+        if self.sharded:
+            return
+        default = Head.__dataclass_fields__
+        for name in ("sample_rate", "head_tile_rows", "head_slot_dtype"):
+            value = getattr(self, name)
+            if value != default[name].default:
+                raise ValueError(
+                    f"{name} is for a head that is split over the replicas: use "
+                    f"loss_type=dist_{self.loss}, which also works on a single one. "
+                    f"Received: loss_type={self.loss_type}, {name}={value}."
+                )

@@ -30,6 +30,13 @@ class Optimizer(OptionGroup):
         upper=1,
         open_ends="upper",
     )
+    gradient_accumulation_steps: int = option(
+        1,
+        "parts that a replica's batch is cut into, worked on one after the other "
+        "before the one update; batch_size counts all of them (in arcface_torch's "
+        "gradient_acc it counts one)",
+        lower=1,
+    )
     adadelta_rho: float = option(
         0.95, "adadelta: decay rate (FastNN adadelta_rho)", lower=0, upper=1
     )

@@ -1,8 +1,8 @@
 """What to say about an unknown name: the nearest one, or what became of it.
 
 The tables hold names of other systems' options that are not flags here: PLSC 0.1 and
-0.2 (`Entry.set_*` without "set_"), PAI FastNN's hyper-parameter files, and
-arcface_torch's configs.
+0.2 (`Entry.set_*` without "set_"), PAI FastNN's hyper-parameter files,
+arcface_torch's configs, and the command lines of AdaFace and MagFace.
 """
 
 import difflib
@@ -12,9 +12,11 @@ RENAMED = {
     "class_num": "num_classes",
     "data_dir": "dataset_dir",
     "epochs": "num_epochs",
-    "lr_decay_factor": "learning_rate_decay_factor",
+    "h": "adaface_h",
+    "lambda_g": "magface_lambda_g",
     "log_period": "log_loss_every_n_iters",
     "loss": "loss_type",
+    "lr_decay_factor": "learning_rate_decay_factor",
     "max_last_checkpoint_num": "keep_checkpoint_max",
     "mixed_precision": "use_fp16",
     "model": "model_name",
@@ -25,6 +27,7 @@ RENAMED = {
     "output_dir": "model_save_dir",
     "step_boundaries": "lr_steps",
     "steps": "stop_at_step",
+    "t_alpha": "adaface_t_alpha",
     "test_period": "eval_every_n_steps",
     "train_steps": "stop_at_step",
     "val_target": "val_targets",
@@ -38,6 +41,8 @@ EXPLAINED = {
     "communication_policy": "It belongs to FastNN's PAISoar; leave it out.",
     "decay_scheme": "FastNN's luong schedules are not supported yet; use "
     "learning_rate_decay_type=piecewise with lr_steps.",
+    "distfc_attr": "PLSC's set_distfc_attr: set head_initial_deviation and "
+    "head_initial_bias.",
     "enable_paisora": "FastNN's PAISoar is not supported; leave it out: several GPUs "
     "of a machine are used by themselves (num_replicas).",
     "enable_paisoar": "FastNN's PAISoar is not supported; leave it out: several GPUs "
@@ -50,15 +55,20 @@ EXPLAINED = {
     "fs_name": "PLSC's HDFS options are not supported yet; leave it out.",
     "fs_ugi": "PLSC's HDFS options are not supported yet. Never put a password on a "
     "command line or into a flag file.",
+    "gradient_acc": "arcface_torch's gradient_acc: multiply batch_size by it, and set "
+    "gradient_accumulation_steps to it; batch_size counts all parts here.",
     "gpus": "Use num_replicas, the number of GPUs.",
     "hooks": "FastNN's hooks are not supported yet; leave it out.",
     "job_name": "Several machines are not supported yet; leave it out.",
+    "l_a": "MagFace's l_a and u_a are magface_norms=10,110.",
+    "l_margin": "MagFace's l_margin and u_margin are magface_margins=0.45,0.8.",
     "log_device_placement": "FastNN's option is not supported yet; leave it out.",
     "log_trainable_vars_statistics": "FastNN's option is not supported yet.",
+    "margin_list": "arcface_torch's margin_list is margin1, margin, margin3.",
     "model_dir": "FastNN's model_dir, where weights are read, is checkpoint_dir; "
     "where a run saves is model_save_dir.",
-    "model_parallel": "PLSC 0.2's model_parallel: use loss_type=dist_arcface or "
-    "dist_softmax.",
+    "model_parallel": "PLSC 0.2's model_parallel: use loss_type=dist_arcface, or "
+    "another loss with dist_ before it.",
     "node_ip": "Several machines are not supported yet; leave it out.",
     "num_gpus": "Use num_replicas, the number of GPUs.",
     "print_model_statistics": "FastNN's option is not supported yet; leave it out.",
@@ -66,12 +76,12 @@ EXPLAINED = {
     "profile_every_n_iters": "FastNN's profiling is not supported yet; leave it out.",
     "protocol": "FastNN's grpc options are not supported; leave it out.",
     "resume": "A run resumes by itself in its model_save_dir; --restart starts anew.",
-    "sample_rate": "Partial FC is not supported yet; leave it out.",
-    "sample_ratio": "Partial FC is not supported yet; leave it out.",
     "selected_gpus": "Use num_replicas, the number of GPUs; CUDA_VISIBLE_DEVICES "
     "says which.",
     "task_index": "Several machines are not supported yet; leave it out.",
     "tensor_fusion_max_bytes": "It belongs to FastNN's PAISoar; leave it out.",
+    "u_a": "MagFace's l_a and u_a are magface_norms=10,110.",
+    "u_margin": "MagFace's l_margin and u_margin are magface_margins=0.45,0.8.",
     "warmup_scheme": "FastNN's t2t warm-up is not supported yet; use warmup_epochs.",
     "warmup_steps": "Use warmup_epochs (may be a fraction: steps / steps per epoch).",
     "worker_hosts": "Several machines are not supported yet; leave it out.",

@@ -46,7 +46,7 @@ def test_the_later_option_wins():
         (["--batch_size"], "Missing value for flag --batch_size"),
         (["--batch_size=x"], "Received: batch_size='x'"),
         (["--lr=x"], "learning_rate must be a number"),
-        (["--loss_type=cosface"], "one of softmax, arcface"),
+        (["--loss_type=cosfce"], "one of softmax, arcface"),
         (["--undefok=foo", "--foo=1"], "unknown option 'undefok'"),
         (["--hooks=x"], "hooks are not supported yet"),
         (["--flagfile="], "received no path"),

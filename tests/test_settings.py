@@ -26,7 +26,6 @@ PLSC_DEFAULTS = {
     "loss_type": "dist_arcface",
     "num_classes": 85742,
     "image_shape": (3, 112, 112),
-    "margin": 0.5,
     "scale": 64.0,
     "emb_size": 512,
 }
@@ -154,6 +153,9 @@ def test_renamed_options_exist():
         ("hooks", "not supported yet"),
         ("mixed_precision", "'use_fp16'"),
         ("model_dir", "checkpoint_dir"),
+        ("margin_list", "margin1, margin, margin3"),
+        ("set_distfc_attr", "head_initial_deviation"),
+        ("u_margin", "magface_margins"),
     ],
 )
 def test_names_of_other_systems_are_explained(name, advice):

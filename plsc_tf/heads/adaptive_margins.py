@@ -113,6 +113,8 @@ class CurricularFace(MarginLoss):
         ValueError: a number is out of range.
     """
 
+    # cos (t + cos), where t is a mean of cosines.
+    largest = 2.0
     m: float = 0.5
     momentum: float = 0.01
 

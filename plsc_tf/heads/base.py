@@ -8,13 +8,10 @@ import tensorflow as tf
 
 from plsc_tf.heads.margins import ARCFACE, MarginLoss, require
 from plsc_tf.heads.products import DTYPES
-from plsc_tf.heads.tiled_softmax import (
-    Examples,
-    TiledSoftmax,
-    normalize,
-    normalize_gradient,
-)
+from plsc_tf.heads.second_pass import SecondPass
+from plsc_tf.heads.tiled_softmax import Examples, TiledSoftmax
 from plsc_tf.heads.tiles import read
+from plsc_tf.heads.unit import normalize, normalize_gradient
 
 # Initial weights are drawn in blocks of rows, each from its own seed, so that a
 # class starts with the same weights on any number of replicas.
@@ -56,6 +53,9 @@ class Head(tf.Module):
         scale: factor of the cosines (PLSC: scale); unused by plain softmax.
         seed: of the initial weights, N(0, sqrt(2 / (emb + num_classes))) as in
             PLSC, and of sampling.
+        initial_deviation: standard deviation of the initial weights (PLSC:
+            set_distfc_attr; arcface_torch: 0.01); None for PLSC's default above.
+        initial_bias: initial biases of plain softmax.
         label_smoothing: share of the target that is spread evenly over all classes
             (arXiv:1512.00567, section 7), in [0, 1).
         logits_mb: logits of a step are kept from the forward to the backward pass in
@@ -69,13 +69,15 @@ class Head(tf.Module):
         ValueError: a number is out of range.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - every one has a default
         self,
         num_classes,
         *,
         margins=ARCFACE,
         scale=64.0,
         seed=0,
+        initial_deviation=None,
+        initial_bias=0.0,
         label_smoothing=0.0,
         logits_mb=1024,
         dtype="float32",
@@ -93,6 +95,11 @@ class Head(tf.Module):
             )
         require(scale > 0, "scale must be positive", scale=scale)
         require(
+            initial_deviation is None or initial_deviation >= 0,
+            "initial_deviation must not be negative",
+            initial_deviation=initial_deviation,
+        )
+        require(
             0 <= label_smoothing < 1,
             "label_smoothing must be in [0, 1)",
             label_smoothing=label_smoothing,
@@ -103,6 +110,8 @@ class Head(tf.Module):
         self.margins = margins
         self.scale = scale
         self.seed = seed
+        self.initial_deviation = initial_deviation
+        self.initial_bias = initial_bias
         self.label_smoothing = label_smoothing
         self.logits_mb = logits_mb
         self.dtype = dtype
@@ -143,8 +152,12 @@ class Head(tf.Module):
 
         Returns:
             a `HeadStep`.
+
+        Raises:
+            ValueError: the batch is empty, or the embeddings do not fit the weights.
         """
         self._check_built()
+        self._check_batch(embeddings, labels)
         raw = embeddings
         entered, inverse = raw, None
         if self.margins.normalized:
@@ -226,13 +239,13 @@ class Head(tf.Module):
 
     def square_norms(self, pending):
         """`{name: scalar}` squared norms of the gradients of `weight_gradients`."""
-        return self.softmax.square_norms(self.tiles(pending.get("chosen")), pending)
+        return self.second_pass.square_norms(self.tiles(pending.get("chosen")), pending)
 
     def pieces(self, pending):
         """Yields the tiles of the calling replica, as `RowRules.update` takes them.
 
         Args:
-            pending: of a `HeadStep`, or of `tiled_softmax.join`.
+            pending: of a `HeadStep`, or of `second_pass.join`.
 
         Yields:
             (index of the tile, handles of its arrays, rows that take part or None,
@@ -240,12 +253,12 @@ class Head(tf.Module):
         """
         tiles = self.tiles(pending.get("chosen"))
         for index in range(len(tiles.starts)):
-            part = self.softmax.of_tile(tiles, index, pending)
+            part = self.second_pass.of_tile(tiles, index, pending)
             yield index, *tiles.handles(index), part
 
     def tile_gradients(self, arrays, part):
-        """See `plsc_tf.heads.tiled_softmax.TiledSoftmax.weight_gradients`."""
-        return self.softmax.weight_gradients(arrays, part)
+        """See `plsc_tf.heads.second_pass.SecondPass.weight_gradients`."""
+        return self.second_pass.weight_gradients(arrays, part)
 
     def keep_state(self, state, applied):
         """Stores the loss's new state if the update was applied.
@@ -284,7 +297,9 @@ class Head(tf.Module):
 
     def _initial_weight(self, low, high):
         """Rows `[low, high)` of the initial weights."""
-        deviation = np.sqrt(2.0 / (self.embedding_size + self.num_classes))
+        deviation = self.initial_deviation
+        if deviation is None:
+            deviation = np.sqrt(2.0 / (self.embedding_size + self.num_classes))
         rows = np.empty((high - low, self.embedding_size), keras.config.floatx())
         for block in range(low // BLOCK_ROWS, -(-high // BLOCK_ROWS)):
             first = block * BLOCK_ROWS
@@ -299,14 +314,23 @@ class Head(tf.Module):
         return rows
 
     def _initial_bias(self, low, high):
-        """Rows `[low, high)` of the initial biases: zeros, as in PLSC."""
-        return np.zeros(high - low, keras.config.floatx())
+        """Rows `[low, high)` of the initial biases: zeros in PLSC."""
+        return np.full(high - low, self.initial_bias, keras.config.floatx())
 
     def _check_built(self):
         if self.embedding_size is None:
             raise ValueError(
                 "The head has no weights yet: give it to plsc_tf.Classifier, or call "
                 "head.build(embedding_size, strategy)."
+            )
+
+    def _check_batch(self, embeddings, labels):
+        shape, count = tuple(embeddings.shape), labels.shape[0]
+        if count == 0 or shape != (count, self.embedding_size):
+            raise ValueError(
+                "Every replica must bring embeddings [batch, embedding_size="
+                f"{self.embedding_size}] and as many labels, at least one. Received: "
+                f"embeddings of shape {shape}, labels of shape {tuple(labels.shape)}"
             )
 
     def _prepare(self, embedding_size, strategy, rows_per_tile):
@@ -324,6 +348,7 @@ class Head(tf.Module):
             logits_bytes=self.logits_mb * 1e6,
             compiled=compiled,
         )
+        self.second_pass = SecondPass(self.margins, self.dtype, self.softmax.kernels)
         with strategy.scope():
             self.state_variables = {
                 name: tf.Variable(

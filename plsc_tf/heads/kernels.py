@@ -17,14 +17,17 @@ class Kernels:
         loss: the `MarginLoss`.
         scale: factor of the cosines; 1 for plain softmax.
         smoothing: label smoothing divided by the number of classes; 0 for none.
+        bounded: whether the sum of the exponentials of all logits is sure to fit, so
+            that no largest logit has to be taken off first.
         compiled: whether XLA compiles them. It takes a while for each shape of tile,
             which is lost on small ones.
     """
 
-    def __init__(self, loss, scale, smoothing, compiled):
+    def __init__(self, loss, scale, smoothing, *, bounded, compiled):
         self.loss = loss
         self.scale = scale
         self.smoothing = smoothing
+        self.bounded = bounded
         self.forward = self._forward
         self.errors = self._errors
         if compiled:
@@ -34,7 +37,7 @@ class Kernels:
     def _forward(  # noqa: PLR0913 - a compiled function takes tensors, not objects
         self, products, offset, rows, target, state, plain, maximum, with_ranks
     ):
-        """The first pass: exponentials, against the largest logit so far.
+        """The first pass: exponentials of the logits.
 
         Args:
             products: `[classes, batch]` products of weights and inputs.
@@ -43,36 +46,39 @@ class Kernels:
             target: the `Target` of the examples.
             state: of the loss.
             plain: `[batch]` score of the true class, without margin.
-            maximum: `[batch]` largest logit so far.
+            maximum: `[batch]` largest logit so far; 0 when bounded.
             with_ranks: whether to count the scores above the true class's.
 
         Returns:
-            dict of `pull` `[classes, batch]`, how much each class draws the
-            examples, `maximum` so far, `shrink` `[batch]`, what former exponentials
-            must be multiplied with, `total` `[batch]` of this tile's exponentials,
-            with ranks `above` int32 `[batch]`, and with smoothing `logits`
-            `[batch]`, their sum, and `even` `[classes, batch]`, the pull of a loss
-            that weighs all classes alike.
+            dict of `pull` `[classes, batch]`, exp(logit − maximum) ∂value/∂product;
+            unless bounded, `maximum` so far and `shrink` `[batch]`, what former
+            exponentials must be multiplied with; unless the pull tells it, `total`
+            `[batch]` of the tile's exponentials; with ranks `above` int32 `[batch]`;
+            with smoothing `logits` `[batch]`, their sum, and `even`
+            `[classes, batch]`, the pull of a loss that weighs all classes alike.
         """
         score, value, slope = self._scores(products, offset, target, state)
         hit = tf.range(tf.shape(products)[0])[:, None] == rows[None, :]
-        logits = tf.where(hit, tf.cast(LOWEST, value.dtype), self.scale * value)
-        largest = tf.maximum(maximum, tf.reduce_max(logits, axis=0))
-        exponential = tf.exp(logits - largest)
+        logits, result = self.scale * value, {}
+        if self.bounded:
+            exponential = tf.where(hit, tf.zeros_like(logits), tf.exp(logits))
+        else:
+            others = tf.where(hit, tf.cast(LOWEST, value.dtype), logits)
+            largest = tf.maximum(maximum, tf.reduce_max(others, axis=0))
+            exponential = tf.exp(others - largest)
+            result["maximum"] = largest
+            result["shrink"] = tf.exp(maximum - largest)
         inward = self._inward(slope, offset)
-        result = {
-            "pull": exponential if inward is None else exponential * inward,
-            "maximum": largest,
-            "shrink": tf.exp(maximum - largest),
-            "total": tf.reduce_sum(exponential, axis=0),
-        }
+        result["pull"] = exponential if inward is None else exponential * inward
+        if slope is not None:
+            result["total"] = tf.reduce_sum(exponential, axis=0)
         if with_ranks:
             # The true class itself is left out: rounding may put it above itself.
             above = tf.logical_and(score > plain, tf.logical_not(hit))
             result["above"] = tf.reduce_sum(tf.cast(above, tf.int32), axis=0)
         if self.smoothing:
             others = tf.cast(tf.logical_not(hit), value.dtype)
-            result["logits"] = tf.reduce_sum(others * self.scale * value, axis=0)
+            result["logits"] = tf.reduce_sum(others * logits, axis=0)
             result["even"] = others if inward is None else others * inward
         return result
 

@@ -46,9 +46,11 @@ class MarginLoss:
     Attributes:
         normalized: whether the head computes cosines; False only for plain softmax,
             where "cosine" below means logit.
+        largest: bound of what `others` may return.
     """
 
     normalized = True
+    largest = 1.0
 
     def initial_state(self):
         """What the loss carries from step to step: `{name: float}`."""
@@ -202,6 +204,11 @@ class InterclassFilter(MarginLoss):
     def normalized(self):
         """As of the loss inside."""
         return self.loss.normalized
+
+    @property
+    def largest(self):
+        """As of the loss inside."""
+        return self.loss.largest
 
     def initial_state(self):
         """As of the loss inside."""

@@ -13,7 +13,9 @@ from plsc_tf.parallel.rows import ShardedRows
 
 # Weights of a tile. On CPUs a tile, its gradient and its slots should stay in the
 # last cache between product and update; on GPUs a kernel should have enough to do.
-TILE_BYTES = {"CPU": 16e6, "GPU": 256e6}
+TILE_BYTES = {"CPU": 8e6, "GPU": 256e6}
+# The graph holds a node for each tile: hundreds take longer to build than they save.
+MOST_TILES = 80
 
 
 class ShardedHead(Head):
@@ -140,12 +142,13 @@ class ShardedHead(Head):
 
 
 def even_tile_rows(rows, embedding_size):
-    """Rows of a tile: about `TILE_BYTES`, and all tiles alike where that is possible.
+    """Rows of a tile: about `TILE_BYTES`, more where there would be too many tiles.
 
-    Every other size of tile is traced and compiled on its own.
+    All tiles are alike where that is possible: every other size is traced and
+    compiled on its own.
     """
     kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
-    fitting = TILE_BYTES[kind] / (4 * embedding_size)
+    fitting = max(TILE_BYTES[kind] / (4 * embedding_size), rows / MOST_TILES)
     if rows <= 1.5 * fitting:
         return rows
     near = range(math.ceil(rows / (1.5 * fitting)), math.ceil(1.5 * rows / fitting))

@@ -6,14 +6,16 @@ their exponentials. The first pass over the tiles forms, beside these, the sum o
 class weights weighted by their exponentials, rescaled whenever a larger logit comes
 up (the online softmax of Milakov and Gimelshein, arXiv:1805.02867, carried over to
 the gradient as in FlashAttention, arXiv:2205.14135). So the gradient of the inputs is
-known after one pass, and a second one makes the gradients of the weights, tile by
-tile, from logits that were kept or are computed again. Nothing of the size of all
-logits or all weights has to exist, and no collective runs under a gradient tape.
+known after one pass, and a second one (`second_pass`) makes the gradients of the
+weights, tile by tile, from logits that were kept or are computed again. Nothing of
+the size of all logits or all weights has to exist, and no collective runs under a
+gradient tape.
 
 The true class is kept apart from the sums, since only its logit has a margin.
 """
 
 import dataclasses
+import math
 
 import tensorflow as tf
 
@@ -21,9 +23,10 @@ from plsc_tf.heads.kernels import LOWEST, Kernels
 from plsc_tf.heads.margins import Target
 from plsc_tf.heads.products import product
 from plsc_tf.heads.tiles import apart, read
+from plsc_tf.heads.unit import TINY
 
-# Squared norms below this count as zero vectors instead of dividing by zero.
-TINY = 1e-24
+# exp of a sum up to this, which float32 holds, stays clear of its largest number.
+LOG_LARGEST = 86.0
 
 
 @dataclasses.dataclass
@@ -70,7 +73,7 @@ class FirstPass:
 
 
 class TiledSoftmax:
-    """The passes over a replica's tiles.
+    """The first pass over a replica's tiles, and what joins the replicas.
 
     Args:
         loss: the `MarginLoss`.
@@ -100,8 +103,23 @@ class TiledSoftmax:
         self.label_smoothing = label_smoothing
         self.even_share = label_smoothing / num_classes
         self.logits_bytes = logits_bytes
-        self.kernels = Kernels(loss, self.scale, self.even_share, compiled)
+        self.kernels = Kernels(
+            loss,
+            self.scale,
+            self.even_share,
+            bounded=self._bounded(num_classes),
+            compiled=compiled,
+        )
         self._first_tile = apart(self._first_pass_of_tile)
+
+    def _bounded(self, num_classes):
+        """Whether exp of all logits can be summed in float32 as they are.
+
+        Cosines are bounded, so no logit of a margin loss exceeds scale · largest.
+        """
+        if not self.loss.normalized or self.dtype == "float16":
+            return False
+        return self.scale * self.loss.largest + math.log(num_classes) < LOG_LARGEST
 
     def true_class(self, tiles, inputs, rows):
         """Weights and scores of the true classes that are on this replica.
@@ -125,7 +143,7 @@ class TiledSoftmax:
         """Statistics and gradients of a replica's own classes: a `FirstPass`."""
         zero = tf.zeros_like(examples.score)
         running = {
-            "maximum": zero + LOWEST,
+            "maximum": zero if self.kernels.bounded else zero + LOWEST,
             "total": zero,
             "pulled": tf.zeros_like(examples.inputs),
         }
@@ -196,13 +214,14 @@ class TiledSoftmax:
             running["maximum"],
             "above" in running,
         )
-        shrink = found["shrink"]
         pull = product(found["pull"], weight, self.dtype, transpose_a=True)
-        result = {
-            "maximum": found["maximum"],
-            "total": running["total"] * shrink + found["total"],
-            "pulled": running["pulled"] * shrink[:, None] + pull,
-        }
+        pulled, total, result = running["pulled"], running["total"], dict(running)
+        if "shrink" in found:
+            result["maximum"] = found["maximum"]
+            pulled *= found["shrink"][:, None]
+            total *= found["shrink"]
+        result["pulled"] = pulled + pull
+        result["total"] = total + self._total(found, offset)
         if "above" in running:
             result["above"] = running["above"] + found["above"]
         if self.even_share:
@@ -210,6 +229,15 @@ class TiledSoftmax:
             result["even"] = running["even"] + even
             result["logits"] = running["logits"] + found["logits"]
         return products, offset, result
+
+    def _total(self, found, offset):
+        """`[batch]` sum of the tile's exponentials."""
+        if "total" in found:
+            return found["total"]
+        # What the pull was multiplied with is taken out again by a product, which is
+        # several times faster than another sum by columns.
+        outward = 1.0 / offset if self.loss.normalized else tf.ones_like(offset)
+        return tf.linalg.matvec(found["pull"], outward, transpose_a=True)
 
     def combine(self, statistics, examples):
         """Joins what all replicas found.
@@ -286,132 +314,12 @@ class TiledSoftmax:
                 tensors[f"products.{index}"] = products
         return tensors
 
-    def of_tile(self, tiles, index, pending):
-        """What of `pending` concerns one tile, for `weight_gradients` and `errors`."""
-        part = {
-            name: value
-            for name, value in pending.items()
-            if not name.startswith(("offset.", "products.")) and name != "chosen"
-        }
-        part["rows"] = pending["rows"] - tiles.starts[index]
-        for name in ("offset", "products"):
-            if f"{name}.{index}" in pending:
-                part[name] = pending[f"{name}.{index}"]
-        return part
-
-    def errors(self, arrays, part):
-        """Derivatives of the losses by a tile's products.
-
-        Args:
-            arrays: of the tile, `{"weight": [classes, emb], …}`.
-            part: of `of_tile`.
-
-        Returns:
-            (`[classes, batch]` errors; `[classes]` share or bias gradient, see
-            `Kernels`).
-        """
-        products = part.get("products")
-        if products is None:
-            products = product(
-                arrays["weight"], part["inputs"], self.dtype, transpose_b=True
-            )
-        zero = part["log_total"]
-        target = Target(zero, zero, hard_above=part.get("hard_above"))
-        state = {
-            name.removeprefix("state."): value
-            for name, value in part.items()
-            if name.startswith("state.")
-        }
-        example = {k: part[k] for k in ("log_total", "target_error", "factor")}
-        return self.kernels.errors(
-            products, part["offset"], part["rows"], target, state, example
-        )
-
-    def weight_gradients(self, arrays, part):
-        """Gradients by the arrays of a tile.
-
-        Args:
-            arrays: of the tile, `{"weight": [classes, emb], …}`.
-            part: of `of_tile`.
-
-        Returns:
-            `{"weight": (gradient [classes, emb], [classes] share of w to take off)}`,
-            with plain softmax `{"weight": (gradient, None), "bias": (gradient, None)}`.
-        """
-        errors, extra = self.errors(arrays, part)
-        inputs = part["inputs"] * part["factor"][:, None]
-        gradient = product(errors, inputs, self.dtype)
-        if self.loss.normalized:
-            return {"weight": (gradient, extra)}
-        return {"weight": (gradient, None), "bias": (extra, None)}
-
-    def square_norms(self, tiles, pending):
-        """Squared norms of the gradients by the replica's arrays.
-
-        ‖Σ_b e_cb x_b‖² summed over classes is Σ (EᵀE) ⊙ (X Xᵀ), which needs
-        `[batch, batch]` instead of the gradient itself.
-
-        Returns:
-            `{"weight": scalar}`, with plain softmax also `"bias"`.
-        """
-        inputs = pending["inputs"] * pending["factor"][:, None]
-        gram = tf.matmul(inputs, inputs, transpose_b=True)
-        weight, bias, previous = tf.zeros([], gram.dtype), tf.zeros([], gram.dtype), []
-        for index in range(len(tiles.starts)):
-            with tf.control_dependencies(previous):
-                part = self.of_tile(tiles, index, pending)
-                errors, extra = self.errors(read(*tiles.handles(index)), part)
-                squares = tf.matmul(errors, errors, transpose_a=True)
-                weight += tf.reduce_sum(squares * gram)
-                if self.loss.normalized:
-                    inverse = pending[f"offset.{index}"]
-                    weight -= tf.reduce_sum(tf.square(extra / inverse))
-                else:
-                    bias += tf.reduce_sum(tf.square(extra))
-                previous = [weight, bias]
-        if self.loss.normalized:
-            return {"weight": tf.maximum(weight, 0.0)}
-        return {"weight": weight, "bias": bias}
-
     def _offset(self, arrays):
         if not self.loss.normalized:
             return arrays["bias"]
         # One pass at the speed of the memory, unlike XLA's sum over the last axis.
         norms = tf.math.reduce_euclidean_norm(arrays["weight"], axis=1)
         return 1.0 / tf.maximum(norms, TINY**0.5)
-
-
-def join(pendings):
-    """One `pending` of several parts of a batch, whose logits are computed again."""
-    if len(pendings) == 1:
-        return pendings[0]
-    size = [tf.shape(part["rows"])[:1] for part in pendings]
-    joined = {}
-    for name, value in pendings[0].items():
-        if name.startswith("products."):
-            continue
-        values = [part[name] for part in pendings]
-        if name.startswith("offset.") or name == "chosen":
-            joined[name] = value
-        elif name.startswith("state."):
-            values = map(tf.broadcast_to, values, size)
-            joined[name] = tf.concat(list(values), axis=0)
-        else:
-            joined[name] = tf.concat(values, axis=0)
-    return joined
-
-
-def normalize(embeddings):
-    """Returns (`[batch, emb]` of length 1, `[batch, 1]` 1 / ‖x‖)."""
-    square = tf.reduce_sum(embeddings * embeddings, axis=1, keepdims=True)
-    inverse = tf.math.rsqrt(tf.maximum(square, TINY))
-    return embeddings * inverse, inverse
-
-
-def normalize_gradient(unit, inverse, gradient):
-    """Takes the gradient by x / ‖x‖ back to the gradient by x, `[batch, emb]`."""
-    along = tf.reduce_sum(unit * gradient, axis=1, keepdims=True)
-    return (gradient - along * unit) * inverse
 
 
 def _bytes(tensor):

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from plsc_tf.backbones.precision import in_float32
 from plsc_tf.data import images as image_ops
 from plsc_tf.serving import versions
 
@@ -38,6 +39,9 @@ def export_saved_model(
     Only variables that the embedding reads are written: no head, no optimizer slots.
     The folder has a name that TensorFlow Serving ignores until it has been loaded
     again and compared with the network, so a server never sees half a model.
+
+    The export computes in float32, also where the network was trained in half
+    precision, which is for the machine at hand.
 
     Args:
         network: Keras model that maps float32 [N, height, width, 3] in 0..255 to
@@ -106,7 +110,8 @@ def _embedding_function(network, image_size, normalize):
     )
     def embed(images):
         if isinstance(network, keras.Model):
-            embeddings = network(images, training=False)
+            with in_float32(network):
+                embeddings = network(images, training=False)
         else:
             embeddings = network(images)
         embeddings = tf.cast(embeddings, tf.float32)

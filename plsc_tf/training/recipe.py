@@ -11,11 +11,9 @@ from plsc_tf.data.images import Augmentation
 from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.data.request import DataRequest
 from plsc_tf.evaluation.verification import FOLDS
-from plsc_tf.heads.dense import DenseHead
-from plsc_tf.heads.margins import SOFTMAX, Margins
-from plsc_tf.heads.sharded import ShardedHead
 from plsc_tf.settings import Settings
 from plsc_tf.training.classifier import Classifier
+from plsc_tf.training.head_recipe import make_head
 from plsc_tf.training.loss_scale import LossScale
 from plsc_tf.training.sentinel import Sentinel
 
@@ -147,23 +145,33 @@ def build_model(settings, strategy, half=None):
     Args:
         settings: the `Settings`.
         strategy: the `tf.distribute.Strategy`.
-        half: a `backbones.precision.Precision` to compute in; None: float32.
+        half: the `backbones.precision.Precision` to train in; None for a model that
+            shall only embed.
     """
-    head = settings.head
     keras.utils.set_random_seed(settings.performance.seed)
-    margins = Margins(
-        m1=head.margin1, m2=head.margin, m3=head.margin3, gradient=head.margin_gradient
-    )
-    kind = ShardedHead if head.loss_type.startswith("dist_") else DenseHead
     with strategy.scope():
-        return Classifier(
-            precision.apply(_build_backbone(settings), half or precision.Precision()),
-            kind(
-                num_classes=settings.dataset.num_classes,
-                margins=SOFTMAX if head.loss_type.endswith("softmax") else margins,
-                scale=head.scale,
-                seed=settings.performance.seed,
-            ),
+        backbone = _build_backbone(settings)
+        backbone = precision.apply(backbone, half or precision.Precision())
+        return Classifier(backbone, make_head(settings, training=half is not None))
+
+
+def check_parts(settings, replicas):
+    """Checks that every part of a replica's batch has examples.
+
+    Args:
+        settings: the `Settings`, with global_batch_size as it will be used.
+        replicas: how many there are.
+
+    Raises:
+        ValueError: gradient_accumulation_steps cuts a batch into too many parts.
+    """
+    parts = settings.optimizer.gradient_accumulation_steps
+    batch = settings.model.global_batch_size
+    if parts > 1 and batch < parts * replicas:
+        raise ValueError(
+            "gradient_accumulation_steps cuts each replica's batch into parts. "
+            f"Received: gradient_accumulation_steps={parts}, with {batch} images on "
+            f"{replicas} replica(s)."
         )
 
 

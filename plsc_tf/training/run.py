@@ -4,7 +4,6 @@ import os
 
 from absl import logging
 
-from plsc_tf.backbones.precision import in_float32
 from plsc_tf.checkpoints import folder
 from plsc_tf.flagfiles import write_flags
 from plsc_tf.parallel.strategy import strategy as make_strategy
@@ -21,13 +20,15 @@ def train(settings):
 
     Returns:
         (the settings as they were used, the results). The results are a dict, also
-        written to `<model_save_dir>/results.json`: `steps`, `loss`,
-        `images_per_second`, `verification`, `checkpoint_dir`, `export_dir`.
+        written to `<model_save_dir>/results.json`: `steps`, `loss`, `loss_type`,
+        `num_classes`, `sample_rate`, `images_per_second`, `verification`,
+        `checkpoint_dir`, `export_dir`.
     """
     strategy = make_strategy(settings.performance.num_replicas)
     settings, checkpoint = choose_folder(settings, strategy.num_replicas_in_sync)
     batches = recipe.load_batches(settings, settings.model.global_batch_size)
     pairs, test = recipe.load_pairs(settings), recipe.load_test(settings)
+    recipe.check_parts(settings, strategy.num_replicas_in_sync)
     plan = make_plan(settings, checkpoint, batches)
     half = recipe.backbone_precision(settings)
     model = recipe.build_model(settings, strategy, half)
@@ -95,7 +96,14 @@ def _compile(model, plan):
         )
         loss_scale = recipe.make_loss_scale(settings)
     metrics = ("accuracy", "top5_accuracy") if settings.head.calc_acc else ()
-    model.compile(optimizer, metrics=metrics, l2=l2, loss_scale=loss_scale)
+    model.compile(
+        optimizer,
+        metrics=metrics,
+        l2=l2,
+        loss_scale=loss_scale,
+        gradient_accumulation_steps=settings.optimizer.gradient_accumulation_steps,
+        head_slot_dtype=settings.head.head_slot_dtype,
+    )
 
 
 def _load_weights(model, plan, checkpoints):
@@ -150,24 +158,16 @@ def _training_log(plan):
 
 
 def _describe(plan, model, batches):
-    """One paragraph in the log: what is about to run."""
+    """A few lines in the log: what is about to run."""
     settings = plan.settings
-    weight = model.head.arrays()["weight"]
-    held = "whole on each replica"
-    if model.head.sharded:
-        split = weight.split
-        rows = [split.size(shard) for shard in range(split.num_shards)]
-        held = f"rows per replica: {', '.join(map(str, rows))}"
     logging.info(
-        "%s: %s parameters, %s, %d-dimensional embeddings; %s over %d classes (%s)",
+        "%s: %s parameters, %s, %d-dimensional embeddings",
         settings.model.model_name,
         f"{model.backbone.count_params():,}",
         settings.precision.dtype,
         model.embedding_size,
-        settings.head.loss_type,
-        model.head.num_classes,
-        held,
     )
+    logging.info("%s", _describe_head(model.head, settings.head))
     logging.info(
         "%s: %s images; %d replicas, %d images per step, %d steps per epoch, %d steps "
         "in all; learning rate %.4g",
@@ -181,6 +181,25 @@ def _describe(plan, model, batches):
     )
 
 
+def _describe_head(head, given):
+    """The head in words: loss, classes, and how they are held and worked on."""
+    parts = [f"{given.loss_type} over {head.num_classes:,} classes: {head.margins}"]
+    if given.label_smoothing:
+        parts.append(f"label smoothing {given.label_smoothing:g}")
+    if not head.sharded:
+        return "; ".join([*parts, "whole on each replica"])
+    weight = head.arrays()["weight"]
+    split = weight.split
+    rows = ", ".join(f"{split.size(shard):,}" for shard in range(split.num_shards))
+    parts.append(f"classes per replica: {rows}")
+    if given.sample_rate < 1:
+        parts.append(f"{given.sample_rate:.3g} of them sampled for each step")
+    parts.append(f"in tiles of {head.rows_per_tile:,}")
+    if given.head_dtype != "float32":
+        parts.append(f"products in {given.head_dtype}")
+    return "; ".join(parts)
+
+
 def _finish(plan, model, history, log, verify, test):
     """Exports and writes results.json."""
     settings = plan.settings
@@ -192,6 +211,9 @@ def _finish(plan, model, history, log, verify, test):
     outcome = {
         "steps": model.position.global_step,
         "loss": history.history["loss"][-1] if trained else earlier.get("loss"),
+        "loss_type": settings.head.loss_type,
+        "num_classes": model.head.num_classes,
+        "sample_rate": settings.head.sample_rate,
         "images_per_second": log.images_per_second or earlier.get("images_per_second"),
         "verification": figures,
         "checkpoint_dir": checkpoint,
@@ -208,8 +230,6 @@ def _finish(plan, model, history, log, verify, test):
         outcome["export_dir"] = None  # an earlier export is of earlier weights
     results.write(save_dir, outcome)
     if settings.serving.export_at_end and not outcome["export_dir"]:
-        # Half precision is for training; an export may have to run on any machine.
-        with in_float32(model.backbone):
-            outcome["export_dir"] = results.export(settings, model, checkpoint, figures)
+        outcome["export_dir"] = results.export(settings, model, checkpoint, figures)
         results.write(save_dir, outcome)
     return outcome

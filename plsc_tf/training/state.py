@@ -31,6 +31,12 @@ def training_variables(model):
     }
 
 
+def head_state(model):
+    """`{name: float}` of what a loss carries from step to step, such as AdaFace's."""
+    variables = model.head.state_variables
+    return {name: float(variable.numpy()) for name, variable in variables.items()}
+
+
 def save(path, model, state):
     """Writes a checkpoint of the model, its optimizer and its position.
 
@@ -54,6 +60,7 @@ def save(path, model, state):
             "embedding_size": model.embedding_size,
             "optimizer": type(model.optimizer).__name__,
             "loss_scale": model.loss_scale.state() if model.loss_scale else None,
+            "head_state": head_state(model),
         },
     )
 
@@ -82,6 +89,11 @@ def restore(path, model):
     )
     if model.loss_scale is not None and state.get("loss_scale"):
         model.loss_scale.restore(state["loss_scale"])
+    # Checkpoints of another loss, or of before there was such a state, have none.
+    stored = state.get("head_state", {})
+    for name, variable in model.head.state_variables.items():
+        if name in stored:
+            variable.assign(stored[name])
     position = model.position
     position.epoch, position.step = state["epoch"], state["step"]
     position.global_step = state["global_step"]

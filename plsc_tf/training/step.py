@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from plsc_tf.heads.tiled_softmax import join
+from plsc_tf.heads.second_pass import join
 from plsc_tf.parallel import collectives
 
 

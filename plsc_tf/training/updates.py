@@ -186,8 +186,8 @@ def _check(optimizer, head):
     kind = type(optimizer).__name__
     if optimizer.gradient_accumulation_steps or optimizer.use_ema:
         raise ValueError(
-            "gradient_accumulation_steps and use_ema of Keras optimizers are not "
-            f"supported by plsc_tf.Classifier yet. Received: {kind} with "
+            "Give gradient_accumulation_steps to plsc_tf.Classifier.compile; use_ema "
+            f"of Keras optimizers is not supported yet. Received: {kind} with "
             f"gradient_accumulation_steps={optimizer.gradient_accumulation_steps}, "
             f"use_ema={optimizer.use_ema}"
         )

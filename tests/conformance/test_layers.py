@@ -31,7 +31,7 @@ LEVELS = {
     "export": 7,
 }
 # The only imports between parts of one level.
-ALLOWED = {("serving", "data")}
+ALLOWED = {("serving", "data"), ("serving", "backbones")}
 SOURCES = [
     path
     for folder in ("plsc_tf", "flags", "datasets")

@@ -179,9 +179,52 @@ def test_weights_round_trip_through_numpy(kind):
     [
         ({"num_classes": 0}, "num_classes must be positive"),
         ({"num_classes": 5, "margins": 0.5}, "plsc_tf.ARCFACE"),
-        ({"num_classes": 5, "scale": 0.0}, "scale must be positive"),
+        ({"scale": 0.0}, "scale must be positive"),
+        ({"sample_rate": 0}, r"sample_rate must be in \(0, 1\].*sample_rate=0"),
+        ({"sample_rate": 2}, r"sample_rate must be in \(0, 1\].*sample_rate=2"),
+        ({"sample_rate": float("nan")}, "sample_rate=nan"),
+        ({"tile_rows": 0}, "tile_rows must be positive, or None.*tile_rows=0"),
+        ({"label_smoothing": 1}, r"in \[0, 1\).*label_smoothing=1"),
+        ({"label_smoothing": -0.1}, r"in \[0, 1\).*label_smoothing=-0.1"),
+        ({"label_smoothing": 0.1, "sample_rate": 0.5}, "Partial FC.*sample_rate=0.5"),
+        ({"logits_mb": -1}, "logits_mb must not be negative.*logits_mb=-1"),
+        ({"dtype": "float8"}, "dtype must be one of.*bfloat16.*dtype=float8"),
     ],
 )
 def test_bad_arguments_are_explained(arguments, complaint):
     with pytest.raises(ValueError, match=complaint):
-        plsc_tf.ShardedHead(**arguments)
+        plsc_tf.ShardedHead(**({"num_classes": 5} | arguments))
+
+
+@pytest.mark.parametrize(
+    ("options", "rows"),
+    [({"tile_rows": 7}, 6), ({"tile_rows": 3, "sample_rate": 0.4}, 2)],
+)
+def test_a_tile_larger_than_what_a_replica_works_on_is_refused(options, rows):
+    # 11 classes on two replicas are 6 and 5.
+    head = plsc_tf.ShardedHead(11, **options)
+    received = f"{rows} of 11 classes on 2 replica.*tile_rows={options['tile_rows']}"
+    with pytest.raises(ValueError, match=received):
+        head.build(EMBEDDING, plsc_tf.strategy(2))
+
+
+def test_more_replicas_than_classes_are_refused():
+    with pytest.raises(ValueError, match="num_rows=3, num_shards=4"):
+        plsc_tf.ShardedHead(3).build(EMBEDDING, plsc_tf.strategy(4))
+
+
+@pytest.mark.parametrize("kind", [plsc_tf.ShardedHead, plsc_tf.DenseHead])
+@pytest.mark.parametrize("shape", [(2, 5), (0, 6), (3, 6), (6,)])
+def test_a_batch_that_does_not_fit_the_head_is_refused(kind, shape):
+    strategy = plsc_tf.strategy(2)
+    head = kind(CLASSES)
+    head.build(EMBEDDING, strategy)
+    count = 2 if shape[0] else 0
+
+    def replica():
+        return head.loss_and_gradients(
+            tf.ones(shape), tf.zeros([count], tf.int64), tf.ones([count])
+        ).losses
+
+    with pytest.raises(ValueError, match="embedding_size=6.*Received: embeddings of"):
+        strategy.run(replica)

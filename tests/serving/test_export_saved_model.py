@@ -82,6 +82,30 @@ def serve(folder, signature, inputs):
     return signature(tf.constant(inputs))["embedding"].numpy()
 
 
+def test_half_precision_is_for_training_only(tmp_path):
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        half = make_network()
+    finally:
+        keras.config.set_dtype_policy(before)
+    single = make_network()
+    for weight, other in zip(single.weights, half.weights, strict=True):
+        weight.assign(other)
+    folder = export_saved_model(half, tmp_path)
+    loaded = tf.saved_model.load(folder).signatures["images"]
+    kinds = {t.dtype for op in loaded.graph.get_operations() for t in op.outputs}
+    assert tf.float16 not in kinds
+    # Pixels of 255 and more at a convolution: float16 would be off by 1e-3.
+    images = np.random.default_rng(0).uniform(0, 255, (3, *SIZE, 3)).astype("f4")
+    np.testing.assert_allclose(
+        loaded(tf.constant(images))["embedding"],
+        single(images, training=False),
+        atol=1e-5,
+    )
+    assert half.layers[2].compute_dtype == "float16"
+
+
 def test_a_process_without_plsc_tf_gives_the_networks_embeddings(
     network, exported, tmp_path
 ):

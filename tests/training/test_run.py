@@ -45,6 +45,8 @@ def test_results_say_everything(finished):
     folder, outcome = finished
     assert json.loads((folder / "results.json").read_text()) == outcome
     assert outcome["steps"] == 10  # 42 images in batches of 10, twice
+    assert outcome["loss_type"] == "dist_arcface"
+    assert (outcome["num_classes"], outcome["sample_rate"]) == (7, 1.0)
     assert np.isfinite(outcome["loss"]) and outcome["images_per_second"] > 0
     assert set(outcome["verification"]["mock"]) == {"accuracy", "std", "threshold"}
     assert outcome["checkpoint_dir"] == str(folder / "1")
@@ -167,6 +169,57 @@ def test_stopping_early_does_not_change_the_schedule(tmp_path):
     assert again["steps"] == 10 and again["loss"] == parts["loss"]
 
 
+# Partial FC whose sample holds more than the batch's classes, with a loss that carries
+# statistics from step to step.
+SAMPLED = {
+    "loss_type": "dist_adaface",
+    "num_classes": 60,
+    "sample_rate": 0.5,
+    "head_slot_dtype": "bfloat16",
+    "with_test": False,
+    "export_at_end": False,
+    "save_checkpoints_steps": 7,
+}
+
+
+def contents(checkpoint):
+    """A checkpoint's arrays by file, and its state without flags and mean losses."""
+    checkpoint = pathlib.Path(checkpoint)
+    arrays = {file.name: np.load(file) for file in checkpoint.glob("rows/*.npy")}
+    arrays |= np.load(checkpoint / "replicated.npz")
+    state = json.loads((checkpoint / "manifest.json").read_text())["state"]
+    # A resumed epoch has the mean of the steps that were left.
+    return arrays, {**state, "flags": None, "logs": None}
+
+
+def test_a_resumed_partial_fc_equals_an_unbroken_one_bit_for_bit(tmp_path):
+    _, whole = run.train(settings(tmp_path / "whole", **SAMPLED))
+    run.train(settings(tmp_path / "parts", stop_at_step=7, **SAMPLED))
+    _, parts = run.train(settings(tmp_path / "parts", **SAMPLED))
+    expected, state = contents(whole["checkpoint_dir"])
+    found, found_state = contents(parts["checkpoint_dir"])
+    assert found_state == state and state["global_step"] == 10
+    # The statistics of the norms have left their first values, 20 and 100.
+    assert state["head_state"]["norm_mean"] != pytest.approx(20, abs=0.1)
+    assert state["head_state"]["norm_deviation"] < 99
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array, err_msg=name)
+
+
+def test_a_checkpoint_without_a_loss_state_resumes_with_the_first_one(tmp_path):
+    folder = tmp_path / "old"
+    _, first = run.train(settings(folder, stop_at_step=5, **SAMPLED))
+    path = pathlib.Path(first["checkpoint_dir"]) / "manifest.json"
+    manifest = json.loads(path.read_text())
+    del manifest["state"]["head_state"]
+    path.write_text(json.dumps(manifest))
+    _, outcome = run.train(settings(folder, stop_at_step=6, **SAMPLED))
+    _, state = contents(outcome["checkpoint_dir"])
+    # One step from 100: 0.99 · 100 + 0.01 · the batch's deviation, which is below 20.
+    assert 99 < state["head_state"]["norm_deviation"] < 99.2
+
+
 def test_an_error_in_mid_epoch_keeps_the_steps_that_are_done(tmp_path):
     data = tmp_path / "data"
     (data / "images").mkdir(parents=True)
@@ -222,8 +275,10 @@ def test_evaluate_and_export_know_the_network_from_the_checkpoint(finished, tmp_
     assert exported["SavedModel"] == str(tmp_path / "served" / "1")
 
 
-@pytest.mark.parametrize("loss_type", ["softmax", "arcface", "dist_softmax"])
-def test_every_loss_type_trains(tmp_path, loss_type):
+@pytest.mark.parametrize(
+    "loss_type", ["softmax", "arcface", "dist_softmax", "curricularface"]
+)
+def test_every_kind_of_loss_type_trains(tmp_path, loss_type):
     _, outcome = run.train(
         settings(
             tmp_path / loss_type,
@@ -236,6 +291,46 @@ def test_every_loss_type_trains(tmp_path, loss_type):
     )
     assert np.isfinite(outcome["loss"])
     assert 0 <= outcome["training_accuracy"] <= outcome["training_top5_accuracy"] <= 1
+
+
+def test_the_options_of_the_head_reach_the_step(tmp_path, monkeypatch):
+    built = []
+    build_model = recipe.build_model
+    monkeypatch.setattr(
+        recipe,
+        "build_model",
+        lambda *args: built.append(build_model(*args)) or built[0],
+    )
+    used, outcome = run.train(
+        settings(
+            tmp_path / "m",
+            loss_type="dist_magface",
+            label_smoothing=0.1,
+            head_tile_rows=2,
+            head_logits_mb=0,
+            head_dtype="bfloat16",
+            head_slot_dtype="bfloat16",
+            gradient_accumulation_steps=2,
+            stop_at_step=2,
+            with_test=False,
+        )
+    )
+    (model,) = built
+    assert np.isfinite(outcome["loss"])
+    assert model.accumulation_steps == 2
+    # 7 classes on 2 replicas, in tiles of 2 rows: 2 + 2 and 2 + 1.
+    slot = model.updater.slots()["weight/velocity"]
+    assert [[t.shape[0] for t in tiles] for tiles in slot.tiles] == [[2, 2], [2, 1]]
+    assert slot.tiles[0][0].dtype == "bfloat16"
+    # Evaluating needs no class at all, however large the tiles are.
+    asked = parse([f"--flagfile={used.storage.model_save_dir}/flags.cfg"])
+    assert dict(trained.evaluate(asked))["mock: pairs"] > 0
+
+
+def test_a_batch_that_cannot_be_cut_is_told_before_anything_is_written(tmp_path):
+    with pytest.raises(ValueError, match="gradient_accumulation_steps=6, with 10"):
+        run.train(settings(tmp_path / "d", gradient_accumulation_steps=6))
+    assert not (tmp_path / "d").exists()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,132 @@
+"""Gradients of the class weights, tile by tile, once all is known of a step.
+
+See `plsc_tf.heads.tiled_softmax` for the first pass.
+"""
+
+import tensorflow as tf
+
+from plsc_tf.heads.margins import Target
+from plsc_tf.heads.products import product
+from plsc_tf.heads.tiles import read
+
+
+class SecondPass:
+    """The second pass over a replica's tiles.
+
+    Args:
+        loss: the `MarginLoss`.
+        dtype: precision of the matrix products' operands, see `products.DTYPES`.
+        kernels: the `Kernels` of the first pass.
+    """
+
+    def __init__(self, loss, dtype, kernels):
+        self.loss = loss
+        self.dtype = dtype
+        self.kernels = kernels
+
+    def of_tile(self, tiles, index, pending):
+        """What of `pending` concerns one tile, for `weight_gradients` and `errors`."""
+        part = {
+            name: value
+            for name, value in pending.items()
+            if not name.startswith(("offset.", "products.")) and name != "chosen"
+        }
+        part["rows"] = pending["rows"] - tiles.starts[index]
+        for name in ("offset", "products"):
+            if f"{name}.{index}" in pending:
+                part[name] = pending[f"{name}.{index}"]
+        return part
+
+    def errors(self, arrays, part):
+        """Derivatives of the losses by a tile's products.
+
+        Args:
+            arrays: of the tile, `{"weight": [classes, emb], …}`.
+            part: of `of_tile`.
+
+        Returns:
+            (`[classes, batch]` errors; `[classes]` share or bias gradient, see
+            `Kernels`).
+        """
+        products = part.get("products")
+        if products is None:
+            products = product(
+                arrays["weight"], part["inputs"], self.dtype, transpose_b=True
+            )
+        zero = part["log_total"]
+        target = Target(zero, zero, hard_above=part.get("hard_above"))
+        state = {
+            name.removeprefix("state."): value
+            for name, value in part.items()
+            if name.startswith("state.")
+        }
+        example = {k: part[k] for k in ("log_total", "target_error", "factor")}
+        return self.kernels.errors(
+            products, part["offset"], part["rows"], target, state, example
+        )
+
+    def weight_gradients(self, arrays, part):
+        """Gradients by the arrays of a tile.
+
+        Args:
+            arrays: of the tile, `{"weight": [classes, emb], …}`.
+            part: of `of_tile`.
+
+        Returns:
+            `{"weight": (gradient [classes, emb], [classes] share of w to take off)}`,
+            with plain softmax `{"weight": (gradient, None), "bias": (gradient, None)}`.
+        """
+        errors, extra = self.errors(arrays, part)
+        inputs = part["inputs"] * part["factor"][:, None]
+        gradient = product(errors, inputs, self.dtype)
+        if self.loss.normalized:
+            return {"weight": (gradient, extra)}
+        return {"weight": (gradient, None), "bias": (extra, None)}
+
+    def square_norms(self, tiles, pending):
+        """Squared norms of the gradients by the replica's arrays.
+
+        ‖Σ_b e_cb x_b‖² summed over classes is Σ (EᵀE) ⊙ (X Xᵀ), which needs
+        `[batch, batch]` instead of the gradient itself.
+
+        Returns:
+            `{"weight": scalar}`, with plain softmax also `"bias"`.
+        """
+        inputs = pending["inputs"] * pending["factor"][:, None]
+        gram = tf.matmul(inputs, inputs, transpose_b=True)
+        weight, bias, previous = tf.zeros([], gram.dtype), tf.zeros([], gram.dtype), []
+        for index in range(len(tiles.starts)):
+            with tf.control_dependencies(previous):
+                part = self.of_tile(tiles, index, pending)
+                errors, extra = self.errors(read(*tiles.handles(index)), part)
+                squares = tf.matmul(errors, errors, transpose_a=True)
+                weight += tf.reduce_sum(squares * gram)
+                if self.loss.normalized:
+                    inverse = pending[f"offset.{index}"]
+                    weight -= tf.reduce_sum(tf.square(extra / inverse))
+                else:
+                    bias += tf.reduce_sum(tf.square(extra))
+                previous = [weight, bias]
+        if self.loss.normalized:
+            return {"weight": tf.maximum(weight, 0.0)}
+        return {"weight": weight, "bias": bias}
+
+
+def join(pendings):
+    """One `pending` of several parts of a batch, whose logits are computed again."""
+    if len(pendings) == 1:
+        return pendings[0]
+    size = [tf.shape(part["rows"])[:1] for part in pendings]
+    joined = {}
+    for name, value in pendings[0].items():
+        if name.startswith("products."):
+            continue
+        values = [part[name] for part in pendings]
+        if name.startswith("offset.") or name == "chosen":
+            joined[name] = value
+        elif name.startswith("state."):
+            values = map(tf.broadcast_to, values, size)
+            joined[name] = tf.concat(list(values), axis=0)
+        else:
+            joined[name] = tf.concat(values, axis=0)
+    return joined

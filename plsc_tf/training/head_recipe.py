@@ -1,0 +1,76 @@
+"""From the head flags to a head and its loss."""
+
+import dataclasses
+
+from plsc_tf.heads import adaptive_margins, margins
+from plsc_tf.heads.dense import DenseHead
+from plsc_tf.heads.sharded import ShardedHead
+
+LOSSES = {
+    "softmax": margins.SOFTMAX,
+    "arcface": margins.ARCFACE,
+    "cosface": margins.COSFACE,
+    "sphereface": margins.SPHEREFACE,
+    "adaface": adaptive_margins.ADAFACE,
+    "curricularface": adaptive_margins.CURRICULARFACE,
+    "magface": adaptive_margins.MAGFACE,
+}
+# What the options of the combined margin are called in `Margins`.
+COMBINED = {"margin1": "m1", "margin": "m2", "margin3": "m3"}
+
+
+def make_loss(head):
+    """The `MarginLoss` that the head flags describe.
+
+    Args:
+        head: the `Head` flags; margins that are None are the loss's own.
+    """
+    loss, given = LOSSES[head.loss], head.given_margins()
+    if head.loss == "softmax":
+        return loss
+    if isinstance(loss, margins.Margins):
+        combined = {COMBINED[name]: value for name, value in given.items()}
+        loss = dataclasses.replace(loss, **combined, gradient=head.margin_gradient)
+    elif head.loss == "magface":
+        (l_a, u_a), (l_m, u_m) = head.magface_norms, head.magface_margins
+        loss = adaptive_margins.MagFace(l_a, u_a, l_m, u_m, head.magface_lambda_g)
+    else:
+        options = {"m": given["margin"]} if given else {}
+        if head.loss == "adaface":
+            options |= {"h": head.adaface_h, "t_alpha": head.adaface_t_alpha}
+        loss = dataclasses.replace(loss, **options)
+    if head.interclass_filtering_threshold:
+        loss = margins.InterclassFilter(loss, head.interclass_filtering_threshold)
+    return loss
+
+
+def make_head(settings, training=True):
+    """The head that the settings describe.
+
+    Args:
+        settings: the `Settings`.
+        training: False leaves out how it is trained, which no embedding depends on,
+            for a head that may have other numbers of classes.
+    """
+    given = settings.head
+    options = {
+        "margins": make_loss(given),
+        "scale": given.scale,
+        "seed": settings.performance.seed,
+    }
+    if training:
+        options |= {
+            "initial_deviation": given.head_initial_deviation,
+            "initial_bias": given.head_initial_bias,
+            "label_smoothing": given.label_smoothing,
+            "logits_mb": given.head_logits_mb,
+            "dtype": given.head_dtype,
+        }
+    if not given.sharded:
+        return DenseHead(settings.dataset.num_classes, **options)
+    if training:
+        options |= {
+            "sample_rate": given.sample_rate,
+            "tile_rows": given.head_tile_rows,
+        }
+    return ShardedHead(settings.dataset.num_classes, **options)

@@ -1,0 +1,141 @@
+"""Which classes Partial FC samples, and that the others stay as they are."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import plsc_tf
+from plsc_tf.heads import partial_fc
+from tests.conformance import head_case
+from tests.conformance.head_case import Case, Stepper
+
+CLASSES, RATE, STEPS = 40, 0.3, 3000
+# Rows of other replicas are below 0 or beyond 39; row 0 is not among the true classes.
+TRUE = [7, 19, 39, 7, -1, 40, 93, -25]
+
+
+def draw(steps, rows=TRUE, count=CLASSES, rate=RATE, seed=0, replica=0):
+    """The samples of steps 0, 1, …"""
+
+    @tf.function
+    def sample(step):
+        labels = tf.constant(rows, tf.int64)
+        return partial_fc.sample(labels, count, rate, (seed, replica, step))
+
+    return [sample(tf.constant(step, tf.int64)).numpy() for step in range(steps)]
+
+
+@pytest.fixture(scope="module")
+def samples():
+    return np.stack(draw(STEPS))
+
+
+def test_all_true_classes_and_exactly_the_share_take_part(samples):
+    assert samples.shape == (STEPS, int(RATE * CLASSES))
+    assert samples.dtype == np.int64
+    assert (np.diff(samples, axis=1) > 0).all()  # ascending, none twice
+    assert samples.min() >= 0 and samples.max() < CLASSES
+    for row in (7, 19, 39):
+        assert (samples == row).sum() == STEPS
+
+
+def test_the_other_classes_are_equally_likely(samples):
+    # 9 of 37 without replacement. Each is drawn with p = 9 / 37 in every step; the
+    # counts of one step sum to 9, which leaves 36 degrees of freedom.
+    counts = np.bincount(samples.ravel(), minlength=CLASSES)
+    others = np.delete(counts, [7, 19, 39])
+    p = 9 / 37
+    assert others.sum() == 9 * STEPS
+    square = ((others - STEPS * p) ** 2).sum() / (STEPS * p * (1 - p)) * 36 / 37
+    assert 15.3 < square < 68.0  # the 0.1 % and 99.9 % points
+
+
+def test_steps_are_drawn_independently(samples):
+    # Two steps share 9 · 9 / 37 of the other classes on average.
+    taken = np.zeros((STEPS, CLASSES))
+    np.put_along_axis(taken, samples, 1, axis=1)
+    for apart in (1, 2, 7):
+        shared = (taken[apart:] * taken[:-apart]).sum(axis=1) - 3
+        # Hypergeometric: variance 81 · 28 · 28 / (37² · 36) = 1.29.
+        deviation = np.sqrt(1.29 / len(shared))
+        assert abs(shared.mean() - 81 / 37) < 4 * deviation
+        assert shared.var() == pytest.approx(1.29, rel=0.15)
+
+
+def test_seed_replica_and_step_tell_the_sample_and_nothing_else(samples):
+    np.testing.assert_array_equal(draw(20), samples[:20])
+    for other in (draw(20, seed=1), draw(20, replica=1), samples[1:21]):
+        same = [np.array_equal(a, b) for a, b in zip(other, samples, strict=False)]
+        assert not any(same)
+    # Another order of the batch, another batch on other replicas.
+    again = draw(20, rows=[39, -3, -3, 1000, 19, 19, 7, 62])
+    np.testing.assert_array_equal(again, samples[:20])
+
+
+def test_more_true_classes_than_the_sample_take_part_alone():
+    rows = np.arange(20) * 2 - 6  # 17 true classes here, of a share of 12
+    expected = [row for row in rows if 0 <= row < CLASSES]
+    for sample in draw(5, rows):
+        np.testing.assert_array_equal(sample, expected)
+
+
+def test_a_batch_larger_than_the_sample_may_still_leave_room():
+    # 20 examples of three classes: the other nine are drawn.
+    for sample in draw(20, TRUE[:3] * 6 + [-1, 40]):
+        assert len(sample) == 12 and {7, 19, 39} <= set(sample)
+
+
+def test_a_replica_without_true_classes_and_a_share_below_one():
+    for sample in draw(20, rows=[-1, -1, 99], rate=0.001):
+        assert sample.shape == (1,)
+    for sample in draw(20, rows=[5, 5, 99], rate=0.001):
+        np.testing.assert_array_equal(sample, [5])
+
+
+def test_a_batch_of_all_classes():
+    for sample in draw(2, rows=np.arange(60) - 5):
+        np.testing.assert_array_equal(sample, np.arange(CLASSES))
+
+
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_what_is_not_sampled_stays_bit_for_bit(replicas):
+    case = Case("softmax", replicas, "kept", "sampled", "adam")
+    example = head_case.make_example(case)
+    stepper = Stepper(case, example)
+    batches = list(example.batches())
+    stepper.step(*batches[0])
+    before = {**stepper.weights(), **stepper.slots()}
+    sampled = stepper.step(*batches[1])["sampled"]
+    after = {**stepper.weights(), **stepper.slots()}
+    others = np.setdiff1d(np.arange(131), sampled)
+    assert set(batches[1][1]) <= set(sampled)
+    # 0.4 of 66 and 65, or of 44, 44 and 43 classes.
+    assert len(sampled) == {2: 26 + 26, 3: 17 * 3}[replicas]
+    names = [name for name in before if not name.startswith("kernel")]
+    assert len(names) == 2 * 3  # weight and bias, each with two slots
+    for name in names:
+        np.testing.assert_array_equal(after[name][others], before[name][others])
+        assert (after[name][sampled] != before[name][sampled]).any(axis=-1).all()
+
+
+def test_the_head_samples_the_same_classes_before_the_step_and_after_a_restart():
+    case = Case("arcface", 2, "kept", "sampled")
+    example = head_case.make_example(case)
+    first, second = (Stepper(case, example) for _ in range(2))
+    batches = list(example.batches())
+    sampled = [first.step(*batch)["sampled"] for batch in batches]
+    assert not np.array_equal(sampled[0], sampled[1])
+    # What a run that is resumed after the first step knows is the step's number.
+    second.optimizer.iterations.assign(1)
+    np.testing.assert_array_equal(second.step(*batches[1])["sampled"], sampled[1])
+    asked = head_case.sample(first.head, first.strategy, batches[1][1], step=1)
+    np.testing.assert_array_equal(asked, sampled[1])
+    own = [asked[asked < 66], asked[asked >= 66] - 66]
+    assert not np.array_equal(own[0][: len(own[1])], own[1])
+
+
+def test_all_classes_take_part_at_rate_one():
+    strategy = plsc_tf.strategy(1)
+    head = plsc_tf.ShardedHead(5, sample_rate=1)
+    head.build(3, strategy)
+    assert head.sample(tf.constant([1, 2], tf.int64), 0) is None

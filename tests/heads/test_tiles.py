@@ -1,0 +1,270 @@
+"""What tiles must not change: kept logits, compiled or not, fused or deferred."""
+
+import keras
+import numpy as np
+import oracle
+import pytest
+import tensorflow as tf
+
+import plsc_tf
+from plsc_tf.heads import sharded
+from plsc_tf.parallel import collectives
+from tests.conformance import head_case
+from tests.conformance.head_case import BATCH, EMBEDDING, TILE, Case, Stepper, close
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+@pytest.mark.parametrize(
+    ("logits_mb", "kept"),
+    [(1024, [7, 7, 7, 7, 7, 2]), (0, []), (2.5 * TILE * BATCH * 4e-6, [7, 7])],
+)
+def test_logits_are_kept_as_far_as_they_are_allowed(replicas, logits_mb, kept):
+    if replicas == 3:  # 37 classes are 13, 12, 12: tiles of 7 and 6 or 5
+        kept = kept[:1] + [6] if len(kept) > 1 else kept
+    strategy = plsc_tf.strategy(replicas)
+    head = plsc_tf.ShardedHead(37, tile_rows=TILE, logits_mb=logits_mb)
+    head.build(EMBEDDING, strategy)
+    found = {}
+
+    @tf.function
+    def step():
+        def replica():
+            size = BATCH // replicas
+            outcome = head.loss_and_gradients(
+                tf.ones([size, EMBEDDING]), tf.zeros([size], tf.int64), tf.ones([size])
+            )
+            if collectives.replica_id() == 0:
+                found.update(outcome.pending)
+            return outcome.losses
+
+        return strategy.run(replica)
+
+    step.get_concrete_function()
+    products = [name for name in found if name.startswith("products.")]
+    assert products == [f"products.{i}" for i in range(len(kept))]
+    assert [found[name].shape.as_list() for name in products] == [
+        [rows, BATCH] for rows in kept
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "embedding_size", "tiles"),
+    [
+        # A tile is to hold 8 MB, which are 3906.25 rows of 512 float32 numbers.
+        (5_859, 512, [5_859]),  # one and a half of that is still one tile
+        (80_000, 512, [4_000] * 20),
+        (7_919, 512, [3_960, 3_959]),  # a prime number: two tiles, nearly alike
+    ],
+)
+def test_tiles_are_of_the_wanted_size_and_alike(
+    rows, embedding_size, tiles, monkeypatch
+):
+    monkeypatch.setitem(sharded.TILE_BYTES, "CPU", 8e6)
+    size = sharded.even_tile_rows(rows, embedding_size)
+    assert [min(size, rows - start) for start in range(0, rows, size)] == tiles
+
+
+@pytest.mark.parametrize(
+    ("case", "options"),
+    [
+        # 37 classes are 13, 12, 12: three tiles and two.
+        (Case("softmax", 3, "kept", "all", "global_clipnorm"), {"tile_rows": 6}),
+        # 19 and 18: products of 18 classes and a half fit on the second only.
+        (Case("arcface", 2, "kept"), {"logits_mb": 18.5 * BATCH * 4e-6}),
+        # 12 and 11 are sampled for a batch of 12: the first replica knows beforehand.
+        (Case("arcface", 2, "kept"), {"sample_rate": 0.64}),
+    ],
+    ids=["tiles", "kept", "sampled"],
+)
+def test_replicas_may_differ_in_their_tiles(case, options):
+    head_case.check(case, **options)
+
+
+# The losses whose kernels differ, and one that reads slots by rows.
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("softmax", 2, "recomputed", ranks=True),
+        Case("curricularface", 2, "kept", "positives"),
+        Case("smoothed_arcface", 1, "partly"),
+        Case("magface", 2, "kept", "sampled", "adam"),
+    ],
+    ids=str,
+)
+def test_compiled_kernels_equal_the_oracle(case):
+    head_case.check(case, jit_compile=True)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("arcface", 2, "untiled", "large", "adamw"),
+        Case("softmax", 1, "untiled", "large_sampled", "momentum"),
+    ],
+    ids=str,
+)
+def test_large_tiles_are_compiled_and_equal_the_oracle(case):
+    stepper = head_case.check(case)
+    # `tf.function`s, where small tiles have plain ones.
+    compiled = (stepper.head.softmax.kernels.errors, stepper.updater.rules._change)
+    kind = tf.types.experimental.PolymorphicFunction
+    assert all(isinstance(function, kind) for function in compiled)
+
+
+# With a scale of 16 every logit fits into exp as it is; here they do not.
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("arcface", 3, "kept", "all", "momentum", scale=128.0),
+        Case("curricularface", 2, "recomputed", "sampled", "adam", scale=64.0),
+        Case("smoothed_arcface", 2, "partly", "all", "nesterov", scale=128.0),
+        Case("arcface", 2, "kept", "positives", "adamw", scale=64.0),
+    ],
+    ids=str,
+)
+def test_large_scales_equal_the_oracle(case):
+    # Rounding of a cosine grows with the scale.
+    head_case.check(case, tolerance=5e-5)
+
+
+@pytest.mark.parametrize(("scale", "m3"), [(24.0, 0.0), (96.0, 0.75)])
+def test_gradients_keep_their_digits_when_all_is_learnt(scale, m3):
+    # Float32 resolves 6e-8 of 1, float64 1e-16.
+    classes, rng = 11, np.random.default_rng(0)
+    weight = np.linalg.qr(rng.normal(size=(classes, classes)))[0]
+    labels = rng.permutation(classes)
+    near = weight[labels] + rng.normal(size=(classes, classes)) * 0.02
+    near = near.astype(np.float32)
+    ones = np.ones(classes)
+    expected = oracle.head_step(
+        weight, None, near, labels, ones, loss="cosface", scale=scale, m3=m3
+    )
+    head = plsc_tf.ShardedHead(
+        classes, margins=plsc_tf.Margins(m3=m3), scale=scale, tile_rows=4
+    )
+    strategy = plsc_tf.strategy(1)
+    head.build(classes, strategy)
+    head.set_weights_from_numpy(weight)
+
+    @tf.function
+    def step():
+        def replica():
+            upstream = tf.fill([classes], 1 / classes)
+            outcome = head.loss_and_gradients(near, tf.constant(labels), upstream)
+            return outcome.embedding_gradients
+
+        return strategy.run(replica)
+
+    found = step().numpy()
+    assert 1e-12 < expected["losses"].min() and expected["losses"].max() < 1e-7
+    for own, wanted in zip(found, expected["embedding_gradients"], strict=True):
+        close(own, wanted, 1e-3)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("smoothed_softmax", 2, "kept", "all", "adam"),
+        Case("adaface", 3, "recomputed", "all", "global_clipnorm"),
+        Case("curricularface", 2, "partly", "sampled", "clipnorm"),
+    ],
+    ids=str,
+)
+def test_fused_and_deferred_updates_are_the_same(case):
+    example = head_case.make_example(case)
+    stepper = Stepper(case, example)
+    strategy, head = stepper.strategy, stepper.head
+    batch = next(example.batches())
+    before = stepper.weights()
+    upstream = batch[2] / batch[2].sum()
+
+    @tf.function
+    def deferred():
+        def replica():
+            x, y, u = (
+                collectives.own_slice(tf.constant(value, dtype))
+                for value, dtype in (
+                    (batch[0] @ example.kernel, tf.float32),
+                    (batch[1], tf.int64),
+                    (upstream, tf.float32),
+                )
+            )
+            outcome = head.loss_and_gradients(x, y, u, step=tf.zeros([], tf.int64))
+            gradients = head.weight_gradients(outcome.pending)
+            whole = []
+            for gradient, rows in zip(gradients, head.arrays().values(), strict=True):
+                own = rows.split.size(collectives.replica_id())
+                if isinstance(gradient, tf.IndexedSlices):
+                    gradient = tf.scatter_nd(
+                        gradient.indices[:, None],
+                        gradient.values,
+                        [own, *rows.shape[1:]],
+                    )
+                whole.append(gradient)
+            return whole, head.square_norms(outcome.pending)
+
+        return strategy.run(replica)
+
+    parts, squares = deferred()
+    gradients = {
+        name: np.concatenate(strategy.experimental_local_results(part)).astype("f8")
+        for name, part in zip(head.arrays(), parts, strict=True)
+    }
+    # The norms are known without the gradients.
+    for name, gradient in gradients.items():
+        own = strategy.experimental_local_results(squares[name])
+        assert sum(float(s) for s in own) == pytest.approx(
+            (gradient**2).sum(), rel=1e-5
+        )
+    step = stepper.step(*batch)
+    gradients["kernel"] = batch[0].T @ step["gradients"]
+    expected = head_case.Expected(case, example)
+    expected.weights = {name: value.astype("f8") for name, value in before.items()}
+    expected.apply(gradients, step.get("sampled"))
+    for name, value in stepper.weights().items():
+        close(value, expected.weights[name], 5e-7)
+    slots, wanted = stepper.slots(), expected.whole_slots()
+    assert list(slots) and sorted(slots) == sorted(wanted)
+    for name, value in slots.items():
+        close(value, wanted[name], 1e-5)
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [("bfloat16", 8), ("float16", 11)])
+def test_half_precision_products_are_close_to_float32(dtype, bits):
+    case = Case("arcface", 2, "kept")
+    example = head_case.make_example(case)
+    batch = next(example.batches())
+    exact = head_case.Expected(case, example).step(*batch)
+    found = Stepper(case, example, dtype=dtype).step(*batch)
+    # A cosine is a product of two rounded operands, and is rounded itself: it is off
+    # by up to 3 · 2⁻⁹ with 8 bits, each logit by 16 times that, and so is the
+    # logarithm of their sum. Gradients are off by exp of that, to both sides.
+    bound = 16 * 3 * 2.0 ** -(bits + 1)
+    for name, share in (("losses", bound), ("gradients", np.expm1(2 * bound))):
+        size = np.abs(exact[name]).max() if name == "gradients" else 1.0
+        error = np.abs(found[name] - exact[name]).max() / size
+        assert bound / 100 < error < share
+
+
+def test_slots_in_bfloat16_are_rounded_and_nothing_else_is():
+    case = Case("arcface", 2, "kept", "all", "momentum")
+    example = head_case.make_example(case)
+    plain, stored = Stepper(case, example), Stepper(case, example, "bfloat16")
+    for batch in example.batches():
+        plain.step(*batch)
+        stored.step(*batch)
+    slots, rounded = (s.updater.slots()["weight/velocity"] for s in (plain, stored))
+    assert sum(rounded.bytes_per_replica()) * 2 == sum(slots.bytes_per_replica())
+    exact, velocity = slots.read(0, 37), rounded.read(0, 37)
+    # 8 bits: half of 2⁻⁷ at most is lost in each of two steps.
+    close(velocity, exact, 2 * 2.0**-8)
+    assert np.abs(velocity - exact).max() > 0
+    # The second step sees what the first one stored, the weights are not rounded.
+    moved = head_case.RATE * head_case.MOMENTUM["momentum"] * np.abs(exact).max()
+    np.testing.assert_allclose(
+        stored.weights()["weight"],
+        plain.weights()["weight"],
+        rtol=0,
+        atol=2 * moved * 2.0**-8,
+    )
+    assert keras.backend.standardize_dtype(rounded.tiles[0][0].dtype) == "bfloat16"

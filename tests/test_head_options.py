@@ -1,0 +1,189 @@
+"""The options of the head: losses, margins, sampling, and what contradicts what."""
+
+import pytest
+
+import plsc_tf
+from plsc_tf.settings import Settings
+from plsc_tf.training import recipe
+from plsc_tf.training.head_recipe import make_head, make_loss
+
+# The four of PLSC 0.1, and their kin.
+LOSSES = {
+    "softmax": plsc_tf.SOFTMAX,
+    "arcface": plsc_tf.ARCFACE,
+    "cosface": plsc_tf.COSFACE,
+    "sphereface": plsc_tf.SPHEREFACE,
+    "adaface": plsc_tf.ADAFACE,
+    "curricularface": plsc_tf.CURRICULARFACE,
+    "magface": plsc_tf.MAGFACE,
+}
+DEFAULTS = {
+    "interclass_filtering_threshold": 0.0,  # arcface_torch
+    "sample_rate": 1.0,  # arcface_torch, PLSC 0.2
+    "gradient_accumulation_steps": 1,  # arcface_torch
+    "label_smoothing": 0.0,
+    "head_dtype": "float32",
+    "head_slot_dtype": "float32",
+}
+
+
+def head(**options):
+    return Settings.from_values(**options).head
+
+
+def loss(**options):
+    return make_loss(head(**options))
+
+
+def test_defaults_are_the_documented_ones():
+    values = Settings().as_dict()
+    assert {name: values[name] for name in DEFAULTS} == DEFAULTS
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_every_loss_has_its_own_margins_replicated_and_sharded(name):
+    assert loss(loss_type=name) == loss(loss_type=f"dist_{name}") == LOSSES[name]
+    assert not head(loss_type=name).sharded
+    assert head(loss_type=f"dist_{name}").sharded
+
+
+def test_the_published_margins():
+    # PLSC 0.1; PLSC 0.2 set_loss_type: arcface, cosface, sphereface.
+    assert loss(loss_type="arcface") == plsc_tf.Margins(1.0, 0.5, 0.0)
+    assert loss(loss_type="cosface") == plsc_tf.Margins(1.0, 0.0, 0.35)
+    assert loss(loss_type="sphereface") == plsc_tf.Margins(1.35, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"margin": 0.3}, plsc_tf.Margins(m2=0.3)),
+        # PLSC 0.2's names, and arcface_torch's margin_list (1.0, 0.0, 0.4)
+        (
+            {"margin1": 1.0, "margin2": 0.0, "margin3": 0.4},
+            plsc_tf.Margins(1.0, 0.0, 0.4),
+        ),
+        (
+            {"margin1": 0.9, "margin": 0.4, "margin3": 0.15},
+            plsc_tf.Margins(0.9, 0.4, 0.15),
+        ),
+        (
+            {"loss_type": "cosface", "margin1": 1, "margin2": 0, "margin3": 0.4},
+            plsc_tf.Margins(m3=0.4),
+        ),
+        ({"loss_type": "sphereface", "margin1": 2}, plsc_tf.Margins(m1=2.0)),
+        # PLSC has a margin for every loss, which its softmax ignores.
+        ({"loss_type": "softmax", "margin": 0.5}, plsc_tf.SOFTMAX),
+        (
+            {"margin_gradient": "straight_through"},
+            plsc_tf.Margins(m2=0.5, gradient="straight_through"),
+        ),
+        (
+            {"loss_type": "adaface", "margin": 0.3, "adaface_h": 0.5},
+            plsc_tf.AdaFace(0.3, 0.5),
+        ),
+        (
+            {"loss_type": "adaface", "adaface_t_alpha": 0.1},
+            plsc_tf.AdaFace(t_alpha=0.1),
+        ),
+        (
+            {"loss_type": "curricularface", "margin": 0.3},
+            plsc_tf.CurricularFace(0.3),
+        ),
+        (
+            {
+                "loss_type": "magface",
+                "magface_norms": (5, 50),
+                "magface_margins": (0.2, 0.4),
+                "magface_lambda_g": 20,
+            },
+            plsc_tf.MagFace(5.0, 50.0, 0.2, 0.4, 20.0),
+        ),
+        (
+            {"loss_type": "adaface", "interclass_filtering_threshold": 0.4},
+            plsc_tf.InterclassFilter(plsc_tf.ADAFACE, 0.4),
+        ),
+    ],
+)
+def test_margins_that_are_given(options, expected):
+    assert loss(**options) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"margin": 3.2}, "below 3.14"),
+        ({"margin1": 4.5}, "at most 4"),
+        ({"margin3": 2}, "below 2"),
+        ({"loss_type": "cosface", "margin": 0.3}, "margin of cosface is margin3"),
+        ({"loss_type": "adaface", "margin3": 0.3}, "margin of adaface is margin;"),
+        ({"loss_type": "magface", "margin": 0.3}, "is magface_margins"),
+        ({"loss_type": "adaface", "margin": 1.0}, "below 1"),
+        ({"magface_norms": (110, 10)}, "magface_norms=110.0,10.0"),
+        ({"magface_norms": (10, 10)}, "must differ"),
+        ({"magface_margins": (0.4,)}, "two numbers"),
+        (
+            {"loss_type": "magface", "margin_gradient": "straight_through"},
+            "arcface_torch's way",
+        ),
+        (
+            {"loss_type": "dist_softmax", "interclass_filtering_threshold": 0.4},
+            "cosines, which softmax does not have",
+        ),
+        ({"sample_rate": 0}, "above 0"),
+        ({"sample_rate": 2}, "at most 1"),
+        ({"sample_ratio": 0.1, "label_smoothing": 0.1}, "Partial FC sees a sample"),
+        ({"loss_type": "arcface", "sample_rate": 0.1}, "use loss_type=dist_arcface"),
+        ({"loss_type": "softmax", "head_tile_rows": 9}, "use loss_type=dist_softmax"),
+        ({"loss_type": "adaface", "head_slot_dtype": "bfloat16"}, "dist_adaface"),
+        ({"head_tile_rows": 0}, "at least 1"),
+        ({"head_logits_mb": -1}, "at least 0"),
+        ({"head_dtype": "half"}, "one of float32, bfloat16, float16"),
+        (
+            {"gradient_accumulation_steps": 0},
+            "gradient_accumulation_steps must be .* at least 1",
+        ),
+    ],
+)
+def test_contradictions_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        head(**options)
+
+
+def test_the_head_gets_every_option():
+    options = {
+        "loss_type": "dist_curricularface",
+        "num_classes": 50,
+        "scale": 30.0,
+        "seed": 3,
+        "sample_rate": 0.5,
+        "head_tile_rows": 4,
+        "head_logits_mb": 7,
+        "head_dtype": "bfloat16",
+    }
+    made = make_head(Settings.from_values(**options))
+    assert type(made) is plsc_tf.ShardedHead
+    assert made.margins == plsc_tf.CURRICULARFACE
+    assert (made.num_classes, made.scale, made.seed) == (50, 30.0, 3)
+    assert (made.sample_rate, made.tile_rows) == (0.5, 4)
+    assert (made.logits_mb, made.dtype) == (7, "bfloat16")
+
+
+def test_a_replicated_head_gets_what_it_has():
+    options = {"loss_type": "arcface", "label_smoothing": 0.1, "head_logits_mb": 7}
+    made = make_head(Settings.from_values(**options))
+    assert type(made) is plsc_tf.DenseHead
+    assert (made.label_smoothing, made.logits_mb) == (0.1, 7)
+
+
+def test_a_head_that_only_embeds_may_be_smaller_than_its_tiles():
+    settings = Settings.from_values(num_classes=2, head_tile_rows=100, sample_rate=0.1)
+    made = make_head(settings, training=False)
+    assert (made.tile_rows, made.sample_rate) == (None, 1.0)
+
+
+def test_every_part_of_a_batch_needs_an_example():
+    settings = Settings.from_values(global_batch_size=8, gradient_accumulation_steps=4)
+    recipe.check_parts(settings, replicas=2)
+    with pytest.raises(ValueError, match="=4, with 8 images on 3 replica"):
+        recipe.check_parts(settings, replicas=3)

@@ -1,0 +1,166 @@
+"""What is not finite anywhere leaves everything everywhere as it was."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import plsc_tf
+from plsc_tf.heads.adaptive_margins import ADAFACE, CURRICULARFACE
+from plsc_tf.training.loss_scale import LossScale
+
+CLASSES, BATCH = 13, 16
+MARK = 400.0  # no picture is that bright
+
+
+class Overflow(keras.layers.Layer):
+    """Its gradient is infinite for a batch that holds a marked picture."""
+
+    def call(self, x, images):
+        marked = tf.reduce_any(images > (MARK - 127.5) / 128 - 0.01)
+
+        @tf.custom_gradient
+        def pass_on(x):
+            return tf.identity(x), lambda g: tf.where(marked, np.inf, 1.0) * g
+
+        return pass_on(x)
+
+
+def make_model(replicas, head, optimizer, **options):
+    keras.utils.set_random_seed(0)
+    with plsc_tf.strategy(replicas).scope():
+        images = keras.Input((4, 4, 3))
+        x = keras.layers.Dense(4)(images)
+        x = keras.layers.BatchNormalization(momentum=0.5)(x)
+        x = Overflow()(x, images)
+        x = keras.layers.Dense(6)(keras.layers.Flatten()(x))
+        model = plsc_tf.Classifier(keras.Model(images, x), head)
+        model.compile(optimizer(), **options)
+    return model
+
+
+def snapshot(model):
+    """Everything that a step may move, from every replica."""
+    found = []
+    for variable in model.backbone.variables + model.optimizer.variables:
+        copies = model.strategy.experimental_local_results(variable.value)
+        found += [copy.numpy() for copy in copies]
+    rows = [*model.head.arrays().values(), *model.updater.slots().values()]
+    found += [each.read(0, each.shape[0]) for each in rows]
+    found += [v.numpy() for v in model.head.state_variables.values()]
+    return [*found, np.array(model.position.global_step)]
+
+
+def unchanged(before, after):
+    return all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+def head_of(kind, **options):
+    def make():
+        return kind(CLASSES, scale=16.0, **options)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("replicas", "head", "optimizer", "options"),
+    [
+        (
+            2,
+            head_of(plsc_tf.ShardedHead, margins=CURRICULARFACE, tile_rows=4),
+            plsc_tf.Momentum,
+            {},
+        ),
+        (
+            4,
+            head_of(plsc_tf.ShardedHead, margins=ADAFACE, sample_rate=0.7),
+            lambda: keras.optimizers.Adam(global_clipnorm=1.0),
+            {"gradient_accumulation_steps": 2},
+        ),
+        (
+            4,
+            head_of(plsc_tf.ShardedHead, margins=plsc_tf.SOFTMAX, tile_rows=2),
+            lambda: keras.optimizers.SGD(0.01, 0.9, clipnorm=1.0),
+            {"head_slot_dtype": "bfloat16"},
+        ),
+        (2, head_of(plsc_tf.DenseHead, margins=CURRICULARFACE), plsc_tf.Momentum, {}),
+    ],
+    ids=["curricularface", "adaface_sampled", "softmax", "dense"],
+)
+def test_a_bad_number_anywhere_skips_the_step_on_all(
+    replicas, head, optimizer, options
+):
+    scale = LossScale(8.0, incr_every_n_steps=100, decr_every_n_nan_or_inf=2)
+    model = make_model(replicas, head(), optimizer, loss_scale=scale, **options)
+    rng = np.random.default_rng(0)
+    images = rng.uniform(0, 255, (BATCH, 4, 4, 3)).astype(np.float32)
+    labels = np.arange(BATCH) % CLASSES
+
+    def skips(expected_scale, images=images):
+        before = snapshot(model)
+        outcome = model.train_on_batch(images, labels)
+        assert outcome["finite"] is False
+        # NaN equals NaN here.
+        for old, new in zip(before, snapshot(model), strict=True):
+            np.testing.assert_array_equal(new, old)
+        assert float(scale.value()) == expected_scale
+        return outcome["loss"]
+
+    def trains():
+        before = snapshot(model)
+        assert np.isfinite(model.train_on_batch(images, labels)["loss"])
+        assert not unchanged(before, snapshot(model))
+
+    trains()
+    # The gradient of the last replica's last picture: losses and embeddings are fine.
+    marked = images.copy()
+    marked[-1, 0, 0, 0] = MARK
+    assert np.isfinite(skips(8, marked))
+    assert np.isfinite(skips(4, marked))
+    trains()
+    # Embeddings that overflow, from finite pictures.
+    huge = images.copy()
+    huge[-1] = 3e38
+    skips(4, huge)
+    skips(2, huge)
+    # One number of the last shard.
+    weight = model.head.arrays()["weight"]
+    rows = weight.read(CLASSES - 1, CLASSES)
+    for expected, bad in ((2, np.inf), (1, np.nan)):
+        weight.write(CLASSES - 1, np.where(np.arange(6) == 2, bad, rows))
+        skips(expected)
+        weight.write(CLASSES - 1, rows)
+    trains()
+
+
+def test_without_a_loss_scale_the_step_raises_and_leaves_everything():
+    model = make_model(
+        2, head_of(plsc_tf.ShardedHead, margins=CURRICULARFACE)(), plsc_tf.Momentum
+    )
+    images = np.full((4, 4, 4, 3), 99, np.float32)
+    model.train_on_batch(images, [0, 1, 2, 3])
+    before = snapshot(model)
+    images[0, 3, 3, 2] = MARK
+    with pytest.raises(FloatingPointError, match="weights are those of the step"):
+        model.train_on_batch(images, [0, 1, 2, 3])
+    assert unchanged(before, snapshot(model))
+    model.train_on_batch(images[1:], [1, 2, 3])
+    assert not unchanged(before, snapshot(model))
+
+
+def test_a_bad_class_that_is_not_sampled_does_no_harm():
+    # It takes no part: the step before or after that samples it is skipped.
+    head = plsc_tf.ShardedHead(40, scale=16.0, sample_rate=0.2)
+    model = make_model(2, head, plsc_tf.Momentum, loss_scale=LossScale(8.0))
+    images = np.full((4, 4, 4, 3), 99, np.float32)
+    weight = head.arrays()["weight"]
+    weight.write(33, np.full((1, 6), np.nan, np.float32))
+    outcomes = []
+    for _ in range(12):
+        outcome = model.train_on_batch(images, [0, 1, 22, 23])
+        outcomes.append(outcome.get("finite", True))
+        others = np.delete(weight.read(0, 40), 33, axis=0)
+        assert np.isfinite(others).all() and np.isnan(weight.read(33, 34)).all()
+        if not outcomes[-1]:
+            break
+    assert outcomes[0] and not outcomes[-1]

@@ -1,0 +1,90 @@
+"""A notebook's process: cells run twice, other strategies, other batches, mistakes."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import plsc_tf
+
+
+def cell(pictures, replicas):
+    """What stands in a cell; returns the losses of its epochs."""
+    keras.utils.set_random_seed(0)
+    strategy = plsc_tf.strategy(num_replicas=replicas)
+    with strategy.scope():
+        backbone = keras.Sequential(
+            [
+                keras.Input((16, 16, 3)),
+                keras.layers.Flatten(),
+                keras.layers.Dense(8),
+            ]
+        )
+        head = plsc_tf.ShardedHead(num_classes=5, scale=16.0, tile_rows=1)
+        model = plsc_tf.Classifier(backbone, head)
+        model.compile(optimizer=keras.optimizers.SGD(0.01, momentum=0.9))
+    return model.fit(*pictures, batch_size=7, epochs=2, verbose=0).history["loss"]
+
+
+def test_a_cell_may_be_run_twice_and_on_other_numbers_of_replicas(pictures):
+    runs = [cell(pictures, replicas) for replicas in (2, 2, 3, 4, 2)]
+    assert runs[0][1] < runs[0][0]
+    assert runs[1] == runs[0] and runs[4] == runs[0]
+    for other in runs[2:4]:
+        np.testing.assert_allclose(other, runs[0], rtol=1e-4)
+
+
+def test_batches_of_any_size_train_one_model(make_model, pictures):
+    images, labels = pictures
+    model, other = make_model(replicas=4), make_model(replicas=1)
+    for size in (20, 7, 1, 4, 20):
+        one, alone = (
+            m.train_on_batch(images[:size], labels[:size])["loss"]
+            for m in (model, other)
+        )
+        assert one == pytest.approx(alone, rel=1e-4)
+
+
+def test_a_mistake_leaves_model_and_process_as_they_were(make_model, pictures):
+    images, labels = pictures
+    model, other = make_model(replicas=2), make_model(replicas=2)
+
+    def mistakes():
+        yield lambda: model.train_on_batch(images, labels + 5)
+        yield lambda: model.train_on_batch(images[:, :9], labels)
+        dataset = tf.data.Dataset.from_tensor_slices((images, labels + 5)).batch(4)
+        yield lambda: model.fit(dataset, verbose=0)
+
+    for mistake in mistakes():
+        with pytest.raises(ValueError):  # noqa: PT011 - whichever it is
+            mistake()
+        one, right = (m.train_on_batch(images, labels)["loss"] for m in (model, other))
+        assert one == right
+    assert model.position.global_step == 3
+
+
+def test_an_interrupted_fit_may_be_started_again(make_model, pictures):
+    class Interrupt(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if batch == 1:
+                raise KeyboardInterrupt
+
+    model = make_model()
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(*pictures, batch_size=4, verbose=0, callbacks=[Interrupt()])
+    assert model.position.global_step == 2
+    history = model.fit(*pictures, batch_size=4, epochs=2, verbose=0).history
+    assert history["loss"][1] < history["loss"][0]
+    assert model.position.global_step == 2 + 2 * 5
+
+
+def test_a_model_may_be_compiled_again(make_model, pictures):
+    model = make_model()
+    model.train_on_batch(*pictures)
+    with model.strategy.scope():
+        model.compile(plsc_tf.Momentum(0.0, l2=0.0))
+    before = model.head.weights_as_numpy()
+    first = model.train_on_batch(*pictures)["loss"]
+    # A rate of 0 moves nothing; the velocity of before is gone.
+    assert model.train_on_batch(*pictures)["loss"] == first
+    np.testing.assert_array_equal(model.head.weights_as_numpy(), before)
