@@ -6,6 +6,7 @@ import shlex
 
 from plsc_tf.checkpoints import folder
 from plsc_tf.evaluation.verification import verify_pairs
+from plsc_tf.flags.head import Head
 from plsc_tf.parallel.strategy import strategy as make_strategy
 from plsc_tf.settings import Settings
 from plsc_tf.training import recipe, results, state
@@ -19,7 +20,7 @@ OF_THE_NETWORK = (
     "image_shape",
     "dropout",
     "num_classes",
-    "loss_type",
+    *(field.name for field in dataclasses.fields(Head)),
 )
 
 # What a checkpoint says about the data, unless the flags say something.

@@ -18,7 +18,7 @@ from plsc_tf.parallel.rows import RowSplit
 from plsc_tf.training.updates import Updater
 from tests.heads import oracle
 
-EMBEDDING, BATCH, FEATURES, STEPS, TILE = 5, 12, 7, 2, 7
+EMBEDDING, BATCH, FEATURES, STEPS = 5, 12, 7, 2
 # (margins and other options of the head, arguments of the oracle).
 LOSSES = {
     "softmax": ({"margins": plsc_tf.SOFTMAX}, {"loss": "softmax"}),
@@ -59,18 +59,19 @@ LOSSES = {
 }
 # Lengths of the embeddings: MagFace's range with both ends, around AdaFace's mean.
 LENGTHS = {"magface": (5, 130), "adaface": (1, 120)}
-# A product is [tile, batch]: "partly" keeps the first tile's, and no other fits.
+# Whether there are tiles, and how many of a tile's products `[tile, batch]` are kept.
 TILINGS = {
-    "kept": {"tile_rows": TILE},
-    "recomputed": {"tile_rows": TILE, "logits_mb": 0},
-    "partly": {"tile_rows": TILE, "logits_mb": 1.5 * TILE * BATCH * 4e-6},
-    "untiled": {},
+    "kept": (True, 1000),
+    "recomputed": (True, 0),
+    "partly": (True, 1.5),
+    "untiled": (False, 1000),
 }
-# (classes, sample_rate): every class; 13 to 52 of 131, known while tracing; the
-# true classes and at most three more, known when the step runs; and large enough for
-# XLA to compile.
-SAMPLINGS = {"all": (37, 1.0), "sampled": (131, 0.4), "positives": (37, 0.1)}
-LARGE = {"large": (4111, 1.0), "large_sampled": (8233, 0.5)}
+# (classes, sample_rate, rows of a tile): every class; 12 to 50 of 113, known while
+# tracing; the true classes and at most three more, known when the step runs; and
+# large enough for XLA to compile. 37 and 113 divide by no number of replicas and no
+# tile, and leave some replicas a tile of one class that others do not have.
+SAMPLINGS = {"all": (37, 1.0, 6), "sampled": (113, 0.45, 12), "positives": (37, 0.1, 1)}
+LARGE = {"large": (4111, 1.0, None), "large_sampled": (8233, 0.5, None)}
 # Keras takes its settings through float32: powers of two pass unchanged.
 RATE, BOUND = 2.0**-5, 2.0**-6
 MOMENTUM = {"momentum": 0.75, "l2": 0.0625}
@@ -145,7 +146,7 @@ def make_labels(classes):
 
 
 def make_example(case):
-    classes, _ = (SAMPLINGS | LARGE)[case.sampling]
+    classes, *_ = (SAMPLINGS | LARGE)[case.sampling]
     rng = np.random.default_rng(1)
     kernel = rng.normal(size=(FEATURES, EMBEDDING))
     inputs = rng.normal(size=(STEPS, BATCH, FEATURES))
@@ -166,28 +167,22 @@ class Stepper:
 
     def __init__(self, case, example, slot_dtype=None, **options):
         self.case = case
-        classes, rate = (SAMPLINGS | LARGE)[case.sampling]
-        options = {
-            **LOSSES[case.loss][0],
-            **TILINGS[case.tiling],
-            "scale": case.scale,
-            **options,
-        }
-        if case.dense:
-            options.pop("tile_rows", None)
-            kind = plsc_tf.DenseHead
-        else:
-            rate = options.setdefault("sample_rate", rate)
-            smallest = max(1, int(rate * -(-classes // case.replicas)))
-            if "tile_rows" in options:
-                options["tile_rows"] = min(options["tile_rows"], smallest)
+        classes, rate, tile_rows = (SAMPLINGS | LARGE)[case.sampling]
+        tiled, kept = TILINGS[case.tiling]
+        tile_bytes = np.dtype(keras.config.floatx()).itemsize * (tile_rows or 1) * BATCH
+        settings = {"scale": case.scale, "logits_mb": kept * tile_bytes / 1e6}
+        kind = plsc_tf.DenseHead
+        if not case.dense:
             kind = plsc_tf.ShardedHead
+            settings["sample_rate"] = rate
+            settings["tile_rows"] = tile_rows if tiled else None
+        settings |= LOSSES[case.loss][0] | options
         self.strategy = plsc_tf.strategy(case.replicas)
         with self.strategy.scope():
             self.kernel = keras.Variable(
                 example.kernel, dtype=keras.config.floatx(), name="kernel"
             )
-            self.head = kind(classes, **options)
+            self.head = kind(classes, **settings)
             self.head.build(EMBEDDING, self.strategy)
             self.optimizer = OPTIMIZERS[case.optimizer][0]()
         arrays = self.head.arrays()
@@ -388,18 +383,19 @@ class Expected:
             sampled: as of `step`.
 
         Returns:
-            the mean of the losses.
+            dict of the mean `loss` and the `accuracy`.
         """
-        total, loss, by = batch[2].sum(), 0.0, {}
+        total, loss, correct, by = batch[2].sum(), 0.0, 0.0, {}
         for part in parts:
             own = [value[part] for value in batch]
             found = self.gradients(*own, sampled)
             share = own[2].sum() / total
             loss += (own[2] * found["losses"]).sum() / total
+            correct += (own[2] * (found["ranks"] == 0)).sum() / total
             for name in self.weights:
                 by[name] = by.get(name, 0.0) + share * found["by"][name]
         self.apply(by, sampled)
-        return loss
+        return {"loss": loss, "accuracy": correct}
 
     def ranks(self, embeddings, labels, sampled):
         """How many of the classes that take part score above the true one."""

@@ -14,7 +14,7 @@ STATEFUL = ("adaface", "curricularface")
 
 def make_model(case, parts):
     """A classifier whose backbone is one matrix, and what the oracle needs of it."""
-    classes, rate = SAMPLINGS[case.sampling]
+    classes, rate, _ = SAMPLINGS[case.sampling]
     options = LOSSES[case.loss][0] | {"scale": case.scale}
     keras.utils.set_random_seed(0)
     with plsc_tf.strategy(case.replicas).scope():
@@ -28,7 +28,9 @@ def make_model(case, parts):
             head = plsc_tf.ShardedHead(classes, sample_rate=rate, **options)
         model = plsc_tf.Classifier(backbone, head)
         model.compile(
-            OPTIMIZERS[case.optimizer][0](), gradient_accumulation_steps=parts
+            OPTIMIZERS[case.optimizer][0](),
+            metrics=["accuracy"],
+            gradient_accumulation_steps=parts,
         )
     if case.loss in head_case.LENGTHS:  # norms from 4 to 20
         dense.kernel.assign(8 * dense.kernel)
@@ -55,7 +57,7 @@ def make_batches(example, size):
         (Case("curricularface", 2, sampling="sampled", optimizer="adam"), 3, 12),
         (Case("softmax", 2, sampling="positives", optimizer="global_clipnorm"), 2, 12),
         (Case("magface", 3, optimizer="clipnorm", dense=True), 2, 12),
-        (Case("adaface", 2, optimizer="nesterov", dense=True), 2, 12),
+        (Case("adaface", 1, optimizer="nesterov", dense=True), 2, 12),
         # Two examples are added that weigh nothing.
         (Case("smoothed_arcface", 3, optimizer="adamw"), 2, 10),
     ],
@@ -75,10 +77,9 @@ def test_parts_of_a_batch_equal_the_oracle(case, parts, size):
             order = [index]
         sampled = head_case.sample(model.head, model.strategy, labels, number)
         images = (128 * inputs + 127.5).reshape(-1, 2, 2, 3).astype(np.float32)
-        loss = model.train_on_batch(images, labels, weights)["loss"]
-        assert loss == pytest.approx(
-            expected.step_in_parts(batch, order, sampled), rel=1e-5
-        )
+        result = model.train_on_batch(images, labels, weights)
+        wanted = expected.step_in_parts(batch, order, sampled)
+        assert result == pytest.approx(wanted, rel=1e-5)
     kernel = model.backbone.trainable_variables[0].numpy()
     close(kernel, expected.weights["kernel"], 1e-5)
     for name, rows in model.head.arrays().items():
@@ -89,13 +90,3 @@ def test_parts_of_a_batch_equal_the_oracle(case, parts, size):
     for name, variable in model.head.state_variables.items():
         close(variable.numpy(), expected.state[name], 1e-5)
     assert model.optimizer.iterations.numpy() == 2
-
-
-def test_metrics_are_of_the_whole_batch(make_model, pictures):
-    found = []
-    for parts in (1, 2):
-        model = make_model(metrics=["accuracy"], gradient_accumulation_steps=parts)
-        found.append([model.train_on_batch(*pictures) for _ in range(3)])
-    for one, other in zip(*found, strict=True):
-        assert other["accuracy"] == one["accuracy"]
-        assert other["loss"] == pytest.approx(one["loss"], rel=1e-5)

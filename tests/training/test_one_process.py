@@ -20,24 +20,23 @@ def cell(pictures, replicas):
                 keras.layers.Dense(8),
             ]
         )
-        head = plsc_tf.ShardedHead(num_classes=5, scale=16.0, tile_rows=1)
+        head = plsc_tf.ShardedHead(num_classes=5, scale=16.0, tile_rows=2)
         model = plsc_tf.Classifier(backbone, head)
         model.compile(optimizer=keras.optimizers.SGD(0.01, momentum=0.9))
     return model.fit(*pictures, batch_size=7, epochs=2, verbose=0).history["loss"]
 
 
 def test_a_cell_may_be_run_twice_and_on_other_numbers_of_replicas(pictures):
-    runs = [cell(pictures, replicas) for replicas in (2, 2, 3, 4, 2)]
+    runs = [cell(pictures, replicas) for replicas in (2, 2, 3, 2)]
     assert runs[0][1] < runs[0][0]
-    assert runs[1] == runs[0] and runs[4] == runs[0]
-    for other in runs[2:4]:
-        np.testing.assert_allclose(other, runs[0], rtol=1e-4)
+    assert runs[1] == runs[0] and runs[3] == runs[0]
+    np.testing.assert_allclose(runs[2], runs[0], rtol=1e-4)
 
 
 def test_batches_of_any_size_train_one_model(make_model, pictures):
     images, labels = pictures
-    model, other = make_model(replicas=4), make_model(replicas=1)
-    for size in (20, 7, 1, 4, 20):
+    model, other = make_model(replicas=2), make_model(replicas=1)
+    for size in (20, 7, 1, 20):
         one, alone = (
             m.train_on_batch(images[:size], labels[:size])["loss"]
             for m in (model, other)
