@@ -20,6 +20,14 @@ def check_batch(images, labels, weights, num_classes):
             f"images, labels and weights must be equally many. Received: {len(images)} "
             f"images, {len(labels)} labels, {len(weights)} weights."
         )
+    if not len(labels):
+        raise ValueError("A batch must hold at least one example. Received: 0 images.")
+    negative = np.flatnonzero(np.asarray(weights) < 0)
+    if negative.size:
+        raise ValueError(
+            "Weights must not be negative. Received: a weight of "
+            f"{weights[negative[0]]} at example {negative[0]} of the batch."
+        )
     labels = np.reshape(labels, -1)
     bad = [i for i, label in enumerate(labels) if not 0 <= label < num_classes]
     if bad:

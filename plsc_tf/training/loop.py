@@ -72,8 +72,18 @@ def as_batches(x, y=None, batch_size=None):
             f"labels), or an array of images with y=labels. Received: {type(x)}"
         )
     images, labels = np.asarray(x), np.asarray(y).reshape(-1)
+    if len(images) != len(labels) or not len(labels):
+        raise ValueError(
+            "There must be as many images as labels, and the arrays must not be "
+            f"empty. Received: {len(images)} images, {len(labels)} labels."
+        )
+    size = 32 if batch_size is None else batch_size
+    if size < 1:
+        raise ValueError(
+            f"batch_size must be at least 1. Received: batch_size={batch_size}"
+        )
     dataset = tf.data.Dataset.from_tensor_slices((images, labels))
-    dataset = dataset.shuffle(len(labels), seed=0).batch(batch_size or 32)
+    dataset = dataset.shuffle(len(labels), seed=0).batch(size)
     return DatasetBatches(dataset)
 
 

@@ -102,13 +102,18 @@ class Updater:
         finite = unhealthy < 0.5
         summed, factors = self._clip(summed, pending)
         variables = [self.replicated[i].value for i in present]
+        # A function, not `pending` itself: a replica may have a tile more than another,
+        # and what goes into `merge_call` must be nested alike everywhere.
+        pieces = None
+        if self.rules is not None:
+            pieces = functools.partial(self.head.pieces, pending)
         tf.distribute.get_replica_context().merge_call(
             functools.partial(self._apply_everywhere, variables),
-            args=(finite, summed, pending or {}, factors),
+            args=(finite, summed, pieces, factors),
         )
         return finite
 
-    def _apply_everywhere(self, variables, strategy, finite, summed, pending, factors):
+    def _apply_everywhere(self, variables, strategy, finite, summed, pieces, factors):
         """Cross-replica: the only place where an update may be conditional."""
 
         def update():
@@ -120,7 +125,7 @@ class Updater:
                 )
             if self.rules is not None:
                 strategy.extended.call_for_each_replica(
-                    self._update_shards, args=(rate, step, pending, factors)
+                    self._update_shards, args=(rate, step, pieces, factors)
                 )
             self.optimizer.iterations.assign_add(1)
             return tf.constant(True)
@@ -130,9 +135,9 @@ class Updater:
         if self.loss_scale is not None:
             self.loss_scale.update(flag)
 
-    def _update_shards(self, rate, step, pending, factors):
+    def _update_shards(self, rate, step, pieces, factors):
         previous = []
-        for piece in self.head.pieces(pending):
+        for piece in pieces():
             # One tile after the other: a gradient is as large as its tile.
             with tf.control_dependencies(previous):
                 done = self.rules.update(*piece, rate=rate, step=step, factors=factors)

@@ -6,8 +6,8 @@ import tensorflow as tf
 
 import plsc_tf
 from plsc_tf.heads import partial_fc
-from tests.conformance import head_case
-from tests.conformance.head_case import Case, Stepper
+from tests.conformance.head_case import Case, make_example
+from tests.conformance.head_stepper import Stepper, sampled_classes
 
 CLASSES, RATE, STEPS = 40, 0.3, 3000
 # Rows of other replicas are below 0 or beyond 39; row 0 is not among the true classes.
@@ -100,7 +100,7 @@ def test_a_batch_of_all_classes():
 @pytest.mark.parametrize("replicas", [2, 3])
 def test_what_is_not_sampled_stays_bit_for_bit(replicas):
     case = Case("softmax", replicas, "kept", "sampled", "adam")
-    example = head_case.make_example(case)
+    example = make_example(case)
     stepper = Stepper(case, example)
     batches = list(example.batches())
     stepper.step(*batches[0])
@@ -120,7 +120,7 @@ def test_what_is_not_sampled_stays_bit_for_bit(replicas):
 
 def test_the_head_samples_the_same_classes_before_the_step_and_after_a_restart():
     case = Case("arcface", 2, "kept", "sampled")
-    example = head_case.make_example(case)
+    example = make_example(case)
     first, second = (Stepper(case, example) for _ in range(2))
     batches = list(example.batches())
     sampled = [first.step(*batch)["sampled"] for batch in batches]
@@ -128,7 +128,7 @@ def test_the_head_samples_the_same_classes_before_the_step_and_after_a_restart()
     # What a run that is resumed after the first step knows is the step's number.
     second.optimizer.iterations.assign(1)
     np.testing.assert_array_equal(second.step(*batches[1])["sampled"], sampled[1])
-    asked = head_case.sample(first.head, first.strategy, batches[1][1], step=1)
+    asked = sampled_classes(first.head, first.strategy, batches[1][1], step=1)
     np.testing.assert_array_equal(asked, sampled[1])
     own = [asked[asked < 57], asked[asked >= 57] - 57]
     assert not np.array_equal(own[0][: len(own[1])], own[1])

@@ -9,8 +9,17 @@ import tensorflow as tf
 import plsc_tf
 from plsc_tf.heads import sharded
 from plsc_tf.parallel import collectives
-from tests.conformance import head_case
-from tests.conformance.head_case import BATCH, EMBEDDING, Case, Stepper, close
+from tests.conformance.head_case import (
+    BATCH,
+    EMBEDDING,
+    MOMENTUM,
+    RATE,
+    Case,
+    make_example,
+)
+from tests.conformance.head_expected import Expected, close
+from tests.conformance.head_matrix import check
+from tests.conformance.head_stepper import Stepper
 
 
 @pytest.mark.parametrize(
@@ -74,7 +83,7 @@ def test_tiles_are_of_the_wanted_size_and_alike(
     ids=["tiles", "kept", "sampled"],
 )
 def test_replicas_may_differ_in_their_tiles(case, options):
-    head_case.check(case, **options)
+    check(case, **options)
 
 
 # The losses whose kernels differ.
@@ -88,7 +97,7 @@ def test_replicas_may_differ_in_their_tiles(case, options):
     ids=str,
 )
 def test_compiled_kernels_equal_the_oracle(case):
-    head_case.check(case, jit_compile=True)
+    check(case, jit_compile=True)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +109,7 @@ def test_compiled_kernels_equal_the_oracle(case):
     ids=str,
 )
 def test_large_tiles_are_compiled_and_equal_the_oracle(case):
-    stepper = head_case.check(case)
+    stepper = check(case)
     # `tf.function`s, where small tiles have plain ones.
     compiled = (stepper.head.softmax.kernels.errors, stepper.updater.rules._change)
     kind = tf.types.experimental.PolymorphicFunction
@@ -119,7 +128,7 @@ def test_large_tiles_are_compiled_and_equal_the_oracle(case):
 )
 def test_large_scales_equal_the_oracle(case):
     # Rounding of a cosine grows with the scale.
-    head_case.check(case, tolerance=5e-5)
+    check(case, tolerance=5e-5)
 
 
 @pytest.mark.parametrize(("scale", "m3"), [(24.0, 0.0), (96.0, 0.75)])
@@ -165,7 +174,7 @@ def test_gradients_keep_their_digits_when_all_is_learnt(scale, m3):
     ids=str,
 )
 def test_fused_and_deferred_updates_are_the_same(case):
-    example = head_case.make_example(case)
+    example = make_example(case)
     stepper = Stepper(case, example)
     strategy, head = stepper.strategy, stepper.head
     batch = next(example.batches())
@@ -212,7 +221,7 @@ def test_fused_and_deferred_updates_are_the_same(case):
         )
     step = stepper.step(*batch)
     gradients["kernel"] = batch[0].T @ step["gradients"]
-    expected = head_case.Expected(case, example)
+    expected = Expected(case, example)
     expected.weights = {name: value.astype("f8") for name, value in before.items()}
     expected.apply(gradients, step.get("sampled"))
     for name, value in stepper.weights().items():
@@ -226,9 +235,9 @@ def test_fused_and_deferred_updates_are_the_same(case):
 @pytest.mark.parametrize(("dtype", "bits"), [("bfloat16", 8), ("float16", 11)])
 def test_half_precision_products_are_close_to_float32(dtype, bits):
     case = Case("arcface", 2, "kept")
-    example = head_case.make_example(case)
+    example = make_example(case)
     batch = next(example.batches())
-    exact = head_case.Expected(case, example).step(*batch)
+    exact = Expected(case, example).step(*batch)
     found = Stepper(case, example, dtype=dtype).step(*batch)
     # A cosine is a product of two rounded operands, and is rounded itself: it is off
     # by up to 3 · 2⁻⁹ with 8 bits, each logit by 16 times that, and so is the
@@ -242,7 +251,7 @@ def test_half_precision_products_are_close_to_float32(dtype, bits):
 
 def test_slots_in_bfloat16_are_rounded_and_nothing_else_is():
     case = Case("arcface", 2, "kept", "all", "momentum")
-    example = head_case.make_example(case)
+    example = make_example(case)
     plain, stored = Stepper(case, example), Stepper(case, example, "bfloat16")
     for batch in example.batches():
         plain.step(*batch)
@@ -254,7 +263,7 @@ def test_slots_in_bfloat16_are_rounded_and_nothing_else_is():
     close(velocity, exact, 2 * 2.0**-8)
     assert np.abs(velocity - exact).max() > 0
     # The second step sees what the first one stored, the weights are not rounded.
-    moved = head_case.RATE * head_case.MOMENTUM["momentum"] * np.abs(exact).max()
+    moved = RATE * MOMENTUM["momentum"] * np.abs(exact).max()
     np.testing.assert_allclose(
         stored.weights()["weight"],
         plain.weights()["weight"],

@@ -5,8 +5,16 @@ import numpy as np
 import pytest
 
 import plsc_tf
-from tests.conformance import head_case
-from tests.conformance.head_case import LOSSES, OPTIMIZERS, SAMPLINGS, Case, close
+from tests.conformance.head_case import (
+    LENGTHS,
+    LOSSES,
+    OPTIMIZERS,
+    SAMPLINGS,
+    Case,
+    make_example,
+)
+from tests.conformance.head_expected import Expected, close
+from tests.conformance.head_stepper import sampled_classes
 
 FEATURES = 12  # pictures of 2 × 2
 STATEFUL = ("adaface", "curricularface")
@@ -32,9 +40,9 @@ def make_model(case, parts):
             metrics=["accuracy"],
             gradient_accumulation_steps=parts,
         )
-    if case.loss in head_case.LENGTHS:  # norms from 4 to 20
+    if case.loss in LENGTHS:  # norms from 4 to 20
         dense.kernel.assign(8 * dense.kernel)
-    example = head_case.make_example(case)
+    example = make_example(case)
     head.set_weights_from_numpy(example.weight)
     example.kernel = dense.kernel.numpy().astype("f8")
     example.bias[:] = 0
@@ -65,7 +73,7 @@ def make_batches(example, size):
 )
 def test_parts_of_a_batch_equal_the_oracle(case, parts, size):
     model, example = make_model(case, parts)
-    expected = head_case.Expected(case, example)
+    expected = Expected(case, example)
     for number, batch in enumerate(make_batches(example, size)):
         inputs, labels, weights = batch
         # Equal parts of what every replica gets.
@@ -75,7 +83,7 @@ def test_parts_of_a_batch_equal_the_oracle(case, parts, size):
             order = [cut[:, part].ravel() for part in range(parts)]
         else:
             order = [index]
-        sampled = head_case.sample(model.head, model.strategy, labels, number)
+        sampled = sampled_classes(model.head, model.strategy, labels, number)
         images = (128 * inputs + 127.5).reshape(-1, 2, 2, 3).astype(np.float32)
         result = model.train_on_batch(images, labels, weights)
         wanted = expected.step_in_parts(batch, order, sampled)
