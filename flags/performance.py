@@ -7,7 +7,7 @@ from plsc_tf.options import OptionGroup, option
 
 @dataclasses.dataclass(frozen=True)
 class Performance(OptionGroup):
-    """Replicas and the random seed."""
+    """Replicas, the random seed, and the plan of their memory."""
 
     num_replicas: int = option(
         0,
@@ -17,4 +17,19 @@ class Performance(OptionGroup):
     )
     seed: int = option(
         0, "seed of weights, data order, augmentation and dropout", lower=0
+    )
+    dry_run: bool = option(
+        False,
+        "train: only plan the memory of a step and print it, with the largest number "
+        "of classes that fits; nothing is trained, read or written. The exit status "
+        "is 1 where it does not fit",
+        saved=False,
+    )
+    device_memory_gb: float | None = option(
+        None,
+        "dry_run: memory of each replica's device in GB (10^9 bytes); None: that of "
+        "the GPU, or an equal share of this machine's",
+        lower=0,
+        open_ends="lower",
+        saved=False,
     )

@@ -5,6 +5,7 @@ A training that finds its own checkpoints in model_save_dir goes on from the new
     python -m plsc_tf.train --flagfile=hparams/quickstart.cfg
     python -m plsc_tf.train --flagfile=hparams/ms1m.cfg --batch_size=64
     python -m plsc_tf.train --flagfile=output/flags.cfg
+    python -m plsc_tf.train --flagfile=hparams/ms1m.cfg --dry_run
 """
 
 import sys
@@ -13,7 +14,13 @@ from plsc_tf import cli
 
 
 def main(settings):
-    """Trains as the settings say and prints the closing table."""
+    """Trains as the settings say and prints the closing table, or plans the memory."""
+    if settings.performance.dry_run:
+        from plsc_tf.training import plan_report, planner
+
+        job = planner.plan(settings)
+        sys.stdout.write(f"{plan_report.text(job)}\n")
+        sys.exit(0 if job.fits() else 1)
     from plsc_tf.training import results, run
 
     settings, outcome = run.train(settings)

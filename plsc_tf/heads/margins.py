@@ -155,11 +155,6 @@ class Margins(MarginLoss):
             slope = one
         return Target(value - self.m3, slope)
 
-    def apply(self, cosine):
-        """(value, slope) of `target`."""
-        target = self.target(cosine, None, {})
-        return target.value, target.slope
-
 
 @dataclasses.dataclass(frozen=True)
 class InterclassFilter(MarginLoss):

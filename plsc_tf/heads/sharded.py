@@ -13,7 +13,9 @@ from plsc_tf.parallel.rows import ShardedRows
 
 # Weights of a tile. On CPUs a tile, its gradient and its slots should stay in the
 # last cache between product and update; on GPUs a kernel should have enough to do.
-TILE_BYTES = {"CPU": 8e6, "GPU": 256e6}
+TILE_BYTES = {"CPU": 8e6, "GPU": 64e6}
+# Shorter embeddings make no larger tiles: their logits would be what is large.
+SHORTEST = 128
 # The graph holds a node for each tile: hundreds take longer to build than they save.
 MOST_TILES = 80
 
@@ -148,7 +150,8 @@ def even_tile_rows(rows, embedding_size):
     compiled on its own.
     """
     kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
-    fitting = max(TILE_BYTES[kind] / (4 * embedding_size), rows / MOST_TILES)
+    row_bytes = 4 * max(embedding_size, SHORTEST)
+    fitting = max(TILE_BYTES[kind] / row_bytes, rows / MOST_TILES)
     if rows <= 1.5 * fitting:
         return rows
     near = range(math.ceil(rows / (1.5 * fitting)), math.ceil(1.5 * rows / fitting))

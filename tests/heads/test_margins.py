@@ -162,7 +162,7 @@ def test_the_ends_of_the_cosine_stay_finite(name, dtype):
 def test_arcface_slope_at_the_end_is_that_of_the_clipped_cosine():
     # sin(θ + 0.5) / sin θ, where 1 − cos θ is the smallest that float32 resolves
     # above 1e-7.
-    _, slope = plsc_tf.ARCFACE.apply(tf.constant([1.0], tf.float32))
+    slope = plsc_tf.ARCFACE.target(tf.constant([1.0], tf.float32), None, {}).slope
     theta = math.acos(float(np.float32(1 - 1e-7)))
     np.testing.assert_allclose(
         slope, math.sin(theta + 0.5) / math.sin(theta), rtol=1e-4
@@ -180,7 +180,7 @@ def test_arcface_slope_at_the_end_is_that_of_the_clipped_cosine():
 )
 def test_values_and_slopes(margins, formula):
     angles = np.array([0.3, 1.0, math.pi / 2, 2.5, 3.0])
-    value, slope = margins.apply(tf.constant(np.cos(angles)))
+    value, slope = margins.target(tf.constant(np.cos(angles)), None, {})[:2]
     np.testing.assert_allclose(value, [formula(t) for t in angles], atol=1e-12)
     # d/dcos = (d/dθ) / (−sin θ), by central differences.
     step = 1e-6
@@ -193,7 +193,9 @@ def test_values_and_slopes(margins, formula):
 
 def test_straight_through_keeps_the_value_and_passes_the_gradient():
     margins = Margins(m2=0.5, gradient="straight_through")
-    value, slope = margins.apply(tf.constant([math.cos(1.0)], tf.float64))
+    value, slope = margins.target(tf.constant([math.cos(1.0)], tf.float64), None, {})[
+        :2
+    ]
     np.testing.assert_allclose(value, [math.cos(1.5)])
     np.testing.assert_array_equal(slope, [1.0])
 

@@ -168,7 +168,7 @@ def test_gradients_keep_their_digits_when_all_is_learnt(scale, m3):
 @pytest.mark.parametrize(
     "case",
     [
-        Case("smoothed_softmax", 2, "recomputed", "all", "global_clipnorm"),
+        Case("smoothed_softmax", 1, "recomputed", "all", "global_clipnorm"),
         Case("curricularface", 2, "partly", "sampled", "adam"),
     ],
     ids=str,

@@ -60,6 +60,56 @@ def test_every_replica_holds_its_rows_only_and_the_whole_reads_back(replicas):
     np.testing.assert_array_equal(rows.read(0, 11), expected)
 
 
+@pytest.mark.parametrize("layout", [{"tile_rows": 3}, {"sparse": True}])
+def test_rows_are_read_and_written_across_tiles(layout):
+    strategy = plsc_tf.strategy(2)
+    whole = np.arange(15 * 2, dtype=np.float32).reshape(15, 2)
+    rows = ShardedRows.create(strategy, lambda a, b: whole[a:b], 15, "w", **layout)
+    # 15 rows on two replicas are 8 and 7.
+    sizes = [[tile.shape[0] for tile in tiles] for tiles in rows.tiles]
+    assert sizes == ([[8], [7]] if "sparse" in layout else [[3, 3, 2], [3, 3, 1]])
+    for low in range(15):
+        for high in range(low + 1, 16):
+            np.testing.assert_array_equal(rows.read(low, high), whole[low:high])
+            rows.write(low, 100 + whole[low:high])
+            changed = whole.copy()
+            changed[low:high] += 100
+            np.testing.assert_array_equal(rows.read(0, 15), changed)
+            rows.write(low, whole[low:high])
+
+
+def test_a_large_tile_is_filled_in_parts():
+    asked = []
+
+    def initial_rows(low, high):
+        asked.append(high - low)
+        return np.arange(low, high, dtype=np.float32)
+
+    rows = ShardedRows.create(plsc_tf.strategy(1), initial_rows, 150_000, "b")
+    np.testing.assert_array_equal(rows.read(0, 150_000), np.arange(150_000))
+    assert asked == [65_536, 65_536, 18_928]
+
+
+@pytest.mark.parametrize("layout", [{"tile_rows": 2}, {"sparse": True}])
+def test_rows_of_one_number_are_split_alike(layout):
+    strategy = plsc_tf.strategy(3)
+    rows = ShardedRows.create(
+        strategy, lambda a, b: np.ones((b - a, 2), np.float32), 7, "w", **layout
+    )
+    slots = rows.filled(0.1, "slot")
+    np.testing.assert_array_equal(slots.read(0, 7), np.full((7, 2), 0.1, np.float32))
+    half = rows.filled(0.1, "slot", "bfloat16")
+    # The nearest number with 8 bits; numpy gets it as float32.
+    np.testing.assert_array_equal(half.read(0, 7), np.full((7, 2), 0.10009765625))
+    assert half.dtype == "float32"
+    for other, size in ((slots, 4), (half, 2)):
+        places = [[(t.device, t.shape) for t in tiles] for tiles in other.tiles]
+        assert places == [[(t.device, t.shape) for t in tiles] for tiles in rows.tiles]
+        assert other.bytes_per_replica() == [3 * 2 * size, 2 * 2 * size, 2 * 2 * size]
+    half.write(2, np.full((3, 2), 0.3, np.float32))
+    np.testing.assert_array_equal(half.read(1, 6)[1:4], np.full((3, 2), 0.30078125))
+
+
 @pytest.mark.parametrize("replicas", [1, 2, 3, 4])
 def test_collectives(replicas):
     strategy = plsc_tf.strategy(replicas)

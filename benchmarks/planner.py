@@ -1,0 +1,196 @@
+"""What `--dry_run` plans, beside what training steps take.
+
+Every case is planned by the command and measured in a process of its own: the model of
+these options runs a few steps on noise, and its peak of memory is read. What the plan
+says of the input pipeline is left out, since there is none here. The last line printed
+is one JSON object.
+
+    python -m benchmarks.planner
+    python -m benchmarks.planner --cases=kept,recomputed
+"""
+
+import dataclasses
+import json
+import pathlib
+import subprocess
+import sys
+
+from benchmarks import machine, options
+from plsc_tf.options import OptionGroup, option
+
+ROOT = pathlib.Path(__file__).parents[1]
+# Only the head has a size: the embeddings are the pixels.
+PIXELS = {
+    "model_name": "benchmarks.planner.pixels",
+    "image_shape": "3,16,32",
+    "num_classes": 300_000,
+    "num_replicas": 2,
+    "global_batch_size": 256,
+}
+FACES = {"num_classes": 1000, "num_replicas": 1, "global_batch_size": 64}
+CASES = {
+    "kept": PIXELS,
+    "recomputed": {**PIXELS, "head_logits_mb": 0},
+    "one_replica": {**PIXELS, "num_replicas": 1},
+    "four_replicas": {**PIXELS, "num_replicas": 4, "global_batch_size": 64},
+    "adam": {**PIXELS, "optimizer": "adam", "global_batch_size": 64},
+    "half_slots": {**PIXELS, "optimizer": "adam", "head_slot_dtype": "bfloat16"},
+    "softmax": {**PIXELS, "loss_type": "dist_softmax", "global_batch_size": 128},
+    "partial": {**PIXELS, "sample_rate": 0.1},
+    "partial_adam": {**PIXELS, "sample_rate": 0.3, "optimizer": "adam"},
+    "partial_one": {**PIXELS, "sample_rate": 0.1, "num_replicas": 1},
+    "large_tiles": {**PIXELS, "head_tile_rows": 50_000, "global_batch_size": 128},
+    "short": {**PIXELS, "image_shape": "3,8,16", "emb_size": 128},
+    "accumulated": {**PIXELS, "gradient_accumulation_steps": 2},
+    "half_products": {**PIXELS, "head_dtype": "bfloat16", "global_batch_size": 64},
+    "dense": {**PIXELS, "loss_type": "arcface", "num_classes": 100_000},
+    "dense_one": {**PIXELS, "loss_type": "arcface", "num_replicas": 1},
+    "iresnet18": {**FACES, "model_name": "iresnet18"},
+    "iresnet18_two": {**FACES, "model_name": "iresnet18", "num_replicas": 2},
+    "iresnet18_bf16": {**FACES, "model_name": "iresnet18", "use_bf16": True},
+    "iresnet18_parts": {
+        **FACES,
+        "model_name": "iresnet18",
+        "gradient_accumulation_steps": 4,
+    },
+    "mobilefacenet": {**FACES, "model_name": "mobilefacenet"},
+    "resnet10": {**FACES, "model_name": "resnet10", "global_batch_size": 128},
+    "resnet50": {**FACES, "model_name": "resnet50", "global_batch_size": 32},
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannerCase(OptionGroup):
+    """Which cases to plan and to measure."""
+
+    cases: tuple[str, ...] = option((), f"of {', '.join(CASES)}; none: all of them")
+    steps: int = option(4, "steps that are run", lower=1)
+    measure: str = option("", "one case, in this process")
+
+
+def pixels(image_shape, embedding_size):
+    """A network whose embedding is the first channel of the image.
+
+    Its only weights are one factor per pixel: a backbone that asks for no gradient
+    would let TensorFlow leave out one of the head's products.
+    """
+    import keras
+
+    image = keras.Input(image_shape)
+    embedding = keras.layers.Flatten()(image[..., 0])
+    scaled = keras.layers.EinsumDense(
+        "be,e->be", embedding_size, kernel_initializer="ones"
+    )
+    return keras.Model(image, scaled(embedding))
+
+
+def main(case):
+    """Compares all cases, or measures one."""
+    if case.measure:
+        print(json.dumps(measure(case.measure, case.steps)))
+        return
+    found = {}
+    for name in case.cases or CASES:
+        found[name] = compare(name, case.steps)
+        one = found[name]
+        print(
+            f"{name:<16} planned {one['planned_gb']:6.3f} GB, measured "
+            f"{one['measured_gb']:6.3f} GB ({one['error']:+.1%}); without TensorFlow "
+            f"itself {one['planned_own_gb']:6.3f} and {one['measured_own_gb']:6.3f} "
+            f"({one['own_error']:+.1%})",
+            flush=True,
+        )
+    worst = {
+        name: max((abs(one[name]) for one in found.values()), default=0.0)
+        for name in ("error", "own_error")
+    }
+    print(json.dumps({"cases": found, "largest": worst, "machine": machine.describe()}))
+
+
+def compare(name, steps):
+    """Plan and measurement of one case.
+
+    Returns:
+        dict: `planned_gb` and `measured_gb` of the process, `error` of the plan;
+        the same with `own_` less what TensorFlow takes when it has only started.
+    """
+    planned = _last_line("plsc_tf.train", ["--dry_run", *arguments(CASES[name])])
+    measured = _last_line(
+        "benchmarks.planner", [f"--measure={name}", f"--steps={steps}"]
+    )
+    bytes_of, replicas = planned["bytes"], planned["replicas"]
+    whole = planned["total_bytes"] * replicas
+    if planned["total_bytes"] > planned["while_made_bytes"]:
+        whole -= bytes_of["input pipeline"] * replicas
+    own = whole - bytes_of["TensorFlow"] * replicas
+    grown = measured["peak_rss"] - measured["baseline_rss"]
+    return {
+        "planned_gb": whole / machine.GB,
+        "measured_gb": measured["peak_rss"] / machine.GB,
+        "error": whole / measured["peak_rss"] - 1,
+        "planned_own_gb": own / machine.GB,
+        "measured_own_gb": grown / machine.GB,
+        "own_error": own / grown - 1,
+        "bytes": {item: size * replicas for item, size in bytes_of.items()},
+    }
+
+
+def arguments(values):
+    """The command line of a case."""
+    return [f"--{name}={value}" for name, value in values.items()]
+
+
+def measure(name, steps):
+    """Peak and baseline of this process's memory when it runs the steps of a case."""
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    import plsc_tf
+    from plsc_tf import cli
+    from plsc_tf.training import batching, optimizers, recipe
+
+    settings = cli.parse(arguments(CASES[name]))
+    strategy = plsc_tf.strategy(settings.performance.num_replicas)
+    baseline = machine.peak_rss()
+    half = recipe.backbone_precision(settings)
+    model = recipe.build_model(settings, strategy, half)
+    with strategy.scope():
+        # So small a rate that the noise is not learned by heart.
+        optimizer, l2 = optimizers.build(
+            settings.optimizer, 1e-6, weight_decay=settings.model.weight_decay
+        )
+    model.compile(
+        optimizer,
+        l2=l2,
+        gradient_accumulation_steps=settings.optimizer.gradient_accumulation_steps,
+        head_slot_dtype=settings.head.head_slot_dtype,
+    )
+    size = settings.model.global_batch_size
+    generator = np.random.default_rng(0)
+    shape = (size, *model.image_size, 3)
+    images = tf.constant(generator.integers(0, 256, shape).astype(np.uint8))
+    labels = tf.constant(generator.integers(settings.dataset.num_classes, size=size))
+    batch = (images, labels, tf.ones(size, keras.config.floatx()))
+    batch = batching.split(strategy, batch)
+    for _ in range(steps):
+        model.run_step(batch)
+    return {"peak_rss": machine.peak_rss(), "baseline_rss": baseline}
+
+
+def _last_line(module, given):
+    """The JSON that a command prints last; a plan that does not fit has status 1."""
+    command = [sys.executable, "-m", module, *given]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    try:
+        return json.loads(done.stdout.splitlines()[-1])
+    except (IndexError, json.JSONDecodeError):
+        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}") from None
+
+
+if __name__ == "__main__":
+    asked = options.parse(PlannerCase, __doc__)
+    unknown = sorted({asked.measure, *asked.cases} - {"", *CASES})
+    if unknown:
+        sys.exit(f"benchmarks.planner: no case {', '.join(unknown)}; see --help")
+    main(asked)

@@ -1,0 +1,239 @@
+"""Bytes that a head holds and moves in a step, from its shape alone.
+
+The formulas are explained in docs/planner.md, and compared with measured memory by
+`benchmarks.planner`.
+"""
+
+import dataclasses
+import math
+
+from plsc_tf.heads.sharded import even_tile_rows
+from plsc_tf.parallel.rows import RowSplit
+
+FLOAT = 4
+# Tensors [tile, batch] and [tile, emb] that exist at the same time, see `_tile_work`.
+LOGIT_TENSORS = 3
+PLAIN_LOGIT_TENSORS = 6
+# Tensors [batch, emb]: gathered, normalised, pulled, summed gradients and the like.
+BATCH_TENSORS = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadLoad:
+    """What the memory of a head in training depends on.
+
+    Attributes:
+        num_classes: of the whole head.
+        embedding_size: length of the embeddings.
+        replicas: how many there are.
+        global_batch: examples per step over all replicas.
+        parts: that each replica's batch is cut into (gradient accumulation).
+        row_bytes: weights of one class, its bias included.
+        slot_bytes: the optimizer's slots of one class.
+        sharded: whether each replica holds its share of the classes only.
+        sample_rate: share of a replica's classes in a step (Partial FC).
+        tile_rows: classes of a tile; None: as the head chooses.
+        logits_bytes: products may be kept in up to so many bytes per replica.
+        half: whether the products' operands are cast to half precision.
+        compile_rows: tiles of so many classes are compiled.
+        clipped: whether the gradients are clipped to a norm.
+    """
+
+    num_classes: int
+    embedding_size: int
+    replicas: int
+    global_batch: int
+    parts: int = 1
+    row_bytes: int = 0
+    slot_bytes: int = 0
+    sharded: bool = True
+    sample_rate: float = 1.0
+    tile_rows: int | None = None
+    logits_bytes: float = 1024e6
+    half: bool = False
+    compile_rows: int = 2048
+    clipped: bool = False
+
+    @property
+    def rows(self):
+        """Classes of the replica that holds most."""
+        if not self.sharded:
+            return self.num_classes
+        return -(-self.num_classes // self.replicas)
+
+    @property
+    def working_rows(self):
+        """Classes of a replica that take part in a step."""
+        if self.sample_rate == 1:
+            return self.rows
+        # All true classes take part, however small the sample.
+        sample = max(1, int(self.sample_rate * self.rows))
+        return min(self.rows, max(sample, self.global_batch))
+
+    @property
+    def rows_per_tile(self):
+        """Classes that a replica works on at a time."""
+        if not self.sharded:
+            return self.rows
+        rows = max(1, int(self.sample_rate * self.rows))
+        if self.working_rows > rows:
+            return self.working_rows  # a sample of unknown size is one tile
+        return min(rows, self.tile_rows or even_tile_rows(rows, self.embedding_size))
+
+    @property
+    def tiles(self):
+        """Tiles of a replica."""
+        return -(-self.working_rows // self.rows_per_tile)
+
+    @property
+    def compiled(self):
+        """Whether XLA compiles what happens to a tile."""
+        return self.rows_per_tile >= self.compile_rows
+
+    @property
+    def batch(self):
+        """Examples that meet a replica's classes in a step, the padding included."""
+        return self.own_batch * (self.replicas if self.sharded else 1)
+
+    @property
+    def own_batch(self):
+        """Examples of a replica's own, the padding of the batch included."""
+        return -(-self.global_batch // (self.replicas * self.parts)) * self.parts
+
+    @property
+    def kept_tiles(self):
+        """Tiles whose products are kept; those of the others are computed again."""
+        if self.parts > 1 and self.sharded:
+            return 0
+        columns = self.batch // (1 if self.sharded else self.parts)
+        if columns * self.working_rows * FLOAT <= self.logits_bytes:
+            return self.tiles
+        return int(self.logits_bytes // (columns * self.rows_per_tile * FLOAT))
+
+    @property
+    def kept_rows(self):
+        """Classes whose products are kept."""
+        return min(self.kept_tiles * self.rows_per_tile, self.working_rows)
+
+    def check(self):
+        """Raises ValueError where `ShardedHead.build` would."""
+        if not self.sharded:
+            return
+        RowSplit(self.num_classes, self.replicas)
+        rows = max(1, int(self.sample_rate * self.rows))
+        if self.tile_rows is not None and self.tile_rows > rows:
+            raise ValueError(
+                f"A tile cannot be larger than what a replica works on, {rows} of "
+                f"{self.num_classes} classes on {self.replicas} replica(s). Received: "
+                f"tile_rows={self.tile_rows}; leave it out to have it chosen."
+            )
+
+    def replace(self, **changes):
+        """A copy with some attributes changed."""
+        return dataclasses.replace(self, **changes)
+
+
+def held(load):
+    """Bytes on the fullest replica between steps and in one: `{what: bytes}`."""
+    columns = load.batch if load.sharded else load.own_batch // load.parts
+    return {
+        "head weights": load.rows * load.row_bytes,
+        "head slots": load.rows * load.slot_bytes,
+        "kept logits": load.kept_rows * columns * FLOAT,
+        "tile": _tile_work(load, columns),
+        "gathered batch": BATCH_TENSORS * load.batch * load.embedding_size * FLOAT,
+        "sampling": _sampling(load),
+    }
+
+
+def while_made(load):
+    """Bytes beside the weights while they are made, on one replica at a time.
+
+    Those that are gathered by rows are filled in place of zeros, which TensorFlow
+    copies twice (`plsc_tf.parallel.rows`).
+    """
+    if load.sharded and load.sample_rate < 1:
+        return 2 * load.rows * load.row_bytes
+    return load.rows_per_tile * load.row_bytes
+
+
+def _tile_work(load, columns):
+    """Bytes that come and go with each tile.
+
+    In the second pass these are its products, its errors and what they are reduced
+    to, and the gradient of its weights; the compiled update happens in place.
+    """
+    rows = load.rows_per_tile
+    if not load.sharded:
+        # Own gradient and the sum over the replicas, and the update's temporaries.
+        gradients = 3 if load.replicas == 1 else 4
+    elif load.sample_rate < 1:
+        # Rows of weights and slots are gathered and scattered, old and new.
+        gradients = 3 + 2 * load.slot_bytes / load.row_bytes
+    else:
+        gradients = 1 if load.compiled else 3 + load.slot_bytes / load.row_bytes
+    logits = LOGIT_TENSORS if load.compiled else PLAIN_LOGIT_TENSORS
+    found = rows * (gradients * load.row_bytes + logits * columns * FLOAT)
+    if load.half:
+        found += rows * (load.row_bytes + columns * FLOAT)
+    if load.clipped:
+        found += 2 * FLOAT * load.batch**2
+    return int(found)
+
+
+def _sampling(load):
+    """A number per class is drawn and searched for the largest ones."""
+    if load.sample_rate == 1:
+        return 0
+    return 2 * FLOAT * load.rows + 24 * load.working_rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Collective:
+    """One exchange between the replicas.
+
+    Attributes:
+        name: what is exchanged.
+        kind: "all-gather" or "all-reduce".
+        bytes: of its result, which every replica has.
+        sent: that each replica sends if they form a ring.
+    """
+
+    name: str
+    kind: str
+    bytes: int
+    sent: int
+
+
+def collectives(load, gradient_bytes, *, smoothing=False, ranks=False):
+    """What the replicas exchange in a step, a list of `Collective`.
+
+    Args:
+        load: the `HeadLoad`.
+        gradient_bytes: gradients of the weights that every replica has.
+        smoothing: whether there is label smoothing.
+        ranks: whether training accuracy is computed.
+    """
+    batch, found = load.own_batch * load.replicas, []
+
+    def add(name, kind, size):
+        times = 1 if kind == "all-gather" else 2
+        share = (load.replicas - 1) / load.replicas
+        found.append(Collective(name, kind, size, math.ceil(times * share * size)))
+
+    if load.sharded:
+        # Beside each embedding travel its weight and its norm.
+        add("embeddings", "all-gather", batch * (load.embedding_size + 2) * FLOAT)
+        times = 2 if load.sample_rate < 1 else 1
+        add("labels", "all-gather", batch * 8 * times)
+        add("true classes' scores", "all-reduce", batch * FLOAT)
+        columns = 3 if smoothing else 2
+        add("statistics", "all-gather", load.replicas * batch * columns * FLOAT)
+        size = batch * load.embedding_size * FLOAT
+        add("embeddings' gradients", "all-reduce", size)
+        if ranks:
+            add("ranks", "all-reduce", batch * 4)
+    else:
+        gradient_bytes += load.num_classes * load.row_bytes
+    add("gradients of mirrored weights", "all-reduce", gradient_bytes)
+    return found

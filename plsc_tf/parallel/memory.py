@@ -1,0 +1,110 @@
+"""How much memory a replica's device has."""
+
+import dataclasses
+import pathlib
+
+import tensorflow as tf
+from tensorflow.python.client import device_lib
+
+# What containers may use, by the two versions of Linux's control groups.
+LIMITS = (
+    "/sys/fs/cgroup/memory.max",
+    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Devices:
+    """The devices of a run.
+
+    Attributes:
+        kind: "GPU" or "CPU".
+        replicas: how many there are.
+        bytes: memory of each.
+        shared: whether that is an equal share of one memory.
+    """
+
+    kind: str
+    replicas: int
+    bytes: int
+    shared: bool
+
+
+def devices(num_replicas=0, memory_gb=None):
+    """The devices that `plsc_tf.strategy(num_replicas)` would use.
+
+    Args:
+        num_replicas: as for `strategy`; there may be more than this machine has GPUs
+            when their memory is given.
+        memory_gb: memory of each in 10⁹ bytes; None: that of this machine.
+
+    Raises:
+        ValueError: more GPUs than the machine has, or its memory cannot be told.
+    """
+    gpus = tf.config.list_physical_devices("GPU")
+    kind = "GPU" if gpus else "CPU"
+    count = num_replicas or max(1, len(gpus))
+    if memory_gb is not None:
+        return Devices(kind, count, int(memory_gb * 1e9), shared=False)
+    if not gpus:
+        return Devices(kind, count, machine_memory() // count, shared=True)
+    if count > len(gpus):
+        raise ValueError(
+            f"num_replicas={count}, but this machine has {len(gpus)} GPU(s). To plan "
+            "for another machine, give the memory of its GPUs: --device_memory_gb=80."
+        )
+    own = [d.memory_limit for d in device_lib.list_local_devices() if _is_gpu(d)]
+    return Devices(kind, count, min(own[:count]), shared=False)
+
+
+def machine_memory():
+    """Bytes of this machine's memory, or of what its container may use.
+
+    Raises:
+        ValueError: the system does not tell; only Linux does.
+    """
+    found = []
+    for path in LIMITS:
+        try:
+            found.append(int(pathlib.Path(path).read_text(encoding="ascii")))
+        except (OSError, ValueError):
+            continue  # no such group, or "max"
+    try:
+        return min([*found, read_bytes("/proc/meminfo", "MemTotal")])
+    except OSError as error:
+        raise ValueError(
+            "This system does not tell how much memory it has: give it, "
+            "--device_memory_gb=16."
+        ) from error
+
+
+def process_memory():
+    """Bytes that this process holds in memory now; 0 where that cannot be told."""
+    try:
+        return read_bytes("/proc/self/status", "VmRSS")
+    except OSError:
+        return 0
+
+
+def free_memory():
+    """Bytes that processes can still get without swapping; 0 where it is not told."""
+    try:
+        return read_bytes("/proc/meminfo", "MemAvailable")
+    except OSError:
+        return 0
+
+
+def _is_gpu(device):
+    return device.device_type == "GPU"
+
+
+def read_bytes(path, name):
+    """Bytes of a line `name: 123 kB` of one of Linux's tables.
+
+    Raises:
+        OSError: there is no such table or line.
+    """
+    for line in pathlib.Path(path).read_text(encoding="ascii").splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) * 1024
+    raise OSError(f"{path} has no line {name}")

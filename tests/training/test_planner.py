@@ -1,0 +1,333 @@
+"""The plan of a training's memory: its arithmetic, its advice and its command."""
+
+import dataclasses
+import json
+import pathlib
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import plsc_tf
+from plsc_tf import train
+from plsc_tf.cli import parse
+from plsc_tf.heads import memory
+from plsc_tf.heads.memory import HeadLoad
+from plsc_tf.parallel import memory as device_memory
+from plsc_tf.settings import Settings
+from plsc_tf.training import (
+    activations,
+    optimizers,
+    plan_advice,
+    plan_report,
+    planner,
+    recipe,
+)
+
+TINY = {
+    "dataset_name": "mock",
+    "num_classes": 1001,
+    "image_shape": (3, 16, 16),
+    "model_name": "iresnet",
+    "model_options": "depths=1-1,width=16,head=gap",
+    "emb_size": 8,
+    "num_replicas": 2,
+    "batch_size": 5,
+    "device_memory_gb": 1.0,
+}
+
+
+def settings(folder, **changes):
+    return Settings.from_values(**{**TINY, "model_save_dir": str(folder), **changes})
+
+
+def load(**changes):
+    return HeadLoad(
+        **{
+            "num_classes": 1000,
+            "embedding_size": 8,
+            "replicas": 2,
+            "global_batch": 10,
+            "row_bytes": 32,
+            "slot_bytes": 32,
+            **changes,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("classes", "replicas", "rate", "tile"),
+    [
+        (1001, 2, 1.0, None),
+        (1001, 4, 1.0, 100),
+        (1_000_000, 2, 1.0, None),
+        (300_001, 1, 0.1, None),
+        (1000, 4, 0.1, 10),
+    ],
+)
+def test_tiles_are_those_of_the_head(classes, replicas, rate, tile):
+    # Embeddings of one number make the weights small.
+    head = plsc_tf.ShardedHead(classes, sample_rate=rate, tile_rows=tile)
+    head.build(1, plsc_tf.strategy(replicas))
+    planned = load(
+        num_classes=classes,
+        embedding_size=1,
+        replicas=replicas,
+        global_batch=4,
+        sample_rate=rate,
+        tile_rows=tile,
+    )
+    assert planned.rows_per_tile == head.rows_per_tile
+    assert planned.rows == head.weight.split.size(0)
+
+
+@pytest.mark.parametrize(
+    ("options", "slots"),
+    [
+        ({}, 1),
+        ({"optimizer": "adam"}, 2),
+        ({"optimizer": "adam", "head_slot_dtype": "bfloat16"}, 1),
+        ({"optimizer": "adagrad", "loss_type": "dist_softmax"}, 1),
+        ({"optimizer": "rmsprop", "sample_rate": 0.1}, 2),
+    ],
+)
+def test_weights_and_slots_are_those_of_the_training(tmp_path, options, slots):
+    asked = settings(tmp_path, **options)
+    found = planner.plan(asked).items()
+    strategy = plsc_tf.strategy(2)
+    model = recipe.build_model(asked, strategy, recipe.backbone_precision(asked))
+    with strategy.scope():
+        optimizer, l2 = optimizers.build(asked.optimizer, 0.1, weight_decay=0.0)
+    model.compile(optimizer, l2=l2, head_slot_dtype=asked.head.head_slot_dtype)
+
+    def held(arrays):
+        return max(np.sum([rows.bytes_per_replica() for rows in arrays], axis=0))
+
+    assert found["head weights"] == held(model.head.arrays().values())
+    assert found["head slots"] == held(model.updater.slots().values())
+    # 501 of 1001 classes, with a bias in plain softmax.
+    numbers = 9 if "softmax" in asked.head.loss_type else 8
+    assert found["head weights"] == 501 * numbers * 4
+    assert found["head slots"] == slots * found["head weights"]
+    trained = sum(np.prod(v.shape) for v in model.backbone.trainable_variables)
+    assert found["backbone weights"] == 4 * trained
+    mirrored = sum(np.prod(v.shape) for v in optimizer.variables if v.shape != ())
+    assert found.get("backbone slots", 0) == 4 * mirrored
+
+
+@pytest.mark.parametrize("kilobytes", [0, 7, 8, 11, 100])
+@pytest.mark.parametrize("rate", [1.0, 0.5])
+def test_as_many_logits_are_kept_as_the_head_keeps(kilobytes, rate):
+    strategy = plsc_tf.strategy(2)
+    head = plsc_tf.ShardedHead(
+        2000, sample_rate=rate, tile_rows=200, logits_mb=kilobytes / 1000
+    )
+    head.build(4, strategy)
+    with strategy.scope():
+        state = head.arrays()["weight"].read(0, 10)
+
+    def first_pass():
+        embeddings = tf.constant(state[:5])
+        labels, weights = tf.range(5, dtype=tf.int64), tf.fill([5], 0.1)
+        return head.loss_and_gradients(embeddings, labels, weights).pending
+
+    pending = strategy.experimental_local_results(strategy.run(first_pass))[0]
+    kept = [value for name, value in pending.items() if name.startswith("products.")]
+    planned = load(
+        num_classes=2000,
+        sample_rate=rate,
+        tile_rows=200,
+        logits_bytes=kilobytes * 1000,
+    )
+    assert planned.kept_tiles == len(kept)
+    kept_bytes = sum(4 * int(tf.size(value)) for value in kept)
+    assert memory.held(planned)["kept logits"] == kept_bytes
+
+
+def test_a_batch_larger_than_the_sample_is_one_tile():
+    planned = load(num_classes=200, sample_rate=0.05, global_batch=64)
+    assert (planned.working_rows, planned.rows_per_tile, planned.tiles) == (64, 64, 1)
+
+
+def test_parts_keep_no_logits_and_pad_the_batch():
+    planned = load(global_batch=10, parts=2)
+    assert planned.kept_tiles == 0
+    assert (planned.own_batch, planned.batch) == (6, 12)
+
+
+def test_a_replicated_head_holds_all_classes():
+    found = memory.held(load(sharded=False))
+    assert found["head weights"] == 1000 * 32
+    # Logits of the replica's own 5 examples.
+    assert found["kept logits"] == 1000 * 5 * 4
+
+
+def test_collectives_by_hand():
+    found = memory.collectives(load(replicas=4, global_batch=8), 4000)
+    sizes = {one.name: (one.bytes, one.sent) for one in found}
+    # A ring passes on 3 of 4 parts of what is gathered, and twice that of sums.
+    assert sizes == {
+        "embeddings": (8 * 10 * 4, 240),
+        "labels": (64, 48),
+        "true classes' scores": (32, 48),
+        "statistics": (4 * 8 * 2 * 4, 192),
+        "embeddings' gradients": (8 * 8 * 4, 384),
+        "gradients of mirrored weights": (4000, 6000),
+    }
+    dense = memory.collectives(load(sharded=False, replicas=4), 4000)
+    assert [one.bytes for one in dense] == [4000 + 1000 * 32]
+    assert all(one.sent == 0 for one in memory.collectives(load(replicas=1), 4000))
+
+
+def test_most_that_exists_at_a_time_by_hand():
+    def function(x):
+        a = tf.exp(x)  # 40 bytes
+        b = tf.tile(a[None], [3, 1])  # 120, of a reshaped a
+        c = tf.reduce_sum(b)  # 4: a and b and c are 164
+        return c + tf.reduce_sum(a)
+
+    graph = tf.function(function).get_concrete_function(tf.TensorSpec([10])).graph
+    operations = [o for o in graph.get_operations() if o.type != "StridedSlice"]
+    assert {"Exp", "Tile", "Sum"} <= {operation.type for operation in operations}
+    expand = [o.type for o in operations]
+    assert activations.peak(operations) >= 160, expand
+
+
+def test_activations_of_a_network_by_hand():
+    with tf.distribute.get_strategy().scope():
+        image = keras.Input((4, 4, 3))
+        x = keras.layers.Conv2D(5, 1, use_bias=False)(image)
+        x = keras.layers.Activation("tanh")(x)
+        x = keras.layers.Flatten()(x)
+        network = keras.Model(image, keras.layers.Dense(2, use_bias=False)(x))
+        model = plsc_tf.Classifier(network, plsc_tf.ShardedHead(1))
+    found = activations.trace(model, batch=7)
+    # Kept for the backward pass: the normalised image, 48 numbers, and tanh, 80.
+    # At the turn there are tanh's gradient, 80, and what becomes of it, 80.
+    assert found.bytes == 7 * 4 * (48 + 80 + 80 + 80)
+    assert found.unknown == 0
+    assert activations.trace(model, batch=14).bytes == 2 * found.bytes
+
+
+def test_the_largest_number_of_classes_is_the_last_that_fits(tmp_path):
+    job = planner.plan(settings(tmp_path))
+    most = job.most_classes()
+    assert planner.plan(settings(tmp_path, num_classes=most)).fits()
+    assert not planner.plan(settings(tmp_path, num_classes=most + 1)).fits()
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (
+            {"num_classes": 11_000_000},
+            {"head_logits_mb", "head_slot_dtype", "num_replicas"},
+        ),
+        (
+            {"num_classes": 1_000_000, "batch_size": 256, "device_memory_gb": 0.98},
+            {"head_logits_mb"},
+        ),
+        (
+            {"num_classes": 50, "batch_size": 3000, "device_memory_gb": 0.8},
+            {"gradient_accumulation_steps", "num_replicas"},
+        ),
+        (
+            {"loss_type": "arcface", "num_classes": 8_000_000},
+            {"loss_type"},
+        ),
+    ],
+)
+def test_every_suggestion_fits_when_it_is_planned(tmp_path, options, expected):
+    asked = settings(tmp_path, **options)
+
+    def plan(settings):
+        # Whatever the tests before this one have left in memory.
+        return dataclasses.replace(planner.plan(settings), process=5 * 10**8)
+
+    job = plan(asked)
+    assert not job.fits()
+    found = plan_advice.suggestions(job)
+    assert expected <= {name for one in found for name in one.options}
+    for one in found:
+        again = plan(asked.replace(**one.options))
+        assert again.fits()
+        assert again.total() == pytest.approx(one.job.total(), rel=0.01)
+
+
+def test_nothing_is_suggested_that_does_not_help(tmp_path):
+    job = planner.plan(settings(tmp_path, device_memory_gb=0.1))
+    assert job.most_classes() == 0
+    assert plan_advice.suggestions(job) == []
+    assert "fewer classes, or more memory" in plan_report.text(job)
+
+
+def test_the_command_plans_and_touches_nothing(tmp_path, capsys):
+    asked = settings(tmp_path / "run", dry_run=True)
+    with pytest.raises(SystemExit) as caught:
+        train.main(asked)
+    assert caught.value.code == 0
+    out = capsys.readouterr().out
+    summary = json.loads(out.splitlines()[-1])
+    assert summary["fits"] and summary["total_bytes"] == sum(summary["bytes"].values())
+    assert summary["device_bytes"] == 10**9
+    for words in ("501 of 1,001 classes", "momentum: 1 x", "fits", "all-reduce"):
+        assert words in out
+    assert not any(tmp_path.iterdir())
+    with pytest.raises(SystemExit) as caught:
+        train.main(asked.replace(num_classes=100_000_000))
+    assert caught.value.code == 1
+    assert "does NOT fit" in capsys.readouterr().out
+
+
+def test_a_plan_is_not_repeated_by_flags_cfg(tmp_path):
+    path = tmp_path / "flags.cfg"
+    train.cli.write_flags(parse(["--dry_run", "--device_memory_gb=2"]), path)
+    assert parse([f"--flagfile={path}"]).performance == Settings().performance
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"num_classes": 1}, "at least one row"),
+        ({"head_tile_rows": 502}, "A tile cannot be larger"),
+        ({"gradient_accumulation_steps": 6}, "cuts each replica's batch"),
+        ({"model_name": "resnet5"}, "resnet50"),
+    ],
+)
+def test_what_a_training_refuses_is_not_planned(tmp_path, options, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        planner.plan(settings(tmp_path, **options))
+
+
+def test_the_memory_of_this_machine():
+    pages = tf.constant(0)  # TensorFlow is there
+    del pages
+    whole = device_memory.machine_memory()
+    assert device_memory.process_memory() < whole
+    found = device_memory.devices(2)
+    if found.kind == "CPU":
+        assert found.bytes == whole // 2 and found.shared
+    given = device_memory.devices(3, 80.0)
+    assert (given.bytes, given.replicas, given.shared) == (80 * 10**9, 3, False)
+    with pytest.raises(OSError, match="no line MemNothing"):
+        device_memory.read_bytes("/proc/meminfo", "MemNothing")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["kept", "partial", "iresnet18"])
+def test_the_plan_is_right_within_a_tenth(case):
+    from benchmarks import planner as comparison
+
+    found = comparison.compare(case, steps=4)
+    assert abs(found["error"]) < 0.1
+    assert abs(found["own_error"]) < 0.1
+
+
+def test_the_benchmark_knows_its_cases():
+    from benchmarks import planner as comparison
+
+    for name, values in comparison.CASES.items():
+        assert parse(comparison.arguments(values)), name
+    root = pathlib.Path(__file__).parents[2]
+    assert "benchmarks.planner" in (root / "docs" / "planner.md").read_text()
