@@ -39,5 +39,6 @@ setup(
     extras_require={
         "dev": ["pytest", "ruff"],
         "gpu": ["tensorflow[and-cuda]>=2.16.2,<2.18"],
+        "torch": ["torch"],
     },
 )

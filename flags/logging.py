@@ -20,3 +20,7 @@ class Logging(OptionGroup):
         lower=1,
     )
     tensorboard: bool = option(True, "write TensorBoard scalars into model_save_dir")
+    save_losses: bool = option(
+        False,
+        "write every step's loss, exact to the last bit, into losses.txt of the run",
+    )

@@ -18,6 +18,11 @@ class Performance(OptionGroup):
     seed: int = option(
         0, "seed of weights, data order, augmentation and dropout", lower=0
     )
+    deterministic: bool = option(
+        False,
+        "only operations whose results are the same in every run, bit for bit; slower "
+        "on GPUs, where TensorFlow else sums in any order",
+    )
     dry_run: bool = option(
         False,
         "train: only plan the memory of a step and print it, with the largest number "

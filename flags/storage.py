@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from plsc_tf.options import OptionGroup, option
+from plsc_tf.options import OptionGroup, Secret, option
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,10 +34,40 @@ class Storage(OptionGroup):
         False, "start anew, in a fresh folder, instead of resuming", saved=False
     )
 
+    fs_name: str = option(
+        "",
+        "file system of the two folders below, as hdfs://namenode:9000; empty: they "
+        "say it themselves (PLSC set_hdfs_info fs_name)",
+    )
+    fs_ugi: Secret = option(
+        "",
+        "user,password of that file system. A command line can be seen by others: "
+        "prefer @file, whose first line it is, or PLSC_TF_FS_UGI in the environment. "
+        "It is shown and saved nowhere; Hadoop gets the user's name, as "
+        "HADOOP_USER_NAME unless that is set, and has no use for the password (PLSC "
+        "set_hdfs_info fs_ugi)",
+        saved=False,
+    )
+    fs_checkpoint_dir: str = option(
+        "",
+        "folder copied into checkpoint_dir before training; empty: none (PLSC "
+        "set_hdfs_info fs_checkpoint_dir)",
+    )
+    fs_dir_for_save: str = option(
+        "",
+        "folder that model_save_dir is copied into after training; empty: none (PLSC "
+        "set_hdfs_info fs_dir_for_save)",
+    )
+
     def __post_init__(self):
         super().__post_init__()
         if not self.model_save_dir:
             raise ValueError(
                 "model_save_dir must name the folder of the run. Received: "
                 "model_save_dir=''."
+            )
+        if self.fs_checkpoint_dir and not self.checkpoint_dir:
+            raise ValueError(
+                "fs_checkpoint_dir is copied into checkpoint_dir before training: set "
+                "that to a local folder. Received: checkpoint_dir=''."
             )

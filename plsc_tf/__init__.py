@@ -24,7 +24,7 @@ _PUBLIC = {
     "SOFTMAX": "heads.margins",
     "SPHEREFACE": "heads.margins",
     "AdaFace": "heads.adaptive_margins",
-    "Checkpoint": "training.callbacks",
+    "Checkpoint": "training.checkpoint",
     "Classifier": "training.classifier",
     "CurricularFace": "heads.adaptive_margins",
     "DenseHead": "heads.dense",

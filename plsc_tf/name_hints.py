@@ -49,12 +49,6 @@ EXPLAINED = {
     "of a machine are used by themselves (num_replicas).",
     "eval_files": "FastNN's eval_files: name verification sets in val_targets.",
     "file_pattern": "FastNN's file_pattern: list the files in train_files.",
-    "fs_checkpoint_dir": "PLSC's HDFS options are not supported yet; use "
-    "checkpoint_dir.",
-    "fs_dir_for_save": "PLSC's HDFS options are not supported yet; use model_save_dir.",
-    "fs_name": "PLSC's HDFS options are not supported yet; leave it out.",
-    "fs_ugi": "PLSC's HDFS options are not supported yet. Never put a password on a "
-    "command line or into a flag file.",
     "gradient_acc": "arcface_torch's gradient_acc: multiply batch_size by it, and set "
     "gradient_accumulation_steps to it; batch_size counts all parts here.",
     "gpus": "Use num_replicas, the number of GPUs.",

@@ -47,7 +47,8 @@ def option(
 
     Returns:
         A `dataclasses.field`; the annotation beside it is the option's type: bool,
-        int, float, str, one of them `| None`, or `tuple[int, ...]` and the like.
+        int, float, str, one of them `| None`, or `tuple[int, ...]` and the like;
+        `Secret` for text that nobody may read in a log, a file or an error.
     """
     details = {
         "help": help,
@@ -70,6 +71,7 @@ class Option:
     type: type
     many: bool
     optional: bool
+    secret: bool
     default: object
     help: str
     choices: tuple | None
@@ -123,7 +125,10 @@ class Option:
             return tuple(self._check_one(item, value) for item in value)
         if value is None and self.optional:
             return None
-        return self._check_one(value, value)
+        if self.secret and isinstance(value, Secret):
+            return value
+        checked = self._check_one(value, value)
+        return Secret(checked) if self.secret else checked
 
     def expected(self):
         """Returns the allowed values in words, for errors and `--help`."""
@@ -217,10 +222,42 @@ class Option:
         return number
 
     def _refuse(self, value, hint=""):
+        if self.secret:
+            value = Secret.MASK
         raise ValueError(
             f"{self.name} must be {self.expected()}. "
             f"Received: {self.name}={value!r}.{hint}"
         )
+
+
+class Secret(str):
+    """A text that shows as `***`, however it is printed, formatted or stored.
+
+    The text of the mask itself stands for nothing: so it is read back from files that
+    an option was written to.
+    """
+
+    MASK = "***"
+
+    def __new__(cls, text=""):
+        """Hides a text; that of the mask itself becomes the empty one."""
+        hidden = "" if text == cls.MASK else str(text)
+        secret = super().__new__(cls, cls.MASK if hidden else "")
+        secret._text = hidden
+        return secret
+
+    def reveal(self):
+        """Returns the text, for the one call that needs it."""
+        return self._text
+
+    def __eq__(self, other):
+        return self._text == (other._text if isinstance(other, Secret) else other)
+
+    def __hash__(self):
+        return hash(self._text)
+
+    def __getnewargs__(self):
+        return (self._text,)
 
 
 class OptionGroup:
@@ -254,11 +291,17 @@ def options_of(group_class):
 
 
 def _read_type(hint):
-    """Splits `float | None` or `tuple[int, ...]` into type, many and optional."""
+    """Splits `float | None` or `tuple[int, ...]` into its properties."""
     optional = isinstance(hint, types.UnionType)
     if optional:
         hint = next(arg for arg in hint.__args__ if arg is not types.NoneType)
     many = typing.get_origin(hint) is tuple
     if many:
         hint = hint.__args__[0]
-    return {"type": hint, "many": many, "optional": optional}
+    secret = hint is Secret
+    return {
+        "type": str if secret else hint,
+        "many": many,
+        "optional": optional,
+        "secret": secret,
+    }

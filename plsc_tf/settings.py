@@ -13,6 +13,7 @@ import functools
 from plsc_tf.flags.dataset import Dataset
 from plsc_tf.flags.evaluation import Evaluation
 from plsc_tf.flags.head import Head
+from plsc_tf.flags.importing import Importing
 from plsc_tf.flags.learning_rate import LearningRate
 from plsc_tf.flags.logging import Logging
 from plsc_tf.flags.model import Model
@@ -20,6 +21,7 @@ from plsc_tf.flags.optimizer import Optimizer
 from plsc_tf.flags.performance import Performance
 from plsc_tf.flags.precision import Precision
 from plsc_tf.flags.preprocessing import Preprocessing
+from plsc_tf.flags.saving import Saving
 from plsc_tf.flags.serving import Serving
 from plsc_tf.flags.storage import Storage
 from plsc_tf.name_hints import unknown_option
@@ -42,8 +44,10 @@ class Settings:
     precision: Precision = Precision()
     performance: Performance = Performance()
     storage: Storage = Storage()
+    saving: Saving = Saving()
     evaluation: Evaluation = Evaluation()
     serving: Serving = Serving()
+    importing: Importing = Importing()
 
     def __post_init__(self):
         if self.model.task_type == "finetune" and not self.storage.checkpoint_dir:

@@ -21,9 +21,18 @@ def main(settings):
         job = planner.plan(settings)
         sys.stdout.write(f"{plan_report.text(job)}\n")
         sys.exit(0 if job.fits() else 1)
-    from plsc_tf.training import results, run
+    if settings.saving.prove_resume:
+        from plsc_tf.training import resume_proof
 
-    settings, outcome = run.train(settings)
+        proof = resume_proof.prove(settings)
+        sys.stdout.write(f"{resume_proof.text(proof)}\n")
+        sys.exit(0 if proof["exact"] else 1)
+    from plsc_tf.training import results, run
+    from plsc_tf.training.termination import Termination
+
+    termination = Termination()
+    termination.listen()
+    settings, outcome = run.train(settings, termination)
     sys.stdout.write(f"\n{results.table(settings, outcome)}\n")
 
 

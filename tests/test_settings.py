@@ -134,7 +134,15 @@ def test_every_option_has_a_help_text_and_a_group():
 
 def test_secrets_and_single_requests_are_not_saved():
     unsaved = {item.name for item in known_options().values() if not item.saved}
-    assert unsaved == {"restart"}
+    assert unsaved == {
+        "restart",
+        "dry_run",
+        "device_memory_gb",
+        "prove_resume",
+        "fs_ugi",
+        "import_from",
+        "import_format",
+    }
 
 
 def test_renamed_options_exist():

@@ -28,24 +28,27 @@ _FAULTS = (
 )
 
 
-def load_plain(data: bytes, path: str):
+def load_plain(data: bytes, path: str, *, names: dict | None = None, what="pictures"):
     """Returns the object in a pickle that holds plain data only.
 
     Args:
         data: the pickle, of any protocol, from Python 2 or 3.
         path: of the file, for the error.
+        names: `{(module, name): stand-in}` of further names that such files have;
+            a stand-in is called by whatever the pickle says.
+        what: what is read, for the error.
 
     Raises:
         ValueError: the pickle names something else than plain data, or is corrupt.
     """
-    reader = _PlainUnpickler(data)
+    reader = _PlainUnpickler(data, names or {})
     try:
         return _resolve(reader.load())
     except _FAULTS as error:
         if reader.refused:
             raise ValueError(
                 f"{path} is refused: its pickle wants to call {reader.refused!r}, "
-                "which reading pictures never needs. Nothing was run. Do not open "
+                f"which reading {what} never needs. Nothing was run. Do not open "
                 "this file with pickle; get the set from a source you trust."
             ) from None
         raise ValueError(
@@ -57,10 +60,10 @@ def load_plain(data: bytes, path: str):
 class _PlainUnpickler(pickle.Unpickler):
     """An unpickler whose only names are those of plain data."""
 
-    def __init__(self, data: bytes):
+    def __init__(self, data: bytes, names: dict):
         super().__init__(io.BytesIO(data), encoding="bytes")
         self.refused = ""
-        self._names = _plain_names()
+        self._names = {**_plain_names(), **names}
 
     def find_class(self, module, name):
         """Returns one of the few known names; nothing is imported."""
@@ -142,13 +145,15 @@ def _plain_names() -> dict:
 
 
 def _resolve(value):
-    """Replaces the stand-ins in lists and tuples by the arrays they hold."""
+    """Replaces the stand-ins in lists, tuples and dicts by the arrays they hold."""
     if isinstance(value, _Array):
         if value.value is None:
             raise pickle.UnpicklingError("an array without contents")
         return value.value
     if isinstance(value, list | tuple):
         return [_resolve(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _resolve(item) for key, item in value.items()}
     return value
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from plsc_tf.parallel import collectives
+from plsc_tf.parallel.held_rows import HeldRows, as_numpy, piece_rows
 
 # A tile of more rows is filled in parts, to need no second one while it is made.
 LARGE_TILE = 1 << 16
@@ -193,18 +194,27 @@ class ShardedRows:
 
     def read(self, low, high):
         """The global rows `[low, high)` as numpy."""
-        parts = []
+        return np.concatenate(
+            [
+                self._read(t, start, stop)
+                for t, start, stop, _ in self._pieces(low, high)
+            ]
+        )
+
+    def pieces(self, low, high):
+        """The global rows `[low, high)` as numpy arrays of bounded size, in order."""
         for tile, start, stop, _ in self._pieces(low, high):
-            if self.sparse:
-                piece = tile.sparse_read(tf.range(start, stop))
-            elif (start, stop) == (0, tile.shape[0]):
-                piece = tile.read_value()
-            else:
-                piece = tile[start:stop]
-            if piece.dtype == tf.bfloat16:
-                piece = tf.cast(piece, tf.float32)
-            parts.append(piece.numpy())
-        return np.concatenate(parts)
+            step = piece_rows(tile.shape, tile.dtype)
+            for first in range(start, stop, step):
+                yield self._read(tile, first, min(first + step, stop))
+
+    def release(self, low, high):
+        """Nothing is held; see `HeldRows`."""
+
+    def held(self):
+        """These rows as they are now, whatever happens to the variables."""
+        values = [[tile.read_value() for tile in tiles] for tiles in self.tiles]
+        return HeldRows(self.shape, self.dtype, values, self._places)
 
     def write(self, low, rows):
         """Overwrites the global rows that start at `low`, `[n, ...]`."""
@@ -217,6 +227,24 @@ class ShardedRows:
             else:
                 tile[start:stop].assign(piece)
 
+    def spans(self, low, high, most):
+        """Cuts the global rows `[low, high)` as `write` takes them fastest.
+
+        Overwriting a part of a tile takes ten times as long as the whole of it.
+
+        Args:
+            low: first row.
+            high: last row + 1.
+            most: rows of a span at most.
+
+        Yields:
+            (first row, last + 1), in order.
+        """
+        for _, start, stop, first in self._pieces(low, high):
+            end = first + stop - start
+            for begin in range(first, end, most):
+                yield begin, min(begin + most, end)
+
     def bytes_per_replica(self):
         """Bytes that each replica holds."""
         return [
@@ -224,15 +252,29 @@ class ShardedRows:
             for tiles in self.tiles
         ]
 
+    def _read(self, tile, start, stop):
+        """Rows `[start, stop)` of a tile as numpy."""
+        if self.sparse:
+            piece = tile.sparse_read(tf.range(start, stop))
+        elif (start, stop) == (0, tile.shape[0]):
+            piece = tile.read_value()
+        else:
+            piece = tile[start:stop]
+        return as_numpy(piece)
+
     def _pieces(self, low, high):
         """Yields (tile, first row within it, last + 1, first global row)."""
+        for shard, i, begin, end, place in self._places(low, high):
+            yield self.tiles[shard][i], begin, end, place
+
+    def _places(self, low, high):
+        """Yields (shard, number of its tile, first row within it, last + 1, place)."""
         for shard, start, stop, first in self.split.ranges(low, high):
             for i in range(start // self.tile_rows, -(-stop // self.tile_rows)):
                 offset = i * self.tile_rows
                 begin = max(start, offset)
                 end = min(stop, offset + self.tile_rows)
-                place = first + begin - start
-                yield self.tiles[shard][i], begin - offset, end - offset, place
+                yield shard, i, begin - offset, end - offset, first + begin - start
 
 
 def _make_tile(initial_rows, low, high, name):
@@ -259,6 +301,27 @@ class ReplicatedRows:
     def read(self, low, high):
         """The rows `[low, high)` as numpy."""
         return self.variable.value[low:high].numpy()
+
+    def pieces(self, low, high):
+        """The rows `[low, high)` as numpy arrays of bounded size, in order."""
+        return self.held().pieces(low, high)
+
+    def release(self, low, high):
+        """Nothing is held; see `HeldRows`."""
+
+    def held(self):
+        """These rows as they are now, whatever happens to the variable."""
+        value = tf.convert_to_tensor(self.variable.value)
+
+        def places(low, high):
+            yield 0, 0, low, high, low
+
+        return HeldRows(self.shape, self.dtype, [[value]], places)
+
+    def spans(self, low, high, most):
+        """Cuts the rows `[low, high)` into spans of at most `most` rows."""
+        for begin in range(low, high, most):
+            yield begin, min(begin + most, high)
 
     def write(self, low, rows):
         """Overwrites the rows that start at `low`, `[n, ...]`."""

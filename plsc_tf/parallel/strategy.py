@@ -2,6 +2,7 @@
 
 import functools
 
+import keras
 import tensorflow as tf
 
 
@@ -39,6 +40,18 @@ def strategy(num_replicas=0):
     count = num_replicas or 1
     _require_logical_cpus(count)
     return _mirrored(tuple(f"CPU:{i}" for i in range(count)))
+
+
+def make_deterministic(seed):
+    """Makes TensorFlow choose operations that always give the same results.
+
+    It holds for the rest of the process; call it before anything is computed.
+
+    Args:
+        seed: of what TensorFlow and Keras draw where they are given no seed.
+    """
+    tf.config.experimental.enable_op_determinism()
+    keras.utils.set_random_seed(seed)
 
 
 def _require_logical_cpus(count):

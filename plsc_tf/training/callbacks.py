@@ -1,6 +1,5 @@
-"""Keras callbacks for class-sharded training."""
+"""Keras callbacks that verify a training and tell how it goes."""
 
-import os
 import sys
 import time
 
@@ -8,9 +7,7 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from plsc_tf.checkpoints import folder
 from plsc_tf.evaluation.verification import verify_pairs
-from plsc_tf.training import state
 
 
 class Verification(keras.callbacks.Callback):
@@ -66,82 +63,6 @@ class Verification(keras.callbacks.Callback):
             logging.info("[%s][step %d] %s", name, step, result)
         self.verified_step = step
         return self.results
-
-
-class Checkpoint(keras.callbacks.Callback):
-    """Saves `<directory>/<epoch>/` after each epoch, as PLSC does.
-
-    Args:
-        directory: the run's folder.
-        max_to_keep: newest checkpoints that stay; 0 keeps all.
-        every_n_steps: also save `<directory>/step_<n>/` every so many steps.
-        extra: dict that is stored with each checkpoint.
-
-    Raises:
-        ValueError: when training begins, if the directory holds checkpoints of
-            another training: nothing is overwritten or mixed.
-    """
-
-    def __init__(self, directory, *, max_to_keep=5, every_n_steps=0, extra=None):
-        super().__init__()
-        self.directory = directory
-        self.max_to_keep = max_to_keep
-        self.every_n_steps = every_n_steps
-        self.extra = extra or {}
-        self.saved_step = None
-        self._continues = False
-
-    def on_train_begin(self, logs=None):
-        """Refuses a directory with somebody else's checkpoints."""
-        if not self._continues and folder.find_all(self.directory):
-            raise ValueError(
-                f"{self.directory} holds checkpoints of another training. Go on with "
-                "it by model.fit(..., **checkpoint.restore(model)), or give another "
-                "directory."
-            )
-        self._continues = True
-
-    def restore(self, model):
-        """Loads the newest checkpoint of the directory, if there is one.
-
-        Args:
-            model: the compiled `Classifier`.
-
-        Returns:
-            `{"initial_epoch": …, "initial_step": …}` to hand to `model.fit`.
-        """
-        found = folder.find_all(self.directory)
-        if found:
-            state.restore(found[-1][1], model)
-            self.saved_step = found[-1][0]
-            self._continues = True
-        position = model.position
-        return {"initial_epoch": position.epoch, "initial_step": position.step}
-
-    def on_train_batch_end(self, batch, logs=None):
-        """Saves when `every_n_steps` steps are done."""
-        if self.every_n_steps and self._step() % self.every_n_steps == 0:
-            self.save(f"step_{self._step():08d}", logs)
-
-    def on_epoch_end(self, epoch, logs=None):
-        """Saves after a whole epoch under its number, else under the step's."""
-        if self.model.position.epoch > epoch:
-            self.save(str(epoch), logs)
-        else:
-            self.save(f"step_{self._step():08d}", logs)
-
-    def save(self, name, logs=None):
-        """Saves now, unless this step is saved already under another name."""
-        if self.saved_step == self._step() and not name.isdigit():
-            return
-        path = os.path.join(self.directory, name)
-        state.save(path, self.model, {**self.extra, "logs": _plain(logs)})
-        self.saved_step = self._step()
-        logging.info("Saved %s", path)
-        folder.prune(self.directory, self.max_to_keep)
-
-    def _step(self):
-        return self.model.position.global_step
 
 
 class TrainingLog(keras.callbacks.Callback):

@@ -6,14 +6,14 @@ import tensorflow as tf
 
 from plsc_tf.backbones.precision import in_float32
 from plsc_tf.data import images as data_images
-from plsc_tf.training import batching, loop, step
+from plsc_tf.training import batching, keras_saving, loop, statistics, step
 from plsc_tf.training.momentum import Momentum
 from plsc_tf.training.updates import Updater
 
 METRICS = {"accuracy": 1, "top5_accuracy": 5}
 
 
-class Classifier(keras.Model):
+class Classifier(keras_saving.NoKerasSaving, keras.Model):
     """Backbone and head; build it inside `strategy.scope()`.
 
     Images are uint8 or float in 0 … 255, `[N, height, width, 3]`, wherever they
@@ -66,7 +66,8 @@ class Classifier(keras.Model):
         self.updater = None
         self.loss_scale = None
         self.accumulation_steps = 1
-        self._statistics_differ = False
+        self.statistics_differ = False
+        self.finish_saving = None
         self._embed_function = tf.function(self._distributed_embed)
         head.build(shape[1], self.strategy)
         self.built = True
@@ -177,6 +178,7 @@ class Classifier(keras.Model):
             `keras.callbacks.History`.
         """
         self._check_compiled()
+        keras_saving.check_callbacks(callbacks)
         data = loop.as_batches(x, y, batch_size)
         return loop.fit(
             self,
@@ -228,7 +230,7 @@ class Classifier(keras.Model):
             name: float(self.strategy.experimental_local_results(value)[0])
             for name, value in outcome.items()
         }
-        self._statistics_differ = True
+        self.statistics_differ = True
         examples = result.pop("examples")
         if not result.pop("finite"):
             if self.loss_scale is not None:
@@ -280,14 +282,11 @@ class Classifier(keras.Model):
         Keras lets every replica follow its own batches; only the trained weights
         are equal everywhere.
         """
-        if not self._statistics_differ or self.strategy.num_replicas_in_sync == 1:
+        if not self.statistics_differ or self.strategy.num_replicas_in_sync == 1:
             return
-        for variable in self.backbone.non_trainable_variables:
-            if variable.value.dtype.is_floating:
-                copies = self.strategy.experimental_local_results(variable.value)
-                mean = np.mean([copy.numpy() for copy in copies], axis=0)
-                variable.assign(mean)
-        self._statistics_differ = False
+        for variable in statistics.variables(self):
+            variable.assign(statistics.mean(self, variable))
+        self.statistics_differ = False
 
     def inference_network(self):
         """A plain Keras model from images in 0 … 255 to embeddings, for export."""

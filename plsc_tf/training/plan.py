@@ -2,11 +2,11 @@
 
 import dataclasses
 
-import tensorflow as tf
 from absl import logging
 
-from plsc_tf.checkpoints import folder
+from plsc_tf.checkpoints import catalog, manifest
 from plsc_tf.settings import Settings
+from plsc_tf.storage import files
 from plsc_tf.training import schedules
 
 
@@ -32,26 +32,29 @@ class Plan:
     rate: float
 
 
-def choose_folder(settings, num_replicas):
+def choose_folder(settings, num_replicas, *, verify=True):
     """Settles folder and global batch, and finds the checkpoint to resume from.
 
     Args:
         settings: the `Settings` as asked for.
         num_replicas: for `batch_size`, which counts images per replica.
+        verify: whether to check every file of the checkpoint.
 
     Returns:
         (settings as they will be used, checkpoint folder or None).
 
     Raises:
-        ValueError: another global batch is asked for than the run has.
+        ValueError: another global batch is asked for than the run has, or its newest
+            checkpoint is damaged.
+        OSError: the folder cannot be reached, which never means that it is empty.
     """
     save_dir = settings.storage.model_save_dir
     asked = settings.model.global_batch_size
     batch = asked or settings.model.batch_size * num_replicas
-    found = folder.find_all(save_dir)
+    files.prepare(save_dir)
     if settings.storage.restart:
         fresh, number = save_dir, 1
-        while tf.io.gfile.exists(fresh):
+        while files.exists(fresh):
             number += 1
             fresh = f"{save_dir.rstrip('/')}-{number}"
         if fresh != save_dir:
@@ -60,10 +63,10 @@ def choose_folder(settings, num_replicas):
             model_save_dir=fresh, global_batch_size=batch, restart=False
         )
         return settings, None
-    if not found:
+    checkpoint = _newest(settings, verify)
+    if checkpoint is None:
         return settings.replace(global_batch_size=batch), None
-    checkpoint = found[-1][1]
-    flags = folder.read_manifest(checkpoint)["state"].get("flags", {})
+    flags = manifest.read(checkpoint)["state"].get("flags", {})
     if "global_batch_size" not in flags:
         raise ValueError(
             f"{checkpoint} was saved from Python, not by this command, which cannot "
@@ -90,6 +93,15 @@ def choose_folder(settings, num_replicas):
             "A resume keeps the run's global batch of %d images, not %d.", kept, batch
         )
     return settings.replace(global_batch_size=kept), checkpoint
+
+
+def _newest(settings, verify):
+    save_dir = settings.storage.model_save_dir
+    if verify:
+        on_damaged = settings.saving.on_damaged_checkpoint
+        return catalog.newest(save_dir, on_damaged=on_damaged)
+    found = catalog.find_all(save_dir)
+    return found[-1][1] if found else None
 
 
 def make_plan(settings, checkpoint, batches):

@@ -4,19 +4,25 @@ import os
 
 from absl import logging
 
-from plsc_tf.checkpoints import folder
+from plsc_tf.checkpoints import catalog
 from plsc_tf.flagfiles import write_flags
+from plsc_tf.parallel.strategy import make_deterministic
 from plsc_tf.parallel.strategy import strategy as make_strategy
-from plsc_tf.training import optimizers, recipe, results, schedules, state
-from plsc_tf.training.callbacks import Checkpoint, TrainingLog, Verification
+from plsc_tf.storage import fs_options
+from plsc_tf.training import optimizers, recipe, results, schedules, start_from
+from plsc_tf.training.callbacks import TrainingLog, Verification
+from plsc_tf.training.checkpoint import Checkpoint
+from plsc_tf.training.losses_file import LossesFile
 from plsc_tf.training.plan import choose_folder, make_plan
+from plsc_tf.training.termination import Termination
 
 
-def train(settings):
+def train(settings, termination=None):
     """Runs or resumes the training that the settings describe.
 
     Args:
         settings: the `Settings`.
+        termination: a `Termination` that listens to signals.
 
     Returns:
         (the settings as they were used, the results). The results are a dict, also
@@ -24,6 +30,9 @@ def train(settings):
         `num_classes`, `sample_rate`, `images_per_second`, `verification`,
         `checkpoint_dir`, `export_dir`.
     """
+    fs_options.download_start(settings.storage)
+    if settings.performance.deterministic:
+        make_deterministic(settings.performance.seed)
     strategy = make_strategy(settings.performance.num_replicas)
     settings, checkpoint = choose_folder(settings, strategy.num_replicas_in_sync)
     batches = recipe.load_batches(settings, settings.model.global_batch_size)
@@ -34,12 +43,7 @@ def train(settings):
     model = recipe.build_model(settings, strategy, half)
     _compile(model, plan)
     save_dir = settings.storage.model_save_dir
-    checkpoints = Checkpoint(
-        save_dir,
-        max_to_keep=settings.storage.keep_checkpoint_max,
-        every_n_steps=settings.storage.save_checkpoints_steps,
-        extra={"flags": settings.as_dict()},
-    )
+    checkpoints = _checkpoints(settings)
     start = _load_weights(model, plan, checkpoints)
     write_flags(settings, os.path.join(save_dir, "flags.cfg"))
     verify = Verification(
@@ -49,6 +53,10 @@ def train(settings):
     )
     verify.set_model(model)
     log = _training_log(plan)
+    termination = termination or Termination()
+    callbacks = [termination, log, verify, checkpoints]
+    if settings.logging.save_losses:
+        callbacks.insert(0, LossesFile(os.path.join(save_dir, "losses.txt")))
     _describe(plan, model, batches)
     before = model.position.global_step
     try:
@@ -56,16 +64,14 @@ def train(settings):
             batches,
             epochs=settings.model.num_epochs,
             verbose=0,
-            callbacks=[log, verify, checkpoints],
+            callbacks=callbacks,
             stop_at_step=settings.logging.stop_at_step or None,
             sentinel=recipe.make_sentinel(settings),
             **start,
         )
-    except BaseException:
-        # Whatever it was, also Ctrl-C: the steps that are done are not lost.
+    except BaseException as error:
         log.pause()
-        if model.position.global_step > before:
-            checkpoints.save(f"step_{model.position.global_step:08d}")
+        _save_at_the_end(model, checkpoints, termination, before, error)
         raise
     if model.position.global_step == before:
         logging.info(
@@ -76,7 +82,53 @@ def train(settings):
             plan.total_steps,
         )
     verify.verify(model.position.global_step)
-    return settings, _finish(plan, model, history, log, verify, test)
+    outcome = _finish(plan, model, history, log, verify, test)
+    fs_options.upload_end(settings.storage)
+    return settings, outcome
+
+
+def _checkpoints(settings):
+    """The callback that saves, as the settings say."""
+    given = settings.saving
+    return Checkpoint(
+        settings.storage.model_save_dir,
+        max_to_keep=settings.storage.keep_checkpoint_max,
+        every_n_steps=settings.storage.save_checkpoints_steps,
+        every_n_epochs=given.save_checkpoints_epochs,
+        weights_only=given.save_weights_only,
+        background=given.save_in_background,
+        save_best=given.save_best,
+        on_error=given.on_save_error,
+        on_damaged=given.on_damaged_checkpoint,
+        extra={"flags": settings.as_dict()},
+    )
+
+
+def _save_at_the_end(model, checkpoints, termination, before, error):
+    """Whatever ended the training, also Ctrl-C: the steps that are done are not lost.
+
+    But for an interruption in the middle of a step, when the weights may be ahead of
+    the count of steps.
+    """
+    step, save_dir = model.position.global_step, checkpoints.directory
+    if termination.in_step and isinstance(error, KeyboardInterrupt):
+        logging.warning("Interrupted in the middle of a step, which is not saved.")
+        return
+    try:
+        if step > before:
+            checkpoints.save(f"step_{step:08d}")
+        checkpoints.wait()
+    except Exception as failure:  # noqa: BLE001 - what ended the training comes first
+        logging.error("%s", failure)
+        return
+    found = catalog.find_all(save_dir)
+    if found:
+        logging.info(
+            "%s is saved. The same command goes on from there: python -m "
+            "plsc_tf.train --flagfile=%s",
+            found[-1][1],
+            os.path.join(save_dir, "flags.cfg"),
+        )
 
 
 def _compile(model, plan):
@@ -109,7 +161,7 @@ def _compile(model, plan):
 def _load_weights(model, plan, checkpoints):
     """Resumes, or starts from `checkpoint_dir`; returns where `fit` begins."""
     if plan.checkpoint:
-        start = checkpoints.restore(model)
+        start = checkpoints.restore(model, plan.checkpoint)
         logging.info(
             "Resuming %s at epoch %d, step %d.",
             plan.checkpoint,
@@ -117,29 +169,9 @@ def _load_weights(model, plan, checkpoints):
             model.position.global_step,
         )
         return start
-    given = plan.settings.storage.checkpoint_dir
-    if given:
-        path = folder.resolve(given)
-        with_head = plan.settings.model.task_type != "finetune"
-        _check_head(path, model, with_head)
-        state.restore_weights(path, model, with_head)
-        logging.info(
-            "Starting from the weights of %s%s.",
-            path,
-            "" if with_head else "; the head is new",
-        )
+    if plan.settings.storage.checkpoint_dir:
+        start_from.load(model, plan.settings)
     return {"initial_epoch": 0, "initial_step": 0}
-
-
-def _check_head(path, model, with_head):
-    """Says what to do when a warm start has other classes than the checkpoint."""
-    stored = folder.read_manifest(path)["state"]["num_classes"]
-    if with_head and stored != model.head.num_classes:
-        raise ValueError(
-            f"Checkpoint {path} has {stored} classes. Received: "
-            f"num_classes={model.head.num_classes}. --task_type=finetune takes the "
-            "backbone only and starts a new head."
-        )
 
 
 def _training_log(plan):
@@ -206,7 +238,8 @@ def _finish(plan, model, history, log, verify, test):
     save_dir = settings.storage.model_save_dir
     earlier = results.read(save_dir)
     trained = "loss" in history.history
-    checkpoint = folder.find_all(save_dir)[-1][1]
+    found = catalog.find_all(save_dir)
+    checkpoint = found[-1][1] if found else None  # none with on_save_error=continue
     figures = results.verification_figures(verify.results)
     outcome = {
         "steps": model.position.global_step,

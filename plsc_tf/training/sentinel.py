@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from plsc_tf.checkpoints import folder
+from plsc_tf.checkpoints import catalog
 from plsc_tf.training import diagnosis, state
 from plsc_tf.training.finding import BY_EXAMPLE
 
@@ -134,7 +134,9 @@ class Sentinel:
         """Loads the newest good checkpoint; returns its path."""
         position = dataclasses.replace(model.position)
         iterations = model.optimizer.iterations.numpy()
-        for _, path in reversed(folder.find_all(self.directory)):
+        if model.finish_saving is not None:
+            model.finish_saving()
+        for _, path in reversed(catalog.find_all(self.directory)):
             try:
                 state.restore(path, model)
             except ValueError as error:

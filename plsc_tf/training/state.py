@@ -1,22 +1,18 @@
-"""What a checkpoint holds of a `Classifier`, by name."""
+"""What a checkpoint holds of a `Classifier`."""
 
-from plsc_tf.checkpoints import folder
+import tensorflow as tf
 
-
-def backbone_variables(model):
-    """`{name: keras.Variable}` of the backbone's weights, in the order of building.
-
-    Keras's own names count layers over the whole process, so they differ when a
-    notebook builds the same network twice.
-    """
-    return {f"backbone/{i:04d}": v for i, v in enumerate(model.backbone.weights)}
+from plsc_tf.checkpoints import manifest, reader, writer
+from plsc_tf.checkpoints.content import Content
+from plsc_tf.training import statistics
 
 
 def training_variables(model):
     """`{name: keras.Variable}` of what only a resume needs.
 
     These are the optimizer's variables, but for a fixed learning rate, which is set
-    by the flags of a run, and the random states of layers such as dropout.
+    by the flags of a run, and the random states of layers such as dropout. Keras's own
+    names count layers over the whole process, so they are numbered instead.
     """
     rate = getattr(model.optimizer, "_learning_rate", None)
     weights = {id(weight) for weight in model.backbone.weights}
@@ -37,6 +33,69 @@ def head_state(model):
     return {name: float(variable.numpy()) for name, variable in variables.items()}
 
 
+def snapshot(model, state, *, weights_only=False, held=True):
+    """The model, its optimizer and its position as they are now.
+
+    Args:
+        model: the `Classifier`, compiled unless only its weights are asked for.
+        state: dict of what else a resume needs.
+        weights_only: leaves out what only a resume needs.
+        held: keep the class rows as they are while training goes on, see
+            `plsc_tf.checkpoints.content`. Otherwise they are read when they are
+            written, which needs no memory, and training has to wait for it.
+
+    Returns:
+        a `Content`.
+    """
+    averaged = {id(v): v for v in statistics.variables(model)}
+    differ = model.statistics_differ
+    values = [
+        (v, tf.constant(statistics.mean(model, v)))
+        if differ and id(v) in averaged
+        else (v, _value(model, v))
+        for v in model.backbone.variables
+    ]
+    arrays, variables = dict(model.head.arrays()), {}
+    if not weights_only:
+        arrays.update(model.updater.slots())
+        found = training_variables(model)
+        variables = {name: _value(model, v) for name, v in found.items()}
+        if differ:
+            variables.update(statistics.stacked(model))
+    if held:
+        arrays = {name: array.held() for name, array in arrays.items()}
+    return Content(
+        kind="weights" if weights_only else "training",
+        state={**state, **_position(model, weights_only)},
+        network=model.backbone,
+        values=values,
+        variables=variables,
+        arrays=arrays,
+    )
+
+
+def _position(model, weights_only):
+    found = {
+        "epoch": model.position.epoch,
+        "step": model.position.step,
+        "global_step": model.position.global_step,
+        "num_classes": model.head.num_classes,
+        "embedding_size": model.embedding_size,
+        "head_state": head_state(model),
+    }
+    if not weights_only:
+        found["optimizer"] = type(model.optimizer).__name__
+        found["replicas"] = model.strategy.num_replicas_in_sync
+        found["loss_scale"] = model.loss_scale.state() if model.loss_scale else None
+    return found
+
+
+def _value(model, variable):
+    """A variable's value, the first replica's of a mirrored one."""
+    local = model.strategy.experimental_local_results(variable.value)
+    return tf.convert_to_tensor(local[0])
+
+
 def save(path, model, state):
     """Writes a checkpoint of the model, its optimizer and its position.
 
@@ -45,28 +104,28 @@ def save(path, model, state):
         model: the compiled `Classifier`.
         state: dict of what else a resume needs.
     """
-    model.synchronize_statistics()
-    position = model.position
-    folder.save(
-        path,
-        variables={**backbone_variables(model), **training_variables(model)},
-        arrays={**model.head.arrays(), **model.updater.slots()},
-        state={
-            **state,
-            "epoch": position.epoch,
-            "step": position.step,
-            "global_step": position.global_step,
-            "num_classes": model.head.num_classes,
-            "embedding_size": model.embedding_size,
-            "optimizer": type(model.optimizer).__name__,
-            "loss_scale": model.loss_scale.state() if model.loss_scale else None,
-            "head_state": head_state(model),
-        },
-    )
+    writer.save(path, snapshot(model, state, held=False))
 
 
-def restore(path, model):
+def save_weights(path, model, state=None):
+    """Writes a checkpoint of the weights only, which a training can start from.
+
+    Args:
+        path: the checkpoint folder, which must not exist.
+        model: the `Classifier`.
+        state: dict of what else to keep.
+    """
+    content = snapshot(model, state or {}, weights_only=True, held=False)
+    writer.save(path, content)
+
+
+def restore(path, model, *, verified=False):
     """Loads everything of a checkpoint, so that training goes on from there.
+
+    Args:
+        path: the checkpoint folder.
+        model: the compiled `Classifier`, on any number of replicas.
+        verified: whether all its files were found sound just now.
 
     Returns:
         the state dict; `model.position` is set.
@@ -74,7 +133,29 @@ def restore(path, model):
     Raises:
         ValueError: the checkpoint is of another network, head or optimizer.
     """
-    trained_with = folder.read_manifest(path)["state"].get("optimizer")
+    content = manifest.read(path)
+    _check_optimizer(path, content, model)
+    state = reader.restore(
+        path,
+        network=model.backbone,
+        variables=training_variables(model),
+        arrays={**model.head.arrays(), **model.updater.slots()},
+        verified=verified,
+    )
+    _restore_statistics(path, content, model)
+    if model.loss_scale is not None and state.get("loss_scale"):
+        model.loss_scale.restore(state["loss_scale"])
+    _restore_head_state(model, state)
+    position = model.position
+    position.epoch, position.step = state["epoch"], state["step"]
+    position.global_step = state["global_step"]
+    return state
+
+
+def _check_optimizer(path, content, model):
+    if content["kind"] != "training":
+        return  # said by `reader.restore`
+    trained_with = content["state"].get("optimizer")
     optimizer = type(model.optimizer).__name__
     if trained_with != optimizer:
         raise ValueError(
@@ -82,25 +163,34 @@ def restore(path, model):
             f"state {optimizer} cannot go on from. Resume with {trained_with}, or "
             "start from the weights only (checkpoint_dir) in another folder."
         )
-    state = folder.restore(
-        path,
-        variables={**backbone_variables(model), **training_variables(model)},
-        arrays={**model.head.arrays(), **model.updater.slots()},
-    )
-    if model.loss_scale is not None and state.get("loss_scale"):
-        model.loss_scale.restore(state["loss_scale"])
-    # Checkpoints of another loss, or of before there was such a state, have none.
+
+
+def _restore_statistics(path, content, model):
+    """On as many replicas each gets its own back; on others all have the mean."""
+    names = [name for name in content["training"]["variables"] if "statistics/" in name]
+    model.statistics_differ = False
+    if names and content["state"]["replicas"] == model.strategy.num_replicas_in_sync:
+        statistics.assign(model, reader.read_variables(path, content, names))
+        model.statistics_differ = True
+
+
+def _restore_head_state(model, state):
+    # Checkpoints of another loss have none.
     stored = state.get("head_state", {})
     for name, variable in model.head.state_variables.items():
         if name in stored:
             variable.assign(stored[name])
-    position = model.position
-    position.epoch, position.step = state["epoch"], state["step"]
-    position.global_step = state["global_step"]
-    return state
 
 
 def restore_weights(path, model, with_head=True):
     """Loads the weights only (PLSC: checkpoint_dir); returns the state dict."""
     arrays = model.head.arrays() if with_head else {}
-    return folder.restore(path, variables=backbone_variables(model), arrays=arrays)
+    state = reader.restore(path, network=model.backbone, arrays=arrays)
+    model.statistics_differ = False
+    return state
+
+
+def restore_head(path, model):
+    """Loads the class weights only."""
+    state = reader.restore(path, arrays=model.head.arrays())
+    _restore_head_state(model, state)

@@ -4,7 +4,7 @@ import dataclasses
 import os
 import shlex
 
-from plsc_tf.checkpoints import folder
+from plsc_tf.checkpoints import catalog, manifest
 from plsc_tf.evaluation.verification import verify_pairs
 from plsc_tf.flags.head import Head
 from plsc_tf.parallel.strategy import strategy as make_strategy
@@ -67,12 +67,12 @@ def find(storage):
     Raises:
         FileNotFoundError: there is none.
     """
-    own = folder.find_all(storage.model_save_dir)
+    own = catalog.find_all(storage.model_save_dir)
     if own:
-        flags = folder.read_manifest(own[-1][1])["state"].get("flags", {})
+        flags = manifest.read(own[-1][1])["state"].get("flags", {})
         if storage.checkpoint_dir in ("", flags.get("checkpoint_dir")):
             return own[-1][1]
-    return folder.resolve(storage.checkpoint_dir or storage.model_save_dir)
+    return catalog.resolve(storage.checkpoint_dir or storage.model_save_dir)
 
 
 def load(settings, with_head=False):
@@ -89,7 +89,7 @@ def load(settings, with_head=False):
         FileNotFoundError: there is no checkpoint.
     """
     path = find(settings.storage)
-    flags = folder.read_manifest(path)["state"].get("flags", {})
+    flags = manifest.read(path)["state"].get("flags", {})
     flags = {name: _hashable(value) for name, value in flags.items()}
     settings = _completed(settings, flags)
     strategy = make_strategy(settings.performance.num_replicas)

@@ -17,6 +17,7 @@ LEVELS = {
     "flagfiles": 4,
     "arguments": 5,
     "parallel": 0,
+    "storage": 0,
     "data": 3,
     "datasets": 4,
     "backbones": 3,
@@ -29,9 +30,10 @@ LEVELS = {
     "train": 7,
     "evaluate": 7,
     "export": 7,
+    "import_checkpoint": 7,
 }
 # The only imports between parts of one level.
-ALLOWED = {("serving", "data"), ("serving", "backbones")}
+ALLOWED = {("serving", "data"), ("serving", "backbones"), ("checkpoints", "data")}
 SOURCES = [
     path
     for folder in ("plsc_tf", "flags", "datasets")

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import plsc_tf
-from plsc_tf.checkpoints import folder
+from plsc_tf.checkpoints import manifest
 from plsc_tf.settings import Settings
 from plsc_tf.training import run
 from plsc_tf.training.loss_scale import LossScale
@@ -130,14 +130,13 @@ def test_a_float16_run_and_its_resume(tmp_path):
         "amp_lists": "black:PReLU",
     }
     run.train(Settings.from_values(**options, stop_at_step=6, export_at_end=False))
-    manifest = folder.read_manifest(tmp_path / "run" / "step_00000006")
+    content = manifest.read(str(tmp_path / "run" / "step_00000006"))
     expected = {"scale": 128.0, "good_steps": 2, "bad_steps": 0}
-    assert manifest["state"]["loss_scale"] == expected
-    kinds = {v["dtype"] for n, v in manifest["variables"].items() if "backbone" in n}
-    assert kinds == {"float32"}
+    assert content["state"]["loss_scale"] == expected
+    assert {w["dtype"] for w in content["backbone"]["weights"]} == {"float32"}
     _, outcome = run.train(Settings.from_values(**options))
     assert outcome["steps"] == 10 and np.isfinite(outcome["loss"])
-    state = folder.read_manifest(outcome["checkpoint_dir"])["state"]
+    state = manifest.read(outcome["checkpoint_dir"])["state"]
     assert state["loss_scale"]["scale"] == 256  # after 8 finite steps
     check_export(outcome)
 
@@ -147,7 +146,7 @@ def test_a_bfloat16_run_has_no_loss_scale(tmp_path):
     folder_name = str(tmp_path / "run")
     _, outcome = run.train(Settings.from_values(**options, model_save_dir=folder_name))
     assert np.isfinite(outcome["loss"])
-    state = folder.read_manifest(outcome["checkpoint_dir"])["state"]
+    state = manifest.read(outcome["checkpoint_dir"])["state"]
     assert state["loss_scale"] is None
     check_export(outcome)
 

@@ -3,10 +3,12 @@
 import json
 import pathlib
 
+import h5py
 import numpy as np
 import pytest
 from PIL import Image
 
+from plsc_tf.checkpoints import manifest
 from plsc_tf.cli import parse
 from plsc_tf.settings import Settings
 from plsc_tf.training import recipe, results, run, trained
@@ -186,8 +188,14 @@ def contents(checkpoint):
     """A checkpoint's arrays by file, and its state without flags and mean losses."""
     checkpoint = pathlib.Path(checkpoint)
     arrays = {file.name: np.load(file) for file in checkpoint.glob("rows/*.npy")}
-    arrays |= np.load(checkpoint / "replicated.npz")
-    state = json.loads((checkpoint / "manifest.json").read_text())["state"]
+    arrays |= np.load(checkpoint / "training.npz")
+    with h5py.File(checkpoint / "backbone.weights.h5") as file:
+        file.visititems(
+            lambda name, item: arrays.update({name: item[()]})
+            if isinstance(item, h5py.Dataset)
+            else None
+        )
+    state = manifest.read(str(checkpoint))["state"]
     # A resumed epoch has the mean of the steps that were left.
     return arrays, {**state, "flags": None, "logs": None}
 
@@ -210,10 +218,10 @@ def test_a_resumed_partial_fc_equals_an_unbroken_one_bit_for_bit(tmp_path):
 def test_a_checkpoint_without_a_loss_state_resumes_with_the_first_one(tmp_path):
     folder = tmp_path / "old"
     _, first = run.train(settings(folder, stop_at_step=5, **SAMPLED))
-    path = pathlib.Path(first["checkpoint_dir"]) / "manifest.json"
-    manifest = json.loads(path.read_text())
-    del manifest["state"]["head_state"]
-    path.write_text(json.dumps(manifest))
+    path = pathlib.Path(first["checkpoint_dir"])
+    content = manifest.read(str(path))
+    del content["state"]["head_state"]
+    (path / manifest.NAME).write_bytes(manifest.encode(content))
     _, outcome = run.train(settings(folder, stop_at_step=6, **SAMPLED))
     _, state = contents(outcome["checkpoint_dir"])
     # One step from 100: 0.99 · 100 + 0.01 · the batch's deviation, which is below 20.

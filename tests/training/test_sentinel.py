@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import plsc_tf
-from plsc_tf.checkpoints import folder
+from plsc_tf.checkpoints import catalog
 from plsc_tf.training import batching, diagnosis
 from plsc_tf.training.sentinel import Sentinel
 
@@ -254,7 +254,7 @@ def test_rollback_takes_the_checkpoint_and_goes_on_behind_the_batch(
     assert model.position.global_step == 6
     # The skipped step is no step of the schedule.
     assert int(model.optimizer.iterations.numpy()) == 5
-    assert [step for step, _ in folder.find_all(tmp_path)] == [2, 4, 6, 6]
+    assert [step for step, _ in catalog.find_all(tmp_path)] == [2, 4, 6, 6]
 
 
 def test_rollback_passes_over_checkpoints_that_are_not_finite(

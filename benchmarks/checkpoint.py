@@ -1,0 +1,147 @@
+"""Saving and restoring a large head, beside `cp` and `sync` of the same bytes.
+
+The last line printed is one JSON object; benchmarks/README.md says what its figures
+mean.
+
+    python -m benchmarks.checkpoint
+    python -m benchmarks.checkpoint --megabytes=200 --folder=/mnt/disk
+"""
+
+import dataclasses
+import json
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+
+from benchmarks import machine, options
+from plsc_tf.options import OptionGroup, option
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckpointCase(OptionGroup):
+    """How much is saved, and where."""
+
+    megabytes: int = option(2000, "weights and slots of the head, in 10^6", lower=1)
+    emb_size: int = option(512, "length of the embeddings", lower=1)
+    global_batch: int = option(64, "examples per step over all replicas", lower=1)
+    num_replicas: int = option(2, "replicas", lower=1)
+    sample_rate: float = option(
+        1.0,
+        "share of the classes in a step (Partial FC)",
+        lower=0,
+        upper=1,
+        open_ends="lower",
+    )
+    optimizer: str = option(
+        "momentum",
+        "update rule, with 1, 0, 2 or 2 slots per weight",
+        choices=("momentum", "sgd", "adam", "adamw"),
+    )
+    steps: int = option(5, "steps that are timed without saving, per round", lower=1)
+    rounds: int = option(3, "how often everything is timed, by turns", lower=1)
+    folder: str = option(
+        "", "where to write, on the disk in question; empty: the temporary folder"
+    )
+    seed: int = option(0, "of weights, embeddings and labels")
+
+    def head(self):
+        """The same as a `HeadCase`, whose model and batches are used."""
+        shared = {
+            name: getattr(self, name)
+            for name in ("emb_size", "global_batch", "num_replicas", "sample_rate")
+        }
+        case = options.HeadCase(**shared, optimizer=self.optimizer, seed=self.seed)
+        row_bytes = 4 * self.emb_size * (1 + case.slots)
+        classes = max(self.num_replicas, round(self.megabytes * 1e6 / row_bytes))
+        return dataclasses.replace(case, num_classes=classes)
+
+
+def main(case):
+    """Measures one case and prints it."""
+    check_room(case)
+    if case.folder:
+        os.makedirs(case.folder, exist_ok=True)
+    folder = tempfile.mkdtemp(prefix="checkpoint-", dir=case.folder or None)
+    try:
+        with machine.watch_others() as others:
+            figures = measure(case, folder)
+    finally:
+        shutil.rmtree(folder)
+    print(json.dumps({**figures, **others}))
+
+
+def check_room(case):
+    """Raises ValueError when memory or disk cannot hold what is asked for."""
+    size = case.megabytes * 1e6
+    # Weights and slots, those that a save in the background holds, and TensorFlow.
+    memory, free = 2 * size + 1e9, machine.available_memory()
+    if memory > free:
+        raise ValueError(
+            f"megabytes={case.megabytes} needs {memory / 1e9:.1f} GB of memory. "
+            f"Received: {free / 1e9:.1f} GB that are free."
+        )
+    place = case.folder or tempfile.gettempdir()
+    while not os.path.exists(place):
+        place = os.path.dirname(os.path.abspath(place))
+    disk, free = 3 * size, shutil.disk_usage(place).free
+    if disk > free:
+        raise ValueError(
+            f"megabytes={case.megabytes} needs {disk / 1e9:.1f} GB in {place}. "
+            f"Received: {free / 1e9:.1f} GB that are free. Set folder."
+        )
+
+
+def measure(case, folder):
+    """Figures of one case; see benchmarks/README.md.
+
+    Args:
+        case: the `CheckpointCase`.
+        folder: an empty folder to write in.
+    """
+    from benchmarks.checkpoint_rounds import Rounds
+
+    rounds = Rounds(case, folder)
+    for i in range(case.rounds):
+        rounds.run()
+        taken = ", ".join(f"{k} {v[-1]:.2f}" for k, v in rounds.seconds.items())
+        sys.stderr.write(f"round {i + 1} of {case.rounds}: {taken}\n")
+    return {**summary(rounds), "parameters": dataclasses.asdict(case)}
+
+
+def summary(rounds):
+    """The ratios, from the medians of all rounds.
+
+    Args:
+        rounds: has `seconds`, `extra_bytes` and `saved_bytes`.
+    """
+    seconds = {name: statistics.median(all_) for name, all_ in rounds.seconds.items()}
+    extra = {name: max(grown) / 1e6 for name, grown in rounds.extra_bytes.items()}
+    ratios = {
+        "wait_ratio": seconds["waited"] / seconds["save_background"],
+        "save_vs_cp": seconds["cp"] / seconds["save_low_memory"],
+        "save_background_vs_cp": seconds["cp"] / seconds["save_background"],
+        "restore_vs_cp": seconds["cp_cold"] / seconds["restore_cold"],
+        "restore_cached_vs_cp": seconds["cp"] / seconds["restore"],
+        "steps_while_saving": seconds["step"] / seconds["step_while_saving"],
+        "extra_memory_mb": max(extra["save_low_memory"], extra["restore"]),
+    }
+    return {
+        **{name: float(f"{value:.4g}") for name, value in ratios.items()},
+        "saved_mb": round(rounds.saved_bytes / 1e6, 1),
+        "extra_mb": {name: round(value, 1) for name, value in extra.items()},
+        "seconds": {name: float(f"{value:.4g}") for name, value in seconds.items()},
+        "rounds_s": {
+            name: [float(f"{value:.4g}") for value in all_]
+            for name, all_ in rounds.seconds.items()
+        },
+        "machine": machine.describe(),
+    }
+
+
+if __name__ == "__main__":
+    try:
+        main(options.parse(CheckpointCase, __doc__))
+    except (ValueError, OSError) as error:
+        sys.exit(f"benchmarks.checkpoint: {error}")

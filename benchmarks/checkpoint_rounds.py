@@ -1,0 +1,147 @@
+"""What `benchmarks.checkpoint` times, by turns."""
+
+import collections
+import contextlib
+import functools
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import time
+
+import plsc_tf
+from benchmarks import machine
+from benchmarks.steps import NUM_BATCHES, make_batches, make_model
+from plsc_tf.checkpoints import writer
+from plsc_tf.checkpoints.background import BackgroundSaver
+from plsc_tf.training import state
+
+WARMUP = 2
+
+
+class Rounds:
+    """A model, and the seconds of what is done with its checkpoints.
+
+    Args:
+        case: the `CheckpointCase`.
+        folder: an empty folder to write in.
+
+    Attributes:
+        seconds: `{what: [seconds in each round]}`.
+        extra_bytes: `{what: [growth of the resident memory in each round]}`.
+        saved_bytes: size of a checkpoint.
+    """
+
+    def __init__(self, case, folder):
+        self.seconds = collections.defaultdict(list)
+        self.extra_bytes = collections.defaultdict(list)
+        self.saved_bytes = 0
+        self._steps = case.steps
+        self._folder = pathlib.Path(folder)
+        self._done = 0
+        head, strategy = case.head(), plsc_tf.strategy(case.num_replicas)
+        self._model = make_model(head, strategy)
+        self._batches = make_batches(head, strategy)
+        for _ in range(WARMUP):
+            self._step()
+
+    def run(self):
+        """Times everything once."""
+        saved, copied = self._folder / "saved", self._folder / "copied"
+        self._save_low_memory(saved)
+        self._copy("cp", saved, copied)
+        self._save_in_background(self._folder / "second")
+        self._copy("cp", saved, copied)
+        for name, cold in (("_cold", True), ("", False)):
+            if cold:
+                forget(saved)
+                self._copy("cp_cold", saved, copied)
+                forget(saved)
+            with self._timed(f"restore{name}"):
+                state.restore(str(saved), self._model)
+        shutil.rmtree(saved)
+
+    def _save_low_memory(self, path):
+        with self._timed("save_low_memory"):
+            content = state.snapshot(self._model, {}, held=False)
+            self.saved_bytes = writer.save(str(path), content)
+
+    def _save_in_background(self, path):
+        """Saves while training goes on, and times the training's steps before."""
+        settle()
+        with machine.no_garbage_collection():
+            alone = [self._step() for _ in range(self._steps)]
+        saver, written = BackgroundSaver(), []
+
+        def write(content):
+            start = time.perf_counter()
+            writer.save(str(path), content)
+            written.append(time.perf_counter() - start)
+
+        with self._memory("save_background"), machine.no_garbage_collection():
+            start = time.perf_counter()
+            content = state.snapshot(self._model, {})
+            saver.submit(functools.partial(write, content))
+            del content
+            self.seconds["waited"].append(time.perf_counter() - start)
+            during = []
+            while saver.busy:
+                during.append(self._step())
+            saver.wait()
+        # The last step went on after the end of the save, for a part of it.
+        whole = during[:-1] or during
+        self.seconds["save_background"] += written
+        self.seconds["step"].append(statistics.median(alone))
+        self.seconds["step_while_saving"].append(statistics.median(whole))
+        shutil.rmtree(path)
+
+    def _copy(self, name, source, target):
+        """`cp` and `sync`, as somebody would do it in a shell."""
+        settle()
+        start = time.perf_counter()
+        subprocess.run(["cp", "-r", source, target], check=True)
+        subprocess.run(["sync"], check=True)
+        self.seconds[name].append(time.perf_counter() - start)
+        shutil.rmtree(target)
+
+    def _step(self):
+        """Seconds of a training step."""
+        start = time.perf_counter()
+        self._model.run_step(self._batches[self._done % NUM_BATCHES])
+        self._done += 1
+        return time.perf_counter() - start
+
+    @contextlib.contextmanager
+    def _timed(self, name):
+        settle()
+        with self._memory(name), machine.no_garbage_collection():
+            start = time.perf_counter()
+            yield
+            self.seconds[name].append(time.perf_counter() - start)
+
+    @contextlib.contextmanager
+    def _memory(self, name):
+        before = reset_peak_rss()
+        yield
+        self.extra_bytes[name].append(machine.peak_rss() - before)
+
+
+def reset_peak_rss():
+    """Makes `machine.peak_rss` count from now on; returns what is resident now."""
+    pathlib.Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    return machine.peak_rss()
+
+
+def settle():
+    """Waits until the disk has nothing left to write, whoever it is from."""
+    os.sync()
+
+
+def forget(folder):
+    """Drops the files of a folder from the system's cache."""
+    os.sync()
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

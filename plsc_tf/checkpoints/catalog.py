@@ -1,0 +1,181 @@
+"""The checkpoints of a run's folder: which there are, and which one to take."""
+
+import re
+
+from absl import logging
+
+from plsc_tf.checkpoints import manifest, reader
+from plsc_tf.checkpoints.manifest import DamagedCheckpointError
+from plsc_tf.checkpoints.writer import WRITING
+from plsc_tf.storage import files
+
+NAMES = re.compile(r"\d+|step_\d+")
+REMOVING = ".removing"
+# What an interruption leaves, also of the best checkpoint and of its successor.
+REMAINS = re.compile(
+    rf"({NAMES.pattern}|best(\.next)?)({re.escape(WRITING)}\w+|{re.escape(REMOVING)})"
+)
+DAMAGED = ".damaged"
+
+
+def find_all(directory):
+    """Checkpoints below a run's folder: [(global step, path)], oldest first.
+
+    Of two at one step, that of the finished epoch comes last. Only their manifests
+    are read; those that cannot be are left out.
+
+    Args:
+        directory: the run's folder; may not exist.
+
+    Raises:
+        OSError: the folder cannot be reached; that is never taken for an empty one.
+    """
+    found, _ = _look(directory)
+    return found
+
+
+def newest(directory, *, on_damaged="stop"):
+    """The newest checkpoint of a run whose every file is what was written.
+
+    Args:
+        directory: the run's folder; may not exist.
+        on_damaged: "stop", or "previous" to set a damaged one aside, under another
+            name, and to take the newest one that is whole.
+
+    Returns:
+        its path, or None where there is no checkpoint at all.
+
+    Raises:
+        DamagedCheckpointError: the newest one is damaged; says which file, and which
+            checkpoint is whole. Or none of them is, whatever `on_damaged` says.
+    """
+    found, problems = _look(directory)
+    whole = None
+    for _, path in reversed(found):
+        try:
+            content = manifest.read(path)
+            _check_name(path, content)
+            reader.verify(path, content)
+        except DamagedCheckpointError as error:
+            problems.append(error)
+            continue
+        whole = path
+        break
+    # Were they set aside, the next start would find an empty folder and begin anew.
+    if problems and (on_damaged == "stop" or whole is None):
+        raise _advice(problems, whole)
+    for error in problems:
+        aside = _set_aside(error.path)
+        logging.warning("%s It is %s now; nothing was deleted.", error, aside)
+    return whole
+
+
+def resolve(path):
+    """The checkpoint that a user means by a checkpoint folder or a run's folder.
+
+    Raises:
+        FileNotFoundError: neither is there.
+    """
+    if files.exists(files.join(path, manifest.NAME)):
+        return path
+    found = find_all(path)
+    if not found:
+        raise FileNotFoundError(
+            f"checkpoint_dir '{path}' holds no checkpoint: expected {manifest.NAME}, "
+            "or checkpoint folders such as 0, 1, … or step_1000 of a training's "
+            "model_save_dir."
+        )
+    return found[-1][1]
+
+
+def prune(directory, keep):
+    """Removes the oldest checkpoints of a run so that `keep` stay; 0 keeps all."""
+    if not keep:
+        return
+    for _, path in find_all(directory)[:-keep]:
+        remove(path)
+        logging.info("Removed the old checkpoint %s", path)
+
+
+def remove(path):
+    """Removes a checkpoint; an interruption leaves nothing that looks like one."""
+    if files.atomic_rename(path):
+        gone = f"{path}{REMOVING}"
+        files.rename(path, gone)
+        path = gone
+    else:
+        files.remove(files.join(path, manifest.NAME))
+    files.remove_tree(path)
+
+
+def sweep(directory):
+    """Clears away what an interrupted process left in a run's folder."""
+    if not files.is_dir(directory):
+        return
+    for name in files.list_dir(directory):
+        if REMAINS.fullmatch(name):
+            logging.info("Removing the incomplete %s of %s", name, directory)
+            files.remove_tree(files.join(directory, name))
+
+
+def _look(directory):
+    """([(global step, path)] oldest first, problems of the others)."""
+    if not files.is_dir(directory):
+        return [], []
+    found, problems = [], []
+    for name in files.list_dir(directory):
+        if not NAMES.fullmatch(name):
+            continue
+        path = files.join(directory, name)
+        if not files.is_dir(path):
+            continue
+        try:
+            state = manifest.read(path)["state"]
+        except FileNotFoundError:
+            if files.atomic_rename(path):
+                problem = f"{manifest.NAME} is missing"
+                problems.append(DamagedCheckpointError(path, problem))
+        except DamagedCheckpointError as error:
+            problems.append(error)
+        else:
+            place = (state["global_step"], state.get("epoch", 0), path)
+            found.append(place)
+    return [(step, path) for step, _, path in sorted(found)], problems
+
+
+def _check_name(path, content):
+    """A whole checkpoint of another step is not this one."""
+    name, state = files.name(path), content["state"]
+    step = re.fullmatch(r"step_(\d+)", name)
+    if step:
+        fits = int(step[1]) == state["global_step"]
+    else:
+        fits = state.get("epoch") in (None, int(name) + 1)
+    if not fits:
+        raise DamagedCheckpointError(
+            path,
+            f"its files are those of step {state['global_step']}, epoch "
+            f"{state.get('epoch')}",
+        )
+
+
+def _advice(problems, whole):
+    """The error that stops a run, with what to do."""
+    listed = "; ".join(error.problem for error in problems[1:])
+    first = problems[0]
+    advice = "No other checkpoint of this run is whole: --restart begins anew"
+    if whole is not None:
+        advice = (
+            f"{whole} is whole: --on_damaged_checkpoint=previous goes on from it and "
+            "sets the damaged one aside"
+        )
+    also = f" (and in others: {listed})" if listed else ""
+    return DamagedCheckpointError(first.path, f"{first.problem}{also}. {advice}")
+
+
+def _set_aside(path):
+    number = 1
+    while files.exists(f"{path}{DAMAGED}-{number}"):
+        number += 1
+    files.rename(path, f"{path}{DAMAGED}-{number}")
+    return f"{path}{DAMAGED}-{number}"

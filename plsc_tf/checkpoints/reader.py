@@ -1,0 +1,252 @@
+"""Reads checkpoints: checks all that is asked for first, then loads it in chunks."""
+
+import concurrent.futures
+import functools
+import os
+import tempfile
+
+import numpy as np
+
+from plsc_tf.checkpoints import manifest as manifests
+from plsc_tf.checkpoints.content import row_size
+from plsc_tf.checkpoints.manifest import DamagedCheckpointError
+from plsc_tf.storage import files
+
+# Rows are read and handed over in pieces of about this size.
+CHUNK_BYTES = 16_000_000
+THREADS = 2
+
+
+def verify(path, content, names=None):
+    """Compares files with their sizes and checksums.
+
+    Args:
+        path: the checkpoint folder.
+        content: its manifest.
+        names: files to look at; all of them unless given.
+
+    Raises:
+        DamagedCheckpointError: names the first file that is missing, too short or
+            too long, or another.
+    """
+    names = sorted(content["files"] if names is None else names)
+    for name in names:
+        if name not in content["files"]:
+            raise DamagedCheckpointError(path, f"its manifest does not know {name}")
+        expected, place = content["files"][name]["bytes"], files.join(path, name)
+        if not files.exists(place):
+            raise DamagedCheckpointError(path, f"{name} is missing")
+        size = files.size(place)
+        if size != expected:
+            raise DamagedCheckpointError(
+                path, f"{name} has {size} bytes instead of {expected}"
+            )
+    with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
+        digests = pool.map(lambda n: files.checksum(files.join(path, n))[1], names)
+        for name, digest in zip(names, digests, strict=True):
+            if digest != content["files"][name]["sha256"]:
+                raise DamagedCheckpointError(
+                    path, f"{name} does not have the SHA-256 of its manifest"
+                )
+
+
+def restore(path, *, network=None, variables=None, arrays=None, verified=False):
+    """Loads a checkpoint, after checking all that is asked for.
+
+    Args:
+        path: the checkpoint folder.
+        network: backbone to load, a Keras model; None: not asked for.
+        variables: `{name: keras.Variable}` to load of what only a resume needs.
+        arrays: `{name: ShardedRows or ReplicatedRows}` to load.
+        verified: whether `verify` has found all files sound just now.
+
+    Returns:
+        the state dict that was saved.
+
+    Raises:
+        DamagedCheckpointError: a file is not what was written; nothing is changed.
+        ValueError: something is missing or has another shape; nothing is changed.
+    """
+    content = manifests.read(path)
+    variables, arrays = variables or {}, arrays or {}
+    _compare(path, content, network, variables, arrays)
+    if not verified:
+        verify(path, content, _files_of(content, network, variables, arrays))
+    if variables:
+        stored = read_variables(path, content, variables)
+        for name, variable in variables.items():
+            variable.assign(stored[name])
+    if network is not None:
+        with tempfile.TemporaryDirectory(prefix="plsc_tf-") as folder:
+            name = content["backbone"]["file"]
+            network.load_weights(_local(path, name, folder))
+    jobs = [
+        (path, part, array)
+        for name, array in arrays.items()
+        for part in content["arrays"][name]["parts"]
+    ]
+    with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(lambda job: _load_part(*job), jobs))
+    return content["state"]
+
+
+def local_backbone(path, content, folder):
+    """A path of the backbone's weights file on this machine.
+
+    Args:
+        path: the checkpoint folder, verified.
+        content: its manifest.
+        folder: where to put a copy of a file that is elsewhere.
+    """
+    return _local(path, content["backbone"]["file"], folder)
+
+
+def _files_of(content, network, variables, arrays):
+    names = [part["file"] for n in arrays for part in content["arrays"][n]["parts"]]
+    if network is not None:
+        names.append(content["backbone"]["file"])
+    if variables:
+        names.append(content["training"]["file"])
+    return names
+
+
+def read_variables(path, content, names):
+    """Arrays of what only a resume needs, `{name: array}`.
+
+    Args:
+        path: the checkpoint folder, verified.
+        content: its manifest.
+        names: of the arrays.
+    """
+    with tempfile.TemporaryDirectory(prefix="plsc_tf-") as folder:
+        local = _local(path, content["training"]["file"], folder)
+        with np.load(local, allow_pickle=False) as stored:
+            return {name: stored[name] for name in names}
+
+
+def _load_part(path, part, array):
+    """Reads one file of rows, chunk by chunk, into an array of rows."""
+    place, low = files.join(path, part["file"]), part["first"]
+    stream = _Stream(files.open_read(place))
+    shape, dtype = _read_header(path, part["file"], stream)
+    count = part["last"] + 1 - low
+    if shape != (count, *array.shape[1:]):
+        raise DamagedCheckpointError(
+            path, f"{part['file']} holds {shape}, not {count} rows"
+        )
+    step = max(1, CHUNK_BYTES // row_size(shape, dtype))
+    for start, stop in array.spans(low, low + count, step):
+        raw = stream.take((stop - start) * row_size(shape, dtype))
+        rows = np.frombuffer(raw, dtype).reshape(stop - start, *shape[1:])
+        array.write(start, rows)
+
+
+def _read_header(path, name, stream):
+    try:
+        if np.lib.format.read_magic(stream) != (1, 0):
+            raise ValueError("another version")
+        shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
+    except ValueError as error:
+        raise DamagedCheckpointError(path, f"{name}: {error}") from error
+    if fortran:
+        raise DamagedCheckpointError(path, f"{name} is stored column by column")
+    return shape, dtype
+
+
+class _Stream:
+    """Exactly as many bytes as asked for, from chunks of any size."""
+
+    def __init__(self, chunks):
+        self._chunks = iter(chunks)
+        self._rest = memoryview(b"")
+
+    def take(self, size):
+        buffer, filled = bytearray(size), 0
+        while filled < size:
+            if not self._rest:
+                self._rest = memoryview(next(self._chunks, b""))
+                if not self._rest:
+                    raise OSError(f"The file ended {size - filled} bytes too early.")
+            piece = self._rest[: size - filled]
+            buffer[filled : filled + len(piece)] = piece
+            filled += len(piece)
+            self._rest = self._rest[len(piece) :]
+        return buffer
+
+    read = take  # numpy's name for it
+
+
+def _local(path, name, folder):
+    place = files.join(path, name)
+    if files.is_local(place):
+        return place
+    local = os.path.join(folder, os.path.basename(name))
+    files.write(local, functools.partial(files.open_read, place))
+    return local
+
+
+def _compare(path, content, network, variables, arrays):
+    """Raises one ValueError that lists what does not fit."""
+    problems = []
+    if network is not None:
+        problems += _compare_backbone(content["backbone"]["weights"], network)
+    if variables and content["kind"] != "training":
+        raise ValueError(
+            f"Checkpoint {path} holds weights only, from which no training can go on. "
+            f"Start one from them: --checkpoint_dir={path}."
+        )
+    stored = content["training"].get("variables", {})
+    problems += _compare_shapes(stored, variables)
+    problems += _compare_shapes(content["arrays"], arrays)
+    for name in set(arrays) & set(content["arrays"]):
+        problems += _gaps(name, content["arrays"][name])
+    if problems:
+        listed = "; ".join(problems[:5]) + (" …" if len(problems) > 5 else "")
+        raise ValueError(
+            f"Checkpoint {path} does not fit this model: {listed}. Use the "
+            "model_name, emb_size, num_classes and optimizer it was made with."
+        )
+
+
+def _compare_backbone(stored, network):
+    problems, weights = [], network.weights
+    if len(stored) != len(weights):
+        problems.append(
+            f"{len(stored)} backbone weights in the checkpoint, {len(weights)} here"
+        )
+    for described, weight in zip(stored, weights, strict=False):
+        if described["shape"] != list(weight.shape):
+            problems.append(
+                f"{weight.path}: {described['shape']} in the checkpoint, "
+                f"{list(weight.shape)} here"
+            )
+    return problems
+
+
+def _compare_shapes(stored, wanted):
+    problems = []
+    for name, value in wanted.items():
+        if name not in stored:
+            problems.append(f"{name}: not in the checkpoint")
+        elif stored[name]["shape"] != list(value.shape):
+            problems.append(
+                f"{name}: {stored[name]['shape']} in the checkpoint, "
+                f"{list(value.shape)} here"
+            )
+    return problems
+
+
+def _gaps(name, described):
+    """Rows that no file holds, or several do."""
+    expected, problems = 0, []
+    for part in sorted(described["parts"], key=lambda part: part["first"]):
+        if part["first"] != expected:
+            problems.append(
+                f"{name}: its files go on at row {part['first']} after {expected}"
+            )
+        expected = part["last"] + 1
+    if expected != described["shape"][0]:
+        problems.append(
+            f"{name}: its files end at row {expected} of {described['shape'][0]}"
+        )
+    return problems

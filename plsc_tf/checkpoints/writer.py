@@ -1,0 +1,153 @@
+"""Writes checkpoints: all of it, or nothing that anybody would take for one."""
+
+import concurrent.futures
+import functools
+import os
+import platform
+import tempfile
+import uuid
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+import plsc_tf
+from plsc_tf.checkpoints import content as contents
+from plsc_tf.checkpoints import manifest
+from plsc_tf.storage import files
+from plsc_tf.storage.paths import local_path
+
+BACKBONE = "backbone.weights.h5"
+TRAINING = "training.npz"
+# What is being written, or being removed; `catalog.sweep` clears such remains away.
+WRITING = ".writing-"
+# Checksums and writing keep about so many cores and disks busy.
+THREADS = 2
+
+
+def save(path, content):
+    """Writes a checkpoint folder.
+
+    Where the store can rename a folder in one go it is written under a temporary
+    name; elsewhere the manifest, which comes last, makes it a checkpoint.
+
+    Args:
+        path: the folder; it must not exist.
+        content: the `Content`.
+
+    Returns:
+        int: bytes written.
+
+    Raises:
+        FileExistsError: `path` is there already; nothing is overwritten.
+        OSError: it could not be written, for example since the disk is full; what
+            was written of it is removed.
+    """
+    path = path.rstrip("/")
+    if files.exists(path):
+        raise FileExistsError(f"Checkpoint {path} is there already; not overwritten.")
+    target = path
+    if files.atomic_rename(path):
+        target = f"{path}{WRITING}{uuid.uuid4().hex[:8]}"
+    try:
+        files.make_dirs(files.join(target, "rows"))
+        written = _write_files(target, content)
+        files.write(
+            files.join(target, manifest.NAME),
+            manifest.encode(_describe(content, written)),
+        )
+        if target != path:
+            files.rename(target, path)
+    except BaseException:
+        _remove(target)
+        raise
+    return sum(file["bytes"] for file in written.values())
+
+
+def _remove(target):
+    try:
+        if files.exists(target):
+            files.remove_tree(target)
+    except OSError as error:
+        # What went wrong first is what the caller should see.
+        logging.warning("Could not remove the incomplete %s: %s", target, error)
+
+
+def _write_files(target, content):
+    """Writes all but the manifest; returns `{name: {"bytes", "sha256"}}`."""
+    jobs = {BACKBONE: functools.partial(_write_local, content.save_backbone)}
+    if content.kind == "training":
+        jobs[TRAINING] = functools.partial(_write_local, content.save_variables)
+    for name, array in content.arrays.items():
+        for part in contents.parts(name, array):
+            jobs[part["file"]] = functools.partial(
+                _write_rows, array, part["first"], part["last"] + 1
+            )
+    with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
+        futures = {
+            name: pool.submit(job, files.join(target, name))
+            for name, job in jobs.items()
+        }
+        try:
+            return {name: future.result() for name, future in futures.items()}
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _write_rows(array, low, high, path):
+    chunks = functools.partial(contents.npy_chunks, array, low, high)
+    written = _entry(files.write(path, chunks, checksum=True))
+    array.release(low, high)
+    return written
+
+
+def _write_local(save_to, path):
+    """Writes a file whose writer knows local paths only."""
+    if files.is_local(path):
+        # A temporary file elsewhere would stay there after a kill.
+        path = local_path(path)
+        save_to(path)
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())
+        return _entry(files.checksum(path))
+    with tempfile.TemporaryDirectory(prefix="plsc_tf-") as folder:
+        local = os.path.join(folder, files.name(path))
+        save_to(local)
+        chunks = functools.partial(files.open_read, local)
+        return _entry(files.write(path, chunks, checksum=True))
+
+
+def _entry(written):
+    size, digest = written
+    return {"bytes": size, "sha256": digest}
+
+
+def _describe(content, written):
+    arrays = {
+        name: {
+            "shape": list(array.shape),
+            "dtype": str(array.dtype),
+            "parts": contents.parts(name, array),
+        }
+        for name, array in content.arrays.items()
+    }
+    return {
+        "format": manifest.FORMAT,
+        "kind": content.kind,
+        "versions": {
+            "plsc_tf": plsc_tf.__version__,
+            "tensorflow": tf.__version__,
+            "keras": keras.__version__,
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+        },
+        "state": content.state,
+        "backbone": {"file": BACKBONE, "weights": content.describe_backbone()},
+        "training": {"file": TRAINING, "variables": content.describe_variables()}
+        if content.kind == "training"
+        else {},
+        "arrays": arrays,
+        "files": written,
+    }

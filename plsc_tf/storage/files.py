@@ -1,0 +1,320 @@
+"""Files and folders on any store: local disks and the schemes of `tf.io.gfile`.
+
+Every answer is certain: a file is absent only when the store said so. A store that
+cannot be reached, refuses or hangs raises, after a few attempts, a `StorageError`.
+"""
+
+import dataclasses
+import errno
+import functools
+import hashlib
+import os
+
+from plsc_tf.storage import hdfs, local, remote
+from plsc_tf.storage.errors import StorageError
+from plsc_tf.storage.paths import (
+    HADOOP_SCHEMES,
+    below_root,
+    canonical,
+    is_local,
+    join,
+    name,
+    parent,
+    root_of,
+    scheme_of,
+)
+from plsc_tf.storage.remote import Retry
+
+__all__ = [
+    "CHUNK_BYTES",
+    "Retry",
+    "StorageError",
+    "atomic_rename",
+    "checksum",
+    "exists",
+    "is_dir",
+    "is_local",
+    "join",
+    "list_dir",
+    "make_dirs",
+    "name",
+    "open_read",
+    "parent",
+    "prepare",
+    "read",
+    "remove",
+    "remove_tree",
+    "rename",
+    "size",
+    "write",
+]
+
+# Hadoop's client copies each read and write as a whole to Java's heap.
+CHUNK_BYTES = 8 << 20
+RETRY = Retry()
+
+
+def prepare(path, timeout_s=60.0):
+    """Makes the store of `path` ready, or says what is missing.
+
+    The other functions call it themselves; calling it early finds a wrong set-up
+    before any work is done. A store is prepared once per process.
+
+    Args:
+        path: any path on the store.
+        timeout_s: seconds that a server has to answer.
+
+    Raises:
+        StorageError: something is not installed, not set or not reachable.
+        ValueError: a path that the store cannot have.
+    """
+    path = canonical(path)
+    if is_local(path) or root_of(path) in _prepared():
+        return
+    if scheme_of(path) in HADOOP_SCHEMES:
+        hdfs.prepare_hdfs(path, timeout_s)
+    else:
+        remote.check_scheme(path)
+    _prepared().add(root_of(path))
+
+
+def exists(path, retry=RETRY):
+    """Whether there is a file or folder.
+
+    Raises:
+        StorageError: the store did not say.
+    """
+    return _stat(path, retry) is not None
+
+
+def is_dir(path, retry=RETRY):
+    """Whether there is a folder; False of files and of nothing.
+
+    Raises:
+        StorageError: the store did not say.
+    """
+    return (_stat(path, retry) or (False, 0))[0]
+
+
+def list_dir(path, retry=RETRY):
+    """The names in a folder, sorted.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError: there is no such folder.
+        StorageError: the store did not say.
+    """
+    path = canonical(path)
+    if not _found(path, retry)[0]:
+        raise _os_error(errno.ENOTDIR, path)
+    if is_local(path):
+        return sorted(local.list_dir(path))
+    return sorted(remote.list_dir(path, retry))
+
+
+def size(path, retry=RETRY):
+    """Bytes of a file.
+
+    Raises:
+        FileNotFoundError, IsADirectoryError: there is no such file.
+        StorageError: the store did not say.
+    """
+    folder, found = _found(canonical(path), retry)
+    if folder:
+        raise _os_error(errno.EISDIR, path)
+    return found
+
+
+def open_read(path, chunk_bytes=CHUNK_BYTES, start=0, stop=None, retry=RETRY):
+    """Yields a file's bytes `[start, stop)` in chunks; resumes after faults.
+
+    Args:
+        path: the file.
+        chunk_bytes: size of a chunk; only the last is smaller, locally and on HDFS.
+        start: first byte.
+        stop: byte after the last; None: the file's end.
+        retry: the `Retry` of each chunk.
+
+    Raises:
+        FileNotFoundError, IsADirectoryError: there is no such file.
+        ValueError: the file has no such bytes.
+        StorageError: the store failed.
+    """
+    path = canonical(path)
+    total = size(path, retry)
+    stop = total if stop is None else stop
+    if not 0 <= start <= stop <= total:
+        raise ValueError(
+            f"Expected a range of bytes within {path}, which has {total}. Received: "
+            f"start={start}, stop={stop}."
+        )
+    if is_local(path):
+        yield from local.read_chunks(path, chunk_bytes, start, stop)
+    else:
+        yield from remote.read_chunks(path, chunk_bytes, start, stop, retry)
+
+
+def read(path, start=0, stop=None, retry=RETRY):
+    """Returns a file's bytes `[start, stop)`; raises as `open_read`."""
+    return b"".join(open_read(path, CHUNK_BYTES, start, stop, retry))
+
+
+def checksum(path, retry=RETRY):
+    """Returns (bytes, SHA-256 in hex) of a file, read in chunks."""
+    digest, total = hashlib.sha256(), 0
+    for chunk in open_read(path, retry=retry):
+        digest.update(chunk)
+        total += len(chunk)
+    return total, digest.hexdigest()
+
+
+def write(path, chunks, checksum=False, retry=RETRY):
+    """Writes a file; one that is there is replaced.
+
+    The folder must exist, but HDFS makes it. Local files are flushed to the disk.
+    Nothing is left of a file that could not be written, if the store lets it be
+    removed.
+
+    Args:
+        path: the file.
+        chunks: its content: bytes or another buffer, a list of them, a function
+            that returns an iterable of them, or an iterable. The last can be gone
+            through only once, so a fault is not repeated.
+        checksum: whether to compute the SHA-256 on the way.
+        retry: the `Retry` of the whole file.
+
+    Returns:
+        (bytes, SHA-256 in hex or None).
+
+    Raises:
+        OSError: with its `errno`, such as ENOSPC or EACCES.
+        StorageError: the store failed.
+    """
+    path = below_root(path)
+    if isinstance(chunks, (bytes, bytearray, memoryview)):
+        chunks = [chunks]
+    make = chunks if callable(chunks) else lambda: chunks
+    if not callable(chunks) and iter(chunks) is chunks:
+        retry = dataclasses.replace(retry, tries=1)
+    if is_local(path):
+        return local.write(path, _pieces(make()), checksum)
+    prepare(path)
+    return remote.write(path, lambda: _pieces(make()), checksum, retry)
+
+
+def make_dirs(path, retry=RETRY):
+    """Makes a folder and those above it; one that is there is left.
+
+    Raises:
+        FileExistsError: there is a file of that name.
+        StorageError: the store failed.
+    """
+    path = below_root(path)
+    if is_local(path):
+        local.make_dirs(path)
+        return
+    prepare(path)
+    remote.make_dirs(path, retry)
+
+
+def rename(old, new, retry=RETRY):
+    """Moves a file or folder to a name that is free, on the same store.
+
+    Args:
+        old: what to move.
+        new: the whole new path; its folder must exist.
+        retry: the `Retry`.
+
+    Raises:
+        FileNotFoundError: `old` is absent.
+        FileExistsError: `new` is there; nothing is overwritten.
+        ValueError: the two are on different stores.
+        StorageError: the store failed.
+    """
+    old, new = below_root(old), below_root(new)
+    if is_local(old) != is_local(new) or (
+        not is_local(old) and root_of(old) != root_of(new)
+    ):
+        raise ValueError(f"Expected two paths of one store. Received: {old}, {new}.")
+    _found(old, retry)
+    if os.path.lexists(new) if is_local(new) else exists(new, retry):
+        raise _os_error(errno.EEXIST, new)
+    if is_local(old):
+        local.rename(old, new)
+        return
+    if not is_dir(parent(new), retry):
+        raise _os_error(errno.ENOENT, parent(new))
+    remote.rename(old, new, retry)
+
+
+def remove(path, retry=RETRY):
+    """Removes a file.
+
+    Raises:
+        FileNotFoundError, IsADirectoryError: there is no such file.
+        StorageError: the store failed.
+    """
+    path = below_root(path)
+    if is_local(path):
+        local.remove(path)
+        return
+    if _found(path, retry)[0]:
+        raise _os_error(errno.EISDIR, path)
+    remote.remove(path, False, retry)
+
+
+def remove_tree(path, retry=RETRY):
+    """Removes a folder and all below it.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError: there is no such folder.
+        StorageError: the store failed.
+    """
+    path = below_root(path)
+    if not _found(path, retry)[0]:
+        raise _os_error(errno.ENOTDIR, path)
+    if is_local(path):
+        local.remove_tree(path)
+        return
+    remote.remove(path, True, retry)
+
+
+def atomic_rename(path):
+    """Whether `rename` of a folder to a free name happens at once or not at all.
+
+    So it does on local disks and on HDFS. Object stores copy file by file.
+    """
+    return is_local(path) or scheme_of(path) == "hdfs"
+
+
+@functools.cache
+def _prepared():
+    """The roots that were ready once in this process, as its Java machine is one."""
+    return set()
+
+
+def _stat(path, retry):
+    path = canonical(path)
+    if is_local(path):
+        return local.stat(path)
+    prepare(path)
+    return remote.stat(path, retry)
+
+
+def _found(path, retry):
+    found = _stat(path, retry)
+    if found is None:
+        raise _os_error(errno.ENOENT, path)
+    return found
+
+
+def _pieces(chunks):
+    """Cuts buffers into flat views of at most `CHUNK_BYTES`."""
+    for chunk in chunks:
+        view = memoryview(chunk)
+        view = view.cast("B") if view.nbytes else memoryview(b"")
+        for start in range(0, len(view), CHUNK_BYTES):
+            yield view[start : start + CHUNK_BYTES]
+
+
+def _os_error(number, path):
+    return OSError(number, os.strerror(number), os.fspath(path))

@@ -1,0 +1,277 @@
+"""The operations of `plsc_tf.storage.files` on the schemes of `tf.io.gfile`.
+
+TensorFlow's `exists`, `isdir` and `listdir` answer "no" when a server is down. Here
+only `stat` decides, and only its NotFoundError means absent.
+"""
+
+import dataclasses
+import errno
+import hashlib
+import os
+import time
+
+from absl import logging
+
+from plsc_tf.storage import hdfs
+from plsc_tf.storage.deadline import Worker
+from plsc_tf.storage.errors import StorageError, from_tensorflow, number_of
+from plsc_tf.storage.paths import HADOOP_SCHEMES, root_of, scheme_of
+
+
+@dataclasses.dataclass(frozen=True)
+class Retry:
+    """How often and how long to try what a passing fault may have stopped.
+
+    Attributes:
+        tries: attempts in all.
+        first_wait_s: seconds before the second attempt; doubled before each more.
+        limit_s: seconds that one call of the store may take. A hanging call is not
+            repeated.
+    """
+
+    tries: int = 5
+    first_wait_s: float = 0.6
+    limit_s: float = 300.0
+
+
+ONCE = Retry(tries=1, limit_s=30.0)
+
+
+def stat(path, retry):
+    """Returns (is a folder, bytes), None when nothing is there."""
+    tf = _tensorflow()
+
+    def look():
+        try:
+            found = tf.io.gfile.stat(path)
+        except tf.errors.NotFoundError:
+            return None
+        return found.is_directory, 0 if found.is_directory else found.length
+
+    return _attempt("look at", path, look, retry)
+
+
+def list_dir(path, retry):
+    """Returns the names in a folder that `stat` has seen."""
+    tf = _tensorflow()
+    names = _attempt("list", path, lambda: tf.io.gfile.listdir(path), retry)
+    return [name.rstrip("/") for name in names]
+
+
+def read_chunks(path, chunk_bytes, start, stop, retry):
+    """Yields the bytes `[start, stop)` of a file in chunks."""
+    tf = _tensorflow()
+    held = []
+
+    def read():
+        if not held:
+            held.append(tf.io.gfile.GFile(path, "rb"))
+            held[0].seek(start)
+        try:
+            chunk = held[0].read(min(chunk_bytes, stop - start))
+        except tf.errors.OpError:
+            held.clear()
+            raise
+        if not chunk:
+            held.clear()
+            raise tf.errors.DataLossError(
+                None, None, f"{path}; it ends at byte {start}, expected {stop}"
+            )
+        return chunk
+
+    with Worker() as worker:
+        while start < stop:
+            chunk = _attempt("read", path, read, retry, worker)
+            start += len(chunk)
+            yield chunk
+        worker.start(held.clear)
+
+
+def write(path, make_pieces, checksum, retry):
+    """Writes a file anew at every attempt; returns (bytes, SHA-256 or None)."""
+
+    def write_once():
+        return _write_once(path, make_pieces(), checksum, retry.limit_s)
+
+    return _repeat("write", path, write_once, retry)
+
+
+def _write_once(path, pieces, checksum, limit_s):
+    tf = _tensorflow()
+    size, digest = 0, hashlib.sha256() if checksum else None
+    doing, opened = f"write {path}", False
+    try:
+        with Worker() as worker:
+            # Only the worker holds the file: closing a broken one may block.
+            held = [worker.run(lambda: tf.io.gfile.GFile(path, "wb"), limit_s, doing)]
+            try:
+                worker.run(lambda: held[0].write(b""), limit_s, doing)
+                opened = True
+                for piece in pieces:
+                    content = bytes(piece)
+                    written = worker.start(lambda c=content: held[0].write(c))
+                    if digest:
+                        digest.update(content)
+                    worker.finish(written, limit_s, doing)
+                    size += len(content)
+                worker.run(lambda: held[0].close(), limit_s, doing)
+            finally:
+                worker.start(held.clear)
+            stored = worker.run(lambda: tf.io.gfile.stat(path).length, limit_s, doing)
+        if stored != size:
+            raise tf.errors.DataLossError(
+                None, None, f"{path}; {stored} bytes arrived of {size}"
+            )
+    except Exception:
+        # What could not be opened may be an older file, which stays.
+        if opened:
+            _discard(path)
+        raise
+    return size, digest.hexdigest() if digest else None
+
+
+def _discard(path):
+    """Removes what is left of a file, if that is possible at once."""
+    try:
+        if stat(path, ONCE) is not None:
+            remove(path, False, ONCE)
+    except OSError as error:
+        logging.warning("What is left of %s stays: %s", path, error)
+
+
+def make_dirs(path, retry):
+    """Makes a folder and those above it, where they are missing."""
+    tf = _tensorflow()
+    _attempt("make the folder", path, lambda: tf.io.gfile.makedirs(path), retry)
+
+
+def rename(old, new, retry):
+    """Moves a file or folder that `stat` has seen to a name that it has not."""
+    tf = _tensorflow()
+
+    def move():
+        try:
+            tf.io.gfile.rename(old, new)
+        except tf.errors.OpError:
+            # An answer may be lost where the work was done.
+            if _is_absent(old) and not _is_absent(new):
+                return
+            raise
+
+    _repeat("rename", old, lambda: _within(move, f"rename {old}", retry), retry)
+
+
+def remove(path, folder, retry):
+    """Removes a file, or a folder and all below it."""
+    tf = _tensorflow()
+
+    def delete():
+        try:
+            (tf.io.gfile.rmtree if folder else tf.io.gfile.remove)(path)
+        except tf.errors.OpError:
+            if _is_absent(path):
+                return
+            raise
+
+    _repeat("remove", path, lambda: _within(delete, f"remove {path}", retry), retry)
+
+
+def check_scheme(path):
+    """Raises a StorageError unless TensorFlow has the file system of `path`.
+
+    tensorflow-io, which brings more of them, is imported only if that is needed.
+    """
+    tf = _tensorflow()
+    scheme = scheme_of(path)
+    if scheme in tf.io.gfile.get_registered_schemes():
+        return
+    problem = hdfs.load_plugins()
+    known = [name for name in sorted(tf.io.gfile.get_registered_schemes()) if name]
+    if scheme not in known:
+        raise StorageError(
+            f"TensorFlow has no file system for {scheme}://. Received: {path}. It has "
+            f"{', '.join(known)}.{' ' if problem else ''}{problem}"
+        )
+
+
+def _attempt(doing, path, function, retry, worker=None):
+    """Makes a call that can be repeated, each time within the limit."""
+
+    def call():
+        return _within(function, f"{doing} {path}", retry, worker)
+
+    return _repeat(doing, path, call, retry)
+
+
+def _within(function, doing, retry, worker=None):
+    """Makes a call in a thread, within the limit."""
+    if worker:
+        return worker.run(function, retry.limit_s, doing)
+    with Worker() as single:
+        return single.run(function, retry.limit_s, doing)
+
+
+def _repeat(doing, path, function, retry):
+    """Calls `function` until it works; what a repetition cannot heal ends it."""
+    tf = _tensorflow()
+    wait = retry.first_wait_s
+    for attempt in range(1, retry.tries + 1):
+        try:
+            return function()
+        except tf.errors.OpError as error:
+            if attempt == retry.tries or _is_final(error):
+                raise _translate(error, doing, path, retry is not ONCE) from error
+            logging.warning(
+                "Could not %s %s (%s). Attempt %d of %d follows in %.1f s.",
+                doing,
+                path,
+                str(error.message).rpartition(";")[2].strip(),
+                attempt + 1,
+                retry.tries,
+                wait,
+            )
+        time.sleep(wait)
+        wait *= 2
+    raise ValueError(f"tries must be positive. Received: tries={retry.tries}")
+
+
+def _is_absent(path):
+    """Whether the store says for certain, at once, that nothing is there."""
+    try:
+        return stat(path, ONCE) is None
+    except StorageError:
+        return False
+
+
+def _is_final(error):
+    """Whether the same call would fail in the same way again."""
+    errors = _tensorflow().errors
+    final = (
+        errors.NotFoundError,
+        errors.AlreadyExistsError,
+        errors.PermissionDeniedError,
+        errors.UnauthenticatedError,
+        errors.InvalidArgumentError,
+        errors.UnimplementedError,
+        errors.ResourceExhaustedError,
+    )
+    return isinstance(error, final)
+
+
+def _translate(error, doing, path, diagnose):
+    """Returns the error for the caller, on request with the store's state in it."""
+    errors = _tensorflow().errors
+    if isinstance(error, errors.NotFoundError):
+        return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    if isinstance(error, errors.AlreadyExistsError):
+        return FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+    hint, unknown = "", number_of(error) in (None, errno.EIO)
+    if diagnose and unknown and scheme_of(path) in HADOOP_SCHEMES:
+        hint = hdfs.why_unreachable(root_of(path))
+    return from_tensorflow(error, doing, path, hint)
+
+
+def _tensorflow():
+    import tensorflow as tf
+
+    return tf

@@ -1,0 +1,267 @@
+"""The Keras callback that saves and resumes a training."""
+
+import functools
+import time
+
+import keras
+from absl import logging
+
+from plsc_tf.checkpoints import catalog, manifest, writer
+from plsc_tf.checkpoints.background import BackgroundSaver
+from plsc_tf.storage import files
+from plsc_tf.training import state
+
+ON_ERROR = ("stop", "continue")
+ON_DAMAGED = ("stop", "previous")
+BEST = "best"
+NEXT = ".next"
+
+
+class Checkpoint(keras.callbacks.Callback):
+    """Saves `<directory>/<epoch>/` after each epoch, as PLSC does.
+
+    Example:
+        checkpoint = plsc_tf.Checkpoint("runs/ms1m", every_n_steps=2000)
+        model.fit(faces, epochs=20, callbacks=[checkpoint], **checkpoint.restore(model))
+
+    Args:
+        directory: the run's folder, on a local disk or any store of `tf.io.gfile`.
+        max_to_keep: newest checkpoints that stay; 0 keeps all.
+        every_n_steps: also save `<directory>/step_<n>/` every so many steps.
+        every_n_epochs: epochs between two checkpoints; 0: only by steps and at the
+            end.
+        weights_only: leave out what only a resume needs; half the size or less.
+        background: training goes on while files are written, which takes memory for
+            at most one copy of weights and slots; otherwise it waits.
+        save_best: keep the weights of the best epoch in `<directory>/best/`: that of
+            the largest mean of the `…_accuracy` values that `Verification` logs.
+        on_error: "stop" the training when a checkpoint cannot be written, or
+            "continue" without it. Older ones stay whatever happens.
+        on_damaged: what `restore` does when the newest checkpoint is damaged: "stop",
+            or take the "previous" one.
+        extra: dict that is stored with each checkpoint.
+
+    Raises:
+        ValueError: an option has no such value; when training begins, if the directory
+            holds checkpoints of another training: nothing is overwritten or mixed.
+    """
+
+    def __init__(  # noqa: PLR0913 - every one has a default
+        self,
+        directory,
+        *,
+        max_to_keep=5,
+        every_n_steps=0,
+        every_n_epochs=1,
+        weights_only=False,
+        background=True,
+        save_best=False,
+        on_error="stop",
+        on_damaged="stop",
+        extra=None,
+    ):
+        super().__init__()
+        for name, value, allowed in (
+            ("on_error", on_error, ON_ERROR),
+            ("on_damaged", on_damaged, ON_DAMAGED),
+        ):
+            if value not in allowed:
+                raise ValueError(
+                    f"{name} must be one of {', '.join(allowed)}. Received: {value!r}"
+                )
+        self.directory = str(directory)
+        self.max_to_keep = max_to_keep
+        self.every_n_steps = every_n_steps
+        self.every_n_epochs = every_n_epochs
+        self.weights_only = weights_only
+        self.background = background
+        self.save_best = save_best
+        self.on_error = on_error
+        self.on_damaged = on_damaged
+        self.extra = extra or {}
+        self.saved_step = None
+        self.waited_s = 0.0
+        self._saver = BackgroundSaver()
+        self._continues = False
+        self._best = -1.0
+
+    def set_model(self, model):
+        """Lets the model know what is still being written; see `Sentinel`."""
+        super().set_model(model)
+        model.finish_saving = self.wait
+
+    def on_train_begin(self, logs=None):
+        """Refuses a directory with somebody else's checkpoints."""
+        files.prepare(self.directory)
+        if not self._continues and catalog.find_all(self.directory):
+            raise ValueError(
+                f"{self.directory} holds checkpoints of another training. Go on with "
+                "it by model.fit(..., **checkpoint.restore(model)), or give another "
+                "directory."
+            )
+        self._continues = True
+        catalog.sweep(self.directory)
+        if self.save_best:
+            self._best = self._read_best()
+
+    def restore(self, model, path=None):
+        """Loads the newest checkpoint of the directory, if there is one.
+
+        Args:
+            model: the compiled `Classifier`.
+            path: the checkpoint, where `catalog.newest` has found it just now.
+
+        Returns:
+            `{"initial_epoch": …, "initial_step": …}` to hand to `model.fit`.
+
+        Raises:
+            DamagedCheckpointError: it is not what was written, and `on_damaged` says
+                stop.
+            OSError: the directory cannot be reached.
+        """
+        if path is None:
+            files.prepare(self.directory)
+            path = catalog.newest(self.directory, on_damaged=self.on_damaged)
+        if path is not None:
+            state.restore(path, model, verified=True)
+            self.saved_step = model.position.global_step
+            self._continues = True
+        position = model.position
+        return {"initial_epoch": position.epoch, "initial_step": position.step}
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Saves when `every_n_steps` steps are done."""
+        self._settle(self._saver.check)
+        if self.every_n_steps and self._step() % self.every_n_steps == 0:
+            self.save(f"step_{self._step():08d}", logs)
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Saves after a whole epoch under its number, else under the step's."""
+        finished = self.model.position.epoch
+        if finished == epoch:  # stopped in the middle of it
+            self.save(f"step_{self._step():08d}", logs)
+        elif self.every_n_epochs and finished % self.every_n_epochs == 0:
+            self.save(str(epoch), logs)
+        if self.save_best and finished > epoch:
+            self._save_best(epoch, logs or {})
+
+    def on_train_end(self, logs=None):
+        """Saves what is not saved yet, and waits until all is written."""
+        if self.saved_step != self._step():
+            self.save(f"step_{self._step():08d}", logs)
+        self.wait()
+
+    def save(self, name, logs=None):
+        """Saves now, unless this step is saved already under another name.
+
+        Args:
+            name: of the folder in the directory.
+            logs: dict of numbers to store with it.
+        """
+        if self.saved_step == self._step() and not name.isdigit():
+            return
+        start = time.perf_counter()
+        # An error of the save before must not take this one with it.
+        self.wait()
+        content = state.snapshot(
+            self.model,
+            {**self.extra, "logs": _plain(logs)},
+            weights_only=self.weights_only,
+            held=self.background,
+        )
+        path = files.join(self.directory, name)
+        if self._start(functools.partial(self._write, path, content)):
+            self.saved_step = self._step()
+        self.waited_s += time.perf_counter() - start
+
+    def wait(self):
+        """Waits for a save in flight, and raises what went wrong in it."""
+        self._settle(self._saver.wait)
+
+    def _start(self, write):
+        """Writes, or begins to; returns whether nothing has gone wrong so far."""
+        if not self.background:
+            return self._settle(write)
+        return self._settle(functools.partial(self._saver.submit, write))
+
+    def _write(self, path, content):
+        start = time.perf_counter()
+        size = writer.save(path, content)
+        seconds = time.perf_counter() - start
+        logging.info(
+            "Saved %s: %.1f MB in %.1f s, %.0f MB/s",
+            path,
+            size / 1e6,
+            seconds,
+            size / 1e6 / max(seconds, 1e-9),
+        )
+        catalog.prune(self.directory, self.max_to_keep)
+
+    def _settle(self, function):
+        """Calls what may raise an error of a save; returns whether there was none."""
+        try:
+            function()
+            return True
+        except OSError as error:
+            problem = f"A checkpoint could not be saved in {self.directory}: {error}"
+            self.saved_step = None
+            if self.on_error == "stop":
+                raise files.StorageError(
+                    f"{problem}. Older checkpoints are as they were. "
+                    "--on_save_error=continue trains on without it.",
+                    error.errno,
+                ) from error
+            logging.error("%s. Training goes on without it.", problem)
+            return False
+
+    def _save_best(self, epoch, logs):
+        """Replaces `best` where the epoch's verification is better than its."""
+        values = [v for name, v in logs.items() if name.endswith("_accuracy")]
+        verified = [v for v in values if v is not None]
+        if not verified:
+            return
+        accuracy = float(sum(verified) / len(verified))
+        if accuracy <= self._best:
+            return
+        self.wait()
+        self._best = accuracy
+        content = state.snapshot(
+            self.model,
+            {**self.extra, "logs": _plain(logs), "best_accuracy": accuracy},
+            weights_only=True,
+            held=self.background,
+        )
+        path = files.join(self.directory, BEST)
+        write = functools.partial(self._replace_best, path, content, epoch, accuracy)
+        self._start(write)
+
+    def _read_best(self):
+        """The accuracy of `best`, whose replacement may have been interrupted."""
+        path = files.join(self.directory, BEST)
+        if files.exists(files.join(f"{path}{NEXT}", manifest.NAME)):
+            _replace(path)
+        if not files.is_dir(path):
+            return -1.0
+        return manifest.read(path)["state"]["best_accuracy"]
+
+    def _replace_best(self, path, content, epoch, accuracy):
+        following = f"{path}{NEXT}"
+        if files.is_dir(following):
+            files.remove_tree(following)
+        writer.save(following, content)
+        _replace(path)
+        logging.info("Best so far: epoch %d, %.5f; saved %s", epoch, accuracy, path)
+
+    def _step(self):
+        return self.model.position.global_step
+
+
+def _replace(path):
+    """Takes what was saved under the next name."""
+    if files.is_dir(path):
+        catalog.remove(path)
+    files.rename(f"{path}{NEXT}", path)
+
+
+def _plain(logs):
+    return {name: float(value) for name, value in (logs or {}).items()}

@@ -1,0 +1,74 @@
+"""Starts a new training from the weights of another one (PLSC: checkpoint_dir)."""
+
+from absl import logging
+
+from plsc_tf.checkpoints import catalog, manifest, matching
+from plsc_tf.storage import files
+from plsc_tf.training import state
+
+# Names that are listed one by one.
+LISTED = 10
+
+
+def load(model, settings):
+    """Loads what `checkpoint_dir` names; with task_type=finetune what fits of it.
+
+    Args:
+        model: the `Classifier`.
+        settings: the `Settings`.
+
+    Raises:
+        FileNotFoundError: there is no checkpoint.
+        ValueError: it does not fit, or its files are not what was written.
+    """
+    files.prepare(settings.storage.checkpoint_dir)
+    path = catalog.resolve(settings.storage.checkpoint_dir)
+    content = manifest.read(path)
+    if settings.model.task_type == "finetune":
+        _load_matching(path, content, model, settings)
+        return
+    stored = content["state"]["num_classes"]
+    if stored != model.head.num_classes:
+        raise ValueError(
+            f"Checkpoint {path} has {stored} classes. Received: "
+            f"num_classes={model.head.num_classes}. --task_type=finetune takes what "
+            "fits of the backbone and starts a new head."
+        )
+    state.restore_weights(path, model)
+    logging.info("Starting from the weights of %s.", path)
+
+
+def _load_matching(path, content, model, settings):
+    """The backbone's weights that fit; the head's if its classes are these."""
+    matched = matching.load_matching(path, model.backbone)
+    model.statistics_differ = False
+    with_head = _same_classes(content["state"], model, settings)
+    if with_head:
+        state.restore_head(path, model)
+    logging.info(
+        "Starting from %s: %d of %d weights of the backbone are loaded; the head is "
+        "%s.",
+        path,
+        len(matched.loaded),
+        len(matched.loaded) + len(matched.kept),
+        "that of the checkpoint" if with_head else "new",
+    )
+    _tell("Not loaded", [f"{name}: {why}" for name, why in matched.kept.items()])
+    _tell("Not used of the checkpoint", matched.unused)
+
+
+def _same_classes(stored, model, settings):
+    """Whether class n of the checkpoint is class n here."""
+    flags = stored.get("flags", {})
+    return (
+        flags.get("dataset_name") == settings.dataset.dataset_name
+        and flags.get("dataset_dir") == settings.dataset.dataset_dir
+        and stored["num_classes"] == model.head.num_classes
+        and stored["embedding_size"] == model.embedding_size
+    )
+
+
+def _tell(what, names):
+    if names:
+        more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+        logging.info("%s: %s%s", what, "; ".join(names[:LISTED]), more)

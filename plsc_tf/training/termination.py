@@ -1,0 +1,55 @@
+"""Ending a training from outside, without losing its steps."""
+
+import signal
+
+import keras
+from absl import logging
+
+# What a shell reports for a process that SIGTERM has ended.
+STATUS = 128 + signal.SIGTERM
+
+
+class Terminated(SystemExit):
+    """Ends the process with the status of SIGTERM."""
+
+    def __init__(self):
+        super().__init__(STATUS)
+
+
+class Termination(keras.callbacks.Callback):
+    """Ends a training between two steps when a signal asks for it.
+
+    Schedulers send SIGTERM some seconds before they kill; Ctrl-C is SIGINT. In the
+    middle of a step the weights may be ahead of the count of steps, so the signal
+    waits for its end; elsewhere it works at once.
+
+    Attributes:
+        in_step: whether a step is under way.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.in_step = False
+        self._requested = None
+
+    def listen(self):
+        """Takes over SIGTERM and SIGINT; call it in the main thread."""
+        signal.signal(signal.SIGTERM, lambda *_: self._request(Terminated))
+        signal.signal(signal.SIGINT, lambda *_: self._request(KeyboardInterrupt))
+
+    def on_train_batch_begin(self, batch, logs=None):
+        """From here on the model is being changed."""
+        self.in_step = True
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Ends the training, if that was asked for during the step."""
+        self.in_step = False
+        if self._requested is not None:
+            raise self._requested
+
+    def _request(self, ending):
+        insists = self._requested is KeyboardInterrupt and ending is KeyboardInterrupt
+        self._requested = ending
+        if not self.in_step or insists:
+            raise ending
+        logging.warning("The training ends after this step.")

@@ -1,0 +1,94 @@
+"""Content of a small checkpoint, and something to load it into."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import plsc_tf
+from plsc_tf.checkpoints import reader, writer
+from plsc_tf.checkpoints.content import Content
+from plsc_tf.parallel.rows import ShardedRows
+
+WHOLE = np.arange(14, dtype=np.float32).reshape(7, 2)
+FILES = [
+    "backbone.weights.h5",
+    "manifest.json",
+    "rows/weight-0000000000-0000000007.npy",
+    "training.npz",
+]
+
+
+def make_rows(replicas, start=WHOLE, **layout):
+    """`ShardedRows` of a value."""
+    strategy = plsc_tf.strategy(replicas)
+    return ShardedRows.create(
+        strategy, lambda a, b: start[a:b], len(start), "weight", **layout
+    )
+
+
+def make_network(value=0.0, units=3):
+    """A layer whose kernel `[2, units]` holds one number, and whose bias holds 0."""
+    network = keras.Sequential([keras.Input((2,)), keras.layers.Dense(units)])
+    network.layers[0].kernel.assign(np.full((2, units), value))
+    return network
+
+
+def make_content(step, *, replicas=3, array=None, kind="training", **state):
+    """All kinds of things, whose values depend on the step."""
+    network = make_network(float(step))
+    variables = {"optimizer/0000": tf.fill([2], float(step))}
+    if array is None:
+        array = make_rows(replicas, WHOLE + step)
+    return Content(
+        kind=kind,
+        state={"global_step": step, "flags": {"learning_rate": 0.1}, **state},
+        network=network,
+        values=[(v, tf.convert_to_tensor(v.value)) for v in network.variables],
+        variables=variables if kind == "training" else {},
+        arrays={"weight": array},
+    )
+
+
+def save(path, step=5, **options):
+    """Writes such a checkpoint; returns its path."""
+    writer.save(str(path), make_content(step, **options))
+    return str(path)
+
+
+def save_run(directory, steps=(10, 20, 30)):
+    """Checkpoints of these steps, under such names as a run gives."""
+    return [save(directory / f"step_{step:08d}", step) for step in steps]
+
+
+class Target:
+    """Something of the same shapes that holds nothing yet."""
+
+    def __init__(self, replicas=2, units=3, rows=7):
+        self.network = make_network(units=units)
+        self.variable = keras.Variable(np.zeros(2, np.float32))
+        self.rows = make_rows(replicas, np.zeros((rows, 2), np.float32))
+
+    def restore(self, path, **options):
+        """Loads a checkpoint; returns its state."""
+        return reader.restore(
+            str(path),
+            network=self.network,
+            variables={"optimizer/0000": self.variable},
+            arrays={"weight": self.rows},
+            **options,
+        )
+
+    def holds(self, step):
+        """Whether all of it is what `make_content` has for the step."""
+        return (
+            np.all(self.network.layers[0].kernel.numpy() == step)
+            and np.all(self.variable.numpy() == step)
+            and np.all(self.rows.read(0, 7) == WHOLE + step)
+        )
+
+    def is_untouched(self):
+        """Whether nothing was loaded at all."""
+        arrays = [self.variable, *self.network.weights]
+        return not any(np.any(v.numpy()) for v in arrays) and not np.any(
+            self.rows.read(0, self.rows.shape[0])
+        )

@@ -1,0 +1,76 @@
+"""One save at a time, on a thread of its own."""
+
+import pathlib
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from plsc_tf.checkpoints.background import BackgroundSaver
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def test_the_caller_goes_on_meanwhile():
+    saver, goes_on = BackgroundSaver(), threading.Event()
+    assert not saver.busy
+    saver.submit(goes_on.wait)
+    assert saver.busy
+    saver.check()  # does not wait: the function could not end before the next line
+    goes_on.set()
+    saver.wait()
+    assert not saver.busy
+
+
+def test_the_second_waits_for_the_first():
+    saver, goes_on, order = BackgroundSaver(), threading.Event(), []
+
+    def first():
+        goes_on.wait()
+        order.append("first")
+
+    saver.submit(first)
+    second = threading.Thread(target=saver.submit, args=(lambda: order.append("2nd"),))
+    second.start()
+    second.join(0.1)
+    assert second.is_alive() and order == []
+    goes_on.set()
+    second.join()
+    saver.wait()
+    assert order == ["first", "2nd"]
+
+
+def fail():
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("meet", ["check", "wait", "submit"])
+def test_an_error_is_raised_once_in_the_caller(meet):
+    saver = BackgroundSaver()
+    saver.submit(fail)
+    while saver.busy:
+        pass
+    arguments = [lambda: None] if meet == "submit" else []
+    with pytest.raises(OSError, match="No space left"):
+        getattr(saver, meet)(*arguments)
+    saver.check()
+    saver.wait()
+    saver.submit(lambda: None)
+    saver.wait()
+
+
+def test_the_end_of_the_process_waits(tmp_path):
+    code = (
+        "import sys, time, pathlib\n"
+        "from plsc_tf.checkpoints.background import BackgroundSaver\n"
+        "def save():\n"
+        "    time.sleep(0.3)\n"
+        "    pathlib.Path(sys.argv[1]).write_text('all')\n"
+        "BackgroundSaver().submit(save)\n"
+        "sys.exit(143)\n"
+    )
+    path = tmp_path / "saved"
+    ended = subprocess.run([sys.executable, "-c", code, str(path)], cwd=ROOT)
+    assert ended.returncode == 143
+    assert path.read_text() == "all"

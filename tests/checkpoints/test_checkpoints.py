@@ -1,0 +1,334 @@
+"""One checkpoint folder, and the folders of a run."""
+
+import itertools
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from plsc_tf.checkpoints import catalog, content, manifest, reader, writer
+from plsc_tf.parallel.rows import ReplicatedRows
+from plsc_tf.storage import files
+from tests.checkpoints.small import (
+    FILES,
+    WHOLE,
+    Target,
+    make_content,
+    make_rows,
+    save,
+    save_run,
+)
+
+
+def all_files(folder):
+    return sorted(
+        str(p.relative_to(folder)) for p in folder.rglob("*") if not p.is_dir()
+    )
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3, 4])
+def test_what_three_replicas_saved_loads_on_any_number(tmp_path, replicas):
+    save(tmp_path / "0", step=5, epoch=1)
+    assert all_files(tmp_path / "0") == FILES
+    target = Target(replicas)
+    state = target.restore(tmp_path / "0")
+    assert target.holds(5)
+    assert state == {"global_step": 5, "epoch": 1, "flags": {"learning_rate": 0.1}}
+
+
+def test_a_sharded_head_loads_into_a_replicated_one(tmp_path):
+    save(tmp_path / "0")
+    array = ReplicatedRows(keras.Variable(np.zeros_like(WHOLE)))
+    reader.restore(str(tmp_path / "0"), arrays={"weight": array})
+    np.testing.assert_array_equal(array.read(0, 7), WHOLE + 5)
+
+
+def test_the_manifest_tells_size_and_sha256_of_every_file(tmp_path):
+    save(tmp_path / "0")
+    described = manifest.read(str(tmp_path / "0"))["files"]
+    assert sorted([*described, manifest.NAME]) == FILES
+    for name, expected in described.items():
+        assert files.checksum(str(tmp_path / "0" / name)) == (
+            expected["bytes"],
+            expected["sha256"],
+        )
+
+
+def test_large_arrays_are_cut_into_files(tmp_path, monkeypatch):
+    # numpy's header takes 128 bytes: three rows of two float32.
+    monkeypatch.setattr(content, "FILE_BYTES", 128 + 3 * 8 + 7)
+    save(tmp_path / "0")
+    parts = sorted((tmp_path / "0" / "rows").iterdir())
+    assert [part.name for part in parts] == [
+        "weight-0000000000-0000000003.npy",
+        "weight-0000000003-0000000006.npy",
+        "weight-0000000006-0000000007.npy",
+    ]
+    assert max(part.stat().st_size for part in parts) == 128 + 3 * 8
+    found = np.concatenate([np.load(part) for part in parts])
+    np.testing.assert_array_equal(found, WHOLE + 5)
+    target = Target(2)
+    target.restore(tmp_path / "0")
+    assert target.holds(5)
+
+
+@pytest.mark.parametrize("layout", [{"tile_rows": 5}, {"sparse": True}])
+@pytest.mark.parametrize("saved_on", [1, 4])
+def test_rows_are_streamed_in_chunks_across_the_borders_of_shards(
+    tmp_path, monkeypatch, layout, saved_on
+):
+    monkeypatch.setattr(content, "FILE_BYTES", 128 + 17 * 8)
+    monkeypatch.setattr(reader, "CHUNK_BYTES", 4 * 8)
+    monkeypatch.setattr("plsc_tf.parallel.rows.piece_rows", lambda *_: 3)
+    whole = np.random.default_rng(0).standard_normal((61, 2)).astype(np.float32)
+    array = make_rows(saved_on, whole, **layout)
+    save(tmp_path / "0", array=array)
+    other = make_rows(3, np.zeros_like(whole), **layout)
+    written, write = [], other.write
+
+    def watched(low, rows):
+        written.append((low, len(rows)))
+        write(low, rows)
+
+    monkeypatch.setattr(other, "write", watched)
+    reader.restore(str(tmp_path / "0"), arrays={"weight": other})
+    np.testing.assert_array_equal(other.read(0, 61), whole)
+    # Nothing crosses a border of files (17, 17, 17 and 10 rows), of shards (21, 20 and
+    # 20) or of tiles, as a part of a tile is slow to write; and nothing has over 4 rows.
+    tile = layout.get("tile_rows", 61)
+    tiles = [first + low for first, size in ((0, 21), (21, 20), (41, 20))
+             for low in range(0, size, tile)]  # fmt: skip
+    borders = sorted({*tiles, 17, 34, 51, 61})
+    expected = [(low, min(4, end - low)) for begin, end in itertools.pairwise(borders)
+                for low in range(begin, end, 4)]  # fmt: skip
+    assert sorted(written) == expected
+
+
+def test_nothing_is_overwritten(tmp_path):
+    save(tmp_path / "0")
+    before = (tmp_path / "0" / manifest.NAME).read_bytes()
+    with pytest.raises(FileExistsError, match="not overwritten"):
+        save(tmp_path / "0", step=6)
+    assert (tmp_path / "0" / manifest.NAME).read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["0"]
+
+
+def test_the_manifest_is_written_last_and_then_the_folder_gets_its_name(
+    tmp_path, monkeypatch
+):
+    seen = {}
+
+    def watch(name):
+        function = getattr(files, name)
+
+        def watched(path, *args, **options):
+            (folder,) = tmp_path.iterdir()
+            seen[f"{name} {path.rpartition('/')[2]}"] = (folder.name, all_files(folder))
+            return function(path, *args, **options)
+
+        monkeypatch.setattr(files, name, watched)
+
+    watch("write")
+    watch("rename")
+    save(tmp_path / "0")
+    name, before = seen["write manifest.json"]
+    assert catalog.REMAINS.fullmatch(name)
+    assert before == [n for n in FILES if n != manifest.NAME]
+    assert seen[f"rename {name}"] == (name, FILES)
+    assert [p.name for p in tmp_path.iterdir()] == ["0"]
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "file"),
+    [
+        (content.Content, "save_backbone", "backbone.weights.h5"),
+        (content.Content, "save_variables", "training.npz"),
+        (files, "write", ".npy"),
+        (files, "write", manifest.NAME),
+        (files, "rename", ""),
+    ],
+)
+def test_an_error_in_any_file_leaves_nothing(tmp_path, monkeypatch, owner, name, file):
+    function = getattr(owner, name)
+
+    def failing(*args, **options):
+        if any(isinstance(arg, str) and arg.endswith(file) for arg in args):
+            raise OSError(5, "Input/output error")
+        return function(*args, **options)
+
+    monkeypatch.setattr(owner, name, failing)
+    with pytest.raises(OSError, match="Input/output"):
+        save(tmp_path / "0")
+    assert not list(tmp_path.iterdir())
+
+
+def test_where_a_rename_is_not_atomic_the_manifest_makes_the_checkpoint(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(files, "atomic_rename", lambda path: False)
+    save_run(tmp_path, (10, 20))
+    assert catalog.newest(str(tmp_path)) == str(tmp_path / "step_00000020")
+    # What an interrupted save leaves there is no checkpoint, and no damaged one.
+    (tmp_path / "step_00000020" / manifest.NAME).unlink()
+    assert catalog.newest(str(tmp_path)) == str(tmp_path / "step_00000010")
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"units": 4}, r"kernel: \[2, 3\] in the checkpoint, \[2, 4\] here"),
+        ({"rows": 9}, r"weight: \[7, 2\] in the checkpoint, \[9, 2\] here"),
+    ],
+)
+def test_another_shape_is_named(tmp_path, options, complaint):
+    save(tmp_path / "0")
+    target = Target(**options)
+    with pytest.raises(ValueError, match=complaint):
+        target.restore(tmp_path / "0")
+    assert target.is_untouched()
+
+
+@pytest.mark.parametrize(
+    ("parts", "complaint"),
+    [
+        ([(0, 2), (4, 6)], "go on at row 4 after 3"),  # row 3 is missing
+        ([(0, 2), (2, 6)], "go on at row 2 after 3"),  # row 2 is there twice
+        ([(0, 5)], "end at row 6 of 7"),
+        ([(0, 7)], "end at row 8 of 7"),
+        ([(1, 6)], "go on at row 1 after 0"),
+        ([], "end at row 0 of 7"),
+    ],
+)
+def test_rows_that_are_missing_or_too_many_are_never_filled_up(
+    tmp_path, parts, complaint
+):
+    path = tmp_path / "0"
+    save(path)
+    changed = manifest.read(str(path))
+    (part,) = changed["arrays"]["weight"]["parts"]
+    changed["arrays"]["weight"]["parts"] = [
+        {**part, "first": first, "last": last} for first, last in parts
+    ]
+    (path / manifest.NAME).write_bytes(manifest.encode(changed))
+    target = Target()
+    with pytest.raises(ValueError, match=complaint):
+        target.restore(path)
+    assert target.is_untouched()
+
+
+def test_a_file_with_other_rows_than_its_manifest_says_is_refused(tmp_path):
+    """All checksums are right: somebody has put it together wrongly."""
+    path = tmp_path / "0"
+    save(path)
+    changed = manifest.read(str(path))
+    name = changed["arrays"]["weight"]["parts"][0]["file"]
+    np.save(path / name, WHOLE[:6])
+    size, digest = files.checksum(str(path / name))
+    changed["files"][name] = {"bytes": size, "sha256": digest}
+    (path / manifest.NAME).write_bytes(manifest.encode(changed))
+    with pytest.raises(manifest.DamagedCheckpointError, match=r"\(6, 2\), not 7 rows"):
+        Target().restore(path)
+
+
+def test_weights_only_are_half_a_checkpoint_and_say_so(tmp_path):
+    save(tmp_path / "0", kind="weights")
+    assert all_files(tmp_path / "0") == [n for n in FILES if n != "training.npz"]
+    target = Target()
+    with pytest.raises(ValueError, match="weights only.*--checkpoint_dir="):
+        target.restore(tmp_path / "0")
+    assert target.is_untouched()
+    arrays = {"weight": target.rows}
+    reader.restore(str(tmp_path / "0"), network=target.network, arrays=arrays)
+    target.variable.assign([5.0, 5.0])
+    assert target.holds(5)
+
+
+def test_unfinished_folders_are_no_checkpoints(tmp_path):
+    save(tmp_path / "3", step=40)
+    save(tmp_path / "step_00000050", step=50)
+    (tmp_path / "9").mkdir()  # no manifest: never completed
+    (tmp_path / "4.writing-0123abcd").mkdir()
+    (tmp_path / "7").write_text("a file")
+    found = catalog.find_all(str(tmp_path))
+    assert [step for step, _ in found] == [40, 50]
+    assert catalog.resolve(str(tmp_path)) == found[1][1]
+    assert catalog.resolve(str(tmp_path / "3")) == str(tmp_path / "3")
+    with pytest.raises(FileNotFoundError, match="holds no checkpoint"):
+        catalog.resolve(str(tmp_path / "9"))
+
+
+def test_of_two_at_one_step_that_of_the_finished_epoch_is_newer(tmp_path):
+    save(tmp_path / "1", step=40, epoch=2)
+    save(tmp_path / "step_00000040", step=40, epoch=1)
+    assert catalog.newest(str(tmp_path)) == str(tmp_path / "1")
+
+
+def test_a_folder_that_is_not_there_has_no_checkpoint(tmp_path):
+    assert catalog.find_all(str(tmp_path / "a")) == []
+    assert catalog.newest(str(tmp_path / "a")) is None
+
+
+@pytest.mark.parametrize("version", [1, 99])
+def test_another_format_is_refused(tmp_path, version):
+    save(tmp_path / "0")
+    path = tmp_path / "0" / manifest.NAME
+    changed = {**manifest.read(str(tmp_path / "0")), "format": version}
+    path.write_bytes(manifest.encode(changed))
+    with pytest.raises(ValueError, match=f"format {version}"):
+        Target().restore(tmp_path / "0")
+    # It is no damage, which another checkpoint could be taken for.
+    with pytest.raises(ValueError, match=f"format {version}"):
+        catalog.newest(str(tmp_path), on_damaged="previous")
+
+
+def test_a_manifest_of_format_1_had_no_checksum(tmp_path):
+    (tmp_path / manifest.NAME).write_text(json.dumps({"format": 1}))
+    with pytest.raises(ValueError, match="format 1"):
+        manifest.read(str(tmp_path))
+
+
+def test_what_users_store_reads_back_as_json(tmp_path):
+    extra = {"by_class": {10: 1.5, 9: 2.5}, "pair": (1, 2), "name": "Zoë"}
+    save(tmp_path / "0", extra=extra)
+    found = manifest.read(str(tmp_path / "0"))["state"]["extra"]
+    assert found == {"by_class": {"10": 1.5, "9": 2.5}, "pair": [1, 2], "name": "Zoë"}
+
+
+def test_prune_keeps_the_newest(tmp_path):
+    for epoch in range(4):
+        save(tmp_path / str(epoch), step=10 * epoch)
+    catalog.prune(str(tmp_path), keep=0)
+    assert len(catalog.find_all(str(tmp_path))) == 4
+    catalog.prune(str(tmp_path), keep=2)
+    assert [step for step, _ in catalog.find_all(str(tmp_path))] == [20, 30]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["2", "3"]
+
+
+def test_sweep_removes_what_interruptions_left_and_nothing_else(tmp_path):
+    save(tmp_path / "3")
+    remains = [
+        "4.writing-0123abcd",
+        "step_00000004.writing-0123abcd",
+        "best.writing-0123abcd",
+        "best.next.writing-0123abcd",
+        "2.removing",
+        "best.removing",
+    ]
+    others = ["best", "best.next", "2.damaged-1", "mine.writing-0123abcd", "export"]
+    for name in remains + others:
+        (tmp_path / name).mkdir()
+    catalog.sweep(str(tmp_path))
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(["3", *others])
+
+
+def test_the_network_is_written_as_it_was_when_it_was_asked_for(tmp_path):
+    """Values in the file are those that were given, not those of now."""
+    held = make_content(5)
+    for variable in held.network.variables:
+        variable.assign(np.full(variable.shape, 9.0))
+    writer.save(str(tmp_path / "0"), held)
+    target = Target()
+    target.restore(tmp_path / "0")
+    assert target.holds(5)
+    assert np.all(held.network.layers[0].kernel.numpy() == 9)

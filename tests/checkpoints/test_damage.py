@@ -1,0 +1,174 @@
+"""Checkpoints that are not what was written: noticed, named, and nothing is loaded."""
+
+import pathlib
+import shutil
+
+import pytest
+
+from plsc_tf.checkpoints import catalog, manifest, reader
+from plsc_tf.checkpoints.manifest import DamagedCheckpointError
+from tests.checkpoints.small import FILES, Target, save, save_run
+
+GOOD, BAD = "step_00000020", "step_00000030"
+
+
+@pytest.fixture
+def run(tmp_path):
+    """The folder of a run with checkpoints of steps 10, 20 and 30."""
+    save_run(tmp_path)
+    return tmp_path
+
+
+def truncate(path, other):
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def empty(path, other):
+    path.write_bytes(b"")
+
+
+def extend(path, other):
+    path.write_bytes(path.read_bytes() + b"\0")
+
+
+def flip(path, other):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def remove(path, other):
+    path.unlink()
+
+
+def replace(path, other):
+    assert path.read_bytes() != other.read_bytes()
+    shutil.copy(other, path)
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("damage", [truncate, empty, extend, flip, remove, replace])
+def test_damage_is_named_and_the_one_before_is_offered_or_taken(run, file, damage):
+    damage(run / BAD / file, run / GOOD / file)
+    before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
+    with pytest.raises(DamagedCheckpointError) as caught:
+        catalog.newest(str(run))
+    message = str(caught.value)
+    assert str(run / BAD) in message and f"{run / GOOD} is whole" in message
+    assert "--on_damaged_checkpoint=previous" in message
+    # A manifest of step 20 is whole; it just cannot be that of this folder.
+    named = "those of step 20" if (file, damage) == (FILES[1], replace) else file
+    assert named in message
+    assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == before
+
+    assert catalog.newest(str(run), on_damaged="previous") == str(run / GOOD)
+    names = sorted(p.name for p in run.iterdir())
+    assert names == ["step_00000010", GOOD, f"{BAD}.damaged-1"]
+    for path, content in before.items():
+        moved = pathlib.Path(str(path).replace(BAD, f"{BAD}.damaged-1"))
+        assert moved.read_bytes() == content
+    # The run goes on and saves this step again, and it may happen again.
+    save(run / BAD, 30)
+    assert catalog.newest(str(run)) == str(run / BAD)
+    (run / BAD / "training.npz").unlink()
+    assert catalog.newest(str(run), on_damaged="previous") == str(run / GOOD)
+    assert (run / f"{BAD}.damaged-2").is_dir()
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("damage", [truncate, empty, extend, flip, remove, replace])
+def test_nothing_is_loaded_of_a_damaged_checkpoint(tmp_path, file, damage):
+    first, second = tmp_path / "a", tmp_path / "b"
+    save(first, 5)
+    save(second, 6)
+    damage(first / file, second / file)
+    target = Target()
+    if (file, damage) == (FILES[1], remove):
+        with pytest.raises(FileNotFoundError, match="no complete checkpoint"):
+            target.restore(first)
+    else:
+        with pytest.raises(DamagedCheckpointError) as caught:
+            target.restore(first)
+        # Under another manifest all other files are wrong; the first of them is named.
+        named = FILES[0] if (file, damage) == (FILES[1], replace) else file
+        assert f"{first} is damaged: {named}" in str(caught.value)
+    assert target.is_untouched()
+
+
+def test_a_changed_bit_anywhere_in_the_manifest_is_noticed(tmp_path):
+    save(tmp_path / "0")
+    path = tmp_path / "0" / manifest.NAME
+    good = path.read_bytes()
+    for place in range(0, len(good), 3):
+        content = bytearray(good)
+        content[place] ^= 1 << place % 8
+        path.write_bytes(content)
+        with pytest.raises(DamagedCheckpointError, match=r"manifest\.json"):
+            manifest.read(str(tmp_path / "0"))
+
+
+@pytest.mark.parametrize("file", [name for name in FILES if name != manifest.NAME])
+def test_a_changed_bit_anywhere_in_a_file_is_noticed(tmp_path, file):
+    save(tmp_path / "0")
+    path, target = tmp_path / "0" / file, Target()
+    good = path.read_bytes()
+    for place in [*range(0, len(good), 1 + len(good) // 40), len(good) - 1]:
+        content = bytearray(good)
+        content[place] ^= 1 << place % 8
+        path.write_bytes(content)
+        with pytest.raises(DamagedCheckpointError, match=f"{file} does not have the"):
+            target.restore(tmp_path / "0")
+    assert target.is_untouched()
+
+
+@pytest.mark.parametrize("names", [(BAD, GOOD), ("2", "1")])
+def test_another_checkpoint_under_the_name_of_the_newest_is_noticed(tmp_path, names):
+    save(tmp_path / names[0], 30, epoch=3)
+    save(tmp_path / names[1], 20, epoch=2)
+    shutil.rmtree(tmp_path / names[0])
+    shutil.copytree(tmp_path / names[1], tmp_path / names[0])
+    with pytest.raises(DamagedCheckpointError, match="those of step 20, epoch 2"):
+        catalog.newest(str(tmp_path))
+    good = catalog.newest(str(tmp_path), on_damaged="previous")
+    assert good == str(tmp_path / names[1])
+    assert (tmp_path / f"{names[0]}.damaged-1").is_dir()
+
+
+def test_damaged_ones_are_passed_over_until_one_is_whole(run):
+    flip(run / BAD / FILES[0], None)
+    truncate(run / GOOD / FILES[1], None)
+    with pytest.raises(DamagedCheckpointError, match="step_00000010 is whole"):
+        catalog.newest(str(run))
+    good = catalog.newest(str(run), on_damaged="previous")
+    assert good == str(run / "step_00000010")
+    names = sorted(p.name for p in run.iterdir())
+    assert names == ["step_00000010", f"{GOOD}.damaged-1", f"{BAD}.damaged-1"]
+
+
+@pytest.mark.parametrize("on_damaged", ["stop", "previous"])
+def test_where_none_is_whole_nothing_begins_by_itself(run, on_damaged):
+    for path in run.iterdir():
+        remove(path / FILES[3], None)
+    names = sorted(p.name for p in run.iterdir())
+    for _ in range(2):
+        with pytest.raises(DamagedCheckpointError, match="--restart begins anew"):
+            catalog.newest(str(run), on_damaged=on_damaged)
+        # Were they set aside, the second start would find an empty folder.
+        assert sorted(p.name for p in run.iterdir()) == names
+
+
+def test_damage_in_an_older_checkpoint_does_not_matter(run):
+    flip(run / GOOD / FILES[2], None)
+    assert catalog.newest(str(run)) == str(run / BAD)
+
+
+def test_only_the_files_that_are_asked_for_are_looked_at(tmp_path):
+    """Weights can be taken from a checkpoint whose optimizer is damaged."""
+    save(tmp_path / "0")
+    flip(tmp_path / "0" / "training.npz", None)
+    target = Target()
+    arrays = {"weight": target.rows}
+    reader.restore(str(tmp_path / "0"), network=target.network, arrays=arrays)
+    assert not target.is_untouched()
+    with pytest.raises(DamagedCheckpointError, match=r"training\.npz"):
+        Target().restore(tmp_path / "0")

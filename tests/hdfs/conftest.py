@@ -1,0 +1,100 @@
+"""A real HDFS for the tests of this folder, and a process that uses it.
+
+Where Java, gcc or the package index is missing the tests are skipped, and say so;
+PLSC_TF_REQUIRE_HDFS=1 makes that a failure.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import hdfs_cluster
+import hdfs_driver
+import hdfs_packages
+import pytest
+
+USER = "trainer"
+HERE = pathlib.Path(__file__).parent
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "hdfs: needs Java 17, gcc and a package index")
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.hdfs)
+
+
+@pytest.fixture(scope="session")
+def hdfs_servers(tmp_path_factory):
+    try:
+        cluster = hdfs_cluster.start(tmp_path_factory.mktemp("hdfs"))
+    except hdfs_packages.MissingError as missing:
+        if os.environ.get("PLSC_TF_REQUIRE_HDFS"):
+            pytest.fail(f"HDFS is required here, and there is {missing}")
+        pytest.skip(f"HDFS: {missing}")
+    yield cluster
+    cluster.stop_all()
+
+
+@pytest.fixture
+def hdfs(hdfs_servers):
+    """The running `hdfs_cluster.Hdfs`; what a test breaks is brought back."""
+    yield hdfs_servers
+    hdfs_servers.heal()
+
+
+@pytest.fixture(scope="session")
+def driver_process(hdfs_servers, tmp_path_factory):
+    log = tmp_path_factory.mktemp("driver") / "log.txt"
+    # A user like others: whoever started the NameNode may do everything.
+    another_client(hdfs_servers, "give", f"{hdfs_servers.uri}/", USER)
+    environment = {**hdfs_servers.environment(), "HADOOP_USER_NAME": USER}
+    process = hdfs_driver.Driver(environment, log)
+    # Before the first use of HDFS, as a training does.
+    process.call("hdfs_checks:handle_sigterm")
+    yield process
+    process.stop()
+
+
+@pytest.fixture
+def driver(hdfs, driver_process):
+    """The `hdfs_driver.Driver`, one process for all tests."""
+    return driver_process
+
+
+@pytest.fixture
+def folder(hdfs, request):
+    """A folder on HDFS of the test's own: its address."""
+    return f"{hdfs.uri}/{request.node.name.partition('[')[0]}"
+
+
+@pytest.fixture
+def seen_by_another_client(hdfs):
+    """Function of an address that returns `{file: [bytes, sha256]}` below it."""
+    return lambda address: json.loads(another_client(hdfs, "look", address))
+
+
+@pytest.fixture
+def written_by_another_client(hdfs):
+    """Function of an address and a text that writes it, behind the library's back."""
+    return lambda address, text: another_client(hdfs, "write", address, text)
+
+
+def another_client(hdfs, command, address, *arguments):
+    """Calls hdfs_client.py, as HDFS's own superuser; returns what it prints."""
+    port, _, path = address.rpartition(":")[2].partition("/")
+    program = [sys.executable, str(HERE / "hdfs_client.py"), port, command, f"/{path}"]
+    done = subprocess.run(
+        [*program, *arguments],
+        env={**os.environ, "PYTHONPATH": str(hdfs.packages.python_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout

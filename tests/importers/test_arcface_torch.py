@@ -1,0 +1,176 @@
+"""Files of arcface_torch, read with PyTorch where it is installed."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from plsc_tf.checkpoints import importers
+
+CLASSES, SIZE = 11, 3
+WEIGHT = np.random.default_rng(0).normal(size=(CLASSES, SIZE)).astype(np.float32)
+BACKBONE = {"conv1.weight": np.ones((2, 3, 3, 3), np.float32)}
+
+
+def test_without_pytorch_the_extra_is_named(tmp_path, monkeypatch):
+    (tmp_path / "model.pt").write_bytes(b"PK")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ImportError, match=r"pip install 'plsc_tf\[torch\]'"):
+        importers.read(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("names", "problem"),
+    [
+        (["checkpoint_gpu_0.pt", "checkpoint_gpu_2.pt"], "not checkpoint_gpu_1.pt"),
+        (["softmax_fc_gpu_1.pt", "model.pt"], "not softmax_fc_gpu_0.pt"),
+        (["a.pt", "b.pt"], "no model.pt.*Found: a.pt, b.pt"),
+    ],
+)
+def test_missing_files_are_named_before_anything_is_read(tmp_path, names, problem):
+    for name in names:
+        (tmp_path / name).write_bytes(b"")
+    with pytest.raises(FileNotFoundError, match=problem):
+        importers.read(str(tmp_path))
+
+
+@pytest.fixture
+def torch():
+    return pytest.importorskip("torch", reason="PyTorch (extra [torch]) is missing")
+
+
+def tensors(torch, arrays):
+    return {name: torch.tensor(array) for name, array in arrays.items()}
+
+
+def shards(ranks):
+    """PartialFC_V2: C // W + (r < C % W) rows each."""
+    firsts = [CLASSES // ranks * r + min(r, CLASSES % ranks) for r in range(ranks + 1)]
+    return [WEIGHT[low:high] for low, high in zip(firsts, firsts[1:], strict=False)]
+
+
+def write_checkpoints(torch, folder, ranks=4):
+    """What train_v2 saves with save_all_states, by a real SGD with momentum."""
+    for rank, rows in enumerate(shards(ranks)):
+        bias = torch.nn.Parameter(torch.zeros(2))
+        weight = torch.nn.Parameter(torch.tensor(rows))
+        optimizer = torch.optim.SGD(
+            [{"params": [bias]}, {"params": [weight]}], lr=0.0, momentum=0.9
+        )
+        schedule = torch.optim.lr_scheduler.LinearLR(optimizer)
+        (bias.sum() + 2 * weight.sum()).backward()
+        optimizer.step()
+        schedule.step()
+        whole = {
+            "epoch": 3,
+            "global_step": 100,
+            "state_dict_backbone": tensors(torch, BACKBONE),
+            "state_dict_softmax_fc": {"weight": weight.detach()},
+            "state_optimizer": optimizer.state_dict(),
+            "state_lr_scheduler": schedule.state_dict(),
+        }
+        torch.save(whole, folder / f"checkpoint_gpu_{rank}.pt")
+
+
+def whole(rows):
+    return rows.read(0, rows.shape[0])
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_backbone_alone(torch, tmp_path, zipped):
+    state = {f"module.{k}": v for k, v in tensors(torch, BACKBONE).items()}
+    state["module.bn1.num_batches_tracked"] = torch.tensor(5)
+    path = tmp_path / "glint.pth"
+    torch.save(state, path, _use_new_zipfile_serialization=zipped)
+    for given in (path, tmp_path):
+        source = importers.read(str(given))
+        assert (source.format, source.arrays) == ("arcface_torch", {})
+        assert list(source.backbone) == ["conv1.weight"]
+        np.testing.assert_array_equal(source.backbone["conv1.weight"], 1)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_checkpoints_of_all_ranks(torch, tmp_path, ranks):
+    write_checkpoints(torch, tmp_path, ranks)
+    for given in (tmp_path, tmp_path / "checkpoint_gpu_0.pt"):
+        source = importers.read(str(given))
+        assert source.ranks == ranks
+        np.testing.assert_array_equal(source.backbone["conv1.weight"], 1)
+        np.testing.assert_array_equal(whole(source.arrays["weight"]), WEIGHT)
+        # The gradient of the weights is 2, so is the first momentum.
+        np.testing.assert_array_equal(whole(source.arrays["weight/velocity"]), 2)
+        assert {"epoch", "state_optimizer"} < set(source.left)
+
+
+def test_partial_fc_beside_a_backbone(torch, tmp_path):
+    torch.save(tensors(torch, BACKBONE), tmp_path / "backbone.pth")
+    for rank, rows in enumerate(shards(3)):
+        name = f"softmax_fc_gpu_{rank}.pt"
+        torch.save({"weight": torch.tensor(rows)}, tmp_path / name)
+    source = importers.read(str(tmp_path))
+    assert set(source.arrays) == {"weight"}
+    np.testing.assert_array_equal(whole(source.arrays["weight"]), WEIGHT)
+    np.testing.assert_array_equal(source.arrays["weight"].read(3, 9), WEIGHT[3:9])
+
+
+def test_the_last_rank_is_missed_by_the_number_of_classes_only(torch, tmp_path):
+    write_checkpoints(torch, tmp_path, 4)
+    (tmp_path / "checkpoint_gpu_3.pt").unlink()
+    source = importers.read(str(tmp_path))
+    # 3 + 3 + 3 rows are a whole to anybody who does not know the number.
+    assert source.arrays["weight"].shape == (9, SIZE)
+    assert source.num_classes is None
+
+
+@pytest.mark.parametrize("rows", [(4, 7), (7, 4), (5, 6), (3, 3, 5)])
+def test_shards_that_do_not_fit_are_named(torch, tmp_path, rows):
+    torch.save(tensors(torch, BACKBONE), tmp_path / "model.pt")
+    for rank, count in enumerate(rows):
+        name = f"softmax_fc_gpu_{rank}.pt"
+        torch.save({"weight": torch.zeros(count, SIZE)}, tmp_path / name)
+    found = rf"softmax_fc_gpu_\d.pt holds .* With 11 classes over {len(rows)} ranks"
+    with pytest.raises(ValueError, match=found):
+        importers.read(str(tmp_path))
+
+
+def test_shards_of_another_embedding_size_are_named(torch, tmp_path):
+    write_checkpoints(torch, tmp_path, 2)
+    path = tmp_path / "checkpoint_gpu_1.pt"
+    whole = torch.load(path, weights_only=True)
+    whole["state_dict_softmax_fc"] = {"weight": torch.zeros(5, SIZE + 1)}
+    torch.save(whole, path)
+    with pytest.raises(ValueError, match=r"gpu_1.pt holds .* \[5, 4\].* \[5, 3\]"):
+        importers.read(str(tmp_path))
+
+
+def test_a_file_that_is_cut_off_is_named(torch, tmp_path):
+    path = tmp_path / "model.pt"
+    torch.save(tensors(torch, BACKBONE), path)
+    content = path.read_bytes()
+    for size in (0, 1, 100, len(content) // 2, len(content) - 1):
+        path.write_bytes(content[:size])
+        with pytest.raises(ValueError, match="model.pt is cut off"):
+            importers.read(str(path))
+
+
+class Evil:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (self.path, "w")
+
+
+def test_a_file_that_wants_to_run_something_is_refused(torch, tmp_path):
+    sign = tmp_path / "it_ran"
+    torch.save({"conv1.weight": Evil(str(sign))}, tmp_path / "model.pt")
+    with pytest.raises(ValueError, match="refused"):
+        importers.read(str(tmp_path / "model.pt"))
+    assert not sign.exists()
+
+
+@pytest.mark.parametrize("content", [[1, 2], {"epoch": 3}])
+def test_a_file_without_weights(torch, tmp_path, content):
+    torch.save(content, tmp_path / "checkpoint_gpu_0.pt")
+    with pytest.raises(ValueError, match="no checkpoint of arcface_torch"):
+        importers.read(str(tmp_path))

@@ -1,0 +1,171 @@
+"""The command: from another library's files to a checkpoint that embeds alike."""
+
+import json
+import os
+
+import keras
+import numpy as np
+import pytest
+
+from plsc_tf import cli, import_checkpoint
+from plsc_tf.settings import Settings
+from plsc_tf.training import trained
+from tests.importers.paddle_writer import stream
+from tests.importers.theirs import ArcfaceTorch, Plsc
+
+CLASSES, SIZE, RANKS = 7, 6, 3
+SHAPE = (16, 32)
+RESNET50 = (3, 4, 14, 3), (64, 128, 256, 512)
+WEIGHT = np.random.default_rng(1).normal(size=(CLASSES, SIZE)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def plsc(tmp_path_factory):
+    """(folder of a PLSC 0.1 checkpoint, images, their embeddings there)."""
+    folder = tmp_path_factory.mktemp("plsc")
+    network = Plsc()
+    images = np.random.default_rng(8).integers(0, 256, (2, *SHAPE, 3)).astype(np.uint8)
+    embeddings = network.embed(images, *RESNET50, SIZE)
+    arrays = dict(network.weights)
+    for rank in range(RANKS):
+        rows = WEIGHT[3 * rank : 3 * rank + 3]
+        name = f"dist@arcface@rank@{rank:05d}.w_0"
+        arrays[name] = np.ascontiguousarray(rows.T)
+        arrays[f"{name}_velocity_0"] = arrays[name] / 2
+    for name, array in arrays.items():
+        (folder / name).write_bytes(stream(array))
+    meta = {"pretrain_nranks": RANKS, "emb_dim": SIZE, "num_classes": CLASSES}
+    (folder / "meta.json").write_text(json.dumps(meta))
+    return folder, images, embeddings
+
+
+def settings(folder, **values):
+    return Settings.from_values(
+        import_from=str(folder),
+        **{
+            "model_name": "ResNet50",
+            "emb_size": SIZE,
+            "image_shape": (3, *SHAPE),
+            **values,
+        },
+    )
+
+
+def test_a_plsc_checkpoint_embeds_and_classifies_as_there(plsc, tmp_path):
+    folder, images, embeddings = plsc
+    asked = settings(folder, model_save_dir=str(tmp_path / "run"))
+    rows = dict(import_checkpoint.import_checkpoint(asked))
+    assert rows["format"] == "plsc"
+    assert rows["head: weight"] == "7 x 6, from 3 rank(s)"
+    assert rows["head: weight/velocity"] == "7 x 6, from 3 rank(s)"
+    assert rows["not taken"] == "nothing"
+    # Evaluation and export find the network by the checkpoint alone.
+    given = Settings.from_values(checkpoint_dir=str(tmp_path / "run"), num_replicas=1)
+    found = trained.load(given, with_head=True)
+    assert found.checkpoint == rows["checkpoint"]
+    largest = np.abs(embeddings).max()
+    np.testing.assert_allclose(
+        found.model.embed(images), embeddings, atol=1e-5 * largest
+    )
+    np.testing.assert_array_equal(found.model.head.weights_as_numpy(), WEIGHT)
+    keras.backend.clear_session()
+
+
+@pytest.fixture
+def arcface_torch(tmp_path):
+    """(options that import a small arcface_torch training, images, embeddings)."""
+    torch = pytest.importorskip("torch", reason="PyTorch (extra [torch]) is missing")
+    network, shape = ArcfaceTorch(), (12, 8)
+    images = np.random.default_rng(9).integers(0, 256, (3, *shape, 3)).astype(np.uint8)
+    embeddings = network.embed(images, (2, 1), (4, 8), SIZE)
+    state = {name: torch.tensor(array) for name, array in network.weights.items()}
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    torch.save(state, folder / "model.pt")
+    for rank, rows in enumerate((WEIGHT[:4], WEIGHT[4:])):
+        name = f"softmax_fc_gpu_{rank}.pt"
+        torch.save({"weight": torch.tensor(rows)}, folder / name)
+    options = {
+        "import_from": str(folder),
+        "model_name": "iresnet",
+        "model_options": "depths=2-1,width=4",
+        "emb_size": SIZE,
+        "image_shape": (3, *shape),
+        "num_classes": CLASSES,
+        "checkpoint_dir": str(tmp_path / "ours"),
+    }
+    return options, images, embeddings
+
+
+def test_an_arcface_torch_training_embeds_and_classifies_as_there(arcface_torch):
+    options, images, embeddings = arcface_torch
+    rows = import_checkpoint.import_checkpoint(Settings.from_values(**options))
+    assert dict(rows)["checkpoint"] == options["checkpoint_dir"]
+    given = {"checkpoint_dir": options["checkpoint_dir"], "num_replicas": 2}
+    found = trained.load(Settings.from_values(**given), with_head=True)
+    np.testing.assert_allclose(found.model.embed(images), embeddings, atol=2e-5)
+    np.testing.assert_array_equal(found.model.head.weights_as_numpy(), WEIGHT)
+
+
+@pytest.mark.parametrize("asked", [None, 8])
+def test_a_number_of_classes_that_no_file_tells_must_be_given(arcface_torch, asked):
+    options, _, _ = arcface_torch
+    options["num_classes"] = asked or Settings().dataset.num_classes
+    with pytest.raises(ValueError, match="pass --num_classes=7; else the file of the"):
+        import_checkpoint.import_checkpoint(Settings.from_values(**options))
+    assert not os.path.exists(options["checkpoint_dir"])
+
+
+def test_a_backbone_alone_makes_a_checkpoint_without_a_head(arcface_torch):
+    options, images, embeddings = arcface_torch
+    options["import_from"] += "/model.pt"
+    rows = import_checkpoint.import_checkpoint(Settings.from_values(**options))
+    assert dict(rows)["head"].startswith("none")
+    given = {"checkpoint_dir": options["checkpoint_dir"], "num_replicas": 1}
+    found = trained.load(Settings.from_values(**given))
+    np.testing.assert_allclose(found.model.embed(images), embeddings, atol=2e-5)
+    with pytest.raises(ValueError, match="weight: not in the checkpoint"):
+        trained.load(Settings.from_values(**given, num_classes=CLASSES), with_head=True)
+
+
+def test_nothing_is_overwritten(plsc, tmp_path):
+    taken = tmp_path / "there"
+    taken.mkdir()
+    with pytest.raises(FileExistsError, match="nothing is overwritten"):
+        import_checkpoint.import_checkpoint(
+            settings(plsc[0], checkpoint_dir=str(taken))
+        )
+    assert os.listdir(taken) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"num_classes": 8}, "num_classes=8"),
+        ({"emb_size": 5}, "emb_size=5"),
+        ({"loss_type": "dist_softmax"}, "without a bias"),
+        ({"model_name": "iresnet18"}, "another kind of network.*resnet50"),
+        ({"import_format": "arcface_torch"}, "no model.pt"),
+        ({"import_from": ""}, "import_from must name"),
+    ],
+)
+def test_what_does_not_fit_leaves_nothing_behind(plsc, tmp_path, values, problem):
+    given = settings(plsc[0], checkpoint_dir=str(tmp_path / "new")).replace(**values)
+    with pytest.raises((ValueError, FileNotFoundError), match=problem):
+        import_checkpoint.import_checkpoint(given)
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_commands_options_are_known_to_its_command_line():
+    given = cli.parse(
+        [
+            "--import_from=a",
+            "--import_format=plsc",
+            "--model_name=iresnet50",
+            "--num_classes=5",
+            "--emb_size=4",
+            "--checkpoint_dir=b",
+        ],
+        import_checkpoint.GROUPS,
+    )
+    assert (given.importing.import_from, given.importing.import_format) == ("a", "plsc")

@@ -1,0 +1,151 @@
+"""Weights of the other libraries' networks, given as arrays, embed as they do there."""
+
+import re
+
+import numpy as np
+import pytest
+
+from plsc_tf import backbones
+from plsc_tf.checkpoints import importers
+from tests.importers.theirs import ArcfaceTorch, Plsc
+
+DEPTHS, WIDTHS, SIZE = (2, 1), (3, 5), 6
+RESNET50 = (3, 4, 14, 3), (64, 128, 256, 512)
+IMAGES = np.random.default_rng(7).integers(0, 256, (3, 12, 8, 3)).astype(np.uint8)
+
+
+def small_iresnet(**options):
+    return backbones.build(
+        "iresnet",
+        embedding_size=SIZE,
+        image_shape=(12, 8, 3),
+        **{"depths": DEPTHS, "width": WIDTHS, **options},
+    )
+
+
+def embed(backbone, images):
+    return backbone((images.astype(np.float32) - 127.5) / 128, training=False).numpy()
+
+
+def source(weights, format):
+    return importers.Source(format=format, backbone=weights, backbone_file="file")
+
+
+@pytest.fixture
+def theirs():
+    """Network and embeddings; the last scale is 1, as arcface_torch keeps it."""
+    network = ArcfaceTorch()
+    network.weights["features.weight"] = np.ones(SIZE, np.float32)
+    return network, network.embed(IMAGES, DEPTHS, WIDTHS, SIZE)
+
+
+def test_an_iresnet_embeds_as_in_arcface_torch(theirs):
+    network, expected = theirs
+    backbone = small_iresnet()
+    importers.assign(source(network.weights, "arcface_torch"), backbone)
+    np.testing.assert_allclose(embed(backbone, IMAGES), expected, atol=2e-5)
+
+
+def test_a_last_scale_that_was_trained_is_kept():
+    network = ArcfaceTorch(seed=1)
+    expected = network.embed(IMAGES, DEPTHS, WIDTHS, SIZE)
+    assert not np.all(network.weights["features.weight"] == 1)
+    backbone = small_iresnet()
+    importers.assign(source(network.weights, "arcface_torch"), backbone)
+    np.testing.assert_allclose(embed(backbone, IMAGES), expected, atol=2e-5)
+
+
+def test_the_given_arrays_are_left_as_they_are(theirs):
+    network, _ = theirs
+    before = {name: array.copy() for name, array in network.weights.items()}
+    importers.assign(source(network.weights, "arcface_torch"), small_iresnet())
+    for name, array in before.items():
+        np.testing.assert_array_equal(network.weights[name], array)
+
+
+@pytest.fixture(scope="module")
+def resnet50():
+    return backbones.build("resnet50", embedding_size=SIZE, image_shape=(16, 32, 3))
+
+
+@pytest.fixture(scope="module")
+def plscs():
+    """Weights, images and their embeddings."""
+    images = np.random.default_rng(8).integers(0, 256, (2, 16, 32, 3)).astype(np.uint8)
+    network = Plsc()
+    return network.weights, images, network.embed(images, *RESNET50, SIZE)
+
+
+@pytest.mark.parametrize("first", [0, 3])
+def test_plscs_resnet50_embeds_as_there(resnet50, plscs, first):
+    weights, images, expected = plscs
+    # A program that has built something else before counts on.
+    numbered = {
+        re.sub(r"_(\d+)\.", lambda n: f"_{int(n[1]) + first}.", name): array
+        for name, array in weights.items()
+    }
+    importers.assign(source(numbered, "plsc"), resnet50)
+    largest = np.abs(expected).max()
+    np.testing.assert_allclose(embed(resnet50, images), expected, atol=1e-5 * largest)
+
+
+def test_what_does_not_fit_is_named_and_nothing_is_changed(theirs):
+    network, _ = theirs
+    weights = dict(network.weights)
+    del weights["layer1.1.conv2.weight"]
+    weights["layer3.0.bn1.weight"] = np.ones(5, np.float32)
+    weights["bn2.bias"] = np.ones(7, np.float32)
+    backbone = small_iresnet()
+    before = backbone.get_weights()
+    with pytest.raises(ValueError, match="missing: layer1.1.conv2.weight") as caught:
+        importers.assign(source(weights, "arcface_torch"), backbone)
+    text = str(caught.value)
+    assert "not in that network: layer3.0.bn1.weight" in text
+    assert "bn2.bias is [7], not [5]" in text
+    for old, new in zip(before, backbone.get_weights(), strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
+def test_another_embedding_size_is_named(theirs):
+    network, _ = theirs
+    backbone = backbones.build(
+        "iresnet",
+        embedding_size=4,
+        image_shape=(12, 8, 3),
+        depths=DEPTHS,
+        width=WIDTHS,
+    )
+    with pytest.raises(ValueError, match=r"fc.weight is \[6, 30\], not \[4, 30\]"):
+        importers.assign(source(network.weights, "arcface_torch"), backbone)
+
+
+@pytest.mark.parametrize(
+    ("format", "name"),
+    [
+        ("arcface_torch", "mobilefacenet"),
+        ("arcface_torch", "resnet10"),
+        ("plsc", "mobilefacenet"),
+    ],
+)
+def test_another_kind_of_network_is_refused(theirs, format, name):
+    network, _ = theirs
+    backbone = backbones.build(name, embedding_size=SIZE, image_shape=(32, 32, 3))
+    with pytest.raises(ValueError, match="another kind of network"):
+        importers.assign(source(network.weights, format), backbone)
+
+
+def test_the_network_that_would_fit_is_proposed():
+    weights = {"fc.weight": np.zeros((128, 25088))}
+    for stage, depth in enumerate((3, 4, 14, 3), 1):
+        for block in range(depth):
+            weights[f"layer{stage}.{block}.bn1.weight"] = np.zeros(64)
+    with pytest.raises(ValueError, match="--model_name=iresnet50 --emb_size=128"):
+        importers.assign(source(weights, "arcface_torch"), small_iresnet())
+
+
+def test_plscs_bottlenecks_are_proposed(resnet50):
+    weights = {f"conv2d_{i}.w_0": np.zeros((1, 1, 1, 1)) for i in range(104)}
+    weights["fc_0.b_0"] = np.zeros(SIZE)
+    found = "--model_name=resnet101 --model_options=variant=v0.1 --emb_size=6"
+    with pytest.raises(ValueError, match=found):
+        importers.assign(source(weights, "plsc"), resnet50)

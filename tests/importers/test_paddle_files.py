@@ -1,0 +1,126 @@
+"""Paddle's two forms of a variable."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from plsc_tf.checkpoints.importers import paddle_files
+from tests.importers.paddle_writer import saved, stream
+
+ARRAY = np.random.default_rng(0).normal(size=(300, 5)).astype(np.float32)
+# What Paddle 3.3 wrote for float32 [2, 1]: 1.0, -2.0 (`paddle.static.io.save_vars`).
+FROM_PADDLE = bytes.fromhex(
+    "00000000 0000000000000000 00000000 06000000 080510021001 0000803f 000000c0"
+)
+
+
+def only(path):
+    (variable,) = paddle_files.variables(str(path))
+    return variable
+
+
+def test_bytes_of_paddle_itself(tmp_path):
+    path = tmp_path / "fc_0.w_0"
+    path.write_bytes(FROM_PADDLE)
+    np.testing.assert_array_equal(only(path).open(), [[1.0], [-2.0]])
+    assert stream(np.array([[1.0], [-2.0]], np.float32)) == FROM_PADDLE
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int64"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_types_and_both_forms_of_dimensions(tmp_path, dtype, packed):
+    path = tmp_path / "a.w_0"
+    array = ARRAY.astype(dtype)
+    path.write_bytes(stream(array, levels=[(0, 2, 5)], packed=packed))
+    found = only(path)
+    assert (found.name, found.shape) == ("a.w_0", (300, 5))
+    assert found.open().dtype == dtype
+    np.testing.assert_array_equal(found.open(), array)
+
+
+def test_the_numbers_stay_in_the_file(tmp_path):
+    path = tmp_path / "a.w_0"
+    path.write_bytes(stream(ARRAY))
+    assert isinstance(only(path).open(), np.memmap)
+
+
+def test_a_file_that_is_cut_off_anywhere_is_refused(tmp_path):
+    path = tmp_path / "a.w_0"
+    whole = stream(ARRAY[:2], levels=[(0, 2)])
+    for size in range(len(whole)):
+        path.write_bytes(whole[:size])
+        with pytest.raises(ValueError, match="a.w_0 is"):
+            paddle_files.variables(str(path))
+    path.write_bytes(whole + b"x")
+    with pytest.raises(ValueError, match="damaged"):
+        paddle_files.variables(str(path))
+
+
+@pytest.mark.parametrize("protocol", [2, 4, 5])
+@pytest.mark.parametrize(
+    "content",
+    [
+        lambda array, protocol: saved(array, protocol),
+        pickle.dumps,
+        lambda array, protocol: pickle.dumps({"a.w_0": array}, protocol),
+        lambda array, protocol: pickle.dumps(("a.w_0", array), protocol),
+    ],
+    ids=["tensor", "array", "dict", "pair"],
+)
+def test_pickles_of_one_array(tmp_path, content, protocol):
+    path = tmp_path / "a.w_0.pdparam"
+    path.write_bytes(content(ARRAY, protocol))
+    found = only(path)
+    assert (found.name, found.shape) == ("a.w_0", (300, 5))
+    np.testing.assert_array_equal(found.open(), ARRAY)
+
+
+def test_a_pickle_of_many_arrays(tmp_path):
+    path = tmp_path / "model.pdparam"
+    names = {"a": "x", "b": "y"}
+    content = {"x": ARRAY, "y": ARRAY[0], "StructuredToParameterName@@": names}
+    path.write_bytes(pickle.dumps(content, 4))
+    found = {item.name: item for item in paddle_files.variables(str(path))}
+    assert set(found) == {"x", "y"}
+    np.testing.assert_array_equal(found["x"].open(), ARRAY)
+    np.testing.assert_array_equal(found["y"].open(), ARRAY[0])
+
+
+def test_a_pickle_that_is_cut_off_is_refused(tmp_path):
+    path = tmp_path / "a.w_0.pdparam"
+    whole = saved(ARRAY[:2])
+    for size in range(len(whole)):
+        path.write_bytes(whole[:size])
+        with pytest.raises(ValueError, match="a.w_0.pdparam"):
+            paddle_files.variables(str(path))
+
+
+class Evil:
+    def __init__(self, function, *arguments):
+        self.reduced = function, arguments
+
+    def __reduce__(self):
+        return self.reduced
+
+
+def test_a_pickle_that_wants_to_run_something_is_refused(tmp_path):
+    path, sign = tmp_path / "a.w_0.pdparam", tmp_path / "it_ran"
+    programs = (
+        Evil(eval, f"open({str(sign)!r}, 'w')"),
+        Evil(eval, f"open({str(sign)!r}, 'w')", {"data": ARRAY}),
+        Evil(exec, f"open({str(sign)!r}, 'w')"),
+        {"a": Evil(open, str(sign), "w")},
+    )
+    for program in programs:
+        path.write_bytes(pickle.dumps(program))
+        with pytest.raises(ValueError, match="refused|not a pickle of plain data"):
+            paddle_files.variables(str(path))
+        assert not sign.exists()
+
+
+def test_what_is_no_array_is_refused(tmp_path):
+    path = tmp_path / "a.pdparam"
+    path.write_bytes(pickle.dumps({"a": "text"}))
+    with pytest.raises(ValueError, match="holds a str as 'a'"):
+        paddle_files.variables(str(path))

@@ -1,0 +1,167 @@
+"""Rows as they were at one moment, while training goes on."""
+
+import threading
+import weakref
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import plsc_tf
+from plsc_tf.parallel import held_rows
+from plsc_tf.parallel.held_rows import HeldRows
+from plsc_tf.parallel.rows import ReplicatedRows, ShardedRows
+
+WHOLE = np.arange(22, dtype=np.float32).reshape(11, 2)
+
+
+def make(replicas=2, dtype=np.float32, **layout):
+    whole = tf.cast(WHOLE, dtype)
+    return ShardedRows.create(
+        plsc_tf.strategy(replicas), lambda a, b: whole[a:b], 11, "w", **layout
+    )
+
+
+def everything(rows):
+    return np.concatenate(list(rows.pieces(0, 11)))
+
+
+UPDATES = {
+    "assign": lambda tile: tile.assign(3 * tf.convert_to_tensor(tile)),
+    "assign_sub": lambda tile: tile.assign_sub(tf.ones_like(tile)),
+    "slice": lambda tile: tile[0:1].assign(1 + tile[0:1]),
+}
+
+
+@pytest.mark.parametrize("update", UPDATES)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_values_stay_while_tiles_are_updated_in_place(update, compiled):
+    rows = make(replicas=1 if compiled else 2, tile_rows=3)
+
+    @tf.function(jit_compile=compiled)
+    def step():
+        for tiles in rows.tiles:
+            for tile in tiles:
+                UPDATES[update](tile)
+
+    step()  # nobody holds anything yet
+    before = rows.read(0, 11)
+    held = rows.held()
+    for _ in range(2):
+        step()
+    np.testing.assert_array_equal(everything(held), before)
+    assert not np.array_equal(rows.read(0, 11), before)
+
+
+def test_values_of_sampled_rows_stay_while_they_are_scattered():
+    rows = make(sparse=True)
+    held = rows.held()
+    for tiles in rows.tiles:
+        tiles[0].scatter_update(tf.IndexedSlices(tf.fill([2, 2], -1.0), [0, 3]))
+    np.testing.assert_array_equal(everything(held), WHOLE)
+    assert np.all(rows.read(0, 1) == -1)
+    later = rows.held()
+    tiles[0].scatter_update(tf.IndexedSlices(tf.fill([1, 2], -9.0), [0]))
+    assert np.all(everything(later)[6] == -1)  # 11 rows are 6 and 5
+
+
+@pytest.mark.parametrize("options", [{}, {"sample_rate": 0.5}])
+def test_values_stay_in_training(options):
+    """The fused update is compiled for tiles of as many rows as these."""
+    keras.utils.set_random_seed(0)
+    with plsc_tf.strategy(1).scope():
+        backbone = keras.Sequential(
+            [keras.Input((4, 4, 3)), keras.layers.Flatten(), keras.layers.Dense(4)]
+        )
+        head = plsc_tf.ShardedHead(4100, tile_rows=2050, **options)
+        model = plsc_tf.Classifier(backbone, head)
+        model.compile(plsc_tf.Momentum(0.5))
+    images = np.random.default_rng(0).integers(0, 256, (8, 4, 4, 3)).astype(np.uint8)
+    labels = np.arange(8) * 500
+    model.train_on_batch(images, labels)
+    arrays = {**head.arrays(), **model.updater.slots()}
+    before = {name: rows.read(0, 4100) for name, rows in arrays.items()}
+    held = {name: rows.held() for name, rows in arrays.items()}
+    for _ in range(2):
+        model.train_on_batch(images, labels)
+    for name, rows in arrays.items():
+        found = np.concatenate(list(held[name].pieces(0, 4100)))
+        np.testing.assert_array_equal(found, before[name], err_msg=name)
+        assert not np.array_equal(rows.read(0, 4100), before[name])
+
+
+def test_rows_that_are_whole_on_every_replica_are_held_too():
+    with plsc_tf.strategy(2).scope():
+        variable = keras.Variable(WHOLE)
+    rows = ReplicatedRows(variable)
+    held = rows.held()
+    assert (held.shape, held.dtype) == ((11, 2), "float32")
+    rows.write(3, np.zeros((2, 2), np.float32))
+    variable.assign(variable + 1)
+    np.testing.assert_array_equal(everything(held), WHOLE)
+    np.testing.assert_array_equal(rows.read(3, 5), np.ones((2, 2)))
+
+
+@pytest.mark.parametrize("hold", [False, True])
+def test_pieces_are_small_and_in_order(monkeypatch, hold):
+    monkeypatch.setattr(held_rows, "PIECE_BYTES", 2 * 8 + 3)  # two rows
+    rows = make(replicas=3, tile_rows=3)
+    pieces = list((rows.held() if hold else rows).pieces(1, 10))
+    # Tiles of 3 + 1, 3 + 1 and 3 rows.
+    assert [len(piece) for piece in pieces] == [2, 1, 2, 1, 1, 2]
+    np.testing.assert_array_equal(np.concatenate(pieces), WHOLE[1:10])
+
+
+def test_bfloat16_is_written_as_float32():
+    held = make(dtype=tf.bfloat16).held()
+    assert held.dtype == "float32"
+    assert everything(held).dtype == np.float32
+    np.testing.assert_array_equal(everything(held), WHOLE)
+
+
+def hold(values):
+    """Tiles of 4 and 3 rows, and weak references to their values."""
+
+    def places(low, high):
+        for tile, first in enumerate((0, 4)):
+            begin, end = max(low, first), min(high, first + 4 - tile)
+            if begin < end:
+                yield 0, tile, begin - first, end - first, begin
+
+    return HeldRows((7, 2), "float32", [values], places)
+
+
+def test_memory_is_let_go_tile_by_tile():
+    values = [tf.ones([4, 2]), tf.ones([3, 2])]
+    references = [weakref.ref(value) for value in values]
+    held = hold(values)
+    values.clear()
+    held.release(2, 5)
+    assert [r() is None for r in references] == [False, False]
+    held.release(0, 2)
+    assert [r() is None for r in references] == [True, False]
+    held.release(5, 7)
+    assert [r() is None for r in references] == [True, True]
+
+
+def test_two_threads_may_let_go_of_one_tile():
+    values = [tf.ones([4000, 2])]
+    reference = weakref.ref(values[0])
+
+    def places(low, high):
+        yield 0, 0, low, high, low
+
+    held = HeldRows((4000, 2), "float32", [values], places)
+    values.clear()
+
+    def release(first):
+        for row in range(first, 4000, 4):
+            held.release(row, row + 1)
+
+    threads = [threading.Thread(target=release, args=(first,)) for first in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert reference() is None

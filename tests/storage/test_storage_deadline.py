@@ -1,0 +1,30 @@
+"""Calls that hang, fail or come back."""
+
+import errno
+import threading
+
+import pytest
+
+from plsc_tf.storage.deadline import Worker
+from plsc_tf.storage.errors import StorageError
+
+
+def test_values_and_errors_come_back_in_order():
+    with Worker() as worker:
+        first = worker.start(lambda: threading.current_thread().name)
+        second = worker.start(lambda: threading.current_thread().name)
+        assert worker.finish(second) == worker.finish(first)
+        with pytest.raises(ZeroDivisionError):
+            worker.run(lambda: 1 // 0)
+        assert worker.run(lambda: 7, limit_s=60) == 7
+
+
+def test_a_call_that_hangs_is_given_up():
+    let_go = threading.Event()
+    with Worker() as worker:
+        with pytest.raises(
+            StorageError, match="Could not list it: no answer"
+        ) as caught:
+            worker.run(let_go.wait, limit_s=0.05, doing="list it")
+    assert caught.value.errno == errno.ETIMEDOUT
+    let_go.set()

@@ -1,0 +1,193 @@
+"""The operations on local paths, and on a file system that only TensorFlow has."""
+
+import errno
+import hashlib
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from plsc_tf.storage import files
+from plsc_tf.storage.errors import StorageError
+
+CONTENT = bytes(range(256)) * 40_000  # 10.24 MB: more than a chunk
+
+
+def test_round_trip(root):
+    path = files.join(root, "a/b")
+    assert not files.exists(path)
+    assert not files.is_dir(path)
+    files.make_dirs(path)
+    files.make_dirs(path)
+    assert files.is_dir(path)
+    file = files.join(path, "large")
+    digest = hashlib.sha256(CONTENT).hexdigest()
+    assert files.write(file, CONTENT, checksum=True) == (len(CONTENT), digest)
+    assert files.write(files.join(path, "none"), b"") == (0, None)
+    assert files.exists(file)
+    assert not files.is_dir(file)
+    assert files.size(file) == len(CONTENT)
+    assert files.read(file) == CONTENT
+    assert files.read(files.join(path, "none")) == b""
+    assert files.checksum(file) == (len(CONTENT), digest)
+    assert files.list_dir(path) == ["large", "none"]
+    files.rename(path, files.join(root, "a/c"))
+    assert files.list_dir(files.join(root, "a")) == ["c"]
+    files.remove(files.join(root, "a/c/none"))
+    assert files.list_dir(files.join(root, "a/c")) == ["large"]
+    files.remove_tree(files.join(root, "a"))
+    assert not files.exists(files.join(root, "a"))
+
+
+def test_a_file_is_read_in_chunks_and_in_parts(root):
+    file = files.join(root, "file")
+    files.write(file, CONTENT)
+    chunks = list(files.open_read(file))
+    assert [len(chunk) for chunk in chunks] == [8 << 20, len(CONTENT) - (8 << 20)]
+    assert b"".join(chunks) == CONTENT
+    assert files.read(file, 254, 258) == b"\xfe\xff\x00\x01"
+    assert files.read(file, len(CONTENT)) == b""
+    with pytest.raises(ValueError, match=f"which has {len(CONTENT)}"):
+        files.read(file, 5, len(CONTENT) + 1)
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        b"abcd",
+        bytearray(b"abcd"),
+        memoryview(b"abcd"),
+        [b"ab", b"", b"cd"],
+        [np.array([[0x6261], [0x6463]], "<u2"), np.zeros((0, 3))],
+        lambda: iter([b"abc", b"d"]),
+    ],
+)
+def test_content_may_be_any_buffers(root, chunks):
+    file = files.join(root, "file")
+    files.write(file, b"something longer that was there")
+    assert files.write(file, chunks) == (4, None)
+    assert files.read(file) == b"abcd"
+    files.write(file, (part for part in [b"x", b"y"]))
+    assert files.read(file) == b"xy"
+
+
+def test_what_is_absent_is_named(root):
+    absent = files.join(root, "absent")
+    for call in (
+        lambda: files.read(absent),
+        lambda: files.size(absent),
+        lambda: files.list_dir(absent),
+        lambda: files.remove(absent),
+        lambda: files.remove_tree(absent),
+        lambda: files.rename(absent, files.join(root, "new")),
+        lambda: next(files.open_read(absent)),
+    ):
+        with pytest.raises(FileNotFoundError, match="absent"):
+            call()
+
+
+def test_files_are_no_folders_and_folders_no_files(root):
+    folder, file = files.join(root, "folder"), files.join(root, "file")
+    files.make_dirs(folder)
+    files.write(file, b"x")
+    for call in (files.list_dir, files.remove_tree):
+        with pytest.raises(NotADirectoryError):
+            call(file)
+    for call in (files.read, files.size, files.remove):
+        with pytest.raises(IsADirectoryError):
+            call(folder)
+
+
+def test_rename_overwrites_nothing(root):
+    old, new = files.join(root, "old"), files.join(root, "new")
+    files.write(old, b"old")
+    files.write(new, b"new")
+    with pytest.raises(FileExistsError):
+        files.rename(old, new)
+    assert (files.read(old), files.read(new)) == (b"old", b"new")
+    with pytest.raises(FileNotFoundError):
+        files.rename(old, files.join(root, "no_folder/new"))
+    assert files.read(old) == b"old"
+
+
+def test_a_store_that_only_tensorflow_has():
+    folder = "ram://tests/folder"
+    files.make_dirs(folder)
+    assert files.write(files.join(folder, "a"), [b"ab", b"c"])[0] == 3
+    assert files.read(files.join(folder, "a"), 1) == b"bc"
+    assert files.list_dir(folder) == ["a"]
+    assert not files.exists(files.join(folder, "b"))
+    files.remove(files.join(folder, "a"))
+    assert files.list_dir(folder) == []
+
+
+def test_rename_stays_on_a_store(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match="two paths of one store"):
+        files.rename(str(tmp_path / "file"), "ram://tests/file")
+
+
+def test_a_full_disk_keeps_its_meaning_and_leaves_no_part(tmp_path):
+    # Writing to /dev/full fails as a full disk does; what is removed is the link.
+    (tmp_path / "file").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        files.write(tmp_path / "file", b"x" * 100_000)
+    assert caught.value.errno == errno.ENOSPC
+    assert caught.value.filename == str(tmp_path / "file")
+    assert not os.path.lexists(tmp_path / "file")
+
+
+def test_what_cannot_be_looked_at_is_not_absent(tmp_path):
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    with pytest.raises(OSError) as caught:
+        files.exists(loop)
+    assert caught.value.errno == errno.ELOOP
+
+
+def test_an_iterable_that_fails_leaves_no_part(root):
+    def pieces():
+        yield b"x"
+        raise OSError(errno.EIO, "the source broke")
+
+    with pytest.raises(OSError, match="the source broke"):
+        files.write(files.join(root, "file"), pieces())
+    assert files.list_dir(root) == []
+
+
+def test_an_older_file_that_cannot_be_opened_stays(root):
+    # A folder in its place cannot be opened, whoever tries.
+    files.make_dirs(files.join(root, "file/below"))
+    with pytest.raises(OSError):
+        files.write(files.join(root, "file"), b"x", retry=files.Retry(tries=1))
+    assert files.list_dir(files.join(root, "file")) == ["below"]
+
+
+def test_which_renames_are_atomic():
+    assert files.atomic_rename("/a/b")
+    assert files.atomic_rename("file:///a/b")
+    assert files.atomic_rename("hdfs://host:9000/a")
+    assert not files.atomic_rename("gs://bucket/a")
+    assert not files.atomic_rename("viewfs://cluster/a")
+
+
+def test_a_scheme_that_nobody_has_is_an_error_that_lists_the_others():
+    with pytest.raises(StorageError, match="no file system for nosuch://") as caught:
+        files.prepare("nosuch://host/a")
+    assert "gs" in str(caught.value) and "tensorflow-io" in str(caught.value)
+
+
+def test_tensorflow_io_is_imported_only_where_it_is_needed(tmp_path):
+    code = (
+        "import sys; from plsc_tf.storage import files\n"
+        f"files.write({str(tmp_path / 'a')!r}, b'x')\n"
+        "assert 'tensorflow' not in sys.modules\n"
+        "files.make_dirs('ram://a/b')\n"
+        "assert 'tensorflow_io' not in sys.modules\n"
+        "files.prepare('s3://bucket/a')\n"
+        "assert 'tensorflow_io' in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,71 @@
+"""What is tried again, what is not, and what TensorFlow's errors become."""
+
+import errno
+
+import pytest
+import tensorflow as tf
+
+from plsc_tf.storage import remote
+from plsc_tf.storage.errors import StorageError
+
+QUICK = remote.Retry(tries=3, first_wait_s=0.001)
+
+
+def failing(kind, text, times):
+    """A call that fails a number of times, and then returns how often it was made."""
+    calls = []
+
+    def call():
+        calls.append(None)
+        if len(calls) <= times:
+            raise kind(None, None, f"gs://b/a; {text}")
+        return len(calls)
+
+    return call, calls
+
+
+def attempt(call, retry=QUICK):
+    return remote._attempt("read", "gs://b/a", call, retry)
+
+
+def test_passing_faults_are_tried_again():
+    call, _ = failing(tf.errors.UnavailableError, "busy", times=2)
+    assert attempt(call) == 3
+
+
+def test_lasting_faults_end():
+    call, calls = failing(tf.errors.UnknownError, "Unknown error 255", times=9)
+    with pytest.raises(
+        StorageError, match="Could not read gs://b/a: Unknown error 255"
+    ):
+        attempt(call)
+    assert len(calls) == 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "expected", "number"),
+    [
+        (tf.errors.PermissionDeniedError, "Permission denied", OSError, errno.EACCES),
+        (
+            tf.errors.ResourceExhaustedError,
+            "No space left on device",
+            OSError,
+            errno.ENOSPC,
+        ),
+        (
+            tf.errors.ResourceExhaustedError,
+            "Disk quota exceeded",
+            OSError,
+            errno.EDQUOT,
+        ),
+        (tf.errors.NotFoundError, "gone", FileNotFoundError, errno.ENOENT),
+        (tf.errors.AlreadyExistsError, "there", FileExistsError, errno.EEXIST),
+        (tf.errors.UnimplementedError, "no", StorageError, None),
+    ],
+)
+def test_faults_that_stay_are_told_at_once(kind, text, expected, number):
+    call, calls = failing(kind, text, times=1)
+    with pytest.raises(expected) as caught:
+        attempt(call)
+    assert caught.value.errno == number
+    assert len(calls) == 1

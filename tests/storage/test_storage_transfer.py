@@ -1,0 +1,126 @@
+"""Copies of folders: whole, resumed, verified; nothing is overwritten."""
+
+import hashlib
+import json
+
+import pytest
+
+from plsc_tf.storage import files, transfer
+from plsc_tf.storage.errors import StorageError
+
+CONTENT = {"rows/a.npy": b"a" * 1000, "backbone.npz": b"b" * 500}
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run's folder: one checkpoint with a manifest, and a log."""
+    folder = tmp_path / "run"
+    for name, text in CONTENT.items():
+        path = folder / "7" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text)
+    listed = {
+        name: {"bytes": len(text), "sha256": hashlib.sha256(text).hexdigest()}
+        for name, text in CONTENT.items()
+    }
+    (folder / "7/manifest.json").write_text(json.dumps({"files": listed}))
+    (folder / "log.txt").write_text("log")
+    return folder
+
+
+def content_of(folder):
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_a_copy_is_the_same_and_a_second_one_copies_nothing(run, tmp_path):
+    target = tmp_path / "target"
+    done = transfer.upload(run, target)
+    assert (done.copied, done.skipped) == (4, 0)
+    assert done.num_bytes == sum(len(text) for text in content_of(run).values())
+    assert content_of(target) == content_of(run)
+    done = transfer.upload(run, target)
+    assert (done.copied, done.skipped, done.num_bytes) == (0, 4, 0)
+
+
+def test_a_copy_that_broke_off_goes_on(run, tmp_path):
+    target = tmp_path / "target"
+    (target / "7/rows").mkdir(parents=True)
+    (target / "log.txt").write_text("log")
+    (target / "7/rows/a.npy.plsc-part").write_bytes(b"aaa")
+    done = transfer.download(str(run), str(target))
+    assert (done.copied, done.skipped) == (3, 1)
+    assert content_of(target) == content_of(run)
+
+
+def test_parts_and_skipped_names_are_not_copied(run, tmp_path):
+    (run / "8.writing-1f").mkdir()
+    (run / "8.writing-1f/rows.npy").touch()
+    (run / "log.txt.plsc-part").touch()
+    transfer.upload(run, tmp_path / "target", skip=("*.writing-*",))
+    names = {"7/manifest.json", "log.txt", *(f"7/{name}" for name in CONTENT)}
+    assert set(content_of(tmp_path / "target")) == names
+
+
+@pytest.mark.parametrize("text", [b"other", b"B" * 500])
+def test_a_file_that_differs_is_named_and_left(run, tmp_path, text):
+    target = tmp_path / "target"
+    (target / "7").mkdir(parents=True)
+    (target / "7/backbone.npz").write_bytes(text)
+    with pytest.raises(FileExistsError, match="7/backbone.npz .*left as they are"):
+        transfer.upload(run, target, replace_unlisted=True)
+    assert (target / "7/backbone.npz").read_bytes() == text
+    assert not (target / "7/manifest.json").exists()
+
+
+def test_unlisted_files_are_replaced_on_request_only(run, tmp_path):
+    transfer.upload(run, tmp_path / "target")
+    (run / "log.txt").write_text("two")
+    with pytest.raises(FileExistsError, match="log.txt .same size, other content"):
+        transfer.upload(run, tmp_path / "target")
+    done = transfer.upload(run, tmp_path / "target", replace_unlisted=True)
+    assert done.copied == 1
+    assert (tmp_path / "target/log.txt").read_text() == "two"
+
+
+def test_a_damaged_source_is_not_copied(run, tmp_path):
+    (run / "7/backbone.npz").write_bytes(b"B" * 500)
+    with pytest.raises(StorageError, match="backbone.npz is damaged: .* SHA-256"):
+        transfer.upload(run, tmp_path / "target")
+    assert not (tmp_path / "target/7/backbone.npz").exists()
+    assert not (tmp_path / "target/7/manifest.json").exists()
+
+
+@pytest.mark.parametrize(("text", "words"), [(None, "no such file"), (b"b", "are 1")])
+def test_a_source_that_its_manifest_disowns(run, tmp_path, text, words):
+    (run / "7/backbone.npz").unlink()
+    if text:
+        (run / "7/backbone.npz").write_bytes(text)
+    with pytest.raises(StorageError, match=f"says 500 bytes, and there.* {words}"):
+        transfer.upload(run, tmp_path / "target")
+    assert not (tmp_path / "target").exists()
+
+
+def test_a_missing_source_is_an_error_and_makes_nothing(tmp_path):
+    with pytest.raises(FileNotFoundError, match="none"):
+        transfer.upload(tmp_path / "none", tmp_path / "target")
+    assert not (tmp_path / "target").exists()
+
+
+def test_other_stores_and_other_peoples_manifests(run, gfile_root):
+    (run / "7/manifest.json").write_text('["not ours"]')
+    target = f"{gfile_root}/target"
+    assert transfer.upload(run, target).copied == 4
+    assert files.read(f"{target}/7/rows/a.npy") == CONTENT["rows/a.npy"]
+    assert transfer.upload(run, target).copied == 0
+
+
+def test_progress_is_logged_with_rate_and_time_left(run, tmp_path, caplog):
+    with caplog.at_level("INFO"):
+        transfer.upload(run, tmp_path / "target", log_every_s=0.0, files_at_once=1)
+    lines = [record.getMessage() for record in caplog.records]
+    assert any("MB/s" in line and "s left" in line for line in lines)
+    assert "4 files copied" in lines[-1]
