@@ -114,24 +114,32 @@ def summary(rounds):
     """The ratios, from the medians of all rounds.
 
     Args:
-        rounds: has `seconds`, `extra_bytes` and `saved_bytes`.
+        rounds: has `seconds`, `cpu_seconds`, `extra_bytes` and `saved_bytes`.
     """
     seconds = {name: statistics.median(all_) for name, all_ in rounds.seconds.items()}
     extra = {name: max(grown) / 1e6 for name, grown in rounds.extra_bytes.items()}
     ratios = {
         "wait_ratio": seconds["waited"] / seconds["save_background"],
         "save_vs_cp": seconds["cp"] / seconds["save_low_memory"],
-        "save_background_vs_cp": seconds["cp"] / seconds["save_background"],
+        "save_background_vs_cp": seconds["cp_while_training"]
+        / seconds["save_background"],
         "restore_vs_cp": seconds["cp_cold"] / seconds["restore_cold"],
         "restore_cached_vs_cp": seconds["cp"] / seconds["restore"],
-        "steps_while_saving": seconds["step"] / seconds["step_while_saving"],
-        "extra_memory_mb": max(extra["save_low_memory"], extra["restore"]),
+        "speed_while_saving": seconds["step"] / seconds["step_while_saving"],
+        "speed_while_copying": seconds["step"] / seconds["step_while_copying"],
+        "extra_memory_mb": max(
+            extra[name] for name in ("save_low_memory", "restore_cold", "restore")
+        ),
     }
     return {
         **{name: float(f"{value:.4g}") for name, value in ratios.items()},
         "saved_mb": round(rounds.saved_bytes / 1e6, 1),
         "extra_mb": {name: round(value, 1) for name, value in extra.items()},
         "seconds": {name: float(f"{value:.4g}") for name, value in seconds.items()},
+        "cpu_seconds": {
+            name: float(f"{statistics.median(all_):.4g}")
+            for name, all_ in rounds.cpu_seconds.items()
+        },
         "rounds_s": {
             name: [float(f"{value:.4g}") for value in all_]
             for name, all_ in rounds.seconds.items()

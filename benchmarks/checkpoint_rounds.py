@@ -2,7 +2,6 @@
 
 import collections
 import contextlib
-import functools
 import os
 import pathlib
 import shutil
@@ -29,12 +28,14 @@ class Rounds:
 
     Attributes:
         seconds: `{what: [seconds in each round]}`.
+        cpu_seconds: the processor's, all cores together, of some of these.
         extra_bytes: `{what: [growth of the resident memory in each round]}`.
         saved_bytes: size of a checkpoint.
     """
 
     def __init__(self, case, folder):
         self.seconds = collections.defaultdict(list)
+        self.cpu_seconds = collections.defaultdict(list)
         self.extra_bytes = collections.defaultdict(list)
         self.saved_bytes = 0
         self._steps = case.steps
@@ -51,7 +52,9 @@ class Rounds:
         saved, copied = self._folder / "saved", self._folder / "copied"
         self._save_low_memory(saved)
         self._copy("cp", saved, copied)
+        self._steps_alone()
         self._save_in_background(self._folder / "second")
+        self._copy_in_background(saved, copied)
         self._copy("cp", saved, copied)
         for name, cold in (("_cold", True), ("", False)):
             if cold:
@@ -68,42 +71,58 @@ class Rounds:
             self.saved_bytes = writer.save(str(path), content)
 
     def _save_in_background(self, path):
-        """Saves while training goes on, and times the training's steps before."""
+        """Saves while training goes on."""
+        saver, content = BackgroundSaver(), []
+
+        def save():
+            writer.save(str(path), content.pop())
+
         settle()
-        with machine.no_garbage_collection():
-            alone = [self._step() for _ in range(self._steps)]
-        saver, written = BackgroundSaver(), []
-
-        def write(content):
-            start = time.perf_counter()
-            writer.save(str(path), content)
-            written.append(time.perf_counter() - start)
-
         with self._memory("save_background"), machine.no_garbage_collection():
             start = time.perf_counter()
-            content = state.snapshot(self._model, {})
-            saver.submit(functools.partial(write, content))
-            del content
+            content.append(state.snapshot(self._model, {}))
+            saver.submit(lambda: self._clocked("save_background", save))
             self.seconds["waited"].append(time.perf_counter() - start)
-            during = []
-            while saver.busy:
-                during.append(self._step())
-            saver.wait()
-        # The last step went on after the end of the save, for a part of it.
-        whole = during[:-1] or during
-        self.seconds["save_background"] += written
-        self.seconds["step"].append(statistics.median(alone))
-        self.seconds["step_while_saving"].append(statistics.median(whole))
+            steps = self._steps_while(saver)
+        self.seconds["step_while_saving"].append(statistics.median(steps))
         shutil.rmtree(path)
 
-    def _copy(self, name, source, target):
-        """`cp` and `sync`, as somebody would do it in a shell."""
+    def _copy_in_background(self, source, target):
+        """The same with `cp` and `sync`, for a comparison between equals."""
+        saver = BackgroundSaver()
         settle()
-        start = time.perf_counter()
-        subprocess.run(["cp", "-r", source, target], check=True)
-        subprocess.run(["sync"], check=True)
-        self.seconds[name].append(time.perf_counter() - start)
+        with machine.no_garbage_collection():
+            saver.submit(
+                lambda: self._clocked("cp_while_training", lambda: copy(source, target))
+            )
+            steps = self._steps_while(saver)
+        self.seconds["step_while_copying"].append(statistics.median(steps))
         shutil.rmtree(target)
+
+    def _steps_alone(self):
+        settle()
+        with machine.no_garbage_collection():
+            steps = [self._step() for _ in range(self._steps)]
+        self.seconds["step"].append(statistics.median(steps))
+
+    def _steps_while(self, saver):
+        """Seconds of the training steps until a save has ended."""
+        steps = []
+        while saver.busy:
+            steps.append(self._step())
+        saver.wait()
+        # The last one went on after the end of the save, for a part of it.
+        return steps[:-1] or steps or [self._step()]
+
+    def _copy(self, name, source, target):
+        settle()
+        self._clocked(name, lambda: copy(source, target))
+        shutil.rmtree(target)
+
+    def _clocked(self, name, function):
+        start = time.perf_counter()
+        function()
+        self.seconds[name].append(time.perf_counter() - start)
 
     def _step(self):
         """Seconds of a training step."""
@@ -116,15 +135,22 @@ class Rounds:
     def _timed(self, name):
         settle()
         with self._memory(name), machine.no_garbage_collection():
-            start = time.perf_counter()
+            start, busy = time.perf_counter(), time.process_time()
             yield
             self.seconds[name].append(time.perf_counter() - start)
+            self.cpu_seconds[name].append(time.process_time() - busy)
 
     @contextlib.contextmanager
     def _memory(self, name):
         before = reset_peak_rss()
         yield
         self.extra_bytes[name].append(machine.peak_rss() - before)
+
+
+def copy(source, target):
+    """`cp` and `sync`, as somebody would do it in a shell."""
+    subprocess.run(["cp", "-r", source, target], check=True)
+    subprocess.run(["sync"], check=True)
 
 
 def reset_peak_rss():

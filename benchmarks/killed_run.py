@@ -185,14 +185,10 @@ class KilledRun:
 
     def _check_start(self):
         """Looks whether the process that ended began where it should."""
-        lines = _lines(self._run_dir)[self._lines :]
-        if lines:
-            first = int(lines[0].split()[0])
-            if first != self._newest + 1:
-                self.resumed = False
-                self._told.append(
-                    f"BEGAN AT STEP {first} with a checkpoint of step {self._newest}"
-                )
+        problem = wrong_start(_lines(self._run_dir)[self._lines :], self._newest)
+        if problem:
+            self.resumed = False
+            self._told.append(problem)
 
     def _count_kill(self):
         self.kills += 1
@@ -224,6 +220,19 @@ class KilledRun:
     def _fail(self, problem):
         self._told.append(f"NOT EXACT: {problem}; {self._run_dir}")
         self._told.append(f"the end of its log:\n{_log_end(self._run_dir)}")
+
+
+def wrong_start(lines, newest):
+    """What is wrong with where a process began; empty: nothing.
+
+    Args:
+        lines: those that it added to the losses file.
+        newest: step of the newest whole checkpoint before it; 0: there was none.
+    """
+    first = int(lines[0].split()[0]) if lines else newest + 1
+    if first == newest + 1:
+        return ""
+    return f"BEGAN WITH STEP {first} after a checkpoint of step {newest}"
 
 
 def _training(case, run_dir):

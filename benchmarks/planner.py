@@ -120,8 +120,7 @@ def compare(name, steps):
     )
     bytes_of, replicas = planned["bytes"], planned["replicas"]
     whole = planned["total_bytes"] * replicas
-    if planned["total_bytes"] > planned["while_made_bytes"]:
-        whole -= bytes_of["input pipeline"] * replicas
+    whole -= bytes_of.get("input pipeline", 0) * replicas
     own = whole - bytes_of["TensorFlow"] * replicas
     grown = measured["peak_rss"] - measured["baseline_rss"]
     return {

@@ -130,6 +130,9 @@ def _stray(word, before):
     """Returns the sentence about an argument that belongs to no option."""
     known = known_options()
     name, equals, value = word.partition("=")
+    flag = before.lstrip("-").partition("=")[0]
+    if flag in known and known[flag].secret:
+        return f"unexpected argument after --{flag}=... (not shown); quote its value"
     flag = before.lstrip("-")
     if flag in known and known[flag].boolean and before.startswith("-"):
         return f"unexpected argument '{word}'; did you mean {before}={word}?"

@@ -92,20 +92,23 @@ def _read_line(line, origin):
         return None
     match = _LINE.fullmatch(line)
     name, rest = (match["name"], match["rest"]) if match else ("", line)
+    best = nearest_option(name, known_options()) if name else None
+    secret = best is not None and known_options()[best].secret
     if rest.lstrip().startswith("="):
-        value = _unquote(rest.lstrip()[1:], origin)
+        value = _unquote(rest.lstrip()[1:], origin, secret)
         return Assignment(name, value, origin)
     rest = _COMMENT.split(rest, maxsplit=1)[0].strip()
     if match and match["dashes"] and not rest:
         return Assignment(name, None, origin)
+    if secret:
+        raise ValueError(f"{origin}: expected {best}=... (the line is not shown)")
     advice = "Write key=value or --key=value."
-    best = nearest_option(name, known_options()) if name else None
     if best:
         advice = f"Did you mean {best}={rest or '...'}?"
     raise ValueError(f"{origin}: unexpected '{line}'. {advice}")
 
 
-def _unquote(text, origin):
+def _unquote(text, origin, secret=False):
     """Returns a value without the quotes around it and the comment behind it."""
     value = text.strip()
     quote = value[:1]
@@ -115,7 +118,8 @@ def _unquote(text, origin):
     rest = value[end + 1 :].strip()
     if end < 0 or (rest and not rest.startswith("#")):
         raise ValueError(
-            f"{origin}: expected one value, in quotes as a whole. Received: {value}"
+            f"{origin}: expected one value, in quotes as a whole. Received: "
+            f"{'*** (not shown)' if secret else value}"
         )
     return value[1:end]
 

@@ -12,10 +12,12 @@ from plsc_tf.storage import files
 NAMES = re.compile(r"\d+|step_\d+")
 REMOVING = ".removing"
 # What an interruption leaves, also of the best checkpoint and of its successor.
-REMAINS = re.compile(
+INTERRUPTED = re.compile(
     rf"({NAMES.pattern}|best(\.next)?)({re.escape(WRITING)}\w+|{re.escape(REMOVING)})"
 )
 DAMAGED = ".damaged"
+# Folders that are no checkpoints, or none any more.
+REMAINS = (f"*{WRITING}*", f"*{REMOVING}", f"*{DAMAGED}-*")
 
 
 def find_all(directory):
@@ -113,7 +115,7 @@ def sweep(directory):
     if not files.is_dir(directory):
         return
     for name in files.list_dir(directory):
-        if REMAINS.fullmatch(name):
+        if INTERRUPTED.fullmatch(name):
             logging.info("Removing the incomplete %s of %s", name, directory)
             files.remove_tree(files.join(directory, name))
 

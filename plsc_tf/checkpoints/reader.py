@@ -11,6 +11,7 @@ from plsc_tf.checkpoints import manifest as manifests
 from plsc_tf.checkpoints.content import row_size
 from plsc_tf.checkpoints.manifest import DamagedCheckpointError
 from plsc_tf.storage import files
+from plsc_tf.storage.paths import local_path
 
 # Rows are read and handed over in pieces of about this size.
 CHUNK_BYTES = 16_000_000
@@ -179,7 +180,7 @@ class _Stream:
 def _local(path, name, folder):
     place = files.join(path, name)
     if files.is_local(place):
-        return place
+        return local_path(place)
     local = os.path.join(folder, os.path.basename(name))
     files.write(local, functools.partial(files.open_read, place))
     return local

@@ -31,8 +31,8 @@ class Kernels:
         self.forward = self._forward
         self.errors = self._errors
         if compiled:
-            self.forward = tf.function(self._forward, jit_compile=True)
-            self.errors = tf.function(self._errors, jit_compile=True)
+            self.forward = _compiled(self._forward)
+            self.errors = _compiled(self._errors)
 
     def _forward(  # noqa: PLR0913 - a compiled function takes tensors, not objects
         self, products, offset, rows, target, state, plain, maximum, with_ranks
@@ -123,3 +123,7 @@ class Kernels:
         if not self.loss.normalized:
             return None
         return offset[:, None] if slope is None else slope * offset[:, None]
+
+
+def _compiled(function):
+    return tf.function(function, autograph=False, jit_compile=True)

@@ -8,10 +8,10 @@ import dataclasses
 import math
 
 from plsc_tf.heads.sharded import even_tile_rows
-from plsc_tf.parallel.rows import RowSplit
+from plsc_tf.parallel.rows import LARGE_TILE, RowSplit
 
 FLOAT = 4
-# Tensors [tile, batch] and [tile, emb] that exist at the same time, see `_tile_work`.
+# Tensors [tile, batch] that exist at the same time, see `_logits`.
 LOGIT_TENSORS = 3
 PLAIN_LOGIT_TENSORS = 6
 # Tensors [batch, emb]: gathered, normalised, pulled, summed gradients and the like.
@@ -105,10 +105,14 @@ class HeadLoad:
         """Tiles whose products are kept; those of the others are computed again."""
         if self.parts > 1 and self.sharded:
             return 0
-        columns = self.batch // (1 if self.sharded else self.parts)
-        if columns * self.working_rows * FLOAT <= self.logits_bytes:
+        if self.columns * self.working_rows * FLOAT <= self.logits_bytes:
             return self.tiles
-        return int(self.logits_bytes // (columns * self.rows_per_tile * FLOAT))
+        return int(self.logits_bytes // (self.columns * self.rows_per_tile * FLOAT))
+
+    @property
+    def columns(self):
+        """Examples whose logits a replica computes at a time."""
+        return self.batch if self.sharded else self.own_batch // self.parts
 
     @property
     def kept_rows(self):
@@ -134,51 +138,166 @@ class HeadLoad:
 
 
 def held(load):
-    """Bytes on the fullest replica between steps and in one: `{what: bytes}`."""
-    columns = load.batch if load.sharded else load.own_batch // load.parts
+    """Bytes on the fullest replica between steps and in one: `{what: bytes}`.
+
+    Not all of it is there at the same time, see `first_pass` and `second_pass`.
+    """
     return {
         "head weights": load.rows * load.row_bytes,
         "head slots": load.rows * load.slot_bytes,
-        "kept logits": load.kept_rows * columns * FLOAT,
-        "tile": _tile_work(load, columns),
+        "kept logits": load.kept_rows * load.columns * FLOAT,
+        "tile": max(sum(_first_work(load)), sum(_second_work(load))),
         "gathered batch": BATCH_TENSORS * load.batch * load.embedding_size * FLOAT,
         "sampling": _sampling(load),
     }
 
 
-def while_made(load):
-    """Bytes beside the weights while they are made, on one replica at a time.
+def making(load):
+    """What is asked for while the weights are made.
 
-    Those that are gathered by rows are filled in place of zeros, which TensorFlow
-    copies twice (`plsc_tf.parallel.rows`).
+    Yields:
+        (what, key, bytes), and (what, key, None) where it is freed.
     """
-    if load.sharded and load.sample_rate < 1:
-        return 2 * load.rows * load.row_bytes
-    return load.rows_per_tile * load.row_bytes
+    for index, rows in enumerate(_variables(load)):
+        size, key = rows * load.row_bytes, ("weight", index)
+        if rows <= LARGE_TILE or not load.sharded:
+            yield "head weights", key, size
+            continue
+        # It is filled in parts in place of zeros, which TensorFlow copies for it.
+        yield "head weights", "zeros", size
+        yield "head weights", "part", LARGE_TILE * load.row_bytes
+        yield "head weights", "part", None
+        yield "head weights", key, size
+        yield "head weights", "zeros", None
 
 
-def _tile_work(load, columns):
-    """Bytes that come and go with each tile.
+def making_slots(load):
+    """What is asked for while the slots are made; as `making`."""
+    left, number = load.slot_bytes, 0
+    while left > 0:
+        size = min(left, load.row_bytes)
+        for index, rows in enumerate(_variables(load)):
+            yield "head slots", (number, index), rows * size
+        left, number = left - size, number + 1
 
-    In the second pass these are its products, its errors and what they are reduced
-    to, and the gradient of its weights; the compiled update happens in place.
+
+def _variables(load):
+    """Rows of each of a replica's variables."""
+    whole = not load.sharded or load.sample_rate < 1
+    return _tiles(load.rows, load.rows if whole else load.rows_per_tile)
+
+
+def first_pass(load, part=0):
+    """What is asked for until the gradient of the embeddings is known; as `making`.
+
+    Args:
+        load: the `HeadLoad`.
+        part: number of the part of the batch (gradient accumulation).
     """
-    rows = load.rows_per_tile
-    if not load.sharded:
-        # Own gradient and the sum over the replicas, and the update's temporaries.
-        gradients = 3 if load.replicas == 1 else 4
-    elif load.sample_rate < 1:
-        # Rows of weights and slots are gathered and scattered, old and new.
-        gradients = 3 + 2 * load.slot_bytes / load.row_bytes
-    else:
-        gradients = 1 if load.compiled else 3 + load.slot_bytes / load.row_bytes
-    logits = LOGIT_TENSORS if load.compiled else PLAIN_LOGIT_TENSORS
-    found = rows * (gradients * load.row_bytes + logits * columns * FLOAT)
+    size = load.batch * load.embedding_size * FLOAT // load.parts
+    for number in range(BATCH_TENSORS):
+        yield "gathered batch", (part, number), size
+    if load.sample_rate < 1 and not part:
+        yield "sampling", 0, _sampling(load)
+    for index, rows in enumerate(_tiles(load.working_rows, load.rows_per_tile)):
+        kept = index < load.kept_tiles
+        if kept:
+            yield "kept logits", index, rows * load.columns * FLOAT
+        yield from _come_and_go(_first_work(load, rows, kept))
+
+
+def second_pass(load, parts=1):
+    """What is asked for while the tiles are updated, after so many first passes.
+
+    As `making`.
+    """
+    for index, rows in enumerate(_tiles(load.working_rows, load.rows_per_tile)):
+        kept = index < load.kept_tiles
+        yield from _come_and_go(_second_work(load, rows, kept))
+        if kept:
+            yield "kept logits", index, None
+    if load.sample_rate < 1:
+        yield "sampling", 0, None
+    for part in range(parts):
+        yield from _forgotten(part)
+
+
+def whole_gradient(load, part=0):
+    """What is asked for until a head that is not sharded has its gradient.
+
+    As `making`; the gradient stays, as ("gradients", (part, "head")).
+    """
+    others = range(1, _logit_tensors(load) - 1)
+    size = load.rows * load.columns * FLOAT
+    yield "tile", "errors", size
+    for number in others:
+        yield "tile", number, size
+    for number in others:
+        yield "tile", number, None
+    yield "kept logits", 0, None
+    # What the norms of the weights take off the gradient.
+    yield "tile", "share", load.rows * load.row_bytes
+    yield "gradients", (part, "head"), load.rows * load.row_bytes
+    yield "tile", "errors", None
+    yield "tile", "share", None
+    yield from _forgotten(part)
+
+
+def _forgotten(part):
+    for number in range(BATCH_TENSORS):
+        yield "gathered batch", (part, number), None
+
+
+def _come_and_go(sizes):
+    for number, size in enumerate(sizes):
+        yield "tile", number, size
+    for number in range(len(sizes)):
+        yield "tile", number, None
+
+
+def _tiles(rows, rows_per_tile):
+    """Rows of each tile."""
+    return [min(rows_per_tile, rows - start) for start in range(0, rows, rows_per_tile)]
+
+
+def _logit_tensors(load):
+    """Tensors `[tile, batch]` at a time: products, what they become, temporaries."""
+    return LOGIT_TENSORS if load.compiled else PLAIN_LOGIT_TENSORS
+
+
+def _first_work(load, rows=None, kept=False):
+    """Tensors that come and go with each tile in the first pass."""
+    rows = rows or load.rows_per_tile
+    columns = load.columns // (load.parts if load.sharded else 1)
+    # The errors of the second pass have a temporary more.
+    found = [rows * columns * FLOAT] * (_logit_tensors(load) - 1 - kept)
+    if load.sample_rate < 1:
+        found.append(rows * load.row_bytes)
     if load.half:
-        found += rows * (load.row_bytes + columns * FLOAT)
+        found.append(rows * (load.row_bytes + columns * FLOAT))
+    return found
+
+
+def _second_work(load, rows=None, kept=False):
+    """Tensors that come and go with each tile in the second pass.
+
+    These are its products, its errors and what they are reduced to, and the gradient
+    of its weights; the compiled update happens in place.
+    """
+    rows = rows or load.rows_per_tile
+    found = [rows * load.columns * FLOAT] * (_logit_tensors(load) - kept)
+    slots = math.ceil(load.slot_bytes / load.row_bytes)
+    if load.sample_rate < 1:
+        # Rows of weights and slots are gathered and scattered, old and new.
+        gradients = 3 + 2 * slots
+    else:
+        gradients = 1 if load.compiled else 3 + slots
+    found += [rows * load.row_bytes] * gradients
+    if load.half:
+        found.append(rows * (load.row_bytes + load.columns * FLOAT))
     if load.clipped:
-        found += 2 * FLOAT * load.batch**2
-    return int(found)
+        found.append(2 * FLOAT * load.batch**2)
+    return found
 
 
 def _sampling(load):

@@ -31,7 +31,7 @@ def product(a, b, dtype, *, transpose_a=False, transpose_b=False):
     return tf.cast(half, a.dtype)
 
 
-@tf.function(jit_compile=True)
+@tf.function(autograph=False, jit_compile=True)
 def _wide(a, b, dtype, transpose_a, transpose_b):
     return tf.raw_ops.BatchMatMulV3(
         x=a, y=b, Tout=dtype, adj_x=transpose_a, adj_y=transpose_b

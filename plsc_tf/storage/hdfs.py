@@ -102,6 +102,8 @@ def prepare_hdfs(uri, timeout_s=60.0):
 
 def why_unreachable(root, timeout_s=15.0):
     """Returns a sentence with what is wrong with a server now, "" if nothing is."""
+    if scheme_of(root) == "har":
+        return ""
     try:
         libjvm, libhdfs = hadoop_env.load_java(), hadoop_env.load_libhdfs()
     except StorageError as error:

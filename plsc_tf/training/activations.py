@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import itertools
 
 import tensorflow as tf
 
@@ -17,6 +18,8 @@ ALIASES = {
 }
 # They hold no memory of their own: weights, what the caller holds, small constants.
 FREE = {"Const", "Placeholder", "ReadVariableOp", "VarHandleOp"}
+# Tensors with so small a share of a pass's memory are left out: most of them.
+MINOR = 1e-4
 # They look at the shape of their input, which need not exist any more.
 SHAPES = {"Rank", "Shape", "ShapeN", "Size"}
 
@@ -29,11 +32,18 @@ class Activations:
         bytes: most that exists at a time, but for weights and their gradients.
         operations: nodes of the graph, each of which costs some memory on the host.
         unknown: tensors whose size the graph does not tell; they are not counted.
+        forward: requests of the forward pass, tuples (number of a tensor, its bytes),
+            where it is freed None for the bytes; without the smallest ones.
+        backward: those of the backward pass.
+        gradients: numbers of the tensors that are gradients of weights.
     """
 
     bytes: int
     operations: int
     unknown: int
+    forward: tuple = ()
+    backward: tuple = ()
+    gradients: frozenset = frozenset()
 
 
 def trace(model, batch):
@@ -44,12 +54,13 @@ def trace(model, batch):
         batch: images at a time, on one replica.
     """
     shape = [batch, *model.image_size, model.backbone.input_shape[3]]
-    results = []
+    results, turn = [], []
 
     @tf.function(autograph=False)
     def both_passes(images, upstream):
         with tf.GradientTape() as tape:
             embeddings = model(images, training=True)
+        turn.append(embeddings.op)
         gradients = tape.gradient(
             embeddings,
             model.backbone.trainable_variables,
@@ -68,7 +79,22 @@ def trace(model, batch):
         for operation in operations
         for tensor in operation.outputs
     )
-    return Activations(peak(operations, results), len(operations), unknown)
+    found = list(_requests(operations, results))
+    last, most = operations.index(turn[0]), _most(found)
+    minor = {
+        key
+        for _, counted, (key, size) in found
+        if counted and size is not None and size < MINOR * most
+    }
+    found = [one for one in found if one[2][0] not in minor]
+    return Activations(
+        bytes=most,
+        operations=len(operations),
+        unknown=unknown,
+        forward=tuple(request for at, _, request in found if at <= last),
+        backward=tuple(request for at, _, request in found if at > last),
+        gradients=frozenset(key for _, counted, (key, _) in found if not counted),
+    )
 
 
 def peak(operations, results=()):
@@ -82,24 +108,45 @@ def peak(operations, results=()):
         operations: of a graph, in the order in which they run.
         results: tensors that are not counted.
     """
+    return _most(_requests(operations, results))
+
+
+def _most(requests):
+    sizes, now, most = {}, 0, 0
+    for _, counted, (key, size) in requests:
+        if size is None:
+            now -= sizes.pop(key, 0)
+        elif counted:
+            sizes[key] = size
+            now += size
+            most = max(most, now)
+    return most
+
+
+def _requests(operations, results):
+    """What operations ask of the allocator, one after the other.
+
+    Yields:
+        (number of the operation, whether the tensor is none of the results,
+        (number of the tensor, its bytes, None where it is freed)).
+    """
     memory = _Memory(operations)
     readers = collections.Counter(t for op in operations for t in memory.read(op))
-    uncounted = {memory.of(tensor) for tensor in results}
-    sizes, now, most = {}, 0, 0
-    for operation in operations:
+    kept = {memory.of(tensor) for tensor in results}
+    numbers, counter = {}, itertools.count()
+    for at, operation in enumerate(operations):
         if operation.type in FREE:
             continue
-        made = memory.made(operation) - uncounted
+        made = memory.made(operation)
         for tensor in made:
-            sizes[tensor] = _bytes(tensor.deref())
-            now += sizes[tensor]
-        most = max(most, now)
+            numbers[tensor] = next(counter)
+            yield at, tensor not in kept, (numbers[tensor], _bytes(tensor.deref()))
         read = memory.read(operation)
         readers.subtract(read)
-        for tensor in made.union(read):
-            if readers[tensor] == 0:
-                now -= sizes.pop(tensor, 0)
-    return most
+        # In the order of the graph: a set's would change from run to run.
+        for tensor in dict.fromkeys([*made, *read]):
+            if readers[tensor] == 0 and tensor in numbers and tensor not in kept:
+                yield at, True, (numbers.pop(tensor), None)
 
 
 class _Memory:
@@ -118,8 +165,8 @@ class _Memory:
 
     def made(self, operation):
         if operation.type in ALIASES:
-            return set()
-        return {tensor.ref() for tensor in operation.outputs}
+            return []
+        return [tensor.ref() for tensor in operation.outputs]
 
     def read(self, operation):
         if operation.type in SHAPES:

@@ -104,6 +104,7 @@ def prepare(dataset, batch_size, num_replicas, num_classes):
             weights = tf.ones_like(labels, tf.float32)
         return pad(images, labels, tf.cast(weights, tf.float32), size)
 
+    complete = tf.autograph.experimental.do_not_convert(complete)
     return dataset.map(complete).with_options(_options())
 
 

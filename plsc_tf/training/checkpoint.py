@@ -147,6 +147,7 @@ class Checkpoint(keras.callbacks.Callback):
 
     def on_train_end(self, logs=None):
         """Saves what is not saved yet, and waits until all is written."""
+        self.wait()
         if self.saved_step != self._step():
             self.save(f"step_{self._step():08d}", logs)
         self.wait()

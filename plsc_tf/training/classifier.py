@@ -68,7 +68,7 @@ class Classifier(keras_saving.NoKerasSaving, keras.Model):
         self.accumulation_steps = 1
         self.statistics_differ = False
         self.finish_saving = None
-        self._embed_function = tf.function(self._distributed_embed)
+        self._embed_function = _function(self._distributed_embed)
         head.build(shape[1], self.strategy)
         self.built = True
 
@@ -144,7 +144,7 @@ class Classifier(keras_saving.NoKerasSaving, keras.Model):
             slot_dtype=head_slot_dtype,
             loss_scale=loss_scale,
         )
-        self._step_function = tf.function(self._distributed_step)
+        self._step_function = _function(self._distributed_step)
 
     def fit(
         self,
@@ -316,3 +316,12 @@ class Classifier(keras_saving.NoKerasSaving, keras.Model):
             raise ValueError(
                 "Call model.compile(optimizer=...) first, inside strategy.scope()."
             )
+
+
+def _function(function):
+    """A `tf.function` as Keras's own trainer makes it, without AutoGraph.
+
+    AutoGraph takes seconds to convert all that is called, and reads the sources
+    while the training runs.
+    """
+    return tf.function(function, autograph=False)

@@ -136,6 +136,8 @@ def fit(  # noqa: PLR0913 - Keras's own arguments of `fit`
     logs = {}
     if _is_whole(model, data, steps_per_epoch):
         model.position.epoch, model.position.step = initial_epoch + 1, 0
+        # The run before ended between the epoch's last step and its end.
+        callbacks.on_epoch_end(initial_epoch, {})
     if stop_at_step and model.position.global_step >= stop_at_step:
         model.stop_training = True
     while model.position.epoch < epochs and not model.stop_training:

@@ -1,8 +1,9 @@
 """The loss of every step, exact to the last bit."""
 
-import pathlib
-
 import keras
+
+from plsc_tf.storage import files
+from plsc_tf.storage.paths import local_path
 
 
 class LossesFile(keras.callbacks.Callback):
@@ -13,18 +14,26 @@ class LossesFile(keras.callbacks.Callback):
 
     Args:
         path: the file, on a local disk.
+
+    Raises:
+        ValueError: it is elsewhere, where nothing can be added to a file.
     """
 
     def __init__(self, path):
         super().__init__()
-        self.path = path
+        if not files.is_local(path):
+            raise ValueError(
+                "save_losses adds a line to losses.txt after each step, which only a "
+                f"local disk can take. Received: {path}. Leave it out, or train into "
+                "a local model_save_dir and set fs_dir_for_save, to which it is copied."
+            )
+        self.path = local_path(path)
         self._file = None
 
     def on_train_begin(self, logs=None):
         """Opens the file at its end."""
-        path = pathlib.Path(self.path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("a", encoding="ascii", buffering=1)
+        files.make_dirs(files.parent(self.path))
+        self._file = open(self.path, "a", encoding="ascii", buffering=1)
 
     def on_train_batch_end(self, batch, logs=None):
         """Writes the step's loss, unless the step was skipped."""

@@ -4,6 +4,7 @@ import json
 
 from plsc_tf.heads import memory
 from plsc_tf.training.plan_advice import suggestions
+from plsc_tf.training.planner import HEAD_ITEMS
 
 GB = 1e9
 
@@ -18,11 +19,11 @@ def text(job):
     found = [] if job.fits() else suggestions(job)
     if not job.fits():
         lines += ["", *_advice(job, found)]
-    if job.backbone.unknown:
+    if job.backbone.passes.unknown:
         lines += [
             "",
-            f"Not counted: {job.backbone.unknown} tensors of the backbone whose size "
-            "its graph does not tell.",
+            f"Not counted: {job.backbone.passes.unknown} tensors of the backbone whose "
+            "size its graph does not tell.",
         ]
     summary = {
         "fits": job.fits(),
@@ -33,7 +34,6 @@ def text(job):
         "device_bytes": job.devices.bytes,
         "total_bytes": job.total(),
         "bytes": job.items(),
-        "while_made_bytes": job.while_made(),
         "tiles": {
             "rows": job.head.rows_per_tile,
             "count": job.head.tiles,
@@ -70,42 +70,45 @@ def _bytes(job):
         (name, f"{size / GB:.3f}", notes.get(name, ""))
         for name, size in job.items().items()
     ]
-    if job.while_made() == job.total():
-        size = f"{job.while_made() / GB:.3f}"
-        rows.append(("while the head is made", size, "more than a step needs"))
     verdict = "fits" if job.fits() else "does NOT fit"
     total = f"{job.total() / GB:.3f}"
     rows.append(
         ("most at a time", total, f"of {job.devices.bytes / GB:.3f}: {verdict}")
     )
-    return [f"{'GB per device':<28}", *_columns(rows)]
+    return ["GB per device, at its fullest", *_columns(rows)]
 
 
 def _notes(job):
     """What to say beside each item."""
-    head, settings = job.head, job.settings
+    head, settings, passes = job.head, job.settings, job.backbone.passes
     slots = head.slot_bytes / head.row_bytes
-    tiles = f"{head.tiles:,} tiles of {head.rows_per_tile:,} classes"
     kept = f"{head.kept_tiles:,} of {head.tiles:,} tiles"
     if head.kept_tiles < head.tiles:
         kept += "; those of the others are computed again"
     images = head.own_batch // head.parts
-    each = job.backbone.activations / 1e6
+    each = passes.bytes / job.backbone.traced_images / 1e6
     held = "of" if head.sharded and head.replicas > 1 else "all"
     rows = f"{head.rows:,} {held} {head.num_classes:,} classes"
-    return {
+    tiles = f"{head.tiles:,} tiles of {head.rows_per_tile:,} classes"
+    notes = {
         "head weights": rows if held == "of" else f"all {head.num_classes:,} classes",
         "head slots": f"{settings.optimizer.optimizer}: {slots:g} x the weights",
         "kept logits": kept,
         "tile": f"work on one of {tiles}",
         "activations": f"{images} images at a time, {each:.1f} MB each",
         "backbone weights": settings.model.model_name,
-        "backbone gradients": "own ones, and their sum over the replicas",
-        "allocator": "what it leaves unused (estimated)",
+        "gradients": "of the weights that every replica has",
+        "new values": "of weights, beside the old ones",
+        "allocator": "what it has taken and leaves unused (simulated)",
         "programs": "graphs and compiled code (estimated)",
         "input pipeline": f"{job.batches_ahead} batches ahead",
         "TensorFlow": "as started, the replicas share it",
     }
+    passing, fullest = memory.held(head), job.fullest.live
+    for name in HEAD_ITEMS:
+        if fullest.get(name, 0) < passing[name]:
+            notes[name] += f"; {passing[name] / GB:.3f} before or after that"
+    return notes
 
 
 def _exchanged(job):

@@ -6,26 +6,43 @@ is built. docs/planner.md has the formulas and how they compare with what is mea
 """
 
 import dataclasses
+import functools
 
 import tensorflow as tf
 
 from plsc_tf.heads import base, memory
 from plsc_tf.parallel.memory import Devices, devices, process_memory
 from plsc_tf.settings import Settings
-from plsc_tf.training import activations, optimizers, recipe
+from plsc_tf.training import activations, optimizers, recipe, timeline
 from plsc_tf.training.plan import choose_folder
 
 # What TensorFlow 2.17 takes on the host, as measured: the graph of a step and what XLA
 # compiles for it, for each tile, and for each operation of the backbone's graph.
-STEP_PROGRAM = 55e6
+STEP_PROGRAM = 75e6
 COMPILED_PROGRAM = 50e6
 TILE_PROGRAM = 0.7e6
-OPERATION_PROGRAM = 50e3
-# Share of what comes and goes that its allocator leaves unused: freed memory is not
-# given out again in parts when a request needs more than half of it.
-WASTE = {"activations": 0.13, "kept logits": 0.04, "head slots": 0.05}
-# Copies of the mirrored weights: their gradients, and these summed, scaled or clipped.
-GRADIENT_COPIES = 2
+OPERATION_PROGRAM = 55e3
+# Blocks of random numbers that the C library keeps from when the head was made.
+BLOCKS_KEPT = 10
+# As they are shown; those of a head's passes even if the fullest moment is another.
+ITEMS = (
+    "head weights",
+    "head slots",
+    "kept logits",
+    "tile",
+    "gathered batch",
+    "sampling",
+    "backbone weights",
+    "backbone slots",
+    "batch-norm statistics",
+    "gradients",
+    "new values",
+    "activations",
+    "images",
+)
+HEAD_ITEMS = {"kept logits", "tile"}
+# The largest number of classes is told up to such a share.
+CLASSES_SHARE = 1 / 500
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,19 +53,19 @@ class Backbone:
         weights: trained weights.
         slots: of the optimizer.
         statistics: weights that are not trained, such as batch-norm statistics.
-        activations: of a pass over one image.
-        operations: nodes of its graph.
+        variables: of each trained weight.
+        passes: the `activations.Activations` of a pass over `traced_images`.
+        traced_images: how many these are.
         image: one image, uint8.
-        unknown: tensors that are not counted, see `activations.Activations`.
     """
 
     weights: int
     slots: int
     statistics: int
-    activations: float
-    operations: int
+    variables: tuple
+    passes: activations.Activations
+    traced_images: int
     image: int
-    unknown: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,44 +88,37 @@ class Job:
     batches_ahead: int
     settings: Settings
 
-    def items(self):
-        """Bytes on the fullest device, `{what: bytes}`; on GPUs only what is there."""
-        head, backbone = self.head, self.backbone
-        images = head.own_batch // head.parts
-        found = {
-            **memory.held(head),
-            "backbone weights": backbone.weights,
-            "backbone slots": backbone.slots,
-            "backbone gradients": GRADIENT_COPIES * backbone.weights,
-            "batch-norm statistics": 2 * backbone.statistics,
-            "activations": int(images * backbone.activations),
-            "images": head.own_batch * backbone.image,
-        }
-        found["allocator"] = int(sum(WASTE[name] * found[name] for name in WASTE))
-        if self.devices.kind == "CPU":
-            share = 1 / self.devices.replicas
-            ahead = self.batches_ahead * head.global_batch * backbone.image
-            found["input pipeline"] = int(ahead * share)
-            found["programs"] = int(self._programs() * share)
-            found["TensorFlow"] = int(self.process * share)
-        return {name: size for name, size in found.items() if size}
+    @functools.cached_property
+    def fullest(self):
+        """The `timeline.Fullest` of a device."""
+        return timeline.fullest(
+            self.head,
+            self.backbone,
+            self.devices.kind,
+            self.settings.optimizer.optimizer,
+            self.devices.bytes,
+        )
 
-    def while_made(self):
-        """Bytes on the fullest device while the head's weights are made."""
-        beside = memory.while_made(self.head)
-        found = self.head.rows * self.head.row_bytes + self.backbone.weights
-        if self.devices.kind == "CPU":
-            # One replica's after the other's.
-            return found + (beside + self.process) // self.devices.replicas
-        return found + beside
+    def items(self):
+        """Bytes on a device at its fullest moment, `{what: bytes}`."""
+        live, passing = self.fullest.live, memory.held(self.head)
+        found = {name: live.get(name, 0) for name in ITEMS}
+        found = {
+            name: size
+            for name, size in found.items()
+            if size or (name in HEAD_ITEMS and passing[name])
+        }
+        allocator = self.fullest.touched - sum(live.values())
+        return {**found, "allocator": allocator, **self._host()}
 
     def total(self):
         """Most bytes that the fullest device holds at a time."""
-        return max(sum(self.items().values()), self.while_made())
+        return self.fullest.touched + sum(self._host().values())
 
     def fits(self):
         """Whether the fullest device has so much memory."""
-        return self.total() <= self.devices.bytes
+        most = self.devices.bytes
+        return self._least() <= most and self.total() <= most
 
     def with_head(self, **changes):
         """A copy with attributes of the `HeadLoad` changed, and the devices' number."""
@@ -119,30 +129,49 @@ class Job:
         )
 
     def most_classes(self):
-        """The largest number of classes that fits; 0 where none does."""
-        fewest = self.head.replicas if self.head.sharded else 1
+        """About the largest number of classes that fits; 0 where none does."""
+        low = self.head.replicas if self.head.sharded else 1
 
         def fits(classes):
             return self.with_head(num_classes=classes).fits()
 
-        if not fits(fewest):
+        if not fits(low):
             return 0
-        low, high = fewest, 2 * fewest
-        while fits(high):
-            low, high = high, 2 * high
-        while high - low > 1:
+        # So many need all the memory for their weights.
+        high = low * (self.devices.bytes // self.head.row_bytes + 1)
+        while high - low > max(1, CLASSES_SHARE * low):
             middle = (low + high) // 2
             low, high = (middle, high) if fits(middle) else (low, middle)
         return low
+
+    def _least(self):
+        """Bytes that are there for certain, which often tells enough, and at once."""
+        head, backbone = self.head, self.backbone
+        return head.rows * (head.row_bytes + head.slot_bytes) + backbone.weights
+
+    def _host(self):
+        """Bytes on the host beside the tensors of a step; 0 on GPUs."""
+        if self.devices.kind != "CPU":
+            return {}
+        share = 1 / self.devices.replicas
+        ahead = self.batches_ahead * self.head.global_batch * self.backbone.image
+        return {
+            "input pipeline": int(ahead * share),
+            "programs": int(self._programs() * share),
+            "TensorFlow": int(self.process * share),
+        }
 
     def _programs(self):
         """Bytes of graphs and compiled code, of all replicas."""
         head = self.head
         tiles = head.tiles * head.replicas
-        operations = self.backbone.operations * head.replicas
+        # The graph repeats the backbone for every replica and part of a batch.
+        copies = head.replicas * head.parts
         compiled = COMPILED_PROGRAM if head.compiled else 0
-        graphs = TILE_PROGRAM * tiles + OPERATION_PROGRAM * operations
-        return STEP_PROGRAM + compiled + graphs
+        graphs = TILE_PROGRAM * tiles
+        graphs += OPERATION_PROGRAM * self.backbone.passes.operations * copies
+        drawn = BLOCKS_KEPT * base.BLOCK_ROWS * head.embedding_size * memory.FLOAT
+        return STEP_PROGRAM + compiled + graphs + drawn
 
 
 def plan(settings):
@@ -224,10 +253,10 @@ def _backbone(model, images):
         weights=_bytes(model.backbone.trainable_variables),
         slots=_bytes(v for v in model.optimizer.variables if v.shape != ()),
         statistics=_bytes(model.backbone.non_trainable_variables),
-        activations=found.bytes / images,
-        operations=found.operations,
+        variables=tuple(_bytes([v]) for v in model.backbone.trainable_variables),
+        passes=found,
+        traced_images=images,
         image=tf.TensorShape(shape).num_elements(),
-        unknown=found.unknown,
     )
 
 

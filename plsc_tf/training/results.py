@@ -1,26 +1,22 @@
 """What came out of a run: the export, results.json and the closing table."""
 
 import json
-import os
 import shlex
-
-import tensorflow as tf
 
 from plsc_tf.evaluation import report, verification
 from plsc_tf.serving.export import export_saved_model
+from plsc_tf.storage import files
 from plsc_tf.training import closed_set
 
 
 def read(save_dir):
     """The results of the run in a folder so far, an empty dict when there are none."""
-    path = os.path.join(save_dir, "results.json")
-    if not tf.io.gfile.exists(path):
+    path = files.join(save_dir, "results.json")
+    if not files.exists(path):
         return {}
-    with tf.io.gfile.GFile(path) as file:
-        text = file.read()
     try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
+        return json.loads(files.read(path))
+    except ValueError as error:
         raise ValueError(
             f"{path} is no JSON ({error}). Remove it; the checkpoints stay."
         ) from error
@@ -28,10 +24,8 @@ def read(save_dir):
 
 def write(save_dir, results):
     """Writes `<save_dir>/results.json`."""
-    path = os.path.join(save_dir, "results.json")
-    with tf.io.gfile.GFile(f"{path}.writing", "w") as file:
-        file.write(json.dumps(results, indent=1) + "\n")
-    tf.io.gfile.rename(f"{path}.writing", path, overwrite=True)
+    text = json.dumps(results, indent=1) + "\n"
+    files.replace(files.join(save_dir, "results.json"), text.encode())
 
 
 def verification_figures(results):
@@ -72,9 +66,11 @@ def export(settings, model, checkpoint, figures):
         figures: `verification_figures`, for the model card.
     """
     save_dir = settings.storage.model_save_dir
+    export_dir = settings.serving.export_dir or files.join(save_dir, "export")
+    files.prepare(export_dir)
     return export_saved_model(
         model,
-        settings.serving.export_dir or os.path.join(save_dir, "export"),
+        export_dir,
         image_size=model.image_size,
         normalize=settings.serving.export_normalized,
         model_card={
@@ -109,14 +105,14 @@ def table(settings, results):
         rows.append((f"test {name}", value))
     rows += [
         ("checkpoint", results["checkpoint_dir"]),
-        ("flags", os.path.join(save_dir, "flags.cfg")),
-        ("results", os.path.join(save_dir, "results.json")),
+        ("flags", files.join(save_dir, "flags.cfg")),
+        ("results", files.join(save_dir, "results.json")),
     ]
     if results["export_dir"]:
         rows.append(("SavedModel", results["export_dir"]))
     verifies = settings.evaluation.with_test and settings.evaluation.val_targets
     verb = "evaluate" if verifies else "export"
-    flags = shlex.quote(f"--flagfile={os.path.join(save_dir, 'flags.cfg')}")
+    flags = shlex.quote(f"--flagfile={files.join(save_dir, 'flags.cfg')}")
     rows.append(("next, try", f"python -m plsc_tf.{verb} {flags}"))
     return report.format_table(rows)
 

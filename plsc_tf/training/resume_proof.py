@@ -1,4 +1,4 @@
-"""Proves on the user's own options that a stopped and resumed run is an unbroken one."""
+"""Proves on a user's own options that a resumed run is an unbroken one."""
 
 import json
 import os
@@ -20,9 +20,7 @@ def prove(settings):
         settings: the `Settings`; `prove_resume` is K.
 
     Returns:
-        dict: `exact`, whether all losses and all files of the last checkpoints are
-        equal bit for bit; `steps`; `stopped_at`; `first_difference`, the first step
-        whose loss differs, or None; `files_differ`; `folder`.
+        dict, see `compare`.
 
     Raises:
         ValueError: model_save_dir is not on a local disk.
@@ -35,18 +33,24 @@ def prove(settings):
     logging.info("With a stop after %d steps.", steps)
     _train(settings, folder, "resumed", steps)
     _train(settings, folder, "resumed", 2 * steps)
+    return compare(folder, steps)
+
+
+def compare(folder, steps):
+    """Compares the two trainings of a proof.
+
+    Args:
+        folder: that of the proof.
+        steps: after which the second one was stopped.
+
+    Returns:
+        dict: `exact`, whether all losses and all files of the last checkpoints are
+        equal bit for bit; `steps`; `stopped_at`; `first_difference`, the first step
+        whose loss differs, or None; `files_differ`; `folder`.
+    """
     losses = [_losses(folder, name) for name in ("unbroken", "resumed")]
-    differing = [
-        step
-        for step in sorted(set(losses[0]) | set(losses[1]))
-        if losses[0].get(step) != losses[1].get(step)
-    ]
-    hashes = [_hashes(folder, name) for name in ("unbroken", "resumed")]
-    unequal = sorted(
-        name
-        for name in set(hashes[0]) | set(hashes[1])
-        if hashes[0].get(name) != hashes[1].get(name)
-    )
+    differing = sorted(map(int, _unequal(*losses)))
+    unequal = _unequal(*(_hashes(folder, name) for name in ("unbroken", "resumed")))
     return {
         "exact": bool(losses[0]) and not differing and not unequal,
         "steps": 2 * steps,
@@ -122,3 +126,8 @@ def _hashes(folder, name):
     path = catalog.find_all(os.path.join(folder, name))[-1][1]
     described = manifest.read(path)["files"]
     return {file: entry["sha256"] for file, entry in described.items()}
+
+
+def _unequal(one, other):
+    """Keys whose values are not the same in two dicts."""
+    return sorted(key for key in {*one, *other} if one.get(key) != other.get(key))

@@ -55,7 +55,9 @@ class RowRules:
         compiled = max(rows.tile_rows for rows in arrays.values()) >= COMPILE_ROWS
         self._change = self._change_arrays
         if compiled:
-            self._change = tf.function(self._change_arrays, jit_compile=True)
+            self._change = tf.function(
+                self._change_arrays, autograph=False, jit_compile=True
+            )
         self._update = apart(self._update_tile)
 
     def _owner(self, variable, kind):

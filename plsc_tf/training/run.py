@@ -1,14 +1,12 @@
 """The main job: train, verify, save, export, and say what came out."""
 
-import os
-
 from absl import logging
 
-from plsc_tf.checkpoints import catalog
+from plsc_tf.checkpoints import catalog, manifest
 from plsc_tf.flagfiles import write_flags
 from plsc_tf.parallel.strategy import make_deterministic
 from plsc_tf.parallel.strategy import strategy as make_strategy
-from plsc_tf.storage import fs_options
+from plsc_tf.storage import files, fs_options
 from plsc_tf.training import optimizers, recipe, results, schedules, start_from
 from plsc_tf.training.callbacks import TrainingLog, Verification
 from plsc_tf.training.checkpoint import Checkpoint
@@ -35,6 +33,10 @@ def train(settings, termination=None):
         make_deterministic(settings.performance.seed)
     strategy = make_strategy(settings.performance.num_replicas)
     settings, checkpoint = choose_folder(settings, strategy.num_replicas_in_sync)
+    save_dir = settings.storage.model_save_dir
+    losses = []
+    if settings.logging.save_losses:
+        losses = [LossesFile(files.join(save_dir, "losses.txt"))]
     batches = recipe.load_batches(settings, settings.model.global_batch_size)
     pairs, test = recipe.load_pairs(settings), recipe.load_test(settings)
     recipe.check_parts(settings, strategy.num_replicas_in_sync)
@@ -42,10 +44,9 @@ def train(settings, termination=None):
     half = recipe.backbone_precision(settings)
     model = recipe.build_model(settings, strategy, half)
     _compile(model, plan)
-    save_dir = settings.storage.model_save_dir
     checkpoints = _checkpoints(settings)
     start = _load_weights(model, plan, checkpoints)
-    write_flags(settings, os.path.join(save_dir, "flags.cfg"))
+    write_flags(settings, files.join(save_dir, "flags.cfg"))
     verify = Verification(
         pairs,
         every_n_steps=settings.evaluation.eval_every_n_steps,
@@ -54,9 +55,7 @@ def train(settings, termination=None):
     verify.set_model(model)
     log = _training_log(plan)
     termination = termination or Termination()
-    callbacks = [termination, log, verify, checkpoints]
-    if settings.logging.save_losses:
-        callbacks.insert(0, LossesFile(os.path.join(save_dir, "losses.txt")))
+    callbacks = [*losses, termination, log, verify, checkpoints]
     _describe(plan, model, batches)
     before = model.position.global_step
     try:
@@ -83,7 +82,7 @@ def train(settings, termination=None):
         )
     verify.verify(model.position.global_step)
     outcome = _finish(plan, model, history, log, verify, test)
-    fs_options.upload_end(settings.storage)
+    fs_options.upload_end(settings.storage, skip=catalog.REMAINS)
     return settings, outcome
 
 
@@ -118,16 +117,16 @@ def _save_at_the_end(model, checkpoints, termination, before, error):
         if step > before:
             checkpoints.save(f"step_{step:08d}")
         checkpoints.wait()
+        found = catalog.find_all(save_dir)
     except Exception as failure:  # noqa: BLE001 - what ended the training comes first
         logging.error("%s", failure)
         return
-    found = catalog.find_all(save_dir)
     if found:
         logging.info(
             "%s is saved. The same command goes on from there: python -m "
             "plsc_tf.train --flagfile=%s",
             found[-1][1],
-            os.path.join(save_dir, "flags.cfg"),
+            files.join(save_dir, "flags.cfg"),
         )
 
 
@@ -176,7 +175,7 @@ def _load_weights(model, plan, checkpoints):
 
 def _training_log(plan):
     settings = plan.settings
-    tensorboard = os.path.join(settings.storage.model_save_dir, "tensorboard")
+    tensorboard = files.join(settings.storage.model_save_dir, "tensorboard")
     return TrainingLog(
         every_n_steps=settings.logging.log_loss_every_n_iters,
         total_steps=plan.total_steps,
@@ -243,7 +242,7 @@ def _finish(plan, model, history, log, verify, test):
     figures = results.verification_figures(verify.results)
     outcome = {
         "steps": model.position.global_step,
-        "loss": history.history["loss"][-1] if trained else earlier.get("loss"),
+        "loss": history.history["loss"][-1] if trained else _last_loss(checkpoint),
         "loss_type": settings.head.loss_type,
         "num_classes": model.head.num_classes,
         "sample_rate": settings.head.sample_rate,
@@ -266,3 +265,10 @@ def _finish(plan, model, history, log, verify, test):
         outcome["export_dir"] = results.export(settings, model, checkpoint, figures)
         results.write(save_dir, outcome)
     return outcome
+
+
+def _last_loss(checkpoint):
+    """The loss that a run's last checkpoint was saved with, or None."""
+    if checkpoint is None:
+        return None
+    return manifest.read(checkpoint)["state"].get("logs", {}).get("loss")

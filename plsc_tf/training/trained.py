@@ -1,7 +1,6 @@
 """A trained model again, from its checkpoint: to evaluate it, to export it."""
 
 import dataclasses
-import os
 import shlex
 
 from plsc_tf.checkpoints import catalog, manifest
@@ -9,6 +8,7 @@ from plsc_tf.evaluation.verification import verify_pairs
 from plsc_tf.flags.head import Head
 from plsc_tf.parallel.strategy import strategy as make_strategy
 from plsc_tf.settings import Settings
+from plsc_tf.storage import files, fs_options
 from plsc_tf.training import recipe, results, state
 from plsc_tf.training.classifier import Classifier
 
@@ -55,7 +55,7 @@ class Trained:
     @property
     def run_dir(self):
         """The folder of the training."""
-        return os.path.dirname(os.path.abspath(self.checkpoint))
+        return files.parent(self.checkpoint)
 
 
 def find(storage):
@@ -88,6 +88,7 @@ def load(settings, with_head=False):
     Raises:
         FileNotFoundError: there is no checkpoint.
     """
+    fs_options.set_user(settings.storage)
     path = find(settings.storage)
     flags = manifest.read(path)["state"].get("flags", {})
     flags = {name: _hashable(value) for name, value in flags.items()}
@@ -152,11 +153,10 @@ def export(settings):
     found = load(settings)
     earlier = results.read(found.run_dir)
     figures = {}
-    if os.path.basename(found.checkpoint) == os.path.basename(
-        earlier.get("checkpoint_dir", "")
-    ):
+    of = earlier.get("checkpoint_dir")
+    if of and files.name(of) == files.name(found.checkpoint):
         figures = earlier["verification"]
-    target = settings.serving.export_dir or os.path.join(found.run_dir, "export")
+    target = settings.serving.export_dir or files.join(found.run_dir, "export")
     exported = results.export(
         found.run.replace(
             export_dir=target, export_normalized=settings.serving.export_normalized
@@ -165,7 +165,7 @@ def export(settings):
         found.checkpoint,
         figures,
     )
-    parent = shlex.quote(os.path.dirname(os.path.abspath(exported)))
+    parent = shlex.quote(files.parent(exported))
     return [
         ("checkpoint", found.checkpoint),
         ("SavedModel", exported),

@@ -94,8 +94,8 @@ def test_rows_are_streamed_in_chunks_across_the_borders_of_shards(
     monkeypatch.setattr(other, "write", watched)
     reader.restore(str(tmp_path / "0"), arrays={"weight": other})
     np.testing.assert_array_equal(other.read(0, 61), whole)
-    # Nothing crosses a border of files (17, 17, 17 and 10 rows), of shards (21, 20 and
-    # 20) or of tiles, as a part of a tile is slow to write; and nothing has over 4 rows.
+    # Nothing crosses a border of files (17, 17, 17 and 10 rows), of shards (21, 20
+    # and 20) or of tiles, a part of which is slow to write; nothing has over 4 rows.
     tile = layout.get("tile_rows", 61)
     tiles = [first + low for first, size in ((0, 21), (21, 20), (41, 20))
              for low in range(0, size, tile)]  # fmt: skip
@@ -133,7 +133,7 @@ def test_the_manifest_is_written_last_and_then_the_folder_gets_its_name(
     watch("rename")
     save(tmp_path / "0")
     name, before = seen["write manifest.json"]
-    assert catalog.REMAINS.fullmatch(name)
+    assert catalog.INTERRUPTED.fullmatch(name)
     assert before == [n for n in FILES if n != manifest.NAME]
     assert seen[f"rename {name}"] == (name, FILES)
     assert [p.name for p in tmp_path.iterdir()] == ["0"]

@@ -53,14 +53,14 @@ class Packages:
 def prepare():
     """Returns the `Packages`, fetched and built if they are not there yet."""
     java_home = find_java()
-    if not shutil.which("gcc"):
-        raise MissingError("no gcc to build libhdfs with (Debian: gcc)")
     cache = os.environ.get("PLSC_TF_HDFS_CACHE") or "~/.cache/plsc_tf-tests"
     root = pathlib.Path(cache).expanduser() / "hdfs-1"
     packages = Packages(
         java_home, root / "client", root / "server", root / "hadoop", root / "python"
     )
     if not root.exists():
+        if not shutil.which("gcc"):
+            raise MissingError("no gcc to build libhdfs with (Debian: gcc)")
         root.parent.mkdir(parents=True, exist_ok=True)
         made = pathlib.Path(tempfile.mkdtemp(dir=root.parent))
         try:

@@ -59,6 +59,7 @@ def test_a_file_is_read_in_chunks_and_in_parts(root):
         b"abcd",
         bytearray(b"abcd"),
         memoryview(b"abcd"),
+        np.array([[0x6261], [0x6463]], "<u2"),
         [b"ab", b"", b"cd"],
         [np.array([[0x6261], [0x6463]], "<u2"), np.zeros((0, 3))],
         lambda: iter([b"abc", b"d"]),

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import shutil
 
 import h5py
 import numpy as np
@@ -12,6 +13,7 @@ from plsc_tf.checkpoints import manifest
 from plsc_tf.cli import parse
 from plsc_tf.settings import Settings
 from plsc_tf.training import recipe, results, run, trained
+from plsc_tf.training.plan import choose_folder
 
 TINY = {
     "dataset_name": "mock",
@@ -191,9 +193,11 @@ def contents(checkpoint):
     arrays |= np.load(checkpoint / "training.npz")
     with h5py.File(checkpoint / "backbone.weights.h5") as file:
         file.visititems(
-            lambda name, item: arrays.update({name: item[()]})
-            if isinstance(item, h5py.Dataset)
-            else None
+            lambda name, item: (
+                arrays.update({name: item[()]})
+                if isinstance(item, h5py.Dataset)
+                else None
+            )
         )
     state = manifest.read(str(checkpoint))["state"]
     # A resumed epoch has the mean of the steps that were left.
@@ -252,6 +256,40 @@ def test_an_error_in_mid_epoch_keeps_the_steps_that_are_done(tmp_path):
     with pytest.raises(ValueError, match=rf"images/{last}\.png"):
         run.train(asked)
     assert [p.name for p in (tmp_path / "e").glob("step_*")] == ["step_00000003"]
+
+
+def test_the_flags_of_saving_reach_the_checkpoints(tmp_path):
+    asked = settings(
+        tmp_path / "s",
+        num_epochs=3,
+        save_checkpoints_epochs=2,
+        keep_checkpoint_max=1,
+        save_best=True,
+        save_weights_only=True,
+        save_in_background=False,
+        export_at_end=False,
+    )
+    _, outcome = run.train(asked)
+    # Of epochs 0, 1 and 2 only 1 is saved, and then the end, which replaces it.
+    kept = [p for p in sorted((tmp_path / "s").iterdir()) if p.is_dir()]
+    assert [p.name for p in kept] == ["best", "step_00000015"]
+    assert outcome["checkpoint_dir"] == str(kept[1])
+    assert {manifest.read(str(path))["kind"] for path in kept} == {"weights"}
+    with pytest.raises(ValueError, match="weights only.*--checkpoint_dir="):
+        run.train(asked)
+
+
+def test_a_damaged_checkpoint_stops_a_run_or_not_as_the_flag_says(tmp_path, finished):
+    folder = tmp_path / "copy"
+    shutil.copytree(finished[0], folder)
+    damaged = folder / "1" / "training.npz"
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    with pytest.raises(ValueError, match=rf"training\.npz has.*{folder}/0 is whole"):
+        choose_folder(settings(folder), 2)
+    assert damaged.exists()
+    previous = settings(folder, on_damaged_checkpoint="previous")
+    assert choose_folder(previous, 2)[1] == str(folder / "0")
+    assert (folder / "1.damaged-1" / "training.npz").exists()
 
 
 def test_another_data_set_does_not_go_on_in_the_folder(finished):

@@ -1,0 +1,71 @@
+"""What of a checkpoint's backbone fits another network."""
+
+import keras
+import numpy as np
+import pytest
+
+from plsc_tf.checkpoints import matching, writer
+from plsc_tf.checkpoints.content import Content
+
+
+def network(width=3, outputs=2, names=("first", "second"), extra=False):
+    layers = [keras.Input((4,)), keras.layers.Dense(width, name=names[0])]
+    if extra:
+        layers.append(keras.layers.Dense(width, name="extra"))
+    return keras.Sequential([*layers, keras.layers.Dense(outputs, name=names[1])])
+
+
+def save(path, model):
+    rng = np.random.default_rng(0)
+    for weight in model.weights:
+        weight.assign(rng.standard_normal(weight.shape))
+    content = Content(
+        kind="weights",
+        state={},
+        network=model,
+        values=[(v, v.value) for v in model.variables],
+        variables={},
+        arrays={},
+    )
+    writer.save(str(path), content)
+    return [weight.numpy() for weight in model.weights]
+
+
+def test_weights_are_matched_by_the_names_of_their_layers(tmp_path):
+    kernel, bias, *_ = save(tmp_path / "0", network())
+    other = network(outputs=5, extra=True)
+    before = [weight.numpy() for weight in other.weights]
+    matched = matching.load_matching(str(tmp_path / "0"), other)
+    assert matched.loaded == ["first/0", "first/1"]
+    assert matched.kept == {
+        "extra/0": "not in the checkpoint",
+        "extra/1": "not in the checkpoint",
+        "second/0": "(3, 2) in the checkpoint, (3, 5) here",
+        "second/1": "(2,) in the checkpoint, (5,) here",
+    }
+    assert matched.unused == ["second/0", "second/1"]
+    np.testing.assert_array_equal(other.layers[0].kernel, kernel)
+    np.testing.assert_array_equal(other.layers[0].bias, bias)
+    for weight, value in zip(other.weights[2:], before[2:], strict=True):
+        np.testing.assert_array_equal(weight, value)
+
+
+def test_names_that_keras_makes_up_are_matched_by_place(tmp_path):
+    # As in another process, where Keras has counted further: its second layer has
+    # the name that the first one has here.
+    values = save(tmp_path / "0", network(names=("dense_7", "dense_8"), outputs=3))
+    other = network(names=("dense_8", "dense_9"), outputs=3)
+    matched = matching.load_matching(str(tmp_path / "0"), other)
+    assert not matched.kept and not matched.unused
+    for weight, value in zip(other.weights, values, strict=True):
+        np.testing.assert_array_equal(weight, value)
+
+
+def test_another_network_is_refused_and_left(tmp_path):
+    save(tmp_path / "0", network())
+    other = network(names=("third", "fourth"))
+    before = [weight.numpy() for weight in other.weights]
+    with pytest.raises(ValueError, match="none of its 4 backbone weights fits"):
+        matching.load_matching(str(tmp_path / "0"), other)
+    for weight, value in zip(other.weights, before, strict=True):
+        np.testing.assert_array_equal(weight, value)

@@ -1,0 +1,152 @@
+"""Trainings that the driver is asked for: small ones, whose run is on HDFS."""
+
+import os
+import pathlib
+import threading
+import time
+import types
+from unittest import mock
+
+from plsc_tf import cli
+from plsc_tf.checkpoints import catalog, content
+from plsc_tf.settings import Settings
+from plsc_tf.storage import files, remote
+from plsc_tf.training import run, trained
+from plsc_tf.training.termination import Termination
+
+OPTIONS = {
+    "dataset_name": "mock",
+    "num_classes": 20,
+    "num_sample_per_epoch": 80,
+    "image_shape": (3, 16, 16),
+    "model_name": "iresnet",
+    "model_options": "depths=1-1,width=8,head=gap",
+    "emb_size": 8,
+    "num_replicas": 2,
+    "global_batch_size": 8,
+    "num_epochs": 1,
+    "learning_rate": 0.05,
+    "val_targets": ("mock",),
+    "with_test": False,
+    "export_at_end": False,
+    "log_loss_every_n_iters": 1,
+}
+
+
+class Recorder(Termination):
+    """Notes the loss of every step."""
+
+    def __init__(self):
+        super().__init__()
+        self.losses = {}
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Notes the loss, exact to the last bit."""
+        super().on_train_batch_end(batch, logs)
+        step = self.model.position.global_step
+        self.losses[str(step)] = self.model.step_result["loss"].hex()
+
+
+class Waiting(Recorder):
+    """Waits after each step for the save in flight, before another can begin.
+
+    Args:
+        after: step at whose end `made` is made, and `awaited` waited for.
+    """
+
+    def __init__(self, after, made, awaited):
+        super().__init__()
+        self._meets = {after: (made, awaited)}
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Waits; the callback that saves comes later."""
+        super().on_train_batch_end(batch, logs)
+        while any(thread.name == "plsc_tf-save" for thread in threading.enumerate()):
+            time.sleep(0.02)
+        if self.model.position.global_step in self._meets:
+            meet(*self._meets[self.model.position.global_step])
+
+
+def train(options):
+    """Trains; returns the losses by step, what came out, and the error."""
+    return _train(_settings(options), Recorder())
+
+
+def train_without_waits(options):
+    """Trains; attempts to reach a store follow each other at once."""
+    with no_waits():
+        return train(options)
+
+
+def no_waits():
+    """How long attempts are apart is tested elsewhere, and takes ten seconds."""
+    clock = types.SimpleNamespace(sleep=lambda seconds: None)
+    return mock.patch.object(remote, "time", clock)
+
+
+def go_on(arguments):
+    """Trains as a command line says."""
+    return _train(cli.parse(arguments), Recorder())
+
+
+def train_past_a_broken_save(options, step, begun, go_on, over, mended):
+    """Trains, and makes the save after `step` wait in the middle of a file.
+
+    `begun` is made then, and `go_on` waited for; at the end of the next step, when
+    that save has ended, `over` is made and `mended` waited for.
+    """
+
+    def pieces(array, low, high):
+        for number, piece in enumerate(real(array, low, high)):
+            if number and recorder.model.position.global_step >= step:
+                meet(begun, go_on)
+            yield piece
+
+    real = content.npy_chunks
+    recorder = Waiting(step + 1, over, mended)
+    with mock.patch.object(content, "npy_chunks", pieces), no_waits():
+        return _train(_settings(options), recorder)
+
+
+def _settings(options):
+    return Settings.from_values(**{**OPTIONS, **options})
+
+
+def _train(settings, recorder):
+    said = {"losses": recorder.losses, "outcome": None, "error": None}
+    try:
+        _, said["outcome"] = run.train(settings, recorder)
+    except (OSError, ValueError) as error:
+        said["error"] = [type(error).__name__, str(error)]
+    return said
+
+
+def meet(made, awaited):
+    """Makes a file and waits for another."""
+    pathlib.Path(made).touch()
+    while not os.path.exists(awaited):
+        time.sleep(0.02)
+
+
+def read(path):
+    return files.read(path).decode()
+
+
+def checkpoints(folder):
+    """Names of the checkpoints, and of the newest whose every file is sound."""
+    found = [files.name(path) for _, path in catalog.find_all(folder)]
+    return [found, files.name(catalog.newest(folder))]
+
+
+def evaluate(checkpoint_dir):
+    return dict(trained.evaluate(_of(checkpoint_dir)))
+
+
+def export(checkpoint_dir):
+    return dict(trained.export(_of(checkpoint_dir)))
+
+
+def _of(checkpoint_dir):
+    return Settings.from_values(
+        checkpoint_dir=checkpoint_dir, val_targets=("mock",), num_replicas=2
+    )

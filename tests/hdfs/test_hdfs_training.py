@@ -1,0 +1,229 @@
+"""Trainings whose checkpoints go straight to a real HDFS."""
+
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import hdfs_trainings
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+TRAIN = "hdfs_trainings:train"
+
+
+@pytest.fixture(scope="module")
+def runs(hdfs_servers, driver_process, tmp_path_factory):
+    """A run on HDFS that was stopped and resumed, and an unbroken local one."""
+    local = tmp_path_factory.mktemp("local") / "run"
+    unbroken = driver_process.call(TRAIN, {"model_save_dir": str(local)})
+    folder = f"{hdfs_servers.uri}/trained/run"
+    options = {
+        "model_save_dir": folder,
+        "save_checkpoints_steps": 4,
+        "keep_checkpoint_max": 2,
+        "with_test": True,
+        "save_best": True,
+    }
+    stopped = {**options, "stop_at_step": 6, "with_test": False}
+    first = driver_process.call(TRAIN, stopped)
+    second = driver_process.call(TRAIN, options)
+    assert [part["error"] for part in (unbroken, first, second)] == [None] * 3
+    return {"folder": folder, "unbroken": unbroken, "parts": [first, second]}
+
+
+def test_a_run_on_hdfs_resumes_exactly(runs):
+    first, second = (part["losses"] for part in runs["parts"])
+    assert list(first) == [str(step) for step in range(1, 7)]
+    assert list(second) == [str(step) for step in range(7, 11)]
+    assert {**first, **second} == runs["unbroken"]["losses"]
+    outcome = runs["parts"][1]["outcome"]
+    assert outcome["steps"] == 10
+    assert outcome["checkpoint_dir"] == f"{runs['folder']}/0"
+
+
+def test_all_of_a_run_is_on_hdfs(runs, driver, seen_by_another_client):
+    seen = seen_by_another_client(runs["folder"])
+    folders = {name.partition("/")[0] for name in seen if "/" in name}
+    # Of steps 4, 6, 8 and the end of epoch 0 the last two stay.
+    assert folders == {"step_00000008", "0", "best", "tensorboard"}
+    assert {name for name in seen if "/" not in name} == {"flags.cfg", "results.json"}
+    for name in ("step_00000008", "0", "best"):
+        place = f"{runs['folder']}/{name}/manifest.json"
+        manifest = json.loads(driver.call("hdfs_trainings:read", place))
+        described = {
+            f"{name}/{file}": [entry["bytes"], entry["sha256"]]
+            for file, entry in manifest["files"].items()
+        }
+        there = {file: of for file, of in seen.items() if file.startswith(f"{name}/")}
+        assert there.pop(f"{name}/manifest.json")[0] > 0
+        assert there == described
+    results = driver.call("hdfs_trainings:read", f"{runs['folder']}/results.json")
+    assert json.loads(results) == runs["parts"][1]["outcome"]
+    flags = driver.call("hdfs_trainings:read", f"{runs['folder']}/flags.cfg")
+    assert f"--model_save_dir={runs['folder']}\n" in flags
+
+
+def test_a_run_on_hdfs_is_evaluated_and_exported(runs, driver, seen_by_another_client):
+    folder = runs["folder"]
+    said = driver.call("hdfs_trainings:evaluate", folder)
+    assert said["checkpoint"] == f"{folder}/0"
+    figures = runs["parts"][1]["outcome"]["verification"]["mock"]
+    expected = f"{figures['accuracy']:.5f} ± {figures['std']:.5f}"
+    assert said["mock: accuracy"] == expected
+    said = driver.call("hdfs_trainings:export", f"{folder}/0")
+    assert said["SavedModel"] == f"{folder}/export/1"
+    assert said["serve it with"].endswith(f"--model_base_path={folder}/export")
+    seen = seen_by_another_client(f"{folder}/export")
+    assert "1/saved_model.pb" in seen
+    assert all(name.startswith("1/") for name in seen)
+    card = driver.call(
+        "hdfs_trainings:read", f"{folder}/export/1/assets.extra/model_card.json"
+    )
+    assert json.loads(card)["verification"]["mock"] == figures
+
+
+def test_losses_are_not_added_to_a_file_on_hdfs(driver, folder, seen_by_another_client):
+    said = driver.call(TRAIN, {"model_save_dir": folder, "save_losses": True})
+    kind, message = said["error"]
+    assert kind == "ValueError" and "which only a local disk can take" in message
+    assert not said["losses"]
+    assert seen_by_another_client(folder) == {}
+
+
+def test_a_namenode_that_is_down_is_no_empty_run(
+    runs, driver, hdfs, seen_by_another_client
+):
+    before = seen_by_another_client(runs["folder"])
+    hdfs.kill("namenode")
+    options = {"model_save_dir": runs["folder"], "num_epochs": 2}
+    said = driver.call("hdfs_trainings:train_without_waits", options)
+    kind, message = said["error"]
+    assert kind == "StorageError"
+    assert "connection was refused. Is the NameNode running" in message
+    assert not said["losses"]
+    hdfs.heal()
+    assert seen_by_another_client(runs["folder"]) == before
+
+
+def test_a_datanode_killed_in_mid_save_leaves_the_older_checkpoints(
+    driver, hdfs, folder, tmp_path, seen_by_another_client
+):
+    run = f"{folder}/run"
+
+    def train(name, step, options):
+        """Trains past a save in which the DataNode dies."""
+        marks = [tmp_path / f"{name}_{mark}" for mark in ("begun", "on", "over", "up")]
+        options = {"model_save_dir": run, "save_checkpoints_steps": 2, **options}
+        options["tensorboard"] = False
+        driver.begin(
+            "hdfs_trainings:train_past_a_broken_save", options, step, *map(str, marks)
+        )
+        begun, go_on, over, mended = marks
+        wait_for(begun)
+        hdfs.kill("datanode")
+        go_on.touch()
+        wait_for(over)
+        if name == "continue":
+            hdfs.heal()
+        mended.touch()
+        said = driver.end()
+        hdfs.heal()
+        return said
+
+    said = train("continue", 4, {"on_save_error": "continue", "stop_at_step": 6})
+    assert said["error"] is None
+    assert list(said["losses"]) == [str(step) for step in range(1, 7)]
+    sound = [["step_00000002", "step_00000006"], "step_00000006"]
+    assert driver.call("hdfs_trainings:checkpoints", run) == sound
+    said = train("stop", 8, {})
+    kind, message = said["error"]
+    assert kind == "StorageError"
+    assert "A checkpoint could not be saved" in message
+    assert "Older checkpoints are as they were" in message
+    assert list(said["losses"]) == ["7", "8", "9"]
+    assert driver.call("hdfs_trainings:checkpoints", run) == sound
+    # It goes on, and clears away what is left of the broken save.
+    said = driver.call(TRAIN, {"model_save_dir": run, "stop_at_step": 7})
+    assert list(said["losses"]) == ["7"]
+    names = {name.partition("/")[0] for name in seen_by_another_client(run)}
+    assert not [name for name in names if "writing" in name]
+
+
+def test_plscs_options_bring_the_weights_and_take_the_run(
+    runs, driver, hdfs, folder, tmp_path, seen_by_another_client
+):
+    local = tmp_path / "run"
+    password = "PASSWORD-TO-HIDE"
+    options = {
+        "fs_name": hdfs.uri,
+        "fs_ugi": f"someone,{password}",
+        "fs_checkpoint_dir": "/trained/run",
+        "fs_dir_for_save": f"{folder}/saved",
+        "checkpoint_dir": str(tmp_path / "start"),
+        "model_save_dir": str(local),
+        "stop_at_step": 1,
+    }
+    said = driver.call(TRAIN, options)
+    assert said["error"] is None
+    # The weights are the downloaded ones: another loss than a new model's.
+    assert said["losses"]["1"] != runs["unbroken"]["losses"]["1"]
+    assert (tmp_path / "start/0/manifest.json").exists()
+    there = seen_by_another_client(f"{folder}/saved")
+    mine = {
+        str(path.relative_to(local)): path.read_bytes()
+        for path in local.rglob("*")
+        if path.is_file()
+    }
+    assert {name: size for name, (size, _) in there.items()} == {
+        name: len(text) for name, text in mine.items()
+    }
+    assert "step_00000001/manifest.json" in mine
+    options |= {"fs_name": "hdfs://127.0.0.1:1", "fs_dir_for_save": ""}
+    said = driver.call(TRAIN, options)
+    kind, message = said["error"]
+    assert kind == "StorageError" and not said["losses"]
+    for text in (message.encode(), driver.log.read_bytes(), *mine.values()):
+        assert password.encode() not in text
+
+
+def test_sigterm_saves_on_hdfs_and_the_run_goes_on(hdfs, driver, folder, tmp_path):
+    options = {**hdfs_trainings.OPTIONS, "model_save_dir": folder, "num_epochs": 500}
+    options |= {"image_shape": "3,16,16", "val_targets": "mock"}
+    options |= {"save_checkpoints_epochs": 0}
+    flagfile = tmp_path / "run.cfg"
+    flagfile.write_text("".join(f"{key}={value}\n" for key, value in options.items()))
+    log = tmp_path / "log.txt"
+    environment = {**hdfs.environment(), "PYTHONPATH": str(ROOT)}
+    with open(log, "w") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "plsc_tf.train", f"--flagfile={flagfile}"],
+            env={**environment, "HADOOP_USER_NAME": "trainer"},
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        wait_for(log, "epoch 0  step 2/", process)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == 128 + signal.SIGTERM
+    finally:
+        process.kill()
+        process.wait()
+    [[saved], newest] = driver.call("hdfs_trainings:checkpoints", folder)
+    assert saved == newest
+    assert f"{folder}/{saved} is saved. The same command goes on" in log.read_text()
+    following = int(saved.removeprefix("step_")) + 1
+    arguments = [f"--flagfile={flagfile}", f"--stop_at_step={following}"]
+    said = driver.call("hdfs_trainings:go_on", arguments)
+    assert list(said["losses"]) == [str(following)]
+
+
+def wait_for(path, text="", process=None, limit_s=90):
+    """Waits until a file is there, with a text in it, while a process goes on."""
+    end = time.monotonic() + limit_s
+    while not path.exists() or text not in path.read_text():
+        assert time.monotonic() < end, path
+        assert process is None or process.poll() is None, path.read_text()
+        time.sleep(0.05)

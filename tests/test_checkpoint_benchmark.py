@@ -1,0 +1,94 @@
+"""The benchmark of saving and restoring runs, and its ratios are what they say."""
+
+import json
+import types
+
+import pytest
+
+from benchmarks import checkpoint
+from benchmarks.checkpoint import CheckpointCase
+
+
+def test_the_last_line_is_the_measurement_as_json(tmp_path, capsys):
+    case = CheckpointCase(
+        megabytes=1,
+        emb_size=16,
+        global_batch=8,
+        steps=1,
+        rounds=2,
+        folder=str(tmp_path),
+    )
+    checkpoint.main(case)
+    out, err = capsys.readouterr()
+    figures = json.loads(out.splitlines()[-1])
+    # Rows of 16 floats and as many of momentum; some kilobytes of backbone.
+    assert figures["saved_mb"] == pytest.approx(1, abs=0.2)
+    assert {name: len(rounds) for name, rounds in figures["rounds_s"].items()} == {
+        "save_low_memory": 2,
+        "cp": 4,
+        "step": 2,
+        "waited": 2,
+        "save_background": 2,
+        "step_while_saving": 2,
+        "cp_while_training": 2,
+        "step_while_copying": 2,
+        "cp_cold": 2,
+        "restore_cold": 2,
+        "restore": 2,
+    }
+    seconds = figures["seconds"]
+    assert 0 < seconds["waited"] < seconds["save_background"]
+    for name in ("wait_ratio", "save_vs_cp", "restore_vs_cp"):
+        assert figures[name] > 0
+    assert 0 <= figures["extra_memory_mb"] <= 300
+    assert "round 2 of 2: save_low_memory" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ratios_are_of_medians():
+    rounds = types.SimpleNamespace(
+        seconds={
+            "waited": [0.1, 0.3, 9.0],
+            "save_background": [3.0, 3.0, 3.0],
+            "save_low_memory": [2.0, 4.0, 3.0],
+            "cp": [1.0, 1.5, 2.0, 9.0, 1.0, 1.5],
+            "cp_cold": [2.0, 2.0, 2.0],
+            "restore_cold": [2.5, 2.5, 9.0],
+            "restore": [1.0, 1.0, 1.0],
+            "step": [0.5, 0.5, 0.5],
+            "step_while_saving": [1.0, 1.0, 1.0],
+            "cp_while_training": [2.4, 2.4, 2.4],
+            "step_while_copying": [0.625, 0.625, 0.625],
+        },
+        cpu_seconds={"restore": [3.0, 1.0, 1.5]},
+        extra_bytes={
+            "save_low_memory": [1e6, 40e6],
+            "save_background": [2e9, 2e9],
+            "restore_cold": [20e6, 90e6],
+            "restore": [60e6, 10e6],
+        },
+        saved_bytes=2_000_000_123,
+    )
+    figures = checkpoint.summary(rounds)
+    assert figures["wait_ratio"] == pytest.approx(0.1)
+    assert figures["save_vs_cp"] == pytest.approx(0.5)
+    assert figures["save_background_vs_cp"] == pytest.approx(0.8)
+    assert figures["restore_vs_cp"] == pytest.approx(0.8)
+    assert figures["restore_cached_vs_cp"] == pytest.approx(1.5)
+    assert figures["speed_while_saving"] == pytest.approx(0.5)
+    assert figures["speed_while_copying"] == pytest.approx(0.8)
+    assert figures["extra_memory_mb"] == pytest.approx(90)
+    assert figures["saved_mb"] == 2000.0
+    assert figures["cpu_seconds"] == {"restore": 1.5}
+
+
+def test_the_head_has_as_many_bytes_as_asked_for():
+    # 512 floats of weight and of momentum per class.
+    assert CheckpointCase().head().num_classes == round(2e9 / 4096)
+    assert CheckpointCase(optimizer="adam").head().num_classes == round(2e9 / 6144)
+    assert CheckpointCase(sample_rate=0.1).head().sample_rate == 0.1
+
+
+def test_memory_and_disk_are_checked_before_anything_is_measured(tmp_path):
+    with pytest.raises(ValueError, match=r"needs 2001\.0 GB of memory"):
+        checkpoint.check_room(CheckpointCase(megabytes=1_000_000))

@@ -1,0 +1,151 @@
+"""Trainings survive SIGKILL, and the benchmark would see it if they did not."""
+
+import dataclasses
+import json
+import pathlib
+import subprocess
+import sys
+
+import h5py
+import numpy as np
+import pytest
+
+from benchmarks import kill_moments, killed_run
+from benchmarks.killed_run import Outcome
+from benchmarks.processes import Training
+
+ROOT = pathlib.Path(__file__).parent.parent
+
+
+def test_killed_trainings_end_as_if_nothing_had_happened(tmp_path):
+    options = ["--runs=4", "--epochs=2", "--most_kills=1", f"--work_dir={tmp_path}/w"]
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.kill_resume", *options],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout.splitlines()[-1])
+    assert {name: figures[name] for name in ("runs", "resumed", "exact", "kills")} == {
+        "runs": 4,
+        "resumed": 4,
+        "exact": 4,
+        "kills": 4,
+    }
+    assert 0 <= figures["kills_in_saves"] <= 4 and figures["seconds"] > 0
+    assert "4 of 4 runs, 4 exact" in done.stderr and "runs/min" in done.stderr
+    assert not (tmp_path / "w").exists()
+
+
+def make_checkpoint(run_dir, name, step, value=1.0):
+    path = run_dir / name
+    (path / "rows").mkdir(parents=True)
+    with h5py.File(path / "b.h5", "w") as file:
+        file["layers/dense"] = np.float32([value])
+    np.savez(path / "t.npz", momentum=np.float32([2.0]))
+    np.save(path / "rows" / "w.npy", np.float32([[3.0]]))
+    state = dict.fromkeys(killed_run.STATE, 0)
+    manifest = {
+        "state": {**state, "global_step": step, "epoch": 0},
+        "backbone": {"file": "b.h5"},
+        "training": {"file": "t.npz"},
+        "arrays": {"weight": {"parts": [{"file": "rows/w.npy", "first": 0}]}},
+    }
+    (path / "manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.fixture
+def outcome(tmp_path):
+    make_checkpoint(tmp_path, "step_00000002", 2, value=5.0)
+    make_checkpoint(tmp_path, "0", 3)
+    make_checkpoint(tmp_path, "step_00000009.writing-ab", 9)
+    (tmp_path / "losses.txt").write_text("1 0x1p+0\n2 0x1p+1\n2 0x1p+1\n3 0x1p+2\n")
+    return Outcome.read(tmp_path)
+
+
+def test_the_newest_whole_checkpoint_and_all_losses_are_compared(outcome):
+    assert outcome.losses == {1: {"0x1p+0"}, 2: {"0x1p+1"}, 3: {"0x1p+2"}}
+    assert {name: array.item() for name, array in outcome.arrays.items()} == {
+        "backbone/layers/dense": 1.0,
+        "training/momentum": 2.0,
+        "rows/weight/0": 3.0,
+    }
+    assert outcome.state["global_step"] == 3
+    assert outcome.differs(dataclasses.replace(outcome, seconds=9.0)) == ""
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"losses": {1: {"0x1p+0"}, 2: {"0x1p+1"}}}, "the loss of step 3"),
+        (
+            {"losses": {1: {"0x1p+0"}, 2: {"0x1p+1", "0x1.8p+1"}, 3: {"0x1p+2"}}},
+            "the loss of step 2",
+        ),
+        ({"state": {}}, "the state"),
+        ({"arrays": {}}, "the names of arrays"),
+    ],
+)
+def test_every_difference_is_named(outcome, changed, problem):
+    assert problem in outcome.differs(dataclasses.replace(outcome, **changed))
+
+
+def test_one_bit_of_an_array_is_a_difference(outcome):
+    next_float = np.nextafter(np.float32([[3.0]]), np.float32(4.0))
+    arrays = {**outcome.arrays, "rows/weight/0": next_float}
+    other = dataclasses.replace(outcome, arrays=arrays)
+    assert outcome.differs(other) == "the array rows/weight/0"
+
+
+def test_a_process_must_begin_after_the_newest_checkpoint():
+    assert killed_run.wrong_start([], 5) == ""
+    assert killed_run.wrong_start(["6 0x1p+0", "7 0x1p+0"], 5) == ""
+    assert "STEP 1 after a checkpoint of step 5" in killed_run.wrong_start(
+        ["1 0x1p+0"], 5
+    )
+
+
+def test_kills_are_spread_over_all_kinds_of_moments():
+    random = np.random.default_rng(0)
+    moments = [
+        kill_moments.draw(random, steps=20, saves=9, seconds=8.0) for _ in range(2000)
+    ]
+    for kind, share in kill_moments.SHARES.items():
+        found = sum(moment.kind == kind for moment in moments)
+        assert found == pytest.approx(2000 * share / 100, rel=0.2)
+    steps = {moment.count for moment in moments if moment.kind == "step"}
+    assert steps == set(range(1, 21))
+    delays = [moment.delay_s for moment in moments if moment.kind == "time"]
+    assert min(delays) < 0.5 and max(delays) > 7.5
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "entries", "due"),
+    [
+        ("step", 2, 1, True),
+        ("step", 3, 1, False),
+        ("saved", 1, 1, True),
+        ("saved", 2, 1, False),
+        ("saving", 1, 5, True),
+        ("saving", 1, 6, False),
+        ("saving", 2, 1, False),
+        ("end", 1, 1, True),
+        ("time", 1, 1, True),
+    ],
+)
+def test_moments_are_seen_from_outside(tmp_path, kind, count, entries, due):
+    (tmp_path / "losses.txt").write_text("1 0x1p+0\n")
+    training = Training(["--help"], tmp_path / "log", str(tmp_path), fork=False)
+    try:
+        moment = kill_moments.Moment(kind, count, entries, delay_s=0.0)
+        watch = kill_moments.Watch(moment, tmp_path, 3, training)
+        assert kind == "time" or not watch.due()
+        with (tmp_path / "losses.txt").open("a") as file:
+            file.write("2 0x1p+0\n3 0x1p+0\n")
+        make_checkpoint(tmp_path, "0", 3)
+        make_checkpoint(tmp_path, "step_00000006.writing-ab", 6)
+        assert watch.due() == due
+    finally:
+        training.kill()
+    assert training.killed == (training.status == -9)

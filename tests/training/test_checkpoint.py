@@ -1,0 +1,531 @@
+"""The callback that saves: when, what of, where to, and what a resume makes of it."""
+
+import logging
+import subprocess
+import sys
+import threading
+import time
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import plsc_tf
+from plsc_tf.checkpoints import catalog, manifest
+from plsc_tf.checkpoints.manifest import DamagedCheckpointError
+from plsc_tf.storage import files
+from plsc_tf.training import state, statistics
+
+
+@pytest.fixture(scope="module")
+def model():
+    """One model that the tests of this file train on: tracing takes the time."""
+    return build(2)
+
+
+def build(replicas, classes=5, size=6, optimizer=None, units=7, **head):
+    keras.utils.set_random_seed(0)
+    with plsc_tf.strategy(replicas).scope():
+        backbone = keras.Sequential(
+            [
+                keras.Input((8, 8, 3)),
+                keras.layers.Conv2D(units, 3, strides=2),
+                keras.layers.BatchNormalization(),
+                keras.layers.Flatten(),
+                keras.layers.Dropout(0.2),
+                keras.layers.Dense(size),
+            ]
+        )
+        kind = head.pop("kind", plsc_tf.ShardedHead)
+        model = plsc_tf.Classifier(backbone, kind(classes, scale=8.0, **head))
+        model.compile(optimizer() if optimizer else plsc_tf.Momentum(0.05))
+    return model
+
+
+def data():
+    """Four global batches of ten."""
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (40, 8, 8, 3)).astype(np.uint8)
+    return tf.data.Dataset.from_tensor_slices((images, np.arange(40) % 5)).batch(10)
+
+
+def fit(model, *callbacks, epochs=2, **options):
+    """A run of its own: four steps to an epoch."""
+    model.position.global_step = 0
+    return model.fit(
+        data(), epochs=epochs, verbose=0, callbacks=list(callbacks), **options
+    )
+
+
+def snapshot(model):
+    """`{name: array}` of everything that a checkpoint holds, every replica's own."""
+    arrays = {**model.head.arrays(), **model.updater.slots()}
+    found = {name: rows.read(0, rows.shape[0]) for name, rows in arrays.items()}
+    for variable in [*model.backbone.variables, *model.optimizer.variables]:
+        copies = model.strategy.experimental_local_results(variable.value)
+        found |= {f"{variable.path} {i}": c.numpy() for i, c in enumerate(copies)}
+    return found
+
+
+def assert_equal(found, expected):
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array, err_msg=name)
+
+
+def names(folder):
+    return sorted(p.name for p in folder.iterdir())
+
+
+class Watch(keras.callbacks.Callback):
+    """Calls a function after each step, behind the callbacks before it."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.function(self.model.position.global_step)
+
+
+# When and how many
+
+
+@pytest.mark.parametrize(
+    ("options", "epochs", "expected"),
+    [
+        ({}, 2, ["0", "1"]),
+        ({"max_to_keep": 2}, 4, ["2", "3"]),
+        ({"max_to_keep": 0}, 7, ["0", "1", "2", "3", "4", "5", "6"]),
+        ({"every_n_epochs": 2}, 3, ["1", "step_00000012"]),
+        ({"every_n_epochs": 0}, 2, ["step_00000008"]),
+        ({"every_n_epochs": 0, "every_n_steps": 3}, 2, [3, 6, 8]),
+        ({"every_n_steps": 4}, 2, ["0", "1", 4, 8]),  # 4 and 8 end an epoch
+        ({"every_n_steps": 3, "max_to_keep": 2}, 2, ["1", 6]),
+    ],
+)
+@pytest.mark.parametrize("background", [True, False])
+def test_which_checkpoints_there_are(
+    model, tmp_path, options, epochs, expected, background
+):
+    options = {"background": background, **options}
+    fit(model, plsc_tf.Checkpoint(tmp_path, **options), epochs=epochs)
+    expected = [n if isinstance(n, str) else f"step_{n:08d}" for n in expected]
+    assert names(tmp_path) == sorted(expected)
+
+
+def test_a_run_that_stops_in_mid_epoch_saves_the_step(model, tmp_path):
+    fit(model, plsc_tf.Checkpoint(tmp_path), stop_at_step=6)
+    assert names(tmp_path) == ["0", "step_00000006"]
+    content = manifest.read(str(tmp_path / "step_00000006"))
+    expected = {"epoch": 1, "step": 2, "global_step": 6, "num_classes": 5}
+    assert expected.items() <= content["state"].items()
+
+
+class Accuracies(keras.callbacks.Callback):
+    """Stands for a verification; keeps what the weights were."""
+
+    def __init__(self, *values):
+        super().__init__()
+        self.values = values
+        self.kernels = []
+
+    def on_epoch_end(self, epoch, logs=None):
+        if self.values[epoch] is not None:
+            logs["a_accuracy"] = self.values[epoch] - 0.1
+            logs["b_accuracy"] = self.values[epoch] + 0.1
+        self.kernels.append(self.model.head.weights_as_numpy())
+
+
+def head_of(model, path):
+    """The class weights of a checkpoint."""
+    state.restore_weights(str(path), model)
+    return model.head.weights_as_numpy()
+
+
+def test_the_best_epoch_is_kept_beside_the_newest(model, tmp_path):
+    seen = Accuracies(0.5, 0.8, 0.6, None)
+    options = {"max_to_keep": 1, "save_best": True}
+    fit(model, seen, plsc_tf.Checkpoint(tmp_path, **options), epochs=4)
+    assert names(tmp_path) == ["3", "best"]
+    content = manifest.read(str(tmp_path / "best"))
+    assert content["state"]["best_accuracy"] == pytest.approx(0.8)
+    assert (content["kind"], content["state"]["epoch"]) == ("weights", 2)
+    np.testing.assert_array_equal(head_of(model, tmp_path / "best"), seen.kernels[1])
+
+    # A resumed run goes on comparing with it.
+    worse = plsc_tf.Checkpoint(tmp_path, **options)
+    model.fit(
+        data(),
+        epochs=5,
+        verbose=0,
+        callbacks=[Accuracies(*[0.7] * 5), worse],
+        **worse.restore(model),
+    )
+    assert manifest.read(str(tmp_path / "best"))["state"]["epoch"] == 2
+    better = plsc_tf.Checkpoint(tmp_path, **options)
+    model.fit(
+        data(),
+        epochs=6,
+        verbose=0,
+        callbacks=[Accuracies(*[0.9] * 6), better],
+        **better.restore(model),
+    )
+    assert names(tmp_path) == ["5", "best"]
+    assert manifest.read(str(tmp_path / "best"))["state"]["epoch"] == 6
+
+
+def test_a_best_that_was_just_being_replaced_is_not_lost(model, tmp_path):
+    options = {"every_n_epochs": 0, "save_best": True}
+    fit(model, Accuracies(0.7), plsc_tf.Checkpoint(tmp_path, **options), epochs=1)
+    (tmp_path / "best").rename(tmp_path / "best.next")
+    (tmp_path / "best.removing").mkdir()
+    after = plsc_tf.Checkpoint(tmp_path, **options)
+    after.restore(model)
+    fit(model, Accuracies(0.6), after, epochs=1)
+    assert names(tmp_path) == ["best", "step_00000004"]
+    content = manifest.read(str(tmp_path / "best"))
+    assert content["state"]["best_accuracy"] == pytest.approx(0.7)
+
+
+# What of
+
+
+@pytest.mark.parametrize("background", [True, False])
+def test_saving_changes_nothing_in_the_model(model, tmp_path, background):
+    model.train_on_batch(*next(iter(data())))
+    before = snapshot(model)
+    moving = [v for v in statistics.variables(model)]
+    assert any(
+        np.any(a.numpy() != b.numpy())
+        for a, b in (statistics.copies(model, v) for v in moving)
+    )
+    checkpoint = plsc_tf.Checkpoint(tmp_path, background=background)
+    checkpoint.set_model(model)
+    checkpoint.save("step_00000001")
+    checkpoint.wait()
+    assert_equal(snapshot(model), before)
+
+
+def test_statistics_of_batch_norm_on_as_many_replicas_and_on_others(model, tmp_path):
+    model.train_on_batch(*next(iter(data())))
+    moving = statistics.variables(model)
+    own = [[c.numpy() for c in statistics.copies(model, v)] for v in moving]
+    state.save(str(tmp_path / "a"), model, {})
+
+    def restored(replicas):
+        other = build(replicas)
+        state.restore(str(tmp_path / "a"), other)
+        moving = statistics.variables(other)
+        return [[c.numpy() for c in statistics.copies(other, v)] for v in moving]
+
+    np.testing.assert_array_equal(restored(2)[0], own[0])
+    np.testing.assert_array_equal(restored(2)[1], own[1])
+    for replicas in (1, 3):
+        for (first, second), found in zip(own, restored(replicas), strict=True):
+            # float32: their mean rounds once.
+            mean = (first.astype(np.float64) + second) / 2
+            assert len(found) == replicas
+            np.testing.assert_allclose(found, [mean] * replicas, rtol=1e-7)
+
+
+PLAIN_KERAS = """
+import os, sys
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+sys.modules["plsc_tf"] = None  # any import of it fails
+import keras, numpy as np
+network = keras.Sequential([
+    keras.Input((8, 8, 3)),
+    keras.layers.Conv2D(7, 3, strides=2),
+    keras.layers.BatchNormalization(),
+    keras.layers.Flatten(),
+    keras.layers.Dropout(0.2),
+    keras.layers.Dense(6),
+])
+network.load_weights(sys.argv[1])
+images = np.load(sys.argv[2]).astype(np.float32)
+np.save(sys.argv[3], network.predict((images - 127.5) / 128, verbose=0))
+"""
+
+
+def test_plain_keras_loads_the_embedding_network(model, tmp_path):
+    images = next(iter(data()))[0].numpy()
+    model.train_on_batch(*next(iter(data())))
+    state.save(str(tmp_path / "a"), model, {})
+    np.save(tmp_path / "images.npy", images)
+    paths = [tmp_path / n for n in ("a/backbone.weights.h5", "images.npy", "out.npy")]
+    subprocess.run([sys.executable, "-c", PLAIN_KERAS, *paths], check=True)
+    expected = model.embed(images)
+    np.testing.assert_allclose(np.load(paths[2]), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_content_is_that_of_the_call_while_training_goes_on(
+    model, tmp_path, monkeypatch
+):
+    goes_on, write, seen = threading.Event(), files.write, {}
+
+    def slow(path, *args, **options):
+        goes_on.wait()
+        return write(path, *args, **options)
+
+    def watch(step):
+        seen[step] = snapshot(model)
+        if step == 6:  # three steps after the save began
+            assert names(tmp_path) != ["step_00000003"]
+            goes_on.set()
+
+    monkeypatch.setattr(files, "write", slow)
+    checkpoint = plsc_tf.Checkpoint(tmp_path, every_n_steps=3, every_n_epochs=0)
+    # Before the callback: at step 6 the next save waits for the one in flight.
+    fit(model, Watch(watch), checkpoint, stop_at_step=6)
+    assert names(tmp_path) == ["step_00000003", "step_00000006"]
+    state.restore(str(tmp_path / "step_00000003"), model)
+    assert_equal(snapshot(model), seen[3])
+    assert np.any(seen[3]["weight"] != seen[6]["weight"])
+
+
+def test_how_long_training_waited_is_known(model, tmp_path, monkeypatch):
+    write = files.write
+
+    def slow(path, *args, **options):
+        time.sleep(0.02)
+        return write(path, *args, **options)
+
+    monkeypatch.setattr(files, "write", slow)
+    checkpoint = plsc_tf.Checkpoint(tmp_path, background=False)
+    assert checkpoint.waited_s == 0
+    fit(model, checkpoint)
+    # Two checkpoints; each writes its manifest after its two arrays of rows.
+    assert checkpoint.waited_s >= 2 * 2 * 0.02
+
+
+def failing_at(step):
+    """A `files.write` that fails while the checkpoint of a step is written."""
+    write = files.write
+
+    def function(path, *args, **options):
+        if f"step_{step:08d}" in path:
+            raise OSError(28, "No space left on device", path)
+        return write(path, *args, **options)
+
+    return function
+
+
+def settled(step):
+    """Waits until no save is in flight, so that its error is there."""
+    while any(thread.name == "plsc_tf-save" for thread in threading.enumerate()):
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize(("background", "stops_at"), [(True, 3), (False, 2)])
+def test_an_error_stops_the_training_at_the_next_step(
+    model, tmp_path, monkeypatch, background, stops_at
+):
+    monkeypatch.setattr(files, "write", failing_at(2))
+    checkpoint = plsc_tf.Checkpoint(tmp_path, every_n_steps=1, background=background)
+    with pytest.raises(OSError, match="Older checkpoints are as they were") as caught:
+        fit(model, checkpoint, Watch(settled))
+    assert caught.value.errno == 28 and str(tmp_path) in str(caught.value)
+    assert model.position.global_step == stops_at
+    assert names(tmp_path) == ["step_00000001"]
+    # It was raised once; the steps that are done can still be saved.
+    checkpoint.save("step_00000009")
+    checkpoint.wait()
+    assert names(tmp_path) == ["step_00000001", "step_00000009"]
+
+
+@pytest.mark.parametrize("background", [True, False])
+@pytest.mark.parametrize("waits", [True, False])
+def test_training_goes_on_without_a_checkpoint_where_that_is_asked_for(
+    model, tmp_path, monkeypatch, caplog, background, waits
+):
+    """Also when the error comes to light only as the next save begins."""
+    monkeypatch.setattr(files, "write", failing_at(2))
+    checkpoint = plsc_tf.Checkpoint(
+        tmp_path,
+        every_n_steps=1,
+        every_n_epochs=0,
+        background=background,
+        on_error="continue",
+    )
+    with caplog.at_level(logging.ERROR, logger="absl"):
+        fit(model, checkpoint, *([Watch(settled)] if waits else []), epochs=1)
+    assert names(tmp_path) == ["step_00000001", "step_00000003", "step_00000004"]
+    assert "Training goes on without it" in caplog.text
+
+
+def test_the_last_step_is_saved_again_when_it_could_not_be_saved(
+    model, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(files, "write", failing_at(4))
+    checkpoint = plsc_tf.Checkpoint(
+        tmp_path, every_n_steps=4, every_n_epochs=0, on_error="continue"
+    )
+
+    def repair(step):
+        if step == 4:
+            settled(step)
+            monkeypatch.undo()
+
+    fit(model, checkpoint, Watch(repair), epochs=1)
+    assert names(tmp_path) == ["step_00000004"]
+
+
+def test_a_save_that_is_interrupted_is_made_again(model, tmp_path, monkeypatch):
+    """Ctrl-C while training waits for the files."""
+
+    def interrupted(path, *args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(files, "write", interrupted)
+    checkpoint = plsc_tf.Checkpoint(tmp_path, every_n_steps=2, background=False)
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, checkpoint)
+    assert names(tmp_path) == []
+    monkeypatch.undo()
+    checkpoint.save("step_00000002")
+    assert names(tmp_path) == ["step_00000002"]
+
+
+# What a resume makes of it
+
+
+def test_a_fresh_model_on_other_replicas_goes_on(model, tmp_path):
+    fit(model, plsc_tf.Checkpoint(str(tmp_path)), epochs=2)
+    fresh = build(3)
+    start = plsc_tf.Checkpoint(str(tmp_path)).restore(fresh)
+    assert start == {"initial_epoch": 2, "initial_step": 0}
+    np.testing.assert_array_equal(
+        fresh.head.weights_as_numpy(), model.head.weights_as_numpy()
+    )
+    images = next(iter(data()))[0].numpy()
+    np.testing.assert_allclose(fresh.embed(images), model.embed(images), atol=1e-5)
+
+
+def test_an_empty_directory_is_where_a_run_begins(model, tmp_path):
+    model.position.epoch, model.position.step = 0, 0
+    checkpoint = plsc_tf.Checkpoint(tmp_path / "new")
+    assert checkpoint.restore(model) == {"initial_epoch": 0, "initial_step": 0}
+
+
+def test_a_directory_of_another_training_is_refused(model, tmp_path):
+    fit(model, plsc_tf.Checkpoint(str(tmp_path)))
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(ValueError, match="checkpoints of another training"):
+        fit(model, plsc_tf.Checkpoint(str(tmp_path)))
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_resumed_training_is_that_of_an_unbroken_one(make_model, tmp_path):
+    """Momentum, dropout and a falling rate, saved at step 6 of 12, in mid-epoch."""
+    data = plsc_tf.load(
+        "mock", batch_size=8, image_size=(16, 16), num_classes=5, num_examples=30
+    )
+    schedule = keras.optimizers.schedules.CosineDecay(0.05, 12)
+
+    def model(replicas):
+        return make_model(
+            replicas, optimizer=lambda: plsc_tf.Momentum(schedule), dropout=0.3
+        )
+
+    whole = model(2)
+    whole.fit(data, epochs=3, verbose=0)
+    first = model(2)
+    saver = plsc_tf.Checkpoint(str(tmp_path), every_n_steps=6)
+    first.fit(data, epochs=3, verbose=0, callbacks=[saver], stop_at_step=6)
+    second = model(2)
+    start = plsc_tf.Checkpoint(str(tmp_path)).restore(second)
+    assert start == {"initial_epoch": 1, "initial_step": 2}
+    second.fit(data, epochs=3, verbose=0, **start)
+    assert second.position.global_step == 12
+    np.testing.assert_array_equal(
+        second.head.weights_as_numpy(), whole.head.weights_as_numpy()
+    )
+
+
+@pytest.mark.parametrize(
+    ("other", "complaint"),
+    [
+        ({"classes": 6}, r"weight: \[5, 6\] in the checkpoint, \[6, 6\] here"),
+        ({"classes": 4}, r"weight: \[5, 6\] in the checkpoint, \[4, 6\] here"),
+        ({"size": 4}, r"\[5, 6\] in the checkpoint, \[5, 4\] here"),
+        ({"units": 8}, r"conv2d.*kernel: \[3, 3, 3, 7\] in the checkpoint"),
+        (
+            {"optimizer": lambda: keras.optimizers.Adam(0.1)},
+            "optimizer Momentum, whose state Adam cannot go on from.*checkpoint_dir",
+        ),
+    ],
+)
+def test_another_model_is_refused_and_stays_as_it_is(model, tmp_path, other, complaint):
+    state.save(str(tmp_path / "step_00000000"), model, {"global_step": 0})
+    fresh = build(2, **other)
+    before = snapshot(fresh)
+    with pytest.raises(ValueError, match=complaint):
+        state.restore(str(tmp_path / "step_00000000"), fresh)
+    assert_equal(snapshot(fresh), before)
+    assert fresh.position.global_step == 0
+
+
+def test_a_head_that_is_whole_on_every_replica(model, tmp_path):
+    dense = build(2, kind=plsc_tf.DenseHead)
+    velocity = dense.optimizer.variables[-1]
+    assert velocity.shape == (5, 6)  # that of the class weights
+    velocity.assign(np.full((5, 6), 0.25))
+    path = str(tmp_path / "a")
+    state.save(path, dense, {})
+    other = build(3, kind=plsc_tf.DenseHead, seed=1)
+    state.restore(path, other)
+    found, expected = (m.head.weights_as_numpy() for m in (other, dense))
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(other.optimizer.variables[-1].numpy(), velocity)
+    # Its optimizer's state is in another place than that of shards.
+    before = snapshot(model)
+    with pytest.raises(ValueError, match="weight/velocity: not in the checkpoint"):
+        state.restore(path, model)
+    assert_equal(snapshot(model), before)
+    np.testing.assert_array_equal(head_of(model, path), expected)
+
+
+def test_weights_only_start_a_training_but_do_not_go_on_with_one(model, tmp_path):
+    fit(model, plsc_tf.Checkpoint(tmp_path, weights_only=True), epochs=1)
+    held = sorted(p.name for p in (tmp_path / "0").rglob("*.*"))
+    assert [n for n in held if not n.startswith("weight-")] == [
+        "backbone.weights.h5",
+        "manifest.json",
+    ]
+    fresh = build(2)
+    before = snapshot(fresh)
+    with pytest.raises(ValueError, match="weights only.*Start one from them"):
+        plsc_tf.Checkpoint(tmp_path).restore(fresh)
+    assert_equal(snapshot(fresh), before)
+    state.restore_weights(str(tmp_path / "0"), fresh)
+    np.testing.assert_array_equal(
+        fresh.head.weights_as_numpy(), model.head.weights_as_numpy()
+    )
+    assert fresh.position.global_step == 0
+
+
+def test_a_damaged_one_stops_or_is_passed_over_as_asked(model, tmp_path):
+    fit(model, plsc_tf.Checkpoint(tmp_path))
+    expected = head_of(model, tmp_path / "0")
+    path = tmp_path / "1" / "backbone.weights.h5"
+    path.write_bytes(path.read_bytes()[:-9])
+    fresh = build(2)
+    before = snapshot(fresh)
+    with pytest.raises(DamagedCheckpointError, match=r"backbone\.weights\.h5 has"):
+        plsc_tf.Checkpoint(tmp_path).restore(fresh)
+    assert_equal(snapshot(fresh), before)
+    checkpoint = plsc_tf.Checkpoint(tmp_path, on_damaged="previous")
+    start = checkpoint.restore(model)
+    assert start == {"initial_epoch": 1, "initial_step": 0}
+    np.testing.assert_array_equal(model.head.weights_as_numpy(), expected)
+    model.fit(data(), epochs=2, verbose=0, callbacks=[checkpoint], **start)
+    assert names(tmp_path) == ["0", "1", "1.damaged-1"]
+    assert catalog.newest(str(tmp_path)) == str(tmp_path / "1")
+
+
+@pytest.mark.parametrize("name", ["on_error", "on_damaged"])
+def test_wrong_options_are_refused(tmp_path, name):
+    with pytest.raises(ValueError, match=f"{name} must be one of stop.*'ask'"):
+        plsc_tf.Checkpoint(tmp_path, **{name: "ask"})

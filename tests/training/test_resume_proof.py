@@ -1,0 +1,54 @@
+"""Proving on a user's options that a resume is exact."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from plsc_tf.settings import Settings
+from plsc_tf.training import resume_proof
+
+OPTIONS = {
+    "dataset_name": "mock",
+    "num_classes": 7,
+    "num_sample_per_epoch": 42,
+    "image_shape": "3,16,16",
+    "model_name": "iresnet",
+    "model_options": "depths=1-1,width=16,head=gap",
+    "emb_size": 8,
+    "num_replicas": 2,
+    "batch_size": 5,
+    "num_epochs": 2,
+    "dropout": 0.4,
+}
+
+
+def test_the_command_proves_that_a_resume_is_exact(tmp_path):
+    given = [f"--{name}={value}" for name, value in OPTIONS.items()]
+    command = [sys.executable, "-m", "plsc_tf.train", *given]
+    command += [f"--model_save_dir={tmp_path / 'run'}", "--prove_resume=3"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Exact: 6 losses")
+    proof = json.loads(done.stdout.splitlines()[-1])
+    assert proof["exact"] and proof["files_differ"] == []
+    # The stop was in the middle of an epoch of five steps, and was one.
+    resumed = pathlib.Path(proof["folder"], "resumed")
+    assert {"step_00000003", "step_00000006"} <= {p.name for p in resumed.iterdir()}
+    # A bit that is another one is found.
+    lines = (resumed / "losses.txt").read_text().splitlines()
+    assert len(lines) == 6
+    step, loss = lines[4].split()
+    lines[4] = f"{step} {(float.fromhex(loss) * (1 + 2**-52)).hex()}"
+    (resumed / "losses.txt").write_text("\n".join(lines))
+    found = resume_proof.compare(proof["folder"], 3)
+    assert (found["exact"], found["first_difference"]) == (False, 5)
+    assert resume_proof.text(found).startswith("NOT exact: the loss of step 5 ")
+
+
+def test_the_proof_needs_a_local_folder():
+    settings = Settings.from_values(model_save_dir="hdfs://nowhere:1/a", prove_resume=2)
+    with pytest.raises(ValueError, match="local disk.*hdfs://nowhere:1/a"):
+        resume_proof.prove(settings)

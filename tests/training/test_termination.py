@@ -1,0 +1,135 @@
+"""A run of the command that a signal ends: it saves, and goes on from there."""
+
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from plsc_tf.checkpoints import catalog, manifest
+from plsc_tf.settings import Settings
+from plsc_tf.training import run
+from plsc_tf.training.termination import Terminated, Termination
+
+ROOT = pathlib.Path(__file__).parents[2]
+TINY = {
+    "dataset_name": "mock",
+    "num_classes": 9,
+    "num_sample_per_epoch": 400,
+    "image_shape": (3, 16, 16),
+    "model_name": "iresnet",
+    "model_options": "depths=1-1,width=8,head=gap",
+    "emb_size": 8,
+    "num_replicas": 2,
+    "global_batch_size": 8,
+    "num_epochs": 40,
+    "lr_base_batch_size": 0,
+    "learning_rate": 0.02,
+    "with_test": False,
+    "export_at_end": False,
+    "save_losses": True,
+    "tensorboard": False,
+}
+
+
+def start(folder):
+    flags = [f"--{name}={_text(value)}" for name, value in TINY.items()]
+    command = [sys.executable, "-m", "plsc_tf.train", *flags]
+    return subprocess.Popen(
+        [*command, f"--model_save_dir={folder}"],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _text(value):
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def losses(folder):
+    """The lines of losses.txt, one for each step."""
+    path = pathlib.Path(folder) / "losses.txt"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    """`{signal: (folder, exit status, what was said)}` of two runs of the command."""
+    folder = tmp_path_factory.mktemp("ended")
+    signals = (signal.SIGTERM, signal.SIGINT)
+    started = {which: start(folder / which.name) for which in signals}
+    waiting = set(signals)
+    while waiting:
+        for which in sorted(waiting):
+            process = started[which]
+            if len(losses(folder / which.name)) >= 3:
+                process.send_signal(which)
+                waiting.remove(which)
+            elif process.poll() is not None:
+                pytest.fail(process.communicate()[1])
+        time.sleep(0.005)
+    outcomes = {}
+    for which, process in started.items():
+        _, said = process.communicate(timeout=120)
+        outcomes[which] = folder / which.name, process.returncode, said
+    return outcomes
+
+
+@pytest.mark.parametrize(
+    ("which", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)]
+)
+def test_it_saves_the_last_step_and_says_how_to_go_on(ended, which, status):
+    folder, returncode, said = ended[which]
+    assert returncode == status, said
+    (step, path), *_ = reversed(catalog.find_all(str(folder)))
+    # Every step that is done is in the checkpoint, and nothing of the next one.
+    assert step == len(losses(folder)) >= 3
+    state = manifest.read(path)["state"]
+    assert state["global_step"] == 50 * state["epoch"] + state["step"] == step
+    assert "goes on from there" in said and f"--flagfile={folder}/flags.cfg" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    "which", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
+def test_the_run_goes_on_as_if_nothing_had_happened(ended, which, tmp_path):
+    folder, _, _ = ended[which]
+    last = len(losses(folder)) + 4
+    for where in (folder, tmp_path):
+        values = {**TINY, "model_save_dir": str(where), "stop_at_step": last}
+        run.train(Settings.from_values(**values))
+    assert len(losses(folder)) == last
+    assert losses(folder) == losses(tmp_path)
+
+
+# The callback itself
+
+
+def test_between_two_steps_a_signal_works_at_once():
+    termination = Termination()
+    with pytest.raises(Terminated) as caught:
+        termination._request(Terminated)
+    assert caught.value.code == 143
+
+
+@pytest.mark.parametrize("ending", [Terminated, KeyboardInterrupt])
+def test_within_a_step_it_waits_for_its_end(ending):
+    termination = Termination()
+    termination.on_train_batch_begin(0)
+    termination._request(ending)
+    with pytest.raises(ending):
+        termination.on_train_batch_end(0)
+    assert not termination.in_step
+
+
+def test_who_presses_ctrl_c_twice_does_not_wait():
+    termination = Termination()
+    termination.on_train_batch_begin(0)
+    termination._request(KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        termination._request(KeyboardInterrupt)
+    assert termination.in_step  # so the half step is not saved
