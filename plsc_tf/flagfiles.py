@@ -14,6 +14,7 @@ import re
 from plsc_tf.name_hints import did_you_mean, nearest_option
 from plsc_tf.options import options_of
 from plsc_tf.settings import ALL, known_options
+from plsc_tf.storage import files
 
 _LINE = re.compile(r"(?P<dashes>--?)?(?P<name>[A-Za-z]\w*(?:-\w+)*)(?P<rest>.*)")
 _COMMENT = re.compile(r"\s#")
@@ -140,10 +141,7 @@ def _quote(text):
 
 def _read_text(path):
     if "://" in path:
-        import tensorflow as tf
-
-        with tf.io.gfile.GFile(path, "r") as file:
-            return file.read()
+        return files.read(path).decode("utf-8-sig")
     if os.path.isfile(path):
         # utf-8-sig also reads files that a Windows editor marked as UTF-8.
         return pathlib.Path(path).read_text(encoding="utf-8-sig")
@@ -159,14 +157,5 @@ def _read_text(path):
 
 
 def _write_text(path, text):
-    if "://" in path:
-        import tensorflow as tf
-
-        tf.io.gfile.makedirs(os.path.dirname(path))
-        with tf.io.gfile.GFile(path, "w") as file:
-            file.write(text)
-        return
-    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    temporary = f"{path}.{os.getpid()}.tmp"
-    pathlib.Path(temporary).write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
+    files.make_dirs(files.parent(path))
+    files.replace(path, text.encode())

@@ -90,6 +90,11 @@ def _write_files(target, content):
             for name, job in jobs.items()
         }
         try:
+            # The first error cancels what has not begun.
+            first = concurrent.futures.FIRST_EXCEPTION
+            done, _ = concurrent.futures.wait(futures.values(), return_when=first)
+            for future in done:
+                future.result()
             return {name: future.result() for name, future in futures.items()}
         except BaseException:
             pool.shutdown(cancel_futures=True)

@@ -4,10 +4,10 @@ import sys
 import time
 
 import keras
-import tensorflow as tf
 from absl import logging
 
 from plsc_tf.evaluation.verification import verify_pairs
+from plsc_tf.training.scalars import Scalars
 
 
 class Verification(keras.callbacks.Callback):
@@ -97,7 +97,7 @@ class TrainingLog(keras.callbacks.Callback):
         self.global_batch_size = global_batch_size
         self.interruptions = tuple(n for n in interruptions if n)
         self.images_per_second = None
-        self._writer = None
+        self._scalars = None
         self._tensorboard_dir = tensorboard_dir
         self._seconds = 0.0
         self._steps = 0
@@ -110,7 +110,7 @@ class TrainingLog(keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
         """Opens the TensorBoard file."""
         if self._tensorboard_dir:
-            self._writer = tf.summary.create_file_writer(self._tensorboard_dir)
+            self._scalars = Scalars(self._tensorboard_dir)
         self._paused = True
 
     def on_train_batch_begin(self, batch, logs=None):
@@ -149,15 +149,14 @@ class TrainingLog(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         """Writes the epoch's means to TensorBoard."""
         self.pause()
-        if self._writer:
-            with self._writer.as_default(step=self.model.position.global_step):
-                for name, value in _plain(logs).items():
-                    tf.summary.scalar(f"epoch/{name}", value)
+        if self._scalars:
+            values = {f"epoch/{name}": value for name, value in _plain(logs).items()}
+            self._scalars.write(self.model.position.global_step, values)
 
     def on_train_end(self, logs=None):
         """Closes the TensorBoard file."""
-        if self._writer:
-            self._writer.close()
+        if self._scalars:
+            self._scalars.close()
 
     def _tell(self, step):
         count = len(self._since_line)
@@ -184,11 +183,9 @@ class TrainingLog(keras.callbacks.Callback):
             f"epoch {self.model.position.epoch}  step {step}{of_total}  {values}  "
             f"lr {rate:.3g}  {speed:.1f} images/s{eta}"
         )
-        if self._writer:
-            with self._writer.as_default(step=step):
-                for name, value in {**means, **scalars}.items():
-                    tf.summary.scalar(name, value)
-                tf.summary.scalar("images_per_second", speed)
+        if self._scalars:
+            values = {**means, **scalars, "images_per_second": speed}
+            self._scalars.write(step, values)
 
     def _show(self, line):
         if not sys.stderr.isatty():

@@ -8,6 +8,8 @@ from plsc_tf.training.planner import Job
 RATES = (0.5, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01)
 FEWEST_TILE_ROWS = 1024
 MOST_REPLICAS = 4096
+# 1, 2, 3, 4, 6, 8, 12, …: as machines and clusters have them.
+DEVICES = sorted({n << k for n in (1, 3) for k in range(13)})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,11 +107,11 @@ def _more_devices(job):
     if job.devices.shared or not job.head.sharded:
         return
     batch = job.head.global_batch
-    for count in range(job.devices.replicas + 1, min(MOST_REPLICAS, batch) + 1):
-        if count > job.head.num_classes:
-            return
-        options = {"num_replicas": count, "global_batch_size": batch}
-        yield Suggestion(options, job.with_head(replicas=count))
+    most = min(MOST_REPLICAS, batch, job.head.num_classes)
+    for count in DEVICES:
+        if job.devices.replicas < count <= most:
+            options = {"num_replicas": count, "global_batch_size": batch}
+            yield Suggestion(options, job.with_head(replicas=count))
 
 
 # Those that change nothing about what is learned come first.

@@ -41,6 +41,8 @@ ITEMS = (
     "images",
 )
 HEAD_ITEMS = {"kept logits", "tile"}
+# At most so much of a pass is left out of the timeline.
+MINOR_SHARE = 0.1
 # The largest number of classes is told up to such a share.
 CLASSES_SHARE = 1 / 500
 
@@ -147,7 +149,15 @@ class Job:
     def _least(self):
         """Bytes that are there for certain, which often tells enough, and at once."""
         head, backbone = self.head, self.backbone
-        return head.rows * (head.row_bytes + head.slot_bytes) + backbone.weights
+        images = head.own_batch // head.parts
+        passes = backbone.passes.bytes * images // backbone.traced_images
+        return (
+            head.rows * (head.row_bytes + head.slot_bytes)
+            + backbone.weights
+            + backbone.slots
+            + int((1 - MINOR_SHARE) * passes)
+            + sum(self._host().values())
+        )
 
     def _host(self):
         """Bytes on the host beside the tensors of a step; 0 on GPUs."""

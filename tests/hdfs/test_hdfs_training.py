@@ -117,7 +117,6 @@ def test_a_datanode_killed_in_mid_save_leaves_the_older_checkpoints(
         """Trains past a save in which the DataNode dies."""
         marks = [tmp_path / f"{name}_{mark}" for mark in ("begun", "on", "over", "up")]
         options = {"model_save_dir": run, "save_checkpoints_steps": 2, **options}
-        options["tensorboard"] = False
         driver.begin(
             "hdfs_trainings:train_past_a_broken_save", options, step, *map(str, marks)
         )
@@ -215,7 +214,7 @@ def test_sigterm_saves_on_hdfs_and_the_run_goes_on(hdfs, driver, folder, tmp_pat
     assert saved == newest
     assert f"{folder}/{saved} is saved. The same command goes on" in log.read_text()
     following = int(saved.removeprefix("step_")) + 1
-    arguments = [f"--flagfile={flagfile}", f"--stop_at_step={following}"]
+    arguments = [f"--flagfile={folder}/flags.cfg", f"--stop_at_step={following}"]
     said = driver.call("hdfs_trainings:go_on", arguments)
     assert list(said["losses"]) == [str(following)]
 
