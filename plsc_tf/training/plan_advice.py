@@ -7,6 +7,8 @@ from plsc_tf.training.planner import Job
 
 RATES = (0.5, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01)
 FEWEST_TILE_ROWS = 1024
+# Each tile has its nodes in the graph, which take memory too.
+MOST_TILES = 320
 MOST_REPLICAS = 4096
 # 1, 2, 3, 4, 6, 8, 12, …: as machines and clusters have them.
 DEVICES = sorted({n << k for n in (1, 3) for k in range(13)})
@@ -72,7 +74,8 @@ def _recomputed(job):
 
 def _smaller_tiles(job):
     rows = job.head.rows_per_tile // 2
-    while job.head.sharded and rows >= FEWEST_TILE_ROWS:
+    fewest = max(FEWEST_TILE_ROWS, job.head.working_rows // MOST_TILES)
+    while job.head.sharded and rows >= fewest:
         yield Suggestion({"head_tile_rows": rows}, job.with_head(tile_rows=rows))
         rows //= 2
 

@@ -1,5 +1,9 @@
 """A file whose errors are told to nobody before all is done."""
 
+import pathlib
+import subprocess
+import sys
+
 import h5py
 import numpy as np
 import pytest
@@ -47,3 +51,20 @@ def test_other_errors_are_their_own(tmp_path):
     with pytest.raises(FileNotFoundError):
         with late_errors(tmp_path / "missing" / "a"):
             pass
+
+
+def test_the_process_ends_as_ever_after_an_error():
+    """A file that HDF5 opens itself is tried once more then, and that crashes."""
+    code = (
+        "import h5py\n"
+        "from plsc_tf.checkpoints.late_errors import late_errors\n"
+        "try:\n"
+        "    with late_errors('/dev/full') as file, h5py.File(file, 'w') as stored:\n"
+        "        stored['a'] = range(10_000)\n"
+        "except OSError as error:\n"
+        "    print(error.errno)\n"
+    )
+    root = pathlib.Path(__file__).parents[2]
+    command = [sys.executable, "-c", code]
+    ended = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "28\n", "")
