@@ -142,8 +142,8 @@ def compare(name, steps):
         "benchmarks.planner", [f"--measure={name}", f"--steps={steps}"]
     )
     bytes_of, replicas = planned["bytes"], planned["replicas"]
-    whole = planned["total_bytes"] * replicas
-    whole -= bytes_of.get("input pipeline", 0) * replicas
+    step = sum(bytes_of.values()) - bytes_of["input pipeline"]
+    whole = max(step, planned["while_made_bytes"]) * replicas
     own = whole - bytes_of["TensorFlow"] * replicas
     grown = measured["peak_rss"] - measured["baseline_rss"]
     return {

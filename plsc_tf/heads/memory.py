@@ -171,6 +171,15 @@ def making(load):
         yield "head weights", "zeros", None
 
 
+def drawn(load):
+    """Bytes of numpy's arrays from which weights are made, on the host."""
+    rows = max(_variables(load))
+    if rows <= LARGE_TILE or not load.sharded:
+        return rows * load.row_bytes
+    # The first part, the next one, and its tensor.
+    return 3 * LARGE_TILE * load.row_bytes
+
+
 def making_slots(load):
     """What is asked for while the slots are made; as `making`."""
     left, number = load.slot_bytes, 0

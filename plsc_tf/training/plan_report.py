@@ -34,6 +34,7 @@ def text(job):
         "device_bytes": job.devices.bytes,
         "total_bytes": job.total(),
         "bytes": job.items(),
+        "while_made_bytes": job.while_made(),
         "tiles": {
             "rows": job.head.rows_per_tile,
             "count": job.head.tiles,
@@ -70,6 +71,9 @@ def _bytes(job):
         (name, f"{size / GB:.3f}", notes.get(name, ""))
         for name, size in job.items().items()
     ]
+    if job.while_made() == job.total():
+        size = f"{job.while_made() / GB:.3f}"
+        rows.append(("while the head is made", size, "more than a step needs"))
     verdict = "fits" if job.fits() else "does NOT fit"
     total = f"{job.total() / GB:.3f}"
     rows.append(

@@ -115,7 +115,16 @@ class Job:
 
     def total(self):
         """Most bytes that the fullest device holds at a time."""
-        return self.fullest.touched + sum(self._host().values())
+        return max(sum(self.items().values()), self.while_made())
+
+    def while_made(self):
+        """Bytes on the fullest device while the head's weights are made."""
+        found = self.fullest.made
+        if self.devices.kind == "CPU":
+            # One replica's after the other's.
+            beside = memory.drawn(self.head) + self._blocks() + self.process
+            found += beside // self.devices.replicas
+        return found
 
     def fits(self):
         """Whether the fullest device has so much memory."""
@@ -180,8 +189,12 @@ class Job:
         compiled = COMPILED_PROGRAM if head.compiled else 0
         graphs = TILE_PROGRAM * tiles
         graphs += OPERATION_PROGRAM * self.backbone.passes.operations * copies
-        drawn = BLOCKS_KEPT * base.BLOCK_ROWS * head.embedding_size * memory.FLOAT
-        return STEP_PROGRAM + compiled + graphs + drawn
+        return STEP_PROGRAM + compiled + graphs + self._blocks()
+
+    def _blocks(self):
+        """Bytes that stay with the C library when the head has been made."""
+        block = base.BLOCK_ROWS * self.head.embedding_size * memory.FLOAT
+        return BLOCKS_KEPT * block
 
 
 def plan(settings):

@@ -37,10 +37,12 @@ class Fullest:
     Attributes:
         live: `{what: bytes}` of the tensors.
         touched: bytes that the allocator has taken and used, ever.
+        made: the same when the weights have just been made.
     """
 
     live: dict
     touched: int
+    made: int
 
 
 def fullest(load, backbone, kind, optimizer, device_bytes):
@@ -67,15 +69,15 @@ def fullest(load, backbone, kind, optimizer, device_bytes):
     runs = []
     for order in range(ORDERS):
         run = _Run(RegionAllocator(**regions), late=late if order else (), seed=order)
-        for events in start:
-            for replica, event in itertools.product(range(replicas), events):
-                run.do(replica, event)
+        run.start(start[:2], replicas)
+        made = run.allocator.touched
+        run.start(start[2:], replicas)
         for _ in range(STEPS):
             run.step(steps)
         runs.append(run)
     run = max(runs, key=lambda run: run.allocator.touched)
     live = {what: size // replicas for what, size in run.fullest.items()}
-    return Fullest(live, run.allocator.touched // replicas)
+    return Fullest(live, run.allocator.touched // replicas, made // replicas)
 
 
 class _Run:
@@ -97,6 +99,12 @@ class _Run:
         self._late = late
         self._random = random.Random(seed)
         self._waiting = []
+
+    def start(self, lists, replicas):
+        """Lists of events, each of which one replica after the other goes through."""
+        for events in lists:
+            for replica, event in itertools.product(range(replicas), events):
+                self.do(replica, event)
 
     def step(self, steps):
         """All replicas' events, in turn."""
@@ -144,7 +152,7 @@ class _Run:
 
 
 def _made(load, backbone):
-    """The events of a start, one list after the other for all replicas."""
+    """Lists of the events of a start: of weights (two) and of slots (two)."""
     weights = [
         ("backbone weights", number, size)
         for number, size in enumerate(backbone.variables)

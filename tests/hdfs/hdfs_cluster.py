@@ -110,7 +110,10 @@ class Hdfs:
             try:
                 with urllib.request.urlopen(address, timeout=2) as answer:
                     state = json.load(answer)["beans"][0]
-                if state["FSState"] == "Operational" and self._datanode_has_reported():
+                # A NameNode that has just started has not met its DataNode yet.
+                known = state["NumLiveDataNodes"] >= 1
+                ready = known and state["FSState"] == "Operational"
+                if ready and self._datanode_has_reported():
                     return
             except (OSError, ValueError, LookupError):
                 pass
