@@ -17,7 +17,7 @@ TILE_BYTES = {"CPU": 8e6, "GPU": 64e6}
 # Shorter embeddings make no larger tiles: their logits would be what is large.
 SHORTEST = 128
 # The graph holds a node for each tile: hundreds take longer to build than they save.
-MOST_TILES = 80
+MOST_TILES = 40
 
 
 class ShardedHead(Head):
