@@ -117,7 +117,7 @@ def main(case):
         found[name] = compare(name, case.steps)
         one = found[name]
         print(
-            f"{name:<16} planned {one['planned_gb']:6.3f} GB, measured "
+            f"{name:<22} planned {one['planned_gb']:6.3f} GB, measured "
             f"{one['measured_gb']:6.3f} GB ({one['error']:+.1%}); without TensorFlow "
             f"itself {one['planned_own_gb']:6.3f} and {one['measured_own_gb']:6.3f} "
             f"({one['own_error']:+.1%})",
