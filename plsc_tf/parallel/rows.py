@@ -12,6 +12,11 @@ from plsc_tf.parallel.held_rows import HeldRows, as_numpy, piece_rows
 # A tile of more rows is filled in parts, to need no second one while it is made.
 LARGE_TILE = 1 << 16
 
+# TensorFlow 2.17 mixes up the places of parts that threads overwrite at the same time
+# on a device that is not the first: rows would land elsewhere, mostly silently. And a
+# part of a replicated value is overwritten by reading and writing the whole.
+_OVERWRITING = threading.Lock()
+
 
 @dataclasses.dataclass(frozen=True)
 class RowSplit:
@@ -225,7 +230,8 @@ class ShardedRows:
             elif (start, stop) == (0, tile.shape[0]):
                 tile.assign(piece)
             else:
-                tile[start:stop].assign(piece)
+                with _OVERWRITING:
+                    tile[start:stop].assign(piece)
 
     def spans(self, low, high, most):
         """Cuts the global rows `[low, high)` as `write` takes them fastest.
@@ -326,5 +332,6 @@ class ReplicatedRows:
     def write(self, low, rows):
         """Overwrites the rows that start at `low`, `[n, ...]`."""
         value = self.variable.value
-        head, tail = value[:low], value[low + len(rows) :]
-        value.assign(tf.concat([head, tf.cast(rows, value.dtype), tail], axis=0))
+        with _OVERWRITING:
+            head, tail = value[:low], value[low + len(rows) :]
+            value.assign(tf.concat([head, tf.cast(rows, value.dtype), tail], axis=0))

@@ -1,12 +1,16 @@
 """Row splits and row-split arrays."""
 
+import concurrent.futures
+
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import plsc_tf
 from plsc_tf.parallel import collectives
-from plsc_tf.parallel.rows import RowSplit, ShardedRows, outside_scope
+from plsc_tf.parallel import rows as rows_module
+from plsc_tf.parallel.rows import ReplicatedRows, RowSplit, ShardedRows, outside_scope
 
 
 @pytest.mark.parametrize(
@@ -76,6 +80,25 @@ def test_rows_are_read_and_written_across_tiles(layout):
             changed[low:high] += 100
             np.testing.assert_array_equal(rows.read(0, 15), changed)
             rows.write(low, whole[low:high])
+
+
+@pytest.mark.parametrize("sharded", [True, False])
+def test_threads_overwrite_parts_of_tiles_one_after_the_other(sharded):
+    # TensorFlow exchanges the places of parts that are overwritten at once, but too
+    # seldom to be waited for: one of 4,000 pairs.
+    strategy = plsc_tf.strategy(2)
+    if sharded:
+        rows = ShardedRows.create(strategy, lambda a, b: tf.zeros([b - a, 2]), 8, "w")
+    else:
+        with strategy.scope():
+            rows = ReplicatedRows(keras.Variable(np.zeros([8, 2], np.float32)))
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        with rows_module._OVERWRITING:
+            part = pool.submit(rows.write, 4, np.ones([2, 2], np.float32))
+            with pytest.raises(TimeoutError):
+                part.result(timeout=0.2)
+        part.result(timeout=60)
+    np.testing.assert_array_equal(rows.read(0, 8)[:, 0], [0, 0, 0, 0, 1, 1, 0, 0])
 
 
 def test_a_large_tile_is_filled_in_parts():
