@@ -8,7 +8,8 @@ pipeline runs `read` in parallel; a search for a bad image runs it one by one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -16,6 +17,21 @@ import tensorflow as tf
 # Files of a stream that are read at the same time, so that a shuffle buffer of
 # 1,024 records sees more than one of them.
 _FILES_AT_ONCE = 8
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Record:
+    """One example outside of TensorFlow.
+
+    Attributes:
+        image: the bytes of an encoded file, or uint8 [h, w, channels].
+        label: an int.
+        index: its number in the order of the files.
+    """
+
+    image: bytes | np.ndarray
+    label: int
+    index: int
 
 
 class Source:
@@ -47,6 +63,17 @@ class Source:
     def describe(self, index: int) -> str:
         """Names the example with this index, for an error message."""
         return f"example {index} of {self.name}"
+
+    def records(self, start: int = 0) -> Iterator[Record]:
+        """Yields the examples in the order of the files, as conversion needs them.
+
+        Args:
+            start: examples to leave out.
+        """
+        entries = self.entries(seed=0, epoch=0, start=start, shuffle=False)
+        items = entries.map(self.read, num_parallel_calls=4).prefetch(64)
+        for item in items.as_numpy_iterator():
+            yield Record(item["image"], int(item["label"]), int(item["index"]))
 
     def with_arrays(self, images: tf.Tensor, labels: tf.Tensor) -> Source:
         """Returns a source of the same order whose pictures lie in memory.
