@@ -35,6 +35,8 @@ setup(
         "numpy",
         "pillow",
         "absl-py",
+        # Checksums of TFRecords, in every reader and writer.
+        "google-crc32c",
     ],
     extras_require={
         "dev": ["pytest", "ruff"],

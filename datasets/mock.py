@@ -37,13 +37,13 @@ def examples(request: DataRequest) -> Source:
     # Drawing an identity's parameters takes as long as a few of its strokes.
     known = functools.lru_cache(maxsize=4096)(functools.partial(identity, seed))
 
-    def draw_index(index):
-        number, label = divmod(int(index), classes)
-        return draw(seed, label, first + number, size, known(label))
+    def draw_all(indices):
+        numbers = [divmod(int(index), classes) for index in indices]
+        return np.stack([draw(seed, k, first + n, size, known(k)) for n, k in numbers])
 
-    def fetch(index):
-        image = tf.numpy_function(draw_index, [index], tf.uint8, stateful=False)
-        return tf.ensure_shape(image, [*size, 3])
+    def fetch(indices):
+        images = tf.numpy_function(draw_all, [indices], tf.uint8, stateful=False)
+        return tf.ensure_shape(images, [None, *size, 3])
 
     return IndexedSource(
         "mock",

@@ -13,16 +13,14 @@ from collections.abc import Iterable
 import numpy as np
 import tensorflow as tf
 
-from plsc_tf.data.source import on_host
-
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".gif")
 
 
 class PathTable:
     """Many paths as one array of bytes plus offsets.
 
-    A tensor of five million strings takes half a gigabyte and is copied for every
-    epoch; this one takes 33 bytes for a path of 25 characters.
+    A list of five million strings takes half a gigabyte; this one takes 33 bytes for
+    a path of 25 characters.
 
     Args:
         root: folder that all paths are below; "" for none.
@@ -35,28 +33,32 @@ class PathTable:
         for path in paths:
             text += path
             ends.append(len(text))
-        self._root = root.rstrip("/") + "/" if root else ""
-        self._text = on_host(np.frombuffer(text, np.uint8))
-        self._ends = on_host(np.frombuffer(ends, np.int64))
-        self._letters = on_host(np.array([bytes([k]) for k in range(256)], object))
+        self._root = (root.rstrip("/") + "/" if root else "").encode()
+        self._text = bytes(text)
+        self._ends = np.frombuffer(ends, np.int64)
 
     def __len__(self) -> int:
         return len(self._ends) - 1
 
-    def path(self, index: tf.Tensor) -> tf.Tensor:
-        """Returns the path with this index as a string scalar; runs in tf.data."""
-        begin, end = tf.unstack(tf.gather(self._ends, tf.stack([index, index + 1])))
-        codes = tf.cast(self._text[begin:end], tf.int32)
-        return tf.strings.join(
-            [self._root, tf.strings.reduce_join(tf.gather(self._letters, codes))]
-        )
-
     def __getitem__(self, index: int) -> str:
-        return self.path(tf.constant(index, tf.int64)).numpy().decode(errors="replace")
+        return self._path(index).decode(errors="replace")
 
-    def read(self, index: tf.Tensor) -> tf.Tensor:
-        """Returns the bytes of the file with this index; runs in tf.data."""
-        return tf.io.read_file(self.path(index))
+    def paths(self, indices: tf.Tensor) -> tf.Tensor:
+        """Returns the paths of `[n]` indices, strings [n]; runs in tf.data."""
+        found = tf.numpy_function(
+            lambda indices: np.array([self._path(k) for k in indices], object),
+            [indices],
+            tf.string,
+            stateful=False,
+        )
+        return tf.ensure_shape(found, [None])
+
+    def read(self, indices: tf.Tensor) -> tf.Tensor:
+        """Returns the bytes of the files of `[n]` indices; runs in tf.data."""
+        return tf.map_fn(tf.io.read_file, self.paths(indices))
+
+    def _path(self, index) -> bytes:
+        return self._root + self._text[self._ends[index] : self._ends[index + 1]]
 
 
 def join(folder: str, name: str) -> str:

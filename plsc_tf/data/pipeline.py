@@ -12,13 +12,16 @@ import re
 
 import numpy as np
 import tensorflow as tf
-from absl import logging
 
-from plsc_tf.data import images
+from plsc_tf.data import cache, images
 from plsc_tf.data.request import check_image_size
-from plsc_tf.data.source import Source, label_error, mix_seeds, on_host
-
-_MEGABYTE = 2**20
+from plsc_tf.data.source import (
+    Source,
+    label_error,
+    mix_seeds,
+    on_host,
+    without_autograph,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +41,8 @@ class PipelineOptions:
         num_preprocessing_threads: pictures decoded at the same time.
         use_caching: keeps the decoded, resized pictures in memory: 3 * height *
             width bytes each, three times as much while they are put there.
+        cache_dir: keeps them in a file below this folder instead, which later runs
+            find again.
     """
 
     image_size: tuple[int, int] = (112, 112)
@@ -49,6 +54,7 @@ class PipelineOptions:
     prefetch_buffer_size: int = 32
     num_preprocessing_threads: int = 16
     use_caching: bool = False
+    cache_dir: str = ""
 
     def __post_init__(self):
         object.__setattr__(self, "image_size", check_image_size(self.image_size))
@@ -160,22 +166,27 @@ class Batches:
             may be smaller.
         """
         options = self.options
-        if options.use_caching and self._cached is None:
+        if (options.use_caching or options.cache_dir) and self._cached is None:
             self._cached = self._fill_cache()
         source = self._cached or self.source
-        epoch_seed = on_host(np.int64(mix_seeds(options.seed, epoch, 1)))
         start = start_step * self.batch_size
-
-        def example(position, entry):
-            return self._example(source.read(entry), tf.stack([epoch_seed, position]))
-
+        size = block_size(self.batch_size)
+        per_batch = self.batch_size // size
         batches = (
-            self._entries(source, epoch, start)
-            .enumerate(start=start)
-            .map(example, num_parallel_calls=options.num_preprocessing_threads)
-            .batch(self.batch_size, num_parallel_calls=options.num_parallel_batches)
-            .prefetch(options.prefetch_buffer_size)
+            self._blocks(source, size, epoch, start)
+            .enumerate()
+            .map(
+                without_autograph(self._block_function(source, epoch, start, size)),
+                num_parallel_calls=min(
+                    options.num_preprocessing_threads,
+                    options.num_parallel_batches * per_batch,
+                ),
+            )
         )
+        if per_batch > 1:
+            batches = batches.batch(per_batch, num_parallel_calls=2)
+        batches = batches.map(without_autograph(self._joined))
+        batches = batches.prefetch(options.prefetch_buffer_size)
         return batches.with_options(_dataset_options())
 
     def explain(
@@ -196,7 +207,7 @@ class Batches:
             of them can be read.
         """
         start = start_step * self.batch_size
-        iterator = iter(self._entries(self.source, epoch, start))
+        iterator = iter(self._blocks(self.source, 1, epoch, start))
         for position in range(start, start + max_steps * self.batch_size):
             try:
                 entry = next(iterator)
@@ -213,11 +224,11 @@ class Batches:
         return None
 
     def _fault(self, entry: dict) -> ValueError | None:
-        """Returns what is wrong with one example, or None."""
-        where = self.source.describe(int(entry["index"]))
+        """Returns what is wrong with a block of one example, or None."""
+        where = self.source.describe(int(entry["index"][0]))
         try:
             item = self.source.read(entry)
-            images.resize(images.to_rgb(item["image"]), self.image_size)
+            self._prepared(item["image"][0])
         except tf.errors.NotFoundError as error:
             return ValueError(
                 f"There is no file for {where}: {reason(error)} "
@@ -228,13 +239,14 @@ class Batches:
                 f"The image cannot be read: {where}: {reason(error)} "
                 "Expected JPEG, PNG or GIF. Replace it or take it out."
             )
-        label = int(item["label"])
+        label = int(item["label"][0])
         if label < 0 or label >= (self.num_classes or 2**63):
             return label_error(label, where, self.num_classes)
         return None
 
-    def _entries(self, source: Source, epoch: int, start: int) -> tf.data.Dataset:
-        return source.entries(
+    def _blocks(self, source: Source, size: int, epoch: int, start: int):
+        return source.blocks(
+            size,
             seed=self.options.seed,
             epoch=epoch,
             start=start,
@@ -242,56 +254,109 @@ class Batches:
             shuffle_buffer_size=self.options.shuffle_buffer_size,
         )
 
-    def _example(self, item: dict, seed: tf.Tensor):
-        """One example: decoded, resized, augmented; the label checked."""
-        image = images.resize(images.to_rgb(item["image"]), self.image_size)
-        if self.options.augmentation is not None:
-            image = images.augment(image, seed, self.options.augmentation)
-        label = item["label"]
+    def _prepared(self, image) -> tf.Tensor:
+        """Decodes and resizes one picture: uint8 [height, width, 3]."""
+        if isinstance(image, tf.RaggedTensor):
+            image = image.to_tensor()
+        image = images.resize(images.to_rgb(image), self.image_size)
+        return tf.ensure_shape(image, [*self.image_size, 3])
+
+    def _block_function(self, source: Source, epoch: int, start: int, size: int):
+        """A function of (number of the block, its entries) that makes the block."""
+        epoch_seed = on_host(np.int64(mix_seeds(self.options.seed, epoch, 1)))
+        augmentation = self.options.augmentation
+        spec = tf.TensorSpec([*self.image_size, 3], tf.uint8)
+
+        def one(item):
+            image, position = item
+            image = self._prepared(image)
+            if augmentation is not None:
+                seed = tf.stack([epoch_seed, position])
+                image = images.augment(image, seed, augmentation)
+            return tf.ensure_shape(image, spec.shape)
+
+        def block(number, entries):
+            item = source.read(entries)
+            labels = self._checked(item["label"])
+            first = start + number * size
+            count = tf.size(labels, tf.int64)
+            positions = tf.range(first, first + count)
+            pictures = tf.map_fn(
+                one, (item["image"], positions), fn_output_signature=spec
+            )
+            return *_filled_up(pictures, labels, size), count
+
+        return block
+
+    def _checked(self, labels: tf.Tensor) -> tf.Tensor:
+        """The labels, or an error when one of them is out of range."""
         limit = self.num_classes or tf.int64.max
-        check = tf.debugging.Assert(
-            (label >= 0) & (label < limit), ["label out of range", label]
-        )
+        good = tf.reduce_all((labels >= 0) & (labels < limit))
+        check = tf.debugging.Assert(good, ["label out of range", labels])
         with tf.control_dependencies([check] if check is not None else []):
-            return tf.ensure_shape(image, [*self.image_size, 3]), tf.identity(label)
+            return tf.identity(labels)
+
+    def _joined(self, pictures, labels, count):
+        """Blocks of a batch as one, without what the last one was filled up with."""
+        total = tf.reduce_sum(count)
+        pictures = tf.reshape(pictures, [-1, *self.image_size, 3])[:total]
+        return pictures, tf.reshape(labels, [-1])[:total]
 
     def _fill_cache(self) -> Source:
         """Decodes and resizes every picture once, in the order of the files."""
-        size, known = self.image_size, self.source.num_examples
+        spec = tf.TensorSpec([*self.image_size, 3], tf.uint8)
 
-        def decoded(entry):
-            item = self.source.read(entry)
-            return images.resize(images.to_rgb(item["image"]), size), item["label"]
+        def decoded(entries):
+            item = self.source.read(entries)
+            pictures = tf.map_fn(
+                self._prepared, item["image"], fn_output_signature=spec
+            )
+            return pictures, self._checked(item["label"])
 
-        entries = self.source.entries(seed=0, epoch=0, shuffle=False)
-        dataset = entries.map(
-            decoded, num_parallel_calls=self.options.num_preprocessing_threads
+        blocks = self.source.blocks(64, seed=0, epoch=0, shuffle=False).map(
+            without_autograph(decoded),
+            num_parallel_calls=self.options.num_preprocessing_threads,
         )
-        dataset = dataset.batch(64).prefetch(1).with_options(_dataset_options())
-        pictures = np.empty((known or 1024, *size, 3), np.uint8)
-        labels = np.empty(len(pictures), np.int64)
-        count = 0
+        blocks = blocks.prefetch(1).with_options(_dataset_options())
         try:
-            for some, some_labels in dataset.as_numpy_iterator():
-                if count + len(some) > len(pictures):
-                    pictures = _grown(pictures)
-                    labels = _grown(labels)
-                pictures[count : count + len(some)] = some
-                labels[count : count + len(some)] = some_labels
-                count += len(some)
+            if self.options.cache_dir:
+                return cache.on_disk(self.source, blocks, self.options.cache_dir)
+            return cache.in_memory(self.source, blocks)
         except tf.errors.OpError as error:
             unshuffled = dataclasses.replace(self.options, shuffle=False)
             walk = Batches(self.source, 1, options=unshuffled)
-            raise (walk.explain(0, count, max_steps=64) or error) from error
-        logging.info(
-            "%s: %d pictures kept in memory, %.0f MB",
-            self.source.name,
-            count,
-            pictures[:count].nbytes / _MEGABYTE,
-        )
-        return self.source.with_arrays(
-            on_host(pictures[:count]), on_host(labels[:count])
-        )
+            raise (walk.explain(0, max_steps=2**40) or error) from error
+
+
+def block_size(batch_size: int, most: int = 64) -> int:
+    """Pictures that one thread takes at a time: a divisor of the batch size.
+
+    Making a picture costs less in a block, where tf.data's work for an element is
+    shared; a block is large enough from 16 on. The smallest number of equal blocks
+    that hold at most 64 pictures, or the whole batch where these were less than 8.
+    """
+    for count in range(1, batch_size + 1):
+        if batch_size % count == 0 and batch_size // count <= most:
+            size = batch_size // count
+            return size if size >= 8 or size == batch_size else batch_size
+    return batch_size
+
+
+def _filled_up(pictures, labels, size):
+    """Pads a last, smaller block, so that it can be stacked with the others."""
+    missing = size - tf.shape(labels)[0]
+    pictures, labels = tf.cond(
+        missing > 0,
+        lambda: (
+            tf.pad(pictures, [[0, missing], [0, 0], [0, 0], [0, 0]]),
+            tf.pad(labels, [[0, missing]]),
+        ),
+        lambda: (pictures, labels),
+    )
+    return (
+        tf.ensure_shape(pictures, [size, *pictures.shape[1:]]),
+        tf.ensure_shape(labels, [size]),
+    )
 
 
 def reason(error: Exception) -> str:
@@ -300,13 +365,6 @@ def reason(error: Exception) -> str:
     text = re.sub(r"\{\{.*?\}\}|\[Op:.*?\]", " ", text).strip()
     text = " ".join(text.split("\n")[0].split())
     return text if text.endswith(".") else text + "."
-
-
-def _grown(array: np.ndarray) -> np.ndarray:
-    """Returns a copy with twice the room, for sources of unknown length."""
-    larger = np.empty((2 * len(array), *array.shape[1:]), array.dtype)
-    larger[: len(array)] = array
-    return larger
 
 
 def _dataset_options() -> tf.data.Options:

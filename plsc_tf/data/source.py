@@ -1,9 +1,9 @@
 """Where examples come from, and in which order an epoch visits them.
 
-A source splits its work in two: `entries` says which example comes at which
-position of an epoch (cheap, stateless: the order follows from seed and epoch
-alone), `read` fetches one example (bytes from a file, a drawn picture). The
-pipeline runs `read` in parallel; a search for a bad image runs it one by one.
+A source splits its work in two: `blocks` says which examples come at which
+positions of an epoch (cheap, stateless: the order follows from seed and epoch
+alone), `read` fetches the examples of a block (bytes from files, drawn pictures).
+The pipeline reads blocks in parallel; a search for a bad image takes blocks of one.
 """
 
 from __future__ import annotations
@@ -47,16 +47,26 @@ class Source:
     num_classes: int | None
     num_examples: int | None
 
-    def entries(
-        self, *, seed, epoch, start=0, shuffle=True, shuffle_buffer_size=1024
+    def blocks(
+        self, size, *, seed, epoch, start=0, shuffle=True, shuffle_buffer_size=1024
     ) -> tf.data.Dataset:
-        """Returns the entries of an epoch in order, from position `start` on."""
+        """Returns the entries of an epoch in order, so many at a time.
+
+        Args:
+            size: examples per block; the last block may be smaller.
+            seed: of the order.
+            epoch: number of the epoch, from 0.
+            start: examples to leave out.
+            shuffle: whether the order changes from epoch to epoch.
+            shuffle_buffer_size: entries that a stream is shuffled through.
+        """
         raise NotImplementedError
 
-    def read(self, entry: dict) -> dict:
-        """Turns an entry into {"image", "label", "index"}; runs inside tf.data.
+    def read(self, entries: dict) -> dict:
+        """Turns a block into {"image", "label", "index"}; runs inside tf.data.
 
-        The image is an encoded string scalar or an array [h, w, channels].
+        The images are strings [block] (encoded files), an array
+        [block, h, w, channels], or the same as a RaggedTensor.
         """
         raise NotImplementedError
 
@@ -70,10 +80,24 @@ class Source:
         Args:
             start: examples to leave out.
         """
-        entries = self.entries(seed=0, epoch=0, start=start, shuffle=False)
-        items = entries.map(self.read, num_parallel_calls=4).prefetch(64)
-        for item in items.as_numpy_iterator():
-            yield Record(item["image"], int(item["label"]), int(item["index"]))
+        for item in self.epoch(seed=0, epoch=0, start=start, shuffle=False):
+            image = item["image"]
+            if isinstance(image, tf.RaggedTensor):
+                image = image.to_tensor()
+            yield Record(image.numpy(), int(item["label"]), int(item["index"]))
+
+    def fingerprint(self) -> str:
+        """A text that changes when the examples do, as far as their files tell."""
+        return self.name
+
+    def with_fetch(self, fetch: Callable, labels: tf.Tensor) -> Source:
+        """Returns a source of the same order whose pictures come from elsewhere.
+
+        Args:
+            fetch: as of `IndexedSource`.
+            labels: int64 [num_examples].
+        """
+        raise NotImplementedError
 
     def with_arrays(self, images: tf.Tensor, labels: tf.Tensor) -> Source:
         """Returns a source of the same order whose pictures lie in memory.
@@ -82,16 +106,18 @@ class Source:
             images: uint8 [num_examples, h, w, 3], row = index of the example.
             labels: int64 [num_examples].
         """
-        raise NotImplementedError
+        return self.with_fetch(lambda index: tf.gather(images, index), labels)
 
     def epoch(self, **order) -> tf.data.Dataset:
-        """Returns {"image", "label", "index"} of an epoch in order.
+        """Returns {"image", "label", "index"} of an epoch, one example at a time.
 
         Args:
-            **order: as for `entries`: seed, epoch, start, shuffle,
-                shuffle_buffer_size.
+            **order: as for `blocks`, but for the size.
         """
-        return self.entries(**order).map(self.read)
+        blocks = self.blocks(16, **order).map(
+            without_autograph(self.read), num_parallel_calls=4
+        )
+        return blocks.prefetch(4).unbatch()
 
 
 class IndexedSource(Source):
@@ -102,32 +128,43 @@ class IndexedSource(Source):
 
     Args:
         name: for messages.
-        labels: int64 [num_examples].
-        fetch: maps an int64 scalar tensor, the index, to the image.
+        labels: int64 [num_examples]; None when they are in the records.
+        fetch: maps int64 [block], indices, to the images, see `Source.read`; where
+            there are no labels, to (images, labels).
         num_classes: number of classes; None means largest label + 1.
+        num_examples: number of examples, where there are no labels.
         describe: names an example for an error message.
     """
 
     def __init__(
         self,
         name: str,
-        labels: np.ndarray,
-        fetch: Callable[[tf.Tensor], tf.Tensor],
+        labels: np.ndarray | None,
+        fetch: Callable,
         *,
         num_classes: int | None = None,
+        num_examples: int | None = None,
         describe: Callable[[int], str] | None = None,
     ):
-        labels = np.asarray(labels, np.int64)
-        if labels.ndim != 1 or not labels.size:
-            raise ValueError(
-                f"{name} holds no examples. Received: labels of shape {labels.shape}."
-            )
         self.name = name
-        self.num_examples = len(labels)
+        self.num_classes = num_classes
         self._fetch = fetch
         self._describe = describe
-        self.num_classes = self._check_labels(labels, num_classes)
-        self._labels = on_host(labels)
+        self._labels = None
+        if labels is not None:
+            labels = np.asarray(labels, np.int64)
+            if labels.ndim != 1:
+                raise ValueError(
+                    f"{name}: labels must be [num_examples]. "
+                    f"Received: labels of shape {labels.shape}."
+                )
+            num_examples = len(labels)
+        if not num_examples:
+            raise ValueError(f"{name} holds no examples.")
+        self.num_examples = num_examples
+        if labels is not None:
+            self.num_classes = self._check_labels(labels, num_classes)
+            self._labels = on_host(labels)
 
     def _check_labels(self, labels, num_classes) -> int:
         smallest, largest = int(labels.min()), int(labels.max())
@@ -143,7 +180,16 @@ class IndexedSource(Source):
 
     @property
     def labels(self) -> np.ndarray:
-        """Labels in the order of the index, int64 [num_examples]."""
+        """Labels in the order of the index, int64 [num_examples].
+
+        Reads all records when they are nowhere else.
+        """
+        if self._labels is None:
+            blocks = self.blocks(256, seed=0, epoch=0, shuffle=False).map(
+                without_autograph(lambda entries: self.read(entries)["label"]),
+                num_parallel_calls=4,
+            )
+            self._labels = on_host(np.concatenate(list(blocks.as_numpy_iterator())))
         return self._labels.numpy()
 
     def order(self, *, seed: int, epoch: int, shuffle: bool = True) -> np.ndarray:
@@ -152,22 +198,25 @@ class IndexedSource(Source):
             return np.arange(self.num_examples, dtype=np.int64)
         return np.random.default_rng([seed, epoch]).permutation(self.num_examples)
 
-    def entries(
-        self, *, seed, epoch, start=0, shuffle=True, shuffle_buffer_size=1024
+    def blocks(
+        self, size, *, seed, epoch, start=0, shuffle=True, shuffle_buffer_size=1024
     ) -> tf.data.Dataset:
-        """See `Source.entries`; the whole set is shuffled, not a buffer of it."""
+        """See `Source.blocks`; the whole set is shuffled, not a buffer of it."""
         order = self.order(seed=seed, epoch=epoch, shuffle=shuffle)[start:]
-        indices = tf.data.Dataset.from_tensor_slices(on_host(order))
-        return indices.map(lambda index: {"index": index})
+        order = on_host(order)
+        return tf.data.Dataset.range(0, len(order), size).map(
+            without_autograph(lambda first: {"index": order[first : first + size]})
+        )
 
-    def read(self, entry: dict) -> dict:
+    def read(self, entries: dict) -> dict:
         """See `Source.read`."""
-        index = entry["index"]
-        return {
-            "image": self._fetch(index),
-            "label": tf.gather(self._labels, index),
-            "index": index,
-        }
+        index = entries["index"]
+        fetched = self._fetch(index)
+        if isinstance(fetched, tuple):
+            images, labels = fetched
+        else:
+            images, labels = fetched, tf.gather(self._labels, index)
+        return {"image": images, "label": labels, "index": index}
 
     def describe(self, index: int) -> str:
         """See `Source.describe`."""
@@ -175,12 +224,12 @@ class IndexedSource(Source):
             return super().describe(index)
         return self._describe(index)
 
-    def with_arrays(self, images: tf.Tensor, labels: tf.Tensor) -> Source:
-        """See `Source.with_arrays`."""
+    def with_fetch(self, fetch: Callable, labels: tf.Tensor) -> Source:
+        """See `Source.with_fetch`."""
         return IndexedSource(
             self.name,
             labels.numpy(),
-            lambda index: tf.gather(images, index),
+            fetch,
             num_classes=self.num_classes,
             describe=self._describe,
         )
@@ -218,10 +267,10 @@ class StreamSource(Source):
         self._parse = parse
         self._describe = describe
 
-    def entries(
-        self, *, seed, epoch, start=0, shuffle=True, shuffle_buffer_size=1024
+    def blocks(
+        self, size, *, seed, epoch, start=0, shuffle=True, shuffle_buffer_size=1024
     ) -> tf.data.Dataset:
-        """See `Source.entries`; a start in the middle reads what lies before it."""
+        """See `Source.blocks`; a start in the middle reads what lies before it."""
         parts = np.arange(len(self._part_sizes), dtype=np.int64)
         at_once = 1
         if shuffle:
@@ -235,25 +284,25 @@ class StreamSource(Source):
             return tf.data.Dataset.zip((numbers, self._open_part(part)))
 
         entries = tf.data.Dataset.from_tensor_slices(on_host(parts)).interleave(
-            open_numbered,
+            without_autograph(open_numbered),
             cycle_length=at_once,
             block_length=1,
             num_parallel_calls=at_once,
             deterministic=True,
         )
-        entries = entries.map(lambda index, raw: {"index": index, "raw": raw})
         if shuffle and shuffle_buffer_size > 1:
             entries = shuffled(entries, shuffle_buffer_size, mix_seeds(seed, epoch))
-        return entries.skip(start) if start else entries
+        entries = entries.skip(start) if start else entries
+        entries = entries.map(without_autograph(self._parsed), num_parallel_calls=4)
+        return entries.ragged_batch(size)
 
-    def read(self, entry: dict) -> dict:
+    def _parsed(self, index, raw):
+        image, label = self._parse(raw)
+        return {"image": image, "label": tf.cast(label, tf.int64), "index": index}
+
+    def read(self, entries: dict) -> dict:
         """See `Source.read`."""
-        image, label = self._parse(entry["raw"])
-        return {
-            "image": image,
-            "label": tf.cast(label, tf.int64),
-            "index": entry["index"],
-        }
+        return entries
 
     def describe(self, index: int) -> str:
         """See `Source.describe`."""
@@ -261,8 +310,8 @@ class StreamSource(Source):
             return super().describe(index)
         return self._describe(index)
 
-    def with_arrays(self, images: tf.Tensor, labels: tf.Tensor) -> Source:
-        """See `Source.with_arrays`; the order is that of the parts on disk."""
+    def with_fetch(self, fetch: Callable, labels: tf.Tensor) -> Source:
+        """See `Source.with_fetch`; the order is that of the parts on disk."""
         sizes = self._part_sizes if self.num_examples else (len(labels),)
         firsts = on_host(np.cumsum((0, *sizes)).astype(np.int64))
         return StreamSource(
@@ -271,10 +320,18 @@ class StreamSource(Source):
             lambda part: tf.data.Dataset.range(
                 tf.gather(firsts, part), tf.gather(firsts, part + 1)
             ),
-            lambda index: (tf.gather(images, index), tf.gather(labels, index)),
+            lambda index: (fetch(index[tf.newaxis])[0], tf.gather(labels, index)),
             num_classes=self.num_classes,
             describe=self._describe,
         )
+
+
+def without_autograph(function: Callable) -> Callable:
+    """A function for `Dataset.map` that holds tensors only, no Python control flow.
+
+    TensorFlow else reads and rewrites its source, which takes longer than tracing.
+    """
+    return tf.autograph.experimental.do_not_convert(function)
 
 
 def mix_seeds(*seeds: int) -> int:

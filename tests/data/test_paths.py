@@ -19,10 +19,8 @@ def test_table_reads_in_a_dataset(tmp_path):
     (tmp_path / "one").write_bytes(b"1")
     (tmp_path / "two").write_bytes(b"22")
     table = paths.PathTable(str(tmp_path), [b"one", b"two"])
-    data = tf.data.Dataset.from_tensor_slices(np.array([1, 0], np.int64)).map(
-        table.read
-    )
-    assert list(data.as_numpy_iterator()) == [b"22", b"1"]
+    data = tf.data.Dataset.from_tensors(np.array([1, 0], np.int64)).map(table.read)
+    np.testing.assert_array_equal(next(iter(data)), [b"22", b"1"])
 
 
 def test_expand_finds_files_below_the_folder_or_as_they_are(tmp_path):

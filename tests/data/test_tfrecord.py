@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from plsc_tf.data.pipeline import Batches, PipelineOptions
-from plsc_tf.data.readers.tfrecord import count_records, tfrecords
+from plsc_tf.data.readers.tfrecord import parse, tfrecords
+
+SMALL = PipelineOptions(image_size=(12, 10))
 
 
 @pytest.fixture
@@ -45,6 +47,13 @@ def test_an_epoch_holds_each_record_once_in_an_order_of_its_own(files):
     assert first != list(range(13))
 
 
+def test_the_orders_of_epochs_are_those_of_all_records(files):
+    # Not of a buffer, nor of the files: each place is reached from everywhere.
+    source = tfrecords(files, num_classes=4)
+    firsts = {_indices(source, epoch=e)[0] for e in range(100)}
+    assert firsts == set(range(13))
+
+
 def test_start_replays_the_same_order(files):
     source = tfrecords(files, num_classes=4)
     assert _indices(source, start=5) == _indices(source)[5:]
@@ -64,8 +73,10 @@ def test_a_file_that_is_cut_off_is_named(files):
         data = stream.read()
     with open(files[0], "wb") as stream:
         stream.write(data[:-3])
-    with pytest.raises(ValueError, match=r"part-0 is cut off .* record 6 ends after"):
-        count_records(files[0])
+    with pytest.raises(
+        ValueError, match=r"part-0 is cut off: record 6 at byte .* ends after"
+    ):
+        tfrecords(files)
 
 
 def test_missing_and_empty_files(tmp_path):
@@ -95,6 +106,40 @@ def test_offset_and_damaged_record(files, tmp_path, picture, write_records):
     batches = Batches(tfrecords([str(path)]), 2)
     with pytest.raises(ValueError, match="cannot be read: record 0 of .*foreign"):
         list(batches)
+
+
+def test_a_changed_byte_is_noticed_and_its_record_named(files):
+    with open(files[2], "r+b") as stream:
+        stream.seek(60)
+        byte = stream.read(1)[0]
+        stream.seek(60)
+        stream.write(bytes([byte ^ 1]))
+    with pytest.raises(ValueError, match="record 0 of .*part-2 is damaged"):
+        list(Batches(tfrecords(files), 4, options=SMALL))
+
+
+def test_a_changed_length_is_noticed_before_training(files):
+    with open(files[2], "r+b") as stream:
+        stream.write(b"\x01")
+    with pytest.raises(ValueError, match="part-2 is damaged at record 0, byte 0"):
+        tfrecords(files)
+
+
+def test_records_of_another_kind_are_parsed_by_a_function(files, picture):
+    import tensorflow as tf
+
+    def parse_fn(record):
+        image, label = parse(record)
+        return tf.io.decode_png(image, 3)[:, : 5 + label], label * 2
+
+    source = tfrecords(files, parse_fn=parse_fn)
+    items = list(source.epoch(seed=0, epoch=0, shuffle=False))
+    assert [int(item["label"]) for item in items[:4]] == [0, 2, 4, 6]
+    records = list(source.records())
+    assert [r.image.shape for r in records[:4]] == [(12, 5 + k, 3) for k in range(4)]
+    assert records[3].image[4, 4, 0] == 30 and source.labels[6] == 4
+    made = Batches(source, 4, options=SMALL)
+    assert sum(len(labels) for _, labels in made) == 13
 
 
 def test_cached_records_keep_order_and_pictures(files):

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import array
+import mmap
 import struct
 from collections.abc import Callable, Sequence
 
-import numpy as np
+import google_crc32c
 import tensorflow as tf
 
-from plsc_tf.data.source import StreamSource, on_host
+from plsc_tf.data.readers.packed import packed_source
+from plsc_tf.data.records.packed_files import IndexBuilder, PackedFiles, read_index
+from plsc_tf.data.source import IndexedSource
 
 # A record is: length (8 bytes, little endian), checksum (4), data, checksum (4).
 _HEADER, _FOOTER = 12, 4
+_LENGTH_AND_CHECKSUM = struct.Struct("<QI")
+_CHECKSUM = struct.Struct("<I")
 
 
 def tfrecords(
@@ -21,8 +27,8 @@ def tfrecords(
     num_classes: int | None = None,
     labels_offset: int = 0,
     parse_fn: Callable | None = None,
-) -> StreamSource:
-    """Reads TFRecord files; records are counted by walking their headers.
+) -> IndexedSource:
+    """Reads TFRecord files in any order; their records are found by their headers.
 
     Args:
         files: paths of the files.
@@ -41,34 +47,47 @@ def tfrecords(
         raise ValueError(
             f"{name} needs at least one TFRecord file. Received: train_files=()."
         )
-    sizes = [count_records(file) for file in files]
-    if not sum(sizes):
+    builder = IndexBuilder()
+    for file in files:
+        builder.add(file, *(read_index(file) or find_records(file)))
+    index = builder.done()
+    if not len(index):
         raise ValueError(
             f"{name} holds no records: {', '.join(files[:3])}. Write the files again."
         )
-    firsts = np.cumsum([0, *sizes])
-    names = on_host(np.array(files, object))
-    parse_record = parse_fn or parse
 
-    def open_part(part):
-        return tf.data.TFRecordDataset(tf.gather(names, part))
+    def describe(number: int) -> str:
+        file, record = index.place(number)
+        return f"record {record} of {files[file]}"
 
-    def read(record):
-        image, label = parse_record(record)
-        return image, tf.cast(label, tf.int64) - labels_offset
+    def unpack(record: bytes, number: int) -> bytes:
+        data = record[:-_FOOTER]
+        if masked_checksum(data) != _CHECKSUM.unpack(record[-_FOOTER:])[0]:
+            raise ValueError(
+                f"{describe(number)} is damaged: its checksum does not fit its data."
+            )
+        return data
 
-    def describe(index: int) -> str:
-        part = int(np.searchsorted(firsts, index, side="right")) - 1
-        return f"record {index - firsts[part]} of {files[part]}"
+    parse_block = parse if parse_fn is None else _for_blocks(parse_fn)
 
-    return StreamSource(
-        name, sizes, open_part, read, num_classes=num_classes, describe=describe
+    def parse_all(records):
+        images, labels = parse_block(records)
+        return images, tf.cast(labels, tf.int64) - labels_offset
+
+    return packed_source(
+        name,
+        PackedFiles(index, after=_FOOTER),
+        unpack,
+        parse=parse_all,
+        labels=None if builder.labels is None else builder.labels - labels_offset,
+        num_classes=num_classes,
+        describe=describe,
     )
 
 
 def parse(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the encoded image, a string scalar, and the label of a record."""
-    features = tf.io.parse_single_example(
+    """Returns the encoded image and the label of a record, or of records [n]."""
+    features = tf.io.parse_example(
         record,
         {
             "image/encoded": tf.io.FixedLenFeature([], tf.string),
@@ -78,33 +97,92 @@ def parse(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return features["image/encoded"], features["image/class/label"]
 
 
-def count_records(path: str) -> int:
-    """Counts the records of a TFRecord file without reading their data.
+def masked_checksum(data: bytes) -> int:
+    """The CRC-32C of a record as TFRecord stores it."""
+    value = google_crc32c.value(data)
+    return ((value >> 15 | value << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def find_records(path: str) -> tuple[array.array, array.array]:
+    """Finds the records of a TFRecord file without reading their data.
+
+    Returns:
+        first byte and number of bytes of each record's data.
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: the file ends within a record.
+        ValueError: the file ends within a record, or a length is damaged.
     """
     if not tf.io.gfile.exists(path):
         raise FileNotFoundError(
             f"There is no TFRecord file {path!r}. Check train_files and dataset_dir."
         )
     size = tf.io.gfile.stat(path).length
-    local = "://" not in path
-    # Unbuffered, because a buffer would read all the data between two headers.
-    opened = open(path, "rb", buffering=0) if local else tf.io.gfile.GFile(path, "rb")
-    count, position = 0, 0
-    with opened as stream:
-        while position < size:
-            stream.seek(position)
-            header = stream.read(_HEADER)
-            if len(header) == _HEADER:
-                position += _HEADER + struct.unpack("<Q", header[:8])[0] + _FOOTER
-            if len(header) < _HEADER or position > size:
+    begins, lengths = array.array("q"), array.array("q")
+    if not size:
+        return begins, lengths
+    if "://" in path:
+        with tf.io.gfile.GFile(path, "rb") as stream:
+            _walk(path, size, _remote_headers(stream), begins, lengths)
+    else:
+        # Mapped, because a buffer would read all the data between two headers.
+        with (
+            open(path, "rb") as stream,
+            mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
+        ):
+            headers = lambda position: mapped[position : position + _HEADER]  # noqa: E731
+            _walk(path, size, headers, begins, lengths)
+    return begins, lengths
+
+
+def _remote_headers(stream):
+    def header(position):
+        stream.seek(position)
+        return stream.read(_HEADER)
+
+    return header
+
+
+def _walk(path, size, header_at, begins, lengths):
+    position = 0
+    while position < size:
+        header = header_at(position)
+        end = position
+        if len(header) == _HEADER:
+            length, checksum = _LENGTH_AND_CHECKSUM.unpack(header)
+            if masked_checksum(header[:8]) != checksum:
                 raise ValueError(
-                    f"{path} is cut off or is no TFRecord file (compressed ones are "
-                    f"not read): record {count} ends after the file, which has "
-                    f"{size} bytes. Copy or write the file again."
+                    f"{path} is damaged at record {len(begins)}, byte {position}, or "
+                    "is no TFRecord file (compressed ones are not read): the checksum "
+                    "of the record's length does not fit. Copy or write it again."
                 )
-            count += 1
-    return count
+            end = position + _HEADER + length + _FOOTER
+        if len(header) < _HEADER or end > size:
+            raise ValueError(
+                f"{path} is cut off: record {len(begins)} at byte {position} ends "
+                f"after the file, which has {size} bytes. Copy or write it again."
+            )
+        begins.append(position + _HEADER)
+        lengths.append(length)
+        position = end
+
+
+def _for_blocks(parse_fn):
+    """A function of records [block] made of one of a single record."""
+    traced = tf.function(parse_fn, autograph=False).get_concrete_function(
+        tf.TensorSpec([], tf.string)
+    )
+    image, label = traced.structured_outputs
+    spec, rank = tf.TensorSpec(image.shape, image.dtype), image.shape.rank
+    sizes_differ = rank and not image.shape.is_fully_defined()
+    if sizes_differ:
+        spec = tf.RaggedTensorSpec([None] * rank, image.dtype, rank - 1)
+
+    def parse_one(record):
+        image, label = parse_fn(record)
+        if sizes_differ:
+            image = tf.RaggedTensor.from_tensor(image, ragged_rank=rank - 1)
+        return image, label
+
+    signature = (spec, tf.TensorSpec([], label.dtype))
+    return lambda records: tf.map_fn(parse_one, records, fn_output_signature=signature)

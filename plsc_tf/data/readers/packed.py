@@ -1,0 +1,58 @@
+"""Sources whose examples are records in files, found by an index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+from plsc_tf.data.records.packed_files import PackedFiles
+from plsc_tf.data.source import IndexedSource
+
+
+def packed_source(
+    name: str,
+    files: PackedFiles,
+    unpack: Callable,
+    *,
+    parse: Callable | None = None,
+    labels: np.ndarray | None = None,
+    num_classes: int | None = None,
+    describe: Callable[[int], str],
+) -> IndexedSource:
+    """Makes a source of records.
+
+    Args:
+        name: for messages.
+        files: reads records by their numbers.
+        unpack: function of (bytes of a record, its number) that returns the bytes of
+            the image, or whatever `parse` takes; raises ValueError when they are
+            damaged.
+        parse: maps strings [block], what `unpack` returned, to (images, labels) as
+            of `Source.read`; runs inside tf.data. None: `unpack` returns images.
+        labels: int64 [num_examples], or None when `parse` returns them.
+        num_classes: number of classes, None when it is not known.
+        describe: names an example for an error message.
+    """
+
+    def read(indices):
+        records = files.read(indices)
+        found = np.empty(len(records), object)
+        for k, record in enumerate(records):
+            found[k] = unpack(record, int(indices[k]))
+        return found
+
+    def fetch(indices):
+        records = tf.numpy_function(read, [indices], tf.string, stateful=False)
+        records = tf.ensure_shape(records, [None])
+        return records if parse is None else parse(records)
+
+    return IndexedSource(
+        name,
+        labels,
+        fetch,
+        num_classes=num_classes,
+        num_examples=len(files.index),
+        describe=describe,
+    )

@@ -1,0 +1,1 @@
+"""Records as bytes: framing, parsing and writing, without tf.data."""

@@ -1,0 +1,203 @@
+"""Records that lie one after the other in files, read in any order."""
+
+from __future__ import annotations
+
+import array
+import collections
+import io
+import os
+import threading
+import weakref
+
+import numpy as np
+import tensorflow as tf
+
+# What plsc_tf.convert adds to the name of a file for that of its index.
+INDEX_ENDING = ".index.npy"
+# Files that stay open at the same time.
+_MOST_OPEN = 256
+
+
+class RecordIndex:
+    """Where records begin and how long they are; 12 bytes for each.
+
+    Args:
+        files: paths of the files.
+        counts: records of each file.
+        begins: int64 [n], first byte of each record's data within its file.
+        lengths: int32 or int64 [n], bytes of its data.
+    """
+
+    def __init__(self, files, counts, begins, lengths):
+        self.files = list(files)
+        self.begins = np.asarray(begins, np.int64)
+        self.lengths = np.asarray(lengths)
+        self._firsts = np.cumsum([0, *counts])
+
+    def __len__(self) -> int:
+        return len(self.begins)
+
+    def place(self, index: int) -> tuple[int, int]:
+        """Returns (number of the file, number of the record within it)."""
+        file = int(np.searchsorted(self._firsts, index, side="right")) - 1
+        return file, int(index - self._firsts[file])
+
+    def files_of(self, indices: np.ndarray) -> np.ndarray:
+        """Returns the numbers of the files of `[n]` records."""
+        return np.searchsorted(self._firsts, indices, side="right") - 1
+
+
+class IndexBuilder:
+    """Collects places of records, file by file; see `RecordIndex`."""
+
+    def __init__(self):
+        self._files, self._counts = [], []
+        self._begins, self._lengths = array.array("q"), array.array("q")
+        self._labels = array.array("q")
+
+    @property
+    def labels(self) -> np.ndarray | None:
+        """Labels of all records, int64 [n]; None where a file came without."""
+        if len(self._labels) < len(self._begins):
+            return None
+        return np.frombuffer(self._labels, np.int64)
+
+    def add(self, path: str, begins, lengths, labels=()) -> None:
+        """Adds a file: places of its records, and labels where they are known."""
+        self._files.append(path)
+        self._counts.append(len(begins))
+        for known, new in (
+            (self._begins, begins),
+            (self._lengths, lengths),
+            (self._labels, labels),
+        ):
+            known.frombytes(np.asarray(new, np.int64).tobytes())
+
+    def done(self) -> RecordIndex:
+        """Returns the index of all files."""
+        lengths = np.frombuffer(self._lengths, np.int64)
+        if not len(lengths) or lengths.max() < 2**31:
+            lengths = lengths.astype(np.int32)
+        begins = np.frombuffer(self._begins, np.int64)
+        return RecordIndex(self._files, self._counts, begins, lengths)
+
+
+def read_index(path: str) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """Reads the index that `plsc_tf.convert` wrote beside a file.
+
+    Returns:
+        first bytes, lengths and labels of the records, int64 [n] each; None where
+        there is no index, or one of another file.
+    """
+    name = path + INDEX_ENDING
+    if not tf.io.gfile.exists(name):
+        return None
+    with tf.io.gfile.GFile(name, "rb") as stream:
+        table = np.load(io.BytesIO(stream.read()), allow_pickle=False)
+    if table.dtype != np.int64 or table.ndim != 2 or table.shape[1] != 3:
+        raise ValueError(
+            f"{name} is no index: expected int64 [records, 3]. "
+            f"Received: {table.dtype} {list(table.shape)}. Take it away."
+        )
+    begins, lengths, labels = table.T
+    # What lies behind the last record: a checksum, or the rest of a line.
+    behind = tf.io.gfile.stat(path).length - int((begins + lengths).max(initial=0))
+    if not 0 <= behind <= 32 or (lengths < 0).any() or (begins < 0).any():
+        return None
+    return begins, lengths, labels
+
+
+class PackedFiles:
+    """Reads records by their numbers; for many threads at a time.
+
+    Args:
+        index: the `RecordIndex`.
+        before: bytes before a record's data that are wanted too.
+        after: bytes behind it.
+    """
+
+    def __init__(self, index: RecordIndex, *, before: int = 0, after: int = 0):
+        self.index = index
+        self._before, self._after = before, after
+        self._handles = _Handles()
+
+    def read(self, indices: np.ndarray) -> list[bytes]:
+        """Returns the bytes of these records.
+
+        Raises:
+            EOFError: a file ends within the record; names the record.
+            OSError: a file cannot be read.
+        """
+        index = self.index
+        files = index.files_of(indices)
+        begins = index.begins[indices] - self._before
+        lengths = index.lengths[indices] + (self._before + self._after)
+        return [
+            self._read_one(*place)
+            for place in zip(
+                indices.tolist(),
+                files.tolist(),
+                begins.tolist(),
+                lengths.tolist(),
+                strict=True,
+            )
+        ]
+
+    def _read_one(self, index, file, begin, length):
+        data = self._handles.read(self.index.files[file], begin, length)
+        if len(data) < length:
+            path, number = self.index.files[file], self.index.place(index)[1]
+            raise EOFError(
+                f"{path} ends within record {number}, which needs {length} bytes at "
+                f"byte {begin}. Has the file changed since it was opened?"
+            )
+        return data
+
+
+class _Handles:
+    """Open files, the least used of them closed when there are many."""
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._open = collections.OrderedDict()
+        weakref.finalize(self, _close_all, self._open)
+
+    def read(self, path, begin, length) -> bytes:
+        with self._lock:
+            handle = self._open.pop(path, None) or _open(path)
+            self._open[path] = handle
+            while len(self._open) > _MOST_OPEN:
+                self._open.popitem(last=False)
+        return handle.read(begin, length)
+
+
+def _open(path):
+    return _Remote(path) if "://" in path else _Local(path)
+
+
+def _close_all(handles):
+    handles.clear()
+
+
+class _Local:
+    """A local file; closed when nobody reads from it any more."""
+
+    def __init__(self, path):
+        self._file = os.open(path, os.O_RDONLY)
+        weakref.finalize(self, os.close, self._file)
+
+    def read(self, begin, length) -> bytes:
+        return os.pread(self._file, length, begin)
+
+
+class _Remote:
+    """A file of another file system, where threads take turns."""
+
+    def __init__(self, path):
+        self._lock = threading.Lock()
+        self._file = tf.io.gfile.GFile(path, "rb")
+
+    def read(self, begin, length) -> bytes:
+        with self._lock:
+            self._file.seek(begin)
+            return self._file.read(length)
