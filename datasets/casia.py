@@ -1,6 +1,6 @@
-"""CASIA-WebFace faces: label.txt and images/, or TFRecords."""
+"""CASIA-WebFace faces: label.txt and images/, train.rec (insightface), or TFRecords."""
 
-from plsc_tf.data.readers.by_request import requested_list, requested_records
+from plsc_tf.data.readers.by_request import requested_faces
 from plsc_tf.data.request import DataRequest, DatasetInfo
 from plsc_tf.data.source import Source
 
@@ -14,7 +14,5 @@ INFO = DatasetInfo(
 
 
 def examples(request: DataRequest) -> Source:
-    """Reads <dataset_dir>/label.txt, or the TFRecords of train_files."""
-    if request.train_files:
-        return requested_records(request, "casia", INFO)
-    return requested_list(request)
+    """Reads <dataset_dir>/label.txt or train.rec, or the TFRecords of train_files."""
+    return requested_faces(request, "casia", INFO)

@@ -1,11 +1,13 @@
 """CIFAR-10 from the binary batches, from class folders, or from TFRecords."""
 
+import dataclasses
+
 import numpy as np
 import tensorflow as tf
 
 from plsc_tf.data import paths
-from plsc_tf.data.readers.by_request import requested_records
-from plsc_tf.data.readers.class_folders import class_folders
+from plsc_tf.data.readers.by_request import requested_classes, requested_records
+from plsc_tf.data.readers.layouts import ArraysLayout, LayoutRequest
 from plsc_tf.data.request import DataRequest, DatasetInfo
 from plsc_tf.data.source import IndexedSource, Source, on_host
 
@@ -23,19 +25,20 @@ _RECORD = 1 + 3 * _SIDE * _SIDE
 
 def examples(request: DataRequest) -> Source:
     """Reads whichever layout the folder holds; train_files means TFRecords."""
-    classes = request.num_classes or INFO.num_classes
     folder = request.dataset_dir
     if request.train_files:
         return requested_records(request, "cifar10", INFO)
+    classes = request.num_classes or INFO.num_classes
     paths.require_folder(folder)
     split = "train" if request.split == "train" else "test"
     names = _TRAIN_BATCHES if split == "train" else ("test_batch.bin",)
     below = paths.join(folder, "cifar-10-batches-bin")
     for place in (folder, below):
         if tf.io.gfile.exists(paths.join(place, names[0])):
-            return _binary(place, names, classes, request.labels_offset)
+            return _binary(request, [paths.join(place, name) for name in names])
     if tf.io.gfile.isdir(paths.join(folder, split)):
-        return class_folders(paths.join(folder, split), num_classes=classes)
+        request = dataclasses.replace(request, num_classes=classes)
+        return requested_classes(request, paths.join(folder, split))
     raise FileNotFoundError(
         f"dataset_dir {folder!r} has neither {names[0]} nor {split}/ with class "
         f"folders. {paths.found(folder)} Unpack the binary version of CIFAR-10 there, "
@@ -43,34 +46,50 @@ def examples(request: DataRequest) -> Source:
     )
 
 
-def _binary(folder: str, names, classes: int, labels_offset: int) -> Source:
+def _binary(request: DataRequest, files: list[str]) -> Source:
     """Reads records of one label byte and three planes of 32x32."""
-    records = []
-    for name in names:
-        path = paths.join(folder, name)
-        if not tf.io.gfile.exists(path):
-            raise FileNotFoundError(f"{folder!r} has no {name}. {paths.found(folder)}")
-        with tf.io.gfile.GFile(path, "rb") as stream:
-            data = np.frombuffer(stream.read(), np.uint8)
-        if not data.size or data.size % _RECORD:
-            raise ValueError(
-                f"{path} is no CIFAR-10 batch or is cut off: expected a multiple of "
-                f"{_RECORD} bytes. Received: {data.size} bytes. Copy it again."
-            )
-        records.append(data.reshape(-1, _RECORD))
-    firsts = np.cumsum([0] + [len(batch) for batch in records])
-    table = np.concatenate(records)
-    planes = table[:, 1:].reshape(-1, 3, _SIDE, _SIDE)
-    pictures = on_host(np.ascontiguousarray(planes.transpose(0, 2, 3, 1)))
+    sizes = [_count(file) for file in files]
+    firsts = np.cumsum([0, *sizes])
 
     def describe(index: int) -> str:
         part = int(np.searchsorted(firsts, index, side="right")) - 1
-        return f"image {index - firsts[part]} of {paths.join(folder, names[part])}"
+        return f"image {index - firsts[part]} of {files[part]}"
 
+    if isinstance(request, LayoutRequest):
+        return ArraysLayout("cifar10", lambda: _read(files), describe)
+    images, labels = _read(files)
+    pictures = on_host(images)
     return IndexedSource(
         "cifar10",
-        table[:, 0].astype(np.int64) - labels_offset,
+        labels - request.labels_offset,
         lambda index: tf.gather(pictures, index),
-        num_classes=classes,
+        num_classes=request.num_classes or INFO.num_classes,
         describe=describe,
     )
+
+
+def _count(path: str) -> int:
+    """The number of records that a file has by its size."""
+    if not tf.io.gfile.exists(path):
+        folder, _, name = path.rpartition("/")
+        raise FileNotFoundError(f"{folder!r} has no {name}. {paths.found(folder)}")
+    size = int(tf.io.gfile.stat(path).length)
+    if not size or size % _RECORD:
+        raise ValueError(
+            f"{path} is no CIFAR-10 batch or is cut off: expected a multiple of "
+            f"{_RECORD} bytes. Received: {size} bytes. Copy it again."
+        )
+    return size // _RECORD
+
+
+def _read(files: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns uint8 images [n, 32, 32, 3] and int64 labels [n]."""
+    batches = []
+    for path in files:
+        with tf.io.gfile.GFile(path, "rb") as stream:
+            data = np.frombuffer(stream.read(), np.uint8)
+        batches.append(data.reshape(-1, _RECORD))
+    table = np.concatenate(batches)
+    planes = table[:, 1:].reshape(-1, 3, _SIDE, _SIDE)
+    images = np.ascontiguousarray(planes.transpose(0, 2, 3, 1))
+    return images, table[:, 0].astype(np.int64)

@@ -1,13 +1,12 @@
 """MNIST digits from the four idx files, gzipped or not."""
 
-import gzip
-import struct
-
 import numpy as np
 import tensorflow as tf
 
 from plsc_tf.data import paths
 from plsc_tf.data.readers.by_request import requested_records
+from plsc_tf.data.readers.layouts import ArraysLayout, LayoutRequest
+from plsc_tf.data.records.idx import read_idx_file
 from plsc_tf.data.request import DataRequest, DatasetInfo
 from plsc_tf.data.source import IndexedSource, Source, on_host
 
@@ -22,7 +21,7 @@ INFO = DatasetInfo(
 )
 # "val" is what other data sets call the images that were not trained on.
 _PREFIXES = {"train": "train", "test": "t10k", "val": "t10k"}
-_IMAGES_MAGIC, _LABELS_MAGIC = 2051, 2049
+_IMAGES_RANK, _LABELS_RANK = 3, 1
 
 
 def examples(request: DataRequest) -> Source:
@@ -38,30 +37,47 @@ def examples(request: DataRequest) -> Source:
         )
     prefix = _PREFIXES[request.split]
     paths.require_folder(folder)
-    images = read_idx(folder, f"{prefix}-images-idx3-ubyte", _IMAGES_MAGIC)
-    labels = read_idx(folder, f"{prefix}-labels-idx1-ubyte", _LABELS_MAGIC)
-    if len(images) != len(labels):
-        raise ValueError(
-            f"The idx files of {folder!r} do not belong together. "
-            f"Received: {len(images)} images, {len(labels)} labels."
-        )
-    pictures = on_host(images[..., np.newaxis])
+
+    def describe(index: int) -> str:
+        return f"image {index} of {folder}/{prefix}-images-idx3-ubyte"
+
+    if isinstance(request, LayoutRequest):
+        return ArraysLayout("mnist", lambda: _read(folder, prefix), describe)
+    images, labels = _read(folder, prefix)
+    pictures = on_host(images)
     return IndexedSource(
         "mnist",
         labels.astype(np.int64) - request.labels_offset,
         lambda index: tf.gather(pictures, index),
         num_classes=classes,
-        describe=lambda index: f"image {index} of {folder}/{prefix}-images-idx3-ubyte",
+        describe=describe,
     )
 
 
-def read_idx(folder: str, name: str, magic: int) -> np.ndarray:
+def _read(folder: str, prefix: str) -> tuple[np.ndarray, np.ndarray]:
+    """Returns uint8 images [n, h, w, 1] and labels [n]."""
+    images = read_idx(folder, f"{prefix}-images-idx3-ubyte", _IMAGES_RANK)
+    labels = read_idx(folder, f"{prefix}-labels-idx1-ubyte", _LABELS_RANK)
+    if len(images) != len(labels):
+        raise ValueError(
+            f"The idx files of {folder!r} do not belong together. "
+            f"Received: {len(images)} images, {len(labels)} labels."
+        )
+    if not images.size:
+        raise ValueError(
+            f"{folder}/{prefix}-images-idx3-ubyte holds no pixels. "
+            f"Received: shape={images.shape}."
+        )
+    return images[..., np.newaxis], labels
+
+
+def read_idx(folder: str, name: str, rank: int) -> np.ndarray:
     """Reads an idx file of unsigned bytes.
 
     Args:
         folder: that holds the file.
         name: of the file; name.gz is taken too.
-        magic: number the file starts with; its last byte is the rank.
+        rank: number of dimensions.
     """
     path = paths.join(folder, name)
     if not tf.io.gfile.exists(path):
@@ -71,16 +87,4 @@ def read_idx(folder: str, name: str, magic: int) -> np.ndarray:
             f"dataset_dir {folder!r} has no {name} or {name}.gz. "
             f"{paths.found(folder)} mnist needs the four idx files."
         )
-    with tf.io.gfile.GFile(path, "rb") as stream:
-        data = stream.read()
-    try:
-        data = gzip.decompress(data) if path.endswith(".gz") else data
-        received, *shape = struct.unpack_from(f">{1 + magic % 256}i", data)
-        values = np.frombuffer(data, np.uint8, offset=4 * (1 + len(shape)))
-        if received != magic:
-            raise ValueError(f"it starts with {received}, not {magic}")
-        return values.reshape(shape)
-    except (OSError, EOFError, ValueError, struct.error) as error:
-        raise ValueError(
-            f"{path} is no idx file or is cut off: {error}. Copy it again."
-        ) from error
+    return read_idx_file(path, rank)

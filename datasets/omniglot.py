@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from plsc_tf.data.pairs import Pairs
+from plsc_tf.data.readers.by_request import requested_classes
 from plsc_tf.data.readers.class_folders import class_folders
 from plsc_tf.data.request import DataRequest, DatasetInfo
 from plsc_tf.data.source import Source
@@ -30,10 +31,9 @@ _PAIRS_SEED = 0
 def examples(request: DataRequest) -> Source:
     """Reads the characters of all alphabets but the five; "val" reads these."""
     wanted = request.split == "train"
-    return class_folders(
+    return requested_classes(
+        request,
         request.dataset_dir,
-        num_classes=request.num_classes,
-        min_images_per_class=request.min_images_per_class,
         keep=lambda name: (name.split("/")[0] not in HELD_OUT) == wanted,
     )
 

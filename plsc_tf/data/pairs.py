@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 
 import numpy as np
 import tensorflow as tf
 
 from plsc_tf.data import images, paths
+from plsc_tf.data.lines import read_lines
 from plsc_tf.data.pipeline import reason
 from plsc_tf.data.unpickle import load_plain
 
@@ -157,7 +159,11 @@ def _load_bin(path: str, name: str) -> Pairs:
     if not isinstance(content, list) or len(content) != 2:
         raise ValueError(f"{path}: {expected} Received: {type(content).__name__}.")
     pictures, same = content
-    if not isinstance(pictures, list) or len(pictures) != 2 * len(same):
+    same = _flags(same)
+    if not isinstance(pictures, list) or same is None or not same:
+        kinds = f"{type(pictures).__name__}, {type(content[1]).__name__}"
+        raise ValueError(f"{path}: {expected} Received: {kinds}.")
+    if len(pictures) != 2 * len(same):
         raise ValueError(
             f"{path}: {expected} Received: {len(pictures)} images, {len(same)} entries."
         )
@@ -173,18 +179,28 @@ def _load_bin(path: str, name: str) -> Pairs:
                 f"Received: {type(picture).__name__}."
             )
         order[position] = rows.setdefault(bytes(picture), len(rows))
-    same = np.array([bool(value) for value in same])
-    return Pairs(name, list(rows), order[0::2], order[1::2], same)
+    return Pairs(name, list(rows), order[0::2], order[1::2], np.array(same))
+
+
+def _flags(same) -> list[bool] | None:
+    """The entries of is_same as a list; None when they are something else."""
+    if isinstance(same, np.ndarray) and same.ndim == 1 and same.dtype.kind in "biuf":
+        same = same.tolist()
+    if not isinstance(same, list):
+        return None
+    if not all(isinstance(value, bool | int | float | np.generic) for value in same):
+        return None
+    return [bool(value) for value in same]
 
 
 def _load_pairs_txt(path: str, images_dir: str | None, name: str) -> Pairs:
     """Reads LFW's pairs.txt: "name i j" is one person, "name i other j" are two."""
-    with tf.io.gfile.GFile(path, "r") as stream:
-        lines = [line.split("\t") for line in stream.read().splitlines()]
     files: dict[str, int] = {}
     left, right, same = [], [], []
-    for number, fields in enumerate(lines, 1):
-        fields = fields if len(fields) > 1 else fields[0].split()
+    for number, line in read_lines(path):
+        # Bytes that are no UTF-8 stay what they are in the names of files.
+        line = os.fsdecode(line.removeprefix(b"\xef\xbb\xbf").rstrip(b"\r"))
+        fields = line.split("\t") if "\t" in line else line.split()
         if not fields or (number == 1 and all(f.strip().isdigit() for f in fields)):
             continue
         try:
@@ -192,7 +208,7 @@ def _load_pairs_txt(path: str, images_dir: str | None, name: str) -> Pairs:
         except ValueError as error:
             raise ValueError(
                 f"{path}, line {number}: expected 'name i j' or 'name i other j', "
-                f"separated by tabs. Received: {' '.join(fields)[:120]!r}."
+                f"separated by tabs. Received: {line[:120]!r}."
             ) from error
         left.append(files.setdefault(first, len(files)))
         right.append(files.setdefault(second, len(files)))
@@ -201,14 +217,19 @@ def _load_pairs_txt(path: str, images_dir: str | None, name: str) -> Pairs:
         raise ValueError(f"{path} is empty. Expected one pair per line.")
     folder = images_dir or _images_folder(path, next(iter(files)))
     located = [paths.join(folder, file) for file in files]
-    missing = [file for file in located if not tf.io.gfile.exists(file)]
+    missing = [f for f in located if not tf.io.gfile.exists(os.fsencode(f))]
     if missing:
         raise FileNotFoundError(
             f"{path} names {len(missing)} pictures that are not there, such as "
-            f"{missing[0]}. Set images_dir to the folder that holds the name folders."
+            f"{missing[0]!r}. Set images_dir to the folder that holds the name folders."
         )
-    encoded = [tf.io.gfile.GFile(file, "rb").read() for file in located]
+    encoded = [_contents(file) for file in located]
     return Pairs(name, encoded, left, right, same, files=tuple(located))
+
+
+def _contents(path: str) -> bytes:
+    with tf.io.gfile.GFile(os.fsencode(path), "rb") as stream:
+        return stream.read()
 
 
 def _pair_files(fields: list[str]) -> tuple[str, str]:
@@ -219,6 +240,10 @@ def _pair_files(fields: list[str]) -> tuple[str, str]:
         first, i, second, j = fields
     else:
         raise ValueError(f"{len(fields)} fields")
+    if not (first and second and i.isdecimal() and j.isdecimal()):
+        raise ValueError("no names and numbers")
+    if "\0" in first + second or max(len(i), len(j)) > 18:
+        raise ValueError("no names and numbers of pictures")
     return (
         f"{first}/{first}_{int(i):04d}.jpg",
         f"{second}/{second}_{int(j):04d}.jpg",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import pickletools
 
 import numpy as np
 
@@ -41,9 +42,11 @@ def load_plain(data: bytes, path: str, *, names: dict | None = None, what="pictu
     Raises:
         ValueError: the pickle names something else than plain data, or is corrupt.
     """
-    reader = _PlainUnpickler(data, names or {})
+    buffer = io.BytesIO(data)
+    reader = _PlainUnpickler(buffer, names or {})
     try:
-        return _resolve(reader.load())
+        _check_memo(data)
+        return _resolve(reader.load(), {})
     except _FAULTS as error:
         if reader.refused:
             raise ValueError(
@@ -52,16 +55,17 @@ def load_plain(data: bytes, path: str, *, names: dict | None = None, what="pictu
                 "this file with pickle; get the set from a source you trust."
             ) from None
         raise ValueError(
-            f"{path} is not a pickle of plain data, or is cut off "
-            f"({type(error).__name__}: {str(error)[:200]}). Copy the file again."
+            f"{path} is not a pickle of plain data, or is cut off, before byte "
+            f"{buffer.tell() or len(data)} of {len(data)} ({type(error).__name__}: "
+            f"{str(error)[:200]}). Copy the file again."
         ) from None
 
 
 class _PlainUnpickler(pickle.Unpickler):
     """An unpickler whose only names are those of plain data."""
 
-    def __init__(self, data: bytes, names: dict):
-        super().__init__(io.BytesIO(data), encoding="bytes")
+    def __init__(self, buffer: io.BytesIO, names: dict):
+        super().__init__(buffer, encoding="bytes")
         self.refused = ""
         self._names = {**_plain_names(), **names}
 
@@ -72,6 +76,17 @@ class _PlainUnpickler(pickle.Unpickler):
             self.refused = f"{module}.{name}"
             raise pickle.UnpicklingError(self.refused)
         return found
+
+
+def _check_memo(data: bytes) -> None:
+    """Refuses memo numbers and lengths that no pickle of this size needs.
+
+    Python's unpickler makes room for as many entries as the largest number says, and
+    for byte arrays of any length, before it reads on.
+    """
+    for opcode, argument, position in pickletools.genops(data):
+        if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and argument > len(data):
+            raise pickle.UnpicklingError(f"memo number {argument} at byte {position}")
 
 
 class _Dtype:
@@ -144,17 +159,29 @@ def _plain_names() -> dict:
     return names
 
 
-def _resolve(value):
-    """Replaces the stand-ins in lists, tuples and dicts by the arrays they hold."""
-    if isinstance(value, _Array):
+def _resolve(value, known: dict):
+    """Replaces the stand-ins in lists, tuples and dicts by the arrays they hold.
+
+    Args:
+        value: what the pickle holds.
+        known: id -> (value, result); a list that comes many times, within itself too,
+            is resolved once.
+    """
+    if isinstance(value, _Array | _Dtype):
         if value.value is None:
             raise pickle.UnpicklingError("an array without contents")
         return value.value
-    if isinstance(value, list | tuple):
-        return [_resolve(item) for item in value]
+    if not isinstance(value, list | tuple | dict):
+        return value
+    if id(value) in known:
+        return known[id(value)][1]
+    result = {} if isinstance(value, dict) else []
+    known[id(value)] = value, result
     if isinstance(value, dict):
-        return {key: _resolve(item) for key, item in value.items()}
-    return value
+        result.update((key, _resolve(item, known)) for key, item in value.items())
+    else:
+        result.extend(_resolve(item, known) for item in value)
+    return result
 
 
 def _text(value) -> str:

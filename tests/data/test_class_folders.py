@@ -1,5 +1,7 @@
 """Class folders: numbering, nesting, thresholds and errors."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -53,3 +55,24 @@ def test_empty_folder_hints_at_the_list(tmp_path):
     (tmp_path / "label.txt").write_text("")
     with pytest.raises(FileNotFoundError, match="Did you mean --dataset_name=image_l"):
         class_folders(str(tmp_path))
+
+
+def test_a_link_that_leads_back_is_refused(folders):
+    (folders / "a/again").symlink_to(folders)
+    with pytest.raises(ValueError, match="again' is the same folder as .* by a link"):
+        class_folders(str(folders))
+
+
+def test_links_to_other_folders_are_followed(folders, tmp_path_factory, picture):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "0.png").write_bytes(picture(0, 0))
+    (folders / "c").symlink_to(elsewhere)
+    assert class_folders(str(folders)).class_names == ("a", "b/one", "b/two", "c")
+
+
+def test_names_need_not_be_utf_8(folders):
+    with open(os.fsencode(folders) + b"/a/\xff.png", "wb") as file:
+        file.write(b"content")
+    source = class_folders(str(folders))
+    items = list(source.epoch(seed=0, epoch=0, shuffle=False))
+    assert items[3]["image"].numpy() == b"content"

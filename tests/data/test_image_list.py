@@ -72,3 +72,46 @@ def test_wrong_root_is_noticed_before_training(list_folder):
     (list_folder / "label.txt").write_text(text.replace("images/", "pictures/"))
     with pytest.raises(FileNotFoundError, match="line 1 .*is dataset_dir the right"):
         image_list(str(list_folder))
+
+
+def test_path_and_label_are_split_at_any_white_space(list_folder):
+    names = ["images/00.png", "images/01.png", "images/02.png", "images/a  b.png"]
+    (list_folder / names[3]).write_bytes(b"x")
+    between = [" ", "\t", " \t   ", "\x0b"]
+    lines = [f"{n}{w}{k}" for k, (n, w) in enumerate(zip(names, between, strict=True))]
+    (list_folder / "label.txt").write_text("\n".join(lines) + "  \r\n")
+    source = image_list(str(list_folder))
+    np.testing.assert_array_equal(source.labels, [0, 1, 2, 3])
+    assert "a  b.png" in source.describe(3)
+
+
+@pytest.mark.parametrize("label", ["1_0", "1.0", "0x1", "--1", "", "\u0661"])
+def test_labels_are_plain_whole_numbers(list_folder, label):
+    (list_folder / "label.txt").write_text(f"images/00.png {label}\n")
+    with pytest.raises(ValueError, match="label.txt, line 1: expected a path and"):
+        image_list(str(list_folder))
+
+
+def test_a_path_with_a_zero_byte_is_refused(list_folder):
+    # The system would read images/00.png.
+    (list_folder / "label.txt").write_bytes(b"images/00.png\0.jpg 0\n")
+    with pytest.raises(ValueError, match="label.txt, line 1: expected a path and"):
+        image_list(str(list_folder))
+
+
+def test_a_list_that_is_no_text_is_refused_at_its_first_line(list_folder):
+    (list_folder / "label.txt").write_bytes(b"a 0\n" + b"x" * 70_000)
+    with pytest.raises(ValueError, match="label.txt, line 2: expected a line of text"):
+        image_list(str(list_folder))
+
+
+def test_names_need_not_be_utf_8(list_folder):
+    import os
+
+    name = os.fsencode(list_folder) + b"/images/\xff.png"
+    with open(name, "wb") as file:
+        file.write(b"content")
+    (list_folder / "label.txt").write_bytes(b"images/\xff.png 0\n")
+    source = image_list(str(list_folder))
+    (item,) = source.epoch(seed=0, epoch=0, shuffle=False)
+    assert item["image"].numpy() == b"content"

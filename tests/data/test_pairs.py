@@ -174,3 +174,39 @@ def test_decoded_keeps_pixels_and_asks_for_a_size_when_they_differ(picture):
 def test_impossible_pairs_are_refused(pictures, left, right, same):
     with pytest.raises(ValueError, match="left and right|one length|no pairs"):
         Pairs("set", pictures, left, right, same)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        # A memo number of 4 billion: Python would make room for as many entries.
+        b"\x80\x02]r\xff\xff\xff\xff.",
+        b"\x80\x02]p4000000000\n.",
+        # A byte array of 2^62 bytes.
+        b"\x80\x05\x96" + (1 << 62).to_bytes(8, "little") + b"x.",
+        # Lists of lists of lists that double 60 times.
+        b"\x80\x02]q\x00" + b"(h\x00h\x00lq\x00" * 60 + b".",
+        # A list within itself.
+        b"\x80\x02]q\x00h\x00a.",
+    ],
+)
+def test_bins_that_would_fill_the_memory_are_refused(tmp_path, content):
+    (tmp_path / "bomb.bin").write_bytes(content)
+    with pytest.raises(ValueError, match="bomb.bin"):
+        load_pairs(tmp_path / "bomb.bin")
+
+
+@pytest.mark.parametrize("same", [5, None, "ab", [None], [[1]], {"a": 1}, []])
+def test_bin_with_other_things_as_entries(tmp_path, same):
+    content = ([b"x", b"y"], same)
+    (tmp_path / "other.bin").write_bytes(pickle.dumps(content))
+    with pytest.raises(ValueError, match="other.bin: Expected|other.bin is refused"):
+        load_pairs(tmp_path / "other.bin")
+
+
+@pytest.mark.parametrize("line", [b"A\t1\t\xff", b"A\0\t1\t2", b"A\t1\t" + b"9" * 5000])
+def test_pairs_txt_of_other_bytes_names_the_line(pairs_folder, line):
+    path = pairs_folder / "pairs.txt"
+    path.write_bytes(b"Ann_Lee\t1\t2\n" + line + b"\n")
+    with pytest.raises(ValueError, match="pairs.txt, line 2: expected 'name i j'"):
+        load_pairs(path)

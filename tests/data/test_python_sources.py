@@ -101,3 +101,35 @@ def test_dataset_errors_say_what_is_expected():
         from_dataset(dataset.map(lambda x, y: x))
     with pytest.raises(ValueError, match="0...255"):
         from_dataset(dataset.map(lambda x, y: (tf.cast(x, tf.float32) / 255, y)))
+
+
+@pytest.mark.parametrize(
+    "label", [1.5, float("nan"), float("inf"), 2**63, "one", None, [1, 2], {}]
+)
+def test_labels_that_are_no_whole_numbers_are_refused(label):
+    with pytest.raises(ValueError, match="dots must yield .image, label. with a whole"):
+        from_generator(lambda: iter([(b"x", label)]), name="dots")
+
+
+@pytest.mark.parametrize("label", [3, 3.0, np.float32(3), np.uint8(3), np.array(3)])
+def test_whole_numbers_of_all_kinds_are_labels(label):
+    source = from_generator(lambda: iter([(b"x", label)]))
+    (item,) = source.epoch(seed=0, epoch=0, shuffle=False)
+    assert int(item["label"]) == 3
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        np.full((2, 2, 3), np.nan),
+        np.zeros((0, 5, 3), np.uint8),
+        np.full((2, 2), "a"),
+        np.zeros((2, 2), complex),
+        [[1, 2], [3]],
+        None,
+        {},
+    ],
+)
+def test_images_that_are_none_are_refused(image):
+    with pytest.raises(ValueError, match="dots must yield .* at example 0"):
+        from_generator(lambda: iter([(image, 0)]), name="dots")

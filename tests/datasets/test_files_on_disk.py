@@ -3,6 +3,7 @@
 import gzip
 import io
 import struct
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -60,6 +61,42 @@ def test_mnist_errors(mnist_folder):
     (folder / "train-images-idx3-ubyte.gz").write_bytes(b"junk")
     with pytest.raises(ValueError, match="idx3-ubyte.gz is no idx file or is cut off"):
         find("mnist").examples(_request(folder))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ((2**31, 28, 28), "header says 2147483648 x 28 x 28.*at most"),
+        ((4, 28, 28), "header says 4 x 28 x 28, 3152 bytes"),
+        ((2, 28, 28), "header says 2 x 28 x 28, 1584 bytes; received more"),
+        ((0, 28, 28), "received more"),
+    ],
+)
+def test_mnist_sizes_are_checked_before_memory_is_taken(
+    mnist_folder, packed, shape, message
+):
+    folder, pixels = mnist_folder
+    data = struct.pack(">4I", 2051, *shape) + pixels.tobytes()
+    name = folder / "train-images-idx3-ubyte.gz"
+    if not packed:
+        name.unlink()
+        name = name.with_suffix("")
+    name.write_bytes(gzip.compress(data) if packed else data)
+    with pytest.raises(ValueError, match=message):
+        find("mnist").examples(_request(folder))
+
+
+def test_mnist_unpacks_no_more_than_the_header_says(mnist_folder):
+    folder, _ = mnist_folder
+    bomb = struct.pack(">4I", 2051, 3, 28, 28) + bytes(200_000_000)
+    (folder / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(bomb, 1))
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="2368 bytes; received more"):
+        find("mnist").examples(_request(folder))
+    largest = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert largest < 20_000_000
 
 
 def _cifar_batch(labels, value):

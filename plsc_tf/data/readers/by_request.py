@@ -1,12 +1,19 @@
-"""The layouts as data set modules ask for them: by a `DataRequest`."""
+"""The layouts as data set modules ask for them: by a `DataRequest`.
+
+A `LayoutRequest` gets the layout instead of a source, so that a data set made of these
+functions can be checked by the data doctor, whatever is wrong with its files.
+"""
 
 from __future__ import annotations
 
 import tensorflow as tf
 
 from plsc_tf.data import paths
+from plsc_tf.data.readers import layouts
 from plsc_tf.data.readers.class_folders import class_folders
 from plsc_tf.data.readers.image_list import image_list
+from plsc_tf.data.readers.layouts import LayoutRequest
+from plsc_tf.data.readers.recordio import recordio_source
 from plsc_tf.data.readers.tfrecord import tfrecords
 from plsc_tf.data.request import DataRequest, DatasetInfo
 from plsc_tf.data.source import Source
@@ -14,8 +21,11 @@ from plsc_tf.data.source import Source
 
 def requested_records(request: DataRequest, name: str, info: DatasetInfo) -> Source:
     """Reads the TFRecord files that `train_files` names, below dataset_dir or not."""
+    files = paths.expand(request.train_files, request.dataset_dir)
+    if isinstance(request, LayoutRequest):
+        return layouts.TfrecordLayout(tuple(files))
     return tfrecords(
-        paths.expand(request.train_files, request.dataset_dir),
+        files,
         name=name,
         num_classes=request.num_classes or info.num_classes,
         labels_offset=request.labels_offset,
@@ -24,7 +34,9 @@ def requested_records(request: DataRequest, name: str, info: DatasetInfo) -> Sou
 
 def requested_list(request: DataRequest) -> Source:
     """Reads label.txt, or label_<split>.txt for another split than train."""
-    name = "label.txt" if request.split == "train" else f"label_{request.split}.txt"
+    name = list_name(request)
+    if isinstance(request, LayoutRequest):
+        return layouts.ImageListLayout(request.dataset_dir, name)
     return image_list(
         request.dataset_dir,
         name,
@@ -44,8 +56,52 @@ def requested_folders(request: DataRequest) -> Source:
             f"dataset_dir {folder!r} has no {request.split}/. {paths.found(folder)} "
             f"Put the images of this split into {below!r}."
         )
+    return requested_classes(request, folder)
+
+
+def requested_classes(request: DataRequest, folder: str, keep=None) -> Source:
+    """Reads the class folders in `folder`, those that `keep` accepts."""
+    least = request.min_images_per_class
+    if isinstance(request, LayoutRequest):
+        return layouts.ClassFoldersLayout(folder, least, keep)
     return class_folders(
-        folder,
-        num_classes=request.num_classes,
-        min_images_per_class=request.min_images_per_class,
+        folder, num_classes=request.num_classes, min_images_per_class=least, keep=keep
     )
+
+
+def requested_recordio(request: DataRequest) -> Source:
+    """Reads <dataset_dir>/<split>.rec, in the order of <split>.idx if it is there."""
+    folder = paths.require_folder(request.dataset_dir)
+    rec = paths.join(folder, f"{request.split}.rec")
+    if not tf.io.gfile.exists(rec):
+        raise FileNotFoundError(
+            f"dataset_dir {folder!r} has no {request.split}.rec. {paths.found(folder)}"
+        )
+    if isinstance(request, LayoutRequest):
+        return layouts.RecordioLayout(rec)
+    return recordio_source(
+        rec, num_classes=request.num_classes, labels_offset=request.labels_offset
+    )
+
+
+def requested_faces(request: DataRequest, name: str, info: DatasetInfo) -> Source:
+    """Reads what a set of faces comes as: train_files, else label.txt, else train.rec.
+
+    Args:
+        request: what was asked.
+        name: of the data set, for messages.
+        info: of the data set.
+    """
+    if request.train_files:
+        return requested_records(request, name, info)
+    folder = request.dataset_dir
+    rec = paths.join(folder, f"{request.split}.rec")
+    listed = tf.io.gfile.exists(paths.join(folder, list_name(request)))
+    if not listed and tf.io.gfile.exists(rec):
+        return requested_recordio(request)
+    return requested_list(request)
+
+
+def list_name(request: DataRequest) -> str:
+    """The name of the image list of a split."""
+    return "label.txt" if request.split == "train" else f"label_{request.split}.txt"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import os
 
 import numpy as np
 from absl import logging
@@ -36,7 +37,7 @@ def class_folders(
             `num_classes`.
     """
     paths.require_folder(folder)
-    classes, others = _scan(folder, keep)
+    classes, others = scan(folder, keep)
     if "" in classes:
         if len(classes) == 1:
             raise ValueError(
@@ -60,7 +61,7 @@ def class_folders(
     for label, name in enumerate(names):
         labels.extend([label] * len(classes[name]))
     table = paths.PathTable(
-        folder, (f"{n}/{f}".encode() for n in names for f in classes[n])
+        folder, (os.fsencode(f"{n}/{f}") for n in names for f in classes[n])
     )
     if num_classes is not None and num_classes < len(names):
         raise ValueError(
@@ -78,10 +79,21 @@ def class_folders(
     return source
 
 
-def _scan(folder: str, keep) -> tuple[dict[str, list[str]], list[str]]:
-    """Returns {class path: sorted image names} and the files that are no images."""
-    classes, others = {}, []
+def scan(folder: str, keep=None) -> tuple[dict[str, list[str]], list[str]]:
+    """Returns {class path: sorted image names} and the files that are no images.
+
+    Images that lie in no class folder are those of the class "".
+
+    Args:
+        folder: the folder that holds the class folders.
+        keep: see `class_folders`.
+
+    Raises:
+        ValueError: a link to a folder that is read already.
+    """
+    classes, others, visited = {}, [], {}
     for place, subfolders, files in paths.walk(folder):
+        _refuse_loop(place, visited)
         subfolders[:] = sorted(n for n in subfolders if not n.startswith("."))
         name = place[len(folder) :].strip("/")
         if keep is not None and name and not keep(name):
@@ -95,6 +107,19 @@ def _scan(folder: str, keep) -> tuple[dict[str, list[str]], list[str]]:
         if images:
             classes[name] = images
     return classes, others
+
+
+def _refuse_loop(place: str, visited: dict) -> None:
+    """Raises when a link leads back: its images would count again and again."""
+    if "://" in place:
+        return
+    found = os.stat(place)
+    first = visited.setdefault((found.st_dev, found.st_ino), place)
+    if first != place:
+        raise ValueError(
+            f"{place!r} is the same folder as {first!r}, by a link: its images would "
+            "count twice. Remove the link."
+        )
 
 
 def _nothing(folder: str, classes: dict, min_images: int) -> str:

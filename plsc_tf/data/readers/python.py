@@ -114,27 +114,51 @@ def _convert(item, name: str, number: int) -> tuple[bytes | np.ndarray, int]:
     """Returns (bytes or uint8 [h, w, channels], label) of what a generator yields."""
     try:
         image, label = item
-        label = int(label)
-    except (TypeError, ValueError) as error:
+        label = _whole(label)
+    except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(
             f"{name} must yield (image, label) with a whole number as label. "
-            f"Received at example {number}: {type(item).__name__}."
+            f"Received at example {number}: {_shown(item)}."
         ) from error
     if isinstance(image, bytes | bytearray | np.bytes_):
         return bytes(image), label
-    image = np.asarray(image)
+    try:
+        image = np.asarray(image)
+    except ValueError:
+        # Lists of different lengths.
+        image = np.empty(0, object)
     if image.ndim == 3 and image.shape[0] == 3 and image.shape[-1] not in (1, 3):
         image = image.transpose(1, 2, 0)
     if image.ndim == 2:
         image = image[..., np.newaxis]
-    if image.ndim != 3 or image.shape[-1] not in (1, 3):
+    if image.ndim != 3 or image.shape[-1] not in (1, 3) or not image.size:
         raise ValueError(
             f"{name} must yield images as bytes or arrays [height, width, 3]. "
             f"Received at example {number}: shape={image.shape}."
         )
+    if image.dtype.kind not in "buif" or not np.isfinite(image).all():
+        raise ValueError(
+            f"{name} must yield pixels that are numbers in 0...255. "
+            f"Received at example {number}: dtype={image.dtype}, or NaN or infinity."
+        )
     if image.dtype != np.uint8:
         image = np.clip(np.rint(image), 0, 255).astype(np.uint8)
     return image, label
+
+
+def _whole(label) -> int:
+    """Returns a label as int; int() alone would cut 1.7 to 1."""
+    number = int(label)
+    if number != label or not -(2**63) <= number < 2**63:
+        raise ValueError(f"no whole number: {label}")
+    return number
+
+
+def _shown(item) -> str:
+    kind = type(item).__name__
+    if isinstance(item, tuple | list) and len(item) == 2:
+        return f"{kind} of {type(item[0]).__name__} and label {item[1]!r:.80}"
+    return kind
 
 
 def _check_range(image: np.ndarray, name: str) -> None:
