@@ -108,6 +108,28 @@ def found(folder: str) -> str:
     return f"Found: {', '.join(names[:6])}{rest}."
 
 
+def read_text(path: str, most: int = 1 << 26) -> str:
+    """Returns a text file of at most so many bytes.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is larger, or not UTF-8.
+    """
+    if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
+        raise FileNotFoundError(f"There is no file {path!r}.")
+    size = tf.io.gfile.stat(path).length
+    if size > most:
+        raise ValueError(
+            f"{path} has {size:,} bytes; a list of at most {most:,} is expected."
+        )
+    with tf.io.gfile.GFile(path, "rb") as stream:
+        data = stream.read()
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no text (UTF-8): {error}.") from error
+
+
 def walk(folder: str):
     """Yields (folder, sub-folders, files) below a folder, local ones quickly."""
     if "://" in folder:

@@ -1,0 +1,109 @@
+"""PLSC's base64 part files: lines of an image in base64 and a label, or the reverse."""
+
+from __future__ import annotations
+
+import array
+from collections.abc import Sequence
+
+import numpy as np
+
+from plsc_tf.data import paths
+from plsc_tf.data.readers.packed import packed_source
+from plsc_tf.data.records import base64_text
+from plsc_tf.data.records.packed_files import IndexBuilder, PackedFiles, read_index
+from plsc_tf.data.source import IndexedSource
+
+# Lines are looked for in pieces of this size.
+_PIECE_BYTES = 1 << 24
+_FILE_LIST = "file_list.txt"
+
+
+def base64_files(
+    files: Sequence[str],
+    *,
+    name: str = "base64_text",
+    num_classes: int | None = None,
+    labels_offset: int = 0,
+) -> IndexedSource:
+    """Reads base64 part files in any order; their lines are found when they are opened.
+
+    Args:
+        files: paths of the files.
+        name: for messages.
+        num_classes: number of classes; None means largest label + 1.
+        labels_offset: subtracted from each label.
+
+    Raises:
+        FileNotFoundError: one of the files does not exist.
+        ValueError: no files, no lines, or a line that is wrong; names it.
+    """
+    files = list(files)
+    builder = IndexBuilder()
+    for file in files:
+        builder.add(file, *(read_index(file) or find_lines(file)))
+    index = builder.done()
+    if not len(index):
+        raise ValueError(
+            f"{name} holds no images: {', '.join(files[:3]) or 'no files'}. Expected "
+            "lines of an image in base64, a tab and a label."
+        )
+
+    def describe(number: int) -> str:
+        file, record = index.place(number)
+        return f"image {record} of {files[file]}"
+
+    def unpack(text: bytes, number: int) -> bytes:
+        try:
+            return base64_text.decode(text)
+        except ValueError as error:
+            raise ValueError(f"{describe(number)}: {error}") from error
+
+    return packed_source(
+        name,
+        PackedFiles(index),
+        unpack,
+        labels=builder.labels - labels_offset,
+        num_classes=num_classes,
+        describe=describe,
+    )
+
+
+def find_lines(path: str) -> tuple[array.array, array.array, array.array]:
+    """Finds the images of a base64 file.
+
+    Returns:
+        first byte and number of bytes of each image's text, and its label.
+    """
+    begins, lengths, labels = array.array("q"), array.array("q"), array.array("q")
+    base = 0
+    for block in base64_text.read_blocks(path, _PIECE_BYTES):
+        starts, ends = np.array(block.starts), np.array(block.cuts)
+        if block.label_first:
+            starts, ends = ends + 1, np.array(block.ends)
+        if len(starts):
+            begins.frombytes((starts + base).astype(np.int64).tobytes())
+            lengths.frombytes((ends - starts).astype(np.int64).tobytes())
+            labels.extend(block.labels)
+        base = block.offset
+    return begins, lengths, labels
+
+
+def listed_files(folder: str) -> list[str]:
+    """The part files that <folder>/file_list.txt names, one on each line.
+
+    Raises:
+        FileNotFoundError: no folder, no list, or a file of the list is missing.
+        ValueError: the list is empty, or names a file twice.
+    """
+    place = paths.join(paths.require_folder(folder), _FILE_LIST)
+    try:
+        names = paths.read_text(place).split("\n")
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"dataset_dir {folder!r} has no {_FILE_LIST}. {paths.found(folder)} "
+            "Expected PLSC's list of base64 part files, one name on each line."
+        ) from error
+    names = [name.strip() for name in names if name.strip()]
+    if not names:
+        raise ValueError(f"{place} is empty. Expected the names of base64 part files.")
+    return paths.expand(names, folder, flag=f"a line of {place}")
