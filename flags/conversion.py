@@ -1,0 +1,87 @@
+"""Making shards of a data set."""
+
+import dataclasses
+
+from plsc_tf.options import OptionGroup, option
+
+
+@dataclasses.dataclass(frozen=True)
+class Conversion(OptionGroup):
+    """What `python -m plsc_tf.convert` writes, and PLSC's names for it."""
+
+    output_dir: str = option(
+        "",
+        "folder to make, on a local disk; it appears when all is done, and nothing is "
+        "overwritten",
+        saved=False,
+    )
+    output_format: str = option(
+        "tfrecord",
+        "tfrecord (FastNN's keys) or base64 (PLSC's lines of image, tab, label, with "
+        "file_list.txt)",
+        choices=("tfrecord", "base64"),
+        saved=False,
+    )
+    num_shards: int = option(
+        8,
+        "files of equal numbers of records; take a multiple of the replicas",
+        lower=1,
+        saved=False,
+    )
+    shuffle: bool = option(
+        True,
+        "put all records into a random order, which follows from the seed; else they "
+        "keep theirs",
+        saved=False,
+    )
+    pad_shards: bool = option(
+        False,
+        "repeat records drawn at random, fewer than there are shards, so that all "
+        "shards have exactly as many (always so with nranks)",
+        saved=False,
+    )
+    split: str = option(
+        "train",
+        "part of the data set: train, val, test, as far as it has them",
+        saved=False,
+    )
+    memory_mb: int = option(
+        256,
+        "megabytes (2^20) to work in; the result is the same with any",
+        lower=8,
+        saved=False,
+    )
+    data_dir: str = option(
+        "",
+        "folder of base64 part files, instead of dataset_dir (PLSC's tool, data_dir)",
+        saved=False,
+    )
+    file_list: str = option(
+        "",
+        "file that names the part files in data_dir, one per line (PLSC's tool, "
+        "file_list)",
+        saved=False,
+    )
+    nranks: int = option(
+        0,
+        "number of base64 files to write, all with as many lines; output_dir is then "
+        "<data_dir>/shuffled_<nranks> where it is not set (PLSC's tool, nranks)",
+        lower=0,
+        saved=False,
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        complete = self.data_dir and self.file_list and self.nranks
+        if self.is_plsc and not complete:
+            raise ValueError(
+                "data_dir, file_list and nranks belong together: the folder of part "
+                "files, the file that names them, and the number of files to write. "
+                f"Received: data_dir={self.data_dir!r}, file_list={self.file_list!r}, "
+                f"nranks={self.nranks}."
+            )
+
+    @property
+    def is_plsc(self):
+        """Whether the options of PLSC's tool are used."""
+        return bool(self.data_dir or self.file_list or self.nranks)

@@ -1,0 +1,189 @@
+r"""Makes shards of any data set: shuffled, equal, with an index and checksums.
+
+    python -m plsc_tf.convert --dataset_name=folder --dataset_dir=photos \
+        --output_dir=shards --num_shards=8
+    python -m plsc_tf.convert --dataset_name=image_list --dataset_dir=train_data \
+        --output_dir=parts --output_format=base64 --seed=1
+
+PLSC's tool, with its own options:
+
+    python -m plsc_tf.convert --data_dir=parts --file_list=parts/file_list.txt \
+        --nranks=8
+
+Ended in the middle, the same command goes on from there. What is read is never changed.
+"""
+
+import dataclasses
+import os
+import sys
+
+from plsc_tf import cli
+
+GROUPS = ("conversion", "dataset", "preprocessing", "performance")
+_FILE_LIST = "file_list.txt"
+
+
+def main(settings):
+    """Converts as the settings say and prints what was written."""
+    from plsc_tf.evaluation.report import format_table
+
+    sys.stdout.write(f"\n{format_table(convert(settings))}\n")
+
+
+def convert(settings):
+    """Makes shards of a data set.
+
+    Args:
+        settings: the `Settings`; `dataset` says what to read, `conversion` what to
+            write.
+
+    Returns:
+        the rows of a table: what was written.
+
+    Raises:
+        FileExistsError: the output is there already and is another one.
+        FileNotFoundError: there is no such data set.
+        StorageError: the disk is full; the same call goes on once there is room.
+        ValueError: options or records are wrong; files and positions are named.
+    """
+    from plsc_tf.data.conversion import run
+
+    plan = make_plan(settings)
+    manifest, already = run.convert(open_input(settings), plan)
+    return _table(plan.output_dir, manifest, already)
+
+
+def make_plan(settings):
+    """Returns the `Plan` that the settings describe."""
+    from plsc_tf.data import paths
+    from plsc_tf.data.conversion.run import Plan
+
+    given = settings.conversion
+    shared = {
+        "shuffle": given.shuffle,
+        "seed": settings.performance.seed,
+        "memory_mb": given.memory_mb,
+    }
+    if given.is_plsc:
+        default = paths.join(given.data_dir, f"shuffled_{given.nranks}")
+        return Plan(
+            given.output_dir or default,
+            output_format="base64",
+            num_shards=given.nranks,
+            pad=True,
+            **shared,
+        )
+    return Plan(
+        given.output_dir,
+        output_format=given.output_format,
+        num_shards=given.num_shards,
+        pad=given.pad_shards,
+        **shared,
+    )
+
+
+def open_input(settings):
+    """Returns what is to be converted, read in the fastest way there is for it."""
+    from plsc_tf.data import load, paths
+    from plsc_tf.data.conversion.inputs import Base64Input, RecordInput, SourceInput
+
+    dataset = settings.dataset
+    labels = {
+        "labels_offset": dataset.labels_offset,
+        "num_classes": _asked_classes(dataset),
+    }
+    given = settings.conversion
+    if given.is_plsc:
+        return Base64Input(_part_files(given.data_dir, given.file_list), **labels)
+    module = load.find(dataset.dataset_name)
+    name = module.__name__.removeprefix("plsc_tf.datasets.")
+    if name == "base64_text":
+        folder = paths.require_folder(dataset.dataset_dir)
+        if dataset.train_files:
+            files = paths.expand(dataset.train_files, folder)
+        else:
+            files = _part_files(folder, paths.join(folder, _FILE_LIST))
+        return Base64Input(files, **labels)
+    if dataset.train_files and "." not in name:
+        files = paths.expand(dataset.train_files, dataset.dataset_dir)
+        return RecordInput(files, **labels)
+    request = _request(settings)
+    identity = {"dataset_name": dataset.dataset_name, **dataclasses.asdict(request)}
+    return SourceInput(module.examples(request), identity)
+
+
+def _request(settings):
+    from plsc_tf.data.request import DataRequest
+
+    dataset = settings.dataset
+    drawn = dataset.dataset_name == "mock"
+    return DataRequest(
+        dataset_dir=dataset.dataset_dir,
+        split=settings.conversion.split,
+        train_files=dataset.train_files,
+        num_classes=dataset.num_classes if drawn else _asked_classes(dataset),
+        num_examples=dataset.num_sample_per_epoch if drawn else None,
+        image_size=settings.preprocessing.image_size,
+        labels_offset=dataset.labels_offset,
+        min_images_per_class=dataset.min_images_per_class,
+        seed=settings.performance.seed,
+    )
+
+
+def _asked_classes(dataset):
+    """The number of classes; None lets the data say.
+
+    The default of num_classes is PLSC's data set's, not the user's word on this one.
+    """
+    left_alone = dataset.num_classes == type(dataset)().num_classes
+    return None if left_alone else dataset.num_classes
+
+
+def _part_files(folder, file_list):
+    """The part files that a list names, below their folder."""
+    from plsc_tf.data import paths
+    from plsc_tf.storage import files
+
+    paths.require_folder(folder, "data_dir")
+    if not files.exists(file_list):
+        raise FileNotFoundError(
+            f"There is no file list {file_list!r}. {paths.found(folder)} It names the "
+            "part files, one per line."
+        )
+    names = files.read(file_list).decode("utf-8-sig").split("\n")
+    names = [name.strip() for name in names if name.strip()]
+    if not names:
+        raise ValueError(f"{file_list} names no part files, one per line.")
+    return paths.expand(names, folder, "file_list")
+
+
+def _table(output_dir, manifest, already):
+    labels, shards = manifest["labels"], manifest["shards"]
+    counts = sorted({shard["count"] for shard in shards})
+    per_class = labels["images_per_class"]
+    return [
+        ("written", f"{output_dir}{' (already done)' if already else ''}"),
+        ("format", manifest["format"]),
+        ("records", f"{manifest['num_examples']:,}"),
+        ("padding", f"{manifest['padding']:,}"),
+        (
+            "shards",
+            f"{len(shards)} of {' or '.join(f'{count:,}' for count in counts)} "
+            f"records, {sum(shard['bytes'] for shard in shards) / 1e6:,.1f} MB",
+        ),
+        (
+            "classes",
+            f"{labels['classes_with_images']:,} with images, labels "
+            f"{labels['smallest']} ... {labels['largest']}",
+        ),
+        (
+            "images per class",
+            f"{per_class['smallest']:,} ... {per_class['largest']:,}, median "
+            f"{per_class['median']:g}",
+        ),
+        ("checksums", os.path.join(output_dir, "manifest.json")),
+    ]
+
+
+if __name__ == "__main__":
+    cli.main(main, groups=GROUPS, doc=__doc__)

@@ -1,0 +1,162 @@
+"""The two halves of a shuffle of more records than memory holds.
+
+Each record goes to a bucket drawn at random; later each bucket is put into a random
+order, and the buckets follow one another. That gives every order the same chance:
+Rao 1961, Sandelius 1962 ("A simple randomization procedure"). What is drawn follows
+from the seed and the number of the record, not from the memory or from interruptions.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import numpy as np
+
+from plsc_tf.data.conversion import vectors
+
+# Draws are made so many at a time, so that they can start anywhere.
+_DRAWS = 1 << 16
+_BUCKET, _ORDER = 1, 2
+_COLUMNS = 3
+
+
+class Buckets:
+    """Files of blocks: count, table [count, 3] of int64, records.
+
+    The columns are: bytes of the record, bytes of its payload, label.
+
+    Args:
+        folder: for the files.
+        num_buckets: how many.
+        seed: of the shuffle.
+        state: where to go on, from `state`.
+    """
+
+    def __init__(self, folder: str, num_buckets: int, seed: int, state: dict):
+        self.count = state.get("count", 0)
+        self.sizes = state.get("sizes", [0] * num_buckets)
+        self._folder = folder
+        self._seed = seed
+        self._draws = (-1, None)
+        self._touched = set()
+        self._files = []
+        for number, size in enumerate(self.sizes):
+            file = os.open(self.path(number), os.O_RDWR | os.O_CREAT, 0o644)
+            self._files.append(file)
+            os.ftruncate(file, size)
+            os.lseek(file, size, os.SEEK_SET)
+
+    def path(self, number: int) -> str:
+        """The file of a bucket."""
+        return os.path.join(self._folder, f"bucket_{number}")
+
+    def add(self, records, payload_bytes, labels) -> None:
+        """Adds the next records; arguments as the attributes of `Batch`."""
+        table = np.empty((len(records), _COLUMNS), np.int64)
+        table[:, 0] = [len(record) for record in records]
+        table[:, 1] = payload_bytes
+        table[:, 2] = labels
+        drawn = self._draw(self.count, len(records))
+        order = np.argsort(drawn, kind="stable")
+        table = table[order]
+        ends = np.cumsum(np.bincount(drawn, minlength=len(self.sizes))).tolist()
+        order, start = order.tolist(), 0
+        for number, end in enumerate(ends):
+            if end > start:
+                block = table[start:end]
+                header = np.int64(end - start).tobytes() + block.tobytes()
+                pieces = [header, *(records[row] for row in order[start:end])]
+                vectors.write_all(self._files[number], pieces)
+                self.sizes[number] += len(header) + int(block[:, 0].sum())
+                self._touched.add(number)
+            start = end
+        self.count += len(records)
+
+    def state(self) -> dict:
+        """What JSON needs to hold for another object to go on from here."""
+        return {"count": self.count, "sizes": self.sizes}
+
+    def sync(self) -> None:
+        """Flushes what was added to the disk."""
+        vectors.sync_all([self._files[number] for number in self._touched])
+        self._touched.clear()
+
+    def close(self) -> None:
+        """Closes all files."""
+        while self._files:
+            os.close(self._files.pop())
+
+    def _draw(self, first, count):
+        """The buckets of records `[first, first + count)`."""
+        found = []
+        while count:
+            block, start = divmod(first, _DRAWS)
+            if self._draws[0] != block:
+                random = np.random.default_rng([self._seed, _BUCKET, block])
+                draws = random.integers(0, len(self.sizes), _DRAWS)
+                self._draws = block, draws
+            part = self._draws[1][start : start + count]
+            found.append(part)
+            first, count = first + len(part), count - len(part)
+        return np.concatenate(found) if found else np.zeros(0, np.int64)
+
+
+def read_shuffled(
+    path: str, number: int, seed: int | None, memory_bytes: int
+) -> Iterator[tuple[list, np.ndarray]]:
+    """Yields the records of a bucket in their final order, and their tables.
+
+    Args:
+        path: the bucket's file.
+        number: of the bucket.
+        seed: of the shuffle; None keeps the order.
+        memory_bytes: a larger bucket is read record by record.
+    """
+    size = os.path.getsize(path)
+    with open(path, "rb", buffering=0) as file:
+        table, starts = _tables(file.fileno(), size)
+        order = np.arange(len(table))
+        if seed is not None:
+            order = np.random.default_rng([seed, _ORDER, number]).permutation(order)
+        table, starts = table[order], starts[order]
+        data = None
+        if size <= memory_bytes:
+            data = memoryview(bytearray(size))
+            vectors.read_into(file, data)
+        for begin, end in _spans(table[:, 0], max(memory_bytes // 4, 1)):
+            rows = zip(
+                starts[begin:end].tolist(), table[begin:end, 0].tolist(), strict=True
+            )
+            if data is not None:
+                records = [data[start : start + length] for start, length in rows]
+            else:
+                records = [
+                    os.pread(file.fileno(), length, start) for start, length in rows
+                ]
+            yield records, table[begin:end]
+
+
+def _tables(file, size):
+    """The rows of all blocks, and where their records begin."""
+    tables, starts, at = [np.empty((0, _COLUMNS), np.int64)], [np.empty(0, np.int64)], 0
+    while at < size:
+        count = int(np.frombuffer(os.pread(file, 8, at), np.int64)[0])
+        at += 8
+        raw = os.pread(file, 8 * _COLUMNS * count, at)
+        table = np.frombuffer(raw, np.int64).reshape(count, _COLUMNS)
+        at += len(raw)
+        ends = at + np.cumsum(table[:, 0])
+        tables.append(table)
+        starts.append(ends - table[:, 0])
+        at = int(ends[-1])
+    return np.concatenate(tables), np.concatenate(starts)
+
+
+def _spans(lengths, limit):
+    """Ranges of rows of about so many bytes each."""
+    begin, parts = 0, np.cumsum(lengths) // limit
+    for end in (*(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(lengths)):
+        if end > begin:
+            yield begin, end
+        begin = end
