@@ -8,16 +8,14 @@ after k steps, in this process or another one.
 from __future__ import annotations
 
 import dataclasses
-import re
 
 import numpy as np
 import tensorflow as tf
 
-from plsc_tf.data import cache, images
+from plsc_tf.data import cache, faults, images
 from plsc_tf.data.request import check_image_size
 from plsc_tf.data.source import (
     Source,
-    label_error,
     mix_seeds,
     on_host,
     without_autograph,
@@ -43,6 +41,8 @@ class PipelineOptions:
             width bytes each, three times as much while they are put there.
         cache_dir: keeps them in a file below this folder instead, which later runs
             find again.
+        skip_bad_records: whether a record that cannot be read is replaced by the next
+            good one and named in the log; else it is an error.
     """
 
     image_size: tuple[int, int] = (112, 112)
@@ -55,6 +55,7 @@ class PipelineOptions:
     num_preprocessing_threads: int = 16
     use_caching: bool = False
     cache_dir: str = ""
+    skip_bad_records: bool = False
 
     def __post_init__(self):
         object.__setattr__(self, "image_size", check_image_size(self.image_size))
@@ -98,9 +99,11 @@ class Batches:
             raise ValueError(
                 f"batch_size must be positive. Received: batch_size={batch_size}."
             )
+        self.options = options or PipelineOptions()
+        if self.options.skip_bad_records:
+            source = faults.Tolerant(source, self._prepared, self.image_size)
         self.source = source
         self.batch_size = batch_size
-        self.options = options or PipelineOptions()
         self._cached: Source | None = None
 
     @property
@@ -114,6 +117,11 @@ class Batches:
         if self._cached is not None:
             return self._cached.num_examples
         return self.source.num_examples
+
+    @property
+    def skipped(self) -> dict[int, str]:
+        """What is wrong with the records left out so far, by their numbers."""
+        return getattr(self.source, "skipped", {})
 
     @property
     def image_size(self) -> tuple[int, int]:
@@ -207,42 +215,13 @@ class Batches:
             of them can be read.
         """
         start = start_step * self.batch_size
-        iterator = iter(self._blocks(self.source, 1, epoch, start))
-        for position in range(start, start + max_steps * self.batch_size):
-            try:
-                entry = next(iterator)
-            except StopIteration:
-                return None
-            except tf.errors.OpError as error:
-                return ValueError(
-                    f"{self.source.name} cannot be read on at position {position} of "
-                    f"epoch {epoch}: {reason(error)}"
-                )
-            error = self._fault(entry)
-            if error is not None:
-                return error
-        return None
-
-    def _fault(self, entry: dict) -> ValueError | None:
-        """Returns what is wrong with a block of one example, or None."""
-        where = self.source.describe(int(entry["index"][0]))
-        try:
-            item = self.source.read(entry)
-            self._prepared(item["image"][0])
-        except tf.errors.NotFoundError as error:
-            return ValueError(
-                f"There is no file for {where}: {reason(error)} "
-                "Put the file there, or take it out of the list."
-            )
-        except (tf.errors.OpError, ValueError) as error:
-            return ValueError(
-                f"The image cannot be read: {where}: {reason(error)} "
-                "Expected JPEG, PNG or GIF. Replace it or take it out."
-            )
-        label = int(item["label"][0])
-        if label < 0 or label >= (self.num_classes or 2**63):
-            return label_error(label, where, self.num_classes)
-        return None
+        entries = self._blocks(self.source, 1, epoch, start)
+        return faults.first_fault(
+            self.source,
+            entries.take(max_steps * self.batch_size),
+            self._prepared,
+            self.num_classes,
+        )
 
     def _blocks(self, source: Source, size: int, epoch: int, start: int):
         return source.blocks(
@@ -357,14 +336,6 @@ def _filled_up(pictures, labels, size):
         tf.ensure_shape(pictures, [size, *pictures.shape[1:]]),
         tf.ensure_shape(labels, [size]),
     )
-
-
-def reason(error: Exception) -> str:
-    """TensorFlow's message without the names of nodes and ops; one sentence."""
-    text = getattr(error, "message", None) or str(error)
-    text = re.sub(r"\{\{.*?\}\}|\[Op:.*?\]", " ", text).strip()
-    text = " ".join(text.split("\n")[0].split())
-    return text if text.endswith(".") else text + "."
 
 
 def _dataset_options() -> tf.data.Options:

@@ -5,8 +5,10 @@ import pytest
 import tensorflow as tf
 
 from plsc_tf.data.images import Augmentation
-from plsc_tf.data.pipeline import Batches, PipelineOptions
+from plsc_tf.data.pipeline import Batches, PipelineOptions, block_size
 from plsc_tf.data.readers.image_list import image_list
+from plsc_tf.data.readers.python import from_generator
+from plsc_tf.data.source import IndexedSource
 
 SIZE = (12, 10)
 AUGMENTATION = Augmentation(flip=0.5, shift=0.2, color_jitter=0.2)
@@ -137,6 +139,65 @@ def test_explain_walks_the_epoch_that_failed(batches, list_folder):
     assert "line 14" in str(made.explain(4, 0))
     assert made.explain(4, position // 6 + 1) is None
     assert made.explain(4, 0, max_steps=position // 6) is None
+
+
+@pytest.mark.parametrize("use_caching", [False, True])
+def test_bad_records_are_replaced_by_the_next_good_ones(
+    batches, list_folder, caplog, use_caching
+):
+    (list_folder / "images/11.png").write_bytes(b"no image")
+    # One that is not looked for when the list is opened.
+    (list_folder / "images/12.png").unlink()
+    with pytest.raises(ValueError, match="line 1[23] "):
+        list(batches())
+    made = batches(skip_bad_records=True, use_caching=use_caching)
+    with caplog.at_level("WARNING", logger="absl"):
+        numbers = [_numbers(made.epoch(epoch)) for epoch in range(2)]
+    assert numbers[0] != numbers[1]
+    for order in numbers:
+        assert sorted(order) == sorted([*range(11), *range(13, 20), 13, 13])
+    assert sorted(made.skipped) == [11, 12]
+    named = [r.message for r in caplog.records if "Left out" in r.message]
+    assert len(named) == 2 and "12.png" in "".join(named)
+    # A run that begins in the middle sees the same examples.
+    resumed = batches(skip_bad_records=True, use_caching=use_caching)
+    assert _numbers(resumed.epoch(1, start_step=2)) == numbers[1][12:]
+
+
+def test_when_all_records_are_bad_there_is_an_error(batches, list_folder):
+    for path in (list_folder / "images").iterdir():
+        path.write_bytes(b"no image")
+    with pytest.raises(tf.errors.OpError, match="holds no record that can be read"):
+        list(batches(skip_bad_records=True).epoch(0))
+
+
+def test_streams_cannot_leave_out_records():
+    def examples():
+        yield b"no image", 0
+
+    options = PipelineOptions(skip_bad_records=True)
+    with pytest.raises(ValueError, match="plsc_tf.convert"):
+        Batches(from_generator(examples), 1, options=options)
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 64, 128, 194, 254, 257])
+def test_blocks_divide_the_batch(batch_size):
+    size = block_size(batch_size)
+    assert batch_size % size == 0
+    expected = {1: 1, 7: 7, 64: 64, 128: 64, 194: 194, 254: 254, 257: 257}
+    assert size == expected[batch_size]
+
+
+def test_augmentation_does_not_depend_on_the_batch_size():
+    pixels = np.random.default_rng(0).integers(0, 256, (300, 12, 10, 3), np.uint8)
+    source = IndexedSource("drawn", np.zeros(300), lambda k: tf.gather(pixels, k))
+    found = []
+    for batch_size in (7, 128, 300):
+        options = PipelineOptions(image_size=SIZE, augmentation=AUGMENTATION)
+        made = Batches(source, batch_size, options=options)
+        found.append(np.concatenate(_all(made.epoch(2))[0]))
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])
 
 
 def test_paths_are_not_constants_of_the_graph(batches):

@@ -1,0 +1,202 @@
+"""Bad records: which one it was, and how to go on without it."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterable
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from plsc_tf.data.source import IndexedSource, Source, label_error, without_autograph
+
+# Bad records that are named; the others are counted.
+_MOST_NAMED = 100
+
+
+def first_fault(
+    source: Source, entries: Iterable[dict], prepare: Callable, num_classes: int | None
+) -> ValueError | None:
+    """Looks for the example that made TensorFlow fail.
+
+    It reads one example at a time, because an error from inside tf.data names an op,
+    not a file.
+
+    Args:
+        source: of the examples.
+        entries: blocks of one.
+        prepare: function of what the source gives as an image; raises TensorFlow's
+            errors.
+        num_classes: that the labels must be below, None when it is not known.
+
+    Returns:
+        An error that names the example and says what to do, or None when all of them
+        can be read.
+    """
+    iterator, number = iter(entries), 0
+    while True:
+        try:
+            entry = next(iterator)
+        except StopIteration:
+            return None
+        except tf.errors.OpError as error:
+            return ValueError(
+                f"{source.name} cannot be read on, {number} examples further: "
+                f"{reason(error)}"
+            )
+        error = fault(source, entry, prepare, num_classes)
+        if error is not None:
+            return error
+        number += 1
+
+
+def fault(source, entry, prepare, num_classes) -> ValueError | None:
+    """Returns what is wrong with a block of one example, or None."""
+    where = source.describe(int(entry["index"][0]))
+    try:
+        item = source.read(entry)
+        prepare(item["image"][0])
+    except tf.errors.NotFoundError as error:
+        return ValueError(
+            f"There is no file for {where}: {reason(error)} "
+            "Put the file there, or take it out of the list."
+        )
+    except (tf.errors.OpError, ValueError) as error:
+        return ValueError(
+            f"The image cannot be read: {where}: {reason(error)} "
+            "Expected JPEG, PNG or GIF. Replace it or take it out, or leave such "
+            "records out with skip_bad_records."
+        )
+    label = int(item["label"][0])
+    if label < 0 or label >= (num_classes or 2**63):
+        return label_error(label, where, num_classes)
+    return None
+
+
+def reason(error: Exception) -> str:
+    """TensorFlow's message without the names of nodes and ops; one sentence."""
+    text = getattr(error, "message", None) or str(error)
+    text = re.sub(r"\{\{.*?\}\}|\[Op:.*?\]", " ", text).strip()
+    text = " ".join(text.split("\n")[0].split())
+    return text if text.endswith(".") else text + "."
+
+
+class Tolerant(IndexedSource):
+    """A source whose bad records are replaced by the good ones that follow them.
+
+    What comes at a position depends on the data alone, so that a resumed run sees the
+    same examples. Each bad record is named once in the log.
+
+    Args:
+        source: where the examples come from, any `IndexedSource`.
+        prepare: function of what the source gives as an image that returns
+            uint8 [height, width, 3]; raises TensorFlow's errors.
+        size: (height, width).
+
+    Attributes:
+        skipped: `{index: what is wrong with it}` of the bad records so far.
+
+    Raises:
+        ValueError: the source can only be read from the front.
+    """
+
+    def __init__(self, source: Source, prepare: Callable, size: tuple[int, int]):
+        if not isinstance(source, IndexedSource):
+            raise ValueError(
+                f"skip_bad_records cannot leave out examples of {source.name}, which "
+                "can only be read from the front. Leave them out in its function, or "
+                "make TFRecords of it: python -m plsc_tf.convert."
+            )
+        self.name = source.name
+        self.num_examples, self.num_classes = source.num_examples, source.num_classes
+        self.skipped = {}
+        self._source = source
+        self._prepare = prepare
+        self._size = size
+        self._lock = threading.Lock()
+
+    @property
+    def labels(self) -> np.ndarray:
+        """Labels in the order of the index, int64 [num_examples]."""
+        return self._source.labels
+
+    def order(self, **options) -> np.ndarray:
+        """See `IndexedSource.order`."""
+        return self._source.order(**options)
+
+    def describe(self, index: int) -> str:
+        """See `Source.describe`."""
+        return self._source.describe(index)
+
+    def fingerprint(self) -> str:
+        """See `Source.fingerprint`."""
+        return self._source.fingerprint()
+
+    def with_fetch(self, fetch: Callable, labels: tf.Tensor) -> Source:
+        """See `Source.with_fetch`; the pictures are good ones already."""
+        return self._source.with_fetch(fetch, labels)
+
+    def read(self, entries: dict) -> dict:
+        """See `Source.read`: uint8 [block, height, width, 3]."""
+        index = entries["index"]
+        count = tf.size(index, tf.int64)
+        # An inner data set, because nothing else in a graph survives an error.
+        good = tf.data.Dataset.from_tensor_slices(index)
+        good = good.map(without_autograph(self._one)).ignore_errors(log_warning=False)
+        nothing = (tf.zeros([0, *self._size, 3], tf.uint8), tf.zeros([0], tf.int64))
+        images, labels = (
+            good.batch(count)
+            .concatenate(tf.data.Dataset.from_tensors(nothing))
+            .take(1)
+            .get_single_element()
+        )
+        images, labels = tf.cond(
+            tf.equal(tf.size(labels, tf.int64), count),
+            lambda: (images, labels),
+            lambda: tuple(
+                tf.numpy_function(
+                    self._good_block, [index], (tf.uint8, tf.int64), stateful=False
+                )
+            ),
+        )
+        images = tf.ensure_shape(images, [None, *self._size, 3])
+        labels = tf.ensure_shape(labels, [None])
+        return {"image": images, "label": labels, "index": index}
+
+    def _one(self, index):
+        item = self._source.read({"index": index[tf.newaxis]})
+        label = item["label"][0]
+        limit = self.num_classes or tf.int64.max
+        check = tf.debugging.Assert((label >= 0) & (label < limit), [label])
+        with tf.control_dependencies([check]):
+            return self._prepare(item["image"][0]), tf.identity(label)
+
+    def _good_block(self, indices):
+        pairs = [self._good(int(index)) for index in indices]
+        return np.stack([p[0] for p in pairs]), np.array([p[1] for p in pairs])
+
+    def _good(self, index):
+        """The first good record from this one on."""
+        for step in range(self.num_examples):
+            candidate = (index + step) % self.num_examples
+            if candidate in self.skipped:
+                continue
+            entry = {"index": tf.constant([candidate], tf.int64)}
+            error = fault(self._source, entry, self._prepare, self.num_classes)
+            if error is None:
+                item = self._source.read(entry)
+                return self._prepare(item["image"][0]).numpy(), int(item["label"][0])
+            self._note(candidate, error)
+        raise ValueError(f"{self.name} holds no record that can be read.")
+
+    def _note(self, index, error):
+        with self._lock:
+            known = index in self.skipped
+            self.skipped[index] = str(error)
+            count = len(self.skipped)
+        if not known and count <= _MOST_NAMED:
+            logging.warning("Left out: %s", error)
+        if not known and count == _MOST_NAMED:
+            logging.warning("Further bad records are counted, not named.")
