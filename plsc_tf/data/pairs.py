@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from plsc_tf.data import images, paths
 from plsc_tf.data.lines import read_lines
-from plsc_tf.data.pipeline import reason
+from plsc_tf.data.faults import reason
 from plsc_tf.data.unpickle import load_plain
 
 
