@@ -1,0 +1,16 @@
+"""What may happen to a training picture at random.
+
+`Augmentation` says what; `decide` turns random numbers into decisions for a whole
+block of pictures; `apply` carries out the decision on one of them.
+"""
+
+from plsc_tf.data.augmentation.decisions import (
+    NUM_CHANCES,
+    apply,
+    augment,
+    decide,
+    first_of,
+)
+from plsc_tf.data.augmentation.options import Augmentation
+
+__all__ = ["NUM_CHANCES", "Augmentation", "apply", "augment", "decide", "first_of"]

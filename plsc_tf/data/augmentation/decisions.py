@@ -1,0 +1,288 @@
+"""From random numbers to decisions, and from decisions to pictures.
+
+All arithmetic on random numbers is done for a whole block of pictures at once, in
+`decide`; what is left for each picture, in `apply`, are the operations themselves.
+"""
+
+from __future__ import annotations
+
+import math
+
+import tensorflow as tf
+
+from plsc_tf.data.augmentation import color, geometry, randaugment
+from plsc_tf.data.augmentation.options import Augmentation
+
+# Random numbers of a picture. Each decision has columns of its own, so that switching
+# one on does not change the others; 28 to 30 are RandAugment's layers; 6, 7 and 31
+# belong to `preprocessing.frames`.
+NUM_CHANCES = 32
+_FLIP, _DOWN, _RIGHT, _ANGLE, AREA, RATIO = range(6)
+CROP_Y, CROP_X, _ZOOM, _SHEAR = range(8, 12)
+_BRIGHTNESS, _CONTRAST, _SATURATION, _HUE, _LEVELS, _GREY = range(12, 18)
+_HALF, _ROW, _COLUMN = range(18, 21)
+_LOW, _WAYS = range(21, 23)
+_KEEP, _KEEP_RATIO, _KEEP_Y, _KEEP_X = range(23, 27)
+_COLOR = 27
+_LAYERS = 28
+
+
+def decide(
+    chance: tf.Tensor, options: Augmentation | None, size: tuple[int, int]
+) -> dict[str, tf.Tensor]:
+    """Decides what happens to each picture of a block.
+
+    Args:
+        chance: float32 [n, 32], uniform in [0, 1).
+        options: what may happen; None for nothing.
+        size: (height, width) of the pictures.
+
+    Returns:
+        dict of tensors [n, ...], for `apply`; only what may happen is in it.
+    """
+    if options is None:
+        return {}
+    columns = tf.unstack(chance, num=NUM_CHANCES, axis=1)
+    return {
+        **_moves(columns, options, size),
+        **_operations(columns, options),
+        **_looks(columns, options),
+        **_losses(columns, options, size),
+    }
+
+
+def apply(
+    image: tf.Tensor, decision: dict[str, tf.Tensor], options: Augmentation | None
+) -> tf.Tensor:
+    """Carries out what was decided for one picture.
+
+    Args:
+        image: uint8 [h, w, 3] of static size, the size given to `decide`.
+        decision: one row of what `decide` returned.
+        options: as given to `decide`.
+
+    Returns:
+        uint8 [h, w, 3].
+    """
+    shape = image.shape
+    if "warp" in decision:
+        image = geometry.warp(image, decision["warp"])
+    if "mirror" in decision:
+        image = geometry.mirror(image, decision["mirror"])
+    if "shift" in decision:
+        image = geometry.shift(image, decision["shift"])
+    if "box" in decision:
+        image = geometry.keep_box(image, decision["box"])
+    for layer in range(_layers(decision)):
+        image = randaugment.apply(
+            image, decision[f"operation_{layer}"], decision[f"amount_{layer}"]
+        )
+    if "colors" in decision:
+        image = _recolored(image, decision, hue=bool(options.hue))
+    if "grey" in decision:
+        image = _if(decision["grey"], color.to_grey, image)
+    if "low" in decision:
+        image = _if(
+            decision["low"],
+            lambda now: color.low_resolution(now, decision["small"], decision["ways"]),
+            image,
+        )
+    if "square" in decision:
+        image = geometry.cut_out(image, decision["square"])
+    return tf.ensure_shape(image, shape)
+
+
+def augment(image: tf.Tensor, seed: tf.Tensor, options: Augmentation) -> tf.Tensor:
+    """Changes a picture at random; the same seed gives the same picture.
+
+    For a single picture; a block of them draws its numbers at once, see `decide`.
+
+    Args:
+        image: uint8 [h, w, 3] of static size.
+        seed: int64 [2].
+        options: what may happen.
+
+    Returns:
+        uint8 [h, w, 3].
+    """
+    chance = tf.random.stateless_uniform([1, NUM_CHANCES], seed)
+    size = tuple(image.shape[:2])
+    return apply(image, first_of(decide(chance, options, size)), options)
+
+
+def first_of(decisions: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """The first row of decisions, for a block of one picture."""
+    return {name: value[0] for name, value in decisions.items()}
+
+
+def _layers(decision):
+    return sum(name.startswith("operation_") for name in decision)
+
+
+def _if(condition, function, image):
+    changed = lambda: tf.ensure_shape(function(image), image.shape)  # noqa: E731
+    return tf.ensure_shape(tf.cond(condition, changed, lambda: image), image.shape)
+
+
+def _recolored(image, decision, *, hue):
+    def changed(now):
+        return color.change_colors(now, decision["colors"], hue=hue)
+
+    if "recolor" in decision:
+        return _if(decision["recolor"], changed, image)
+    return changed(image)
+
+
+def _moves(columns, options, size):
+    """What moves pixels or cuts them off."""
+    moves = {}
+    if options.warps:
+        moves["warp"] = _warps(columns, options, size)
+    else:
+        if options.flip:
+            moves["mirror"] = columns[_FLIP] < options.flip
+        if options.shift:
+            moves["shift"] = _shifts(columns, options.shift, size)
+    if options.crop_in_place:
+        moves["box"] = _boxes(columns, options, size)
+    return moves
+
+
+def _operations(columns, options):
+    """RandAugment's layers."""
+    operations = {}
+    for layer in range(int(options.randaugment_layers)):
+        operation, amount = randaugment.choose(
+            columns[_LAYERS + layer], options.randaugment_magnitude
+        )
+        operations[f"operation_{layer}"] = operation
+        operations[f"amount_{layer}"] = amount
+    return operations
+
+
+def _looks(columns, options):
+    """What changes colors."""
+    looks = {}
+    if options.recolors:
+        looks["colors"] = _colors(columns, options)
+        if options.color_probability < 1:
+            looks["recolor"] = columns[_COLOR] < options.color_probability
+    if options.grey:
+        looks["grey"] = columns[_GREY] < options.grey
+    return looks
+
+
+def _losses(columns, options, size):
+    """What takes detail away."""
+    losses = {}
+    if options.low_resolution:
+        losses = _low_resolutions(columns, options, size)
+    if options.cutout and options.cutout_probability:
+        losses["square"] = _squares(columns, options, size)
+    return losses
+
+
+def _signed(chance):
+    """Uniform in -1...1."""
+    return 2 * chance - 1
+
+
+def _between(chance, low, high):
+    return low + chance * (high - low)
+
+
+def _pixels(chance, share, length):
+    """A whole number of pixels in -share*length ... share*length."""
+    largest = round(share * length)
+    return tf.cast(tf.floor(chance * (2 * largest + 1)), tf.int32) - largest
+
+
+def _shifts(columns, share, size):
+    down = _pixels(columns[_DOWN], share, size[0])
+    right = _pixels(columns[_RIGHT], share, size[1])
+    return tf.stack([down, right], axis=1)
+
+
+def _happens(chance, probability):
+    """Whether it happens, and what is left of the number: uniform again."""
+    return chance < probability, chance / probability
+
+
+def _warps(columns, options, size):
+    """Mirror, rotation, shift, crop, zoom and shear as one map, one interpolation."""
+    height, width = size
+    flipped = tf.where(columns[_FLIP] < options.flip, -1.0, 1.0)
+    ones = tf.ones_like(flipped)
+    across, down, move_x, move_y, angle = ones, ones, 0 * ones, 0 * ones, 0 * ones
+    if options.rotate and options.rotate_probability:
+        turned, chance = _happens(columns[_ANGLE], options.rotate_probability)
+        turn = _signed(chance) * math.radians(options.rotate)
+        angle = tf.where(turned, turn, 0.0)
+    if options.crop_scale and options.crop_probability:
+        cropped, chance = _happens(columns[AREA], options.crop_probability)
+        area = _between(chance, *options.crop_scale)
+        ratio = tf.exp(_signed(columns[RATIO]) * math.log(4 / 3))
+        across = tf.where(cropped, tf.minimum(tf.sqrt(area * ratio), 1.0), 1.0)
+        down = tf.where(cropped, tf.minimum(tf.sqrt(area / ratio), 1.0), 1.0)
+        move_x = _signed(columns[CROP_X]) * (1 - across) * (width - 1) / 2
+        move_y = _signed(columns[CROP_Y]) * (1 - down) * (height - 1) / 2
+    if options.zoom:
+        zoom = 1 + options.zoom * _signed(columns[_ZOOM])
+        across, down = across / zoom, down / zoom
+    if options.shift:
+        move = tf.cast(_shifts(columns, options.shift, size), tf.float32)
+        move_y, move_x = move_y - move[:, 0], move_x - move[:, 1]
+    a, b = flipped * across * tf.cos(angle), -flipped * down * tf.sin(angle)
+    d, e = across * tf.sin(angle), down * tf.cos(angle)
+    if options.shear:
+        slant = options.shear * _signed(columns[_SHEAR])
+        b, e = b + a * slant, e + d * slant
+    return geometry.affine(((a, b), (d, e)), (move_x, move_y), size)
+
+
+def _boxes(columns, options, size):
+    """Rectangles that are kept: all of the picture where nothing happens."""
+    height, width = size
+    cropped, chance = _happens(columns[_KEEP], options.crop_in_place)
+    area = _between(chance, *options.crop_in_place_scale) * (height * width)
+    ratio = tf.exp(_signed(columns[_KEEP_RATIO]) * math.log(4 / 3))
+    rows = tf.where(cropped, tf.sqrt(area / ratio), float(height))
+    rows = tf.clip_by_value(tf.round(rows), 1, height)
+    wide = tf.where(cropped, tf.sqrt(area * ratio), float(width))
+    wide = tf.clip_by_value(tf.round(wide), 1, width)
+    top = tf.floor(columns[_KEEP_Y] * (height - rows + 1))
+    left = tf.floor(columns[_KEEP_X] * (width - wide + 1))
+    return tf.cast(tf.stack([top, left, rows, wide], axis=1), tf.int32)
+
+
+def _colors(columns, options):
+    """Factor, levels, contrast, saturation and hue, see `color.change_colors`."""
+    jitter = options.color_jitter
+    same = (1 - jitter, 1 + jitter)
+    changes = [
+        _between(columns[_BRIGHTNESS], *same),
+        options.brightness * _signed(columns[_LEVELS]),
+        _between(columns[_CONTRAST], *(options.contrast or same)),
+        _between(columns[_SATURATION], *(options.saturation or same)),
+        options.hue * _signed(columns[_HUE]),
+    ]
+    return tf.stack(changes, axis=1)
+
+
+def _low_resolutions(columns, options, size):
+    low, chance = _happens(columns[_LOW], options.low_resolution)
+    share = _between(chance, *options.low_resolution_scale)
+    sides = share[:, tf.newaxis] * tf.constant([float(side) for side in size])
+    small = tf.maximum(tf.cast(sides, tf.int32), 1)
+    count = len(color.METHODS)
+    pair = tf.cast(tf.floor(columns[_WAYS] * count**2), tf.int32)
+    ways = tf.stack([pair // count, pair % count], axis=1)
+    return {"low": low, "small": small, "ways": ways}
+
+
+def _squares(columns, options, size):
+    """Half the side, row and column of the squares; a side of 0 erases nothing."""
+    happens, chance = _happens(columns[_HALF], options.cutout_probability)
+    half = tf.where(happens, chance * (options.cutout * min(size) / 2), 0.0)
+    center = [columns[_ROW] * size[0], columns[_COLUMN] * size[1]]
+    return tf.stack([half, *center], axis=1)

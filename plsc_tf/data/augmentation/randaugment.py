@@ -1,0 +1,174 @@
+"""RandAugment's operations (Cubuk et al. 2019, arXiv:1909.13719).
+
+Each is a pure function of a picture uint8 [h, w, 3] of static size and an amount in
+-1...1, 0 for no change: its size is M / 10, its sign is drawn. Largest changes are
+those of AutoAugment: 30 degrees, a shear of 0.3, a shift of 0.45 of the side (150 of
+331 pixels), factors of 0.1 and 1.9, 4 bits of color.
+"""
+
+from __future__ import annotations
+
+import math
+
+import tensorflow as tf
+
+from plsc_tf.data.augmentation import color, geometry
+
+# What comes in from outside of the picture.
+_GREY = 128
+
+
+def identity(image, amount):
+    """The picture as it is."""
+    del amount
+    return image
+
+
+def auto_contrast(image, amount):
+    """Stretches each channel to 0...255; a channel of one level stays."""
+    del amount
+    low = tf.cast(tf.reduce_min(image, [0, 1]), tf.float32)
+    high = tf.cast(tf.reduce_max(image, [0, 1]), tf.float32)
+    pixels = tf.cast(image, tf.float32)
+    stretched = tf.floor((pixels - low) * 255 / tf.maximum(high - low, 1))
+    return tf.where(high > low, tf.cast(stretched, tf.uint8), image)
+
+
+def equalize(image, amount):
+    """Spreads the levels of each channel evenly, by its cumulated histogram."""
+    del amount
+    levels = tf.cast(tf.reshape(image, [-1, 3]), tf.int32)
+    channels = []
+    for channel in tf.unstack(levels, axis=1):
+        histogram = tf.math.bincount(channel, minlength=256, maxlength=256)
+        # Pillow's rule: the brightest level's pixels do not count into the step.
+        step = (tf.size(channel) - histogram[tf.reduce_max(channel)]) // 255
+        below = tf.cumsum(histogram, exclusive=True) + step // 2
+        table = tf.where(step > 0, below // tf.maximum(step, 1), tf.range(256))
+        channels.append(tf.gather(tf.minimum(table, 255), channel))
+    equalized = tf.cast(tf.stack(channels, axis=1), tf.uint8)
+    return tf.reshape(equalized, image.shape)
+
+
+def rotate(image, amount):
+    """Turns by up to 30 degrees."""
+    angle = amount * math.radians(30)
+    cos, sin = tf.cos(angle), tf.sin(angle)
+    return _moved(image, ((cos, -sin), (sin, cos)))
+
+
+def shear_x(image, amount):
+    """Slants columns by up to 0.3 of the height."""
+    return _moved(image, ((1.0, 0.3 * amount), (0.0, 1.0)))
+
+
+def shear_y(image, amount):
+    """Slants rows by up to 0.3 of the width."""
+    return _moved(image, ((1.0, 0.0), (0.3 * amount, 1.0)))
+
+
+def translate_x(image, amount):
+    """Moves sideways by up to 0.45 of the width, whole pixels."""
+    pixels = tf.round(amount * 0.45 * image.shape[1])
+    return _moved(image, ((1.0, 0.0), (0.0, 1.0)), (pixels, 0.0))
+
+
+def translate_y(image, amount):
+    """Moves up or down by up to 0.45 of the height, whole pixels."""
+    pixels = tf.round(amount * 0.45 * image.shape[0])
+    return _moved(image, ((1.0, 0.0), (0.0, 1.0)), (0.0, pixels))
+
+
+def solarize(image, amount):
+    """Inverts pixels from a level on: 256 for no change, 0 for all."""
+    threshold = 256 * (1 - tf.abs(amount))
+    bright = tf.cast(image, tf.float32) >= threshold
+    return tf.where(bright, 255 - image, image)
+
+
+def posterize(image, amount):
+    """Leaves fewer bits of each level: 8 for no change, 4 at most."""
+    dropped = tf.cast(tf.round(4 * tf.abs(amount)), tf.uint8)
+    shifted = tf.bitwise.right_shift(image, dropped)
+    return tf.bitwise.left_shift(shifted, dropped)
+
+
+def saturate(image, amount):
+    """Multiplies the saturation by 0.1 to 1.9."""
+    pixels = tf.cast(image, tf.float32)
+    return _blended(pixels, color.luma(pixels), amount)
+
+
+def contrast(image, amount):
+    """Multiplies the contrast about the mean luma by 0.1 to 1.9."""
+    pixels = tf.cast(image, tf.float32)
+    return _blended(pixels, tf.round(tf.reduce_mean(color.luma(pixels))), amount)
+
+
+def brighten(image, amount):
+    """Multiplies the brightness by 0.1 to 1.9."""
+    return _blended(tf.cast(image, tf.float32), 0.0, amount)
+
+
+def sharpen(image, amount):
+    """Multiplies what differs from a smoothed picture by 0.1 to 1.9."""
+    pixels = tf.cast(image, tf.float32)
+    # Pillow's SMOOTH: 5 in the middle, 1 around, over 13; the border stays.
+    total = tf.nn.avg_pool2d(pixels[tf.newaxis], 3, 1, "VALID")[0] * 9
+    smooth = tf.round((total + 4 * pixels[1:-1, 1:-1]) / 13)
+    inner = _blended(pixels[1:-1, 1:-1], smooth, amount)
+    rows = tf.concat([image[1:-1, :1], inner, image[1:-1, -1:]], axis=1)
+    return tf.concat([image[:1], rows, image[-1:]], axis=0)
+
+
+OPERATIONS = {
+    "identity": identity,
+    "auto_contrast": auto_contrast,
+    "equalize": equalize,
+    "rotate": rotate,
+    "solarize": solarize,
+    "saturate": saturate,
+    "posterize": posterize,
+    "contrast": contrast,
+    "brighten": brighten,
+    "sharpen": sharpen,
+    "shear_x": shear_x,
+    "shear_y": shear_y,
+    "translate_x": translate_x,
+    "translate_y": translate_y,
+}
+
+
+def choose(chance: tf.Tensor, magnitude: float):
+    """Turns uniform numbers into operations and amounts, one of each per number.
+
+    Args:
+        chance: float [n].
+        magnitude: M in 0...10.
+
+    Returns:
+        int32 [n], places in `OPERATIONS`, and float [n], signed amounts.
+    """
+    # One number gives both: the halves of each operation's share are the signs.
+    halves = tf.cast(tf.floor(chance * (2 * len(OPERATIONS))), tf.int32)
+    sign = tf.cast(1 - 2 * (halves % 2), tf.float32)
+    return halves // 2, sign * (magnitude / 10)
+
+
+def apply(image: tf.Tensor, operation: tf.Tensor, amount: tf.Tensor) -> tf.Tensor:
+    """Carries out one operation, given by its place in `OPERATIONS`."""
+
+    def branch(function):
+        return lambda: tf.ensure_shape(function(image, amount), image.shape)
+
+    branches = [branch(function) for function in OPERATIONS.values()]
+    return tf.ensure_shape(tf.switch_case(operation, branches), image.shape)
+
+
+def _moved(image, matrix, move=(0.0, 0.0)):
+    size = tuple(image.shape[:2])
+    return geometry.warp(image, geometry.affine(matrix, move, size)[0], _GREY)
+
+
+def _blended(pixels, other, amount):
+    return geometry.to_uint8(color.blend(pixels, other, 1 + 0.9 * amount))
