@@ -10,6 +10,7 @@ and one line below.
 import dataclasses
 import functools
 
+from plsc_tf.flags.checking import Checking
 from plsc_tf.flags.dataset import Dataset
 from plsc_tf.flags.evaluation import Evaluation
 from plsc_tf.flags.head import Head
@@ -48,6 +49,7 @@ class Settings:
     evaluation: Evaluation = Evaluation()
     serving: Serving = Serving()
     importing: Importing = Importing()
+    checking: Checking = Checking()
 
     def __post_init__(self):
         if self.model.task_type == "finetune" and not self.storage.checkpoint_dir:

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from plsc_tf.data import paths
 from plsc_tf.data.readers import layouts
+from plsc_tf.data.readers.base64_text import base64_files, listed_files
 from plsc_tf.data.readers.class_folders import class_folders
 from plsc_tf.data.readers.image_list import image_list
 from plsc_tf.data.readers.layouts import LayoutRequest
@@ -81,6 +82,19 @@ def requested_recordio(request: DataRequest) -> Source:
         return layouts.RecordioLayout(rec)
     return recordio_source(
         rec, num_classes=request.num_classes, labels_offset=request.labels_offset
+    )
+
+
+def requested_base64(request: DataRequest) -> Source:
+    """Reads base64 part files: train_files, or what <dataset_dir>/file_list.txt says."""
+    if request.train_files:
+        files = paths.expand(request.train_files, request.dataset_dir)
+    else:
+        files = listed_files(request.dataset_dir)
+    if isinstance(request, LayoutRequest):
+        return layouts.Base64Layout(tuple(files))
+    return base64_files(
+        files, num_classes=request.num_classes, labels_offset=request.labels_offset
     )
 
 

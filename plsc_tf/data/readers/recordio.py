@@ -164,6 +164,7 @@ class ImageFinder:
             if found.error is not None:
                 yield found
                 continue
+            header = None
             try:
                 header = recordio.image_header(self._file, found.span)
                 if number == 0 and _is_identity_header(found.span, header):
@@ -172,7 +173,7 @@ class ImageFinder:
                     label = self._label(found, header)
                     yield dataclasses.replace(found, header=header, label=label)
             except ValueError as error:
-                yield dataclasses.replace(found, error=error)
+                yield dataclasses.replace(found, header=header, error=error)
 
     def _indexed(self) -> Iterator[Found]:
         """The records that the .idx names."""

@@ -1,0 +1,221 @@
+"""All pictures of a data set in order, whatever is wrong with some of them."""
+
+from __future__ import annotations
+
+import array
+import dataclasses
+import os
+from collections.abc import Iterator
+
+import numpy as np
+import tensorflow as tf
+
+from plsc_tf.data import paths
+from plsc_tf.data.checks import kinds
+from plsc_tf.data.checks.findings import Findings
+from plsc_tf.data.readers import class_folders, image_list, layouts
+from plsc_tf.data.source import Source
+
+
+@dataclasses.dataclass(slots=True)
+class Item:
+    """One picture, or something that should be one.
+
+    Attributes:
+        label: an int, or None when it cannot be read.
+        path: of its file, when it has one.
+        content: its bytes or pixels, when it has no file.
+        fault: the kind of what is wrong, when there is neither.
+        detail: what exactly.
+    """
+
+    label: int | None = None
+    path: bytes | None = None
+    content: bytes | np.ndarray | None = None
+    fault: kinds.Kind | None = None
+    detail: str = ""
+
+
+class Listing:
+    """The pictures of a data set.
+
+    Attributes:
+        name: of what is read.
+        fraction: how much of it was listed so far, 0 ... 1.
+        folder: that the paths of a list are relative to; None without files.
+        num_classes: that the files tell, or None.
+    """
+
+    name: str
+    fraction = 0.0
+    folder: str | None = None
+    num_classes: int | None = None
+
+    def items(self, findings: Findings) -> Iterator[Item]:
+        """Yields all items; what belongs to no item is added to the findings."""
+        raise NotImplementedError
+
+    def describe(self, index: int) -> str:
+        """Names an item that was listed."""
+        return f"example {index} of {self.name}"
+
+    def path(self, index: int) -> bytes:
+        """The path of an item below `folder`."""
+        raise NotImplementedError
+
+
+class Texts:
+    """Many short byte strings: 8 bytes each beside their own."""
+
+    def __init__(self):
+        self._text = bytearray()
+        self._ends = array.array("q", [0])
+
+    def append(self, text: bytes) -> None:
+        """Adds one."""
+        self._text += text
+        self._ends.append(len(self._text))
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def __getitem__(self, index: int) -> bytes:
+        return bytes(self._text[self._ends[index] : self._ends[index + 1]])
+
+
+class ListedImages(Listing):
+    """The lines of an image list."""
+
+    def __init__(self, layout: layouts.ImageListLayout):
+        self.folder = layout.folder
+        self.name = image_list.require_list(layout.folder, layout.list_name)
+        self._numbers = array.array("q")
+        self._paths = Texts()
+
+    def items(self, findings: Findings) -> Iterator[Item]:
+        """See `Listing.items`."""
+        size = max(int(tf.io.gfile.stat(self.name).length), 1)
+        root, done = os.fsencode(paths.join(self.folder, "")), 0
+        try:
+            for entry in image_list.entries(self.name):
+                item, number, path = self._item(entry, root)
+                self._numbers.append(number)
+                self._paths.append(path)
+                done += len(path) + 8
+                self.fraction = min(done / size, 1.0)
+                yield item
+        except ValueError as error:
+            findings.add(kinds.BAD_LINE, self.name, str(error))
+
+    def _item(self, entry, root: bytes) -> tuple[Item, int, bytes]:
+        if not isinstance(entry, image_list.BadLine):
+            number, path, label = entry
+            return Item(label, root + path), number, path
+        detail = repr(entry.text.decode(errors="replace"))
+        kind = kinds.LABEL_NOT_WHOLE if entry.path else kinds.BAD_LINE
+        return Item(fault=kind, detail=detail), entry.number, entry.path or b""
+
+    def describe(self, index: int) -> str:
+        """See `Listing.describe`."""
+        path = self._paths[index].decode(errors="replace")
+        return f"{self.name}, line {self._numbers[index]} ({path})"
+
+    def path(self, index: int) -> bytes:
+        """See `Listing.path`."""
+        return self._paths[index]
+
+
+class FolderImages(Listing):
+    """The files in class folders."""
+
+    def __init__(self, layout: layouts.ClassFoldersLayout):
+        paths.require_folder(layout.folder)
+        self.folder = self.name = layout.folder
+        self._layout = layout
+        self._paths = Texts()
+
+    def items(self, findings: Findings) -> Iterator[Item]:
+        """See `Listing.items`."""
+        layout = self._layout
+        classes, others = class_folders.scan(layout.folder, layout.keep)
+        for path in others:
+            findings.add(kinds.NOT_READ, path)
+        for file in classes.pop("", ()):
+            findings.add(kinds.LOOSE, file)
+        least = layout.min_images_per_class
+        names = sorted(name for name in classes if len(classes[name]) >= least)
+        if not names:
+            raise FileNotFoundError(
+                f"There are no class folders with {least} pictures in "
+                f"{layout.folder!r}. {paths.found(layout.folder)}"
+            )
+        self.num_classes = len(names)
+        root = os.fsencode(paths.join(self.folder, ""))
+        for label, name in enumerate(names):
+            self.fraction = label / len(names)
+            for file in classes[name]:
+                path = os.fsencode(f"{name}/{file}")
+                self._paths.append(path)
+                yield Item(label, root + path)
+
+    def describe(self, index: int) -> str:
+        """See `Listing.describe`."""
+        path = self._paths[index].decode(errors="replace")
+        return paths.join(self.folder, path)
+
+    def path(self, index: int) -> bytes:
+        """See `Listing.path`."""
+        return self._paths[index]
+
+
+class ArrayImages(Listing):
+    """Files of pixels that are read as a whole."""
+
+    def __init__(self, layout: layouts.ArraysLayout):
+        self.name = layout.name
+        self.describe = layout.describe
+        self._layout = layout
+
+    def items(self, findings: Findings) -> Iterator[Item]:
+        """See `Listing.items`."""
+        try:
+            images, labels = self._layout.load()
+        except ValueError as error:
+            findings.add(kinds.DAMAGED_RECORD, self.name, str(error))
+            return
+        for index, label in enumerate(labels.tolist()):
+            self.fraction = index / len(labels)
+            yield Item(label, content=images[index])
+
+
+class SourceImages(Listing):
+    """The examples of a source of any kind; each fault costs a new start."""
+
+    # Sources that fail at every example should not take for ever.
+    _MOST_FAULTS = 10_000
+
+    def __init__(self, source: Source):
+        self.name = source.name
+        self.describe = source.describe
+        self.num_classes = source.num_classes
+        self._source = source
+
+    def items(self, findings: Findings) -> Iterator[Item]:
+        """See `Listing.items`."""
+        start, total, faults = 0, self._source.num_examples, 0
+        while total is None or start < total:
+            try:
+                for record in self._source.records(start):
+                    start += 1
+                    self.fraction = start / total if total else 0.0
+                    yield Item(record.label, content=record.image)
+                return
+            except (tf.errors.OpError, ValueError, OSError) as error:
+                faults += 1
+                detail = str(error).split("\n")[0][:300]
+                if total is None or faults > self._MOST_FAULTS:
+                    where = f"{self.name}, from example {start} on"
+                    findings.add(kinds.DAMAGED_RECORD, where, detail)
+                    return
+                yield Item(fault=kinds.DAMAGED_RECORD, detail=detail)
+                start += 1

@@ -1,0 +1,188 @@
+"""Pictures packed into files (TFRecord, base64, RecordIO), past damaged ones."""
+
+from __future__ import annotations
+
+import array
+import struct
+from collections.abc import Iterator
+
+import numpy as np
+import tensorflow as tf
+
+from plsc_tf.data.checks import kinds
+from plsc_tf.data.checks.findings import Findings
+from plsc_tf.data.checks.listing import Item, Listing
+from plsc_tf.data.lines import read_lines
+from plsc_tf.data.readers import layouts
+from plsc_tf.data.readers.recordio import ImageFinder, index_path
+from plsc_tf.data.readers.tfrecord import masked_checksum
+from plsc_tf.data.records import base64_text, recordio
+from plsc_tf.data.records.tfrecord import parse_example
+
+# A line of base64 may hold a large photograph.
+_LONGEST_LINE = 64 << 20
+_FRAME = struct.Struct("<QI")
+_FOOTER = 4
+
+
+class _Files(Listing):
+    """Several files, one after the other; what is damaged within one stays there."""
+
+    unit = "record"
+
+    def __init__(self, files: tuple[str, ...]):
+        self.name = files[0] if len(files) == 1 else f"{files[0]} ... {files[-1]}"
+        self._files = files
+        self._sizes = [int(tf.io.gfile.stat(file).length) for file in files]
+        self._firsts = array.array("q")
+        self._numbers = array.array("q")
+
+    def items(self, findings: Findings) -> Iterator[Item]:
+        """See `Listing.items`."""
+        before, total = 0, max(sum(self._sizes), 1)
+        for file, size in zip(self._files, self._sizes, strict=True):
+            self._firsts.append(len(self._numbers))
+            try:
+                for number, position, item in self._file_items(file, size):
+                    self._numbers.append(number)
+                    self.fraction = min((before + position) / total, 1.0)
+                    yield item
+            except (ValueError, EOFError) as error:
+                # The rest of a file whose framing is lost.
+                findings.add(kinds.DAMAGED_RECORD, file, str(error))
+            before += size
+
+    def _file_items(self, file: str, size: int) -> Iterator[tuple[int, int, Item]]:
+        """Yields (number of the record or line, byte, item)."""
+        raise NotImplementedError
+
+    def describe(self, index: int) -> str:
+        """See `Listing.describe`."""
+        file = int(np.searchsorted(self._firsts, index, side="right")) - 1
+        return f"{self._files[file]}, {self.unit} {self._numbers[index]}"
+
+
+class TfrecordImages(_Files):
+    """TFRecord files with FastNN's keys."""
+
+    def __init__(self, layout: layouts.TfrecordLayout):
+        super().__init__(layout.files)
+
+    def _file_items(self, file, size):
+        stream, position, number = recordio.RecordFile(file), 0, 0
+        while position < size:
+            header = stream.read(position, _FRAME.size)
+            length = 0
+            if len(header) == _FRAME.size:
+                length, checksum = _FRAME.unpack(header)
+                if masked_checksum(header[:8]) != checksum:
+                    raise ValueError(
+                        f"record {number} at byte {position}: the checksum of its "
+                        "length is wrong, the rest of the file cannot be read"
+                    )
+            end = position + _FRAME.size + length + _FOOTER
+            if len(header) < _FRAME.size or end > size:
+                raise ValueError(
+                    f"record {number} at byte {position} ends after the file, which "
+                    f"has {size} bytes"
+                )
+            data = stream.read(position + _FRAME.size, length + _FOOTER)
+            yield number, position, _tfrecord_item(data)
+            position, number = end, number + 1
+
+
+def _tfrecord_item(data: bytes) -> Item:
+    data, checksum = data[:-_FOOTER], data[-_FOOTER:]
+    if masked_checksum(data) != struct.unpack("<I", checksum)[0]:
+        return Item(fault=kinds.DAMAGED_RECORD, detail="its checksum is wrong")
+    try:
+        image, label = parse_example(data)
+    except ValueError as error:
+        return Item(fault=kinds.DAMAGED_RECORD, detail=str(error))
+    return Item(label, content=bytes(image))
+
+
+class Base64Images(_Files):
+    """Part files of base64 text, either column first."""
+
+    unit = "line"
+
+    def __init__(self, layout: layouts.Base64Layout):
+        super().__init__(layout.files)
+
+    def _file_items(self, file, size):
+        try:
+            label_first = base64_text.column_order(file)
+        except ValueError:
+            # Each line tells its own order, or is a fault.
+            label_first = None
+        position = 0
+        for number, line in read_lines(file, _LONGEST_LINE):
+            if number == 1:
+                line = line.removeprefix(b"\xef\xbb\xbf")
+            position += len(line) + 1
+            if line.strip():
+                yield number, position, _base64_item(line, label_first)
+
+
+def _base64_item(line: bytes, label_first: bool | None) -> Item:
+    try:
+        text, label = base64_text.parse_line(line, label_first)
+        return Item(label, content=base64_text.decode(text))
+    except ValueError as error:
+        return Item(fault=kinds.BAD_LINE, detail=str(error))
+
+
+class RecordioImages(Listing):
+    """The images of a .rec file."""
+
+    def __init__(self, layout: layouts.RecordioLayout):
+        self.name = layout.rec
+        self._file = recordio.RecordFile(layout.rec)
+        self._finder = ImageFinder(self._file, index_path(layout.rec))
+        self._keys = array.array("q")
+
+    @property
+    def num_classes(self) -> int | None:
+        """What record 0 says, from the first item on."""
+        return self._finder.num_classes
+
+    def items(self, findings: Findings) -> Iterator[Item]:
+        """See `Listing.items`."""
+        try:
+            for found in self._finder.find():
+                self._keys.append(found.key)
+                if found.error is not None:
+                    yield Item(fault=_record_fault(found), detail=str(found.error))
+                    continue
+                self.fraction = min(found.span.end / self._file.size, 1.0)
+                yield Item(found.label, content=self._content(found))
+        except ValueError as error:
+            findings.add(kinds.DAMAGED_RECORD, self.name, str(error))
+        counted = self._finder.num_images
+        if counted is not None and counted > len(self._keys):
+            findings.add(
+                kinds.MISSING_RECORDS,
+                self.name,
+                f"record 0 counts {counted} images, there are {len(self._keys)}",
+                counted - len(self._keys),
+            )
+
+    def _content(self, found) -> bytes:
+        if found.span.parts > 1:
+            data = recordio.read_record(self._file, found.span.position)
+            return data[found.header.size :]
+        begin, length = found.place
+        return self._file.read(begin, length)
+
+    def describe(self, index: int) -> str:
+        """See `Listing.describe`."""
+        return f"{self.name}, record {self._keys[index]}"
+
+
+def _record_fault(found) -> kinds.Kind:
+    if found.header is None:
+        return kinds.DAMAGED_RECORD
+    if found.span.length == found.header.size:
+        return kinds.EMPTY
+    return kinds.LABEL_NOT_WHOLE

@@ -1,0 +1,57 @@
+"""Pictures that lie beside the listed ones and are in no line of the list."""
+
+from __future__ import annotations
+
+import array
+import os
+
+import numpy as np
+
+from plsc_tf.data import paths
+from plsc_tf.data.checks import kinds
+from plsc_tf.data.checks.examine import hash64
+from plsc_tf.data.checks.findings import Findings
+from plsc_tf.data.checks.listing import ListedImages
+
+
+def find_unlisted(listing: ListedImages, count: int, findings: Findings) -> bool:
+    """Looks through the folders that the list names for pictures it does not.
+
+    Paths are compared as 64 bits each, so that millions fit.
+
+    Args:
+        listing: that was read.
+        count: number of its items.
+        findings: gets the pictures.
+
+    Returns:
+        False on remote file systems, where a walk could take hours.
+    """
+    if "://" in listing.folder:
+        return False
+    hashes, tops = array.array("Q"), set()
+    for index in range(count):
+        path = os.path.normpath(listing.path(index))
+        hashes.append(hash64(path))
+        tops.add(path.split(b"/", 1)[0] if b"/" in path else b"")
+    known = np.sort(np.frombuffer(hashes, np.uint64)) if count else np.zeros(0, "u8")
+    root = os.fsencode(listing.folder.rstrip("/") or "/")
+    for top in sorted(tops):
+        for place, folders, files in os.walk(os.path.join(root, top)):
+            if not top:
+                # The data root itself holds pictures: its folders may be others'.
+                folders.clear()
+            _check(place, root, files, known, findings)
+    return True
+
+
+def _check(place, root, files, known, findings) -> None:
+    endings = tuple(ending.encode() for ending in paths.IMAGE_ENDINGS)
+    names = sorted(name for name in files if name.lower().endswith(endings))
+    if not names:
+        return
+    below = [os.path.relpath(os.path.join(place, name), root) for name in names]
+    hashes = np.fromiter((hash64(path) for path in below), np.uint64, len(below))
+    for row in np.flatnonzero(~np.isin(hashes, known)).tolist():
+        path = os.path.join(root, below[row])
+        findings.add(kinds.UNLISTED, path.decode(errors="replace"))

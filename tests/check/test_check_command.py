@@ -1,0 +1,85 @@
+"""The command: its table, its files and its exit status."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from plsc_tf import check, cli
+from plsc_tf.settings import Settings
+
+
+def run(capsys, folder, **values):
+    """Returns (exit status, table, errors)."""
+    given = {"dataset_name": "image_list", "dataset_dir": str(folder), **values}
+    with pytest.raises(SystemExit) as end:
+        check.main(Settings.from_values(**given))
+    shown = capsys.readouterr()
+    return end.value.code, shown.out, shown.err
+
+
+def test_a_sound_set(sound, capsys):
+    status, table, _ = run(capsys, sound, num_classes=3)
+    assert status == 0
+    assert "classes              3, 0 of them empty" in table
+    assert "errors               0" in table
+
+
+def test_errors_report_and_cleaned_list(sound, capsys):
+    before = (sound / "label.txt").read_text()
+    (sound / "images/4.png").write_bytes(b"junk")
+    report, cleaned = sound / "found.json", sound / "cleaned.txt"
+    status, table, _ = run(capsys, sound, report=str(report), cleaned_list=str(cleaned))
+    assert status == 1
+    assert "error: not_an_image  1 files that are no picture" in table
+    assert "label.txt, line 5 (images/4.png)" in table
+    assert json.loads(report.read_text())["errors"] == 1
+    lines = before.splitlines(keepends=True)
+    assert cleaned.read_text() == "".join(lines[:4] + lines[5:])
+    assert (sound / "label.txt").read_text() == before
+
+
+def test_warnings_alone_are_sound(sound, capsys):
+    (sound / "images/new.png").write_bytes((sound / "images/0.png").read_bytes())
+    status, table, _ = run(capsys, sound)
+    assert status == 0 and "warning: unlisted_file" in table
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"dataset_dir": "no_such_folder"}, "does not exist"),
+        ({"dataset_name": "imagelist"}, "Did you mean 'image_list'"),
+        ({"check_split": "val"}, "has no label_val.txt"),
+        ({"val_targets": ("agedb_30",)}, "no verification set 'agedb_30'"),
+        ({"cleaned_list": "label.txt"}, "nothing is overwritten"),
+        ({"report": "label.txt"}, "must end in .json"),
+        (
+            {"dataset_name": "mock", "cleaned_list": "x.txt"},
+            "are no files of their own",
+        ),
+    ],
+)
+def test_what_cannot_be_checked(sound, capsys, monkeypatch, values, message):
+    monkeypatch.chdir(sound)
+    status, table, errors = run(capsys, sound, **values)
+    assert status == 2 and not table
+    assert "cannot be checked" in errors and message in errors
+
+
+def test_the_command_line_knows_its_options(tmp_path):
+    given = cli.parse(
+        ["--dataset_name=ms1m", "--val_targets=lfw,cfp_fp", "--near_duplicates"],
+        check.GROUPS,
+    )
+    assert given.checking.near_duplicates
+    # A wrong folder, through the interpreter: status and message, no traceback.
+    done = subprocess.run(
+        [sys.executable, "-m", "plsc_tf.check", f"--dataset_dir={tmp_path}/no"]
+        + ["--dataset_name=folder"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2 and "does not exist" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,246 @@
+"""The data doctor on lists and folders: every finding, counted and named."""
+
+import json
+import os
+import pickle
+
+import numpy as np
+import pytest
+
+from plsc_tf.data.checks import doctor, report
+from plsc_tf.data.checks.doctor import CheckOptions, check
+from plsc_tf.data.request import DataRequest
+from tests.check.conftest import encode, pixels
+
+
+def counts(result):
+    """{kind: count} of a result."""
+    return {item["kind"]: item["count"] for item in result.report["findings"]}
+
+
+def places(result, kind):
+    """Where a kind was found, with the detail."""
+    for item in result.report["findings"]:
+        if item["kind"] == kind:
+            return [f"{found['where']}: {found['detail']}" for found in item["first"]]
+    return []
+
+
+def run(folder, name="image_list", options=None, **fields):
+    request = DataRequest(dataset_dir=str(folder), **fields)
+    return check(name, request, options)
+
+
+def test_a_sound_list(sound):
+    result = run(sound, num_classes=3)
+    assert result.sound and counts(result) == {}
+    assert result.report["pictures"] == 6
+    assert result.report["classes"] == {
+        "num_classes": 3,
+        "empty": 0,
+        "min": 2,
+        "median": 2.0,
+        "max": 2,
+        "histogram": {"1": 0, "2-3": 3},
+    }
+    assert result.report["sizes"]["height"] == {"min": 16, "median": 16.0, "max": 16}
+    assert result.report["sizes"]["common"] == [
+        {"height": 16, "width": 12, "pictures": 6}
+    ]
+
+
+def test_all_that_can_be_wrong_with_lines_and_files(write_list):
+    files = {f"{k}.png": encode(pixels(k)) for k in range(4)}
+    files["cut.jpg"] = encode(pixels(9), "JPEG")[:-50]
+    files["page.jpg"] = b"<html>"
+    files["none.jpg"] = b""
+    folder = write_list(
+        files,
+        [
+            "images/0.png 0",
+            "images/1.png",
+            "images/1.png one",
+            "images/1.png 1.0",
+            "images/2.png 5",
+            "images/2.png -1",
+            "images/gone.png 1",
+            "images/cut.jpg 1",
+            "images/page.jpg 1",
+            "images/none.jpg 1",
+            "images/3.png 3",
+        ],
+    )
+    result = run(folder, num_classes=5)
+    assert not result.sound
+    assert counts(result) == {
+        "bad_line": 1,
+        "label_not_whole": 2,
+        "label_out_of_range": 2,
+        "missing_file": 1,
+        "damaged_image": 1,
+        "not_an_image": 1,
+        "empty": 1,
+        # The two labels of 2.png are out of range, and differ.
+        "conflicting_labels": 2,
+        # 0, 1 and 3 have pictures or lines.
+        "empty_classes": 2,
+        "single_picture_classes": 2,
+    }
+    assert "label.txt, line 7 (images/gone.png)" in places(result, "missing_file")[0]
+    assert places(result, "label_out_of_range")[0].endswith(
+        "line 5 (images/2.png): label 5"
+    )
+    assert "labels 2, 4" in places(result, "empty_classes")[0]
+    assert result.report["pictures"] == 11
+
+
+def test_copies_conflicts_and_unlisted_files(write_list):
+    one, other = pixels(1), pixels(2)
+    files = {
+        "a.png": encode(one, compress_level=1),
+        "b.png": encode(one, compress_level=1),
+        "c.png": encode(one, compress_level=9),
+        "d.png": encode(other),
+        "e.png": encode(other),
+        "f.png": encode(pixels(3)),
+        "not_listed.png": encode(pixels(4)),
+        "notes.txt": b"",
+    }
+    lines = ["a 0", "b 0", "c 0", "d 0", "e 1", "f 1", "f 1"]
+    lines = ["images/" + line.replace(" ", ".png ") for line in lines]
+    folder = write_list(files, lines)
+    result = run(folder)
+    assert counts(result) == {
+        "same_bytes": 2,
+        "same_pixels": 1,
+        "conflicting_labels": 2,
+        "unlisted_file": 1,
+    }
+    (conflict,) = places(result, "conflicting_labels")
+    assert "label 0 at" in conflict and "line 5 (images/e.png)" in conflict
+    assert "line 2 (images/b.png): as " in places(result, "same_bytes")[0]
+    assert places(result, "unlisted_file")[0].endswith("images/not_listed.png: ")
+    cleaned = folder / "cleaned.txt"
+    report.check_outputs("", str(cleaned))
+    assert report.write_cleaned_list(str(cleaned), result) == 2
+    assert cleaned.read_text() == "images/a.png 0\nimages/f.png 1\n"
+    with pytest.raises(FileExistsError, match="nothing is overwritten"):
+        report.check_outputs("", str(cleaned))
+
+
+def _write_bin(folder, name, contents):
+    content = pickle.dumps((contents, [True] * (len(contents) // 2)))
+    (folder / f"{name}.bin").write_bytes(content)
+
+
+def test_leaks_into_verification_sets(sound):
+    same_bytes = (sound / "images/1.png").read_bytes()
+    same_pixels = encode(pixels(2), compress_level=1)
+    assert same_pixels != (sound / "images/2.png").read_bytes()
+    _write_bin(sound, "lfw", [same_bytes, same_pixels, encode(pixels(50)), b"junk"])
+    result = run(sound, options=CheckOptions(val_targets=("lfw",)))
+    assert counts(result) == {"leak": 2, "val_damaged": 1}
+    leaks = places(result, "leak")
+    assert "line 2 (images/1.png): is picture 0 of lfw" in leaks[0]
+    assert "line 3 (images/2.png): is picture 1 of lfw" in leaks[1]
+    assert "picture 3 of lfw" in places(result, "val_damaged")[0]
+    report.write_cleaned_list(str(sound / "c.txt"), result)
+    kept = [line.split()[0] for line in (sound / "c.txt").read_text().splitlines()]
+    assert kept == [f"images/{k}.png" for k in (0, 3, 4, 5)]
+
+
+def test_similar_pictures_are_found_on_request(write_list):
+    smooth = np.add.outer(np.arange(64) * 2, np.arange(72) % 40 * 3)[..., np.newaxis]
+    picture = np.clip(smooth * [1.0, 0.9, 0.8], 0, 255).astype(np.uint8)
+    folder = write_list({"0.png": encode(picture)}, ["images/0.png 0"])
+    near = encode(np.clip(picture.astype(int) + 3, 0, 255).astype(np.uint8), "JPEG")
+    _write_bin(folder, "val", [near, encode(pixels(8))])
+    plain = run(folder, options=CheckOptions(val_targets=("val",)))
+    assert "near_leak" not in counts(plain)
+    result = run(folder, options=CheckOptions(val_targets=("val",), near=True))
+    assert counts(result)["near_leak"] == 1
+    assert "is picture 0 of val" in places(result, "near_leak")[0]
+
+
+def test_a_dangerous_verification_set_is_a_finding(sound):
+    (sound / "lfw.bin").write_bytes(b"cos\nsystem\n(S'true'\ntR.")
+    result = run(sound, options=CheckOptions(val_targets=("lfw",)))
+    assert "refused" in places(result, "val_damaged")[0]
+    with pytest.raises(FileNotFoundError, match="no verification set 'cfp'"):
+        run(sound, options=CheckOptions(val_targets=("cfp",)))
+
+
+@pytest.fixture
+def folders(tmp_path):
+    for label, name in enumerate(["b", "a", "c"]):
+        (tmp_path / name).mkdir()
+        for number in range(label + 1):
+            content = encode(pixels(10 * label + number))
+            (tmp_path / name / f"{number}.png").write_bytes(content)
+    return tmp_path
+
+
+def test_class_folders(folders):
+    (folders / "a/notes.txt").write_text("")
+    (folders / "loose.png").write_bytes(encode(pixels(77)))
+    (folders / "c/9.png").write_bytes((folders / "b/0.png").read_bytes())
+    os.symlink(folders / "nowhere", folders / "a/x.jpg")
+    result = run(folders, "folder")
+    assert counts(result) == {
+        "missing_file": 1,
+        "conflicting_labels": 2,
+        "single_picture_classes": 1,
+        "file_not_read": 1,
+        "outside_classes": 1,
+    }
+    report.write_cleaned_list(str(folders / "label.txt"), result)
+    expected = [f"a/{k}.png 0" for k in (0, 1)] + [f"c/{k}.png 2" for k in (0, 1, 2)]
+    assert (folders / "label.txt").read_text().splitlines() == expected
+    few = run(folders, "folder", num_classes=2)
+    assert counts(few)["too_many_classes"] == 1
+    assert counts(few)["label_out_of_range"] == 4
+
+
+def test_results_do_not_depend_on_the_threads(sound):
+    one = run(sound, options=CheckOptions(threads=1))
+    many = run(sound, options=CheckOptions(threads=7))
+    for column in ("labels", "flags", "pixel_hashes", "byte_hashes", "bytes"):
+        np.testing.assert_array_equal(
+            getattr(one.table, column), getattr(many.table, column)
+        )
+
+
+def test_a_label_of_any_size_takes_no_memory(write_list):
+    files = {"0.png": encode(pixels(0)), "1.png": encode(pixels(1))}
+    folder = write_list(files, ["images/0.png 0", f"images/1.png {10**17}"])
+    result = run(folder)
+    assert counts(result)["empty_classes"] == 10**17 - 1
+    assert "labels 1, 2, 3" in places(result, "empty_classes")[0]
+
+
+def test_labels_offset_and_what_a_module_says(sound):
+    result = run(sound, labels_offset=1, num_classes=2)
+    assert counts(result)["label_out_of_range"] == 2
+    assert run(sound, "ms1m").report["classes"]["num_classes"] == 85742
+
+
+def test_the_report_is_json(sound):
+    (sound / "images/0.png").unlink()
+    result = run(sound)
+    path = sound / "report.json"
+    report.write_report(str(path), result)
+    read = json.loads(path.read_text())
+    assert read == result.report and not read["sound"] and read["errors"] == 1
+    rows = dict(report.rows(result))
+    assert rows["error: missing_file"].startswith("1 listed files that are not there")
+    with pytest.raises(ValueError, match="must end in .json"):
+        report.check_outputs(str(sound / "label.txt"), "")
+    with pytest.raises(FileNotFoundError, match="there is no folder"):
+        report.check_outputs(str(sound / "no/x.json"), "")
+
+
+def test_drawn_pictures_can_be_checked_too():
+    request = DataRequest(num_classes=3, num_examples=6, image_size=(16, 16))
+    result = check("mock", request)
+    assert result.sound and result.report["pictures"] == 6
+    assert doctor.open_listing("mock", request)[0].folder is None

@@ -1,0 +1,166 @@
+"""The data doctor on record files: it steps over what is damaged and goes on."""
+
+import base64
+import struct
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from plsc_tf.data.checks.doctor import check, open_listing
+from plsc_tf.data.request import DataRequest
+from tests.check.conftest import encode, pixels
+from tests.check.test_checks import counts, places
+from tests.data import recordio_writer
+
+PICTURES = [encode(pixels(k)) for k in range(6)]
+LABELS = [0, 1, 2, 0, 1, 2]
+
+
+def example(image, label):
+    def bytes_feature(value):
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+
+    label = tf.train.Feature(int64_list=tf.train.Int64List(value=[label]))
+    feature = {"image/encoded": bytes_feature(image), "image/class/label": label}
+    features = tf.train.Features(feature=feature)
+    return tf.train.Example(features=features).SerializeToString()
+
+
+@pytest.fixture
+def records(tmp_path):
+    """Two TFRecord files of three pictures; returns the folder and a record's size."""
+    for part in range(2):
+        with tf.io.TFRecordWriter(str(tmp_path / f"part-{part}")) as writer:
+            for k in range(3 * part, 3 * part + 3):
+                writer.write(example(PICTURES[k], LABELS[k]))
+    return tmp_path
+
+
+def run_records(folder, **fields):
+    request = DataRequest(dataset_dir=str(folder), train_files=("part-*",), **fields)
+    return check("flowers", request)
+
+
+def test_sound_records(records):
+    result = run_records(records, num_classes=3)
+    assert result.sound and result.report["pictures"] == 6 and not counts(result)
+    assert result.listing.describe(4) == f"{records}/part-1, record 1"
+    assert result.report["classes"]["histogram"] == {"1": 0, "2-3": 3}
+
+
+def _change(path, position, data):
+    blob = bytearray(path.read_bytes())
+    blob[position : position + len(data)] = data
+    path.write_bytes(blob)
+
+
+def test_a_damaged_record_does_not_hide_the_others(records):
+    _change(records / "part-0", 60, b"\xff\xff")
+    result = run_records(records)
+    assert counts(result) == {
+        "damaged_record": 1,
+        "single_picture_classes": 1,
+        # flowers has five classes.
+        "empty_classes": 2,
+    }
+    assert places(result, "damaged_record") == [
+        f"{records}/part-0, record 0: its checksum is wrong"
+    ]
+    assert result.report["pictures"] == 6
+
+
+def test_a_lost_frame_costs_the_rest_of_its_file_only(records):
+    _change(records / "part-0", 0, b"\xff")
+    with tf.io.TFRecordWriter(str(records / "part-1")) as writer:
+        writer.write(example(PICTURES[0], 7))
+        writer.write(b"no example")
+        writer.write(example(b"junk", 1))
+    data = (records / "part-1").read_bytes()
+    (records / "part-1").write_bytes(data + data[:20])
+    result = run_records(records, num_classes=2)
+    found = counts(result)
+    assert found["damaged_record"] == 3
+    assert found["label_out_of_range"] == 1 and found["not_an_image"] == 1
+    first = "\n".join(places(result, "damaged_record"))
+    assert "part-0: record 0 at byte 0: the checksum of its length" in first
+    assert "part-1, record 1: " in first and "part-1: record 3 at byte" in first
+
+
+def test_base64_lines_of_both_orders(tmp_path):
+    text = [base64.b64encode(data).decode() for data in PICTURES]
+    (tmp_path / "file_list.txt").write_text("a\nb\n")
+    (tmp_path / "a").write_text("".join(f"{text[k]}\t{LABELS[k]}\n" for k in range(3)))
+    lines = [f"{LABELS[k]}\t{text[k]}" for k in (3, 4)]
+    (tmp_path / "b").write_text(
+        f"{lines[0]}\n2\tno base64!\n{lines[1]}\nx\n9\t{text[5]}"
+    )
+    request = DataRequest(dataset_dir=str(tmp_path), num_classes=3)
+    result = check("base64_text", request)
+    assert counts(result) == {
+        "bad_line": 2,
+        "label_out_of_range": 1,
+        "single_picture_classes": 1,
+    }
+    assert f"{tmp_path}/b, line 2: " in places(result, "bad_line")[0]
+    assert f"{tmp_path}/b, line 4: " in places(result, "bad_line")[1]
+    assert places(result, "label_out_of_range") == [f"{tmp_path}/b, line 5: label 9"]
+
+
+@pytest.mark.parametrize("with_idx", [True, False])
+def test_recordio(tmp_path, with_idx):
+    images = [*PICTURES[:5], PICTURES[0]]
+    contents = recordio_writer.insightface(images, LABELS)
+    contents[2] = recordio_writer.image(0.5, 2, PICTURES[1])
+    contents[4] = recordio_writer.image(8, 4, PICTURES[3])
+    path = tmp_path / "train.rec"
+    positions = recordio_writer.write(path, contents, with_idx)
+    _change(path, positions[3], b"\0")
+    result = check("recordio", DataRequest(dataset_dir=str(tmp_path)))
+    assert counts(result) == {
+        "damaged_record": 1,
+        "label_not_whole": 1,
+        "label_out_of_range": 1,
+        # Pictures 1 and 6 are the same, of classes 0 and 2.
+        "conflicting_labels": 2,
+        "single_picture_classes": 3,
+    }
+    assert f"byte {positions[3]}" in places(result, "damaged_record")[0]
+    assert f"{path}, record 4: label 8" in places(result, "label_out_of_range")
+    assert open_listing("ms1m", DataRequest(dataset_dir=str(tmp_path)))[1] is None
+
+
+def test_missing_recordio_images_are_counted(tmp_path):
+    contents = recordio_writer.insightface(PICTURES, LABELS)
+    recordio_writer.write(tmp_path / "train.rec", contents[:4], with_idx=False)
+    result = check("recordio", DataRequest(dataset_dir=str(tmp_path)))
+    assert counts(result)["missing_records"] == 3
+
+
+def test_idx_files(tmp_path):
+    images = np.stack([pixels(k)[..., 0] for k in (0, 1, 2, 1)])
+    header = struct.pack(">4i", 2051, 4, 16, 12)
+    (tmp_path / "train-images-idx3-ubyte").write_bytes(header + images.tobytes())
+    labels = struct.pack(">2i", 2049, 4) + bytes([0, 1, 12, 1])
+    (tmp_path / "train-labels-idx1-ubyte").write_bytes(labels)
+    result = check("mnist", DataRequest(dataset_dir=str(tmp_path)))
+    assert counts(result) == {
+        "label_out_of_range": 1,
+        "same_bytes": 1,
+        "empty_classes": 8,
+        "single_picture_classes": 1,
+    }
+    (tmp_path / "train-labels-idx1-ubyte").write_bytes(labels[:-1])
+    result = check("mnist", DataRequest(dataset_dir=str(tmp_path)))
+    assert counts(result) == {"damaged_record": 1}
+
+
+def test_cifar_binaries(tmp_path):
+    planes = [pixels(k, (32, 33))[:, :32].transpose(2, 0, 1) for k in range(2)]
+    rows = b"".join(bytes([k + 9]) + planes[k].tobytes() for k in range(2))
+    (tmp_path / "test_batch.bin").write_bytes(rows)
+    request = DataRequest(dataset_dir=str(tmp_path), split="test")
+    result = check("cifar10", request)
+    assert counts(result)["label_out_of_range"] == 1
+    (place,) = places(result, "label_out_of_range")
+    assert place.endswith(f"image 1 of {tmp_path}/test_batch.bin: label 10")
