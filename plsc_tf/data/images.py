@@ -26,8 +26,7 @@ def decode(data: tf.Tensor) -> tf.Tensor:
     Returns:
         uint8 [h, w, 3].
     """
-    image = tf.io.decode_jpeg(data, channels=3, dct_method="INTEGER_ACCURATE")
-    return tf.ensure_shape(image, [None, None, 3])
+    return tf.io.decode_jpeg(data, channels=3, dct_method="INTEGER_ACCURATE")
 
 
 def resize(images: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
@@ -55,9 +54,15 @@ def resize(images: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
         return tf.cast(tf.clip_by_value(tf.round(result), 0, 255), tf.uint8)
 
     if images.shape[-3:-1].is_fully_defined():
-        return tf.ensure_shape(resized(), final)
-    same = tf.reduce_all(tf.equal(tf.shape(images)[-3:-1], [height, width]))
-    return tf.ensure_shape(tf.cond(same, lambda: images, resized), final)
+        result = resized()
+    else:
+        # Every op of this check runs for every picture: the fewest that do.
+        wanted = tf.concat([tf.shape(images)[:-3], [height, width, 3]], 0)
+        wanted = [height, width, 3] if rank == 3 else wanted
+        same = tf.reduce_all(tf.equal(tf.shape(images), wanted))
+        result = tf.cond(same, lambda: images, resized)
+    result.set_shape(final)
+    return result
 
 
 def to_rgb(image: tf.Tensor) -> tf.Tensor:

@@ -42,7 +42,7 @@ def decide(
     """
     if options is None:
         return {}
-    columns = tf.unstack(chance, num=NUM_CHANCES, axis=1)
+    columns = tf.transpose(tf.ensure_shape(chance, [None, NUM_CHANCES]))
     return {
         **_moves(columns, options, size),
         **_operations(columns, options),
@@ -78,7 +78,7 @@ def apply(
             image, decision[f"operation_{layer}"], decision[f"amount_{layer}"]
         )
     if "colors" in decision:
-        image = _recolored(image, decision, hue=bool(options.hue))
+        image = _recolored(image, decision, options)
     if "grey" in decision:
         image = _if(decision["grey"], color.to_grey, image)
     if "low" in decision:
@@ -89,7 +89,8 @@ def apply(
         )
     if "square" in decision:
         image = geometry.cut_out(image, decision["square"])
-    return tf.ensure_shape(image, shape)
+    image.set_shape(shape)
+    return image
 
 
 def augment(image: tf.Tensor, seed: tf.Tensor, options: Augmentation) -> tf.Tensor:
@@ -120,13 +121,16 @@ def _layers(decision):
 
 
 def _if(condition, function, image):
-    changed = lambda: tf.ensure_shape(function(image), image.shape)  # noqa: E731
-    return tf.ensure_shape(tf.cond(condition, changed, lambda: image), image.shape)
+    result = tf.cond(condition, lambda: function(image), lambda: image)
+    result.set_shape(image.shape)
+    return result
 
 
-def _recolored(image, decision, *, hue):
+def _recolored(image, decision, options):
+    contrast = bool(options.color_jitter or options.contrast)
+
     def changed(now):
-        return color.change_colors(now, decision["colors"], hue=hue)
+        return color.change_colors(now, decision["colors"], contrast=contrast)
 
     if "recolor" in decision:
         return _if(decision["recolor"], changed, image)
@@ -252,21 +256,27 @@ def _boxes(columns, options, size):
     wide = tf.clip_by_value(tf.round(wide), 1, width)
     top = tf.floor(columns[_KEEP_Y] * (height - rows + 1))
     left = tf.floor(columns[_KEEP_X] * (width - wide + 1))
-    return tf.cast(tf.stack([top, left, rows, wide], axis=1), tf.int32)
+    return _sides(top, rows, left, wide, size)
+
+
+def _sides(top, rows, left, wide, size):
+    """int32 [n, 2, 3]: lengths before, in and behind boxes, down and across."""
+    down = tf.stack([top, rows, size[0] - top - rows], axis=1)
+    across = tf.stack([left, wide, size[1] - left - wide], axis=1)
+    return tf.cast(tf.stack([down, across], axis=1), tf.int32)
 
 
 def _colors(columns, options):
-    """Factor, levels, contrast, saturation and hue, see `color.change_colors`."""
+    """Maps of colors, see `color.color_maps`."""
     jitter = options.color_jitter
     same = (1 - jitter, 1 + jitter)
-    changes = [
+    return color.color_maps(
         _between(columns[_BRIGHTNESS], *same),
         options.brightness * _signed(columns[_LEVELS]),
         _between(columns[_CONTRAST], *(options.contrast or same)),
         _between(columns[_SATURATION], *(options.saturation or same)),
         options.hue * _signed(columns[_HUE]),
-    ]
-    return tf.stack(changes, axis=1)
+    )
 
 
 def _low_resolutions(columns, options, size):
@@ -281,8 +291,13 @@ def _low_resolutions(columns, options, size):
 
 
 def _squares(columns, options, size):
-    """Half the side, row and column of the squares; a side of 0 erases nothing."""
+    """Squares that are erased, cut at the edges; nothing inside where none is."""
     happens, chance = _happens(columns[_HALF], options.cutout_probability)
     half = tf.where(happens, chance * (options.cutout * min(size) / 2), 0.0)
-    center = [columns[_ROW] * size[0], columns[_COLUMN] * size[1]]
-    return tf.stack([half, *center], axis=1)
+    lengths = []
+    for column, side in zip((_ROW, _COLUMN), size, strict=True):
+        center = columns[column] * side
+        first = tf.clip_by_value(tf.round(center - half), 0, side)
+        last = tf.clip_by_value(tf.round(center + half), 0, side)
+        lengths += [first, last - first]
+    return _sides(*lengths, size)

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+_GREY = 128
+_RGB = (0, 0, 3)
+
 
 def mirror(image: tf.Tensor, mirrored: tf.Tensor) -> tf.Tensor:
     """Swaps left and right where `mirrored`, a bool scalar, is true."""
@@ -20,12 +23,32 @@ def shift(image: tf.Tensor, offset: tf.Tensor) -> tf.Tensor:
 
     Args:
         image: uint8 [h, w, 3] of static size.
-        offset: int32 [2], pixels down and to the right.
+        offset: int32 [2], pixels down and to the right, less than the sides.
     """
     height, width = image.shape[:2]
     rows = tf.clip_by_value(tf.range(height) - offset[0], 0, height - 1)
-    columns = tf.clip_by_value(tf.range(width) - offset[1], 0, width - 1)
-    return tf.gather(tf.gather(image, rows), columns, axis=1)
+    image = tf.gather(image, rows)
+    left, right = tf.maximum(offset[1], 0), tf.maximum(-offset[1], 0)
+    parts = [
+        tf.broadcast_to(image[:, :1], [height, left, 3]),
+        image[:, right : width - left],
+        tf.broadcast_to(image[:, -1:], [height, right, 3]),
+    ]
+    return _shaped(tf.concat(parts, axis=1), image)
+
+
+def move(image: tf.Tensor, down, right, fill: int) -> tf.Tensor:
+    """Moves by whole pixels; what comes in has the level `fill`."""
+    height, width = image.shape[:2]
+    offset = tf.stack([down, right])
+    inside = tf.maximum([height, width] - tf.abs(offset), 0)
+    part = tf.slice(
+        image, tf.pad(tf.maximum(-offset, 0), [[0, 1]]), tf.pad(inside, [[0, 1]]) + _RGB
+    )
+    before = tf.maximum(offset, 0)
+    around = tf.stack([before, [height, width] - inside - before], axis=1)
+    moved = tf.pad(part, tf.pad(around, [[0, 1], [0, 0]]), constant_values=fill)
+    return _shaped(moved, image)
 
 
 def warp(image: tf.Tensor, transform: tf.Tensor, fill: int | None = None) -> tf.Tensor:
@@ -45,7 +68,7 @@ def warp(image: tf.Tensor, transform: tf.Tensor, fill: int | None = None) -> tf.
         interpolation="BILINEAR",
         fill_mode="NEAREST" if fill is None else "CONSTANT",
     )[0]
-    return tf.ensure_shape(to_uint8(warped), [height, width, 3])
+    return _shaped(to_uint8(warped), image)
 
 
 def affine(matrix, move, size: tuple[int, int]) -> tf.Tensor:
@@ -74,32 +97,34 @@ def keep_box(image: tf.Tensor, box: tf.Tensor) -> tf.Tensor:
 
     Args:
         image: uint8 [h, w, 3] of static size.
-        box: int32 [4]: top, left, height and width in pixels.
+        box: int32 [2, 3]: rows above, in and below the rectangle; columns left of,
+            in and right of it.
     """
-    height, width = image.shape[:2]
-    top, left, rows, columns = tf.unstack(box)
-    inside = tf.slice(image, [top, left, 0], [rows, columns, 3])
-    around = [
-        [top, height - top - rows],
-        [left, width - left - columns],
-        [0, 0],
-    ]
-    return tf.ensure_shape(tf.pad(inside, around), image.shape)
+    start = tf.pad(box[:, 0], [[0, 1]])
+    inside = tf.slice(image, start, tf.concat([box[:, 1], [3]], 0))
+    around = tf.pad(box[:, ::2], [[0, 1], [0, 0]])
+    return _shaped(tf.pad(inside, around), image)
 
 
-def cut_out(image: tf.Tensor, square: tf.Tensor) -> tf.Tensor:
-    """Paints a square mid grey (DeVries & Taylor 2017, arXiv:1708.04552).
+def cut_out(image: tf.Tensor, box: tf.Tensor) -> tf.Tensor:
+    """Paints a rectangle mid grey (DeVries & Taylor 2017, arXiv:1708.04552).
 
     Args:
         image: uint8 [h, w, 3] of static size.
-        square: float [3]: half the side, row and column of the centre, in pixels.
+        box: int32 [2, 3], as for `keep_box`; without rows or columns inside, the
+            picture stays.
     """
-    height, width = image.shape[:2]
-    half, row, column = tf.unstack(square)
-    rows = tf.abs(tf.range(height, dtype=tf.float32) - row) < half
-    columns = tf.abs(tf.range(width, dtype=tf.float32) - column) < half
-    erased = (rows[:, tf.newaxis] & columns)[..., tf.newaxis]
-    return tf.where(erased, tf.constant(128, tf.uint8), image)
+    above, middle, below = tf.split(image, box[0], num=3)
+    left, inside, right = tf.split(middle, box[1], axis=1, num=3)
+    erased = tf.fill(tf.shape(inside), tf.constant(_GREY, tf.uint8))
+    middle = tf.concat([left, erased, right], axis=1)
+    return _shaped(tf.concat([above, middle, below], axis=0), image)
+
+
+def _shaped(image, like):
+    # Known, not checked: an op less at run time than `ensure_shape`.
+    image.set_shape(like.shape)
+    return image
 
 
 def to_uint8(image: tf.Tensor) -> tf.Tensor:

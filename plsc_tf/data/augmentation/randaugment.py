@@ -69,14 +69,14 @@ def shear_y(image, amount):
 
 def translate_x(image, amount):
     """Moves sideways by up to 0.45 of the width, whole pixels."""
-    pixels = tf.round(amount * 0.45 * image.shape[1])
-    return _moved(image, ((1.0, 0.0), (0.0, 1.0)), (pixels, 0.0))
+    pixels = tf.cast(tf.round(amount * 0.45 * image.shape[1]), tf.int32)
+    return geometry.move(image, 0, pixels, _GREY)
 
 
 def translate_y(image, amount):
     """Moves up or down by up to 0.45 of the height, whole pixels."""
-    pixels = tf.round(amount * 0.45 * image.shape[0])
-    return _moved(image, ((1.0, 0.0), (0.0, 1.0)), (0.0, pixels))
+    pixels = tf.cast(tf.round(amount * 0.45 * image.shape[0]), tf.int32)
+    return geometry.move(image, pixels, 0, _GREY)
 
 
 def solarize(image, amount):
@@ -165,9 +165,9 @@ def apply(image: tf.Tensor, operation: tf.Tensor, amount: tf.Tensor) -> tf.Tenso
     return tf.ensure_shape(tf.switch_case(operation, branches), image.shape)
 
 
-def _moved(image, matrix, move=(0.0, 0.0)):
-    size = tuple(image.shape[:2])
-    return geometry.warp(image, geometry.affine(matrix, move, size)[0], _GREY)
+def _moved(image, matrix):
+    transform = geometry.affine(matrix, (0.0, 0.0), tuple(image.shape[:2]))
+    return geometry.warp(image, transform[0], _GREY)
 
 
 def _blended(pixels, other, amount):

@@ -72,14 +72,20 @@ class CropOrPad(Stretch):
     def train(self, image, decision):
         """See `Stretch.train`."""
         del decision
-        return tf.ensure_shape(image, [*self.size, 3])
+        return image
 
     def evaluate(self, image):
         """See `Stretch.evaluate`."""
         if tuple(image.shape[:2]) == self.size:
             return image
-        cropped = tf.image.resize_with_crop_or_pad(image, *self.size)
-        return tf.ensure_shape(cropped, [*self.size, 3])
+        same = tf.reduce_all(tf.equal(tf.shape(image), [*self.size, 3]))
+        cropped = tf.cond(
+            same,
+            lambda: image,
+            lambda: tf.image.resize_with_crop_or_pad(image, *self.size),
+        )
+        cropped.set_shape([*self.size, 3])
+        return cropped
 
     def keep(self, image):
         """See `Stretch.keep`."""

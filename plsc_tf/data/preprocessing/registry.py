@@ -103,7 +103,6 @@ class Preprocessing:
             uint8 [height, width, 3].
         """
         image = self.frame.train(image, decision)
-        image = tf.ensure_shape(image, [*self.image_size, 3])
         return random_changes.apply(image, decision, self.augmentation)
 
     def augment(self, image: tf.Tensor, chance: tf.Tensor) -> tf.Tensor:
