@@ -20,7 +20,6 @@ import sys
 from plsc_tf import cli
 
 GROUPS = ("conversion", "dataset", "preprocessing", "performance")
-_FILE_LIST = "file_list.txt"
 
 
 def main(settings):
@@ -86,6 +85,7 @@ def open_input(settings):
     """Returns what is to be converted, read in the fastest way there is for it."""
     from plsc_tf.data import load, paths
     from plsc_tf.data.conversion.inputs import Base64Input, RecordInput, SourceInput
+    from plsc_tf.data.readers.base64_text import listed_files
 
     dataset = settings.dataset
     labels = {
@@ -98,11 +98,10 @@ def open_input(settings):
     module = load.find(dataset.dataset_name)
     name = module.__name__.removeprefix("plsc_tf.datasets.")
     if name == "base64_text":
-        folder = paths.require_folder(dataset.dataset_dir)
         if dataset.train_files:
-            files = paths.expand(dataset.train_files, folder)
+            files = paths.expand(dataset.train_files, dataset.dataset_dir)
         else:
-            files = _part_files(folder, paths.join(folder, _FILE_LIST))
+            files = listed_files(dataset.dataset_dir)
         return Base64Input(files, **labels)
     if dataset.train_files and "." not in name:
         files = paths.expand(dataset.train_files, dataset.dataset_dir)
@@ -142,18 +141,20 @@ def _asked_classes(dataset):
 def _part_files(folder, file_list):
     """The part files that a list names, below their folder."""
     from plsc_tf.data import paths
-    from plsc_tf.storage import files
 
     paths.require_folder(folder, "data_dir")
-    if not files.exists(file_list):
+    try:
+        names = paths.read_text(file_list).split("\n")
+    except FileNotFoundError as error:
         raise FileNotFoundError(
-            f"There is no file list {file_list!r}. {paths.found(folder)} It names the "
+            f"There is no file_list {file_list!r}. {paths.found(folder)} It names the "
             "part files, one per line."
-        )
-    names = files.read(file_list).decode("utf-8-sig").split("\n")
+        ) from error
     names = [name.strip() for name in names if name.strip()]
     if not names:
-        raise ValueError(f"{file_list} names no part files, one per line.")
+        raise ValueError(
+            f"{file_list} is empty: it names the part files, one per line."
+        )
     return paths.expand(names, folder, "file_list")
 
 

@@ -36,20 +36,15 @@ class Buckets:
     def __init__(self, folder: str, num_buckets: int, seed: int, state: dict):
         self.count = state.get("count", 0)
         self.sizes = state.get("sizes", [0] * num_buckets)
-        self._folder = folder
         self._seed = seed
         self._draws = (-1, None)
         self._touched = set()
         self._files = []
         for number, size in enumerate(self.sizes):
-            file = os.open(self.path(number), os.O_RDWR | os.O_CREAT, 0o644)
+            file = os.open(bucket_path(folder, number), os.O_RDWR | os.O_CREAT, 0o644)
             self._files.append(file)
             os.ftruncate(file, size)
             os.lseek(file, size, os.SEEK_SET)
-
-    def path(self, number: int) -> str:
-        """The file of a bucket."""
-        return os.path.join(self._folder, f"bucket_{number}")
 
     def add(self, records, payload_bytes, labels) -> None:
         """Adds the next records; arguments as the attributes of `Batch`."""
@@ -102,39 +97,54 @@ class Buckets:
         return np.concatenate(found) if found else np.zeros(0, np.int64)
 
 
-def read_shuffled(
-    path: str, number: int, seed: int | None, memory_bytes: int
-) -> Iterator[tuple[list, np.ndarray]]:
-    """Yields the records of a bucket in their final order, and their tables.
+class BucketReader:
+    """Reads buckets in their final order.
 
     Args:
-        path: the bucket's file.
-        number: of the bucket.
+        folder: of the buckets.
         seed: of the shuffle; None keeps the order.
         memory_bytes: a larger bucket is read record by record.
     """
-    size = os.path.getsize(path)
-    with open(path, "rb", buffering=0) as file:
-        table, starts = _tables(file.fileno(), size)
-        order = np.arange(len(table))
-        if seed is not None:
-            order = np.random.default_rng([seed, _ORDER, number]).permutation(order)
-        table, starts = table[order], starts[order]
-        data = None
-        if size <= memory_bytes:
-            data = memoryview(bytearray(size))
-            vectors.read_into(file, data)
-        for begin, end in _spans(table[:, 0], max(memory_bytes // 4, 1)):
-            rows = zip(
-                starts[begin:end].tolist(), table[begin:end, 0].tolist(), strict=True
-            )
-            if data is not None:
-                records = [data[start : start + length] for start, length in rows]
-            else:
-                records = [
-                    os.pread(file.fileno(), length, start) for start, length in rows
-                ]
-            yield records, table[begin:end]
+
+    def __init__(self, folder: str, seed: int | None, memory_bytes: int):
+        self._folder = folder
+        self._seed = seed
+        self._memory_bytes = memory_bytes
+        # Used again and again, because the system takes long to hand out new memory.
+        self._buffer = bytearray()
+
+    def read(self, number: int) -> Iterator[tuple[list, np.ndarray]]:
+        """Yields records of a bucket, and their rows of the table.
+
+        Records are only valid until the next are asked for.
+        """
+        path = bucket_path(self._folder, number)
+        size = os.path.getsize(path)
+        with open(path, "rb", buffering=0) as file:
+            table, starts = _tables(file.fileno(), size)
+            if self._seed is not None:
+                random = np.random.default_rng([self._seed, _ORDER, number])
+                order = random.permutation(len(table))
+                table, starts = table[order], starts[order]
+            fetch = self._load(file, size)
+            for begin, end in _spans(table[:, 0], max(self._memory_bytes // 4, 1)):
+                places = starts[begin:end].tolist(), table[begin:end, 0].tolist()
+                yield list(map(fetch, *places)), table[begin:end]
+
+    def _load(self, file, size):
+        """A function of (start, length) that returns these bytes of the bucket."""
+        if size > self._memory_bytes:
+            return lambda start, length: os.pread(file.fileno(), length, start)
+        if size > len(self._buffer):
+            self._buffer = bytearray(size)
+        view = memoryview(self._buffer)[:size]
+        vectors.read_into(file, view)
+        return lambda start, length: view[start : start + length]
+
+
+def bucket_path(folder: str, number: int) -> str:
+    """The file of a bucket."""
+    return os.path.join(folder, f"bucket_{number}")
 
 
 def _tables(file, size):

@@ -6,18 +6,17 @@ An input knows how to go on after each batch, by a `position` that JSON can hold
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
 import dataclasses
 import hashlib
 import io
 import os
-import threading
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from PIL import Image
 
 from plsc_tf.data.conversion.outputs import Base64Output, RecordOutput
+from plsc_tf.data.readers.tfrecord import find_records
 from plsc_tf.data.records import base64_text, tfrecord
 from plsc_tf.data.source import Source, label_error
 from plsc_tf.storage import files
@@ -125,7 +124,8 @@ class Base64Input(_FilesInput):
                 if output.layout == self.layout:
                     records, sizes = _lines(block, labels)
                 else:
-                    images = _each(block.text, base64_text.decode, labels, where)
+                    texts = map(block.text, range(len(labels)))
+                    images = _each(texts, base64_text.decode, where)
                     records, sizes = output.pack(images, labels, where)
                 at = {
                     "file": number,
@@ -143,42 +143,31 @@ class RecordInput(_FilesInput):
 
     def count(self) -> int:
         """The number of records, from their headers."""
-        from plsc_tf.data.readers.tfrecord import count_records
-
-        return sum(count_records(path) for path in self.paths)
+        return sum(len(find_records(path)[0]) for path in self.paths)
 
     def batches(
         self, output: Base64Output | RecordOutput, position: dict, batch_bytes: int
     ) -> Iterator[Batch]:
-        """Yields what follows a position ({}: all).
-
-        The checksums of each file are checked meanwhile, before its last batch.
-        """
+        """Yields what follows a position ({}: all)."""
         for number, path, offset, record in self._rest(position):
-            with _verifying(path) as finish:
-                blocks = tfrecord.read_blocks(path, batch_bytes, offset, record)
-                for block in blocks:
-                    rows = range(len(block.starts))
-                    where = _place(path, "record", range(record, record + len(rows)))
-                    parsed = _each(block.payload, tfrecord.parse_example, rows, where)
-                    labels = self._shifted([label for _, label in parsed], where)
-                    records, sizes = self._packed(block, parsed, labels, output, where)
-                    record += len(rows)
-                    at = {"file": number, "offset": block.offset, "record": record}
-                    if block.offset == files.size(path):
-                        finish()
-                    yield Batch(records, sizes, labels, at, block.offset - offset)
-                    offset = block.offset
+            for block in tfrecord.read_blocks(path, batch_bytes, offset, record):
+                count = len(block.payloads)
+                where = _place(path, "record", range(record, record + count))
+                parsed = _each(block.payloads, tfrecord.parse_example, where)
+                labels = self._shifted([label for _, label in parsed], where)
+                records, sizes = self._packed(block, parsed, labels, output, where)
+                record += count
+                at = {"file": number, "offset": block.offset, "record": record}
+                yield Batch(records, sizes, labels, at, block.offset - offset)
+                offset = block.offset
 
     def _packed(self, block, parsed, labels, output, where):
         if output.layout != self.layout:
             return output.pack([image for image, _ in parsed], labels, where)
-        rows = range(len(labels))
         if not self._offset:
-            return [block.frame(row) for row in rows], block.lengths
-        return output.frame(
-            [tfrecord.with_label(block.payload(row), labels[row]) for row in rows]
-        )
+            return block.frames, [len(payload) for payload in block.payloads]
+        both = zip(block.payloads, labels, strict=True)
+        return output.frame([tfrecord.with_label(*one) for one in both])
 
 
 class SourceInput:
@@ -269,12 +258,12 @@ def _lines(block, labels):
     return records, sizes
 
 
-def _each(fetch, function, rows, where):
+def _each(items, function, where):
     """Applies a function to each record's bytes; errors name the record."""
     found = []
     try:
-        for row in range(len(rows)):
-            found.append(function(fetch(row)))
+        for item in items:
+            found.append(function(item))
     except ValueError as error:
         raise ValueError(f"{where(len(found))}: {error}") from error
     return found
@@ -293,18 +282,6 @@ def _checked(labels, num_classes, where):
         row = next(k for k, label in enumerate(labels) if not 0 <= label < limit)
         raise label_error(labels[row], where(row), limit)
     return labels
-
-
-@contextlib.contextmanager
-def _verifying(path):
-    """Verifies a TFRecord file beside; yields a function that waits for the verdict."""
-    stopped = threading.Event()
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        verdict = pool.submit(tfrecord.verify, path, stopped)
-        try:
-            yield verdict.result
-        finally:
-            stopped.set()
 
 
 def _groups(records, batch_bytes):

@@ -52,18 +52,12 @@ class Base64Output:
         ]
         return records, [4 * ((len(image) + 2) // 3) for image in images]
 
-    def close(self) -> None:
-        """Nothing is held."""
-
 
 class RecordOutput:
     """TFRecord files of examples with FastNN's keys."""
 
     layout = "tfrecord"
     lead = tfrecord.HEADER
-
-    def __init__(self):
-        self._framer = tfrecord.Framer()
 
     def shard_name(self, number: int, count: int) -> str:
         """The file name of a shard."""
@@ -81,7 +75,7 @@ class RecordOutput:
 
     def pack(
         self, images: Sequence[bytes], labels: Sequence[int], where: Callable
-    ) -> tuple[list[memoryview], list[int]]:
+    ) -> tuple[list[bytes], list[int]]:
         """See `Base64Output.pack`.
 
         Raises:
@@ -96,13 +90,10 @@ class RecordOutput:
             ]
         )
 
-    def frame(self, payloads: Sequence[bytes]) -> tuple[list[memoryview], list[int]]:
+    def frame(self, payloads: Sequence[bytes]) -> tuple[list[bytes], list[int]]:
         """Returns records of payloads, and the bytes of these."""
-        return self._framer.frames(payloads), [len(payload) for payload in payloads]
-
-    def close(self) -> None:
-        """Frees memory."""
-        self._framer.close()
+        records = [tfrecord.frame(payload) for payload in payloads]
+        return records, [len(payload) for payload in payloads]
 
 
 def output_of(layout: str) -> Base64Output | RecordOutput:

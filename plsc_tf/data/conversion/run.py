@@ -13,8 +13,8 @@ import shutil
 import numpy as np
 from absl import logging
 
-from plsc_tf.data.conversion import manifest
-from plsc_tf.data.conversion.buckets import Buckets, read_shuffled
+from plsc_tf.data.conversion import manifest, vectors
+from plsc_tf.data.conversion.buckets import BucketReader, Buckets, bucket_path
 from plsc_tf.data.conversion.outputs import output_of
 from plsc_tf.data.conversion.progress import Progress
 from plsc_tf.data.conversion.shards import ShardWriter, read_record
@@ -49,7 +49,7 @@ class Plan:
     shuffle: bool = True
     pad: bool = False
     seed: int = 0
-    memory_mb: int = 256
+    memory_mb: float = 256
     commit_every_s: float = 15.0
 
     def __post_init__(self):
@@ -87,13 +87,10 @@ def convert(source, plan: Plan) -> tuple[dict, bool]:
     found = _finished(plan.output_dir, fingerprint)
     if found is not None:
         return found, True
-    with (
-        contextlib.closing(
-            Work(plan.output_dir, fingerprint, plan.commit_every_s)
-        ) as work,
-        contextlib.closing(output_of(plan.output_format)) as output,
-    ):
-        conversion = _Conversion(source, plan, work, output)
+    with contextlib.closing(
+        Work(plan.output_dir, fingerprint, plan.commit_every_s)
+    ) as work:
+        conversion = _Conversion(source, plan, work)
         try:
             conversion.read()
             conversion.write()
@@ -114,12 +111,13 @@ def convert(source, plan: Plan) -> tuple[dict, bool]:
 class _Conversion:
     """The phases of a conversion; `state` holds what the journal needs."""
 
-    def __init__(self, source, plan, work, output):
-        self._source, self._plan = source, plan
-        self._work, self._output = work, output
+    def __init__(self, source, plan, work):
+        self._source, self._plan, self._work = source, plan, work
+        self._output = output_of(plan.output_format)
         self._state = work.state or {"phase": "read", "position": {}, "done": 0}
-        # A block of input is there in up to five forms at a time.
-        self._batch_bytes = max(plan.memory_mb << 20 >> 3, 1 << 12)
+        # A block of input is there in up to five forms at a time. Below 32 MiB the C
+        # library keeps freed memory, which the system takes long to hand out anew.
+        self._batch_bytes = min(int(plan.memory_mb * (1 << 16)), 1 << 24)
 
     def read(self):
         """Scatters the input over buckets, or counts it where the order is kept."""
@@ -210,8 +208,12 @@ class _Conversion:
         )
         progress = self._progress("Reading", self._source.total, self._source.unit)
         progress.resumed(state["done"])
-        with contextlib.closing(buckets), contextlib.closing(progress):
-            for batch in self._batches():
+        with (
+            contextlib.closing(buckets),
+            contextlib.closing(progress),
+            self._batches() as batches,
+        ):
+            for batch in batches:
                 buckets.add(batch.records, batch.payload_bytes, batch.labels)
                 state["position"] = batch.position
                 state["done"] += batch.done
@@ -229,16 +231,16 @@ class _Conversion:
         state, seed = self._state, self._plan.seed if self._plan.shuffle else None
         progress = self._progress("Writing", state["count"], "records")
         progress.resumed(writer.count)
+        memory = int(self._plan.memory_mb * (1 << 19))
+        reader = BucketReader(self._work.buckets, seed, memory)
         read = []
         with contextlib.closing(progress):
             for number in range(state["bucket"], state["num_buckets"]):
-                path = os.path.join(self._work.buckets, f"bucket_{number}")
-                memory = self._plan.memory_mb << 19
-                for records, table in read_shuffled(path, number, seed, memory):
+                for records, table in reader.read(number):
                     writer.add(records, table)
                     progress.add(len(records))
                 state["bucket"] = number + 1
-                read.append(path)
+                read.append(bucket_path(self._work.buckets, number))
                 if self._work.due():
                     self._commit_shards(writer)
                     while read:
@@ -249,8 +251,8 @@ class _Conversion:
         state = self._state
         progress = self._progress("Writing", self._source.total, self._source.unit)
         progress.resumed(state["done"])
-        with contextlib.closing(progress):
-            for batch in self._batches():
+        with contextlib.closing(progress), self._batches() as batches:
+            for batch in batches:
                 table = np.empty((len(batch.records), 3), np.int64)
                 table[:, 0] = [len(record) for record in batch.records]
                 table[:, 1], table[:, 2] = batch.payload_bytes, batch.labels
@@ -268,9 +270,10 @@ class _Conversion:
         self._work.commit(self._state)
 
     def _batches(self):
-        return self._source.batches(
+        batches = self._source.batches(
             self._output, self._state["position"], self._batch_bytes
         )
+        return contextlib.closing(vectors.ahead(batches))
 
     def _progress(self, doing, total, unit):
         return Progress(f"{doing} {self._plan.output_dir}", total, unit)

@@ -12,13 +12,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from plsc_tf.data.conversion import vectors
+from plsc_tf.data.records.packed_files import INDEX_ENDING
 
-INDEX_ENDING = ".index.npy"
 _COLUMNS = 3
 _HASH_BYTES = 1 << 20
 # A part of a shard is hashed when it has so many bytes.
 _PART_BYTES = 1 << 24
 _MAX_PARTS = 4
+# Shards that are whole, but not on the disk yet.
+_MAX_UNFLUSHED = 4
 
 
 class ShardWriter:
@@ -43,27 +45,34 @@ class ShardWriter:
         lead: int,
         state: dict,
     ):
-        self.done = list(state.get("done", []))
+        self._done = list(state.get("done", []))
         self._folder = folder
         self._names = names
         self._counts = counts
         self._lead = lead
         self._file = None
         self._hasher = concurrent.futures.ThreadPoolExecutor(1)
-        if len(self.done) < len(names):
+        self._syncer = concurrent.futures.ThreadPoolExecutor(1)
+        self._parts, self._unflushed = collections.deque(), collections.deque()
+        self._written = sum(shard["count"] for shard in self._done)
+        self._number = len(self._done)
+        if self._number < len(names):
             self._open(state.get("count", 0), state.get("bytes", 0))
 
     @property
     def count(self) -> int:
         """Records written so far to all shards."""
-        current = self._count if self._file is not None else 0
-        return sum(shard["count"] for shard in self.done) + current
+        return self._written + (0 if self._file is None else self._count)
 
     def state(self) -> dict:
-        """What JSON needs to hold for another object to go on from here."""
+        """What JSON needs to hold for another object to go on from here.
+
+        Whole shards are on the disk then.
+        """
+        self._settle(0)
         if self._file is None:
-            return {"done": self.done}
-        return {"done": self.done, "count": self._count, "bytes": self._bytes}
+            return {"done": self._done}
+        return {"done": self._done, "count": self._count, "bytes": self._bytes}
 
     def add(self, records: Sequence, table: np.ndarray) -> None:
         """Writes the next records.
@@ -74,11 +83,11 @@ class ShardWriter:
         """
         first = 0
         while first < len(records):
-            room = self._counts[len(self.done)] - self._count
+            room = self._counts[self._number] - self._count
             last = min(first + room, len(records))
             self._write(records[first:last], table[first:last])
             first = last
-            if self._count == self._counts[len(self.done)]:
+            if self._count == self._counts[self._number]:
                 self._finish()
 
     def sync(self) -> None:
@@ -88,14 +97,15 @@ class ShardWriter:
 
     def close(self) -> None:
         """Closes the files; an unfinished shard can be gone on with."""
-        self._hasher.shutdown(cancel_futures=True)
+        self._hasher.shutdown()
+        self._syncer.shutdown()
         if self._file is not None:
             os.close(self._file)
             os.close(self._index)
             self._file = None
 
     def _open(self, count, size):
-        number = len(self.done)
+        number = self._number
         path = os.path.join(self._folder, self._names[number])
         header = index_header(self._counts[number])
         rows_end = len(header) + 8 * _COLUMNS * count
@@ -108,7 +118,7 @@ class ShardWriter:
         os.lseek(self._file, size, os.SEEK_SET)
         os.lseek(self._index, rows_end, os.SEEK_SET)
         self._count, self._bytes, self._hashed = count, size, 0
-        self._sum, self._parts = hashlib.sha256(), collections.deque()
+        self._sum = hashlib.sha256()
 
     def _write(self, records, table):
         vectors.write_all(self._file, records)
@@ -131,23 +141,28 @@ class ShardWriter:
             self._parts.popleft().result()
 
     def _finish(self):
+        """Leaves a whole shard to the other threads and opens the next one."""
         self._hash()
-        self.sync()
-        while self._parts:
-            self._parts.popleft().result()
-        self.done.append(
-            {
-                "name": self._names[len(self.done)],
-                "count": self._count,
-                "bytes": self._bytes,
-                "sha256": self._sum.hexdigest(),
-            }
+        entry = {
+            "name": self._names[self._number],
+            "count": self._count,
+            "bytes": self._bytes,
+        }
+        self._unflushed.append(
+            self._syncer.submit(
+                _flush, entry, self._sum, self._parts[-1], (self._file, self._index)
+            )
         )
-        os.close(self._file)
-        os.close(self._index)
-        self._file = None
-        if len(self.done) < len(self._names):
+        self._settle(_MAX_UNFLUSHED)
+        self._file, self._written = None, self._written + self._count
+        self._number += 1
+        if self._number < len(self._names):
             self._open(0, 0)
+
+    def _settle(self, most):
+        """Waits until at most so many shards are not on the disk."""
+        while len(self._unflushed) > most:
+            self._done.append(self._unflushed.popleft().result())
 
 
 def read_record(folder: str, name: str, row: int, record_bytes, lead: int):
@@ -177,6 +192,17 @@ def index_header(rows: int) -> bytes:
         stream, {"descr": "<i8", "fortran_order": False, "shape": (rows, _COLUMNS)}
     )
     return stream.getvalue()
+
+
+def _flush(entry, digest, hashed, files):
+    """Closes a shard that is on the disk; returns what the manifest says of it."""
+    try:
+        hashed.result()
+        vectors.sync_all(files)
+    finally:
+        for file in files:
+            os.close(file)
+    return {**entry, "sha256": digest.hexdigest()}
 
 
 def _update(digest, file, start, stop):

@@ -1,10 +1,11 @@
-"""Writing many small buffers without joining them, and flushing many files."""
+"""Many small buffers in one call, many files at once, the next item meanwhile."""
 
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 # Linux takes so many buffers at a time.
 _AT_ONCE = 1024
@@ -47,6 +48,16 @@ def read_into(file, view: memoryview) -> None:
         if not count:
             raise OSError(f"{file.name} ends at byte {done}; expected {len(view)}.")
         done += count
+
+
+def ahead(items: Iterator) -> Iterator:
+    """Yields the same items; the next one is made in a thread meanwhile."""
+    end = object()
+    with contextlib.closing(items), concurrent.futures.ThreadPoolExecutor(1) as pool:
+        following = pool.submit(next, items, end)
+        while (item := following.result()) is not end:
+            following = pool.submit(next, items, end)
+            yield item
 
 
 def _write_rest(file, view):

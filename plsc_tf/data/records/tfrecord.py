@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
 import struct
-import tempfile
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-import numpy as np
+import google_crc32c
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 
 from plsc_tf.storage import files
 
 HEADER, FOOTER = 12, 4
+_LENGTH_AND_CHECKSUM = struct.Struct("<QI")
+_CHECKSUM = struct.Struct("<I")
 _IMAGE, _FORMAT, _LABEL = "image/encoded", "image/format", "image/class/label"
-# Records that are checked or framed in one call of TensorFlow.
-_AT_ONCE = 256
+# protobuf's own limit is 2 GiB.
 _MAX_RECORD_BYTES = 1 << 30
 # Tags of protobuf: field number * 8 + 2, for a length and so many bytes.
 _FIELD_1, _FIELD_2, _FIELD_3 = 0x0A, 0x12, 0x1A
@@ -34,32 +33,20 @@ class Block:
     """Whole records of a file.
 
     Attributes:
-        data: the bytes that were read.
-        starts: where each record's frame begins in `data`.
-        lengths: bytes of each record's data.
+        frames: each record with its length and checksums.
+        payloads: each record's data.
         offset: of the end of the records in the file.
     """
 
-    data: memoryview
-    starts: list[int]
-    lengths: list[int]
+    frames: list[memoryview]
+    payloads: list[bytes]
     offset: int
-
-    def frame(self, row: int) -> memoryview:
-        """A record with its length and checksums."""
-        start = self.starts[row]
-        return self.data[start : start + self.lengths[row] + HEADER + FOOTER]
-
-    def payload(self, row: int) -> memoryview:
-        """The data of a record."""
-        start = self.starts[row] + HEADER
-        return self.data[start : start + self.lengths[row]]
 
 
 def read_blocks(
     path: str, block_bytes: int, offset: int = 0, number: int = 0
 ) -> Iterator[Block]:
-    """Yields the records of a file in blocks; `verify` checks their checksums.
+    """Yields the records of a file in blocks; all checksums are checked.
 
     Args:
         path: whatever tf.io.gfile reads.
@@ -69,60 +56,48 @@ def read_blocks(
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the file ends within a record.
+        ValueError: the file ends within a record, or a record is damaged.
     """
     size = files.size(path)
     while offset < size:
-        stop = min(offset + block_bytes, size)
-        data = _read(path, offset, stop)
-        starts, lengths, at = [], [], 0
-        while at + HEADER <= len(data):
-            length = int.from_bytes(data[at : at + 8], "little")
-            end = at + HEADER + length + FOOTER
-            if end > len(data):
+        wanted = min(block_bytes, size - offset)
+        data = b"".join(files.open_read(path, wanted, offset, offset + wanted))
+        view, frames, payloads, at = memoryview(data), [], [], 0
+        while at < len(data):
+            length = None
+            if at + HEADER <= len(data):
+                length, checksum = _LENGTH_AND_CHECKSUM.unpack_from(data, at)
+                if masked_checksum(data[at : at + 8]) != checksum:
+                    raise _damaged(path, number, offset + at, "length")
+            end = at + HEADER + (length or 0) + FOOTER
+            if offset + end > size or end - at > _MAX_RECORD_BYTES:
+                raise _cut_off(path, number, offset + at, size)
+            if length is None or end > len(data):
+                block_bytes = max(block_bytes, end - at)
                 break
-            starts.append(at)
-            lengths.append(length)
-            at = end
-        if not starts:
-            block_bytes = max(block_bytes, _needed(path, data, offset, size, number))
-            if stop == min(offset + block_bytes, size):
-                raise _cut_off(path, size, number)
-            continue
-        offset, number = offset + at, number + len(starts)
-        yield Block(data, starts, lengths, offset)
+            payload = data[at + HEADER : end - FOOTER]
+            if masked_checksum(payload) != _CHECKSUM.unpack_from(data, end - FOOTER)[0]:
+                raise _damaged(path, number, offset + at, "data")
+            frames.append(view[at:end])
+            payloads.append(payload)
+            at, number = end, number + 1
+        if frames:
+            offset += at
+            yield Block(frames, payloads, offset)
 
 
-def verify(path: str, stopped: threading.Event | None = None) -> int:
-    """Checks all checksums of a file, in C++ and without the interpreter's lock.
+def masked_checksum(data: bytes) -> int:
+    """The CRC-32C of bytes as TFRecord stores it."""
+    value = google_crc32c.value(data)
+    return ((value >> 15 | value << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
-    Args:
-        path: whatever tf.io.gfile reads.
-        stopped: ends it early once it is set.
 
-    Returns:
-        the number of records.
-
-    Raises:
-        ValueError: the file is damaged; which record is.
-    """
-    batches = tf.data.TFRecordDataset(path, buffer_size=1 << 20).batch(_AT_ONCE)
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    options.threading.private_threadpool_size = 1
-    count = 0
-    try:
-        for batch in batches.map(tf.size).with_options(options):
-            if stopped is not None and stopped.is_set():
-                break
-            count += int(batch)
-    except tf.errors.OpError as error:
-        words = str(error.message).partition("[[")[0].strip(" {}")
-        raise ValueError(
-            f"{path} is damaged at or after record {count}: {words}. Copy or write "
-            "the file again."
-        ) from error
-    return count
+def frame(payload: bytes) -> bytes:
+    """Returns a record: the data with its length and checksums."""
+    length = struct.pack("<Q", len(payload))
+    sums = masked_checksum(length), masked_checksum(payload)
+    opening, closing = map(_CHECKSUM.pack, sums)
+    return b"".join((length, opening, payload, closing))
 
 
 def encode_example(image: bytes, image_format: bytes, label: int) -> bytes:
@@ -148,7 +123,7 @@ def encode_example(image: bytes, image_format: bytes, label: int) -> bytes:
     )
 
 
-def parse_example(payload: bytes | memoryview) -> tuple[bytes, int]:
+def parse_example(payload: bytes) -> tuple[bytes, int]:
     """Returns (encoded image, label) of a `tf.train.Example`.
 
     Raises:
@@ -167,50 +142,17 @@ def parse_example(payload: bytes | memoryview) -> tuple[bytes, int]:
     return image[0], label[0]
 
 
-def with_label(payload: bytes | memoryview, label: int) -> bytes:
+def with_label(payload: bytes, label: int) -> bytes:
     """Returns the example with another label, and all else as it was."""
     example = _example(payload)
     example.features.feature[_LABEL].int64_list.value[:] = [label]
     return example.SerializeToString(deterministic=True)
 
 
-class Framer:
-    """Makes TFRecord frames of payloads, by TensorFlow's writer, for its checksums."""
-
-    def __init__(self):
-        if hasattr(os, "memfd_create"):
-            self._file = os.fdopen(os.memfd_create("frames"), "r+b", buffering=0)
-            self._path = f"/proc/self/fd/{self._file.fileno()}"
-        else:
-            self._file = tempfile.NamedTemporaryFile(buffering=0)  # noqa: SIM115
-            self._path = self._file.name
-
-    def frames(self, payloads: Sequence[bytes]) -> list[memoryview]:
-        """Returns the frame of each payload."""
-        with tf.io.TFRecordWriter(self._path) as writer:
-            for payload in payloads:
-                writer.write(payload)
-        lengths = [len(payload) + HEADER + FOOTER for payload in payloads]
-        ends = np.cumsum(lengths).tolist()
-        data = bytearray(ends[-1] if ends else 0)
-        self._file.seek(0)
-        if self._file.readinto(data) != len(data):
-            raise OSError("TensorFlow's TFRecordWriter wrote another number of bytes.")
-        view = memoryview(data)
-        return [view[end - size : end] for end, size in zip(ends, lengths, strict=True)]
-
-    def close(self) -> None:
-        """Frees the memory."""
-        self._file.close()
-
-
 def _example(payload):
-    # protobuf's DecodeError is no ValueError.
-    from google.protobuf.message import DecodeError
-
     try:
-        return tf.train.Example.FromString(bytes(payload))
-    except DecodeError as error:
+        return tf.train.Example.FromString(payload)
+    except DecodeError as error:  # no ValueError
         raise ValueError(f"it is no tf.train.Example: {error}.") from error
 
 
@@ -248,24 +190,16 @@ def _varint(number):
     return bytes(out)
 
 
-def _read(path, start, stop):
-    data = b"".join(files.open_read(path, max(stop - start, 1), start, stop))
-    return memoryview(data)
-
-
-def _needed(path, data, offset, size, number):
-    """Bytes of the record at the beginning of `data`, as far as the file has them."""
-    if len(data) < HEADER:
-        raise _cut_off(path, size, number)
-    needed = HEADER + struct.unpack("<Q", data[:8])[0] + FOOTER
-    if offset + needed > size or needed > _MAX_RECORD_BYTES:
-        raise _cut_off(path, size, number)
-    return needed
-
-
-def _cut_off(path, size, number):
+def _damaged(path, number, offset, part):
     return ValueError(
-        f"{path} is cut off or is no TFRecord file (compressed ones are not read): "
-        f"record {number} ends after the file, which has {size} bytes. Copy or write "
-        "the file again."
+        f"{path} is damaged at record {number}, byte {offset}, or is no TFRecord file "
+        f"(compressed ones are not read): the checksum of the record's {part} does not "
+        "fit. Copy or write the file again."
+    )
+
+
+def _cut_off(path, number, offset, size):
+    return ValueError(
+        f"{path} is cut off: record {number} at byte {offset} ends after the file, "
+        f"which has {size} bytes. Copy or write the file again."
     )

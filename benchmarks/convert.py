@@ -1,0 +1,236 @@
+"""Shuffling base64 part files, beside SQLite as PLSC's tool uses it, and beside `cp`.
+
+The last line printed is one JSON object; benchmarks/README.md says what its figures
+mean.
+
+    python -m benchmarks.convert
+    python -m benchmarks.convert --lines=3000000 --sqlite=false --folder=/mnt/disk
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+import random
+import shutil
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+
+from benchmarks import machine, options
+from plsc_tf.options import OptionGroup, option
+
+_FILES = 4
+_CLASSES = 10_000
+# Texts are cut out of so many random characters; nothing here compresses them.
+_POOL_BYTES = 1 << 26
+
+
+@dataclasses.dataclass(frozen=True)
+class ConvertCase(OptionGroup):
+    """How much is shuffled, and where."""
+
+    lines: int = option(200_000, "images", lower=8)
+    image_bytes: int = option(5_000, "bytes of an image, in the mean", lower=8)
+    nranks: int = option(8, "files to write", lower=1)
+    output_format: str = option(
+        "base64", "what to write", choices=("base64", "tfrecord")
+    )
+    memory_mb: int = option(256, "the converter's option memory_mb", lower=8)
+    sqlite: bool = option(True, "measure the way through SQLite too; once")
+    rounds: int = option(3, "how often converter and cp are timed, by turns", lower=1)
+    folder: str = option(
+        "", "where to write, on the disk in question; empty: the temporary folder"
+    )
+    seed: int = option(0, "of images, labels and order", lower=0)
+
+
+def main(case):
+    """Measures one case and prints it."""
+    check_room(case)
+    if case.folder:
+        os.makedirs(case.folder, exist_ok=True)
+    folder = tempfile.mkdtemp(prefix="convert-", dir=case.folder or None)
+    try:
+        with machine.watch_others() as others:
+            figures = measure(case, pathlib.Path(folder))
+    finally:
+        shutil.rmtree(folder)
+    print(json.dumps({**figures, **others}))
+
+
+def check_room(case):
+    """Raises ValueError when the disk cannot hold what is asked for."""
+    needed = 3.2 * case.lines * case.image_bytes * 4 / 3
+    place = case.folder or tempfile.gettempdir()
+    while not os.path.exists(place):
+        place = os.path.dirname(os.path.abspath(place))
+    free = shutil.disk_usage(place).free
+    if needed > free:
+        raise ValueError(
+            f"lines={case.lines} needs {needed / 1e9:.1f} GB in {place}. "
+            f"Received: {free / 1e9:.1f} GB that are free. Set folder."
+        )
+
+
+def measure(case, folder):
+    """Figures of one case; see benchmarks/README.md.
+
+    Args:
+        case: the `ConvertCase`.
+        folder: an empty folder to write in.
+    """
+    source = folder / "parts"
+    source.mkdir()
+    num_bytes = write_parts(case, source)
+    seconds, grown = {"convert": [], "copy_twice": []}, []
+    for _ in range(case.rounds):
+        took, memory = convert(case, source, folder / "converted")
+        seconds["convert"].append(took)
+        grown.append(memory)
+        seconds["copy_twice"].append(copy_twice(source, folder))
+        sys.stderr.write(
+            f"convert {took:.2f} s, {memory / 1e6:.0f} MB; copies "
+            f"{seconds['copy_twice'][-1]:.2f} s\n"
+        )
+    medians = {name: statistics.median(all_) for name, all_ in seconds.items()}
+    figures = {"vs_copy": medians["convert"] / medians["copy_twice"]}
+    if case.sqlite:
+        seconds["sqlite"] = [shuffle_by_sqlite(case, source, folder / "sqlite")]
+        figures["vs_sqlite"] = seconds["sqlite"][0] / medians["convert"]
+    return {
+        **{name: float(f"{value:.4g}") for name, value in figures.items()},
+        "peak_rss_mb": round(max(grown) / 1e6, 1),
+        "lines_per_s": round(case.lines / medians["convert"]),
+        "megabytes": round(num_bytes / 1e6, 1),
+        "rounds_s": {
+            name: [float(f"{value:.4g}") for value in all_]
+            for name, all_ in seconds.items()
+        },
+        "machine": machine.describe(),
+        "parameters": dataclasses.asdict(case),
+    }
+
+
+def write_parts(case, folder):
+    """Writes part files of random images and labels; returns their bytes."""
+    rng = np.random.default_rng(case.seed)
+    alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+    codes = rng.integers(0, 64, _POOL_BYTES, np.uint8)
+    pool = np.frombuffer(alphabet, np.uint8)[codes].tobytes()
+    spread = case.image_bytes // 2
+    names = [f"part-{k}" for k in range(_FILES)]
+    for k, name in enumerate(names):
+        count = (case.lines + k) // _FILES
+        sizes = case.image_bytes + rng.integers(-spread, spread + 1, count)
+        lengths = 4 * ((sizes + 2) // 3)
+        starts = rng.integers(0, _POOL_BYTES - int(lengths.max()), count)
+        labels = rng.integers(0, _CLASSES, count)
+        rows = zip(starts.tolist(), lengths.tolist(), labels.tolist(), strict=True)
+        with open(folder / name, "wb") as file:
+            file.writelines(b"%s\t%d\n" % (pool[s : s + n], k) for s, n, k in rows)
+    (folder / "file_list.txt").write_text("\n".join(names) + "\n", encoding="ascii")
+    return sum((folder / name).stat().st_size for name in names)
+
+
+def convert(case, source, target):
+    """Runs the converter; returns seconds, and the growth of the resident memory."""
+    # Not above, so that a wrong option answers at once.
+    from plsc_tf.data.conversion import run
+    from plsc_tf.data.conversion.inputs import Base64Input
+
+    names = (source / "file_list.txt").read_text(encoding="ascii").split()
+    plan = run.Plan(
+        str(target),
+        output_format=case.output_format,
+        num_shards=case.nranks,
+        pad=True,
+        seed=case.seed,
+        memory_mb=case.memory_mb,
+    )
+    settle()
+    before = reset_peak_rss()
+    with machine.no_garbage_collection():
+        start = time.perf_counter()
+        run.convert(Base64Input([str(source / name) for name in names]), plan)
+        seconds = time.perf_counter() - start
+    grown = machine.peak_rss() - before
+    shutil.rmtree(target)
+    return seconds, grown
+
+
+def copy_twice(source, folder):
+    """Seconds of `cp` of the source and of the copy, the last of which is flushed."""
+    first, second = folder / "first", folder / "second"
+    settle()
+    start = time.perf_counter()
+    subprocess.run(["cp", "-r", source, first], check=True)
+    subprocess.run(["cp", "-r", first, second], check=True)
+    for path in second.iterdir():
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    seconds = time.perf_counter() - start
+    shutil.rmtree(first)
+    shutil.rmtree(second)
+    return seconds
+
+
+def shuffle_by_sqlite(case, source, target):
+    """Seconds of the same work in the way of PLSC's tool, after its description.
+
+    Every line goes into a table by a statement of its own, made as text; the numbers
+    of the rows are shuffled and padded with their first ones; every row is asked for
+    by its number and written to its rank's file.
+    """
+    target.mkdir()
+    settle()
+    start = time.perf_counter()
+    with sqlite3.connect(target / "scratch.db") as database:
+        cursor, count = database.cursor(), 0
+        cursor.execute("CREATE TABLE lines (id INTEGER PRIMARY KEY, label, image)")
+        for path in sorted(source.glob("part-*")):
+            with path.open(encoding="ascii") as file:
+                for line in file:
+                    image, label = line.split()
+                    cursor.execute(
+                        f"INSERT INTO lines VALUES ({count}, {label}, '{image}')"
+                    )
+                    count += 1
+            database.commit()
+        numbers = list(range(count))
+        random.Random(case.seed).shuffle(numbers)
+        share = -(-count // case.nranks)
+        numbers += numbers[: share * case.nranks - count]
+        for rank in range(case.nranks):
+            with open(target / f"base64_rank_{rank}", "w", encoding="ascii") as file:
+                for number in numbers[rank * share : (rank + 1) * share]:
+                    cursor.execute(f"SELECT image, label FROM lines WHERE id={number}")
+                    image, label = cursor.fetchone()
+                    file.write(f"{image}\t{label}\n")
+    database.close()
+    seconds = time.perf_counter() - start
+    shutil.rmtree(target)
+    return seconds
+
+
+def reset_peak_rss():
+    """Makes `machine.peak_rss` count from now on; returns what is resident now."""
+    pathlib.Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    return machine.peak_rss()
+
+
+def settle():
+    """Waits until the disk has nothing left to write, whoever it is from."""
+    os.sync()
+
+
+if __name__ == "__main__":
+    try:
+        main(options.parse(ConvertCase, __doc__))
+    except (ValueError, OSError) as error:
+        sys.exit(f"benchmarks.convert: {error}")

@@ -1,0 +1,110 @@
+"""Small images in every layout, written and read without the library's own code."""
+
+import base64
+import hashlib
+import io
+import pathlib
+
+import numpy as np
+from PIL import Image
+
+
+def images(count, classes=7, seed=0):
+    """(encoded image, label) pairs, JPEG, PNG and GIF in turn, all different."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for number in range(count):
+        size = rng.integers(2, 12, 2)
+        pixels = rng.integers(0, 256, (*size, 3)).astype(np.uint8)
+        stream = io.BytesIO()
+        kind = ("JPEG", "PNG", "GIF")[number % 3]
+        Image.fromarray(pixels).save(stream, kind, comment=b"%d" % number)
+        found.append((stream.getvalue(), int(rng.integers(classes))))
+    return found
+
+
+def write_base64(folder, examples, files=3, label_first=False, end=b"\n"):
+    """Part files of examples in order, and file_list.txt; returns the paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    names = [f"part-{k}" for k in range(files)]
+    for name, rows in zip(names, _split(examples, files), strict=True):
+        lines = []
+        for image, label in (examples[row] for row in rows):
+            columns = [base64.b64encode(image), b"%d" % label]
+            lines.append(b"\t".join(columns[::-1] if label_first else columns) + end)
+        (folder / name).write_bytes(b"".join(lines))
+    (folder / "file_list.txt").write_text("\n".join(names) + "\n")
+    return [str(folder / name) for name in names]
+
+
+def write_records(folder, examples, files=3, more=None):
+    """TFRecord files by TensorFlow and protobuf; returns the paths."""
+    import tensorflow as tf
+
+    def feature(value):
+        if isinstance(value, bytes):
+            return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+        return tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
+
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [str(folder / f"{k}.tfrecord") for k in range(files)]
+    for path, rows in zip(paths, _split(examples, files), strict=True):
+        with tf.io.TFRecordWriter(path) as writer:
+            for image, label in (examples[row] for row in rows):
+                values = {
+                    "image/encoded": image,
+                    "image/class/label": label,
+                    "image/format": b"any",
+                    **(more or {}),
+                }
+                features = {key: feature(value) for key, value in values.items()}
+                example = tf.train.Example(features=tf.train.Features(feature=features))
+                writer.write(example.SerializeToString())
+    return paths
+
+
+def read_base64(folder):
+    """(image, label) of all lines of the files that file_list.txt names."""
+    folder = pathlib.Path(folder)
+    return [
+        (base64.b64decode(image, validate=True), int(label))
+        for name in (folder / "file_list.txt").read_text().splitlines()
+        for image, label in (
+            line.split(b"\t") for line in (folder / name).read_bytes().splitlines()
+        )
+    ]
+
+
+def read_records(folder):
+    """(image, label) of all records, by TensorFlow, which checks their checksums."""
+    import tensorflow as tf
+
+    paths = sorted(str(path) for path in pathlib.Path(folder).glob("*.tfrecord"))
+    found = []
+    for record in tf.data.TFRecordDataset(paths).as_numpy_iterator():
+        feature = tf.train.Example.FromString(record).features.feature
+        found.append(
+            (
+                feature["image/encoded"].bytes_list.value[0],
+                feature["image/class/label"].int64_list.value[0],
+            )
+        )
+    return found
+
+
+def read(folder, layout):
+    return {"base64": read_base64, "tfrecord": read_records}[layout](folder)
+
+
+def digests(folder):
+    """{name: SHA-256} of all files below a folder."""
+    folder = pathlib.Path(folder)
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def _split(examples, files):
+    return np.array_split(np.arange(len(examples)), files)

@@ -1,0 +1,183 @@
+"""`python -m plsc_tf.convert`: its options, PLSC's, and what it refuses."""
+
+import collections
+import json
+
+import pytest
+
+from plsc_tf import cli, convert
+from tests.conversion import drawn
+
+EXAMPLES = drawn.images(50)
+
+
+def command(*arguments):
+    """The table that the command prints, as a dict."""
+    return dict(convert.convert(cli.parse(arguments, convert.GROUPS)))
+
+
+@pytest.fixture
+def parts(tmp_path):
+    drawn.write_base64(tmp_path / "in", EXAMPLES)
+    return tmp_path / "in"
+
+
+def test_class_folders_become_records(tmp_path):
+    for number, (image, label) in enumerate(EXAMPLES):
+        folder = tmp_path / f"photos/{label}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{number}.png").write_bytes(image)
+    told = command(
+        "--dataset_name=folder",
+        f"--dataset_dir={tmp_path}/photos",
+        f"--output_dir={tmp_path}/out",
+        "--num_shards=3",
+        "--seed=4",
+    )
+    assert sorted(drawn.read_records(tmp_path / "out")) == sorted(EXAMPLES)
+    assert told["records"] == "50"
+    assert told["shards"].startswith("3 of 16 or 17 records")
+    assert told["classes"] == "7 with images, labels 0 ... 6"
+
+
+def test_records_become_lines_in_the_same_order(tmp_path):
+    drawn.write_records(tmp_path / "in", EXAMPLES)
+    command(
+        "--dataset_name=ms1m",
+        f"--dataset_dir={tmp_path}/in",
+        "--train_files=*.tfrecord",
+        f"--output_dir={tmp_path}/out",
+        "--output_format=base64",
+        "--noshuffle",
+    )
+    assert drawn.read_base64(tmp_path / "out") == EXAMPLES
+
+
+def test_base64_files_are_found_by_their_list(tmp_path, parts):
+    command(
+        "--dataset_name=base64_text",
+        f"--dataset_dir={parts}",
+        f"--output_dir={tmp_path}/out",
+        "--noshuffle",
+    )
+    assert drawn.read_records(tmp_path / "out") == EXAMPLES
+
+
+def test_mock_pictures_are_drawn(tmp_path):
+    command(
+        "--dataset_name=mock",
+        "--num_classes=5",
+        "--num_sample_per_epoch=20",
+        "--image_shape=3,16,16",
+        f"--output_dir={tmp_path}/out",
+        "--num_shards=2",
+    )
+    labels = collections.Counter(k for _, k in drawn.read_records(tmp_path / "out"))
+    assert labels == dict.fromkeys(range(5), 4)
+
+
+def test_plscs_options(tmp_path, parts):
+    before = drawn.digests(parts)
+    told = command(
+        f"--data_dir={parts}", f"--file_list={parts}/file_list.txt", "--nranks=8"
+    )
+    out = parts / "shuffled_8"
+    assert told["written"] == str(out)
+    names = [f"base64_rank_{rank}" for rank in range(8)]
+    assert (out / "file_list.txt").read_text().split() == names
+    lines = [(out / name).read_bytes().count(b"\n") for name in names]
+    assert lines == [7] * 8
+    found = drawn.read_base64(out)
+    assert len(found) == 56 and set(found) == set(EXAMPLES)
+    assert found[:50] != EXAMPLES and sorted(found[:50]) == sorted(EXAMPLES)
+    after = drawn.digests(parts)
+    assert {name: after[name] for name in before} == before
+
+
+def test_the_same_command_again_finds_it_done(tmp_path, parts):
+    arguments = [
+        "--dataset_name=base64_text",
+        f"--dataset_dir={parts}",
+        f"--output_dir={tmp_path}/out",
+    ]
+    command(*arguments)
+    before = drawn.digests(tmp_path / "out")
+    assert command(*arguments)["written"] == f"{tmp_path}/out (already done)"
+    with pytest.raises(FileExistsError, match="with another conversion; nothing is"):
+        command(*arguments, "--seed=1")
+    assert drawn.digests(tmp_path / "out") == before
+    shard = next(
+        iter(json.loads((tmp_path / "out/manifest.json").read_text())["files"])
+    )
+    (tmp_path / "out" / shard).write_bytes(b"")
+    with pytest.raises(FileExistsError, match=f"{shard} is missing or was changed"):
+        command(*arguments)
+
+
+def test_other_folders_are_not_overwritten(tmp_path, parts):
+    arguments = ["--dataset_name=base64_text", f"--dataset_dir={parts}"]
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/mine").write_text("mine")
+    with pytest.raises(FileExistsError, match="with other files; nothing is over"):
+        command(*arguments, f"--output_dir={tmp_path}/out")
+    assert (tmp_path / "out/mine").read_text() == "mine"
+    (tmp_path / "empty").mkdir()
+    command(*arguments, f"--output_dir={tmp_path}/empty")
+    assert len(drawn.read_records(tmp_path / "empty")) == 50
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        (["--data_dir=x"], cli.UsageError, "belong together"),
+        (["--num_shards=0"], cli.UsageError, "num_shards must be"),
+        (["--output_format=zip"], cli.UsageError, "output_format must be"),
+        (["--dataset_name=mock"], ValueError, "output_dir must be set"),
+        (["--output_dir=s3://a/b"], ValueError, "output_dir must be a local folder"),
+        (
+            ["--data_dir=/nowhere", "--file_list=x", "--nranks=2"],
+            FileNotFoundError,
+            "data_dir '/nowhere' does not exist",
+        ),
+    ],
+)
+def test_wrong_options(arguments, error, words):
+    with pytest.raises(error, match=words):
+        command(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b"AAAA\tx\n", "part-1, line 18: expected"),
+        (b"AAA\t1\n", "part-1, line 18: .*multiple of 4"),
+        (b"A*A=\t1\n", "part-1, line 18: the image is no base64"),
+        (b"AAAA\t1\n", "part-1, line 18 is no JPEG, PNG, GIF or BMP file"),
+        (b"AAAA\t100\n", "Label 100 at .*part-1, line 18 is outside"),
+    ],
+)
+def test_bad_lines_are_named_and_nothing_is_made(tmp_path, parts, line, words):
+    with (parts / "part-1").open("ab") as file:
+        file.write(line)
+    with pytest.raises(ValueError, match=words):
+        command(
+            "--dataset_name=base64_text",
+            f"--dataset_dir={parts}",
+            f"--output_dir={tmp_path}/out",
+            "--num_classes=50",
+        )
+    assert not (tmp_path / "out").exists()
+
+
+def test_damaged_records_are_named(tmp_path):
+    path = drawn.write_records(tmp_path / "in", EXAMPLES, 1)[0]
+    with open(path, "r+b") as file:
+        file.seek(2000)
+        file.write(b"damage")
+    with pytest.raises(ValueError, match=r"0.tfrecord is damaged at record \d+, byte"):
+        command(
+            "--dataset_name=ms1m",
+            f"--train_files={path}",
+            f"--output_dir={tmp_path}/out",
+        )
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,186 @@
+"""Conversions that are ended in the middle go on, with the same output."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from plsc_tf.data.conversion import run
+from plsc_tf.data.conversion.inputs import Base64Input, RecordInput, SourceInput
+from plsc_tf.data.conversion.work import Work
+from plsc_tf.data.readers.python import from_generator
+from plsc_tf.storage.errors import StorageError
+from tests.conversion import drawn, killed
+
+ROOT = pathlib.Path(__file__).parents[2]
+EXAMPLES = drawn.images(900)
+
+
+def source_of(origin, folder):
+    if origin == "base64":
+        return Base64Input(drawn.write_base64(folder, EXAMPLES))
+    if origin == "tfrecord":
+        return RecordInput(drawn.write_records(folder, EXAMPLES))
+    return SourceInput(from_generator(lambda: iter(EXAMPLES), num_examples=900), {})
+
+
+def stamps(folder):
+    return {p.name: (p.stat().st_mtime_ns, p.stat().st_size) for p in folder.iterdir()}
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("origin", ["base64", "tfrecord", "source"])
+def test_any_block_may_be_the_last(tmp_path, origin, shuffle):
+    source = source_of(origin, tmp_path / "in")
+    source.num_buckets = lambda: 5
+    options = {"num_shards": 3, "seed": 1, "shuffle": shuffle}
+    # A generator begins anew each time, so its blocks are larger and fewer.
+    options["memory_mb"] = 0.6 if origin == "source" else 0.2
+    run.convert(source, run.Plan(str(tmp_path / "a"), **options))
+
+    class Ended(Exception):
+        pass
+
+    whole, blocks = source.batches, []
+
+    def some(*arguments):
+        for number, batch in enumerate(whole(*arguments)):
+            if number == 1:
+                raise Ended
+            blocks.append(batch.position)
+            yield batch
+
+    source.batches = some
+    plan = run.Plan(str(tmp_path / "b"), commit_every_s=0, **options)
+    for _ in range(40):
+        try:
+            run.convert(source, plan)
+            break
+        except Ended:
+            assert not (tmp_path / "b").exists()
+    assert len(blocks) >= 4
+    assert drawn.digests(tmp_path / "b") == drawn.digests(tmp_path / "a")
+
+
+def run_killed(tmp_path, **changes):
+    spec = {
+        "origin": "base64",
+        "layout": "base64",
+        "output": str(tmp_path / "out"),
+        "shuffle": True,
+        "seed": 0,
+        **changes,
+    }
+    write = {"base64": drawn.write_base64, "tfrecord": drawn.write_records}
+    spec["paths"] = write[spec["origin"]](tmp_path / "in", EXAMPLES)
+    before = drawn.digests(tmp_path / "in"), stamps(tmp_path / "in")
+    command = [sys.executable, "-m", "tests.conversion.killed", json.dumps(spec)]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=500
+    )
+    assert done.returncode == 0, done.stderr
+    assert (drawn.digests(tmp_path / "in"), stamps(tmp_path / "in")) == before
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+    assert sorted(set(drawn.read(tmp_path / "out", spec["layout"]))) == sorted(EXAMPLES)
+
+
+@pytest.mark.parametrize("origin", ["base64", "tfrecord"])
+def test_killed_at_some_moments(tmp_path, origin):
+    run_killed(tmp_path, mode="moments", kills=4, origin=origin)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", ["base64", "tfrecord"])
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("mode", ["moments", "steps"])
+@pytest.mark.parametrize("seed", range(3))
+def test_killed_twenty_times(tmp_path, layout, shuffle, mode, seed):
+    options = {"layout": layout, "shuffle": shuffle, "mode": mode, "seed": seed}
+    run_killed(tmp_path, kills=20, **options)
+
+
+def test_killed_before_each_of_its_last_steps(tmp_path):
+    paths = drawn.write_base64(tmp_path / "in", EXAMPLES[:30])
+    spec = {
+        "origin": "base64",
+        "layout": "base64",
+        "paths": paths,
+        "shuffle": True,
+        "output": str(tmp_path / "undisturbed"),
+    }
+    killed.convert(spec)
+    expected = drawn.digests(tmp_path / "undisturbed")
+    for steps in range(0, 200, 7):
+        spec["output"] = str(tmp_path / f"out-{steps}")
+        ended = killed.attempt(spec, steps=steps)
+        killed.convert(spec)
+        assert drawn.digests(spec["output"]) == expected
+        shutil.rmtree(spec["output"])
+        if not ended:
+            break
+    assert steps > 30 and not ended
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "undisturbed"]
+
+
+def test_other_options_start_anew(tmp_path, caplog):
+    source = source_of("base64", tmp_path / "in")
+    work = Work(str(tmp_path / "out"), "another", 0)
+    work.commit({"phase": "write"})
+    (tmp_path / ".out.converting/shards/base64_rank_0").write_bytes(b"old")
+    work.close()
+    plan = run.Plan(str(tmp_path / "out"), output_format="base64", shuffle=False)
+    run.convert(source, plan)
+    assert drawn.read_base64(tmp_path / "out") == EXAMPLES
+
+
+def test_two_processes_do_not_write_one_output(tmp_path):
+    source = source_of("base64", tmp_path / "in")
+    work = Work(str(tmp_path / "out"), "any", 0)
+    with pytest.raises(RuntimeError, match="Another process is converting in"):
+        run.convert(source, run.Plan(str(tmp_path / "out")))
+    work.close()
+
+
+def test_files_that_change_meanwhile_are_noticed(tmp_path):
+    source = source_of("base64", tmp_path / "in")
+    finish = run._Conversion.finish
+
+    def changing(self, fingerprint):
+        os.utime(source.paths[0], ns=(1, 1))
+        return finish(self, fingerprint)
+
+    run._Conversion.finish = changing
+    try:
+        with pytest.raises(RuntimeError, match="were changed meanwhile"):
+            run.convert(source, run.Plan(str(tmp_path / "out")))
+    finally:
+        run._Conversion.finish = finish
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_full_disk_is_gone_on_from(tmp_path):
+    if os.geteuid() != 0 or not shutil.which("mount"):
+        pytest.skip("only root can mount a small tmpfs")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(disk)]
+    mounted = subprocess.run(mount, capture_output=True, text=True)
+    if mounted.returncode:
+        pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.strip()}")
+    try:
+        source = source_of("base64", tmp_path / "in")
+        options = {"seed": 1, "memory_mb": 1, "commit_every_s": 0}
+        plan = run.Plan(str(disk / "out"), **options)
+        with pytest.raises(StorageError, match="is full .* run the same command again"):
+            run.convert(source, plan)
+        assert not (disk / "out").exists()
+        subprocess.run(["mount", "-o", "remount,size=10m", str(disk)], check=True)
+        run.convert(source, plan)
+        run.convert(source, run.Plan(str(tmp_path / "roomy"), **options))
+        assert drawn.digests(disk / "out") == drawn.digests(tmp_path / "roomy")
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)

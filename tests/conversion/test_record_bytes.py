@@ -1,0 +1,120 @@
+"""TFRecord frames and examples, against TensorFlow's and protobuf's."""
+
+import struct
+
+import pytest
+import tensorflow as tf
+
+from plsc_tf.data.records import tfrecord
+from tests.conversion import drawn
+
+EXAMPLES = drawn.images(20)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return drawn.write_records(tmp_path, EXAMPLES, files=1)[0]
+
+
+@pytest.mark.parametrize("label", [0, 1, 127, 128, 2**31, 2**63 - 1, -1])
+@pytest.mark.parametrize("size", [0, 1, 100, 127, 128, 20_000, 70_000])
+def test_examples_are_protobufs_bytes(label, size):
+    image = bytes(size)
+    feature = {
+        "image/encoded": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image])),
+        "image/format": tf.train.Feature(bytes_list=tf.train.BytesList(value=[b"png"])),
+        "image/class/label": tf.train.Feature(
+            int64_list=tf.train.Int64List(value=[label])
+        ),
+    }
+    example = tf.train.Example(features=tf.train.Features(feature=feature))
+    ours = tfrecord.encode_example(image, b"png", label)
+    assert tf.train.Example.FromString(ours) == example
+    assert ours == example.SerializeToString(deterministic=True)
+    assert tfrecord.parse_example(ours) == (image, label)
+
+
+def test_frames_are_tensorflows_bytes(tmp_path):
+    payloads = [b"", b"a", bytes(range(256)) * 300]
+    with tf.io.TFRecordWriter(str(tmp_path / "theirs")) as writer:
+        for payload in payloads:
+            writer.write(payload)
+    ours = b"".join(map(tfrecord.frame, payloads))
+    assert ours == (tmp_path / "theirs").read_bytes()
+
+
+@pytest.mark.parametrize("size", [1, 300, 1 << 20])
+def test_blocks_hold_every_record_once(path, size):
+    found = list(tfrecord.read_blocks(path, size))
+    parsed = [tfrecord.parse_example(p) for block in found for p in block.payloads]
+    assert parsed == EXAMPLES
+    with open(path, "rb") as file:
+        assert b"".join(f for block in found for f in block.frames) == file.read()
+
+
+def test_a_position_is_gone_on_from(path):
+    first = next(tfrecord.read_blocks(path, 300))
+    rest = list(tfrecord.read_blocks(path, 300, first.offset, len(first.payloads)))
+    payloads = first.payloads + [p for block in rest for p in block.payloads]
+    assert [tfrecord.parse_example(p) for p in payloads] == EXAMPLES
+
+
+def damaged(path, at, value):
+    with open(path, "r+b") as file:
+        file.seek(at)
+        file.write(value)
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "words"),
+    [
+        (0, struct.pack("<Q", 2**60), "record 0, byte 0.*checksum of the record's len"),
+        (8, b"\x00\x00\x00\x00", "record 0, byte 0.*checksum of the record's length"),
+        (40, b"\x00\x01\x02\x03", "record 0, byte 0.*checksum of the record's data"),
+    ],
+)
+def test_damage_is_named(path, at, value, words):
+    damaged(path, at, value)
+    with pytest.raises(ValueError, match=f"{path} is damaged at {words}"):
+        list(tfrecord.read_blocks(path, 1 << 20))
+
+
+def test_a_length_beyond_the_file_is_not_allocated(tmp_path):
+    length = struct.pack("<Q", 2**62)
+    checksum = struct.pack("<I", tfrecord.masked_checksum(length))
+    good = tfrecord.frame(b"good")
+    (tmp_path / "long").write_bytes(good + length + checksum + bytes(100))
+    with pytest.raises(ValueError, match=f"record 1 at byte {len(good)} ends after"):
+        list(tfrecord.read_blocks(str(tmp_path / "long"), 1 << 20))
+
+
+@pytest.mark.parametrize("cut", [1, 5, 20, 100])
+def test_files_that_are_cut_off_are_refused(path, cut):
+    with open(path, "r+b") as file:
+        file.truncate(file.seek(0, 2) - cut)
+    with pytest.raises(ValueError, match=r"is cut off: record 19 at byte \d+ ends"):
+        list(tfrecord.read_blocks(path, 1 << 20))
+
+
+@pytest.mark.parametrize(
+    ("payload", "words"),
+    [
+        (b"\xff\xff\xff", "it is no tf.train.Example"),
+        (b"", "Received the keys: none"),
+        (
+            tfrecord.encode_example(b"x", b"png", 3).replace(b"class", b"CLASS"),
+            "Received the keys: image/CLASS/label, image/encoded, image/format",
+        ),
+    ],
+)
+def test_wrong_examples_are_refused(payload, words):
+    with pytest.raises(ValueError, match=words):
+        tfrecord.parse_example(payload)
+
+
+def test_another_label_leaves_the_rest(path):
+    payload = next(tfrecord.read_blocks(path, 1 << 20)).payloads[0]
+    changed = tf.train.Example.FromString(tfrecord.with_label(payload, 99))
+    expected = tf.train.Example.FromString(payload)
+    expected.features.feature["image/class/label"].int64_list.value[:] = [99]
+    assert changed == expected

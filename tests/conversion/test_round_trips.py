@@ -1,0 +1,212 @@
+"""Every layout to every other keeps all bytes and labels."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from plsc_tf.data import load
+from plsc_tf.data.conversion import run
+from plsc_tf.data.conversion.inputs import Base64Input, RecordInput, SourceInput
+from plsc_tf.data.readers import base64_text, tfrecord
+from plsc_tf.data.readers.python import from_generator
+from plsc_tf.data.request import DataRequest
+from tests.conversion import drawn
+
+EXAMPLES = drawn.images(50)
+LAYOUTS = ("tfrecord", "base64")
+
+
+def inputs(layout, folder, examples=EXAMPLES):
+    if layout == "base64":
+        return Base64Input(drawn.write_base64(folder, examples))
+    if layout == "tfrecord":
+        return RecordInput(drawn.write_records(folder, examples))
+    source = from_generator(lambda: iter(examples), num_examples=len(examples))
+    return SourceInput(source, {})
+
+
+def converted(source, folder, layout, **options):
+    plan = run.Plan(
+        str(folder), **{"output_format": layout, "num_shards": 4, "seed": 3, **options}
+    )
+    manifest, already = run.convert(source, plan)
+    assert not already
+    return manifest
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("target", LAYOUTS)
+@pytest.mark.parametrize("origin", [*LAYOUTS, "source"])
+def test_bytes_and_labels_are_kept(tmp_path, origin, target, shuffle):
+    source = inputs(origin, tmp_path / "in")
+    before = drawn.digests(tmp_path)
+    converted(source, tmp_path / "out", target, shuffle=shuffle)
+    found = drawn.read(tmp_path / "out", target)
+    if shuffle:
+        assert found != EXAMPLES
+        assert sorted(found) == sorted(EXAMPLES)
+    else:
+        assert found == EXAMPLES
+    after = drawn.digests(tmp_path)
+    assert {name: after[name] for name in before} == before
+    assert {path.name for path in tmp_path.iterdir()} <= {"in", "out"}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_reader_takes_the_index(tmp_path, layout):
+    converted(inputs("source", None), tmp_path / "out", layout)
+    module = {"tfrecord": tfrecord, "base64": base64_text}[layout]
+    open_files = {"tfrecord": module, "base64": module}[layout]
+    open_files = getattr(
+        open_files, {"tfrecord": "tfrecords", "base64": "base64_files"}[layout]
+    )
+    pattern = {"tfrecord": "*.tfrecord", "base64": "base64_rank_?"}[layout]
+    files = sorted(str(path) for path in (tmp_path / "out").glob(pattern))
+    source = open_files(files)
+    found = drawn.read(tmp_path / "out", layout)
+    assert source.labels.tolist() == [label for _, label in found]
+    assert [(r.image, r.label) for r in source.records()] == found
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_index_says_where_payloads_and_labels_are(tmp_path, layout):
+    manifest = converted(inputs("base64", tmp_path / "in"), tmp_path / "out", layout)
+    found = iter(drawn.read(tmp_path / "out", layout))
+    for shard in manifest["shards"]:
+        data = (tmp_path / "out" / shard["name"]).read_bytes()
+        index = np.load(tmp_path / "out" / f"{shard['name']}.index.npy")
+        assert (index.dtype, index.shape) == (np.int64, (shard["count"], 3))
+        for offset, length, label in index.tolist():
+            payload = data[offset : offset + length]
+            image, expected = next(found)
+            assert label == expected
+            if layout == "base64":
+                assert drawn.base64.b64decode(payload, validate=True) == image
+            else:
+                assert image in payload
+                assert (
+                    int.from_bytes(data[offset - 12 : offset - 4], "little") == length
+                )
+
+
+def test_both_column_orders_and_windows_lines_become_plscs(tmp_path):
+    paths = drawn.write_base64(tmp_path / "a", EXAMPLES[:20], 1, label_first=True)
+    paths += drawn.write_base64(tmp_path / "b", EXAMPLES[20:40], 1, end=b"\r\n")
+    paths += drawn.write_base64(tmp_path / "c", EXAMPLES[40:], 1, end=b"\n\n")
+    converted(Base64Input(paths), tmp_path / "out", "base64", shuffle=False)
+    expected = drawn.write_base64(tmp_path / "d", EXAMPLES, 1)
+    text = b"".join((tmp_path / f"out/base64_rank_{k}").read_bytes() for k in range(4))
+    assert text == (tmp_path / "d/part-0").read_bytes() and expected
+
+
+@pytest.mark.parametrize("target", LAYOUTS)
+@pytest.mark.parametrize("origin", LAYOUTS)
+def test_labels_are_shifted(tmp_path, origin, target):
+    raised = [(image, label + 1) for image, label in EXAMPLES]
+    source = inputs(origin, tmp_path / "in", raised)
+    shifted = type(source)(source.paths, labels_offset=1, num_classes=7)
+    converted(shifted, tmp_path / "out", target, shuffle=False)
+    assert drawn.read(tmp_path / "out", target) == EXAMPLES
+
+
+def test_other_features_of_records_are_kept(tmp_path):
+    paths = drawn.write_records(tmp_path / "in", EXAMPLES, 1, {"image/height": 5})
+    converted(
+        RecordInput(paths), tmp_path / "out", "tfrecord", shuffle=False, num_shards=1
+    )
+    (out,) = (tmp_path / "out").glob("*.tfrecord")
+    with open(paths[0], "rb") as file:
+        assert out.read_bytes() == file.read()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_arrays_become_pngs_of_the_same_pixels(tmp_path, layout):
+    rng = np.random.default_rng(0)
+    pictures = [rng.integers(0, 256, (4, 5 + k % 2, 1), np.uint8) for k in range(10)]
+    source = from_generator(lambda: ((p, 1) for p in pictures), num_examples=10)
+    converted(SourceInput(source, {}), tmp_path / "out", layout, shuffle=False)
+    found = [
+        np.array(Image.open(io.BytesIO(image)))
+        for image, _ in drawn.read(tmp_path / "out", layout)
+    ]
+    assert all((a == b[..., 0]).all() for a, b in zip(found, pictures, strict=True))
+
+
+def test_a_source_of_files_is_read_in_threads(tmp_path):
+    class Files:
+        name, num_classes, num_examples = "files", 7, 200
+        labels = np.arange(200) % 7
+
+        def __init__(self):
+            self.files = []
+            for k, (image, _) in enumerate(drawn.images(200)):
+                (tmp_path / f"{k}.img").write_bytes(image)
+                self.files.append(str(tmp_path / f"{k}.img"))
+
+        def describe(self, index):
+            return self.files[index]
+
+    converted(SourceInput(Files(), {}), tmp_path / "out", "base64", shuffle=False)
+    expected = [(image, k % 7) for k, (image, _) in enumerate(drawn.images(200))]
+    assert drawn.read_base64(tmp_path / "out") == expected
+
+
+def test_the_manifest_adds_up(tmp_path):
+    converted(
+        inputs("base64", tmp_path / "in"), tmp_path / "out", "base64", num_shards=7
+    )
+    manifest = json.loads((tmp_path / "out/manifest.json").read_text())
+    digests = drawn.digests(tmp_path / "out")
+    digests.pop("manifest.json")
+    assert {k: v["sha256"] for k, v in manifest["files"].items()} == digests
+    for shard in manifest["shards"]:
+        assert shard["sha256"] == digests[shard["name"]]
+        assert shard["bytes"] == (tmp_path / "out" / shard["name"]).stat().st_size
+    assert [shard["count"] for shard in manifest["shards"]] == [8] + [7] * 6
+    assert (manifest["num_examples"], manifest["padding"]) == (50, 0)
+    counts = np.bincount([label for _, label in EXAMPLES])
+    assert manifest["labels"] == {
+        "num_classes": 7,
+        "smallest": 0,
+        "largest": 6,
+        "classes_with_images": 7,
+        "images_per_class": {
+            "smallest": counts.min(),
+            "median": np.median(counts),
+            "mean": round(50 / 7, 3),
+            "largest": counts.max(),
+        },
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "folder", "split"),
+    [
+        ("lfw112", "lfw112", "val"),
+        ("folder", "orl_faces", "train"),
+        ("omniglot", "omniglot_background", "val"),
+        ("mnist", "mnist", "test"),
+        ("folder", "cifar10_jpeg", "test"),
+        ("flowers", "flower_photos", "train"),
+    ],
+)
+def test_real_data_is_kept(tmp_path, data_dir, name, folder, split):
+    request = DataRequest(dataset_dir=str(data_dir / folder), split=split)
+    source = load.find(name).examples(request)
+    expected = [(r.image, r.label) for r in source.records()]
+    converted(SourceInput(source, {}), tmp_path / "a", "tfrecord")
+    records = sorted(str(path) for path in (tmp_path / "a").glob("*.tfrecord"))
+    converted(RecordInput(records), tmp_path / "b", "base64")
+    lines = sorted(str(path) for path in (tmp_path / "b").glob("base64_rank_?"))
+    converted(Base64Input(lines), tmp_path / "c", "tfrecord")
+    found = drawn.read_records(tmp_path / "c")
+    assert sorted(drawn.read_records(tmp_path / "a")) == sorted(found)
+    if not isinstance(expected[0][0], bytes):
+        found = [(np.array(Image.open(io.BytesIO(i))), label) for i, label in found]
+        found = [(picture.tobytes(), label) for picture, label in found]
+        expected = [(picture.tobytes(), label) for picture, label in expected]
+    assert sorted(found) == sorted(expected)

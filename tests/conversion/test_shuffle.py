@@ -1,0 +1,129 @@
+"""The order of a conversion: random, equal shares, and only by seed and input."""
+
+import collections
+
+import numpy as np
+import pytest
+
+from plsc_tf.data.conversion import run
+from plsc_tf.data.conversion.buckets import Buckets
+from plsc_tf.data.conversion.inputs import Base64Input
+from tests.conversion import drawn
+
+
+class ManyBuckets(Base64Input):
+    """As if the files were as large as need so many buckets."""
+
+    def num_buckets(self):
+        return 16
+
+
+@pytest.fixture(scope="module")
+def numbered(tmp_path_factory):
+    """20,000 lines whose labels are their numbers; returns the paths."""
+    rng = np.random.default_rng(0)
+    rows = [(rng.bytes(3 * int(rng.integers(1, 20))), k) for k in range(20_000)]
+    return drawn.write_base64(tmp_path_factory.mktemp("numbered"), rows)
+
+
+def order(folder):
+    return np.array([label for _, label in drawn.read_base64(folder)])
+
+
+def shuffled(paths, folder, **options):
+    plan = run.Plan(str(folder), output_format="base64", **options)
+    run.convert(ManyBuckets(paths), plan)
+    return order(folder)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_position_and_origin_are_independent(numbered, tmp_path, seed):
+    found = shuffled(numbered, tmp_path / "out", seed=seed)
+    assert sorted(found) == list(range(20_000))
+    table = np.histogram2d(np.arange(20_000), found, bins=10)[0]
+    # 81 degrees of freedom: outside of this lies one order in 2,000 on either side.
+    assert 45 < ((table - 200) ** 2 / 200).sum() < 130
+    # Neighbours that stay neighbours: one is expected, as many as by a Poisson law.
+    assert (np.diff(found) == 1).sum() < 7
+    # Within each 16th, where one bucket's order is drawn, the same.
+    inner = found.reshape(16, -1)
+    correlations = [np.corrcoef(np.arange(part.size), part)[0, 1] for part in inner]
+    assert np.abs(correlations).max() < 4 / np.sqrt(inner.shape[1])
+
+
+def test_the_order_is_the_seeds_and_not_the_memorys(numbered, tmp_path, monkeypatch):
+    one = shuffled(numbered, tmp_path / "a", seed=5, memory_mb=256)
+    again = drawn.digests(tmp_path / "a")
+    # Blocks of 64 kB, and all 16 buckets larger than the memory for them.
+    monkeypatch.setattr(run, "BucketReader", _tight(run.BucketReader))
+    tight = shuffled(numbered, tmp_path / "b", seed=5, memory_mb=1)
+    assert (tight == one).all()
+    assert drawn.digests(tmp_path / "b") == again
+    other = shuffled(numbered, tmp_path / "c", seed=6)
+    assert (other != one).mean() > 0.99
+
+
+def _tight(reader):
+    return lambda folder, seed, memory_bytes: reader(folder, seed, 10_000)
+
+
+def test_draws_are_the_same_in_one_piece_and_in_many(tmp_path):
+    whole = Buckets(str(tmp_path), 16, 3, {})._draw(0, 200_000)
+    assert (np.bincount(whole) > 12_000).all()
+    pieces = Buckets(str(tmp_path), 16, 3, {})
+    starts = [0, 1, 65_535, 65_536, 70_000, 131_073, 200_000]
+    found = [pieces._draw(a, b - a) for a, b in zip(starts, starts[1:], strict=False)]
+    assert (np.concatenate(found) == whole).all()
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize(("count", "shards"), [(50, 8), (48, 8), (8, 8), (9, 8)])
+def test_shares_differ_by_one_at_most(tmp_path, count, shards, shuffle):
+    examples = drawn.images(count)
+    plan = run.Plan(str(tmp_path / "out"), num_shards=shards, shuffle=shuffle)
+    manifest, _ = run.convert(
+        Base64Input(drawn.write_base64(tmp_path / "in", examples)), plan
+    )
+    counts = [shard["count"] for shard in manifest["shards"]]
+    assert sum(counts) == count
+    assert max(counts) - min(counts) <= 1
+    assert counts == sorted(counts, reverse=True)
+
+
+@pytest.mark.parametrize("layout", ["base64", "tfrecord"])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_padding_makes_shares_equal_and_is_drawn_from_the_set(
+    tmp_path, layout, shuffle
+):
+    examples = drawn.images(41)
+    source = Base64Input(drawn.write_base64(tmp_path / "in", examples))
+    plan = run.Plan(
+        str(tmp_path / "out"),
+        output_format=layout,
+        num_shards=8,
+        shuffle=shuffle,
+        pad=True,
+        seed=2,
+    )
+    manifest, _ = run.convert(source, plan)
+    assert [shard["count"] for shard in manifest["shards"]] == [6] * 8
+    assert (manifest["num_examples"], manifest["padding"]) == (41, 7)
+    found = drawn.read(tmp_path / "out", layout)
+    assert sorted(found[:41]) == sorted(examples)
+    extra = found[41:]
+    # Seven different ones, neither the first nor the last of the order.
+    assert len(set(extra)) == 7 and set(extra) <= set(examples)
+    assert extra != found[:7] and extra != found[34:41]
+    counts = collections.Counter(label for _, label in examples)
+    per_class = manifest["labels"]["images_per_class"]
+    assert (per_class["largest"], per_class["smallest"]) == (
+        max(counts.values()),
+        min(counts.values()),
+    )
+
+
+def test_more_shards_than_records_are_refused(tmp_path):
+    source = Base64Input(drawn.write_base64(tmp_path / "in", drawn.images(5)))
+    with pytest.raises(ValueError, match=r"number of records, 5. Received: num_shar"):
+        run.convert(source, run.Plan(str(tmp_path / "out"), num_shards=6))
+    assert not (tmp_path / "out").exists()
