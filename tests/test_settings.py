@@ -142,6 +142,11 @@ def test_secrets_and_single_requests_are_not_saved():
         "fs_ugi",
         "import_from",
         "import_format",
+        "report",
+        "cleaned_list",
+        "check_split",
+        "near_duplicates",
+        "check_threads",
     }
 
 

@@ -1,7 +1,8 @@
-"""Lines of text files of any size, in bounded memory."""
+"""Lines of text files of any size, in bounded memory, and names of any bytes."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import tensorflow as tf
@@ -36,6 +37,14 @@ def read_lines(path: str, longest: int = LONGEST_LINE) -> Iterator[tuple[int, by
                 raise _too_long(path, number + 1, rest, longest)
     if rest:
         yield number + 1, rest
+
+
+def file_exists(path: bytes) -> bool:
+    """Whether there is a file of this name, which need not be UTF-8.
+
+    TensorFlow fails over the message of its own error when it is not.
+    """
+    return tf.io.gfile.exists(path) if b"://" in path else os.path.exists(path)
 
 
 def _too_long(path: str, number: int, line: bytes, longest: int) -> ValueError:

@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from plsc_tf.data import images, paths
-from plsc_tf.data.lines import read_lines
 from plsc_tf.data.faults import reason
+from plsc_tf.data.lines import file_exists, read_lines
 from plsc_tf.data.unpickle import load_plain
 
 
@@ -179,7 +179,15 @@ def _load_bin(path: str, name: str) -> Pairs:
                 f"Received: {type(picture).__name__}."
             )
         order[position] = rows.setdefault(bytes(picture), len(rows))
-    return Pairs(name, list(rows), order[0::2], order[1::2], np.array(same))
+    firsts = np.unique(order, return_index=True)[1]
+    return Pairs(
+        name,
+        list(rows),
+        order[0::2],
+        order[1::2],
+        np.array(same),
+        files=tuple(f"{path}, image {position}" for position in firsts),
+    )
 
 
 def _flags(same) -> list[bool] | None:
@@ -217,7 +225,7 @@ def _load_pairs_txt(path: str, images_dir: str | None, name: str) -> Pairs:
         raise ValueError(f"{path} is empty. Expected one pair per line.")
     folder = images_dir or _images_folder(path, next(iter(files)))
     located = [paths.join(folder, file) for file in files]
-    missing = [f for f in located if not tf.io.gfile.exists(os.fsencode(f))]
+    missing = [f for f in located if not file_exists(os.fsencode(f))]
     if missing:
         raise FileNotFoundError(
             f"{path} names {len(missing)} pictures that are not there, such as "
@@ -228,7 +236,10 @@ def _load_pairs_txt(path: str, images_dir: str | None, name: str) -> Pairs:
 
 
 def _contents(path: str) -> bytes:
-    with tf.io.gfile.GFile(os.fsencode(path), "rb") as stream:
+    if "://" not in path:
+        with open(path, "rb") as stream:
+            return stream.read()
+    with tf.io.gfile.GFile(path, "rb") as stream:
         return stream.read()
 
 

@@ -141,9 +141,9 @@ def test_leaks_into_verification_sets(sound):
     result = run(sound, options=CheckOptions(val_targets=("lfw",)))
     assert counts(result) == {"leak": 2, "val_damaged": 1}
     leaks = places(result, "leak")
-    assert "line 2 (images/1.png): is picture 0 of lfw" in leaks[0]
-    assert "line 3 (images/2.png): is picture 1 of lfw" in leaks[1]
-    assert "picture 3 of lfw" in places(result, "val_damaged")[0]
+    assert leaks[0].endswith("lfw.bin, image 0") and "(images/1.png)" in leaks[0]
+    assert leaks[1].endswith("lfw.bin, image 1") and "(images/2.png)" in leaks[1]
+    assert "lfw.bin, image 3" in places(result, "val_damaged")[0]
     report.write_cleaned_list(str(sound / "c.txt"), result)
     kept = [line.split()[0] for line in (sound / "c.txt").read_text().splitlines()]
     assert kept == [f"images/{k}.png" for k in (0, 3, 4, 5)]
@@ -159,7 +159,7 @@ def test_similar_pictures_are_found_on_request(write_list):
     assert "near_leak" not in counts(plain)
     result = run(folder, options=CheckOptions(val_targets=("val",), near=True))
     assert counts(result)["near_leak"] == 1
-    assert "is picture 0 of val" in places(result, "near_leak")[0]
+    assert "val.bin, image 0" in places(result, "near_leak")[0]
 
 
 def test_a_dangerous_verification_set_is_a_finding(sound):

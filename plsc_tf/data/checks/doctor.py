@@ -166,13 +166,15 @@ def _verification(name, request, options, findings) -> VerificationPictures:
             findings.add(kinds.VAL_DAMAGED, target, str(error))
             continue
         for number, image in enumerate(pairs.images):
-            where = pairs.files[number] if pairs.files else f"picture {number}"
+            where = f"picture {number} of {target}"
+            if pairs.files:
+                where = pairs.files[number]
             found = examine(image, options.near)
-            pictures.add(f"{where} of {target}", found)
+            pictures.add(where, found)
             for kind, detail in found.faults:
                 if kind.severity == kinds.ERROR:
                     text = f"{kind.text} ({detail})" if detail else kind.text
-                    findings.add(kinds.VAL_DAMAGED, f"{where} of {target}", text)
+                    findings.add(kinds.VAL_DAMAGED, where, text)
     return pictures
 
 

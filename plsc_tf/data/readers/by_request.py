@@ -86,7 +86,7 @@ def requested_recordio(request: DataRequest) -> Source:
 
 
 def requested_base64(request: DataRequest) -> Source:
-    """Reads base64 part files: train_files, or what <dataset_dir>/file_list.txt says."""
+    """Reads base64 part files: train_files, or those of <dataset_dir>/file_list.txt."""
     if request.train_files:
         files = paths.expand(request.train_files, request.dataset_dir)
     else:

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from plsc_tf.data import paths
-from plsc_tf.data.lines import read_lines
+from plsc_tf.data.lines import file_exists, read_lines
 from plsc_tf.data.source import IndexedSource
 
 # Files looked for before training starts; all of them would take minutes on a
@@ -106,10 +106,11 @@ def entries(list_path: str) -> Iterator[tuple[int, bytes, int] | BadLine]:
         if not fields:
             continue
         path = fields[0].strip() if len(fields) == 2 else None
+        if path is not None and b"\0" in path:
+            # The system would cut the path there.
+            path = None
         digits = fields[-1].removeprefix(b"-").removeprefix(b"+")
-        # A path with a zero byte would be cut there by the system.
-        bad = path is None or b"\0" in path
-        if bad or not digits.isdigit() or len(digits) > _LARGEST_DIGITS:
+        if path is None or not digits.isdigit() or len(digits) > _LARGEST_DIGITS:
             yield BadLine(number, path, line[:120])
         else:
             yield number, path, int(fields[-1])
@@ -139,8 +140,7 @@ def _probe(table: paths.PathTable, describe) -> None:
     """Checks that a few of the files exist, so that a wrong root fails at once."""
     count = len(table)
     for index in sorted({k * (count - 1) // _PROBES for k in range(_PROBES + 1)}):
-        # As bytes: a name need not be UTF-8.
-        if not tf.io.gfile.exists(table.paths(np.int64([index])).numpy()[0]):
+        if not file_exists(table.paths(np.int64([index])).numpy()[0]):
             raise FileNotFoundError(
                 f"There is no file for {describe(index)}. Paths in the list are "
                 "relative to the folder of the list: is dataset_dir the right one?"

@@ -1,0 +1,229 @@
+"""What is mutated: small files of every layout, and how each is read."""
+
+import base64
+import gzip
+import io
+import pickle
+import random
+import struct
+
+import numpy as np
+import tensorflow as tf
+from PIL import Image
+
+from plsc_tf.data import images
+from plsc_tf.data.checks.doctor import check
+from plsc_tf.data.checks.examine import examine
+from plsc_tf.data.faults import fault
+from plsc_tf.data.load import find
+from plsc_tf.data.pairs import load_pairs
+from plsc_tf.data.readers.base64_text import base64_files
+from plsc_tf.data.readers.class_folders import class_folders
+from plsc_tf.data.readers.image_list import image_list
+from plsc_tf.data.readers.recordio import recordio_source
+from plsc_tf.data.readers.tfrecord import masked_checksum, tfrecords
+from plsc_tf.data.request import DataRequest
+from tests.data import recordio_writer
+from tests.fuzz.mutations import mutate
+
+_SIZE = (12, 10)
+
+
+class Target:
+    """One kind of file: `write` puts a mutated one into a folder, `read` reads it.
+
+    Args:
+        name: of the file within the folder.
+        contents: what is mutated, several variants.
+        read: called with the folder; raises what the reader raises.
+        check: (data set, fields of the request) for the data doctor, or None.
+        others: files that lie beside it, not mutated.
+        wrap: what is done to the mutated bytes before they are written.
+    """
+
+    def __init__(self, name, contents, read, check=None, others=(), wrap=None):
+        self.name = name
+        self.read = read
+        self.check = check
+        self._contents = contents
+        self._others = dict(others)
+        self._wrap = wrap or (lambda data: data)
+
+    def write(self, folder, seed):
+        """Writes the mutated file; the same seed writes the same bytes."""
+        dice = random.Random(seed)
+        content = dice.choice(self._contents)
+        for name, data in self._others.items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_bytes(data)
+        (folder / self.name).parent.mkdir(exist_ok=True)
+        (folder / self.name).write_bytes(self._wrap(mutate(content, dice)))
+
+    def doctor(self, folder):
+        """Checks the folder: damaged files are findings, no errors."""
+        name, fields = self.check
+        check(name, DataRequest(dataset_dir=str(folder), **fields))
+
+
+def read_all(source):
+    """Reads and decodes each example; raises the error that names the first bad one."""
+    for index in range(source.num_examples or 0):
+        entry = {"index": tf.constant([index], tf.int64)}
+        error = fault(source, entry, images.to_rgb, source.num_classes)
+        if error is not None:
+            raise error
+
+
+def pictures():
+    """A JPEG, a PNG and a GIF."""
+    pixels = np.random.default_rng(0).integers(0, 256, (*_SIZE, 3), np.uint8)
+    encoded = []
+    for kind in ("JPEG", "PNG", "GIF"):
+        buffer = io.BytesIO()
+        Image.fromarray(pixels).save(buffer, kind)
+        encoded.append(buffer.getvalue())
+    return encoded
+
+
+def _example(image, label):
+    def feature(value):
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+
+    label = tf.train.Feature(int64_list=tf.train.Int64List(value=[label]))
+    feature = {"image/encoded": feature(image), "image/class/label": label}
+    features = tf.train.Features(feature=feature)
+    return tf.train.Example(features=features).SerializeToString()
+
+
+def _framed(payload):
+    header = struct.pack("<Q", len(payload))
+    checks = [struct.pack("<I", masked_checksum(data)) for data in (header, payload)]
+    return header + checks[0] + payload + checks[1]
+
+
+def _read_picture(folder):
+    """Decodes as training does and looks at it with Pillow as the doctor does."""
+    examine((folder / "a/x.jpg").read_bytes(), near=True)
+    read_all(class_folders(str(folder)))
+
+
+def _read_mnist(folder):
+    read_all(find("mnist").examples(DataRequest(dataset_dir=str(folder))))
+
+
+def _read_cifar(folder):
+    request = DataRequest(dataset_dir=str(folder), split="test")
+    read_all(find("cifar10").examples(request))
+
+
+def _idx(shape, values):
+    return struct.pack(f">BBBB{len(shape)}I", 0, 0, 8, len(shape), *shape) + values
+
+
+def targets():
+    """{name: Target} of everything that is read from files."""
+    encoded = pictures()
+    payloads = [_example(data, label) for label, data in enumerate(encoded)]
+    records = b"".join(_framed(payload) for payload in payloads)
+    text = [base64.b64encode(data) for data in encoded]
+    lines = b"".join(b"%s\t%d\n" % (t, k) for k, t in enumerate(text))
+    turned = b"".join(b"%d\t%s\n" % (k, t) for k, t in enumerate(text))
+    listed = b"".join(b"images/%d.jpg %d\n" % (k, k) for k in range(3))
+    beside = {f"images/{k}.jpg": data for k, data in enumerate(encoded)}
+    faces = recordio_writer.insightface(encoded, [0, 1, 1])
+    rec = b"".join(recordio_writer.record(data) for data in faces)
+    plain = [recordio_writer.image(k, k, data) for k, data in enumerate(encoded)]
+    plain.append(recordio_writer.image(0, 3, b"1234" + recordio_writer.frame(0, b"x")))
+    ends = np.cumsum([len(recordio_writer.record(data)) for data in faces])
+    idx = b"".join(b"%d\t%d\n" % p for p in enumerate([0, *ends[:-1].tolist()]))
+    arrays = [np.frombuffer(data, np.uint8) for data in encoded]
+    bins = [
+        pickle.dumps((content, same), protocol)
+        for protocol in range(6)
+        for content, same in (
+            ([encoded[0], encoded[1]] * 2, [True, False]),
+            ([arrays[0], arrays[1]], np.array([True])),
+        )
+    ]
+    digits = _idx((3, 6, 5), bytes(range(90)))
+    numbers = _idx((3,), bytes([1, 0, 2]))
+    idx_names = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
+    people = {f"A/A_{k:04d}.jpg": encoded[0] for k in (1, 2)}
+    cifar = b"".join(bytes([k]) + bytes(3072) for k in range(3))
+    part = {"train_files": ("part-0",)}
+    return {
+        "tfrecord": Target(
+            "part-0",
+            [records],
+            lambda folder: read_all(tfrecords([f"{folder}/part-0"])),
+            ("flowers", part),
+        ),
+        "example": Target(
+            "part-0",
+            payloads,
+            lambda folder: read_all(tfrecords([f"{folder}/part-0"])),
+            ("flowers", part),
+            wrap=_framed,
+        ),
+        "base64": Target(
+            "part-0",
+            [lines, turned],
+            lambda folder: read_all(base64_files([f"{folder}/part-0"])),
+            ("base64_text", part),
+        ),
+        "list": Target(
+            "label.txt",
+            [listed],
+            lambda folder: read_all(image_list(str(folder))),
+            ("image_list", {}),
+            beside,
+        ),
+        "rec": Target(
+            "train.rec",
+            [rec],
+            lambda folder: read_all(recordio_source(f"{folder}/train.rec")),
+            ("recordio", {}),
+            {"train.idx": idx},
+        ),
+        "rec_alone": Target(
+            "train.rec",
+            [rec, b"".join(recordio_writer.record(data) for data in plain)],
+            lambda folder: read_all(recordio_source(f"{folder}/train.rec")),
+            ("recordio", {}),
+        ),
+        "rec_idx": Target(
+            "train.idx",
+            [idx],
+            lambda folder: read_all(recordio_source(f"{folder}/train.rec")),
+            ("recordio", {}),
+            {"train.rec": rec},
+        ),
+        "bin": Target(
+            "val.bin",
+            bins,
+            lambda folder: load_pairs(f"{folder}/val.bin").decoded(_SIZE),
+        ),
+        "pairs": Target(
+            "pairs.txt",
+            [b"1\t1\nA\t1\t2\nA\t1\tA\t2\n"],
+            lambda folder: load_pairs(f"{folder}/pairs.txt").decoded(_SIZE),
+            others=people,
+        ),
+        "idx": Target(
+            idx_names[0], [digits], _read_mnist, ("mnist", {}), {idx_names[1]: numbers}
+        ),
+        "idx_labels": Target(
+            idx_names[1], [numbers], _read_mnist, ("mnist", {}), {idx_names[0]: digits}
+        ),
+        "idx_gz": Target(
+            f"{idx_names[0]}.gz",
+            [gzip.compress(digits)],
+            _read_mnist,
+            ("mnist", {}),
+            {idx_names[1]: numbers},
+        ),
+        "cifar": Target(
+            "test_batch.bin", [cifar], _read_cifar, ("cifar10", {"split": "test"})
+        ),
+        "picture": Target("a/x.jpg", encoded, _read_picture, ("folder", {})),
+    }

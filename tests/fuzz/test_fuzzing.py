@@ -1,0 +1,44 @@
+"""Mutated files of every layout are read or refused by name: no crash, hang or bomb."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def fuzz(folder, count, seed):
+    """Runs the driver; returns what it saw."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.fuzz.driver", str(folder), str(count), str(seed)],
+        cwd=ROOT,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+    )
+    current = folder / "current"
+    last = current.read_text() if current.exists() else "the start"
+    assert done.returncode == 0, f"ended by {last}: {done.stderr[-3000:]}"
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert result["problems"] == []
+    assert result["grown_mb"] < 1024
+    total = sum(sum(counts.values()) for counts in result["seen"].values())
+    assert total == count
+    return result["seen"]
+
+
+def test_some_hundred_mutations(tmp_path):
+    seen = fuzz(tmp_path, 300, seed=5)
+    # Both ways are taken: mutations are neither harmless nor all the same.
+    assert sum(counts.get("read", 0) for counts in seen.values()) > 10
+    assert all(counts.get("rejected", 0) > 0 for counts in seen.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_ten_thousand_mutations(tmp_path, seed):
+    fuzz(tmp_path, 2500, seed)
