@@ -1,4 +1,4 @@
-"""How pictures are decoded, shuffled, augmented and batched."""
+"""How pictures are decoded, sampled, shuffled, augmented and batched."""
 
 import dataclasses
 
@@ -11,8 +11,9 @@ class Preprocessing(OptionGroup):
 
     preprocessing_name: str | None = option(
         None,
-        "preprocessing by name; None: the model's own (FastNN preprocessing_name)",
-        choices=("face",),
+        "which part of a picture is used and what happens to it at random; None: the "
+        "data set's own (FastNN preprocessing_name)",
+        choices=("cifarnet", "face", "inception", "lenet", "none", "vgg"),
     )
     image_shape: tuple[int, ...] = option(
         (3, 112, 112),
@@ -42,45 +43,106 @@ class Preprocessing(OptionGroup):
         False,
         "keep the decoded, resized pictures in memory (FastNN datasets_use_caching)",
     )
-    random_flip: bool = option(
-        True, "mirror every second picture, at random (PLSC's face preprocessing)"
+    sampling: str = option(
+        "uniform",
+        "how often an example comes in an epoch: each once, every class equally often, "
+        "or images_per_identity of a class one after the other",
+        choices=("uniform", "class_balanced", "per_identity"),
     )
-    random_rotate: float = option(
-        0.0, "rotate by up to so many degrees either way", lower=0, upper=180
+    images_per_identity: int = option(
+        4, "images of each class in a batch, for sampling=per_identity", lower=1
     )
-    random_shift: float = option(
-        0.0, "shift by up to this fraction of the side", lower=0, upper=1
+    random_flip: bool | None = option(
+        None,
+        "mirror every second picture, at random; None, here and below: as the "
+        "preprocessing has it (face mirrors)",
     )
-    random_resized_crop: float = option(
-        1.0,
-        "smallest area of a random crop, as a fraction of the picture; 1 is off",
+    random_rotate: float | None = option(
+        None,
+        "rotate by up to so many degrees either way (PLSC: 10)",
+        lower=0,
+        upper=180,
+    )
+    random_shift: float | None = option(
+        None, "shift by up to this fraction of the side", lower=0, upper=1
+    )
+    random_resized_crop: float | None = option(
+        None,
+        "smallest area of a random crop, as a fraction of the picture; 1 is off (PLSC: "
+        "0.08)",
         lower=0,
         upper=1,
         open_ends="lower",
     )
-    random_zoom: float = option(
-        0.0,
+    random_zoom: float | None = option(
+        None,
         "enlarge or shrink the picture by up to this fraction",
         lower=0,
         upper=0.9,
     )
-    random_shear: float = option(
-        0.0, "slant the picture by up to this fraction of its height", lower=0, upper=1
-    )
-    color_jitter: float = option(
-        0.0,
-        "change brightness, contrast and saturation by up to this fraction",
+    random_shear: float | None = option(
+        None,
+        "slant the picture by up to this fraction of its height",
         lower=0,
         upper=1,
     )
-    random_grey: float = option(
-        0.0, "probability of a picture without colours", lower=0, upper=1
+    color_jitter: float | None = option(
+        None,
+        "change brightness, contrast and saturation by up to this fraction (PLSC: 0.2)",
+        lower=0,
+        upper=1,
     )
-    cutout: float = option(
-        0.0,
+    random_hue: float | None = option(
+        None,
+        "turn the hue by up to this fraction of the full circle either way",
+        lower=0,
+        upper=0.5,
+    )
+    random_grey: float | None = option(
+        None, "probability of a picture without colours", lower=0, upper=1
+    )
+    cutout: float | None = option(
+        None,
         "side of a random blank square, as a fraction of the picture's side",
         lower=0,
         upper=1,
+    )
+    low_resolution: float | None = option(
+        None,
+        "probability of a picture made smaller, down to a fifth, and large again "
+        "(AdaFace: 0.2)",
+        lower=0,
+        upper=1,
+    )
+    crop_in_place: float | None = option(
+        None,
+        "probability that all but a random rectangle is black (AdaFace: 0.2)",
+        lower=0,
+        upper=1,
+    )
+    randaugment_layers: int | None = option(
+        None, "RandAugment's N: random operations one after the other", lower=0, upper=3
+    )
+    randaugment_magnitude: float | None = option(
+        None, "RandAugment's M: strength of its operations (9)", lower=0, upper=10
+    )
+    rotate_probability: float | None = option(
+        None, "share of the pictures that random_rotate turns (1)", lower=0, upper=1
+    )
+    crop_probability: float | None = option(
+        None,
+        "share of the pictures that random_resized_crop cuts (1)",
+        lower=0,
+        upper=1,
+    )
+    color_probability: float | None = option(
+        None,
+        "share of the pictures whose colours change by color_jitter and random_hue (1)",
+        lower=0,
+        upper=1,
+    )
+    cutout_probability: float | None = option(
+        None, "share of the pictures that cutout erases from (1)", lower=0, upper=1
     )
 
     def __post_init__(self):

@@ -11,7 +11,7 @@ from types import ModuleType
 import tensorflow as tf
 
 from plsc_tf.data import paths
-from plsc_tf.data.images import Augmentation
+from plsc_tf.data.augmentation import Augmentation
 from plsc_tf.data.pairs import Pairs, load_pairs
 from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.data.request import DataRequest
@@ -37,15 +37,19 @@ def load(
         dataset_dir: folder of the data set.
         batch_size: images per batch, over all replicas.
         image_size: (height, width) in pixels.
-        augmentation: "face" mirrors, "none" or None changes nothing, "auto" is what
+        augmentation: "face" mirrors, "none" or None changes nothing, "own" is what
+            the preprocessing does by itself, "auto" is that or, without one, what
             suits the data set; or an `Augmentation`.
         seed: of the order and the augmentation.
         **fields: other fields of `DataRequest` (num_classes, split, train_files, ...)
-            and of `PipelineOptions` (shuffle, use_caching, ...).
+            and of `PipelineOptions` (preprocessing, shuffle, use_caching, ...).
     """
     module = find(name)
     if augmentation == "auto":
-        augmentation = getattr(getattr(module, "INFO", None), "augmentation", "face")
+        own = "preprocessing" in fields
+        augmentation = "own" if own else suitable_preprocessing(module)
+    if augmentation != "own":
+        augmentation = Augmentation.named(augmentation)
     known = {"image_size": image_size, "seed": seed}
     option_names = [field.name for field in dataclasses.fields(PipelineOptions)]
     request_names = [field.name for field in dataclasses.fields(DataRequest)]
@@ -55,7 +59,7 @@ def load(
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise ValueError(f"load has no argument {field!r}.{hint}")
     options = PipelineOptions(
-        augmentation=Augmentation.named(augmentation),
+        augmentation=augmentation,
         **known,
         **{key: value for key, value in fields.items() if key in option_names},
     )
@@ -65,6 +69,11 @@ def load(
         **{key: value for key, value in fields.items() if key in request_names},
     )
     return Batches(module.examples(request), batch_size, options=options)
+
+
+def suitable_preprocessing(module: ModuleType) -> str:
+    """The preprocessing that a data set asks for: "none" for digits and letters."""
+    return getattr(getattr(module, "INFO", None), "augmentation", "face")
 
 
 def names() -> list[str]:

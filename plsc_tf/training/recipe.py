@@ -7,13 +7,13 @@ from absl import logging
 from plsc_tf import backbones
 from plsc_tf.backbones import precision
 from plsc_tf.data import load as data_load
-from plsc_tf.data.images import Augmentation
 from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.data.request import DataRequest
 from plsc_tf.evaluation.verification import FOLDS
 from plsc_tf.settings import Settings
 from plsc_tf.training.classifier import Classifier
 from plsc_tf.training.head_recipe import make_head
+from plsc_tf.training.input_recipe import preprocessing_options
 from plsc_tf.training.loss_scale import LossScale
 from plsc_tf.training.sentinel import Sentinel
 
@@ -37,22 +37,6 @@ def data_request(settings, split="train"):
     )
 
 
-def augmentation(preprocessing):
-    """The augmentation that the preprocessing flags describe."""
-    crop = preprocessing.random_resized_crop
-    return Augmentation(
-        flip=0.5 if preprocessing.random_flip else 0.0,
-        rotate=preprocessing.random_rotate,
-        shift=preprocessing.random_shift,
-        crop_scale=(crop, 1.0) if crop < 1 else None,
-        zoom=preprocessing.random_zoom,
-        shear=preprocessing.random_shear,
-        color_jitter=preprocessing.color_jitter,
-        grey=preprocessing.random_grey,
-        cutout=preprocessing.cutout,
-    )
-
-
 def load_batches(settings, global_batch_size, split="train"):
     """Opens the training data as global batches.
 
@@ -61,9 +45,10 @@ def load_batches(settings, global_batch_size, split="train"):
     """
     given = settings.preprocessing
     training = split == "train"
+    module = data_load.find(settings.dataset.dataset_name)
     options = PipelineOptions(
-        image_size=given.image_size,
-        augmentation=augmentation(given) if training else None,
+        **preprocessing_options(given, data_load.suitable_preprocessing(module)),
+        training=training,
         seed=settings.performance.seed,
         shuffle=training,
         shuffle_buffer_size=given.shuffle_buffer_size,
@@ -72,7 +57,6 @@ def load_batches(settings, global_batch_size, split="train"):
         num_preprocessing_threads=given.num_preprocessing_threads,
         use_caching=given.datasets_use_caching and training,
     )
-    module = data_load.find(settings.dataset.dataset_name)
     source = module.examples(data_request(settings, split))
     batches = Batches(source, global_batch_size, options=options)
     _check_classes(settings, batches)

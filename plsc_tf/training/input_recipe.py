@@ -1,0 +1,64 @@
+"""From flags to preprocessing: what training and evaluation see of a picture."""
+
+import dataclasses
+
+from plsc_tf.data.augmentation import Augmentation
+from plsc_tf.data.preprocessing import own_augmentation
+
+# Flags whose values are fields of `Augmentation`, by the name of the field.
+_FIELDS = {
+    "rotate": "random_rotate",
+    "shift": "random_shift",
+    "zoom": "random_zoom",
+    "shear": "random_shear",
+    "color_jitter": "color_jitter",
+    "hue": "random_hue",
+    "grey": "random_grey",
+    "cutout": "cutout",
+    "low_resolution": "low_resolution",
+    "crop_in_place": "crop_in_place",
+    "randaugment_layers": "randaugment_layers",
+    "randaugment_magnitude": "randaugment_magnitude",
+    "rotate_probability": "rotate_probability",
+    "crop_probability": "crop_probability",
+    "color_probability": "color_probability",
+    "cutout_probability": "cutout_probability",
+}
+
+
+def preprocessing_options(given, suitable: str = "face") -> dict:
+    """The fields of `PipelineOptions` that the preprocessing flags describe.
+
+    Args:
+        given: the group `settings.preprocessing`.
+        suitable: the data set's own preprocessing, for preprocessing_name=None.
+
+    Returns:
+        {"image_size", "preprocessing", "augmentation"}.
+    """
+    name = given.preprocessing_name or suitable
+    own = own_augmentation(name) or Augmentation()
+    return {
+        "image_size": given.image_size,
+        "preprocessing": name,
+        "augmentation": _changed(own, given),
+    }
+
+
+def _changed(own, given):
+    """The preprocessing's own random changes, and what the flags say instead."""
+    fields = {
+        field: getattr(given, flag)
+        for field, flag in _FIELDS.items()
+        if getattr(given, flag) is not None
+    }
+    if given.random_flip is not None:
+        fields["flip"] = 0.5 if given.random_flip else 0.0
+    crop = given.random_resized_crop
+    if crop is not None:
+        fields["crop_scale"] = (crop, 1.0) if crop < 1 else None
+    if "color_jitter" in fields:
+        # The factors of `color_jitter` are asked for, not the preprocessing's own.
+        fields |= {"contrast": None, "saturation": None, "brightness": 0.0}
+    changed = dataclasses.replace(own, **fields)
+    return None if changed == Augmentation() else changed
