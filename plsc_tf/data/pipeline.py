@@ -12,7 +12,9 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from plsc_tf.data import cache, faults, images
+from plsc_tf.data import cache, faults, preprocessing
+from plsc_tf.data.augmentation import Augmentation
+from plsc_tf.data.chance import chances
 from plsc_tf.data.request import check_image_size
 from plsc_tf.data.source import (
     Source,
@@ -21,6 +23,9 @@ from plsc_tf.data.source import (
     without_autograph,
 )
 
+_MOST_PICTURES = 256
+_BLOCK_BYTES = 2**24
+
 
 @dataclasses.dataclass(frozen=True)
 class PipelineOptions:
@@ -28,7 +33,11 @@ class PipelineOptions:
 
     Args:
         image_size: (height, width) of the batches, in pixels.
-        augmentation: what may happen to a picture, or None.
+        preprocessing: how a picture becomes one of this size, by name; see
+            `plsc_tf.data.preprocessing`.
+        augmentation: what may happen to a picture at random; "own": what the
+            preprocessing does by itself; None: nothing.
+        training: False frames the pictures as for evaluation, nothing is random.
         shuffle: whether the order changes from epoch to epoch; False keeps the
             order of the files.
         seed: of the order and of the augmentation.
@@ -46,7 +55,9 @@ class PipelineOptions:
     """
 
     image_size: tuple[int, int] = (112, 112)
-    augmentation: images.Augmentation | None = None
+    preprocessing: str = "none"
+    augmentation: Augmentation | str | None = None
+    training: bool = True
     shuffle: bool = True
     seed: int = 0
     shuffle_buffer_size: int = 1024
@@ -59,9 +70,8 @@ class PipelineOptions:
 
     def __post_init__(self):
         object.__setattr__(self, "image_size", check_image_size(self.image_size))
-        object.__setattr__(
-            self, "augmentation", images.Augmentation.named(self.augmentation)
-        )
+        # Raises where one of them is wrong.
+        self.build_preprocessing()
         if self.seed < 0:
             raise ValueError(f"seed must not be negative. Received: seed={self.seed}.")
         for name in (
@@ -74,6 +84,12 @@ class PipelineOptions:
                 raise ValueError(
                     f"{name} must be positive. Received: {name}={getattr(self, name)}."
                 )
+
+    def build_preprocessing(self) -> preprocessing.Preprocessing:
+        """Returns the preprocessing that these options describe."""
+        return preprocessing.build(
+            self.preprocessing, self.image_size, self.augmentation
+        )
 
 
 class Batches:
@@ -100,8 +116,9 @@ class Batches:
                 f"batch_size must be positive. Received: batch_size={batch_size}."
             )
         self.options = options or PipelineOptions()
+        self._preprocessing = self.options.build_preprocessing()
         if self.options.skip_bad_records:
-            source = faults.Tolerant(source, self._prepared, self.image_size)
+            source = faults.Tolerant(source, self._kept, self._kept_size)
         self.source = source
         self.batch_size = batch_size
         self._cached: Source | None = None
@@ -178,7 +195,7 @@ class Batches:
             self._cached = self._fill_cache()
         source = self._cached or self.source
         start = start_step * self.batch_size
-        size = block_size(self.batch_size)
+        size = block_size(self.batch_size, self.image_size)
         per_batch = self.batch_size // size
         batches = (
             self._blocks(source, size, epoch, start)
@@ -219,7 +236,7 @@ class Batches:
         return faults.first_fault(
             self.source,
             entries.take(max_steps * self.batch_size),
-            self._prepared,
+            self._kept,
             self.num_classes,
         )
 
@@ -233,35 +250,44 @@ class Batches:
             shuffle_buffer_size=self.options.shuffle_buffer_size,
         )
 
-    def _prepared(self, image) -> tf.Tensor:
-        """Decodes and resizes one picture: uint8 [height, width, 3]."""
-        if isinstance(image, tf.RaggedTensor):
-            image = image.to_tensor()
-        image = images.resize(images.to_rgb(image), self.image_size)
-        return tf.ensure_shape(image, [*self.image_size, 3])
+    @property
+    def _kept_size(self) -> tuple[int, int]:
+        made = self._preprocessing
+        return made.kept_size if self.options.training else made.image_size
+
+    def _kept(self, image) -> tf.Tensor:
+        """Decodes one picture to the fixed size that is augmented: uint8 [h, w, 3]."""
+        image = _dense(image)
+        made = self._preprocessing
+        return made.keep(image) if self.options.training else made.evaluate(image)
 
     def _block_function(self, source: Source, epoch: int, start: int, size: int):
         """A function of (number of the block, its entries) that makes the block."""
         epoch_seed = on_host(np.int64(mix_seeds(self.options.seed, epoch, 1)))
-        augmentation = self.options.augmentation
+        training, made = self.options.training, self._preprocessing
+        # A cache, and a source that leaves out bad records, hold framed pictures.
+        framed = source is not self.source or self.options.skip_bad_records
         spec = tf.TensorSpec([*self.image_size, 3], tf.uint8)
 
         def one(item):
-            image, position = item
-            image = self._prepared(image)
-            if augmentation is not None:
-                seed = tf.stack([epoch_seed, position])
-                image = images.augment(image, seed, augmentation)
+            image, decision = item
+            image = _dense(image)
+            if training:
+                image = made.apply(image if framed else made.prepare(image), decision)
+            elif not framed:
+                image = made.evaluate(image)
             return tf.ensure_shape(image, spec.shape)
 
         def block(number, entries):
             item = source.read(entries)
             labels = self._checked(item["label"])
-            first = start + number * size
             count = tf.size(labels, tf.int64)
-            positions = tf.range(first, first + count)
+            first = start + number * size
+            decisions = {}
+            if training:
+                decisions = made.decide(chances(epoch_seed, first, count))
             pictures = tf.map_fn(
-                one, (item["image"], positions), fn_output_signature=spec
+                one, (item["image"], decisions), fn_output_signature=spec
             )
             return *_filled_up(pictures, labels, size), count
 
@@ -283,13 +309,11 @@ class Batches:
 
     def _fill_cache(self) -> Source:
         """Decodes and resizes every picture once, in the order of the files."""
-        spec = tf.TensorSpec([*self.image_size, 3], tf.uint8)
+        spec = tf.TensorSpec([*self._kept_size, 3], tf.uint8)
 
         def decoded(entries):
             item = self.source.read(entries)
-            pictures = tf.map_fn(
-                self._prepared, item["image"], fn_output_signature=spec
-            )
+            pictures = tf.map_fn(self._kept, item["image"], fn_output_signature=spec)
             return pictures, self._checked(item["label"])
 
         blocks = self.source.blocks(64, seed=0, epoch=0, shuffle=False).map(
@@ -307,18 +331,23 @@ class Batches:
             raise (walk.explain(0, max_steps=2**40) or error) from error
 
 
-def block_size(batch_size: int, most: int = 64) -> int:
+def block_size(batch_size: int, image_size: tuple[int, int]) -> int:
     """Pictures that one thread takes at a time: a divisor of the batch size.
 
-    Making a picture costs less in a block, where tf.data's work for an element is
-    shared; a block is large enough from 16 on. The smallest number of equal blocks
-    that hold at most 64 pictures, or the whole batch where these were less than 8.
+    tf.data's work for an element of a `map` is a fifth of that of decoding a small
+    picture, so a block holds many; but not more than what fits a few megabytes, so
+    that there is work for all threads and memory for all blocks.
     """
-    for count in range(1, batch_size + 1):
-        if batch_size % count == 0 and batch_size // count <= most:
-            size = batch_size // count
-            return size if size >= 8 or size == batch_size else batch_size
-    return batch_size
+    fitting = _BLOCK_BYTES // (3 * image_size[0] * image_size[1])
+    most = min(_MOST_PICTURES, max(1, fitting))
+    sizes = [n for n in range(1, min(most, batch_size) + 1) if batch_size % n == 0]
+    # A batch whose divisors are tiny or itself, such as a prime, is one block.
+    return sizes[-1] if 8 * sizes[-1] >= min(most, batch_size) else batch_size
+
+
+def _dense(image):
+    """A picture of a block of pictures of different sizes, as a tensor."""
+    return image.to_tensor() if isinstance(image, tf.RaggedTensor) else image
 
 
 def _filled_up(pictures, labels, size):

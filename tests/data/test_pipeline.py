@@ -180,12 +180,22 @@ def test_streams_cannot_leave_out_records():
         Batches(from_generator(examples), 1, options=options)
 
 
-@pytest.mark.parametrize("batch_size", [1, 7, 64, 128, 194, 254, 257])
-def test_blocks_divide_the_batch(batch_size):
-    size = block_size(batch_size)
-    assert batch_size % size == 0
-    expected = {1: 1, 7: 7, 64: 64, 128: 64, 194: 194, 254: 254, 257: 257}
-    assert size == expected[batch_size]
+@pytest.mark.parametrize(
+    ("batch_size", "side", "expected"),
+    [
+        (1, 112, 1),
+        (7, 112, 7),
+        (256, 112, 256),
+        (257, 112, 257),  # a prime
+        (512, 112, 256),
+        (1000, 112, 250),
+        (514, 112, 514),  # 2 x 257
+        (256, 224, 64),  # 111 fit in 16 MB
+        (32, 4096, 1),
+    ],
+)
+def test_blocks_divide_the_batch(batch_size, side, expected):
+    assert block_size(batch_size, (side, side)) == expected
 
 
 def test_augmentation_does_not_depend_on_the_batch_size():
