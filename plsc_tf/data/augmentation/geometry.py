@@ -76,20 +76,20 @@ def affine(matrix, move, size: tuple[int, int]) -> tf.Tensor:
 
     Args:
         matrix: ((a, b), (d, e)): x' = a x + b y, y' = d x + e y; float [n] or
-            numbers.
+            scalars.
         move: (x, y) in pixels of the input, added after that.
         size: (height, width) of the picture.
 
     Returns:
-        float32 [n, 8].
+        float32 [n, 8], [8] for scalars.
     """
     (a, b), (d, e) = matrix
     center_x, center_y = (size[1] - 1) / 2, (size[0] - 1) / 2
     c = center_x + move[0] - a * center_x - b * center_y
     f = center_y + move[1] - d * center_x - e * center_y
-    count = tf.reduce_max([tf.size(value) for value in (a, b, c, d, e, f)])
-    rows = [tf.broadcast_to(value, [count]) for value in (a, b, c, d, e, f)]
-    return tf.stack([*rows, tf.zeros([count]), tf.zeros([count])], axis=1)
+    rows = [tf.cast(value, tf.float32) for value in (a, b, c, d, e, f)]
+    zero = tf.zeros_like(sum(rows))
+    return tf.stack([*(row + zero for row in rows), zero, zero], axis=-1)
 
 
 def keep_box(image: tf.Tensor, box: tf.Tensor) -> tf.Tensor:

@@ -167,7 +167,7 @@ def apply(image: tf.Tensor, operation: tf.Tensor, amount: tf.Tensor) -> tf.Tenso
 
 def _moved(image, matrix):
     transform = geometry.affine(matrix, (0.0, 0.0), tuple(image.shape[:2]))
-    return geometry.warp(image, transform[0], _GREY)
+    return geometry.warp(image, transform, _GREY)
 
 
 def _blended(pixels, other, amount):

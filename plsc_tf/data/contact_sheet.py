@@ -1,0 +1,134 @@
+"""A contact sheet: what each random change and each preprocessing makes of pictures."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import tensorflow as tf
+from PIL import Image, ImageDraw
+
+from plsc_tf.data import figures, images, preprocessing
+from plsc_tf.data.augmentation import NUM_CHANCES, Augmentation, randaugment
+
+# The random changes of the sheet, each alone, at strengths that can be seen.
+CHANGES = {
+    "flip": Augmentation(flip=0.5),
+    "rotate 10": Augmentation(rotate=10),
+    "shift 0.1": Augmentation(shift=0.1),
+    "resized crop 0.08": Augmentation(crop_scale=(0.08, 1.0)),
+    "zoom 0.2": Augmentation(zoom=0.2),
+    "shear 0.2": Augmentation(shear=0.2),
+    "color jitter 0.4": Augmentation(color_jitter=0.4),
+    "brightness 63": Augmentation(brightness=63),
+    "hue 0.2": Augmentation(hue=0.2),
+    "grey 0.5": Augmentation(grey=0.5),
+    "cutout 0.5": Augmentation(cutout=0.5),
+    "low resolution": Augmentation(low_resolution=1.0),
+    "crop in place": Augmentation(crop_in_place=1.0),
+    "RandAugment 2, 9": Augmentation(randaugment_layers=2),
+}
+_TITLE_WIDTH, _GAP = 108, 2
+
+
+def draw(
+    path: str,
+    rows: Sequence[tuple[str, Sequence[np.ndarray]]],
+    *,
+    columns: int = 1,
+):
+    """Writes rows of pictures with their titles as one PNG.
+
+    Args:
+        path: of the PNG; any path that tf.io.gfile writes.
+        rows: (title, pictures uint8 [h, w, 3] of one size).
+        columns: rows side by side.
+    """
+    if not rows:
+        raise ValueError("A contact sheet needs at least one row of pictures.")
+    height = max(picture.shape[0] for _, row in rows for picture in row) + _GAP
+    width = max(picture.shape[1] for _, row in rows for picture in row) + _GAP
+    most = max(len(row) for _, row in rows)
+    down = -(-len(rows) // columns)
+    across = _TITLE_WIDTH + most * width
+    sheet = Image.new("RGB", (columns * across, down * height), "white")
+    pen = ImageDraw.Draw(sheet)
+    for number, (title, row) in enumerate(rows):
+        left, top = number // down * across, number % down * height
+        pen.text((left + 4, top + height // 2 - 6), title, fill="black")
+        for place, picture in enumerate(row):
+            corner = (left + _TITLE_WIDTH + place * width, top)
+            sheet.paste(Image.fromarray(np.asarray(picture)), corner)
+    buffer = io.BytesIO()
+    # Few colors are enough for a preview; dithering would double the bytes.
+    sheet = sheet.quantize(96, dither=Image.Dither.NONE)
+    sheet.save(buffer, "PNG", optimize=True)
+    with tf.io.gfile.GFile(path, "wb") as stream:
+        stream.write(buffer.getvalue())
+
+
+def draw_ops(
+    path: str,
+    pictures: Sequence | None = None,
+    *,
+    image_size: tuple[int, int] = (48, 48),
+    num_seeds: int = 4,
+    seed: int = 0,
+    columns: int = 3,
+):
+    """Draws every random change, RandAugment operation and preprocessing.
+
+    Args:
+        path: of the PNG.
+        pictures: encoded files or arrays, see `images.to_rgb`; None draws figures.
+        image_size: (height, width) of each picture on the sheet, in pixels.
+        num_seeds: pictures per row, each with random numbers of its own.
+        seed: of the random numbers.
+        columns: rows side by side.
+    """
+    if pictures is None:
+        pictures = _figures(num_seeds)
+    pictures = [images.to_rgb(tf.convert_to_tensor(each)) for each in pictures]
+    if not pictures:
+        raise ValueError("A contact sheet needs at least one picture.")
+    chosen = [pictures[number % len(pictures)] for number in range(num_seeds)]
+    chance = tf.random.stateless_uniform([num_seeds, NUM_CHANCES], [seed, 0])
+    rows = list(_rows(chosen, chance, image_size))
+    draw(path, rows, columns=columns)
+
+
+def _rows(pictures, chance, size) -> Iterator[tuple[str, list[np.ndarray]]]:
+    small = [images.resize(picture, size) for picture in pictures]
+    yield "as it is", [picture.numpy() for picture in small]
+    for title, options in CHANGES.items():
+        made = preprocessing.build("none", size, options)
+        yield title, _made(made, small, chance)
+    for name, function in randaugment.OPERATIONS.items():
+        amounts = np.linspace(-0.9, 0.9, len(small), dtype=np.float32)
+        yield (
+            f"RA {name}",
+            [
+                function(picture, amount).numpy()
+                for picture, amount in zip(small, amounts, strict=True)
+            ],
+        )
+    for name in preprocessing.names():
+        made = preprocessing.build(name, size)
+        yield name, _made(made, pictures, chance)
+        yield (
+            f"{name}, evaluation",
+            [made.evaluate(picture).numpy() for picture in pictures],
+        )
+
+
+def _made(made, pictures, chance):
+    return [
+        made.augment(made.prepare(picture), chance[number]).numpy()
+        for number, picture in enumerate(pictures)
+    ]
+
+
+def _figures(count) -> list[np.ndarray]:
+    """Drawn heads, a little larger than they are shown."""
+    return [figures.draw(0, label, label, (80, 80)) for label in range(count)]
