@@ -122,6 +122,7 @@ class Batches:
         self.source = source
         self.batch_size = batch_size
         self._cached: Source | None = None
+        self._functions = {}
 
     @property
     def num_classes(self) -> int | None:
@@ -197,11 +198,15 @@ class Batches:
         start = start_step * self.batch_size
         size = block_size(self.batch_size, self.image_size)
         per_batch = self.batch_size // size
+        seed = on_host(np.int64(mix_seeds(options.seed, epoch, 1)))
+        block = self._block_function(source, size)
         batches = (
             self._blocks(source, size, epoch, start)
             .enumerate()
             .map(
-                without_autograph(self._block_function(source, epoch, start, size)),
+                without_autograph(
+                    lambda number, entries: block(entries, seed, start + number * size)
+                ),
                 num_parallel_calls=min(
                     options.num_preprocessing_threads,
                     options.num_parallel_batches * per_batch,
@@ -261,9 +266,19 @@ class Batches:
         made = self._preprocessing
         return made.keep(image) if self.options.training else made.evaluate(image)
 
-    def _block_function(self, source: Source, epoch: int, start: int, size: int):
-        """A function of (number of the block, its entries) that makes the block."""
-        epoch_seed = on_host(np.int64(mix_seeds(self.options.seed, epoch, 1)))
+    def _block_function(self, source: Source, size: int):
+        """A function of a block's entries, the epoch's seed and the first position.
+
+        It is traced once for all epochs, which takes longer than a few batches.
+        """
+        key = (id(source), size)
+        if key not in self._functions:
+            self._functions[key] = tf.function(
+                self._make_block_function(source, size), autograph=False
+            )
+        return self._functions[key]
+
+    def _make_block_function(self, source: Source, size: int):
         training, made = self.options.training, self._preprocessing
         # A cache, and a source that leaves out bad records, hold framed pictures.
         framed = source is not self.source or self.options.skip_bad_records
@@ -278,14 +293,13 @@ class Batches:
                 image = made.evaluate(image)
             return tf.ensure_shape(image, spec.shape)
 
-        def block(number, entries):
+        def block(entries, seed, first):
             item = source.read(entries)
             labels = self._checked(item["label"])
             count = tf.size(labels, tf.int64)
-            first = start + number * size
             decisions = {}
             if training:
-                decisions = made.decide(chances(epoch_seed, first, count))
+                decisions = made.decide(chances(seed, first, count))
             pictures = tf.map_fn(
                 one, (item["image"], decisions), fn_output_signature=spec
             )
