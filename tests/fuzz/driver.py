@@ -24,6 +24,7 @@ _PLACE = re.compile(
     r"(byte|bytes|line|record|image|picture|example|entry|number) \d+"
     r"|\d+ (bytes|images|labels|entries|classes|pictures)|x\.jpg"
     r"|empty|is cut off|Expected \(images|is refused|holds no|Found: |starts with"
+    r"|is no index"
 )
 
 
@@ -47,7 +48,10 @@ def main(folder, count, seed):
             found[name].write(place, f"{seed} {number}")
             (folder / "current").write_text(f"{name} {seed} {number}")
             faulthandler.dump_traceback_later(SECONDS_PER_FILE, exit=True)
-            outcome, problem = _read(found[name], place, rejections)
+            outcome, problem = _read(found[name], found[name].read, place, rejections)
+            if number // len(names) % 20 == 0:
+                trained = _read(found[name], found[name].train, place, rejections)
+                problem = problem or trained[1]
             if found[name].check and number // len(names) % 4 == 0:
                 problem = problem or _check(found[name], place, rejections)
             faulthandler.cancel_dump_traceback_later()
@@ -67,10 +71,10 @@ def main(folder, count, seed):
     sys.stdout.write(json.dumps(result) + "\n")
 
 
-def _read(target, folder, rejections):
+def _read(target, read, folder, rejections):
     """Returns ("read" or "rejected", what is wrong with the rejection or "")."""
     try:
-        target.read(folder)
+        read(folder)
     except rejections as error:
         text = str(error)
         if target.name.rpartition("/")[2] not in text and str(folder) not in text:

@@ -17,11 +17,13 @@ from plsc_tf.data.checks.examine import examine
 from plsc_tf.data.faults import fault
 from plsc_tf.data.load import find
 from plsc_tf.data.pairs import load_pairs
+from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.data.readers.base64_text import base64_files
 from plsc_tf.data.readers.class_folders import class_folders
 from plsc_tf.data.readers.image_list import image_list
 from plsc_tf.data.readers.recordio import recordio_source
 from plsc_tf.data.readers.tfrecord import masked_checksum, tfrecords
+from plsc_tf.data.records.index_table import parse_index
 from plsc_tf.data.request import DataRequest
 from tests.data import recordio_writer
 from tests.fuzz.mutations import mutate
@@ -35,15 +37,15 @@ class Target:
     Args:
         name: of the file within the folder.
         contents: what is mutated, several variants.
-        read: called with the folder; raises what the reader raises.
+        open: called with the folder; returns a source, or None when all was read.
         check: (data set, fields of the request) for the data doctor, or None.
         others: files that lie beside it, not mutated.
         wrap: what is done to the mutated bytes before they are written.
     """
 
-    def __init__(self, name, contents, read, check=None, others=(), wrap=None):
+    def __init__(self, name, contents, open, check=None, others=(), wrap=None):
         self.name = name
-        self.read = read
+        self._open = open
         self.check = check
         self._contents = contents
         self._others = dict(others)
@@ -59,19 +61,27 @@ class Target:
         (folder / self.name).parent.mkdir(exist_ok=True)
         (folder / self.name).write_bytes(self._wrap(mutate(content, dice)))
 
+    def read(self, folder):
+        """Reads all there is; raises what the readers raise."""
+        source = self._open(folder)
+        for index in range(source.num_examples if source else 0):
+            entry = {"index": tf.constant([index], tf.int64)}
+            error = fault(source, entry, images.to_rgb, source.num_classes)
+            if error is not None:
+                raise error
+
+    def train(self, folder):
+        """Reads all there is as a training does, in batches."""
+        source = self._open(folder)
+        if source:
+            options = PipelineOptions(image_size=_SIZE)
+            for _ in Batches(source, 2, options=options):
+                pass
+
     def doctor(self, folder):
         """Checks the folder: damaged files are findings, no errors."""
         name, fields = self.check
         check(name, DataRequest(dataset_dir=str(folder), **fields))
-
-
-def read_all(source):
-    """Reads and decodes each example; raises the error that names the first bad one."""
-    for index in range(source.num_examples or 0):
-        entry = {"index": tf.constant([index], tf.int64)}
-        error = fault(source, entry, images.to_rgb, source.num_classes)
-        if error is not None:
-            raise error
 
 
 def pictures():
@@ -101,19 +111,44 @@ def _framed(payload):
     return header + checks[0] + payload + checks[1]
 
 
+def _places(payloads):
+    """The index of TFRecords: first byte, bytes and label of each."""
+    rows, position = [], 0
+    for label, payload in enumerate(payloads):
+        rows.append((position + 12, len(payload), label))
+        position += 12 + len(payload) + 4
+    return np.array(rows, np.int64)
+
+
+def _saved(array):
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
+
+
+def _decode(path):
+    load_pairs(path).decoded(_SIZE)
+
+
+def _read_index(folder):
+    name = "part-0.index.npy"
+    data, size = (folder / name).read_bytes(), (folder / "part-0").stat().st_size
+    parse_index(data, name, size)
+
+
 def _read_picture(folder):
     """Decodes as training does and looks at it with Pillow as the doctor does."""
     examine((folder / "a/x.jpg").read_bytes(), near=True)
-    read_all(class_folders(str(folder)))
+    return class_folders(str(folder))
 
 
 def _read_mnist(folder):
-    read_all(find("mnist").examples(DataRequest(dataset_dir=str(folder))))
+    return find("mnist").examples(DataRequest(dataset_dir=str(folder)))
 
 
 def _read_cifar(folder):
     request = DataRequest(dataset_dir=str(folder), split="test")
-    read_all(find("cifar10").examples(request))
+    return find("cifar10").examples(request)
 
 
 def _idx(shape, values):
@@ -155,58 +190,64 @@ def targets():
         "tfrecord": Target(
             "part-0",
             [records],
-            lambda folder: read_all(tfrecords([f"{folder}/part-0"])),
+            lambda folder: tfrecords([f"{folder}/part-0"]),
             ("flowers", part),
         ),
         "example": Target(
             "part-0",
             payloads,
-            lambda folder: read_all(tfrecords([f"{folder}/part-0"])),
+            lambda folder: tfrecords([f"{folder}/part-0"]),
             ("flowers", part),
             wrap=_framed,
+        ),
+        "index": Target(
+            "part-0.index.npy",
+            [_saved(_places(payloads))],
+            _read_index,
+            others={"part-0": records},
         ),
         "base64": Target(
             "part-0",
             [lines, turned],
-            lambda folder: read_all(base64_files([f"{folder}/part-0"])),
+            lambda folder: base64_files([f"{folder}/part-0"]),
             ("base64_text", part),
         ),
         "list": Target(
             "label.txt",
             [listed],
-            lambda folder: read_all(image_list(str(folder))),
+            lambda folder: image_list(str(folder)),
             ("image_list", {}),
             beside,
         ),
         "rec": Target(
             "train.rec",
             [rec],
-            lambda folder: read_all(recordio_source(f"{folder}/train.rec")),
+            lambda folder: recordio_source(f"{folder}/train.rec"),
             ("recordio", {}),
             {"train.idx": idx},
         ),
         "rec_alone": Target(
             "train.rec",
             [rec, b"".join(recordio_writer.record(data) for data in plain)],
-            lambda folder: read_all(recordio_source(f"{folder}/train.rec")),
+            lambda folder: recordio_source(f"{folder}/train.rec"),
             ("recordio", {}),
         ),
         "rec_idx": Target(
             "train.idx",
             [idx],
-            lambda folder: read_all(recordio_source(f"{folder}/train.rec")),
+            lambda folder: recordio_source(f"{folder}/train.rec"),
             ("recordio", {}),
             {"train.rec": rec},
         ),
         "bin": Target(
             "val.bin",
             bins,
-            lambda folder: load_pairs(f"{folder}/val.bin").decoded(_SIZE),
+            lambda folder: _decode(f"{folder}/val.bin"),
         ),
         "pairs": Target(
             "pairs.txt",
             [b"1\t1\nA\t1\t2\nA\t1\tA\t2\n"],
-            lambda folder: load_pairs(f"{folder}/pairs.txt").decoded(_SIZE),
+            lambda folder: _decode(f"{folder}/pairs.txt"),
             others=people,
         ),
         "idx": Target(

@@ -79,7 +79,23 @@ def class_folders(
     return source
 
 
-def scan(folder: str, keep=None) -> tuple[dict[str, list[str]], list[str]]:
+class FileNames:
+    """Many file names in one text: a fifth of the memory of a list of them."""
+
+    __slots__ = ("_count", "_text")
+
+    def __init__(self, names: list[str]):
+        # No file name holds a slash.
+        self._count, self._text = len(names), "/".join(names)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self):
+        return iter(self._text.split("/") if self._count else ())
+
+
+def scan(folder: str, keep=None) -> tuple[dict[str, FileNames], list[str]]:
     """Returns {class path: sorted image names} and the files that are no images.
 
     Images that lie in no class folder are those of the class "".
@@ -105,7 +121,7 @@ def scan(folder: str, keep=None) -> tuple[dict[str, list[str]], list[str]]:
             elif name and not file.startswith("."):
                 others.append(f"{place}/{file}")
         if images:
-            classes[name] = images
+            classes[name] = FileNames(images)
     return classes, others
 
 

@@ -50,7 +50,7 @@ class ImageTable:
         return f"record {self.keys[index]} of {self.path}, at byte {self.begins[index]}"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class Found:
     """A record as `find_images` meets it: an image, or what is wrong with it."""
 
@@ -170,10 +170,12 @@ class ImageFinder:
                 if number == 0 and _is_identity_header(found.span, header):
                     self._read_counts(found.span)
                 elif self._is_image(found, header):
-                    label = self._label(found, header)
-                    yield dataclasses.replace(found, header=header, label=label)
+                    found.header = header
+                    found.label = self._label(found, header)
+                    yield found
             except ValueError as error:
-                yield dataclasses.replace(found, header=header, error=error)
+                found.header, found.error = header, error
+                yield found
 
     def _indexed(self) -> Iterator[Found]:
         """The records that the .idx names."""
