@@ -89,7 +89,7 @@ class Pairs:
         for row in range(len(result)):
             try:
                 result[row] = next(iterator)
-            except tf.errors.OpError as error:
+            except (tf.errors.OpError, UnicodeDecodeError) as error:
                 raise self._fault(row, error) from error
         return result
 
@@ -100,7 +100,7 @@ class Pairs:
             try:
                 shape = tf.io.extract_jpeg_shape(data) if _is_jpeg(data) else None
                 shape = tf.shape(images.decode(data)) if shape is None else shape
-            except tf.errors.OpError as error:
+            except (tf.errors.OpError, UnicodeDecodeError) as error:
                 raise self._fault(row, error) from error
             sizes.setdefault(tuple(int(value) for value in shape[:2]), row)
         if len(sizes) > 1:

@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -244,3 +245,73 @@ def test_drawn_pictures_can_be_checked_too():
     result = check("mock", request)
     assert result.sound and result.report["pictures"] == 6
     assert doctor.open_listing("mock", request)[0].folder is None
+
+
+def test_other_file_systems(sound):
+    import tensorflow as tf
+
+    tf.io.gfile.copy(str(sound / "label.txt"), "ram://set/label.txt", True)
+    for k in range(5):
+        name = f"images/{k}.png"
+        tf.io.gfile.copy(str(sound / name), f"ram://set/{name}", True)
+    result = run("ram://set")
+    assert counts(result) == {"missing_file": 1}
+    assert result.report["looked_for_unlisted_files"] is False
+    assert "not looked for" in dict(report.rows(result))["unlisted files"]
+
+
+OWN_MODULE = """
+from plsc_tf.data.readers.by_request import requested_list
+from plsc_tf.data.readers.image_list import image_list
+from plsc_tf.data.readers.python import from_generator
+
+def examples(request):
+    if request.split == "list":
+        return requested_list(request)
+    if request.split == "source":
+        return image_list(request.dataset_dir)
+
+    def pictures():
+        yield open(request.dataset_dir + "/images/0.png", "rb").read(), 0
+        yield b"junk", 7
+        raise ValueError("out of pictures")
+
+    return from_generator(pictures, name="own", num_classes=3)
+"""
+
+
+@pytest.fixture
+def own(write_list, monkeypatch):
+    """A module of one's own over a list of 40 pictures; two of them are missing."""
+    files = {f"{k}.png": encode(pixels(k)) for k in range(40)}
+    folder = write_list(files, [f"images/{k}.png {k % 3}" for k in range(40)])
+    for k in (22, 23):
+        (folder / f"images/{k}.png").unlink()
+    (folder / "own_sets").mkdir()
+    (folder / "own_sets/checked.py").write_text(OWN_MODULE)
+    monkeypatch.syspath_prepend(str(folder))
+    yield folder
+    for name in ("own_sets", "own_sets.checked"):
+        sys.modules.pop(name, None)
+
+
+def test_modules_of_ones_own_are_checked_by_their_layout(own):
+    (own / "label_list.txt").write_text("images/1.png 0\nimages/2.png\n")
+    result = run(own, "own_sets.checked", split="list")
+    assert counts(result)["bad_line"] == 1
+
+
+def test_sources_of_ones_own_are_read_past_bad_examples(own):
+    result = run(own, "own_sets.checked", split="source")
+    assert result.report["pictures"] == 40
+    assert counts(result) == {"damaged_record": 2}
+    bad = places(result, "damaged_record")
+    assert "line 23 (" in bad[0] and "line 24 (" in bad[1]
+
+
+def test_generators_are_checked_as_far_as_they_come(own):
+    result = run(own, "own_sets.checked", split="other")
+    assert result.report["pictures"] == 2
+    found = counts(result)
+    assert found["label_out_of_range"] == found["not_an_image"] == 1
+    assert "own, from example 2 on" in places(result, "damaged_record")[0]

@@ -161,3 +161,13 @@ def test_missing_files_say_what_is_there(tmp_path):
     (tmp_path / "train.rec").write_bytes(b"")
     with pytest.raises(ValueError, match="train.rec holds no images"):
         find("recordio").examples(request)
+
+
+def test_other_file_systems(faces):
+    import tensorflow as tf
+
+    rec, images = faces
+    for name in ("train.rec", "train.idx"):
+        tf.io.gfile.copy(str(rec.with_name(name)), f"ram://faces/{name}", True)
+    source = recordio_source("ram://faces/train.rec")
+    assert [record.image for record in source.records()] == images

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import dataclasses
 import os
 from collections.abc import Iterator
@@ -14,7 +15,10 @@ from plsc_tf.data import paths
 from plsc_tf.data.checks import kinds
 from plsc_tf.data.checks.findings import Findings
 from plsc_tf.data.readers import class_folders, image_list, layouts
-from plsc_tf.data.source import Source
+from plsc_tf.data.source import IndexedSource, Source
+
+# What sources raise when an example cannot be read.
+_FAULTS = (tf.errors.OpError, ValueError, OSError, EOFError)
 
 
 @dataclasses.dataclass(slots=True)
@@ -191,9 +195,6 @@ class ArrayImages(Listing):
 class SourceImages(Listing):
     """The examples of a source of any kind; each fault costs a new start."""
 
-    # Sources that fail at every example should not take for ever.
-    _MOST_FAULTS = 10_000
-
     def __init__(self, source: Source):
         self.name = source.name
         self.describe = source.describe
@@ -202,20 +203,51 @@ class SourceImages(Listing):
 
     def items(self, findings: Findings) -> Iterator[Item]:
         """See `Listing.items`."""
-        start, total, faults = 0, self._source.num_examples, 0
-        while total is None or start < total:
-            try:
+        if isinstance(self._source, IndexedSource):
+            yield from self._indexed()
+            return
+        start, total = 0, self._source.num_examples
+        blocks = self._source.blocks(1, seed=0, epoch=0, shuffle=False)
+        try:
+            for block in blocks:
+                yield _item(self._source.read(block))
+                start += 1
+                self.fraction = start / total if total else 0.0
+        except _FAULTS as error:
+            where = f"{self.name}, from example {start} on"
+            findings.add(kinds.DAMAGED_RECORD, where, _first_line(error))
+
+    def _indexed(self) -> Iterator[Item]:
+        """Reads on after bad examples."""
+        start, total = 0, self._source.num_examples
+        while start < total:
+            with contextlib.suppress(*_FAULTS):
                 for record in self._source.records(start):
                     start += 1
-                    self.fraction = start / total if total else 0.0
+                    self.fraction = start / total
                     yield Item(record.label, content=record.image)
                 return
-            except (tf.errors.OpError, ValueError, OSError) as error:
-                faults += 1
-                detail = str(error).split("\n")[0][:300]
-                if total is None or faults > self._MOST_FAULTS:
-                    where = f"{self.name}, from example {start} on"
-                    findings.add(kinds.DAMAGED_RECORD, where, detail)
-                    return
-                yield Item(fault=kinds.DAMAGED_RECORD, detail=detail)
+            # Examples are read in blocks, of which one alone may be bad.
+            item = Item()
+            while item.fault is None and start < total:
+                item = self._one(start)
                 start += 1
+                yield item
+
+    def _one(self, index: int) -> Item:
+        try:
+            return _item(self._source.read({"index": tf.constant([index], tf.int64)}))
+        except _FAULTS as error:
+            return Item(fault=kinds.DAMAGED_RECORD, detail=_first_line(error))
+
+
+def _item(block: dict) -> Item:
+    """The only example of a block."""
+    image = block["image"][0]
+    if isinstance(image, tf.RaggedTensor):
+        image = image.to_tensor()
+    return Item(int(block["label"][0]), content=image.numpy())
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).split("\n")[0][:300]
