@@ -31,6 +31,7 @@ LEVELS = {
     "evaluate": 7,
     "export": 7,
     "import_checkpoint": 7,
+    "convert": 7,
     "check": 7,
 }
 # The only imports between parts of one level.

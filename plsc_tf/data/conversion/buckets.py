@@ -9,7 +9,7 @@ from the seed and the number of the record, not from the memory or from interrup
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -110,14 +110,19 @@ class BucketReader:
         self._folder = folder
         self._seed = seed
         self._memory_bytes = memory_bytes
-        # Used again and again, because the system takes long to hand out new memory.
-        self._buffer = bytearray()
+        # Used in turn, because the system takes long to hand out new memory.
+        self._buffers = [bytearray(), bytearray()]
 
-    def read(self, number: int) -> Iterator[tuple[list, np.ndarray]]:
-        """Yields records of a bucket, and their rows of the table.
+    def read_all(self, numbers: Iterable[int]) -> Iterator[tuple]:
+        """Yields (number of the bucket, records, rows of the table).
 
-        Records are only valid until the next are asked for.
+        Records are valid until those of the bucket after the next are asked for.
         """
+        for number in numbers:
+            for records, table in self._read(number):
+                yield number, records, table
+
+    def _read(self, number):
         path = bucket_path(self._folder, number)
         size = os.path.getsize(path)
         with open(path, "rb", buffering=0) as file:
@@ -135,9 +140,10 @@ class BucketReader:
         """A function of (start, length) that returns these bytes of the bucket."""
         if size > self._memory_bytes:
             return lambda start, length: os.pread(file.fileno(), length, start)
-        if size > len(self._buffer):
-            self._buffer = bytearray(size)
-        view = memoryview(self._buffer)[:size]
+        self._buffers.reverse()
+        if size > len(self._buffers[0]):
+            self._buffers[0] = bytearray(size + size // 8)
+        view = memoryview(self._buffers[0])[:size]
         vectors.read_into(file, view)
         return lambda start, length: view[start : start + length]
 

@@ -231,20 +231,23 @@ class _Conversion:
         state, seed = self._state, self._plan.seed if self._plan.shuffle else None
         progress = self._progress("Writing", state["count"], "records")
         progress.resumed(writer.count)
-        memory = int(self._plan.memory_mb * (1 << 19))
+        # Two buckets are in memory at a time.
+        memory = int(self._plan.memory_mb * (1 << 20) * 0.4)
         reader = BucketReader(self._work.buckets, seed, memory)
-        read = []
-        with contextlib.closing(progress):
-            for number in range(state["bucket"], state["num_buckets"]):
-                for records, table in reader.read(number):
-                    writer.add(records, table)
-                    progress.add(len(records))
-                state["bucket"] = number + 1
-                read.append(bucket_path(self._work.buckets, number))
-                if self._work.due():
-                    self._commit_shards(writer)
-                    while read:
-                        os.remove(read.pop())
+        numbers = range(state["bucket"], state["num_buckets"])
+        items = vectors.ahead(reader.read_all(numbers))
+        written = []
+        with contextlib.closing(progress), contextlib.closing(items):
+            for number, records, table in items:
+                if number != state["bucket"]:
+                    written.append(bucket_path(self._work.buckets, state["bucket"]))
+                    state["bucket"] = number
+                    if self._work.due():
+                        self._commit_shards(writer)
+                        while written:
+                            os.remove(written.pop())
+                writer.add(records, table)
+                progress.add(len(records))
 
     def _stream(self, writer):
         """Writes the input in its own order."""

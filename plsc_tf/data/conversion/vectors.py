@@ -7,6 +7,8 @@ import contextlib
 import os
 from collections.abc import Iterator, Sequence
 
+from plsc_tf.storage import local
+
 # Linux takes so many buffers at a time.
 _AT_ONCE = 1024
 _SYNC_THREADS = 8
@@ -23,11 +25,15 @@ def write_all(file: int, pieces: Sequence) -> None:
     Raises:
         OSError: such as ENOSPC; a part may have been written.
     """
-    for first in range(0, len(pieces), _AT_ONCE):
-        group = pieces[first : first + _AT_ONCE]
-        missing = sum(map(len, group)) - os.writev(file, group)
-        if missing:
-            _write_rest(file, memoryview(b"".join(group))[-missing:])
+    group, size = [], 0
+    for piece in pieces:
+        group.append(piece)
+        size += len(piece)
+        if size >= local.WRITE_BYTES or len(group) == _AT_ONCE:
+            _write_group(file, group, size)
+            group, size = [], 0
+    if group:
+        _write_group(file, group, size)
 
 
 def sync_all(files: Sequence[int]) -> None:
@@ -60,6 +66,8 @@ def ahead(items: Iterator) -> Iterator:
             yield item
 
 
-def _write_rest(file, view):
+def _write_group(file, group, size):
+    missing = size - os.writev(file, group)
+    view = memoryview(b"".join(group))[-missing:] if missing else b""
     while view:
         view = view[os.write(file, view) :]
