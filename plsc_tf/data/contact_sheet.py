@@ -72,7 +72,7 @@ def draw_ops(
     path: str,
     pictures: Sequence | None = None,
     *,
-    image_size: tuple[int, int] = (48, 48),
+    image_size: tuple[int, int] = (44, 44),
     num_seeds: int = 4,
     seed: int = 0,
     columns: int = 3,

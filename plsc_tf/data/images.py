@@ -72,6 +72,7 @@ def to_rgb(image: tf.Tensor) -> tf.Tensor:
         image: string scalar (an encoded file), or uint8 or float in 0...255 of
             shape [h, w], [h, w, 1] or [h, w, 3].
     """
+    image = tf.convert_to_tensor(image)
     if image.dtype == tf.string:
         return decode(image)
     if image.dtype != tf.uint8:

@@ -173,7 +173,7 @@ def _grouped(labels, random):
     return indices, np.cumsum(sizes) - sizes, sizes
 
 
-def _separate(turn, owner, per_batch, random, tries=4):
+def _separate(turn, owner, per_batch, random):
     """Swaps groups, in place, until each batch's groups have different owners."""
     owners = owner[turn]
     count = len(turn)
@@ -182,7 +182,10 @@ def _separate(turn, owner, per_batch, random, tries=4):
     twice = (owners[by_class][1:] == owners[by_class][:-1]) & (
         batch[by_class][1:] == batch[by_class][:-1]
     )
-    for place in by_class[1:][twice].tolist():
+    places = by_class[1:][twice].tolist()
+    # Bounded work: classes larger than their share of a batch never find a place.
+    tries = min(max(400_000 // max(len(places), 1), 4), 64)
+    for place in places:
         first = place - place % per_batch
         mine = owners[first : first + per_batch]
         for other in random.integers(0, count, tries).tolist():

@@ -38,7 +38,7 @@ def shift(image: tf.Tensor, offset: tf.Tensor) -> tf.Tensor:
 
 
 def move(image: tf.Tensor, down, right, fill: int) -> tf.Tensor:
-    """Moves by whole pixels; what comes in has the level `fill`."""
+    """Moves by whole pixels, the sides at most; what comes in has the level `fill`."""
     height, width = image.shape[:2]
     offset = tf.stack([down, right])
     inside = tf.maximum([height, width] - tf.abs(offset), 0)

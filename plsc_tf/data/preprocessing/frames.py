@@ -109,16 +109,19 @@ class PadAndCrop(CropOrPad):
     def train(self, image, decision):
         """See `Stretch.train`."""
         # A picture that is too small even so gets more black around it.
-        around = [[self.padding, self.padding]] * 2 + [[0, 0]]
-        if not image.shape.is_fully_defined():
-            lacking = tf.maximum(tf.constant(self.size) - tf.shape(image)[:2], 0)
-            extra = [[each // 2, each - each // 2] for each in tf.unstack(lacking)]
-            around = tf.constant(around) + tf.stack([*extra, [0, 0]])
-        elif any(
-            have < want for have, want in zip(image.shape, self.size, strict=False)
-        ):
-            image = self.evaluate(image)
-        image = tf.pad(image, around)
+        if image.shape.is_fully_defined():
+            lacking = [
+                max(want - have, 0)
+                for want, have in zip(self.size, image.shape[:2], strict=True)
+            ]
+        else:
+            shape = tf.shape(image)[:2]
+            lacking = tf.unstack(tf.maximum(tf.constant(self.size) - shape, 0))
+        around = [
+            [self.padding + each // 2, self.padding + each - each // 2]
+            for each in lacking
+        ]
+        image = tf.pad(image, [*around, [0, 0]])
         room = tf.shape(image)[:2] - self.size + 1
         start = tf.cast(decision["place"] * tf.cast(room, tf.float32), tf.int32)
         return tf.slice(image, tf.concat([start, [0]], 0), [*self.size, 3])

@@ -1,0 +1,402 @@
+"""Decisions for blocks, and operations against Pillow and arithmetic by hand."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image, ImageEnhance, ImageOps
+
+from plsc_tf.data.augmentation import (
+    NUM_CHANCES,
+    Augmentation,
+    apply,
+    augment,
+    color,
+    decide,
+    geometry,
+    randaugment,
+)
+
+SIZE = (20, 16)
+PIXELS = np.random.default_rng(0).integers(0, 256, (*SIZE, 3), np.uint8)
+EVERYTHING = Augmentation(
+    flip=0.5,
+    rotate=10,
+    shift=0.1,
+    crop_scale=(0.5, 1.0),
+    color_jitter=0.2,
+    brightness=20,
+    hue=0.1,
+    grey=0.3,
+    cutout=0.5,
+    low_resolution=0.5,
+    crop_in_place=0.5,
+    randaugment_layers=2,
+)
+
+
+def _chance(count=50, seed=0, **columns):
+    """Uniform numbers; columns by number, as c5=0.25, replaced."""
+    random = np.random.default_rng(seed)
+    chance = random.random((count, NUM_CHANCES)).astype(np.float32)
+    for name, value in columns.items():
+        chance[:, int(name[1:])] = value
+    return tf.constant(chance)
+
+
+def _rows(options, chance, image=PIXELS):
+    decisions = decide(chance, options, image.shape[:2])
+    return [
+        apply(
+            tf.constant(image),
+            {name: value[row] for name, value in decisions.items()},
+            options,
+        ).numpy()
+        for row in range(len(chance))
+    ]
+
+
+def test_a_block_decides_as_its_pictures_do_alone():
+    chance = _chance(6)
+    together = decide(chance, EVERYTHING, SIZE)
+    for row in range(6):
+        alone = decide(chance[row : row + 1], EVERYTHING, SIZE)
+        assert alone.keys() == together.keys()
+        for name, value in alone.items():
+            np.testing.assert_array_equal(value[0], together[name][row], name)
+
+
+def test_eager_and_tf_data_agree():
+    chance = _chance(12)
+
+    def block(numbers):
+        return tf.map_fn(
+            lambda decision: apply(tf.constant(PIXELS), decision, EVERYTHING),
+            decide(numbers, EVERYTHING, SIZE),
+            fn_output_signature=tf.uint8,
+        )
+
+    dataset = tf.data.Dataset.from_tensors(chance).map(block)
+    in_graph = next(dataset.as_numpy_iterator())
+    # Graphs contract sums and products otherwise: a level, at halves.
+    difference = np.abs(in_graph - np.array(_rows(EVERYTHING, chance), np.int32))
+    assert (difference > 1).mean() < 0.001 and (difference > 0).mean() < 0.01
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        Augmentation(),
+        Augmentation(rotate=10, rotate_probability=0.0),
+        Augmentation(crop_scale=(0.1, 0.2), crop_probability=0.0),
+        Augmentation(color_jitter=0.5, hue=0.5, color_probability=0.0),
+        Augmentation(cutout=1.0, cutout_probability=0.0),
+        # Hardly ever: these are decided and carried out, without effect.
+        Augmentation(flip=1e-9, grey=1e-9, low_resolution=1e-9, crop_in_place=1e-9),
+        Augmentation(rotate=10, rotate_probability=1e-9),
+        Augmentation(crop_scale=(0.1, 0.2), crop_probability=1e-9),
+        Augmentation(color_jitter=0.5, hue=0.5, color_probability=1e-9),
+        Augmentation(cutout=1.0, cutout_probability=1e-9),
+        Augmentation(randaugment_layers=3, randaugment_magnitude=0.0, flip=0.0),
+    ],
+    ids=str,
+)
+def test_what_does_not_happen_leaves_every_bit(options):
+    # RandAugment's first operation is "identity"; these numbers choose it.
+    chance = _chance(8, c28=0.0, c29=0.01, c30=0.02)
+    for result in _rows(options, chance):
+        np.testing.assert_array_equal(result, PIXELS)
+
+
+def test_switching_one_change_on_does_not_change_the_others():
+    chance = _chance(30)
+    alone = decide(chance, Augmentation(flip=0.5, cutout=0.5), SIZE)
+    more = Augmentation(
+        flip=0.5, cutout=0.5, grey=0.5, color_jitter=0.3, low_resolution=0.5
+    )
+    together = decide(chance, more, SIZE)
+    for name, value in alone.items():
+        np.testing.assert_array_equal(value, together[name])
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        (Augmentation(flip=0.2), "mirror"),
+        (Augmentation(grey=0.2), "grey"),
+        (Augmentation(low_resolution=0.2), "low"),
+        (Augmentation(color_jitter=0.1, color_probability=0.2), "recolor"),
+    ],
+)
+def test_probabilities_are_kept(options, name):
+    happens = decide(_chance(4000), options, SIZE)[name].numpy()
+    # A binomial of 4000 and 0.2 has a standard deviation of 25.
+    assert abs(happens.sum() - 800) < 125
+
+
+def test_rotations_and_crops_happen_as_often_as_asked():
+    identity = [1, 0, 0, 0, 1, 0, 0, 0]
+    for options in (
+        Augmentation(rotate=10, rotate_probability=0.2),
+        Augmentation(crop_scale=(0.1, 0.5), crop_probability=0.2),
+    ):
+        maps = decide(_chance(4000), options, SIZE)["warp"].numpy()
+        assert abs((maps != identity).any(axis=1).sum() - 800) < 125
+
+
+def test_the_angle_is_uniform_whatever_its_probability():
+    options = Augmentation(rotate=10, rotate_probability=0.3)
+    maps = decide(_chance(4000), options, SIZE)["warp"].numpy()
+    angles = np.degrees(np.arcsin(maps[:, 3]))
+    angles = angles[angles != 0]
+    # Uniform in -10...10: mean 0 +- 0.17, standard deviation 10 / sqrt(3).
+    assert abs(angles.mean()) < 0.7 and abs(angles.std() - 5.77) < 0.4
+    assert np.abs(angles).max() <= 10.001
+
+
+def test_crop_in_place_keeps_a_rectangle_and_nothing_else():
+    options = Augmentation(crop_in_place=1.0, crop_in_place_scale=(0.2, 0.6))
+    shares = []
+    for result in _rows(options, _chance(40), np.maximum(PIXELS, 1)):
+        kept = result.any(axis=2)
+        rows, columns = np.flatnonzero(kept.any(1)), np.flatnonzero(kept.any(0))
+        box = np.s_[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
+        np.testing.assert_array_equal(result[box], np.maximum(PIXELS, 1)[box])
+        assert kept.sum() == kept[box].size
+        shares.append(kept.mean())
+    # 0.2 ... 0.6 of the area, sides rounded to whole pixels.
+    assert 0.15 < min(shares) < 0.3 and 0.5 < max(shares) < 0.66
+
+
+def test_cut_out_paints_its_square():
+    image = tf.zeros([10, 12, 3], tf.uint8)
+    box = tf.constant([[2, 3, 5], [8, 4, 0]])
+    expected = np.zeros((10, 12, 3), np.uint8)
+    expected[2:5, 8:12] = 128
+    np.testing.assert_array_equal(geometry.cut_out(image, box), expected)
+
+
+@pytest.mark.parametrize(("down", "right"), [(3, 0), (-4, 2), (0, -5), (20, 0)])
+def test_move_fills_what_comes_in(down, right):
+    expected = np.full_like(PIXELS, 9)
+    for row in range(20):
+        for column in range(16):
+            if 0 <= row - down < 20 and 0 <= column - right < 16:
+                expected[row, column] = PIXELS[row - down, column - right]
+    moved = geometry.move(tf.constant(PIXELS), down, right, 9)
+    np.testing.assert_array_equal(moved, expected)
+
+
+def test_a_quarter_turn_is_exact():
+    image = PIXELS[:15, :15]
+    transform = geometry.affine(((0.0, -1.0), (1.0, 0.0)), (0.0, 0.0), (15, 15))
+    turned = geometry.warp(tf.constant(image), transform)
+    # x' = -y, y' = x: the output's column x is the input's row x.
+    np.testing.assert_array_equal(turned, np.rot90(image, 1, (0, 1)))
+
+
+def _colors(image, **changes):
+    same = {"brightness": 1.0, "levels": 0.0, "contrast": 1.0, "saturation": 1.0}
+    values = {**same, "hue": 0.0, **changes}
+    maps = color.color_maps(**{k: tf.constant([v]) for k, v in values.items()})
+    changed = color.change_colors(tf.constant(image), maps[0], contrast=True)
+    return changed.numpy().astype(int)
+
+
+def _luma(image):
+    return image @ np.array([0.299, 0.587, 0.114])
+
+
+def test_colors_are_changed_in_the_documented_order():
+    changes = dict(brightness=0.9, levels=5.0, contrast=0.7, saturation=0.5)
+    pixels = PIXELS.astype(float)
+    pixels = 0.9 * pixels + 5
+    mean = _luma(pixels).mean()
+    pixels = mean + 0.7 * (pixels - mean)
+    grey = _luma(pixels)[..., np.newaxis]
+    pixels = grey + 0.5 * (pixels - grey)
+    assert np.abs(_colors(PIXELS, **changes) - np.rint(pixels)).max() <= 1
+    np.testing.assert_array_equal(_colors(PIXELS), PIXELS)
+
+
+def test_hue_turns_colors_about_grey():
+    grey = np.full((2, 2, 3), 77, np.uint8)
+    np.testing.assert_array_equal(_colors(grey, hue=0.3), grey)
+    # Mild colors, so that nothing is cut at 0 or 255.
+    mild = (PIXELS // 8 + 112).astype(np.uint8)
+    # Half a turn takes each color to its complement at the same luma.
+    luma = _luma(mild.astype(float))[..., np.newaxis]
+    expected = 2 * luma - mild
+    assert np.abs(_colors(mild, hue=0.5) - expected).max() <= 1
+    there = _colors(mild, hue=0.2).astype(np.uint8)
+    assert np.abs(there.astype(int) - mild).max() > 5
+    assert np.abs(_colors(there, hue=-0.2) - mild.astype(int)).max() <= 2
+
+
+def test_color_ranges_of_their_own_replace_the_jitter():
+    options = Augmentation(color_jitter=0.2, contrast=(0.5, 0.5), saturation=(1.0, 1.0))
+    brightness = np.float32(0.8 + 0.4 * 0.25)
+    maps = decide(_chance(3, c12=0.25), options, SIZE)["colors"].numpy()
+    # Grey is multiplied by contrast * brightness: columns sum over the rows' inputs.
+    np.testing.assert_allclose(maps[:, :3].sum(1), 0.5 * brightness, rtol=1e-5)
+    np.testing.assert_allclose(maps[:, 3, 1], 0.5 * brightness, rtol=1e-5)
+
+
+def test_low_resolution_goes_down_and_up():
+    # 0 is "nearest": halved and doubled, each 2x2 block shows one of its pixels.
+    image = tf.constant(PIXELS)
+    small = color.low_resolution(image, tf.constant([10, 8]), tf.constant([0, 0]))
+    blocks = small.numpy().reshape(10, 2, 8, 2, 3)
+    assert (blocks == blocks[:, :1, :, :1]).all()
+    assert (blocks[:, 0, :, 0] == PIXELS[1::2, 1::2]).all()
+    # 3 is "area": the mean of each block.
+    small = color.low_resolution(image, tf.constant([10, 8]), tf.constant([3, 0]))
+    means = PIXELS.reshape(10, 2, 8, 2, 3).mean((1, 3))
+    assert np.abs(small.numpy()[::2, ::2] - means).max() <= 0.5
+    for way in range(len(color.METHODS)):
+        same = color.low_resolution(image, tf.constant(SIZE), tf.constant([way, way]))
+        np.testing.assert_array_equal(same, PIXELS)
+
+
+def test_low_resolution_uses_all_sizes_and_ways():
+    options = Augmentation(low_resolution=1.0)
+    made = decide(_chance(2000), options, (112, 100))
+    small, ways = made["small"].numpy(), made["ways"].numpy()
+    # 0.2 ... 1.0 of 112 and of 100.
+    assert small[:, 0].min() in (22, 23) and small[:, 0].max() in (110, 111)
+    assert small[:, 1].min() == 20 and small[:, 1].max() in (98, 99)
+    assert len(np.unique(ways, axis=0)) == 25
+
+
+def _operation(name, amount=0.0, image=PIXELS):
+    function = randaugment.OPERATIONS[name]
+    return function(tf.constant(image), tf.constant(amount, tf.float32)).numpy()
+
+
+@pytest.mark.parametrize(
+    ("name", "pillow"),
+    [
+        ("auto_contrast", ImageOps.autocontrast),
+        ("equalize", ImageOps.equalize),
+        ("identity", lambda image: image),
+    ],
+)
+def test_histogram_operations_equal_pillow(name, pillow):
+    narrow = (PIXELS // 3 + 60).astype(np.uint8)
+    for image in (PIXELS, narrow, np.full((4, 5, 3), 7, np.uint8)):
+        expected = np.asarray(pillow(Image.fromarray(image))).astype(int)
+        assert np.abs(_operation(name, image=image) - expected).max() <= 1
+
+
+def test_equalize_is_pillows_to_the_bit():
+    photograph = np.random.default_rng(1).normal(100, 30, (64, 64, 3))
+    image = photograph.clip(0, 255).astype(np.uint8)
+    expected = np.asarray(ImageOps.equalize(Image.fromarray(image)))
+    np.testing.assert_array_equal(_operation("equalize", image=image), expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "pillow"),
+    [
+        ("saturate", ImageEnhance.Color),
+        ("contrast", ImageEnhance.Contrast),
+        ("brighten", ImageEnhance.Brightness),
+        ("sharpen", ImageEnhance.Sharpness),
+    ],
+)
+@pytest.mark.parametrize("amount", [-1.0, -0.4, 0.6, 1.0])
+def test_factors_equal_pillows_enhancers(name, pillow, amount):
+    enhancer = pillow(Image.fromarray(PIXELS))
+    expected = np.asarray(enhancer.enhance(1 + 0.9 * amount)).astype(int)
+    # Pillow cuts where we round, and rounds what is in between.
+    assert np.abs(_operation(name, amount) - expected).max() <= 2
+
+
+@pytest.mark.parametrize("amount", [0.0, 0.25, -0.5, 1.0])
+def test_solarize_and_posterize_equal_pillow(amount):
+    image = Image.fromarray(PIXELS)
+    threshold = 256 * (1 - abs(amount))
+    expected = ImageOps.solarize(image, threshold)
+    np.testing.assert_array_equal(_operation("solarize", amount), expected)
+    expected = ImageOps.posterize(image, 8 - round(4 * abs(amount)))
+    np.testing.assert_array_equal(_operation("posterize", amount), expected)
+
+
+@pytest.mark.parametrize("name", ["rotate", "shear_x", "shear_y"])
+def test_warps_equal_pillows_up_to_the_rim(name):
+    smooth = np.indices((31, 31)).sum(0)[..., np.newaxis] * np.array([4, 3, 2])
+    image = smooth.astype(np.uint8)
+    cos, sin = np.cos(np.radians(30) * 0.5), np.sin(np.radians(30) * 0.5)
+    matrix = {
+        "rotate": (cos, -sin, sin, cos),
+        "shear_x": (1, 0.15, 0, 1),
+        "shear_y": (1, 0, 0.15, 1),
+    }[name]
+    a, b, d, e = matrix
+    # Pillow's pixels have their centres at a half.
+    center = 15.5
+    data = (a, b, center - (a + b) * center, d, e, center - (d + e) * center)
+    expected = Image.fromarray(image).transform(
+        (31, 31), Image.Transform.AFFINE, data, Image.Resampling.BILINEAR
+    )
+    middle = np.s_[8:23, 8:23]
+    difference = (
+        _operation(name, 0.5, image)[middle] - np.asarray(expected, int)[middle]
+    )
+    assert np.abs(difference).max() <= 1
+
+
+def test_translations_move_by_their_share():
+    # 0.5 * 0.45 of 16 pixels is 3.6, of 20 is 4.5 (to even).
+    sideways = _operation("translate_x", 0.5)
+    np.testing.assert_array_equal(sideways[:, 4:], PIXELS[:, :-4])
+    assert (sideways[:, :4] == 128).all()
+    np.testing.assert_array_equal(_operation("translate_y", -0.5)[:-4], PIXELS[4:])
+
+
+def test_operations_without_an_amount_change_nothing():
+    for name in set(randaugment.OPERATIONS) - {"auto_contrast", "equalize"}:
+        np.testing.assert_array_equal(_operation(name, 0.0), PIXELS, name)
+
+
+def test_layers_choose_every_operation_with_both_signs_equally_often():
+    chance = tf.constant((np.arange(28 * 100) + 0.5) / 2800, tf.float32)
+    operations, amounts = randaugment.choose(chance, 9)
+    np.testing.assert_array_equal(np.bincount(operations), [200] * 14)
+    np.testing.assert_allclose(np.abs(amounts), 0.9)
+    for operation in range(14):
+        assert np.isclose(amounts.numpy()[operations == operation].sum(), 0)
+
+
+def test_a_layer_carries_out_what_was_chosen():
+    for place, name in enumerate(randaugment.OPERATIONS):
+        done = randaugment.apply(
+            tf.constant(PIXELS), tf.constant(place), tf.constant(0.5)
+        )
+        np.testing.assert_array_equal(done, _operation(name, 0.5), name)
+
+
+def test_single_pictures_follow_their_seed():
+    first = augment(tf.constant(PIXELS), tf.constant([1, 2], tf.int64), EVERYTHING)
+    again = augment(tf.constant(PIXELS), tf.constant([1, 2], tf.int64), EVERYTHING)
+    other = augment(tf.constant(PIXELS), tf.constant([1, 3], tf.int64), EVERYTHING)
+    np.testing.assert_array_equal(first, again)
+    assert (first.numpy() != other.numpy()).mean() > 0.5
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"hue": 0.6},
+        {"low_resolution_scale": (0.0, 1.0)},
+        {"low_resolution_scale": None},
+        {"contrast": (1.2, 0.8)},
+        {"contrast": 0.5},
+        {"randaugment_layers": 4},
+        {"randaugment_layers": 1.5},
+        {"randaugment_magnitude": 11},
+        {"crop_probability": -0.1},
+    ],
+)
+def test_impossible_options_are_refused(options):
+    with pytest.raises(ValueError, match=f"{next(iter(options))}.*Received"):
+        Augmentation(**options)

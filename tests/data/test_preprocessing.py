@@ -1,0 +1,227 @@
+"""Preprocessings by name: what training and evaluation see of a picture."""
+
+import io
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from plsc_tf.data import images, preprocessing
+from plsc_tf.data.augmentation import NUM_CHANCES, Augmentation
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (40, 30, 3), np.uint8)
+# Position (row, column) in the red and green channel.
+GRADIENT = np.stack([*np.indices((100, 120)), np.zeros((100, 120))], axis=-1)
+GRADIENT = GRADIENT.astype(np.uint8)
+
+
+def _png(pixels):
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def _chance(seed=0, **columns):
+    chance = np.random.default_rng(seed).random(NUM_CHANCES).astype(np.float32)
+    for name, value in columns.items():
+        chance[int(name[1:])] = value
+    return tf.constant(chance)
+
+
+def _train(made, picture, chance):
+    return made.augment(made.prepare(tf.constant(picture)), chance).numpy()
+
+
+def test_names_are_fastnns_and_ours():
+    expected = ["cifarnet", "face", "inception", "lenet", "none", "vgg"]
+    assert preprocessing.names() == expected
+    with pytest.raises(ValueError, match="'vgga'. Did you mean 'vgg'"):
+        preprocessing.build("vgga", (8, 8))
+    with pytest.raises(ValueError, match="image_size"):
+        preprocessing.build("vgg", (8, 0))
+
+
+def test_the_flags_choices_are_the_names():
+    from plsc_tf.settings import known_options
+
+    assert list(known_options()["preprocessing_name"].choices) == preprocessing.names()
+
+
+@pytest.mark.parametrize("name", preprocessing.names())
+@pytest.mark.parametrize("shape", [(40, 30), (24, 20), (10, 50), (9, 9)])
+def test_every_size_becomes_the_asked_one_in_graphs_and_eagerly(name, shape):
+    made = preprocessing.build(name, (24, 20))
+    picture = np.random.default_rng(1).integers(0, 256, (*shape, 3), np.uint8)
+    chance = _chance(2)[np.newaxis]
+
+    def block(data, numbers):
+        spec = tf.TensorSpec([24, 20, 3], tf.uint8)
+        trained = tf.map_fn(
+            lambda item: made.apply(made.prepare(item[0]), item[1]),
+            (data, made.decide(numbers)),
+            fn_output_signature=spec,
+        )
+        evaluated = tf.map_fn(made.evaluate, data, fn_output_signature=spec)
+        kept = tf.map_fn(
+            made.keep, data, fn_output_signature=tf.TensorSpec([None] * 3, tf.uint8)
+        )
+        return trained, evaluated, kept
+
+    dataset = tf.data.Dataset.from_tensors(([_png(picture)], chance)).map(block)
+    assert dataset.element_spec[0].shape[1:] == (24, 20, 3)
+    trained, evaluated, kept = next(dataset.as_numpy_iterator())
+    assert trained.shape == (1, 24, 20, 3) and trained.dtype == np.uint8
+    assert kept.shape == (1, *made.kept_size, 3)
+    eager = _train(made, _png(picture), chance[0]).astype(int)
+    assert np.abs(trained[0] - eager).max() <= 1
+    array = made.evaluate(tf.constant(picture)).numpy().astype(int)
+    assert np.abs(evaluated[0] - array).max() <= 1
+    # A cached picture goes the rest of the way.
+    again = made.augment(tf.constant(kept[0]), chance[0])
+    assert again.shape == (24, 20, 3)
+
+
+def test_face_mirrors_every_second_picture_and_nothing_else():
+    made = preprocessing.build("face", (40, 30))
+    assert list(made.decide(_chance()[np.newaxis])) == ["mirror"]
+    mirrored = _train(made, _png(PIXELS), _chance(c0=0.49))
+    np.testing.assert_array_equal(mirrored, PIXELS[:, ::-1])
+    np.testing.assert_array_equal(_train(made, _png(PIXELS), _chance(c0=0.5)), PIXELS)
+    np.testing.assert_array_equal(made.evaluate(_png(PIXELS)), PIXELS)
+
+
+@pytest.mark.parametrize("name", ["face", "none"])
+def test_face_and_none_stretch_to_the_size(name):
+    made = preprocessing.build(name, (20, 20), None)
+    expected = images.resize(PIXELS, (20, 20))
+    np.testing.assert_array_equal(_train(made, PIXELS, _chance()), expected)
+    np.testing.assert_array_equal(made.evaluate(PIXELS), expected)
+
+
+def test_lenet_cuts_out_the_middle_or_surrounds_with_black():
+    made = preprocessing.build("lenet", (28, 50))
+    expected = np.zeros((28, 50, 3), np.uint8)
+    expected[:, 10:40] = PIXELS[6:34]
+    np.testing.assert_array_equal(_train(made, PIXELS, _chance()), expected)
+    np.testing.assert_array_equal(made.evaluate(PIXELS), expected)
+
+
+def test_cifarnet_pads_four_pixels_and_crops_at_random():
+    made = preprocessing.build("cifarnet", (40, 30), None)
+    padded = np.pad(PIXELS, ((4, 4), (4, 4), (0, 0)))
+    seen = set()
+    for seed in range(60):
+        result = _train(made, PIXELS, _chance(seed))
+        places = [
+            (top, left)
+            for top in range(9)
+            for left in range(9)
+            if np.array_equal(result, padded[top : top + 40, left : left + 30])
+        ]
+        assert len(places) == 1
+        seen.add(places[0])
+    assert {top for top, _ in seen} == set(range(9)) == {left for _, left in seen}
+    np.testing.assert_array_equal(made.evaluate(PIXELS), PIXELS)
+
+
+def test_cifarnet_changes_brightness_and_contrast():
+    made = preprocessing.build("cifarnet", (32, 32))
+    assert made.augmentation == Augmentation(
+        flip=0.5, brightness=63, contrast=(0.2, 1.8)
+    )
+    # Levels by column 16: 2 * 0.75 - 1 = a half of 63; contrast by column 14: 1.
+    grey = np.full((40, 40, 3), 100, np.uint8)
+    result = _train(made, grey, _chance(c16=0.75, c14=0.5))
+    assert np.abs(result[8:-8, 8:-8].astype(int) - 131.5).max() <= 1.5
+
+
+def test_inception_evaluates_the_middle_and_crops_by_area():
+    made = preprocessing.build(
+        "inception", (28, 28), Augmentation(crop_scale=(0.25, 0.25))
+    )
+    # 0.875 of 40 x 30 leaves rows 2...38 and columns 1...28 or so, by central_crop.
+    middle = tf.image.central_crop(PIXELS, 0.875)
+    np.testing.assert_array_equal(
+        made.evaluate(PIXELS), images.resize(middle, (28, 28))
+    )
+    # A quarter of the area at ratio 1 of 100 x 120 pixels: 54.77 -> 55 pixels square;
+    # the place is 0.5 of what is left, floor(0.5 * 46) and floor(0.5 * 66).
+    result = _train(made, GRADIENT, _chance(c4=0.3, c5=0.5, c8=0.5, c9=0.5))
+    box = GRADIENT[23:78, 33:88]
+    np.testing.assert_array_equal(result, images.resize(box, (28, 28)))
+
+
+def test_inceptions_crop_happens_with_its_probability():
+    options = Augmentation(crop_scale=(0.1, 0.2), crop_probability=0.3)
+    made = preprocessing.build("inception", (20, 24), options)
+    whole = images.resize(GRADIENT, (20, 24))
+    np.testing.assert_array_equal(_train(made, GRADIENT, _chance(c4=0.31)), whole)
+    assert (_train(made, GRADIENT, _chance(c4=0.29)) != whole.numpy()).any()
+    without = preprocessing.build("inception", (20, 24), None)
+    np.testing.assert_array_equal(_train(without, GRADIENT, _chance(c4=0.0)), whole)
+
+
+def test_vgg_scales_the_shorter_side_and_crops():
+    made = preprocessing.build("vgg", (56, 56), None)
+    # For 56 the shorter side of 96 becomes 64...128: parts of 84...42 pixels.
+    picture = GRADIENT[:96]
+    for scale, side in ((0.0, 84), (0.99999, 42)):
+        result = _train(made, picture, _chance(c6=scale, c7=0.0, c31=0.0))
+        expected = images.resize(picture[:side, :side], (56, 56))
+        np.testing.assert_array_equal(result, expected)
+    # Evaluation: shorter side 64, so 64 x 80; the middle is from row 4, column 12.
+    whole = tf.image.resize(picture, (64, 80), antialias=True)
+    expected = np.rint(whole[4:60, 12:68]).astype(np.uint8)
+    np.testing.assert_array_equal(made.evaluate(picture), expected)
+
+
+def test_own_augmentation_can_be_replaced_or_left_out():
+    assert preprocessing.own_augmentation("vgg") == Augmentation(flip=0.5)
+    assert preprocessing.build("vgg", (8, 8)).augmentation == Augmentation(flip=0.5)
+    assert preprocessing.build("face", (8, 8), None).decide(_chance()[None]) == {}
+    own = Augmentation(grey=1.0)
+    assert preprocessing.build("face", (8, 8), own).augmentation == own
+
+
+def _decoded(image, kind, **options):
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return images.decode(buffer.getvalue()).numpy(), buffer.getvalue()
+
+
+def test_alpha_is_dropped_as_pillow_drops_it():
+    alpha = Image.fromarray(np.dstack([PIXELS, PIXELS[..., 0]]), "RGBA")
+    np.testing.assert_array_equal(_decoded(alpha, "PNG")[0], PIXELS)
+    decoded, _ = _decoded(alpha.convert("LA"), "PNG")
+    np.testing.assert_array_equal(
+        decoded, np.asarray(alpha.convert("L").convert("RGB"))
+    )
+
+
+def test_sixteen_bits_keep_their_upper_eight():
+    deep = PIXELS[..., 0].astype(np.uint16) * 256 + 200
+    decoded, _ = _decoded(Image.fromarray(deep), "PNG")
+    np.testing.assert_array_equal(decoded, PIXELS[..., :1].repeat(3, -1))
+
+
+def test_palettes_become_colors():
+    palette = Image.fromarray(PIXELS).quantize(16)
+    decoded, _ = _decoded(palette, "PNG")
+    np.testing.assert_array_equal(decoded, np.asarray(palette.convert("RGB")))
+
+
+def test_cmyk_jpeg_becomes_rgb_as_pillow_has_it():
+    smooth = np.indices((32, 32)).sum(0)[..., np.newaxis] * np.array([3, 2, 1])
+    cmyk = Image.fromarray(smooth.astype(np.uint8)).convert("CMYK")
+    decoded, data = _decoded(cmyk, "JPEG", quality=95)
+    expected = np.asarray(Image.open(io.BytesIO(data)).convert("RGB")).astype(int)
+    assert np.abs(decoded - expected).max() <= 2
+
+
+def test_exif_orientation_is_not_applied():
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turn by 90 degrees to show it
+    decoded, data = _decoded(Image.fromarray(PIXELS), "JPEG", exif=exif)
+    assert decoded.shape == (40, 30, 3)
+    np.testing.assert_array_equal(decoded, np.asarray(Image.open(io.BytesIO(data))))
