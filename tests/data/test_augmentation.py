@@ -30,7 +30,7 @@ EVERYTHING = Augmentation(
     cutout=0.5,
     low_resolution=0.5,
     crop_in_place=0.5,
-    randaugment_layers=2,
+    randaugment_layers=1,
 )
 
 
