@@ -60,9 +60,13 @@ def check(settings):
         near=given.near_duplicates,
         threads=given.check_threads,
     )
-    result = doctor.check(
-        settings.dataset.dataset_name, request, options, _Progress().show
-    )
+    progress = _Progress()
+    try:
+        result = doctor.check(
+            settings.dataset.dataset_name, request, options, progress.show
+        )
+    finally:
+        progress.close()
     rows = report.rows(result)
     if given.report:
         report.write_report(given.report, result)
@@ -134,6 +138,12 @@ class _Progress:
         )
         sys.stderr.write(f"\r{text}\x1b[K" if self._terminal else f"{text}\n")
         sys.stderr.flush()
+
+    def close(self):
+        """Takes the line off a terminal."""
+        if self._terminal:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
 
 
 def _cannot():

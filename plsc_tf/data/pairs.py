@@ -264,11 +264,11 @@ def _pair_files(fields: list[str]) -> tuple[str, str]:
 def _images_folder(path: str, file: str) -> str:
     """The folder of a pairs.txt, or the one in it that holds the first picture."""
     folder = path.rpartition("/")[0] or "."
-    if tf.io.gfile.exists(paths.join(folder, file)):
+    if file_exists(os.fsencode(paths.join(folder, file))):
         return folder
     for name in paths.listing(folder):
         below = paths.join(folder, name.rstrip("/"))
-        if name.endswith("/") and tf.io.gfile.exists(paths.join(below, file)):
+        if name.endswith("/") and file_exists(os.fsencode(paths.join(below, file))):
             return below
     return folder
 

@@ -210,3 +210,9 @@ def test_pairs_txt_of_other_bytes_names_the_line(pairs_folder, line):
     path.write_bytes(b"Ann_Lee\t1\t2\n" + line + b"\n")
     with pytest.raises(ValueError, match="pairs.txt, line 2: expected 'name i j'"):
         load_pairs(path)
+
+
+def test_pairs_txt_may_name_files_that_are_no_utf_8(pairs_folder):
+    (pairs_folder / "pairs.txt").write_bytes(b"Ann\xff\t1\t2\n")
+    with pytest.raises(FileNotFoundError, match="pairs.txt names 2 pictures that"):
+        load_pairs(str(pairs_folder / "pairs.txt"))
