@@ -163,6 +163,15 @@ def test_similar_pictures_are_found_on_request(write_list):
     assert "val.bin, image 0" in places(result, "near_leak")[0]
 
 
+def test_pictures_of_other_splits_lists_are_no_strays(sound):
+    for name in ("val.png", "stray.png"):
+        (sound / "images" / name).write_bytes(encode(pixels(60)))
+    (sound / "label_val.txt").write_text("images/val.png 0\nno label\n")
+    assert [
+        place.rpartition("/")[2] for place in places(run(sound), "unlisted_file")
+    ] == ["stray.png: "]
+
+
 def test_a_dangerous_verification_set_is_a_finding(sound):
     (sound / "lfw.bin").write_bytes(b"cos\nsystem\n(S'true'\ntR.")
     result = run(sound, options=CheckOptions(val_targets=("lfw",)))
@@ -315,3 +324,27 @@ def test_generators_are_checked_as_far_as_they_come(own):
     found = counts(result)
     assert found["label_out_of_range"] == found["not_an_image"] == 1
     assert "own, from example 2 on" in places(result, "damaged_record")[0]
+
+
+def test_difference_hashes_are_compared_bit_by_bit():
+    from plsc_tf.data.checks.duplicates import VerificationPictures
+    from plsc_tf.data.checks.examine import Examined
+    from plsc_tf.data.checks.findings import Findings
+    from plsc_tf.data.checks.survey import Table
+
+    random = np.random.default_rng(3)
+    wanted = [int(k) for k in random.integers(1, 2**63, 5, np.uint64)]
+    table, expected = Table(), []
+    for row in range(400):
+        bits = random.choice(64, row % 7, replace=False)
+        near = wanted[row % 5] ^ sum(1 << int(bit) for bit in bits)
+        table.append(0, 0, Examined(near_hash=near, pixel_hash=row + 1))
+        if min((near ^ other).bit_count() for other in wanted) <= 3:
+            expected.append(row)
+    pictures, findings = VerificationPictures(), Findings()
+    for near in wanted:
+        pictures.add("x", Examined(near_hash=near))
+    listing = doctor.open_listing("mock", DataRequest(num_classes=2))[0]
+    pictures.find_near_leaks(table, listing, findings)
+    assert np.flatnonzero(table.flags).tolist() == expected
+    assert len(expected) > 200

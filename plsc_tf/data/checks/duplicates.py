@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from plsc_tf.data.checks import kinds
@@ -55,7 +57,7 @@ def _copies(table, rows, listing, findings) -> None:
         seen.add(digest)
         findings.add(
             kind,
-            lambda row=row: listing.describe(row),
+            functools.partial(listing.describe, row),
             f"as {listing.describe(first)}",
         )
         _mark(table, row, kind)
@@ -121,11 +123,18 @@ class VerificationPictures:
             self._found(kinds.NEAR_LEAK, table, row, place, listing, findings)
 
     def _found(self, kind, table, row, place, listing, findings) -> None:
-        findings.add(kind, lambda: listing.describe(row), f"is {place}")
+        findings.add(kind, functools.partial(listing.describe, row), f"is {place}")
         _mark(table, row, kind)
 
 
 def _distance(hashes: np.ndarray, other: int) -> np.ndarray:
     """Number of bits in which hashes differ from another one."""
-    different = hashes ^ np.uint64(other)
-    return np.unpackbits(different.view(np.uint8)).reshape(-1, 64).sum(1)
+    different = (hashes ^ np.uint64(other)).view(np.uint16)
+    return _ones()[different].reshape(-1, 4).sum(1)
+
+
+@functools.cache
+def _ones() -> np.ndarray:
+    """Number of bits that are set in each number of 16 bits."""
+    numbers = np.arange(2**16, dtype=">u2").view(np.uint8)
+    return np.unpackbits(numbers).reshape(-1, 16).sum(1, dtype=np.uint8)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import array
 import collections
 import concurrent.futures
+import functools
 import itertools
 import os
 from collections.abc import Callable
@@ -103,7 +104,7 @@ def survey(
                 found.add(kinds.LABEL_OUT_OF_RANGE, f"label {label}")
             for kind, detail in found.faults:
                 flags |= kinds.BIT[kind]
-                findings.add(kind, lambda: listing.describe(index), detail)  # noqa: B023
+                findings.add(kind, functools.partial(listing.describe, index), detail)
             table.append(label, flags, found)
         on_progress(len(table), listing.fraction)
 
