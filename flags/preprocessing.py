@@ -27,21 +27,31 @@ class Preprocessing(OptionGroup):
         "order; the others are shuffled as a whole (FastNN shuffle_buffer_size)",
         lower=1,
     )
-    num_parallel_batches: int = option(
+    num_parallel_batches: int | None = option(
         8,
-        "batches whose pictures are decoded at the same time (FastNN "
-        "num_parallel_batches)",
+        "batches whose pictures are decoded at the same time; None, here and for the "
+        "next two: what suits the machine (FastNN num_parallel_batches)",
         lower=1,
     )
-    prefetch_buffer_size: int = option(
+    prefetch_buffer_size: int | None = option(
         32, "batches made ahead (FastNN prefetch_buffer_size)", lower=1
     )
-    num_preprocessing_threads: int = option(
+    num_preprocessing_threads: int | None = option(
         16, "threads of the pipeline (FastNN num_preprocessing_threads)", lower=1
     )
     datasets_use_caching: bool = option(
         False,
         "keep the decoded, resized pictures in memory (FastNN datasets_use_caching)",
+    )
+    datasets_cache_dir: str = option(
+        "",
+        "keep them in a file below this folder, which later runs find again; empty: "
+        "they are not kept on disk",
+    )
+    skip_bad_records: bool = option(
+        False,
+        "replace records that cannot be read by the next good ones; they are named in "
+        "the log. Else the first one ends the run",
     )
     sampling: str = option(
         "uniform",

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from plsc_tf.data.source import IndexedSource, Source, label_error, without_autograph
+from plsc_tf.data.source import (
+    IndexedSource,
+    Order,
+    Source,
+    label_error,
+    without_autograph,
+)
 
 # Bad records that are named; the others are counted.
 _MOST_NAMED = 100
 
 
 def first_fault(
-    source: Source, entries: Iterable[dict], prepare: Callable, num_classes: int | None
+    source: Source,
+    order: Order,
+    prepare: Callable,
+    num_classes: int | None,
+    count: int,
 ) -> ValueError | None:
     """Looks for the example that made TensorFlow fail.
 
@@ -26,30 +36,31 @@ def first_fault(
 
     Args:
         source: of the examples.
-        entries: blocks of one.
+        order: of the epoch, and where to begin.
         prepare: function of what the source gives as an image; raises TensorFlow's
             errors.
         num_classes: that the labels must be below, None when it is not known.
+        count: examples to look at.
 
     Returns:
         An error that names the example and says what to do, or None when all of them
         can be read.
     """
-    iterator, number = iter(entries), 0
-    while True:
+    iterator = iter(source.blocks(1, order))
+    for number in range(count):
         try:
             entry = next(iterator)
         except StopIteration:
             return None
         except tf.errors.OpError as error:
             return ValueError(
-                f"{source.name} cannot be read on, {number} examples further: "
-                f"{reason(error)}"
+                f"{source.name} cannot be read on at position {order.start + number} "
+                f"of epoch {order.epoch}: {reason(error)}"
             )
         error = fault(source, entry, prepare, num_classes)
         if error is not None:
             return error
-        number += 1
+    return None
 
 
 def fault(source, entry, prepare, num_classes) -> ValueError | None:
@@ -122,9 +133,9 @@ class Tolerant(IndexedSource):
         """Labels in the order of the index, int64 [num_examples]."""
         return self._source.labels
 
-    def order(self, **options) -> np.ndarray:
+    def order(self, order: Order) -> np.ndarray:
         """See `IndexedSource.order`."""
-        return self._source.order(**options)
+        return self._source.order(order)
 
     def describe(self, index: int) -> str:
         """See `Source.describe`."""

@@ -12,11 +12,12 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from plsc_tf.data import cache, faults, preprocessing
-from plsc_tf.data.augmentation import Augmentation
+from plsc_tf.data import cache, faults
 from plsc_tf.data.chance import chances
-from plsc_tf.data.request import check_image_size
+from plsc_tf.data.pipeline_options import PipelineOptions, dataset_options
 from plsc_tf.data.source import (
+    FILE_ORDER,
+    Order,
     Source,
     mix_seeds,
     on_host,
@@ -25,71 +26,6 @@ from plsc_tf.data.source import (
 
 _MOST_PICTURES = 256
 _BLOCK_BYTES = 2**24
-
-
-@dataclasses.dataclass(frozen=True)
-class PipelineOptions:
-    """How examples become batches; the names of FastNN's knobs are kept.
-
-    Args:
-        image_size: (height, width) of the batches, in pixels.
-        preprocessing: how a picture becomes one of this size, by name; see
-            `plsc_tf.data.preprocessing`.
-        augmentation: what may happen to a picture at random; "own": what the
-            preprocessing does by itself; None: nothing.
-        training: False frames the pictures as for evaluation, nothing is random.
-        shuffle: whether the order changes from epoch to epoch; False keeps the
-            order of the files.
-        seed: of the order and of the augmentation.
-        shuffle_buffer_size: encoded records that a stream is shuffled through;
-            lists and folders are shuffled as a whole.
-        num_parallel_batches: batches put together at the same time.
-        prefetch_buffer_size: batches kept ready.
-        num_preprocessing_threads: pictures decoded at the same time.
-        use_caching: keeps the decoded, resized pictures in memory: 3 * height *
-            width bytes each, three times as much while they are put there.
-        cache_dir: keeps them in a file below this folder instead, which later runs
-            find again.
-        skip_bad_records: whether a record that cannot be read is replaced by the next
-            good one and named in the log; else it is an error.
-    """
-
-    image_size: tuple[int, int] = (112, 112)
-    preprocessing: str = "none"
-    augmentation: Augmentation | str | None = None
-    training: bool = True
-    shuffle: bool = True
-    seed: int = 0
-    shuffle_buffer_size: int = 1024
-    num_parallel_batches: int = 8
-    prefetch_buffer_size: int = 32
-    num_preprocessing_threads: int = 16
-    use_caching: bool = False
-    cache_dir: str = ""
-    skip_bad_records: bool = False
-
-    def __post_init__(self):
-        object.__setattr__(self, "image_size", check_image_size(self.image_size))
-        # Raises where one of them is wrong.
-        self.build_preprocessing()
-        if self.seed < 0:
-            raise ValueError(f"seed must not be negative. Received: seed={self.seed}.")
-        for name in (
-            "shuffle_buffer_size",
-            "num_parallel_batches",
-            "prefetch_buffer_size",
-            "num_preprocessing_threads",
-        ):
-            if getattr(self, name) < 1:
-                raise ValueError(
-                    f"{name} must be positive. Received: {name}={getattr(self, name)}."
-                )
-
-    def build_preprocessing(self) -> preprocessing.Preprocessing:
-        """Returns the preprocessing that these options describe."""
-        return preprocessing.build(
-            self.preprocessing, self.image_size, self.augmentation
-        )
 
 
 class Batches:
@@ -115,7 +51,7 @@ class Batches:
             raise ValueError(
                 f"batch_size must be positive. Received: batch_size={batch_size}."
             )
-        self.options = options or PipelineOptions()
+        self.options = (options or PipelineOptions()).for_batches_of(batch_size)
         self._preprocessing = self.options.build_preprocessing()
         if self.options.skip_bad_records:
             source = faults.Tolerant(source, self._kept, self._kept_size)
@@ -201,7 +137,7 @@ class Batches:
         seed = on_host(np.int64(mix_seeds(options.seed, epoch, 1)))
         block = self._block_function(source, size)
         batches = (
-            self._blocks(source, size, epoch, start)
+            source.blocks(size, self._order(epoch, start))
             .enumerate()
             .map(
                 without_autograph(
@@ -217,7 +153,7 @@ class Batches:
             batches = batches.batch(per_batch, num_parallel_calls=2)
         batches = batches.map(without_autograph(self._joined))
         batches = batches.prefetch(options.prefetch_buffer_size)
-        return batches.with_options(_dataset_options())
+        return batches.with_options(dataset_options())
 
     def explain(
         self, epoch: int, start_step: int = 0, *, max_steps: int = 64
@@ -236,23 +172,25 @@ class Batches:
             An error that names the example and says what to do, or None when all
             of them can be read.
         """
-        start = start_step * self.batch_size
-        entries = self._blocks(self.source, 1, epoch, start)
         return faults.first_fault(
             self.source,
-            entries.take(max_steps * self.batch_size),
+            self._order(epoch, start_step * self.batch_size),
             self._kept,
             self.num_classes,
+            max_steps * self.batch_size,
         )
 
-    def _blocks(self, source: Source, size: int, epoch: int, start: int):
-        return source.blocks(
-            size,
-            seed=self.options.seed,
+    def _order(self, epoch: int, start: int) -> Order:
+        options = self.options
+        return Order(
+            seed=options.seed,
             epoch=epoch,
             start=start,
-            shuffle=self.options.shuffle,
-            shuffle_buffer_size=self.options.shuffle_buffer_size,
+            shuffle=options.shuffle,
+            shuffle_buffer_size=options.shuffle_buffer_size,
+            sampling=options.sampling,
+            images_per_identity=options.images_per_identity,
+            batch_size=self.batch_size,
         )
 
     @property
@@ -300,8 +238,12 @@ class Batches:
             decisions = {}
             if training:
                 decisions = made.decide(chances(seed, first, count))
+            # Blocks run in parallel; within one, a thread for itself is faster.
             pictures = tf.map_fn(
-                one, (item["image"], decisions), fn_output_signature=spec
+                one,
+                (item["image"], decisions),
+                fn_output_signature=spec,
+                parallel_iterations=1,
             )
             return *_filled_up(pictures, labels, size), count
 
@@ -330,11 +272,11 @@ class Batches:
             pictures = tf.map_fn(self._kept, item["image"], fn_output_signature=spec)
             return pictures, self._checked(item["label"])
 
-        blocks = self.source.blocks(64, seed=0, epoch=0, shuffle=False).map(
+        blocks = self.source.blocks(64, FILE_ORDER).map(
             without_autograph(decoded),
             num_parallel_calls=self.options.num_preprocessing_threads,
         )
-        blocks = blocks.prefetch(1).with_options(_dataset_options())
+        blocks = blocks.prefetch(1).with_options(dataset_options())
         try:
             if self.options.cache_dir:
                 return cache.on_disk(self.source, blocks, self.options.cache_dir)
@@ -379,18 +321,3 @@ def _filled_up(pictures, labels, size):
         tf.ensure_shape(pictures, [size, *pictures.shape[1:]]),
         tf.ensure_shape(labels, [size]),
     )
-
-
-def _dataset_options() -> tf.data.Options:
-    options = tf.data.Options()
-    options.deterministic = True
-    # TensorFlow's graph rewrites copy every captured table and cached picture for
-    # each epoch, and rewrite nothing that is written out here already.
-    options.experimental_optimization.apply_default_optimizations = False
-    # Autotuning plans in a thread that the end of every epoch waits for: up to two
-    # minutes here. The degrees of parallelism are options anyway.
-    options.autotune.enabled = False
-    options.experimental_distribute.auto_shard_policy = (
-        tf.data.experimental.AutoShardPolicy.OFF
-    )
-    return options

@@ -9,14 +9,12 @@ The pipeline reads blocks in parallel; a search for a bad image takes blocks of 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import tensorflow as tf
 
-# Files of a stream that are read at the same time, so that a shuffle buffer of
-# 1,024 records sees more than one of them.
-_FILES_AT_ONCE = 8
+from plsc_tf.data import sampling
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -34,6 +32,35 @@ class Record:
     index: int
 
 
+@dataclasses.dataclass(frozen=True)
+class Order:
+    """In which order an epoch visits the examples, and from where on.
+
+    Attributes:
+        seed: of all epochs.
+        epoch: number of the epoch, from 0.
+        start: examples to leave out.
+        shuffle: whether the order changes from epoch to epoch.
+        shuffle_buffer_size: entries that a stream is shuffled through.
+        sampling: how often an example comes, see `plsc_tf.data.sampling`.
+        images_per_identity: for sampling "per_identity".
+        batch_size: images of a batch over all replicas, for the same.
+    """
+
+    seed: int = 0
+    epoch: int = 0
+    start: int = 0
+    shuffle: bool = True
+    shuffle_buffer_size: int = 1024
+    sampling: str = "uniform"
+    images_per_identity: int = 4
+    batch_size: int | None = None
+
+
+# That of the files.
+FILE_ORDER = Order(shuffle=False)
+
+
 class Source:
     """Examples of one data set split.
 
@@ -47,18 +74,12 @@ class Source:
     num_classes: int | None
     num_examples: int | None
 
-    def blocks(
-        self, size, *, seed, epoch, start=0, shuffle=True, shuffle_buffer_size=1024
-    ) -> tf.data.Dataset:
+    def blocks(self, size: int, order: Order) -> tf.data.Dataset:
         """Returns the entries of an epoch in order, so many at a time.
 
         Args:
             size: examples per block; the last block may be smaller.
-            seed: of the order.
-            epoch: number of the epoch, from 0.
-            start: examples to leave out.
-            shuffle: whether the order changes from epoch to epoch.
-            shuffle_buffer_size: entries that a stream is shuffled through.
+            order: which epoch, and from where on.
         """
         raise NotImplementedError
 
@@ -80,7 +101,7 @@ class Source:
         Args:
             start: examples to leave out.
         """
-        for item in self.epoch(seed=0, epoch=0, start=start, shuffle=False):
+        for item in self.epoch(start=start, shuffle=False):
             image = item["image"]
             if isinstance(image, tf.RaggedTensor):
                 image = image.to_tensor()
@@ -112,9 +133,9 @@ class Source:
         """Returns {"image", "label", "index"} of an epoch, one example at a time.
 
         Args:
-            **order: as for `blocks`, but for the size.
+            **order: the attributes of an `Order`.
         """
-        blocks = self.blocks(16, **order).map(
+        blocks = self.blocks(16, Order(**order)).map(
             without_autograph(self.read), num_parallel_calls=4
         )
         return blocks.prefetch(4).unbatch()
@@ -185,27 +206,36 @@ class IndexedSource(Source):
         Reads all records when they are nowhere else.
         """
         if self._labels is None:
-            blocks = self.blocks(256, seed=0, epoch=0, shuffle=False).map(
+            blocks = self.blocks(256, FILE_ORDER).map(
                 without_autograph(lambda entries: self.read(entries)["label"]),
                 num_parallel_calls=4,
             )
             self._labels = on_host(np.concatenate(list(blocks.as_numpy_iterator())))
         return self._labels.numpy()
 
-    def order(self, *, seed: int, epoch: int, shuffle: bool = True) -> np.ndarray:
-        """Returns the indices in the order of this epoch, int64 [num_examples]."""
-        if not shuffle:
-            return np.arange(self.num_examples, dtype=np.int64)
-        return np.random.default_rng([seed, epoch]).permutation(self.num_examples)
+    def order(self, order: Order) -> np.ndarray:
+        """Returns the indices of an epoch, int64 [num_examples - start]."""
+        count, generator = self.num_examples, [order.seed, order.epoch]
+        if not order.shuffle:
+            found = np.arange(count, dtype=np.int64)
+        elif order.sampling == "uniform":
+            found = np.random.default_rng(generator).permutation(count)
+        else:
+            found = sampling.order(
+                self.labels,
+                seed=order.seed,
+                epoch=order.epoch,
+                sampling=order.sampling,
+                images_per_identity=order.images_per_identity,
+                batch_size=order.batch_size,
+            )
+        return found[order.start :]
 
-    def blocks(
-        self, size, *, seed, epoch, start=0, shuffle=True, shuffle_buffer_size=1024
-    ) -> tf.data.Dataset:
+    def blocks(self, size: int, order: Order) -> tf.data.Dataset:
         """See `Source.blocks`; the whole set is shuffled, not a buffer of it."""
-        order = self.order(seed=seed, epoch=epoch, shuffle=shuffle)[start:]
-        order = on_host(order)
-        return tf.data.Dataset.range(0, len(order), size).map(
-            without_autograph(lambda first: {"index": order[first : first + size]})
+        indices = on_host(self.order(order))
+        return tf.data.Dataset.range(0, len(indices), size).map(
+            without_autograph(lambda first: {"index": indices[first : first + size]})
         )
 
     def read(self, entries: dict) -> dict:
@@ -235,97 +265,6 @@ class IndexedSource(Source):
         )
 
 
-class StreamSource(Source):
-    """A source that can only be read from the front: record files, generators.
-
-    Args:
-        name: for messages.
-        part_sizes: number of examples of each part (file), in order. A single part
-            may be of unknown size: (None,).
-        open_part: maps an int64 scalar tensor, the part, to a tf.data.Dataset.
-        parse: maps an element of such a data set to (image, label).
-        num_classes: number of classes, or None when it is not known.
-        describe: names an example for an error message.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        part_sizes: Sequence[int | None],
-        open_part: Callable[[tf.Tensor], tf.data.Dataset],
-        parse: Callable,
-        *,
-        num_classes: int | None = None,
-        describe: Callable[[int], str] | None = None,
-    ):
-        self.name = name
-        self.num_classes = num_classes
-        known = all(size is not None for size in part_sizes)
-        self.num_examples = sum(part_sizes) if known else None
-        self._part_sizes = tuple(part_sizes)
-        self._open_part = open_part
-        self._parse = parse
-        self._describe = describe
-
-    def blocks(
-        self, size, *, seed, epoch, start=0, shuffle=True, shuffle_buffer_size=1024
-    ) -> tf.data.Dataset:
-        """See `Source.blocks`; a start in the middle reads what lies before it."""
-        parts = np.arange(len(self._part_sizes), dtype=np.int64)
-        at_once = 1
-        if shuffle:
-            parts = np.random.default_rng([seed, epoch]).permutation(parts)
-            at_once = min(len(parts), _FILES_AT_ONCE)
-        firsts = np.cumsum([0] + [size or 0 for size in self._part_sizes[:-1]])
-        firsts = on_host(firsts.astype(np.int64))
-
-        def open_numbered(part):
-            numbers = tf.data.Dataset.counter(tf.gather(firsts, part), 1)
-            return tf.data.Dataset.zip((numbers, self._open_part(part)))
-
-        entries = tf.data.Dataset.from_tensor_slices(on_host(parts)).interleave(
-            without_autograph(open_numbered),
-            cycle_length=at_once,
-            block_length=1,
-            num_parallel_calls=at_once,
-            deterministic=True,
-        )
-        if shuffle and shuffle_buffer_size > 1:
-            entries = shuffled(entries, shuffle_buffer_size, mix_seeds(seed, epoch))
-        entries = entries.skip(start) if start else entries
-        entries = entries.map(without_autograph(self._parsed), num_parallel_calls=4)
-        return entries.ragged_batch(size)
-
-    def _parsed(self, index, raw):
-        image, label = self._parse(raw)
-        return {"image": image, "label": tf.cast(label, tf.int64), "index": index}
-
-    def read(self, entries: dict) -> dict:
-        """See `Source.read`."""
-        return entries
-
-    def describe(self, index: int) -> str:
-        """See `Source.describe`."""
-        if self._describe is None:
-            return super().describe(index)
-        return self._describe(index)
-
-    def with_fetch(self, fetch: Callable, labels: tf.Tensor) -> Source:
-        """See `Source.with_fetch`; the order is that of the parts on disk."""
-        sizes = self._part_sizes if self.num_examples else (len(labels),)
-        firsts = on_host(np.cumsum((0, *sizes)).astype(np.int64))
-        return StreamSource(
-            self.name,
-            sizes,
-            lambda part: tf.data.Dataset.range(
-                tf.gather(firsts, part), tf.gather(firsts, part + 1)
-            ),
-            lambda index: (fetch(index[tf.newaxis])[0], tf.gather(labels, index)),
-            num_classes=self.num_classes,
-            describe=self._describe,
-        )
-
-
 def without_autograph(function: Callable) -> Callable:
     """A function for `Dataset.map` that holds tensors only, no Python control flow.
 
@@ -337,24 +276,6 @@ def without_autograph(function: Callable) -> Callable:
 def mix_seeds(*seeds: int) -> int:
     """Returns one non-negative int64 that depends on all seeds and their order."""
     return int(np.random.SeedSequence(seeds).generate_state(1, np.uint64)[0]) >> 1
-
-
-def shuffled(dataset: tf.data.Dataset, buffer_size: int, seed: int) -> tf.data.Dataset:
-    """Shuffles through a buffer in an order that follows from `seed` alone.
-
-    `Dataset.shuffle` mixes in the seed of `tf.random.set_seed`, so that a resumed
-    process which sets another one would see other examples; the op itself does not.
-    """
-    variant = tf.raw_ops.ShuffleDataset(
-        input_dataset=tf.data.experimental.to_variant(dataset),
-        buffer_size=buffer_size,
-        seed=seed,
-        seed2=1,
-        reshuffle_each_iteration=False,
-        output_types=[spec.dtype for spec in tf.nest.flatten(dataset.element_spec)],
-        output_shapes=[spec.shape for spec in tf.nest.flatten(dataset.element_spec)],
-    )
-    return tf.data.experimental.from_variant(variant, dataset.element_spec)
 
 
 def on_host(array) -> tf.Tensor:

@@ -10,6 +10,7 @@ import functools
 
 import tensorflow as tf
 
+from plsc_tf.data.pipeline_options import PipelineOptions
 from plsc_tf.heads import base, memory
 from plsc_tf.parallel.memory import Devices, devices, process_memory
 from plsc_tf.settings import Settings
@@ -221,7 +222,12 @@ def plan(settings):
         slot_bytes=sum(rows.bytes_per_replica()[0] for rows in slots),
     )
     head.check()
-    pipeline = settings.preprocessing
+    given = settings.preprocessing
+    pipeline = PipelineOptions(
+        image_size=given.image_size,
+        num_parallel_batches=given.num_parallel_batches,
+        prefetch_buffer_size=given.prefetch_buffer_size,
+    ).for_batches_of(settings.model.global_batch_size)
     return Job(
         head=head,
         backbone=_backbone(model, head.own_batch // head.parts),

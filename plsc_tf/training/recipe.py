@@ -56,6 +56,10 @@ def load_batches(settings, global_batch_size, split="train"):
         prefetch_buffer_size=given.prefetch_buffer_size,
         num_preprocessing_threads=given.num_preprocessing_threads,
         use_caching=given.datasets_use_caching and training,
+        cache_dir=given.datasets_cache_dir if training else "",
+        skip_bad_records=given.skip_bad_records and training,
+        sampling=given.sampling if training else "uniform",
+        images_per_identity=given.images_per_identity,
     )
     source = module.examples(data_request(settings, split))
     batches = Batches(source, global_batch_size, options=options)

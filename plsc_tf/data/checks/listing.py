@@ -15,7 +15,7 @@ from plsc_tf.data import paths
 from plsc_tf.data.checks import kinds
 from plsc_tf.data.checks.findings import Findings
 from plsc_tf.data.readers import class_folders, image_list, layouts
-from plsc_tf.data.source import IndexedSource, Source
+from plsc_tf.data.source import FILE_ORDER, IndexedSource, Source
 
 # What sources raise when an example cannot be read.
 _FAULTS = (tf.errors.OpError, ValueError, OSError, EOFError)
@@ -207,7 +207,7 @@ class SourceImages(Listing):
             yield from self._indexed()
             return
         start, total = 0, self._source.num_examples
-        blocks = self._source.blocks(1, seed=0, epoch=0, shuffle=False)
+        blocks = self._source.blocks(1, FILE_ORDER)
         try:
             for block in blocks:
                 yield _item(self._source.read(block))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from plsc_tf.data.source import StreamSource
+from plsc_tf.data.stream_source import StreamSource
 
 
 def from_generator(

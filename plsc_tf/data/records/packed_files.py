@@ -132,26 +132,18 @@ class PackedFiles:
         files = index.files_of(indices)
         begins = index.begins[indices] - self._before
         lengths = index.lengths[indices] + (self._before + self._after)
-        return [
-            self._read_one(*place)
-            for place in zip(
-                indices.tolist(),
-                files.tolist(),
-                begins.tolist(),
-                lengths.tolist(),
-                strict=True,
-            )
-        ]
-
-    def _read_one(self, index, file, begin, length):
-        data = self._handles.read(self.index.files[file], begin, length)
-        if len(data) < length:
-            path, number = self.index.files[file], self.index.place(index)[1]
-            raise EOFError(
-                f"{path} ends within record {number}, which needs {length} bytes at "
-                f"byte {begin}. Has the file changed since it was opened?"
-            )
-        return data
+        reads = {f: self._handles.of(index.files[f]) for f in np.unique(files).tolist()}
+        places = zip(files.tolist(), begins.tolist(), lengths.tolist(), strict=True)
+        found = [reads[file](begin, length) for file, begin, length in places]
+        for k, data in enumerate(found):
+            if len(data) < lengths[k]:
+                file, number = index.place(int(indices[k]))
+                raise EOFError(
+                    f"{index.files[file]} ends within record {number}, which needs "
+                    f"{lengths[k]} bytes at byte {begins[k]}. Has the file changed "
+                    "since it was opened?"
+                )
+        return found
 
 
 class _Handles:
@@ -162,13 +154,14 @@ class _Handles:
         self._open = collections.OrderedDict()
         weakref.finalize(self, _close_all, self._open)
 
-    def read(self, path, begin, length) -> bytes:
+    def of(self, path):
+        """The function (begin, length) -> bytes that reads a file."""
         with self._lock:
             handle = self._open.pop(path, None) or _open(path)
             self._open[path] = handle
             while len(self._open) > _MOST_OPEN:
                 self._open.popitem(last=False)
-        return handle.read(begin, length)
+        return handle.read
 
 
 def _open(path):
