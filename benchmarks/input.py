@@ -1,0 +1,210 @@
+"""The training pipeline beside bare JPEG decoding of the same bytes.
+
+The last line printed is one JSON object; benchmarks/README.md says what its figures
+mean.
+
+    python -m benchmarks.input --images=lfw112/train
+    python -m benchmarks.input                        # drawn pictures
+"""
+
+import base64
+import dataclasses
+import io
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+
+from benchmarks import machine, options
+from plsc_tf.options import OptionGroup, option
+
+
+@dataclasses.dataclass(frozen=True)
+class InputCase(OptionGroup):
+    """Which pictures, and how they are read."""
+
+    images: str = option(
+        "", "folder of JPEG files, in folders of any depth; empty: drawn pictures"
+    )
+    count: int = option(8192, "pictures of an epoch at most", lower=1)
+    image_size: int = option(112, "height and width in pixels", lower=1)
+    global_batch: int = option(256, "pictures of a batch", lower=1)
+    threads: int | None = option(
+        None, "num_preprocessing_threads; None: the pipeline's default", lower=1
+    )
+    rounds: int = option(5, "how often everything is timed, by turns", lower=1)
+    preprocessing: tuple[str, ...] = option(
+        (), "preprocessings to measure from TFRecords; empty: all"
+    )
+
+
+def main(argv=None):
+    """Measures and prints."""
+    case = options.parse(InputCase, __doc__, argv)
+    sys.stdout.write(json.dumps(measure(case)) + "\n")
+
+
+def measure(case):
+    """Times decoding and the pipelines by turns.
+
+    Returns:
+        what is printed; rates in pictures per second.
+    """
+    import tensorflow as tf
+
+    from plsc_tf.data.pipeline import PipelineOptions
+
+    data = _pictures(case)
+    threads = case.threads or PipelineOptions().num_preprocessing_threads
+    with tempfile.TemporaryDirectory(prefix="plsc_tf-") as folder:
+        sources = _sources(data, folder)
+        runs = {"decode": _decoding(data, case, threads, tf.io.decode_jpeg)}
+        for name in case.preprocessing or _preprocessings():
+            runs[f"tfrecord {name}"] = _pipeline(
+                sources["tfrecord"], case, threads, name
+            )
+        runs["base64 face"] = _pipeline(sources["base64"], case, threads, "face")
+        runs["files face"] = _pipeline(sources["files"], case, threads, "face")
+        with machine.watch_others() as others:
+            rates, processor = _timed(runs, case, len(data))
+    pipeline = rates.get("tfrecord face")
+    return {
+        "decode_img_s": rates["decode"],
+        "pipeline_img_s": pipeline,
+        "ratio": pipeline and round(pipeline / rates["decode"], 3),
+        "img_s": rates,
+        "ratios": {k: round(v / rates["decode"], 3) for k, v in rates.items()},
+        "processor_us": processor,
+        "pictures": len(data),
+        "bytes_per_picture": round(sum(map(len, data)) / len(data)),
+        "threads": threads,
+        "parameters": dataclasses.asdict(case),
+        "machine": machine.describe(),
+        **others,
+    }
+
+
+def _timed(runs, case, count):
+    """Pictures per second and processor microseconds of a picture, medians."""
+    seconds = {name: [] for name in runs}
+    processor = {name: [] for name in runs}
+    for turn in range(case.rounds + 1):
+        for name, batches in runs.items():
+            dataset = batches(turn)
+            start, cpu = time.perf_counter(), time.process_time()
+            for _ in dataset:
+                pass
+            if turn:  # The first one traces and warms up.
+                seconds[name].append(time.perf_counter() - start)
+                processor[name].append(time.process_time() - cpu)
+    rates = {k: round(count / statistics.median(v)) for k, v in seconds.items()}
+    used = {
+        k: round(1e6 * statistics.median(v) / count, 1) for k, v in processor.items()
+    }
+    return rates, used
+
+
+def _decoding(data, case, threads, decode):
+    """Batches of what `tf.io.decode_jpeg` alone makes of bytes in memory."""
+    import tensorflow as tf
+
+    from plsc_tf.data.pipeline import PipelineOptions, dataset_options
+
+    contents = tf.constant(data)
+
+    @tf.autograph.experimental.do_not_convert
+    def one(content):
+        return decode(content, channels=3)
+
+    def batches(turn):
+        del turn
+        dataset = tf.data.Dataset.from_tensor_slices(contents)
+        dataset = dataset.map(one, num_parallel_calls=threads)
+        dataset = dataset.batch(case.global_batch)
+        dataset = dataset.prefetch(PipelineOptions().prefetch_buffer_size)
+        return dataset.with_options(dataset_options())
+
+    return batches
+
+
+def _pipeline(source, case, threads, name):
+    from plsc_tf.data.pipeline import Batches, PipelineOptions
+
+    made = Batches(
+        source,
+        case.global_batch,
+        options=PipelineOptions(
+            image_size=(case.image_size, case.image_size),
+            preprocessing=name,
+            augmentation="own",
+            num_preprocessing_threads=threads,
+        ),
+    )
+    return made.epoch
+
+
+def _preprocessings():
+    from plsc_tf.data import preprocessing
+
+    return preprocessing.names()
+
+
+def _pictures(case):
+    """Encoded pictures, at most `count`."""
+    if not case.images:
+        return [_drawn(case, k) for k in range(min(case.count, 2048))]
+    names = sorted(
+        os.path.join(place, name)
+        for place, _, files in os.walk(case.images)
+        for name in files
+        if name.lower().endswith((".jpg", ".jpeg"))
+    )
+    if not names:
+        raise SystemExit(f"There are no JPEG files in {case.images!r}.")
+    found = []
+    for name in names[: case.count]:
+        with open(name, "rb") as stream:
+            found.append(stream.read())
+    return found
+
+
+def _drawn(case, number):
+    from PIL import Image
+
+    from plsc_tf.data.figures import draw
+
+    pixels = draw(0, number % 100, number // 100, (case.image_size, case.image_size))
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "JPEG", quality=90)
+    return buffer.getvalue()
+
+
+def _sources(data, folder):
+    """The pictures as TFRecords, as base64 text and as files."""
+    import tensorflow as tf
+
+    from plsc_tf.data.readers.base64_text import base64_files
+    from plsc_tf.data.readers.class_folders import class_folders
+    from plsc_tf.data.readers.tfrecord import tfrecords
+    from plsc_tf.data.records.tfrecord import encode_example
+
+    records, lines = os.path.join(folder, "records"), os.path.join(folder, "lines")
+    files = os.path.join(folder, "files", "0")
+    os.makedirs(files)
+    with tf.io.TFRecordWriter(records) as writer, open(lines, "wb") as stream:
+        for number, content in enumerate(data):
+            writer.write(encode_example(content, b"jpeg", 0))
+            stream.write(base64.b64encode(content) + b"\t0\n")
+            with open(os.path.join(files, f"{number:06d}.jpg"), "wb") as picture:
+                picture.write(content)
+    return {
+        "tfrecord": tfrecords([records], num_classes=1),
+        "base64": base64_files([lines]),
+        "files": class_folders(os.path.dirname(files)),
+    }
+
+
+if __name__ == "__main__":
+    main()
