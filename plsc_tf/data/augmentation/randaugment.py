@@ -27,11 +27,13 @@ def identity(image, amount):
 def auto_contrast(image, amount):
     """Stretches each channel to 0...255; a channel of one level stays."""
     del amount
-    low = tf.cast(tf.reduce_min(image, [0, 1]), tf.float32)
-    high = tf.cast(tf.reduce_max(image, [0, 1]), tf.float32)
-    pixels = tf.cast(image, tf.float32)
-    stretched = tf.floor((pixels - low) * 255 / tf.maximum(high - low, 1))
-    return tf.where(high > low, tf.cast(stretched, tf.uint8), image)
+    pixels = tf.reshape(tf.cast(image, tf.float32), [-1, 3])
+    low, high = tf.reduce_min(pixels, 0), tf.reduce_max(pixels, 0)
+    scale = tf.where(high > low, 255 / (high - low), 1.0)
+    # The last summand keeps 255 from becoming 254.99.
+    offset = tf.where(high > low, -low * scale, 0.0) + 1e-3
+    stretched = tf.nn.bias_add(tf.matmul(pixels, tf.linalg.diag(scale)), offset)
+    return tf.cast(tf.reshape(stretched, image.shape), tf.uint8)
 
 
 def equalize(image, amount):
@@ -81,9 +83,9 @@ def translate_y(image, amount):
 
 def solarize(image, amount):
     """Inverts pixels from a level on: 256 for no change, 0 for all."""
-    threshold = 256 * (1 - tf.abs(amount))
-    bright = tf.cast(image, tf.float32) >= threshold
-    return tf.where(bright, 255 - image, image)
+    threshold = tf.cast(tf.math.ceil(256 * (1 - tf.abs(amount))), tf.int16)
+    bright = tf.cast(tf.cast(image, tf.int16) >= threshold, tf.uint8)
+    return tf.bitwise.bitwise_xor(image, 255 * bright)
 
 
 def posterize(image, amount):
@@ -95,8 +97,11 @@ def posterize(image, amount):
 
 def saturate(image, amount):
     """Multiplies the saturation by 0.1 to 1.9."""
-    pixels = tf.cast(image, tf.float32)
-    return _blended(pixels, color.luma(pixels), amount)
+    factor = 1 + 0.9 * amount
+    grey = tf.constant(color.LUMA, shape=[3, 1]) * tf.ones([1, 3])
+    matrix = grey + factor * (tf.eye(3) - grey)
+    pixels = tf.matmul(tf.reshape(tf.cast(image, tf.float32), [-1, 3]), matrix)
+    return geometry.to_uint8(tf.reshape(pixels, image.shape))
 
 
 def contrast(image, amount):
