@@ -11,6 +11,7 @@ import dataclasses
 import functools
 
 from plsc_tf.flags.checking import Checking
+from plsc_tf.flags.conversion import Conversion
 from plsc_tf.flags.dataset import Dataset
 from plsc_tf.flags.evaluation import Evaluation
 from plsc_tf.flags.head import Head
@@ -50,6 +51,7 @@ class Settings:
     serving: Serving = Serving()
     importing: Importing = Importing()
     checking: Checking = Checking()
+    conversion: Conversion = Conversion()
 
     def __post_init__(self):
         if self.model.task_type == "finetune" and not self.storage.checkpoint_dir:
