@@ -24,7 +24,7 @@ _PLACE = re.compile(
     r"(byte|bytes|line|record|image|picture|example|entry|number) \d+"
     r"|\d+ (bytes|images|labels|entries|classes|pictures)|x\.jpg"
     r"|empty|is cut off|Expected \(images|is refused|holds no|Found: |starts with"
-    r"|is no index"
+    r"|is no index|no records"
 )
 
 
@@ -50,8 +50,8 @@ def main(folder, count, seed):
             faulthandler.dump_traceback_later(SECONDS_PER_FILE, exit=True)
             outcome, problem = _read(found[name], found[name].read, place, rejections)
             if number // len(names) % 20 == 0:
-                trained = _read(found[name], found[name].train, place, rejections)
-                problem = problem or trained[1]
+                for how in (found[name].train, found[name].convert):
+                    problem = problem or _read(found[name], how, place, rejections)[1]
             if found[name].check and number // len(names) % 4 == 0:
                 problem = problem or _check(found[name], place, rejections)
             faulthandler.cancel_dump_traceback_later()

@@ -14,6 +14,8 @@ from PIL import Image
 from plsc_tf.data import images
 from plsc_tf.data.checks.doctor import check
 from plsc_tf.data.checks.examine import examine
+from plsc_tf.data.conversion.inputs import Base64Input, RecordInput, SourceInput
+from plsc_tf.data.conversion.run import Plan, convert
 from plsc_tf.data.faults import fault
 from plsc_tf.data.load import find
 from plsc_tf.data.pairs import load_pairs
@@ -77,6 +79,18 @@ class Target:
             options = PipelineOptions(image_size=_SIZE)
             for _ in Batches(source, 2, options=options):
                 pass
+
+    def convert(self, folder):
+        """Converts all there is to TFRecord shards."""
+        path, kind = f"{folder}/part-0", self.check and self.check[0]
+        if self.name == "part-0":
+            given = (RecordInput if kind == "flowers" else Base64Input)([path])
+        else:
+            source = self._open(folder)
+            if source is None:
+                return
+            given = SourceInput(source, {"fuzzing": 1})
+        convert(given, Plan(f"{folder}/converted", num_shards=1))
 
     def doctor(self, folder):
         """Checks the folder: damaged files are findings, no errors."""
