@@ -42,6 +42,9 @@ class ConvertCase(OptionGroup):
         "base64", "what to write", choices=("base64", "tfrecord")
     )
     memory_mb: int = option(256, "the converter's option memory_mb", lower=8)
+    buckets: bool = option(
+        False, "go through buckets on the disk even where free memory holds the input"
+    )
     sqlite: bool = option(True, "measure the way through SQLite too; once")
     rounds: int = option(3, "how often converter and cp are timed, by turns", lower=1)
     folder: str = option(
@@ -140,7 +143,7 @@ def write_parts(case, folder):
 
 def convert(case, source, target):
     """Runs the converter; returns seconds, and the growth of the resident memory."""
-    # Not above, so that a wrong option answers at once.
+    # Not at the top, so that a wrong option answers at once.
     from plsc_tf.data.conversion import run
     from plsc_tf.data.conversion.inputs import Base64Input
 
@@ -152,6 +155,7 @@ def convert(case, source, target):
         pad=True,
         seed=case.seed,
         memory_mb=case.memory_mb,
+        reread=False if case.buckets else None,
     )
     settle()
     before = reset_peak_rss()

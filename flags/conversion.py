@@ -51,6 +51,12 @@ class Conversion(OptionGroup):
         lower=8,
         saved=False,
     )
+    preview: str = option(
+        "",
+        "PNG file to draw: what each augmentation and preprocessing makes of the "
+        "first pictures; without output_dir nothing else is done",
+        saved=False,
+    )
     data_dir: str = option(
         "",
         "folder of base64 part files, instead of dataset_dir (PLSC's tool, data_dir)",

@@ -14,12 +14,14 @@ Ended in the middle, the same command goes on from there. What is read is never 
 """
 
 import dataclasses
+import itertools
 import os
 import sys
 
 from plsc_tf import cli
 
 GROUPS = ("conversion", "dataset", "preprocessing", "performance")
+_PREVIEWED = 4
 
 
 def main(settings):
@@ -47,9 +49,14 @@ def convert(settings):
     """
     from plsc_tf.data.conversion import run
 
+    given, rows = settings.conversion, []
+    if given.preview:
+        rows.append(("preview", _draw_preview(settings)))
+        if not (given.output_dir or given.is_plsc):
+            return rows
     plan = make_plan(settings)
     manifest, already = run.convert(open_input(settings), plan)
-    return _table(plan.output_dir, manifest, already)
+    return _table(plan.output_dir, manifest, already) + rows
 
 
 def make_plan(settings):
@@ -109,6 +116,27 @@ def open_input(settings):
     request = _request(settings)
     identity = {"dataset_name": dataset.dataset_name, **dataclasses.asdict(request)}
     return SourceInput(module.examples(request), identity)
+
+
+def _draw_preview(settings):
+    """Draws the contact sheet of the first pictures; returns its path."""
+    from plsc_tf.data import contact_sheet, load
+    from plsc_tf.data.readers.base64_text import base64_files
+
+    given = settings.conversion
+    if given.is_plsc:
+        source = base64_files(_part_files(given.data_dir, given.file_list))
+    else:
+        module = load.find(settings.dataset.dataset_name)
+        source = module.examples(_request(settings))
+    first = itertools.islice(source.records(), _PREVIEWED)
+    contact_sheet.draw_ops(
+        given.preview,
+        [record.image for record in first],
+        image_size=settings.preprocessing.image_size,
+        seed=settings.performance.seed,
+    )
+    return given.preview
 
 
 def _request(settings):

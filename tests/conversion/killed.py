@@ -35,6 +35,7 @@ def convert(spec):
         seed=1,
         memory_mb=0.2,
         commit_every_s=0,
+        reread=spec["reread"],
     )
     run.convert(source, plan)
 

@@ -3,7 +3,9 @@
 import collections
 import json
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from plsc_tf import cli, convert
 from tests.conversion import drawn
@@ -92,6 +94,18 @@ def test_plscs_options(tmp_path, parts):
     assert found[:50] != EXAMPLES and sorted(found[:50]) == sorted(EXAMPLES)
     after = drawn.digests(parts)
     assert {name: after[name] for name in before} == before
+
+
+def test_a_preview_is_drawn_of_the_first_pictures(tmp_path, parts):
+    told = command(
+        "--dataset_name=base64_text",
+        f"--dataset_dir={parts}",
+        f"--preview={tmp_path}/ops.png",
+        "--image_shape=3,24,24",
+    )
+    assert told == {"preview": f"{tmp_path}/ops.png"}
+    assert np.array(Image.open(tmp_path / "ops.png")).std() > 10
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "ops.png"]
 
 
 def test_the_same_command_again_finds_it_done(tmp_path, parts):

@@ -40,7 +40,7 @@ def test_any_block_may_be_the_last(tmp_path, origin, shuffle):
     options = {"num_shards": 3, "seed": 1, "shuffle": shuffle}
     # A generator begins anew each time, so its blocks are larger and fewer.
     options["memory_mb"] = 0.6 if origin == "source" else 0.2
-    run.convert(source, run.Plan(str(tmp_path / "a"), **options))
+    run.convert(source, run.Plan(str(tmp_path / "a"), **options, reread=False))
 
     class Ended(Exception):
         pass
@@ -55,7 +55,7 @@ def test_any_block_may_be_the_last(tmp_path, origin, shuffle):
             yield batch
 
     source.batches = some
-    plan = run.Plan(str(tmp_path / "b"), commit_every_s=0, **options)
+    plan = run.Plan(str(tmp_path / "b"), commit_every_s=0, reread=False, **options)
     for _ in range(40):
         try:
             run.convert(source, plan)
@@ -72,6 +72,7 @@ def run_killed(tmp_path, **changes):
         "layout": "base64",
         "output": str(tmp_path / "out"),
         "shuffle": True,
+        "reread": False,
         "seed": 0,
         **changes,
     }
@@ -95,21 +96,23 @@ def test_killed_at_some_moments(tmp_path, origin):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["base64", "tfrecord"])
-@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("way", ["buckets", "reread", "in order"])
 @pytest.mark.parametrize("mode", ["moments", "steps"])
-@pytest.mark.parametrize("seed", range(3))
-def test_killed_twenty_times(tmp_path, layout, shuffle, mode, seed):
-    options = {"layout": layout, "shuffle": shuffle, "mode": mode, "seed": seed}
+def test_killed_twenty_times(tmp_path, layout, way, mode):
+    options = {"origin": layout, "layout": layout, "mode": mode}
+    options |= {"shuffle": way != "in order", "reread": way == "reread"}
     run_killed(tmp_path, kills=20, **options)
 
 
-def test_killed_before_each_of_its_last_steps(tmp_path):
+@pytest.mark.parametrize("reread", [False, True])
+def test_killed_before_each_of_its_last_steps(tmp_path, reread):
     paths = drawn.write_base64(tmp_path / "in", EXAMPLES[:30])
     spec = {
         "origin": "base64",
         "layout": "base64",
         "paths": paths,
         "shuffle": True,
+        "reread": reread,
         "output": str(tmp_path / "undisturbed"),
     }
     killed.convert(spec)

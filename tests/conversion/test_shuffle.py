@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from plsc_tf.data.conversion import run
-from plsc_tf.data.conversion.buckets import Buckets
+from plsc_tf.data.conversion.buckets import Draws
 from plsc_tf.data.conversion.inputs import Base64Input
 from tests.conversion import drawn
 
@@ -36,9 +36,14 @@ def shuffled(paths, folder, **options):
     return order(folder)
 
 
+@pytest.fixture(params=[True, False], ids=["reread", "buckets"])
+def reread(request):
+    return request.param
+
+
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_position_and_origin_are_independent(numbered, tmp_path, seed):
-    found = shuffled(numbered, tmp_path / "out", seed=seed)
+def test_position_and_origin_are_independent(numbered, tmp_path, seed, reread):
+    found = shuffled(numbered, tmp_path / "out", seed=seed, reread=reread)
     assert sorted(found) == list(range(20_000))
     table = np.histogram2d(np.arange(20_000), found, bins=10)[0]
     # 81 degrees of freedom: outside of this lies one order in 2,000 on either side.
@@ -52,13 +57,18 @@ def test_position_and_origin_are_independent(numbered, tmp_path, seed):
 
 
 def test_the_order_is_the_seeds_and_not_the_memorys(numbered, tmp_path, monkeypatch):
-    one = shuffled(numbered, tmp_path / "a", seed=5, memory_mb=256)
+    one = shuffled(numbered, tmp_path / "a", seed=5, memory_mb=256, reread=False)
     again = drawn.digests(tmp_path / "a")
     # Blocks of 64 kB, and all 16 buckets larger than the memory for them.
     monkeypatch.setattr(run, "BucketReader", _tight(run.BucketReader))
-    tight = shuffled(numbered, tmp_path / "b", seed=5, memory_mb=1)
+    tight = shuffled(numbered, tmp_path / "b", seed=5, memory_mb=1, reread=False)
     assert (tight == one).all()
     assert drawn.digests(tmp_path / "b") == again
+    shuffled(numbered, tmp_path / "d", seed=5, reread=True)
+    assert drawn.digests(tmp_path / "d") == again
+    # No memory for the table of places: buckets after all.
+    shuffled(numbered, tmp_path / "e", seed=5, memory_mb=1, reread=True)
+    assert drawn.digests(tmp_path / "e") == again
     other = shuffled(numbered, tmp_path / "c", seed=6)
     assert (other != one).mean() > 0.99
 
@@ -67,12 +77,12 @@ def _tight(reader):
     return lambda folder, seed, memory_bytes: reader(folder, seed, 10_000)
 
 
-def test_draws_are_the_same_in_one_piece_and_in_many(tmp_path):
-    whole = Buckets(str(tmp_path), 16, 3, {})._draw(0, 200_000)
+def test_draws_are_the_same_in_one_piece_and_in_many():
+    whole = Draws(16, 3).draw(0, 200_000)
     assert (np.bincount(whole) > 12_000).all()
-    pieces = Buckets(str(tmp_path), 16, 3, {})
+    pieces = Draws(16, 3)
     starts = [0, 1, 65_535, 65_536, 70_000, 131_073, 200_000]
-    found = [pieces._draw(a, b - a) for a, b in zip(starts, starts[1:], strict=False)]
+    found = [pieces.draw(a, b - a) for a, b in zip(starts, starts[1:], strict=False)]
     assert (np.concatenate(found) == whole).all()
 
 

@@ -36,8 +36,7 @@ class Buckets:
     def __init__(self, folder: str, num_buckets: int, seed: int, state: dict):
         self.count = state.get("count", 0)
         self.sizes = state.get("sizes", [0] * num_buckets)
-        self._seed = seed
-        self._draws = (-1, None)
+        self._draws = Draws(len(self.sizes), seed)
         self._touched = set()
         self._files = []
         for number, size in enumerate(self.sizes):
@@ -52,7 +51,7 @@ class Buckets:
         table[:, 0] = [len(record) for record in records]
         table[:, 1] = payload_bytes
         table[:, 2] = labels
-        drawn = self._draw(self.count, len(records))
+        drawn = self._draws.draw(self.count, len(records))
         order = np.argsort(drawn, kind="stable")
         table = table[order]
         ends = np.cumsum(np.bincount(drawn, minlength=len(self.sizes))).tolist()
@@ -82,19 +81,38 @@ class Buckets:
         while self._files:
             os.close(self._files.pop())
 
-    def _draw(self, first, count):
+
+class Draws:
+    """The buckets of records, drawn at random; they follow from seed and number.
+
+    Args:
+        num_buckets: how many there are.
+        seed: of the shuffle.
+    """
+
+    def __init__(self, num_buckets: int, seed: int):
+        self._num_buckets = num_buckets
+        self._seed = seed
+        self._block = (-1, None)
+
+    def draw(self, first: int, count: int) -> np.ndarray:
         """The buckets of records `[first, first + count)`."""
-        found = []
+        found = [np.empty(0, np.int16)]
         while count:
             block, start = divmod(first, _DRAWS)
-            if self._draws[0] != block:
+            if self._block[0] != block:
                 random = np.random.default_rng([self._seed, _BUCKET, block])
-                draws = random.integers(0, len(self.sizes), _DRAWS)
-                self._draws = block, draws
-            part = self._draws[1][start : start + count]
+                draws = random.integers(0, self._num_buckets, _DRAWS)
+                self._block = block, draws.astype(np.int16)
+            part = self._block[1][start : start + count]
             found.append(part)
             first, count = first + len(part), count - len(part)
-        return np.concatenate(found) if found else np.zeros(0, np.int64)
+        return np.concatenate(found)
+
+
+def order_within(number: int, count: int, seed: int) -> np.ndarray:
+    """The order of the records of a bucket, int64 [count]."""
+    return np.random.default_rng([seed, _ORDER, number]).permutation(count)
 
 
 class BucketReader:
@@ -128,11 +146,10 @@ class BucketReader:
         with open(path, "rb", buffering=0) as file:
             table, starts = _tables(file.fileno(), size)
             if self._seed is not None:
-                random = np.random.default_rng([self._seed, _ORDER, number])
-                order = random.permutation(len(table))
+                order = order_within(number, len(table), self._seed)
                 table, starts = table[order], starts[order]
             fetch = self._load(file, size)
-            for begin, end in _spans(table[:, 0], max(self._memory_bytes // 4, 1)):
+            for begin, end in byte_spans(table[:, 0], max(self._memory_bytes // 4, 1)):
                 places = starts[begin:end].tolist(), table[begin:end, 0].tolist()
                 yield list(map(fetch, *places)), table[begin:end]
 
@@ -169,8 +186,8 @@ def _tables(file, size):
     return np.concatenate(tables), np.concatenate(starts)
 
 
-def _spans(lengths, limit):
-    """Ranges of rows of about so many bytes each."""
+def byte_spans(lengths: np.ndarray, limit: int) -> Iterator[tuple[int, int]]:
+    """Yields ranges of rows of about so many bytes each."""
     begin, parts = 0, np.cumsum(lengths) // limit
     for end in (*(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(lengths)):
         if end > begin:

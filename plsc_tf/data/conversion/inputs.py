@@ -96,6 +96,21 @@ class _FilesInput:
             labels = [label - self._offset for label in labels]
         return _checked(labels, self._num_classes, where)
 
+    def spans(
+        self, output: Base64Output | RecordOutput, batch_bytes: int
+    ) -> Iterator[tuple[int, np.ndarray | None]]:
+        """Yields where records stand in the files as the output shall have them.
+
+        Returns:
+            number of the file, and int64 [n, 4]: offset, bytes of the record, bytes of
+            its payload, label; None where the output's records differ.
+        """
+        if output.layout != self.layout or self._offset:
+            yield 0, None
+            return
+        for number, path in enumerate(self.paths):
+            yield from ((number, table) for table in self._spans(path, batch_bytes))
+
     def _rest(self, position):
         """Yields (number of the file, path, offset in it, number of its record)."""
         first = position.get("file", 0)
@@ -135,6 +150,16 @@ class Base64Input(_FilesInput):
                 yield Batch(records, sizes, labels, at, block.offset - offset)
                 offset = block.offset
 
+    def _spans(self, path, batch_bytes):
+        offset = 0
+        for block in base64_text.read_blocks(path, batch_bytes):
+            labels = self._shifted(block.labels, _place(path, "line", block.numbers))
+            table = None
+            if not block.label_first:
+                table = _whole_lines(block, labels, offset)
+            yield table
+            offset = block.offset
+
 
 class RecordInput(_FilesInput):
     """TFRecord files; records keep their bytes and checksums where nothing changes."""
@@ -160,6 +185,18 @@ class RecordInput(_FilesInput):
                 at = {"file": number, "offset": block.offset, "record": record}
                 yield Batch(records, sizes, labels, at, block.offset - offset)
                 offset = block.offset
+
+    def _spans(self, path, batch_bytes):
+        offset = record = 0
+        for block in tfrecord.read_blocks(path, batch_bytes):
+            where = _place(path, "record", range(record, record + len(block.payloads)))
+            parsed = _each(block.payloads, tfrecord.parse_example, where)
+            labels = self._shifted([label for _, label in parsed], where)
+            lengths = np.array([len(frame) for frame in block.frames], np.int64)
+            starts = offset + np.cumsum(lengths) - lengths
+            around = tfrecord.HEADER + tfrecord.FOOTER
+            yield np.stack([starts, lengths, lengths - around, labels], 1)
+            offset, record = block.offset, record + len(labels)
 
     def _packed(self, block, parsed, labels, output, where):
         if output.layout != self.layout:
@@ -256,6 +293,18 @@ def _lines(block, labels):
             records.append(data[start:cut] + text)
     sizes = [c - s for s, c in zip(block.starts, block.cuts, strict=True)]
     return records, sizes
+
+
+def _whole_lines(block, labels, offset):
+    """Spans of the lines of a block, None if one is not as the output writes it."""
+    columns = block.starts, block.cuts, block.ends, labels
+    starts, cuts, ends, labels = (np.array(column, np.int64) for column in columns)
+    following = np.append(starts[1:], block.offset - offset)
+    digits = 1 + (labels[:, None] >= 10 ** np.arange(1, 19)).sum(1)
+    exact = (following == ends + 1) & (ends - cuts - 1 == digits)
+    if not exact.all() or not block.data.endswith(b"\n", 0, block.offset - offset):
+        return None
+    return np.stack([starts + offset, ends + 1 - starts, cuts - starts, labels], 1)
 
 
 def _each(items, function, where):

@@ -5,26 +5,24 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
-import hashlib
-import json
 import os
-import shutil
 
 import numpy as np
-from absl import logging
 
-from plsc_tf.data.conversion import manifest, vectors
+from plsc_tf.data.conversion import finished, manifest, vectors
 from plsc_tf.data.conversion.buckets import BucketReader, Buckets, bucket_path
 from plsc_tf.data.conversion.outputs import output_of
+from plsc_tf.data.conversion.places import Places
 from plsc_tf.data.conversion.progress import Progress
 from plsc_tf.data.conversion.shards import ShardWriter, read_record
-from plsc_tf.data.conversion.work import Work, full_disk, work_folder
+from plsc_tf.data.conversion.work import Work, full_disk
+from plsc_tf.parallel import memory
 from plsc_tf.storage import files
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _PADDING = 3
-# Of another order: what was begun by an older version must not be gone on with.
-_VERSION = 1
+# Input files that are open at the same time.
+_MOST_OPEN = 256
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +39,10 @@ class Plan:
         seed: of order and padding.
         memory_mb: about what may be used; changes nothing about the result.
         commit_every_s: seconds of work that may be lost when the process is killed.
+        reread: whether to shuffle by reading the input a second time, where it has
+            records as the output shall have them, instead of through buckets on the
+            disk; None: where its files fit into free memory twice. Changes nothing
+            about the result.
     """
 
     output_dir: str
@@ -51,6 +53,7 @@ class Plan:
     seed: int = 0
     memory_mb: float = 256
     commit_every_s: float = 15.0
+    reread: bool | None = None
 
     def __post_init__(self):
         if not self.output_dir:
@@ -83,8 +86,8 @@ def convert(source, plan: Plan) -> tuple[dict, bool]:
         StorageError: the disk is full; room made, the same call goes on.
         RuntimeError: another process converts to output_dir, or the input changed.
     """
-    fingerprint = _fingerprint(source, plan)
-    found = _finished(plan.output_dir, fingerprint)
+    fingerprint = finished.fingerprint(source, plan)
+    found = finished.look_for(plan.output_dir, fingerprint)
     if found is not None:
         return found, True
     with contextlib.closing(
@@ -99,7 +102,7 @@ def convert(source, plan: Plan) -> tuple[dict, bool]:
             if error.errno not in _FULL:
                 raise
             raise full_disk(error, work.folder) from error
-        if _fingerprint(source, plan) != fingerprint:
+        if finished.fingerprint(source, plan) != fingerprint:
             raise RuntimeError(
                 "The files to convert were changed meanwhile. Nothing was published; "
                 "run the same command again."
@@ -114,6 +117,7 @@ class _Conversion:
     def __init__(self, source, plan, work):
         self._source, self._plan, self._work = source, plan, work
         self._output = output_of(plan.output_format)
+        self._places = None
         self._state = work.state or {"phase": "read", "position": {}, "done": 0}
         # A block of input is there in up to five forms at a time. Below 32 MiB the C
         # library keeps freed memory, which the system takes long to hand out anew.
@@ -123,14 +127,18 @@ class _Conversion:
         """Scatters the input over buckets, or counts it where the order is kept."""
         if self._state["phase"] != "read":
             return
-        count = None if self._plan.shuffle else self._source.count()
+        origin, count = "input", None
+        if not self._plan.shuffle:
+            count = self._source.count()
+        elif not self._state["done"] and self._may_reread() and self._find():
+            origin, count = "places", len(self._places)
         if count is None:
-            count = self._scatter()
+            origin, count = "buckets", self._scatter()
         self._check_count(count)
         self._state = {
             "phase": "write",
+            "origin": origin,
             "count": count,
-            "from_input": not self._state.get("buckets"),
             "num_buckets": len(self._state.get("buckets", {}).get("sizes", [])),
             "bucket": 0,
             "position": {},
@@ -160,10 +168,12 @@ class _Conversion:
         )
         with contextlib.closing(writer):
             if writer.count < state["count"]:
-                if state["from_input"]:
-                    self._stream(writer)
-                else:
-                    self._gather(writer)
+                write = {
+                    "input": self._stream,
+                    "buckets": self._gather,
+                    "places": self._reread,
+                }
+                write[state["origin"]](writer)
             if writer.count < state["count"]:
                 raise RuntimeError(
                     f"The input had {state['count']} records when they were counted, "
@@ -199,6 +209,47 @@ class _Conversion:
             about,
             self._output.other_files(self._names),
         )
+
+    def _may_reread(self):
+        """Whether the input's files stay in the system's cache, as far as one knows."""
+        paths = getattr(self._source, "paths", [])
+        if not paths or len(paths) > _MOST_OPEN or not all(map(files.is_local, paths)):
+            return False
+        if self._plan.reread is None:
+            return _fits(2 * self._source.total)
+        return self._plan.reread
+
+    def _find(self):
+        """Finds the records' places; whether that is all it takes."""
+        plan, source = self._plan, self._source
+        places = Places(source.paths, int(plan.memory_mb * (1 << 20) * 0.4))
+        progress = self._progress("Reading", source.total, source.unit)
+        spans = vectors.ahead(source.spans(self._output, self._batch_bytes))
+        with contextlib.closing(progress), contextlib.closing(spans):
+            for file, table in spans:
+                if table is None or not places.add(file, table):
+                    return False
+                progress.add(int(table[:, 1].sum()))
+        places.shuffle(source.num_buckets(), plan.seed)
+        self._places = places
+        return True
+
+    def _reread(self, writer):
+        """Writes the records from where they stand in the input."""
+        if self._places is None and not self._find():
+            raise RuntimeError(
+                "More memory_mb is needed to go on than there was at the beginning. "
+                f"Received: memory_mb={self._plan.memory_mb}."
+            )
+        progress = self._progress("Writing", self._state["count"], "records")
+        progress.resumed(writer.count)
+        groups = vectors.ahead(self._places.read_all(writer.count))
+        with contextlib.closing(progress), contextlib.closing(groups):
+            for records, table in groups:
+                writer.add(records, table)
+                progress.add(len(records))
+                if self._work.due():
+                    self._commit_shards(writer)
 
     def _scatter(self):
         state, plan = self._state, self._plan
@@ -307,46 +358,7 @@ class _Conversion:
             )
 
 
-def _fingerprint(source, plan):
-    told = {
-        "version": _VERSION,
-        "numpy": np.__version__,
-        "source": source.fingerprint(),
-        "plan": plan.result(),
-    }
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
-
-
-def _finished(output_dir, fingerprint):
-    """The manifest of this same conversion, None where nothing is there yet."""
-    if not os.path.lexists(output_dir):
-        return None
-    if os.path.isdir(output_dir) and not os.listdir(output_dir):
-        return None
-    found = manifest.read(output_dir)
-    if found is None or found.get("fingerprint") != fingerprint:
-        what = "another conversion" if found else "other files"
-        raise FileExistsError(
-            f"output_dir {output_dir!r} is there already, with {what}; nothing is "
-            "overwritten. Name another folder, or remove that one."
-        )
-    _check_files(output_dir, found)
-    if os.path.isdir(work_folder(output_dir)):
-        _remove_leftover(output_dir)
-    return found
-
-
-def _check_files(output_dir, found):
-    for name, entry in found["files"].items():
-        path = os.path.join(output_dir, name)
-        if not os.path.isfile(path) or os.path.getsize(path) != entry["bytes"]:
-            raise FileExistsError(
-                f"output_dir {output_dir!r} holds this conversion, but {name} is "
-                "missing or was changed. Remove the folder to convert again."
-            )
-
-
-def _remove_leftover(output_dir):
-    """Removes the work of a process that was killed after it had published."""
-    logging.info("Removing %s, which is not needed any more.", work_folder(output_dir))
-    shutil.rmtree(work_folder(output_dir), ignore_errors=True)
+def _fits(num_bytes):
+    """Whether the system's cache has room, as far as the system tells."""
+    free = memory.free_memory()
+    return bool(free) and num_bytes <= min(free, memory.machine_memory())
