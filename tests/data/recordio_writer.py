@@ -1,10 +1,10 @@
 """An encoder of MXNet RecordIO, written from the published format alone.
 
 dmlc-core, recordio.h: uint32 magic 0xced7230a, uint32 lrecord (upper 3 bits cflag,
-lower 29 bits length), data, padded to 4 bytes. cflag 0: whole; 1, 2, 3: first, middle, last
-part. Data is cut where the magic number stands at a multiple of 4 bytes, which is left
-out. mxnet.recordio: IRHeader = '<IfQQ' flag, label, id, id2; flag > 0: so many float32
-labels follow.
+lower 29 bits length), data, padded to 4 bytes. cflag 0: whole; 1, 2, 3: first, middle,
+last part. Data is cut where the magic number stands at a multiple of 4 bytes, which is
+left out. mxnet.recordio: IRHeader = '<IfQQ' flag, label, id, id2; flag > 0: so many
+float32 labels follow.
 """
 
 import struct
