@@ -65,6 +65,7 @@ def _binary(request: DataRequest, files: list[str]) -> Source:
         lambda index: tf.gather(pictures, index),
         num_classes=request.num_classes or INFO.num_classes,
         describe=describe,
+        stamp=lambda: ",".join(files),
     )
 
 

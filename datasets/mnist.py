@@ -51,6 +51,7 @@ def examples(request: DataRequest) -> Source:
         lambda index: tf.gather(pictures, index),
         num_classes=classes,
         describe=describe,
+        stamp=lambda: folder,
     )
 
 

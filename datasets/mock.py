@@ -51,6 +51,7 @@ def examples(request: DataRequest) -> Source:
         fetch,
         num_classes=classes,
         describe=lambda index: f"drawn picture {index}",
+        stamp=lambda: f"{seed} {size} {first}",
     )
 
 

@@ -43,34 +43,34 @@ def in_memory(source: Source, blocks: tf.data.Dataset) -> Source:
     return source.with_arrays(on_host(pictures[:count]), on_host(labels[:count]))
 
 
-def on_disk(source: Source, blocks: tf.data.Dataset, folder: str) -> Source:
+def on_disk(source: Source, blocks: tf.data.Dataset, folder: str, made: str) -> Source:
     """Returns the source with its pictures in a file that is made only once.
+
+    Pictures that were exchanged under the same name are not noticed.
 
     Args:
         source: with a known number of examples.
         blocks: as for `in_memory`.
-        folder: where caches lie, one sub-folder for each source and size.
+        folder: where caches lie, one sub-folder for each source and preprocessing.
+        made: how the pictures were made, in words.
 
     Raises:
-        ValueError: the source does not know how many examples it has.
+        ValueError: the source can only be read from the front.
     """
-    if source.num_examples is None:
-        raise ValueError(
-            f"{source.name} does not say how many examples it has, which a cache on "
-            "disk needs. Give num_examples to the source, or leave out cache_dir."
-        )
     shape = (source.num_examples, *blocks.element_spec[0].shape[1:])
-    known = {"name": source.name, "shape": list(shape), "source": source.fingerprint()}
+    known = {"made": made, "shape": list(shape), "source": source.fingerprint()}
     text = json.dumps(known, sort_keys=True)
     place = os.path.join(folder, hashlib.sha256(text.encode()).hexdigest()[:16])
     if not os.path.exists(os.path.join(place, _DONE)):
-        _write(place, shape, blocks, known)
+        _write(place, shape, blocks, {"name": source.name, **known})
         logging.info("%s: %d pictures kept in %s", source.name, shape[0], place)
     pictures = np.load(os.path.join(place, _PICTURES), mmap_mode="r")
     labels = on_host(np.load(os.path.join(place, _LABELS)))
 
     def fetch(indices):
-        found = tf.numpy_function(lambda k: pictures[k], [indices], tf.uint8, False)
+        found = tf.numpy_function(
+            lambda k: pictures[k], [indices], tf.uint8, stateful=False
+        )
         return tf.ensure_shape(found, [None, *shape[1:]])
 
     return source.with_fetch(fetch, labels)

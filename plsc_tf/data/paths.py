@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import array
 import difflib
+import hashlib
 import os
 from collections.abc import Iterable
 
@@ -56,6 +57,13 @@ class PathTable:
     def read(self, indices: tf.Tensor) -> tf.Tensor:
         """Returns the bytes of the files of `[n]` indices; runs in tf.data."""
         return tf.map_fn(tf.io.read_file, self.paths(indices))
+
+    def stamp(self) -> str:
+        """A text that changes when a path does."""
+        digest = hashlib.sha256(self._root)
+        digest.update(self._text)
+        digest.update(memoryview(self._ends))
+        return digest.hexdigest()
 
     def _path(self, index) -> bytes:
         return self._root + self._text[self._ends[index] : self._ends[index + 1]]

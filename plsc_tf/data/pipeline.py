@@ -263,6 +263,11 @@ class Batches:
         pictures = tf.reshape(pictures, [-1, *self.image_size, 3])[:total]
         return pictures, tf.reshape(labels, [-1])[:total]
 
+    def _made(self) -> str:
+        """How the pictures of a cache are made, in words."""
+        purpose = "training" if self.options.training else "evaluation"
+        return f"{self.options.preprocessing}, for {purpose}, {self._kept_size}"
+
     def _fill_cache(self) -> Source:
         """Decodes and resizes every picture once, in the order of the files."""
         spec = tf.TensorSpec([*self._kept_size, 3], tf.uint8)
@@ -279,7 +284,9 @@ class Batches:
         blocks = blocks.prefetch(1).with_options(dataset_options())
         try:
             if self.options.cache_dir:
-                return cache.on_disk(self.source, blocks, self.options.cache_dir)
+                return cache.on_disk(
+                    self.source, blocks, self.options.cache_dir, self._made()
+                )
             return cache.in_memory(self.source, blocks)
         except tf.errors.OpError as error:
             unshuffled = dataclasses.replace(self.options, shuffle=False)

@@ -9,6 +9,7 @@ The pipeline reads blocks in parallel; a search for a bad image takes blocks of 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -108,8 +109,8 @@ class Source:
             yield Record(image.numpy(), int(item["label"]), int(item["index"]))
 
     def fingerprint(self) -> str:
-        """A text that changes when the examples do, as far as their files tell."""
-        return self.name
+        """A text that changes when the examples do, as far as names and files tell."""
+        raise NotImplementedError
 
     def with_fetch(self, fetch: Callable, labels: tf.Tensor) -> Source:
         """Returns a source of the same order whose pictures come from elsewhere.
@@ -155,6 +156,7 @@ class IndexedSource(Source):
         num_classes: number of classes; None means largest label + 1.
         num_examples: number of examples, where there are no labels.
         describe: names an example for an error message.
+        stamp: returns a text that changes when the files do.
     """
 
     def __init__(
@@ -166,11 +168,13 @@ class IndexedSource(Source):
         num_classes: int | None = None,
         num_examples: int | None = None,
         describe: Callable[[int], str] | None = None,
+        stamp: Callable[[], str] | None = None,
     ):
         self.name = name
         self.num_classes = num_classes
         self._fetch = fetch
         self._describe = describe
+        self._stamp = stamp
         self._labels = None
         if labels is not None:
             labels = np.asarray(labels, np.int64)
@@ -253,6 +257,15 @@ class IndexedSource(Source):
         if self._describe is None:
             return super().describe(index)
         return self._describe(index)
+
+    def fingerprint(self) -> str:
+        """See `Source.fingerprint`: name, labels and the stamp of the files."""
+        digest = hashlib.sha256(f"{self.name}\0{self.num_examples}".encode())
+        if self._labels is not None:
+            digest.update(memoryview(self.labels))
+        if self._stamp is not None:
+            digest.update(self._stamp().encode())
+        return digest.hexdigest()
 
     def with_fetch(self, fetch: Callable, labels: tf.Tensor) -> Source:
         """See `Source.with_fetch`."""

@@ -98,6 +98,18 @@ class StreamSource(Source):
             return super().describe(index)
         return self._describe(index)
 
+    def fingerprint(self) -> str:
+        """See `Source.fingerprint`.
+
+        Raises:
+            ValueError: always: what a function yields leaves no trace in files.
+        """
+        raise ValueError(
+            f"{self.name} can only be read from the front, and nothing tells whether "
+            "it has changed: its pictures cannot be kept on disk. Use use_caching "
+            "instead of cache_dir, or make TFRecords of it: python -m plsc_tf.convert."
+        )
+
     def with_fetch(self, fetch: Callable, labels: tf.Tensor) -> Source:
         """See `Source.with_fetch`; the order is that of the parts on disk."""
         sizes = self._part_sizes if self.num_examples else (len(labels),)

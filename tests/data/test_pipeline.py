@@ -164,6 +164,51 @@ def test_bad_records_are_replaced_by_the_next_good_ones(
     assert _numbers(resumed.epoch(1, start_step=2)) == numbers[1][12:]
 
 
+def test_a_cache_on_disk_is_made_once_and_for_one_set(batches, list_folder, tmp_path):
+    folder = tmp_path / "cache"
+    plain = [batches(augmentation=AUGMENTATION).epoch(epoch) for epoch in (0, 1)]
+    options = dict(augmentation=AUGMENTATION, cache_dir=str(folder))
+    made = batches(**options)
+    for epoch in (0, 1):
+        for found, expected in zip(
+            _all(made.epoch(epoch)), _all(plain[epoch]), strict=True
+        ):
+            for one, other in zip(found, expected, strict=True):
+                np.testing.assert_array_equal(one, other)
+    assert len(list(folder.iterdir())) == 1
+    # Another process finds the pictures, and needs the files no more.
+    for path in (list_folder / "images").iterdir():
+        if path.stem in ("06", "12", "18"):
+            path.unlink()
+    again = batches(**options)
+    np.testing.assert_array_equal(_numbers(again.epoch(1)), _numbers(made.epoch(1)))
+    # Another list is another cache.
+    lines = (list_folder / "label.txt").read_text().splitlines()
+    lines = [line for line in lines if line.split()[0][-6:-4] not in ("06", "12", "18")]
+    (list_folder / "label.txt").write_text("\n".join(lines))
+    assert len(_numbers(batches(**options).epoch(0))) == 17
+    assert len(list(folder.iterdir())) == 2
+
+
+def test_a_cache_that_was_not_finished_is_made_again(batches, list_folder, tmp_path):
+    (list_folder / "images/12.png").rename(tmp_path / "away")
+    folder = tmp_path / "cache"
+    with pytest.raises(ValueError, match="line 13"):
+        batches(cache_dir=str(folder)).epoch(0)
+    (tmp_path / "away").rename(list_folder / "images/12.png")
+    assert sorted(_numbers(batches(cache_dir=str(folder)).epoch(0))) == list(range(20))
+
+
+def test_streams_are_not_cached_on_disk(tmp_path):
+    def examples():
+        yield np.zeros((12, 10, 3), np.uint8), 0
+
+    source = from_generator(examples, num_examples=1)
+    options = PipelineOptions(image_size=SIZE, cache_dir=str(tmp_path))
+    with pytest.raises(ValueError, match="use_caching instead of cache_dir"):
+        Batches(source, 1, options=options).epoch(0)
+
+
 def test_when_all_records_are_bad_there_is_an_error(batches, list_folder):
     for path in (list_folder / "images").iterdir():
         path.write_bytes(b"no image")

@@ -74,6 +74,7 @@ def class_folders(
         table.read,
         num_classes=num_classes or len(names),
         describe=lambda index: table[index],
+        stamp=table.stamp,
     )
     source.class_names = tuple(names)
     return source

@@ -75,6 +75,7 @@ def image_list(
         table.read,
         num_classes=num_classes,
         describe=describe,
+        stamp=table.stamp,
     )
     _probe(table, describe)
     return source

@@ -55,4 +55,5 @@ def packed_source(
         num_classes=num_classes,
         num_examples=len(files.index),
         describe=describe,
+        stamp=files.index.stamp,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import collections
 import io
+import json
 import os
 import threading
 import weakref
@@ -36,6 +37,11 @@ class RecordIndex:
 
     def __len__(self) -> int:
         return len(self.begins)
+
+    def stamp(self) -> str:
+        """A text that changes when a file does: their sizes and times."""
+        stats = [(name, tf.io.gfile.stat(name)) for name in self.files]
+        return json.dumps([(n, s.length, s.mtime_nsec) for n, s in stats])
 
     def place(self, index: int) -> tuple[int, int]:
         """Returns (number of the file, number of the record within it)."""
