@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from plsc_tf.data.conversion import vectors
+from plsc_tf.storage import local
 
 # Draws are made so many at a time, so that they can start anywhere.
 _DRAWS = 1 << 16
@@ -149,7 +150,7 @@ class BucketReader:
                 order = order_within(number, len(table), self._seed)
                 table, starts = table[order], starts[order]
             fetch = self._load(file, size)
-            for begin, end in byte_spans(table[:, 0], max(self._memory_bytes // 4, 1)):
+            for begin, end in byte_spans(table[:, 0], local.WRITE_BYTES):
                 places = starts[begin:end].tolist(), table[begin:end, 0].tolist()
                 yield list(map(fetch, *places)), table[begin:end]
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from plsc_tf.data.conversion.buckets import Draws, byte_spans, order_within
+from plsc_tf.storage import local
 
-_READ_BYTES = 1 << 22
 # File, offset, bytes of the record, bytes of its payload, label.
 _COLUMNS = 5
 # What a record takes at most while the order is made.
@@ -72,7 +72,7 @@ class Places:
         try:
             table = self._table[first:]
             handles = np.array(files)[table[:, 0]]
-            for start, end in byte_spans(table[:, 2], _READ_BYTES):
+            for start, end in byte_spans(table[:, 2], local.WRITE_BYTES):
                 rows = table[start:end]
                 places = handles[start:end], rows[:, 2], rows[:, 1]
                 records = list(map(os.pread, *(column.tolist() for column in places)))

@@ -13,6 +13,7 @@ from plsc_tf.storage import local
 _AT_ONCE = 1024
 _SYNC_THREADS = 8
 _READ_BYTES = 1 << 24
+_SMALL_BYTES = local.WRITE_BYTES * 5 // 4
 
 
 def write_all(file: int, pieces: Sequence) -> None:
@@ -25,6 +26,10 @@ def write_all(file: int, pieces: Sequence) -> None:
     Raises:
         OSError: such as ENOSPC; a part may have been written.
     """
+    size = sum(map(len, pieces))
+    if size <= _SMALL_BYTES and len(pieces) <= _AT_ONCE:
+        _write_group(file, pieces, size)
+        return
     group, size = [], 0
     for piece in pieces:
         group.append(piece)
