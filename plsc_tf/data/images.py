@@ -9,10 +9,6 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from plsc_tf.data.augmentation import Augmentation, augment
-
-__all__ = ["Augmentation", "augment", "decode", "resize", "to_rgb"]
-
 
 def decode(data: tf.Tensor) -> tf.Tensor:
     """Decodes one JPEG, PNG or GIF (its first frame) to RGB.

@@ -8,7 +8,7 @@ import tensorflow as tf
 from PIL import Image
 
 from plsc_tf.data import images
-from plsc_tf.data.images import Augmentation
+from plsc_tf.data.augmentation import Augmentation, augment
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (20, 16, 3), np.uint8)
 
@@ -61,7 +61,7 @@ def test_resize_of_unknown_size_in_a_graph_gives_the_same():
 
 
 def _augment(seed=(1, 2), image=PIXELS, **options):
-    return images.augment(
+    return augment(
         tf.constant(image), tf.constant(seed, tf.int64), Augmentation(**options)
     ).numpy()
 

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from plsc_tf.data.images import Augmentation
+from plsc_tf.data.augmentation import Augmentation
 from plsc_tf.data.load import find, load, load_val, names
 from plsc_tf.data.request import DataRequest
 

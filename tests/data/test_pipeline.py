@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from plsc_tf.data.images import Augmentation
+from plsc_tf.data.augmentation import Augmentation
 from plsc_tf.data.pipeline import Batches, PipelineOptions, block_size
 from plsc_tf.data.readers.image_list import image_list
 from plsc_tf.data.readers.python import from_generator
