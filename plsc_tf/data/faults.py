@@ -18,6 +18,9 @@ from plsc_tf.data.source import (
     without_autograph,
 )
 
+# What TensorFlow raises where a record cannot be read; the second where its message
+# quotes bytes that are no UTF-8.
+READ_ERRORS = (tf.errors.OpError, UnicodeDecodeError)
 # Bad records that are named; the others are counted.
 _MOST_NAMED = 100
 
@@ -52,7 +55,7 @@ def first_fault(
             entry = next(iterator)
         except StopIteration:
             return None
-        except tf.errors.OpError as error:
+        except READ_ERRORS as error:
             return ValueError(
                 f"{source.name} cannot be read on at position {order.start + number} "
                 f"of epoch {order.epoch}: {reason(error)}"

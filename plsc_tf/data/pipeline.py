@@ -112,7 +112,7 @@ class Batches:
                 batch = next(iterator)
             except StopIteration:
                 return
-            except tf.errors.OpError as error:
+            except faults.READ_ERRORS as error:
                 raise (self.explain(0, step) or error) from error
             yield batch
 
@@ -288,7 +288,7 @@ class Batches:
                     self.source, blocks, self.options.cache_dir, self._made()
                 )
             return cache.in_memory(self.source, blocks)
-        except tf.errors.OpError as error:
+        except faults.READ_ERRORS as error:
             unshuffled = dataclasses.replace(self.options, shuffle=False)
             walk = Batches(self.source, 1, options=unshuffled)
             raise (walk.explain(0, max_steps=2**40) or error) from error

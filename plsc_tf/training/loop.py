@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from plsc_tf.data.faults import READ_ERRORS, reason
 from plsc_tf.training import batching
 
 
@@ -242,7 +243,7 @@ def _distributed_epoch(model, data):
     while True:
         try:
             batch = next(iterator, None)
-        except tf.errors.OpError as error:
+        except READ_ERRORS as error:
             raise _explained(data, position, error) from error
         if batch is None:
             return
@@ -255,4 +256,4 @@ def _explained(data, position, error):
     explained = explain(position.epoch, position.step) if explain else None
     if explained is not None:
         return explained
-    return ValueError(f"Reading the training data failed: {error.message}")
+    return ValueError(f"Reading the training data failed: {reason(error)}")

@@ -24,7 +24,6 @@ from plsc_tf.data.checks.packed import Base64Images, RecordioImages, TfrecordIma
 from plsc_tf.data.checks.survey import Table, survey
 from plsc_tf.data.checks.unlisted import find_unlisted
 from plsc_tf.data.readers import layouts
-from plsc_tf.data.readers.by_request import requested_base64
 from plsc_tf.data.request import DataRequest
 
 _LISTINGS = {
@@ -35,8 +34,6 @@ _LISTINGS = {
     layouts.Base64Layout: Base64Images,
     layouts.RecordioLayout: RecordioImages,
 }
-# Data sets whose modules do not ask by_request for their layout.
-_OPENERS = {"plsc_tf.datasets.base64_text": requested_base64}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,8 +136,7 @@ def open_listing(name: str, request: DataRequest) -> tuple[Listing, int | None]:
     """Returns the pictures of a data set and the number of classes its module says."""
     module = data_load.find(name)
     fields = {f.name: getattr(request, f.name) for f in dataclasses.fields(request)}
-    examples = _OPENERS.get(module.__name__, module.examples)
-    opened = examples(layouts.LayoutRequest(**fields))
+    opened = module.examples(layouts.LayoutRequest(**fields))
     listing = _LISTINGS.get(type(opened), SourceImages)(opened)
     known = getattr(getattr(module, "INFO", None), "num_classes", None)
     if isinstance(listing, FolderImages | RecordioImages | SourceImages):

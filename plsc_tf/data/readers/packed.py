@@ -27,11 +27,11 @@ def packed_source(
         name: for messages.
         files: reads records by their numbers.
         unpack: function of (bytes of a record, its number) that returns the bytes of
-            the image, or whatever `parse` takes; raises ValueError when they are
-            damaged.
+            the image, or where there are no labels (these bytes, the label); raises
+            ValueError when the record is damaged.
         parse: maps strings [block], what `unpack` returned, to (images, labels) as
-            of `Source.read`; runs inside tf.data. None: `unpack` returns images.
-        labels: int64 [num_examples], or None when `parse` returns them.
+            of `Source.read`; runs inside tf.data. None: `unpack` returns both.
+        labels: int64 [num_examples], or None when they are in the records.
         num_classes: number of classes, None when it is not known.
         describe: names an example for an error message.
     """
@@ -43,7 +43,17 @@ def packed_source(
             found[k] = unpack(record, int(indices[k]))
         return found
 
+    def read_both(indices):
+        pairs = read(indices)
+        images, found = zip(*pairs, strict=True)
+        return np.array(images, object), np.array(found, np.int64)
+
     def fetch(indices):
+        if labels is None and parse is None:
+            images, found = tf.numpy_function(
+                read_both, [indices], (tf.string, tf.int64), stateful=False
+            )
+            return tf.ensure_shape(images, [None]), tf.ensure_shape(found, [None])
         records = tf.numpy_function(read, [indices], tf.string, stateful=False)
         records = tf.ensure_shape(records, [None])
         return records if parse is None else parse(records)

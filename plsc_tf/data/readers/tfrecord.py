@@ -7,11 +7,11 @@ import mmap
 import struct
 from collections.abc import Callable, Sequence
 
-import google_crc32c
 import tensorflow as tf
 
 from plsc_tf.data.readers.packed import packed_source
 from plsc_tf.data.records.packed_files import IndexBuilder, PackedFiles, read_index
+from plsc_tf.data.records.tfrecord import masked_checksum, parse_example
 from plsc_tf.data.source import IndexedSource
 
 # A record is: length (8 bytes, little endian), checksum (4), data, checksum (4).
@@ -60,7 +60,9 @@ def tfrecords(
         file, record = index.place(number)
         return f"record {record} of {files[file]}"
 
-    def unpack(record: bytes, number: int) -> bytes:
+    labels = None if builder.labels is None else builder.labels - labels_offset
+
+    def checked(record: bytes, number: int) -> bytes:
         data = record[:-_FOOTER]
         if masked_checksum(data) != _CHECKSUM.unpack(record[-_FOOTER:])[0]:
             raise ValueError(
@@ -68,18 +70,19 @@ def tfrecords(
             )
         return data
 
-    parse_block = parse if parse_fn is None else _for_blocks(parse_fn)
-
-    def parse_all(records):
-        images, labels = parse_block(records)
-        return images, tf.cast(labels, tf.int64) - labels_offset
+    def unpack(record: bytes, number: int):
+        try:
+            image, label = parse_example(checked(record, number))
+        except ValueError as error:
+            raise ValueError(f"{describe(number)}: {error}") from error
+        return (image, label - labels_offset) if labels is None else image
 
     return packed_source(
         name,
         PackedFiles(index, after=_FOOTER),
-        unpack,
-        parse=parse_all,
-        labels=None if builder.labels is None else builder.labels - labels_offset,
+        unpack if parse_fn is None else checked,
+        parse=None if parse_fn is None else _for_blocks(parse_fn, labels_offset),
+        labels=labels if parse_fn is None else None,
         num_classes=num_classes,
         describe=describe,
     )
@@ -95,12 +98,6 @@ def parse(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         },
     )
     return features["image/encoded"], features["image/class/label"]
-
-
-def masked_checksum(data: bytes) -> int:
-    """The CRC-32C of a record as TFRecord stores it."""
-    value = google_crc32c.value(data)
-    return ((value >> 15 | value << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def find_records(path: str) -> tuple[array.array, array.array]:
@@ -167,7 +164,7 @@ def _walk(path, size, header_at, begins, lengths):
         position = end
 
 
-def _for_blocks(parse_fn):
+def _for_blocks(parse_fn, labels_offset):
     """A function of records [block] made of one of a single record."""
     traced = tf.function(parse_fn, autograph=False).get_concrete_function(
         tf.TensorSpec([], tf.string)
@@ -185,4 +182,9 @@ def _for_blocks(parse_fn):
         return image, label
 
     signature = (spec, tf.TensorSpec([], label.dtype))
-    return lambda records: tf.map_fn(parse_one, records, fn_output_signature=signature)
+
+    def parse_all(records):
+        images, labels = tf.map_fn(parse_one, records, fn_output_signature=signature)
+        return images, tf.cast(labels, tf.int64) - labels_offset
+
+    return parse_all

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import array
 import collections
-import io
 import json
 import os
 import threading
@@ -12,6 +11,8 @@ import weakref
 
 import numpy as np
 import tensorflow as tf
+
+from plsc_tf.data.records.index_table import parse_index
 
 # What plsc_tf.convert adds to the name of a file for that of its index.
 INDEX_ENDING = ".index.npy"
@@ -99,18 +100,8 @@ def read_index(path: str) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     if not tf.io.gfile.exists(name):
         return None
     with tf.io.gfile.GFile(name, "rb") as stream:
-        table = np.load(io.BytesIO(stream.read()), allow_pickle=False)
-    if table.dtype != np.int64 or table.ndim != 2 or table.shape[1] != 3:
-        raise ValueError(
-            f"{name} is no index: expected int64 [records, 3]. "
-            f"Received: {table.dtype} {list(table.shape)}. Take it away."
-        )
-    begins, lengths, labels = table.T
-    # What lies behind the last record: a checksum, or the rest of a line.
-    behind = tf.io.gfile.stat(path).length - int((begins + lengths).max(initial=0))
-    if not 0 <= behind <= 32 or (lengths < 0).any() or (begins < 0).any():
-        return None
-    return begins, lengths, labels
+        data = stream.read()
+    return parse_index(data, name, tf.io.gfile.stat(path).length)
 
 
 class PackedFiles:
