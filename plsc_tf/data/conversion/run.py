@@ -21,6 +21,8 @@ from plsc_tf.storage import files
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _PADDING = 3
+# What a core's cache holds is read and looked through faster.
+_CACHED_BYTES = 1 << 21
 # Input files that are open at the same time.
 _MOST_OPEN = 256
 
@@ -224,7 +226,8 @@ class _Conversion:
         plan, source = self._plan, self._source
         places = Places(source.paths, int(plan.memory_mb * (1 << 20) * 0.4))
         progress = self._progress("Reading", source.total, source.unit)
-        spans = vectors.ahead(source.spans(self._output, self._batch_bytes))
+        block_bytes = min(self._batch_bytes, _CACHED_BYTES)
+        spans = source.spans(self._output, block_bytes)
         with contextlib.closing(progress), contextlib.closing(spans):
             for file, table in spans:
                 if table is None or not places.add(file, table):

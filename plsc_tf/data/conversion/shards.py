@@ -17,8 +17,8 @@ from plsc_tf.data.records.packed_files import INDEX_ENDING
 _COLUMNS = 3
 _HASH_BYTES = 1 << 20
 # A part of a shard is hashed when it has so many bytes.
-_PART_BYTES = 1 << 24
-_MAX_PARTS = 4
+_PART_BYTES = 1 << 22
+_MAX_PARTS = 16
 # Shards that are whole, but not on the disk yet.
 _MAX_UNFLUSHED = 4
 

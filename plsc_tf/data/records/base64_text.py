@@ -7,12 +7,9 @@ tool itself reads `label<TAB>base64`.
 from __future__ import annotations
 
 import binascii
-import concurrent.futures
 import dataclasses
 import string
-from collections.abc import Iterator, Sequence
-
-import numpy as np
+from collections.abc import Iterator
 
 from plsc_tf.storage import files
 
@@ -22,8 +19,6 @@ _DECIDING_LINES = 16
 _MAX_LINE_BYTES = 64 << 20
 _BOM = b"\xef\xbb\xbf"
 _MAX_LABEL = 2**63 - 1
-# Labels of so many digits are in range.
-_SURE_DIGITS = 18
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,7 +42,7 @@ class Block:
     ends: list[int]
     cuts: list[int]
     labels: list[int]
-    numbers: Sequence[int]
+    numbers: list[int]
     label_first: bool
     offset: int
     next_number: int
@@ -141,10 +136,7 @@ def column_order(path: str) -> bool:
     """
     found, ambiguous = None, None
     size = files.size(path)
-    try:
-        data, stop = _read_lines(path, 0, size, 1 << 20)
-    except ValueError as error:
-        raise _line_error(path, 1, error) from None
+    data, stop = _read_lines(path, 0, size, 1 << 20, 1) if size else (b"", 0)
     lines = data[:stop].removeprefix(_BOM).splitlines()
     for number, line in enumerate(lines[:_DECIDING_LINES], 1):
         if not line:
@@ -184,24 +176,15 @@ def read_blocks(
     """
     label_first = column_order(path)
     size = files.size(path)
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-
-        def start_reading(at):
-            return pool.submit(_read_lines, path, at, size, block_bytes)
-
-        reading = start_reading(offset)
-        while offset < size:
-            scan = _Scan(label_first, number)
-            try:
-                data, stop = reading.result()
-                # The next block comes in while this one is looked through.
-                reading = start_reading(offset + stop)
-                marked = not offset and data.startswith(_BOM)
-                scan.run(data, len(_BOM) if marked else 0, stop)
-            except ValueError as error:
-                raise _line_error(path, scan.number, error) from None
-            offset, number = offset + stop, scan.number
-            yield scan.block(offset)
+    while offset < size:
+        data, stop = _read_lines(path, offset, size, block_bytes, number)
+        scan = _Scan(data, label_first, number)
+        try:
+            scan.run(len(_BOM) if not offset and data.startswith(_BOM) else 0, stop)
+        except ValueError as error:
+            raise _line_error(path, scan.number, error) from None
+        offset, number = offset + stop, scan.number
+        yield scan.block(offset)
 
 
 def count_lines(path: str, block_bytes: int = 1 << 22) -> int:
@@ -210,11 +193,11 @@ def count_lines(path: str, block_bytes: int = 1 << 22) -> int:
 
 
 class _Scan:
-    """Finds the lines of a block, their tabs and labels; `number` counts lines."""
+    """Finds the lines of a block, their tabs and labels."""
 
-    def __init__(self, label_first, number):
+    def __init__(self, data, label_first, number):
         self.number = number
-        self._data = b""
+        self._data = data
         self._label_first = label_first
         self._found = ([], [], [], [], [])
 
@@ -233,40 +216,8 @@ class _Scan:
             self.number,
         )
 
-    def run(self, data, at, stop):
-        """Reads the lines of `[at, stop)`."""
-        self._data = data
-        if self._label_first or not self._run_usual(at, stop):
-            self._run_any(at, stop)
-
-    def _run_usual(self, at, stop):
-        """Whether all lines are as the converter writes them; half the time."""
-        data, starts, cuts, ends = self._data, [], [], []
-        find, rfind, first = data.find, data.rfind, at
-        while at < stop:
-            end = find(b"\n", at, stop)
-            if end < 0:
-                end = stop
-            starts.append(at)
-            cuts.append(rfind(b"\t", at, end))
-            ends.append(end)
-            at = end + 1
-        texts = [data[c + 1 : e] for c, e in zip(cuts, ends, strict=True)]
-        widths = np.array(cuts) - np.array(starts)
-        if (
-            (widths <= 0).any()
-            or (widths % 4).any()
-            or not all(map(bytes.isdigit, texts))
-            or max(map(len, texts), default=0) > _SURE_DIGITS
-            or data.count(b"\t", first, stop) != len(texts)
-        ):
-            return False
-        numbers = range(self.number, self.number + len(texts))
-        self._found = starts, ends, cuts, list(map(int, texts)), numbers
-        self.number += len(texts)
-        return True
-
-    def _run_any(self, at, stop):
+    def run(self, at, stop):
+        """Reads the lines of `[at, stop)`; `number` counts them."""
         data, label_first = self._data, self._label_first
         starts, ends, cuts, labels, numbers = self._found
         while at < stop:
@@ -294,9 +245,9 @@ class _Scan:
             at = following + 1
 
 
-def _read_lines(path, offset, size, block_bytes):
+def _read_lines(path, offset, size, block_bytes, number):
     """Returns bytes from `offset` on and where their last whole line ends."""
-    while offset < size:
+    while True:
         stop = min(offset + block_bytes, size)
         length = stop - offset
         data = b"".join(files.open_read(path, max(length, 1), offset, stop))
@@ -305,11 +256,10 @@ def _read_lines(path, offset, size, block_bytes):
             return data, end
         if length >= _MAX_LINE_BYTES:
             raise ValueError(
-                f"no end of a line in {length:,} bytes. Expected one image per line, "
-                "in base64."
+                f"{path}, line {number}: no end of a line in {length:,} bytes. "
+                "Expected one image per line, in base64."
             )
         block_bytes = min(2 * length, _MAX_LINE_BYTES)
-    return b"", 0
 
 
 _EXPECTED = "expected an image in base64, a tab and a label."
