@@ -27,6 +27,8 @@ from plsc_tf.options import OptionGroup, option
 
 _FILES = 4
 _CLASSES = 10_000
+# What the text of a JPEG file begins with.
+_JPEG = b"/9j/"
 # Texts are cut out of so many random characters; nothing here compresses them.
 _POOL_BYTES = 1 << 26
 
@@ -131,12 +133,14 @@ def write_parts(case, folder):
     for k, name in enumerate(names):
         count = (case.lines + k) // _FILES
         sizes = case.image_bytes + rng.integers(-spread, spread + 1, count)
-        lengths = 4 * ((sizes + 2) // 3)
+        lengths = 4 * ((sizes + 2) // 3) - len(_JPEG)
         starts = rng.integers(0, _POOL_BYTES - int(lengths.max()), count)
         labels = rng.integers(0, _CLASSES, count)
         rows = zip(starts.tolist(), lengths.tolist(), labels.tolist(), strict=True)
         with open(folder / name, "wb") as file:
-            file.writelines(b"%s\t%d\n" % (pool[s : s + n], k) for s, n, k in rows)
+            file.writelines(
+                b"%s%s\t%d\n" % (_JPEG, pool[s : s + n], k) for s, n, k in rows
+            )
     (folder / "file_list.txt").write_text("\n".join(names) + "\n", encoding="ascii")
     return sum((folder / name).stat().st_size for name in names)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
-import hashlib
 import io
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +17,7 @@ from PIL import Image
 from plsc_tf.data.conversion.outputs import Base64Output, RecordOutput
 from plsc_tf.data.readers.tfrecord import find_records
 from plsc_tf.data.records import base64_text, tfrecord
-from plsc_tf.data.source import Source, label_error
+from plsc_tf.data.source import IndexedSource, Source, label_error
 from plsc_tf.storage import files
 
 # Reading many small files waits for the disk more than for the processor.
@@ -228,10 +227,11 @@ class SourceInput:
         return _clamped((self.total or 1 << 21) / (1 << 13))
 
     def fingerprint(self) -> dict:
-        """What tells this source from another."""
-        labels = getattr(self._source, "labels", None)
-        digest = "" if labels is None else hashlib.sha256(labels.tobytes()).hexdigest()
-        return {**self._identity, "num_examples": self.total, "labels": digest}
+        """What tells this source from another; a stream leaves no trace of more."""
+        told = {**self._identity, "name": self._source.name, "count": self.total}
+        if isinstance(self._source, IndexedSource):
+            told["content"] = self._source.fingerprint()
+        return told
 
     def describe(self) -> dict:
         """What the manifest says of the source."""

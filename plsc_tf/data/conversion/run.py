@@ -54,7 +54,7 @@ class Plan:
     pad: bool = False
     seed: int = 0
     memory_mb: float = 256
-    commit_every_s: float = 15.0
+    commit_every_s: float = 30.0
     reread: bool | None = None
 
     def __post_init__(self):
