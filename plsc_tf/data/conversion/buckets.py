@@ -150,7 +150,7 @@ class BucketReader:
                 order = order_within(number, len(table), self._seed)
                 table, starts = table[order], starts[order]
             fetch = self._load(file, size)
-            for begin, end in byte_spans(table[:, 0], local.WRITE_BYTES):
+            for begin, end in vectors.byte_spans(table[:, 0], local.WRITE_BYTES):
                 places = starts[begin:end].tolist(), table[begin:end, 0].tolist()
                 yield list(map(fetch, *places)), table[begin:end]
 
@@ -185,12 +185,3 @@ def _tables(file, size):
         starts.append(ends - table[:, 0])
         at = int(ends[-1])
     return np.concatenate(tables), np.concatenate(starts)
-
-
-def byte_spans(lengths: np.ndarray, limit: int) -> Iterator[tuple[int, int]]:
-    """Yields ranges of rows of about so many bytes each."""
-    begin, parts = 0, np.cumsum(lengths) // limit
-    for end in (*(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(lengths)):
-        if end > begin:
-            yield begin, end
-        begin = end

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from plsc_tf.data.conversion.buckets import Draws, byte_spans, order_within
+from plsc_tf.data.conversion import vectors
+from plsc_tf.data.conversion.buckets import Draws, order_within
 from plsc_tf.storage import local
 
 # File, offset, bytes of the record, bytes of its payload, label.
@@ -72,7 +73,7 @@ class Places:
         try:
             table = self._table[first:]
             handles = np.array(files)[table[:, 0]]
-            for start, end in byte_spans(table[:, 2], local.WRITE_BYTES):
+            for start, end in vectors.byte_spans(table[:, 2], local.WRITE_BYTES):
                 rows = table[start:end]
                 places = handles[start:end], rows[:, 2], rows[:, 1]
                 records = list(map(os.pread, *(column.tolist() for column in places)))

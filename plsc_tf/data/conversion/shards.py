@@ -13,11 +13,10 @@ import numpy as np
 
 from plsc_tf.data.conversion import vectors
 from plsc_tf.data.records.packed_files import INDEX_ENDING
+from plsc_tf.storage import local
 
 _COLUMNS = 3
-_HASH_BYTES = 1 << 20
-# A part of a shard is hashed when it has so many bytes.
-_PART_BYTES = 1 << 22
+# Parts that are written, but not hashed yet.
 _MAX_PARTS = 16
 # Shards that are whole, but not on the disk yet.
 _MAX_UNFLUSHED = 4
@@ -117,11 +116,15 @@ class ShardWriter:
         os.pwrite(self._index, header, 0)
         os.lseek(self._file, size, os.SEEK_SET)
         os.lseek(self._index, rows_end, os.SEEK_SET)
-        self._count, self._bytes, self._hashed = count, size, 0
-        self._sum = hashlib.sha256()
+        self._count, self._bytes, self._sum = count, size, hashlib.sha256()
+        if size:
+            self._hash(_update, self._sum, self._file, size)
 
     def _write(self, records, table):
-        vectors.write_all(self._file, records)
+        for start, end in vectors.byte_spans(table[:, 0], local.WRITE_BYTES):
+            data = b"".join(records[start:end])
+            vectors.write_all(self._file, [data])
+            self._hash(self._sum.update, data)
         ends = self._bytes + np.cumsum(table[:, 0])
         rows = np.empty((len(table), _COLUMNS), "<i8")
         rows[:, 0] = ends - table[:, 0] + self._lead
@@ -129,20 +132,15 @@ class ShardWriter:
         vectors.write_all(self._index, [rows.tobytes()])
         self._count += len(table)
         self._bytes = int(ends[-1])
-        if self._bytes - self._hashed >= _PART_BYTES:
-            self._hash()
 
-    def _hash(self):
-        """Lets the other thread read what was written; it waits if that is behind."""
-        span = self._hashed, self._bytes
-        self._parts.append(self._hasher.submit(_update, self._sum, self._file, *span))
-        self._hashed = self._bytes
+    def _hash(self, *call):
+        """Leaves a part of the sum to the other thread; waits if that is behind."""
+        self._parts.append(self._hasher.submit(*call))
         if len(self._parts) > _MAX_PARTS:
             self._parts.popleft().result()
 
     def _finish(self):
         """Leaves a whole shard to the other threads and opens the next one."""
-        self._hash()
         entry = {
             "name": self._names[self._number],
             "count": self._count,
@@ -205,8 +203,10 @@ def _flush(entry, digest, hashed, files):
     return {**entry, "sha256": digest.hexdigest()}
 
 
-def _update(digest, file, start, stop):
-    while start < stop:
-        part = os.pread(file, min(_HASH_BYTES, stop - start), start)
+def _update(digest, file, size):
+    """Adds what a shard held already when it was gone on with."""
+    start = 0
+    while start < size:
+        part = os.pread(file, min(local.WRITE_BYTES, size - start), start)
         digest.update(part)
         start += len(part)

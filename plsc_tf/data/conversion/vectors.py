@@ -7,6 +7,8 @@ import contextlib
 import os
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from plsc_tf.storage import local
 
 # Linux takes so many buffers at a time.
@@ -59,6 +61,15 @@ def read_into(file, view: memoryview) -> None:
         if not count:
             raise OSError(f"{file.name} ends at byte {done}; expected {len(view)}.")
         done += count
+
+
+def byte_spans(lengths: np.ndarray, limit: int) -> Iterator[tuple[int, int]]:
+    """Yields ranges of rows of about so many bytes each."""
+    begin, parts = 0, np.cumsum(lengths) // limit
+    for end in (*(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(lengths)):
+        if end > begin:
+            yield begin, end
+        begin = end
 
 
 def ahead(items: Iterator) -> Iterator:
