@@ -28,7 +28,10 @@ class InputCase(OptionGroup):
     images: str = option(
         "", "folder of JPEG files, in folders of any depth; empty: drawn pictures"
     )
-    count: int = option(8192, "pictures of an epoch at most", lower=1)
+    count: int = option(8192, "pictures at most", lower=1)
+    repeat: int = option(
+        5, "how often an epoch has each, so that its start weighs little", lower=1
+    )
     image_size: int = option(112, "height and width in pixels", lower=1)
     global_batch: int = option(256, "pictures of a batch", lower=1)
     threads: int | None = option(
@@ -59,7 +62,7 @@ def measure(case):
     data = _pictures(case)
     threads = case.threads or PipelineOptions().num_preprocessing_threads
     with tempfile.TemporaryDirectory(prefix="plsc_tf-") as folder:
-        sources = _sources(data, folder)
+        sources = _sources(data, folder, case.repeat)
         runs = {"decode": _decoding(data, case, threads, tf.io.decode_jpeg)}
         for name in case.preprocessing or _preprocessings():
             runs[f"tfrecord {name}"] = _pipeline(
@@ -68,7 +71,7 @@ def measure(case):
         runs["base64 face"] = _pipeline(sources["base64"], case, threads, "face")
         runs["files face"] = _pipeline(sources["files"], case, threads, "face")
         with machine.watch_others() as others:
-            rates, processor = _timed(runs, case, len(data))
+            rates, processor = _timed(runs, case, len(data) * case.repeat)
     pipeline = rates.get("tfrecord face")
     return {
         "decode_img_s": rates["decode"],
@@ -120,7 +123,7 @@ def _decoding(data, case, threads, decode):
 
     def batches(turn):
         del turn
-        dataset = tf.data.Dataset.from_tensor_slices(contents)
+        dataset = tf.data.Dataset.from_tensor_slices(contents).repeat(case.repeat)
         dataset = dataset.map(one, num_parallel_calls=threads)
         dataset = dataset.batch(case.global_batch)
         dataset = dataset.prefetch(PipelineOptions().prefetch_buffer_size)
@@ -181,28 +184,29 @@ def _drawn(case, number):
     return buffer.getvalue()
 
 
-def _sources(data, folder):
-    """The pictures as TFRecords, as base64 text and as files."""
+def _sources(data, folder, repeat):
+    """The pictures as TFRecords, as base64 text and as files, several times each."""
     import tensorflow as tf
 
     from plsc_tf.data.readers.base64_text import base64_files
-    from plsc_tf.data.readers.class_folders import class_folders
+    from plsc_tf.data.readers.image_list import image_list
     from plsc_tf.data.readers.tfrecord import tfrecords
     from plsc_tf.data.records.tfrecord import encode_example
 
     records, lines = os.path.join(folder, "records"), os.path.join(folder, "lines")
-    files = os.path.join(folder, "files", "0")
-    os.makedirs(files)
     with tf.io.TFRecordWriter(records) as writer, open(lines, "wb") as stream:
         for number, content in enumerate(data):
             writer.write(encode_example(content, b"jpeg", 0))
             stream.write(base64.b64encode(content) + b"\t0\n")
-            with open(os.path.join(files, f"{number:06d}.jpg"), "wb") as picture:
+            with open(os.path.join(folder, f"{number}.jpg"), "wb") as picture:
                 picture.write(content)
+    listed = "".join(f"{number}.jpg 0\n" for number in range(len(data)))
+    with open(os.path.join(folder, "label.txt"), "w", encoding="utf-8") as stream:
+        stream.write(listed * repeat)
     return {
-        "tfrecord": tfrecords([records], num_classes=1),
-        "base64": base64_files([lines]),
-        "files": class_folders(os.path.dirname(files)),
+        "tfrecord": tfrecords([records] * repeat, num_classes=1),
+        "base64": base64_files([lines] * repeat),
+        "files": image_list(folder),
     }
 
 

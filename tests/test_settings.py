@@ -147,6 +147,17 @@ def test_secrets_and_single_requests_are_not_saved():
         "check_split",
         "near_duplicates",
         "check_threads",
+        "output_dir",
+        "output_format",
+        "num_shards",
+        "shuffle",
+        "pad_shards",
+        "split",
+        "memory_mb",
+        "preview",
+        "data_dir",
+        "file_list",
+        "nranks",
     }
 
 

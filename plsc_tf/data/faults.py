@@ -92,7 +92,7 @@ def fault(source, entry, prepare, num_classes) -> ValueError | None:
 def reason(error: Exception) -> str:
     """TensorFlow's message without the names of nodes and ops; one sentence."""
     text = getattr(error, "message", None) or str(error)
-    text = re.sub(r"\{\{.*?\}\}|\[Op:.*?\]", " ", text).strip()
+    text = re.sub(r"\{\{.*?\}\}|\[Op:.*?\]( name:)?", " ", text).strip()
     text = " ".join(text.split("\n")[0].split())
     return text if text.endswith(".") else text + "."
 

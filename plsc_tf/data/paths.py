@@ -14,6 +14,8 @@ from collections.abc import Iterable
 import numpy as np
 import tensorflow as tf
 
+# What plsc_tf.convert adds to the name of a file for that of its index.
+INDEX_ENDING = ".index.npy"
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".gif")
 
 
@@ -160,6 +162,8 @@ def expand(patterns: Iterable[str], folder: str, flag: str = "train_files"):
             tried.insert(0, join(folder, pattern))
         for candidate in tried:
             matches = sorted(tf.io.gfile.glob(candidate))
+            if candidate not in matches:  # a pattern
+                matches = [m for m in matches if not m.endswith(INDEX_ENDING)]
             if matches:
                 files.extend(matches)
                 break

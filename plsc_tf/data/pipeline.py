@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from plsc_tf.data import cache, faults
+from plsc_tf.data.blocks import block_size, dense, filled_up, make_pictures
 from plsc_tf.data.chance import chances
 from plsc_tf.data.pipeline_options import PipelineOptions, dataset_options
 from plsc_tf.data.source import (
@@ -23,9 +24,6 @@ from plsc_tf.data.source import (
     on_host,
     without_autograph,
 )
-
-_MOST_PICTURES = 256
-_BLOCK_BYTES = 2**24
 
 
 class Batches:
@@ -151,7 +149,9 @@ class Batches:
         )
         if per_batch > 1:
             batches = batches.batch(per_batch, num_parallel_calls=2)
-        batches = batches.map(without_autograph(self._joined))
+            batches = batches.map(without_autograph(self._joined))
+        else:
+            batches = batches.map(lambda pictures, labels, count: (pictures, labels))
         batches = batches.prefetch(options.prefetch_buffer_size)
         return batches.with_options(dataset_options())
 
@@ -200,7 +200,7 @@ class Batches:
 
     def _kept(self, image) -> tf.Tensor:
         """Decodes one picture to the fixed size that is augmented: uint8 [h, w, 3]."""
-        image = _dense(image)
+        image = dense(image)
         made = self._preprocessing
         return made.keep(image) if self.options.training else made.evaluate(image)
 
@@ -220,16 +220,6 @@ class Batches:
         training, made = self.options.training, self._preprocessing
         # A cache, and a source that leaves out bad records, hold framed pictures.
         framed = source is not self.source or self.options.skip_bad_records
-        spec = tf.TensorSpec([*self.image_size, 3], tf.uint8)
-
-        def one(item):
-            image, decision = item
-            image = _dense(image)
-            if training:
-                image = made.apply(image if framed else made.prepare(image), decision)
-            elif not framed:
-                image = made.evaluate(image)
-            return tf.ensure_shape(image, spec.shape)
 
         def block(entries, seed, first):
             item = source.read(entries)
@@ -238,14 +228,17 @@ class Batches:
             decisions = {}
             if training:
                 decisions = made.decide(chances(seed, first, count))
-            # Blocks run in parallel; within one, a thread for itself is faster.
-            pictures = tf.map_fn(
-                one,
-                (item["image"], decisions),
-                fn_output_signature=spec,
-                parallel_iterations=1,
+            pictures = make_pictures(
+                item["image"],
+                decisions,
+                made,
+                training=training,
+                framed=framed,
             )
-            return *_filled_up(pictures, labels, size), count
+            if size < self.batch_size:
+                # To be stacked with the other blocks of the batch.
+                pictures, labels = filled_up(pictures, labels, size)
+            return pictures, labels, count
 
         return block
 
@@ -292,39 +285,3 @@ class Batches:
             unshuffled = dataclasses.replace(self.options, shuffle=False)
             walk = Batches(self.source, 1, options=unshuffled)
             raise (walk.explain(0, max_steps=2**40) or error) from error
-
-
-def block_size(batch_size: int, image_size: tuple[int, int]) -> int:
-    """Pictures that one thread takes at a time: a divisor of the batch size.
-
-    tf.data's work for an element of a `map` is a fifth of that of decoding a small
-    picture, so a block holds many; but not more than what fits a few megabytes, so
-    that there is work for all threads and memory for all blocks.
-    """
-    fitting = _BLOCK_BYTES // (3 * image_size[0] * image_size[1])
-    most = min(_MOST_PICTURES, max(1, fitting))
-    sizes = [n for n in range(1, min(most, batch_size) + 1) if batch_size % n == 0]
-    # A batch whose divisors are tiny or itself, such as a prime, is one block.
-    return sizes[-1] if 8 * sizes[-1] >= min(most, batch_size) else batch_size
-
-
-def _dense(image):
-    """A picture of a block of pictures of different sizes, as a tensor."""
-    return image.to_tensor() if isinstance(image, tf.RaggedTensor) else image
-
-
-def _filled_up(pictures, labels, size):
-    """Pads a last, smaller block, so that it can be stacked with the others."""
-    missing = size - tf.shape(labels)[0]
-    pictures, labels = tf.cond(
-        missing > 0,
-        lambda: (
-            tf.pad(pictures, [[0, missing], [0, 0], [0, 0], [0, 0]]),
-            tf.pad(labels, [[0, missing]]),
-        ),
-        lambda: (pictures, labels),
-    )
-    return (
-        tf.ensure_shape(pictures, [size, *pictures.shape[1:]]),
-        tf.ensure_shape(labels, [size]),
-    )

@@ -5,7 +5,8 @@ import pytest
 import tensorflow as tf
 
 from plsc_tf.data.augmentation import Augmentation
-from plsc_tf.data.pipeline import Batches, PipelineOptions, block_size
+from plsc_tf.data.blocks import block_size
+from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.data.readers.image_list import image_list
 from plsc_tf.data.readers.python import from_generator
 from plsc_tf.data.source import IndexedSource

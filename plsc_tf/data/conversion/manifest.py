@@ -7,7 +7,7 @@ import os
 
 import numpy as np
 
-from plsc_tf.data.records.packed_files import INDEX_ENDING
+from plsc_tf.data.paths import INDEX_ENDING
 from plsc_tf.storage import files
 
 MANIFEST = "manifest.json"

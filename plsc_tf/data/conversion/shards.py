@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from plsc_tf.data.conversion import vectors
-from plsc_tf.data.records.packed_files import INDEX_ENDING
+from plsc_tf.data.paths import INDEX_ENDING
 from plsc_tf.storage import local
 
 _COLUMNS = 3

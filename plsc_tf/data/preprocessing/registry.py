@@ -68,6 +68,11 @@ class Preprocessing:
         """(height, width) of what `keep` returns."""
         return self.frame.kept_size
 
+    @property
+    def stretches(self) -> bool:
+        """Whether the whole picture is used, so that only its size matters."""
+        return type(self.frame) is frames.Stretch
+
     def prepare(self, image: tf.Tensor) -> tf.Tensor:
         """Decodes; resizes where that is the same every time.
 

@@ -6,6 +6,7 @@ import array
 from collections.abc import Sequence
 
 import numpy as np
+import tensorflow as tf
 
 from plsc_tf.data import paths
 from plsc_tf.data.readers.packed import packed_source
@@ -15,6 +16,9 @@ from plsc_tf.data.source import IndexedSource
 
 # Lines are looked for in pieces of this size.
 _PIECE_BYTES = 1 << 24
+# TensorFlow takes base64 in the alphabet for addresses only, of which "+" and "/" are
+# no part; they become it, and its own two become characters of no alphabet.
+_TO_URL_SAFE = bytes.maketrans(b"+/-_", b"-_!!")
 _FILE_LIST = "file_list.txt"
 
 
@@ -52,16 +56,12 @@ def base64_files(
         file, record = index.place(number)
         return f"image {record} of {files[file]}"
 
-    def unpack(text: bytes, number: int) -> bytes:
-        try:
-            return base64_text.decode(text)
-        except ValueError as error:
-            raise ValueError(f"{describe(number)}: {error}") from error
-
     return packed_source(
         name,
         PackedFiles(index),
-        unpack,
+        lambda text, number: text.translate(_TO_URL_SAFE),
+        # Half the processor time of binascii's, and it keeps no other thread waiting.
+        parse=tf.io.decode_base64,
         labels=builder.labels - labels_offset,
         num_classes=num_classes,
         describe=describe,

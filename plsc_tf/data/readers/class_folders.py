@@ -76,6 +76,7 @@ def class_folders(
         describe=lambda index: table[index],
         stamp=table.stamp,
     )
+    source.files = table
     source.class_names = tuple(names)
     return source
 

@@ -77,6 +77,7 @@ def image_list(
         describe=describe,
         stamp=table.stamp,
     )
+    source.files = table
     _probe(table, describe)
     return source
 

@@ -29,8 +29,9 @@ def packed_source(
         unpack: function of (bytes of a record, its number) that returns the bytes of
             the image, or where there are no labels (these bytes, the label); raises
             ValueError when the record is damaged.
-        parse: maps strings [block], what `unpack` returned, to (images, labels) as
-            of `Source.read`; runs inside tf.data. None: `unpack` returns both.
+        parse: maps strings [block], what `unpack` returned, to images, or where there
+            are no labels to (images, labels); runs inside tf.data. None: `unpack`
+            returns them.
         labels: int64 [num_examples], or None when they are in the records.
         num_classes: number of classes, None when it is not known.
         describe: names an example for an error message.

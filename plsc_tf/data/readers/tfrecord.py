@@ -11,7 +11,8 @@ import tensorflow as tf
 
 from plsc_tf.data.readers.packed import packed_source
 from plsc_tf.data.records.packed_files import IndexBuilder, PackedFiles, read_index
-from plsc_tf.data.records.tfrecord import masked_checksum, parse_example
+from plsc_tf.data.records.quick_example import image_and_label
+from plsc_tf.data.records.tfrecord import masked_checksum
 from plsc_tf.data.source import IndexedSource
 
 # A record is: length (8 bytes, little endian), checksum (4), data, checksum (4).
@@ -72,7 +73,7 @@ def tfrecords(
 
     def unpack(record: bytes, number: int):
         try:
-            image, label = parse_example(checked(record, number))
+            image, label = image_and_label(checked(record, number))
         except ValueError as error:
             raise ValueError(f"{describe(number)}: {error}") from error
         return (image, label - labels_offset) if labels is None else image

@@ -12,10 +12,9 @@ import weakref
 import numpy as np
 import tensorflow as tf
 
+from plsc_tf.data.paths import INDEX_ENDING
 from plsc_tf.data.records.index_table import parse_index
 
-# What plsc_tf.convert adds to the name of a file for that of its index.
-INDEX_ENDING = ".index.npy"
 # Files that stay open at the same time.
 _MOST_OPEN = 256
 
