@@ -72,7 +72,7 @@ def test_text_that_is_no_base64_is_named_when_it_is_read(tmp_path, picture):
     good = base64.b64encode(picture(0, 0))
     (tmp_path / "part-0").write_bytes(good + b"\t0\nab!d\t1\n")
     source = base64_files([str(tmp_path / "part-0")])
-    with pytest.raises(ValueError, match="image 1 of .*part-0: .*in base64\."):
+    with pytest.raises(ValueError, match=r"image 1 of .*part-0: .*in base64\."):
         list(Batches(source, 2, options=PipelineOptions(shuffle=False)))
 
 
