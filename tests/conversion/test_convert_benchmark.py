@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from benchmarks import convert
 from benchmarks.convert import ConvertCase
 from tests.conversion import drawn
@@ -15,6 +17,7 @@ def test_the_last_line_is_the_measurement_as_json(tmp_path, capsys):
         "convert": 2,
         "copy_twice": 2,
         "sqlite": 1,
+        "sqlite_whole_lines": 1,
     }
     assert figures["vs_sqlite"] > 0 and figures["vs_copy"] > 0
     assert 0 <= figures["peak_rss_mb"] <= 300
@@ -22,12 +25,15 @@ def test_the_last_line_is_the_measurement_as_json(tmp_path, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_sqlite_does_the_same_work(tmp_path, monkeypatch):
+@pytest.mark.parametrize("letters", [True, False])
+def test_sqlite_does_the_same_work(tmp_path, monkeypatch, letters):
     case = ConvertCase(lines=100, image_bytes=30)
     (tmp_path / "parts").mkdir()
     convert.write_parts(case, tmp_path / "parts")
     monkeypatch.setattr(convert.shutil, "rmtree", lambda folder: None)
-    convert.shuffle_by_sqlite(case, tmp_path / "parts", tmp_path / "sqlite")
+    convert.shuffle_by_sqlite(
+        case, tmp_path / "parts", tmp_path / "sqlite", letters=letters
+    )
     names = [f"base64_rank_{rank}" for rank in range(8)]
     (tmp_path / "sqlite/file_list.txt").write_text("\n".join(names))
     lines = [(tmp_path / "sqlite" / name).read_bytes().count(b"\n") for name in names]
