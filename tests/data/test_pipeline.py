@@ -1,5 +1,7 @@
 """Batches: the order, resuming, augmentation, caching and errors that name files."""
 
+import os
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -263,6 +265,21 @@ def test_paths_are_not_constants_of_the_graph(batches):
         {"index": tf.TensorSpec([None], tf.int64)}
     )
     assert b"images/" not in traced.graph.as_graph_def().SerializeToString()
+
+
+def test_numbers_that_are_not_given_suit_the_machine_and_the_batches():
+    asked = PipelineOptions(
+        image_size=(112, 112),
+        num_parallel_batches=None,
+        prefetch_buffer_size=None,
+        num_preprocessing_threads=None,
+    )
+    found = asked.for_batches_of(256)
+    # 9.6 MB each: 27 fit 256 MiB.
+    assert (found.prefetch_buffer_size, found.num_parallel_batches) == (27, 2)
+    assert found.num_preprocessing_threads == len(os.sched_getaffinity(0))
+    assert asked.for_batches_of(8).prefetch_buffer_size == 32
+    assert asked.for_batches_of(100_000).prefetch_buffer_size == 2
 
 
 @pytest.mark.parametrize(
