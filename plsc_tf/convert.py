@@ -172,17 +172,12 @@ def _part_files(folder, file_list):
 
     paths.require_folder(folder, "data_dir")
     try:
-        names = paths.read_text(file_list).split("\n")
+        names = paths.read_names(file_list)
     except FileNotFoundError as error:
         raise FileNotFoundError(
             f"There is no file_list {file_list!r}. {paths.found(folder)} It names the "
             "part files, one per line."
         ) from error
-    names = [name.strip() for name in names if name.strip()]
-    if not names:
-        raise ValueError(
-            f"{file_list} is empty: it names the part files, one per line."
-        )
     return paths.expand(names, folder, "file_list")
 
 

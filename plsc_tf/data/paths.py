@@ -140,6 +140,19 @@ def read_text(path: str, most: int = 1 << 26) -> str:
         raise ValueError(f"{path} is no text (UTF-8): {error}.") from error
 
 
+def read_names(path: str) -> list[str]:
+    """Returns the names that a list of files holds, one on each line.
+
+    Raises:
+        FileNotFoundError: there is no such list.
+        ValueError: it is empty, or no text.
+    """
+    names = [name.strip() for name in read_text(path).split("\n") if name.strip()]
+    if not names:
+        raise ValueError(f"{path} is empty: it names the part files, one per line.")
+    return names
+
+
 def walk(folder: str):
     """Yields (folder, sub-folders, files) below a folder, local ones quickly."""
     if "://" in folder:

@@ -97,13 +97,10 @@ def listed_files(folder: str) -> list[str]:
     """
     place = paths.join(paths.require_folder(folder), _FILE_LIST)
     try:
-        names = paths.read_text(place).split("\n")
+        names = paths.read_names(place)
     except FileNotFoundError as error:
         raise FileNotFoundError(
             f"dataset_dir {folder!r} has no {_FILE_LIST}. {paths.found(folder)} "
             "Expected PLSC's list of base64 part files, one name on each line."
         ) from error
-    names = [name.strip() for name in names if name.strip()]
-    if not names:
-        raise ValueError(f"{place} is empty. Expected the names of base64 part files.")
     return paths.expand(names, folder, flag=f"a line of {place}")

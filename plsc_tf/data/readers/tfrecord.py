@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import array
 import mmap
-import struct
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
@@ -12,13 +11,14 @@ import tensorflow as tf
 from plsc_tf.data.readers.packed import packed_source
 from plsc_tf.data.records.packed_files import IndexBuilder, PackedFiles, read_index
 from plsc_tf.data.records.quick_example import image_and_label
-from plsc_tf.data.records.tfrecord import masked_checksum
+from plsc_tf.data.records.tfrecord import (
+    CHECKSUM,
+    FOOTER,
+    HEADER,
+    LENGTH_AND_CHECKSUM,
+    masked_checksum,
+)
 from plsc_tf.data.source import IndexedSource
-
-# A record is: length (8 bytes, little endian), checksum (4), data, checksum (4).
-_HEADER, _FOOTER = 12, 4
-_LENGTH_AND_CHECKSUM = struct.Struct("<QI")
-_CHECKSUM = struct.Struct("<I")
 
 
 def tfrecords(
@@ -64,8 +64,8 @@ def tfrecords(
     labels = None if builder.labels is None else builder.labels - labels_offset
 
     def checked(record: bytes, number: int) -> bytes:
-        data = record[:-_FOOTER]
-        if masked_checksum(data) != _CHECKSUM.unpack(record[-_FOOTER:])[0]:
+        data = record[:-FOOTER]
+        if masked_checksum(data) != CHECKSUM.unpack(record[-FOOTER:])[0]:
             raise ValueError(
                 f"{describe(number)} is damaged: its checksum does not fit its data."
             )
@@ -80,7 +80,7 @@ def tfrecords(
 
     return packed_source(
         name,
-        PackedFiles(index, after=_FOOTER),
+        PackedFiles(index, after=FOOTER),
         unpack if parse_fn is None else checked,
         parse=None if parse_fn is None else _for_blocks(parse_fn, labels_offset),
         labels=labels if parse_fn is None else None,
@@ -128,7 +128,7 @@ def find_records(path: str) -> tuple[array.array, array.array]:
             open(path, "rb") as stream,
             mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
         ):
-            headers = lambda position: mapped[position : position + _HEADER]  # noqa: E731
+            headers = lambda position: mapped[position : position + HEADER]  # noqa: E731
             _walk(path, size, headers, begins, lengths)
     return begins, lengths
 
@@ -136,7 +136,7 @@ def find_records(path: str) -> tuple[array.array, array.array]:
 def _remote_headers(stream):
     def header(position):
         stream.seek(position)
-        return stream.read(_HEADER)
+        return stream.read(HEADER)
 
     return header
 
@@ -146,21 +146,21 @@ def _walk(path, size, header_at, begins, lengths):
     while position < size:
         header = header_at(position)
         end = position
-        if len(header) == _HEADER:
-            length, checksum = _LENGTH_AND_CHECKSUM.unpack(header)
+        if len(header) == HEADER:
+            length, checksum = LENGTH_AND_CHECKSUM.unpack(header)
             if masked_checksum(header[:8]) != checksum:
                 raise ValueError(
                     f"{path} is damaged at record {len(begins)}, byte {position}, or "
                     "is no TFRecord file (compressed ones are not read): the checksum "
                     "of the record's length does not fit. Copy or write it again."
                 )
-            end = position + _HEADER + length + _FOOTER
-        if len(header) < _HEADER or end > size:
+            end = position + HEADER + length + FOOTER
+        if len(header) < HEADER or end > size:
             raise ValueError(
                 f"{path} is cut off: record {len(begins)} at byte {position} ends "
                 f"after the file, which has {size} bytes. Copy or write it again."
             )
-        begins.append(position + _HEADER)
+        begins.append(position + HEADER)
         lengths.append(length)
         position = end
 

@@ -108,13 +108,12 @@ class PackedFiles:
 
     Args:
         index: the `RecordIndex`.
-        before: bytes before a record's data that are wanted too.
-        after: bytes behind it.
+        after: bytes behind a record's data that are wanted too.
     """
 
-    def __init__(self, index: RecordIndex, *, before: int = 0, after: int = 0):
+    def __init__(self, index: RecordIndex, *, after: int = 0):
         self.index = index
-        self._before, self._after = before, after
+        self._after = after
         self._handles = _Handles()
 
     def read(self, indices: np.ndarray) -> list[bytes]:
@@ -126,8 +125,8 @@ class PackedFiles:
         """
         index = self.index
         files = index.files_of(indices)
-        begins = index.begins[indices] - self._before
-        lengths = index.lengths[indices] + (self._before + self._after)
+        begins = index.begins[indices]
+        lengths = index.lengths[indices] + self._after
         reads = {f: self._handles.of(index.files[f]) for f in np.unique(files).tolist()}
         places = zip(files.tolist(), begins.tolist(), lengths.tolist(), strict=True)
         found = [reads[file](begin, length) for file, begin, length in places]
@@ -148,7 +147,6 @@ class _Handles:
     def __init__(self):
         self._lock = threading.Lock()
         self._open = collections.OrderedDict()
-        weakref.finalize(self, _close_all, self._open)
 
     def of(self, path):
         """The function (begin, length) -> bytes that reads a file."""
@@ -162,10 +160,6 @@ class _Handles:
 
 def _open(path):
     return _Remote(path) if "://" in path else _Local(path)
-
-
-def _close_all(handles):
-    handles.clear()
 
 
 class _Local:

@@ -19,8 +19,8 @@ from google.protobuf.message import DecodeError
 from plsc_tf.storage import files
 
 HEADER, FOOTER = 12, 4
-_LENGTH_AND_CHECKSUM = struct.Struct("<QI")
-_CHECKSUM = struct.Struct("<I")
+LENGTH_AND_CHECKSUM = struct.Struct("<QI")
+CHECKSUM = struct.Struct("<I")
 _IMAGE, _FORMAT, _LABEL = "image/encoded", "image/format", "image/class/label"
 # protobuf's own limit is 2 GiB.
 _MAX_RECORD_BYTES = 1 << 30
@@ -66,7 +66,7 @@ def read_blocks(
         while at < len(data):
             length = None
             if at + HEADER <= len(data):
-                length, checksum = _LENGTH_AND_CHECKSUM.unpack_from(data, at)
+                length, checksum = LENGTH_AND_CHECKSUM.unpack_from(data, at)
                 if masked_checksum(data[at : at + 8]) != checksum:
                     raise _damaged(path, number, offset + at, "length")
             end = at + HEADER + (length or 0) + FOOTER
@@ -76,7 +76,7 @@ def read_blocks(
                 block_bytes = max(block_bytes, end - at)
                 break
             payload = data[at + HEADER : end - FOOTER]
-            if masked_checksum(payload) != _CHECKSUM.unpack_from(data, end - FOOTER)[0]:
+            if masked_checksum(payload) != CHECKSUM.unpack_from(data, end - FOOTER)[0]:
                 raise _damaged(path, number, offset + at, "data")
             frames.append(view[at:end])
             payloads.append(payload)
@@ -96,7 +96,7 @@ def frame(payload: bytes) -> bytes:
     """Returns a record: the data with its length and checksums."""
     length = struct.pack("<Q", len(payload))
     sums = masked_checksum(length), masked_checksum(payload)
-    opening, closing = map(_CHECKSUM.pack, sums)
+    opening, closing = map(CHECKSUM.pack, sums)
     return b"".join((length, opening, payload, closing))
 
 
