@@ -11,11 +11,13 @@ import dataclasses
 import functools
 
 from plsc_tf.flags.checking import Checking
+from plsc_tf.flags.cluster import Cluster
 from plsc_tf.flags.conversion import Conversion
 from plsc_tf.flags.dataset import Dataset
 from plsc_tf.flags.evaluation import Evaluation
 from plsc_tf.flags.head import Head
 from plsc_tf.flags.importing import Importing
+from plsc_tf.flags.launching import Launching
 from plsc_tf.flags.learning_rate import LearningRate
 from plsc_tf.flags.logging import Logging
 from plsc_tf.flags.model import Model
@@ -45,6 +47,7 @@ class Settings:
     logging: Logging = Logging()
     precision: Precision = Precision()
     performance: Performance = Performance()
+    cluster: Cluster = Cluster()
     storage: Storage = Storage()
     saving: Saving = Saving()
     evaluation: Evaluation = Evaluation()
@@ -52,6 +55,7 @@ class Settings:
     importing: Importing = Importing()
     checking: Checking = Checking()
     conversion: Conversion = Conversion()
+    launching: Launching = Launching()
 
     def __post_init__(self):
         if self.model.task_type == "finetune" and not self.storage.checkpoint_dir:

@@ -33,6 +33,8 @@ LEVELS = {
     "import_checkpoint": 7,
     "convert": 7,
     "check": 7,
+    "launching": 7,
+    "launch": 8,
 }
 # The only imports between parts of one level.
 ALLOWED = {("serving", "data"), ("serving", "backbones"), ("checkpoints", "data")}

@@ -1,0 +1,123 @@
+"""The processes that train together."""
+
+import dataclasses
+
+from plsc_tf.options import OptionGroup, option
+
+
+@dataclasses.dataclass(frozen=True)
+class Cluster(OptionGroup):
+    """Which machines train together, and how they talk."""
+
+    cluster_node_ips: tuple[str, ...] = option(
+        (),
+        "machines that train together, host or host:port, the same list in the same "
+        "order on each; empty: this machine alone, or what the environment says (PLSC "
+        "cluster_node_ips, FastNN worker_hosts)",
+        aliases=("worker_hosts",),
+        saved=False,
+    )
+    node_ip: str = option(
+        "",
+        "which of cluster_node_ips this machine is; empty: the one whose address it "
+        "has (PLSC node_ip)",
+        saved=False,
+    )
+    task_index: int | None = option(
+        None,
+        "which of cluster_node_ips this machine is, counted from 0; None: node_ip "
+        "says it (FastNN task_index)",
+        lower=0,
+        saved=False,
+    )
+    job_name: str = option(
+        "worker",
+        "kind of task of this process; all are worker (FastNN job_name)",
+        saved=False,
+    )
+    node_port: int | None = option(
+        None,
+        "port of the first worker of each machine that cluster_node_ips gives no port; "
+        "the next workers have the next ports. None: 6170, and without "
+        "cluster_node_ips free ones (Paddle started_port)",
+        lower=1,
+        upper=65535,
+        aliases=("started_port",),
+        saved=False,
+    )
+    num_workers: int = option(
+        1,
+        "processes on each machine. One drives all its GPUs; a CPU worker has one "
+        "replica, so several use more cores. More than 1 needs `python -m "
+        "plsc_tf.launch`",
+        lower=1,
+        saved=False,
+    )
+    cluster_resolver: str = option(
+        "auto",
+        "where the cluster is read: flags (cluster_node_ips), tf_config (TF_CONFIG in "
+        "the environment), slurm (a step of srun), none (this process alone), or auto: "
+        "the first of TF_CONFIG, flags and Slurm that is there",
+        choices=("auto", "none", "flags", "tf_config", "slurm"),
+        saved=False,
+    )
+    join_timeout: float = option(
+        300.0,
+        "seconds in which all workers must have come, before training",
+        lower=0,
+        open_ends="lower",
+        saved=False,
+    )
+    worker_timeout: float = option(
+        30.0,
+        "seconds of silence after which a worker is taken for lost, and all others "
+        "end. One that died is noticed at once",
+        lower=0,
+        open_ends="lower",
+        saved=False,
+    )
+    step_timeout: float = option(
+        600.0,
+        "seconds that a step, or a batch, may take before the training ends with an "
+        "error that shows where it hangs; 0: no limit",
+        lower=0,
+    )
+    communication: str = option(
+        "auto",
+        "implementation of the collectives: ring (gRPC, any device), nccl (GPUs), or "
+        "auto: TensorFlow's choice",
+        choices=("auto", "ring", "nccl"),
+        saved=False,
+    )
+    gradient_bucket_mb: float = option(
+        32.0,
+        "gradients of the backbone are summed over the workers in buckets of this "
+        "size, in MB (10^6 bytes); 0: all in one",
+        lower=0,
+    )
+    gradient_dtype: str = option(
+        "float32",
+        "type in which gradients of the backbone travel between workers; the shorter "
+        "ones halve the bytes and round each gradient",
+        choices=("float32", "float16", "bfloat16"),
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.job_name.lower() == "ps":
+            raise ValueError(
+                "job_name=ps: there are no parameter servers here. Every process is a "
+                "worker and holds its share of the classes. Leave job_name out, and "
+                "list only workers in cluster_node_ips."
+            )
+        if self.job_name.lower() != "worker":
+            raise ValueError(
+                f"job_name must be worker. Received: job_name={self.job_name!r}."
+            )
+        # task_index=0 without hosts is how FastNN's files say "one machine".
+        if not self.cluster_node_ips and (self.node_ip or self.task_index):
+            raise ValueError(
+                "node_ip and task_index say which of cluster_node_ips this machine "
+                "is; set that list too. Received: cluster_node_ips='', "
+                f"node_ip={self.node_ip!r}, task_index={self.task_index}."
+            )

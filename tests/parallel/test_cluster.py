@@ -1,0 +1,252 @@
+"""Who belongs to a cluster, from TF_CONFIG, flags and Slurm."""
+
+import json
+import os
+import socket
+
+import pytest
+
+from plsc_tf.flags.cluster import Cluster as Options
+from plsc_tf.parallel import addresses, slurm
+from plsc_tf.parallel.cluster import Cluster, resolve
+
+HOSTS = ("a:1", "b:2", "c:3")
+
+
+def tf_config(kind="worker", index=1, **cluster):
+    cluster = cluster or {"worker": list(HOSTS)}
+    return {
+        "TF_CONFIG": json.dumps(
+            {"cluster": cluster, "task": {"type": kind, "index": index}}
+        )
+    }
+
+
+def slurm_step(procid, localid, node):
+    return {
+        "SLURM_PROCID": str(procid),
+        "SLURM_LOCALID": str(localid),
+        "SLURMD_NODENAME": node,
+        "SLURM_STEP_NUM_TASKS": "3",
+        "SLURM_STEP_NODELIST": "n[2,10]",
+        "SLURM_STEP_TASKS_PER_NODE": "2,1",
+    }
+
+
+def test_nothing_said_is_a_single_process():
+    assert resolve(Options(), {}) is None
+
+
+def test_tf_config_gives_addresses_and_place():
+    found = resolve(Options(), tf_config())
+    assert found == Cluster(HOSTS, 1, "TF_CONFIG")
+    assert (found.size, found.is_chief, found.address) == (3, False, "b:2")
+
+
+def test_what_a_cluster_writes_is_what_it_reads():
+    for index in range(3):
+        cluster = Cluster(HOSTS, index, "TF_CONFIG")
+        assert resolve(Options(), {"TF_CONFIG": cluster.tf_config()}) == cluster
+        assert json.loads(cluster.tf_config()) == {
+            "cluster": {"worker": ["a:1", "b:2", "c:3"]},
+            "task": {"type": "worker", "index": index},
+        }
+
+
+@pytest.mark.parametrize(
+    ("kind", "index", "place"), [("chief", 0, 0), ("worker", 1, 2)]
+)
+def test_the_chief_comes_before_the_workers(kind, index, place):
+    environ = tf_config(kind, index, worker=["b:2", "c:3"], chief=["a:1"], ps=[])
+    found = resolve(Options(), environ)
+    assert (found.addresses, found.index) == (HOSTS, place)
+
+
+def test_an_index_may_be_text():
+    assert resolve(Options(), tf_config(index="2")).index == 2
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"cluster": {}}', '{"environment": "x"}'])
+def test_a_tf_config_without_cluster_says_nothing(text):
+    assert resolve(Options(), {"TF_CONFIG": text}) is None
+
+
+def test_one_worker_is_a_single_process():
+    assert resolve(Options(), tf_config(index=0, worker=["a:1"])) is None
+    assert resolve(Options(cluster_node_ips=("127.0.0.1",)), {}) is None
+
+
+@pytest.mark.parametrize(
+    ("environ", "message"),
+    [
+        ({"TF_CONFIG": "{"}, "no JSON"),
+        ({"TF_CONFIG": "[]"}, "expected an object"),
+        ({"TF_CONFIG": '{"cluster": ["a:1"]}'}, 'expected "task"'),
+        ({"TF_CONFIG": '{"cluster": {"worker": ["a:1"]}}'}, 'expected "task"'),
+        (tf_config(index=3), "no worker 3"),
+        (tf_config(index=-1), "no worker -1"),
+        (tf_config("chief", 0), "no chief 0"),
+        (tf_config(worker=["a:1", "b"]), "'b' has no port"),
+        (tf_config(worker=["a:1", "b:x"]), "received 'b:x'"),
+        (tf_config(worker=["a:1", "b:70000"]), "1 to 65535"),
+        (tf_config(worker=["a:1", "b:2", "A:1"]), "workers 0 and 2 have the same"),
+        (tf_config(worker=["a:1", "::1:2"]), r"needs brackets: \[::1\]"),
+        (tf_config(worker="a:1"), "a list of"),
+        (tf_config(worker=["a:1"], ps=["b:2"]), "no parameter servers"),
+        (tf_config("evaluator", 0), "Remove the evaluator"),
+        (tf_config("master", 0), "tasks are chief or worker"),
+    ],
+)
+def test_a_tf_config_that_cannot_train_is_refused(environ, message):
+    with pytest.raises(ValueError, match=message):
+        resolve(Options(), environ)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [{"node_ip": "b"}, {"node_ip": "B"}, {"task_index": 1}],
+)
+def test_flags_give_addresses_and_place(place):
+    options = Options(cluster_node_ips=("a", "b"), **place)
+    found = resolve(options, {})
+    assert found == Cluster(("a:6170", "b:6170"), 1, "cluster_node_ips")
+
+
+def test_the_index_of_a_pod_says_which_machine_this_is():
+    options = Options(cluster_node_ips=("a", "b", "c"))
+    assert resolve(options, {"JOB_COMPLETION_INDEX": "2"}).index == 2
+    with pytest.raises(ValueError, match="has 3 entries"):
+        resolve(options, {"JOB_COMPLETION_INDEX": "3"})
+
+
+def test_ports_come_from_the_entry_else_from_node_port():
+    options = Options(cluster_node_ips=("a:5", "[FE80::1]"), node_port=9, task_index=0)
+    assert resolve(options, {}).addresses == ("a:5", "[fe80::1]:9")
+
+
+def test_hosts_may_be_there_twice_with_their_ports():
+    options = Options(cluster_node_ips=("a:5", "a:6"), node_ip="a:6")
+    assert resolve(options, {}).index == 1
+
+
+def test_the_machine_is_found_by_its_address():
+    # 203.0.113.0/24 is reserved for documentation: no machine has it.
+    options = Options(cluster_node_ips=("203.0.113.1", "127.0.0.1"))
+    assert resolve(options, {}).index == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"cluster_node_ips": ("203.0.113.1", "203.0.113.2")}, "none is"),
+        (
+            {"cluster_node_ips": ("203.0.113.1", "no.invalid")},
+            "not known here: no",
+        ),
+        ({"cluster_node_ips": ("203.0.113.1", "a..b")}, r"not known here: a..b"),
+        ({"cluster_node_ips": ("127.0.0.1:1", "127.0.0.1:2")}, "more than one is"),
+        ({"cluster_node_ips": ("a", "b"), "node_ip": "c"}, "node_ip=c is not in"),
+        ({"cluster_node_ips": ("a:1", "a:2"), "node_ip": "a"}, "is 2 times in"),
+        ({"cluster_node_ips": ("a", "b"), "task_index": 2}, "2 entries"),
+        (
+            {"cluster_node_ips": ("a", "b"), "task_index": 0, "node_ip": "b"},
+            "Give one of them",
+        ),
+        ({"cluster_node_ips": ("a", "a"), "task_index": 0}, "same address, a:6170"),
+        ({"cluster_node_ips": ("a", "::1"), "task_index": 0}, "brackets"),
+        ({"cluster_node_ips": ("a", "b/c"), "task_index": 0}, "received 'b/c'"),
+        ({"node_ip": "a"}, "set that list too"),
+        ({"task_index": 1}, "set that list too"),
+        ({"job_name": "ps"}, "no parameter servers"),
+        ({"job_name": "evaluator"}, "must be worker"),
+        ({"num_workers": 2}, "plsc_tf.launch"),
+        ({"cluster_resolver": "flags"}, "cluster_node_ips names no workers"),
+        ({"cluster_resolver": "tf_config"}, "TF_CONFIG names no workers"),
+        ({"cluster_resolver": "slurm"}, "lacks SLURM_PROCID"),
+    ],
+)
+def test_flags_that_cannot_train_are_refused(values, message):
+    with pytest.raises(ValueError, match=message):
+        resolve(Options(**values), {})
+
+
+def test_what_fastnn_writes_for_one_machine_is_accepted():
+    assert resolve(Options(job_name="worker", task_index=0), {}) is None
+
+
+def test_flags_that_agree_with_tf_config_are_fine():
+    options = Options(cluster_node_ips=HOSTS, node_ip="b")
+    assert resolve(options, tf_config()).source == "TF_CONFIG"
+    launched = tf_config(index=3, worker=["a:7", "a:8", "b:7", "b:8"])
+    values = {"cluster_node_ips": ("a", "b"), "node_port": 7, "num_workers": 2}
+    assert resolve(Options(node_ip="b", **values), launched).index == 3
+    with pytest.raises(ValueError, match="worker 3, b:8, but node_ip .* name a"):
+        resolve(Options(node_ip="a", **values), launched)
+
+
+def test_flags_that_contradict_tf_config_are_an_error():
+    options = Options(cluster_node_ips=("a:1", "b:2"), node_ip="b")
+    with pytest.raises(ValueError, match="a:1, b:2, c:3, but .* means a:1, b:2"):
+        resolve(options, tf_config())
+
+
+def test_the_resolver_can_be_chosen():
+    values = {"cluster_node_ips": ("x:1", "y:2"), "task_index": 0}
+    choose = {
+        name: resolve(Options(cluster_resolver=name, **values), tf_config())
+        for name in ("flags", "tf_config", "none")
+    }
+    assert choose["flags"].source == "cluster_node_ips"
+    assert choose["tf_config"].source == "TF_CONFIG"
+    assert choose["none"] is None
+
+
+@pytest.mark.parametrize(
+    ("procid", "localid", "node", "own"),
+    [(0, 0, "n2", "n2:7"), (1, 1, "n2", "n2:8"), (2, 0, "n10", "n10:7")],
+)
+def test_a_worker_of_slurm_is_found_by_its_node(
+    procid, localid, node, own, monkeypatch
+):
+    for name, value in slurm_step(procid, localid, node).items():
+        monkeypatch.setenv(name, value)
+    found = resolve(Options(node_port=7), os.environ)
+    assert sorted(found.addresses) == ["n10:7", "n2:7", "n2:8"]
+    assert (found.address, found.source) == (own, "Slurm")
+
+
+def test_a_slurm_step_that_contradicts_itself_is_an_error(monkeypatch):
+    for name, value in slurm_step(0, 0, "n3").items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match="n3:6170, is none of the step's"):
+        resolve(Options(), os.environ)
+
+
+def test_other_sources_come_before_slurm():
+    environ = {**slurm_step(0, 0, "n2"), **tf_config()}
+    assert resolve(Options(), environ).source == "TF_CONFIG"
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [{}, {"SLURM_PROCID": "0"}, {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"}],
+)
+def test_one_task_of_slurm_is_no_cluster(environ):
+    assert not slurm.in_step(environ)
+    assert resolve(Options(), environ) is None
+
+
+def test_free_ports_are_free_and_differ():
+    ports = addresses.free_ports("127.0.0.1", 20)
+    assert len(set(ports)) == 20
+    for port in ports:
+        addresses.require_free(f"127.0.0.1:{port}")
+
+
+def test_a_port_in_use_is_told():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with pytest.raises(OSError, match=f"127.0.0.1:{port}: the port is in use"):
+            addresses.require_free(f"127.0.0.1:{port}")
+    with pytest.raises(OSError, match="not this machine's"):
+        addresses.require_free("203.0.113.1:6170")
