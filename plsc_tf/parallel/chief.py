@@ -1,0 +1,151 @@
+"""What the chief of a group knows of all workers, and what it decides."""
+
+import threading
+import time
+
+from plsc_tf.parallel.lost import LOST_STATUS, describe_loss, silence
+
+# A connection that ends without a word tells more than a worker that reports an error,
+# which may be a consequence: the chief waits so long before it believes a report.
+SETTLE_S = 1.0
+
+
+class Chief:
+    """Collects what workers bring, and decides who is lost.
+
+    The first verdict is the only one. All methods are thread-safe.
+
+    Args:
+        names: what workers are called, in order of index.
+        silence_s: a worker that is silent for so long is lost.
+        announce: called with each message that is for all workers.
+    """
+
+    def __init__(self, names, silence_s, announce):
+        now = time.monotonic()
+        self._names = names
+        self._silence_s = silence_s
+        self._announce = announce
+        self._lock = threading.RLock()
+        self._rounds = {}
+        self._heard = [now] * len(names)
+        self._activities = [("joining", now)] * len(names)
+        self._gone_well = set()
+        self._reports = []
+        self._reported_at = None
+        self._decided = False
+
+    def receive(self, index, message):
+        """Takes a message from a worker, which may be the chief itself."""
+        with self._lock:
+            now = time.monotonic()
+            self._heard[index] = now
+            kind = message["kind"]
+            if kind == "beat":
+                self._activities[index] = (message["activity"], now - message["since"])
+            elif kind == "value":
+                self._take_value(index, message, now)
+            elif kind == "bye":
+                self._gone_well.add(index)
+                self._require_all_present()
+                if len(self._gone_well) == len(self._names):
+                    self.end()
+            elif kind == "fail" and not self._reports:
+                self._reported_at = now
+                self._reports = [(index, message["text"], message["status"])]
+            elif kind == "fail":
+                self._reports.append((index, message["text"], message["status"]))
+            elif kind == "lost":  # all have given the chief up while it was suspended
+                self._decide(message["index"], message["text"], LOST_STATUS)
+
+    def closed(self, index):
+        """A worker's connection has ended."""
+        with self._lock:
+            reported = any(index == reporter for reporter, _, _ in self._reports)
+            if index not in self._gone_well and not reported:
+                self._lose(index, "has gone (its connection was closed)")
+
+    def look(self, now):
+        """Finds out who is silent, who failed and which values did not come.
+
+        Args:
+            now: `time.monotonic()`.
+        """
+        with self._lock:
+            for index, heard in enumerate(self._heard):
+                if index not in self._gone_well and now - heard > self._silence_s:
+                    self._lose(index, silence(self._silence_s))
+            if self._reports and now - self._reported_at >= SETTLE_S:
+                index, text, status = self._reports[0]
+                self._decide(index, f"{self._names[index]} failed: {text}", status)
+            for name, rounds in self._rounds.items():
+                for due in [r for r in rounds if r["deadline"] < now]:
+                    rounds.remove(due)
+                    self._announce_missing(name, due)
+            self._announce({"kind": "beat", "workers": self._states(now)})
+
+    def forgive(self, now):
+        """Starts all clocks anew, after this process was suspended."""
+        with self._lock:
+            self._heard = [now] * len(self._names)
+
+    def end(self):
+        """Says that the group ends orderly."""
+        self._announce({"kind": "end"})
+
+    def _states(self, now):
+        return [
+            [activity, now - since, now - heard]
+            for (activity, since), heard in zip(
+                self._activities, self._heard, strict=True
+            )
+        ]
+
+    def _take_value(self, index, message, now):
+        """Adds a value to the first round of its name that lacks this worker's."""
+        rounds = self._rounds.setdefault(message["name"], [])
+        current = next((r for r in rounds if index not in r["values"]), None)
+        if current is None:
+            current = {"values": {}, "deadline": float("inf"), "timeout_s": None}
+            rounds.append(current)
+        current["values"][index] = message["value"]
+        timeout_s = message["timeout_s"]
+        if timeout_s is not None and now + timeout_s < current["deadline"]:
+            current.update(deadline=now + timeout_s, timeout_s=timeout_s)
+        if len(current["values"]) == len(self._names):
+            rounds.remove(current)
+            values = [current["values"][i] for i in range(len(self._names))]
+            answer = {"kind": "values", "name": message["name"], "values": values}
+            self._announce(answer)
+        self._require_all_present()
+
+    def _require_all_present(self):
+        """A worker that has left brings no more values, so nobody must wait for it."""
+        for name, rounds in self._rounds.items():
+            for current in rounds:
+                for index in self._gone_well - set(current["values"]):
+                    self._lose(
+                        index, f"has left, while others wait for its value of {name!r}"
+                    )
+
+    def _announce_missing(self, name, due):
+        missing = [
+            worker for i, worker in enumerate(self._names) if i not in due["values"]
+        ]
+        problem = (
+            f"{' and '.join(missing)} did not bring a value for {name!r} within "
+            f"{due['timeout_s']:g} s."
+        )
+        self._announce({"kind": "values", "name": name, "problem": problem})
+
+    def _lose(self, index, what):
+        activities = [activity for activity, _ in self._activities]
+        text = describe_loss(self._names, index, what, activities)
+        self._decide(index, text, LOST_STATUS)
+
+    def _decide(self, index, text, status):
+        if not self._decided:
+            self._decided = True
+            self._announce(
+                {"kind": "lost", "index": index, "text": text, "status": status}
+            )

@@ -1,0 +1,348 @@
+"""Processes that train together and talk to each other beside TensorFlow.
+
+All talk goes through the chief, over one TCP connection per worker: a star. A worker
+that fails, dies or stops is found by it, and all others end with one clear error, also
+those whose main thread hangs in a collective.
+"""
+
+import collections
+import faulthandler
+import json
+import os
+import sys
+import threading
+import time
+
+from absl import logging
+
+from plsc_tf.parallel import links, rendezvous, wire
+from plsc_tf.parallel.chief import SETTLE_S, Chief
+from plsc_tf.parallel.lost import (
+    LOST_STATUS,
+    WorkerLostError,
+    describe_loss,
+    silence,
+)
+
+__all__ = ["LOST_STATUS", "Group", "WorkerLostError"]
+
+# The longest value that a worker can bring to a gather, as JSON.
+MAX_VALUE_BYTES = 1 << 25
+# A process ends by itself within so long after a worker was lost, or it is ended.
+GRACE_S = 10.0
+# Exit status of a failed worker that could not end by itself, as of an exception.
+FAILED_STATUS = 1
+# The longest wait for the others when leaving, and for the end of a connection.
+LEAVE_S = 5.0
+# The longest wait for the chief's verdict after a failure was reported.
+VERDICT_S = SETTLE_S + 3.0
+
+
+class Group:
+    """The workers of a cluster, as seen by one of them. Made by `Group.join`.
+
+    Attributes:
+        index: which worker this process is.
+        size: the number of workers.
+        is_chief: whether this is worker 0.
+        run_id: a random text, the same on all workers, new for each `join`.
+        links: for each worker {"worker", "to", "round_trip_ms", "mb_per_s"}, what it
+            measured to its neighbour.
+    """
+
+    def __init__(self, cluster, connections, run_id, silence_s):
+        now = time.monotonic()
+        self.index, self.size = cluster.index, cluster.size
+        self.is_chief = cluster.is_chief
+        self.run_id = run_id
+        self.links = []
+        self._names = [rendezvous.name(cluster, i) for i in range(cluster.size)]
+        self._silence_s = silence_s
+        self._changed = threading.Condition()
+        self._results = collections.defaultdict(collections.deque)
+        self._activity = ("joining", now)
+        self._states, self._states_at = [["joining", 0.0, 0.0]] * cluster.size, now
+        self._heard = now
+        self._lost = None
+        self._has_failed = self._has_left = self._has_ended = False
+        self._chief = None
+        if cluster.is_chief:
+            self._chief = Chief(self._names, silence_s, self._announce)
+        self._peers = {}
+        for index, connection in connections.items():
+            connection.max_bytes = cluster.size * (MAX_VALUE_BYTES + wire.HELLO_BYTES)
+            self._peers[index] = wire.Peer(
+                connection,
+                self._names[index],
+                self._receiver(index),
+                self._closer(index),
+            )
+        self._watch = threading.Thread(target=self._look, name="group", daemon=True)
+
+    @classmethod
+    def join(cls, cluster, *, timeout_s, silence_s=30.0):
+        """Waits until all workers are there and have tried their links.
+
+        Every worker listens on its own address until then and no longer, so that
+        TensorFlow can listen there afterwards.
+
+        Args:
+            cluster: the `Cluster`.
+            timeout_s: how long to wait for the others, in seconds.
+            silence_s: a worker that is not heard of for so long is lost.
+
+        Raises:
+            JoinError: they did not come together, and why.
+            WorkerLostError: one was lost already.
+        """
+        meet = rendezvous.Reception if cluster.is_chief else rendezvous.Visit
+        meeting = meet(cluster, timeout_s)
+        handlers = {"join": meeting.welcome, "link": links.answer}
+        try:
+            door = rendezvous.Door(cluster, handlers)
+        except rendezvous.JoinError as error:
+            meeting.call_off(str(error))
+            raise
+        try:
+            connections, run_id = meeting.meet_all()
+            group = cls(cluster, connections, run_id, silence_s)
+            group._start()
+            group.links = group.gather("links", links.measure(cluster))
+        finally:
+            door.close()
+        problems = [link["problem"] for link in group.links if "problem" in link]
+        if problems:
+            group.leave()
+            raise rendezvous.JoinError(" ".join(problems))
+        return group
+
+    @property
+    def lost(self):
+        """The `WorkerLostError`, or None while all is well."""
+        return self._lost
+
+    def gather(self, name, value, timeout_s=None):
+        """Returns the values of all workers, in order of index, on each of them.
+
+        Several threads may gather at the same time under different names. A name may
+        be used again.
+
+        Args:
+            name: what is gathered; the same on all workers.
+            value: what JSON can hold, up to 32 MB.
+            timeout_s: how long to wait for the others.
+
+        Raises:
+            WorkerLostError: a worker was lost.
+            TimeoutError: it names who did not come. The group is of no use then.
+            ValueError: the value is too long.
+        """
+        message = {"kind": "value", "name": name, "value": value}
+        frame = wire.encode({**message, "timeout_s": timeout_s})
+        if len(frame) > MAX_VALUE_BYTES:
+            raise ValueError(
+                f"A value for {name!r} may have {MAX_VALUE_BYTES:,} bytes as JSON. "
+                f"Received: {len(frame):,} bytes."
+            )
+        self._tell_chief(frame)
+        with self._changed:
+            results = self._results[name]
+            self._changed.wait_for(lambda: results or self._lost or self._has_ended)
+            if results:
+                answer = results.popleft()
+            elif self._lost:
+                raise self._lost
+            else:
+                raise WorkerLostError(
+                    f"{self._names[0]}, the chief, has left, while this worker waits "
+                    f"for {name!r}.",
+                    index=0,
+                )
+        if "problem" in answer:
+            raise TimeoutError(answer["problem"])
+        return answer["values"]
+
+    def tell(self, activity):
+        """Says what this worker does from now on; the others hear it within a second.
+
+        Args:
+            activity: a few words, as "step 57".
+        """
+        self._activity = (activity, time.monotonic())
+
+    def activities(self):
+        """Returns (activity, seconds since it began) of each worker, as last heard."""
+        return [(activity, since) for activity, since, _ in self._current_states()]
+
+    def silences(self):
+        """Returns for how many seconds each worker was not heard of."""
+        return [silent for *_, silent in self._current_states()]
+
+    def fail(self, message, status=LOST_STATUS):
+        """Tells the others why this worker ends; only the first call does anything.
+
+        Waits a few seconds for the chief's verdict, because the cause may be another
+        worker that has gone. This process has ten seconds to end, too.
+
+        Args:
+            message: why.
+            status: the exit status that the other workers shall end with.
+
+        Returns:
+            the `WorkerLostError` that all workers end with; its `index` is this
+            worker's, or that of the real culprit. None when the chief does not answer.
+        """
+        with self._changed:
+            first, self._has_failed = not self._has_failed, True
+        if first and not self._lost:
+            report = {"kind": "fail", "text": message, "status": status}
+            self._tell_chief(wire.encode(report))
+        with self._changed:
+            self._changed.wait_for(lambda: self._lost, VERDICT_S)
+        self._flush()
+        return self._lost
+
+    def leave(self):
+        """Ends the group orderly: waits for the others at most a few seconds."""
+        with self._changed:
+            if self._has_left:
+                return
+            self._has_left = True
+        self._tell_chief(wire.encode({"kind": "bye"}))
+        with self._changed:
+            self._changed.wait_for(lambda: self._has_ended or self._lost, LEAVE_S)
+            late = not self._has_ended
+        if self._chief and late:
+            self._chief.end()
+        until = time.monotonic() + LEAVE_S
+        for peer in self._peers.values():
+            peer.close(max(until - time.monotonic(), 0.1))
+
+    def _start(self):
+        for peer in self._peers.values():
+            peer.start()
+        self._watch.start()
+
+    # What goes out
+
+    def _tell_chief(self, frame):
+        if self._chief:
+            self._chief.receive(0, json.loads(frame))
+        else:
+            self._peers[0].send(frame)
+
+    def _announce(self, message):
+        """The chief's words to all, itself included."""
+        frame = wire.encode(message)
+        for peer in self._peers.values():
+            peer.send(frame)
+        self._hear(json.loads(frame))
+
+    def _flush(self):
+        for peer in self._peers.values():
+            peer.flush(LEAVE_S)
+
+    # What comes in
+
+    def _receiver(self, index):
+        if self._chief:
+            return lambda message: self._chief.receive(index, message)
+        return self._hear
+
+    def _closer(self, index):
+        if self._chief:
+            return lambda: self._chief.closed(index)
+        return lambda: self._lose_chief("has gone (its connection was closed)")
+
+    def _hear(self, message):
+        """Takes a message of the chief."""
+        with self._changed:
+            self._heard = time.monotonic()
+            kind = message["kind"]
+            if kind == "beat":
+                self._states, self._states_at = message["workers"], self._heard
+            elif kind == "values":
+                self._results[message["name"]].append(message)
+            elif kind == "end":
+                self._has_ended = True
+            elif kind == "lost":
+                self._lose(message["index"], message["text"], message["status"])
+            self._changed.notify_all()
+
+    def _lose(self, index, text, status=LOST_STATUS):
+        if self._lost is None:
+            if index == self.index and not self._has_failed:
+                text = f"The other workers have given this one up. {text}"
+            self._lost = WorkerLostError(text, index, status)
+
+    def _lose_chief(self, what):
+        """Called by all workers but the chief."""
+        with self._changed:
+            if self._lost or self._has_left or self._has_ended:
+                return
+            activities = [activity for activity, _ in self.activities()]
+            text = describe_loss(self._names, 0, what, activities)
+            self._lose(0, text)
+            self._changed.notify_all()
+        # It may be suspended only: then it learns this when it goes on.
+        self._peers[0].send(wire.encode({"kind": "lost", "index": 0, "text": text}))
+
+    def _current_states(self):
+        """Returns (activity, seconds since, seconds of silence) of each worker."""
+        now = time.monotonic()
+        with self._changed:
+            passed = now - self._states_at
+            states = [(a, since + passed, s + passed) for a, since, s in self._states]
+        activity, began = self._activity
+        states[self.index] = (activity, now - began, 0.0)
+        return states
+
+    # The thread that looks after the group
+
+    def _look(self):
+        interval = min(1.0, self._silence_s / 6)
+        last = time.monotonic()
+        while True:
+            with self._changed:
+                ended = self._changed.wait_for(
+                    lambda: self._lost or self._has_left, interval
+                )
+            if ended:
+                break
+            now = time.monotonic()
+            if now - last > interval + self._silence_s / 2:
+                # This process was suspended. What the others said meanwhile is still
+                # to be read.
+                self._heard = now
+                if self._chief:
+                    self._chief.forgive(now)
+            last = now
+            self._beat(now)
+        if self._lost:
+            self._end_process()
+
+    def _beat(self, now):
+        activity, began = self._activity
+        beat = {"kind": "beat", "activity": activity, "since": now - began}
+        self._tell_chief(wire.encode(beat))
+        if self._chief:
+            self._chief.look(now)
+        elif now - self._heard > self._silence_s:
+            self._lose_chief(silence(self._silence_s))
+
+    def _end_process(self):
+        """Ends this process, unless it does so by itself in time."""
+        time.sleep(GRACE_S)
+        own_fault = self._has_failed and self._lost.index == self.index
+        status = FAILED_STATUS if own_fault else self._lost.status
+        # Nobody may read what is written here, and then writing takes for ever.
+        threading.Timer(5.0, os._exit, (status,)).start()
+        logging.error("%s", self._lost)
+        logging.error(
+            "This process did not end by itself within %g s. The stacks of its "
+            "threads follow.",
+            GRACE_S,
+        )
+        faulthandler.dump_traceback(sys.__stderr__)
+        sys.stdout.flush()
+        os._exit(status)

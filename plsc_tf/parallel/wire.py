@@ -1,0 +1,190 @@
+"""JSON messages over a TCP connection, each with its length in front."""
+
+import json
+import queue
+import socket
+import struct
+import threading
+import time
+
+# Both sides send it first, so that strangers know each other.
+MAGIC = b"plsc_tf\n"
+# Changes with the messages: workers of different versions refuse each other.
+PROTOCOL = 1
+# The longest frame of somebody who has not said yet who he is, in bytes.
+HELLO_BYTES = 1 << 20
+_LENGTH = struct.Struct(">Q")
+
+
+class StrangerError(ConnectionError):
+    """The other side is no worker."""
+
+
+def encode(message):
+    """Returns the message as JSON, in bytes."""
+    return json.dumps(message, separators=(",", ":")).encode()
+
+
+class Connection:
+    """A TCP connection that carries frames.
+
+    Args:
+        sock: the connected socket.
+
+    Attributes:
+        max_bytes: the longest frame that is accepted.
+    """
+
+    def __init__(self, sock):
+        self._socket = sock
+        self.max_bytes = HELLO_BYTES
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # The port may be another worker's: it must be able to listen there.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+
+    def wait_for_ever(self):
+        """Lifts the time limits of earlier calls."""
+        self._socket.settimeout(None)
+
+    def greet(self, timeout_s):
+        """Exchanges the magic.
+
+        Raises:
+            StrangerError: the other side answers with something else.
+            OSError, EOFError: it does not answer at all.
+        """
+        try:
+            self._socket.settimeout(timeout_s)
+            self._socket.sendall(MAGIC)
+            answer = self._read(len(MAGIC), time.monotonic() + timeout_s)
+        except TimeoutError:
+            raise TimeoutError("it accepts connections but does not answer") from None
+        if answer != MAGIC:
+            raise StrangerError(f"it answered {answer!r}, so it is another program")
+
+    def send(self, message):
+        """Sends a message; waits until the system has taken it."""
+        self.send_frame(encode(message))
+
+    def send_frame(self, frame):
+        """Sends bytes as one frame."""
+        self._socket.sendall(_LENGTH.pack(len(frame)) + frame)
+
+    def receive(self, timeout_s=None):
+        """Returns the next message.
+
+        Raises:
+            EOFError: the other side has closed the connection.
+            TimeoutError: no whole message came in time.
+            OSError: the connection is broken.
+            ValueError: what came is no message, or too long.
+        """
+        return json.loads(self.receive_frame(timeout_s))
+
+    def receive_frame(self, timeout_s=None):
+        """Returns the next frame, as `receive`."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        (length,) = _LENGTH.unpack(self._read(_LENGTH.size, deadline))
+        if length > self.max_bytes:
+            raise ValueError(f"a message of {length} bytes is too long")
+        return self._read(length, deadline)
+
+    def is_open(self):
+        """Whether the other side, which is silent for now, still holds the line."""
+        self._socket.setblocking(False)
+        try:
+            return self._socket.recv(1, socket.MSG_PEEK) != b""
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        finally:
+            self._socket.settimeout(None)
+
+    def end_sending(self):
+        """Tells the other side that nothing more will come."""
+        try:
+            self._socket.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass  # it is gone already
+
+    def close(self):
+        """Closes the connection."""
+        self._socket.close()
+
+    def _read(self, size, deadline):
+        data = bytearray(size)
+        view, done = memoryview(data), 0
+        while done < size:
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                raise TimeoutError("timed out")
+            self._socket.settimeout(left)
+            count = self._socket.recv_into(view[done:])
+            if not count:
+                raise EOFError("the connection was closed")
+            done += count
+        return bytes(data)
+
+
+class Peer:
+    """A connection with a thread that reads and one that writes.
+
+    So a peer that has stopped reading never makes the sender wait.
+
+    Args:
+        connection: a `Connection`.
+        name: for the threads' names.
+        on_message: called with each message, in the reading thread.
+        on_end: called without arguments when nothing more will come.
+    """
+
+    def __init__(self, connection, name, on_message, on_end):
+        self._connection = connection
+        self._on_message, self._on_end = on_message, on_end
+        self._outbox = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read, name=f"from {name}")
+        self._writer = threading.Thread(target=self._write, name=f"to {name}")
+        for thread in (self._reader, self._writer):
+            thread.daemon = True
+
+    def start(self):
+        """Starts the threads."""
+        self._connection.wait_for_ever()
+        self._reader.start()
+        self._writer.start()
+
+    def send(self, frame):
+        """Puts a frame, which `encode` made, into the outbox."""
+        self._outbox.put(frame)
+
+    def flush(self, timeout_s):
+        """Waits until what is in the outbox has been sent."""
+        sent = threading.Event()
+        self._outbox.put(sent)
+        sent.wait(timeout_s)
+
+    def close(self, timeout_s):
+        """Sends what is in the outbox, waits for the other side's end, and closes."""
+        self._outbox.put(None)
+        self._writer.join(timeout_s)
+        self._connection.end_sending()
+        self._reader.join(timeout_s)
+        self._connection.close()
+
+    def _read(self):
+        try:
+            while True:
+                self._on_message(self._connection.receive())
+        except (OSError, EOFError, ValueError):
+            self._on_end()
+
+    def _write(self):
+        while (item := self._outbox.get()) is not None:
+            if isinstance(item, threading.Event):
+                item.set()
+                continue
+            try:
+                self._connection.send_frame(item)
+            except OSError:
+                return  # the reading thread finds out why
