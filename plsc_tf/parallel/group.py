@@ -28,12 +28,12 @@ __all__ = ["LOST_STATUS", "Group", "WorkerLostError"]
 
 # The longest value that a worker can bring to a gather, as JSON.
 MAX_VALUE_BYTES = 1 << 25
-# A process ends by itself within so long after a worker was lost, or it is ended.
-GRACE_S = 10.0
 # Exit status of a failed worker that could not end by itself, as of an exception.
 FAILED_STATUS = 1
 # The longest wait for the others when leaving, and for the end of a connection.
 LEAVE_S = 5.0
+# The longest wait for others to be told of a loss.
+FLUSH_S = 1.0
 # The longest wait for the chief's verdict after a failure was reported.
 VERDICT_S = SETTLE_S + 3.0
 
@@ -50,14 +50,14 @@ class Group:
             measured to its neighbour.
     """
 
-    def __init__(self, cluster, connections, run_id, silence_s):
+    def __init__(self, cluster, connections, run_id, *, silence_s, grace_s):
         now = time.monotonic()
         self.index, self.size = cluster.index, cluster.size
         self.is_chief = cluster.is_chief
         self.run_id = run_id
         self.links = []
         self._names = [rendezvous.name(cluster, i) for i in range(cluster.size)]
-        self._silence_s = silence_s
+        self._silence_s, self._grace_s = silence_s, grace_s
         self._changed = threading.Condition()
         self._results = collections.defaultdict(collections.deque)
         self._activity = ("joining", now)
@@ -80,7 +80,7 @@ class Group:
         self._watch = threading.Thread(target=self._look, name="group", daemon=True)
 
     @classmethod
-    def join(cls, cluster, *, timeout_s, silence_s=30.0):
+    def join(cls, cluster, *, timeout_s, silence_s=30.0, grace_s=10.0):
         """Waits until all workers are there and have tried their links.
 
         Every worker listens on its own address until then and no longer, so that
@@ -90,6 +90,8 @@ class Group:
             cluster: the `Cluster`.
             timeout_s: how long to wait for the others, in seconds.
             silence_s: a worker that is not heard of for so long is lost.
+            grace_s: when a worker was lost this process has so many seconds to end by
+                itself; then it is ended.
 
         Raises:
             JoinError: they did not come together, and why.
@@ -105,7 +107,9 @@ class Group:
             raise
         try:
             connections, run_id = meeting.meet_all()
-            group = cls(cluster, connections, run_id, silence_s)
+            group = cls(
+                cluster, connections, run_id, silence_s=silence_s, grace_s=grace_s
+            )
             group._start()
             group.links = group.gather("links", links.measure(cluster))
         finally:
@@ -182,7 +186,7 @@ class Group:
         """Tells the others why this worker ends; only the first call does anything.
 
         Waits a few seconds for the chief's verdict, because the cause may be another
-        worker that has gone. This process has ten seconds to end, too.
+        worker that has gone. This process has `grace_s` to end, too.
 
         Args:
             message: why.
@@ -198,8 +202,7 @@ class Group:
             report = {"kind": "fail", "text": message, "status": status}
             self._tell_chief(wire.encode(report))
         with self._changed:
-            self._changed.wait_for(lambda: self._lost, VERDICT_S)
-        self._flush()
+            self._changed.wait_for(lambda: self._lost or self._has_left, VERDICT_S)
         return self._lost
 
     def leave(self):
@@ -236,11 +239,15 @@ class Group:
         frame = wire.encode(message)
         for peer in self._peers.values():
             peer.send(frame)
+        if message["kind"] == "lost":
+            self._flush()  # before this process, hearing it, ends
         self._hear(json.loads(frame))
 
     def _flush(self):
-        for peer in self._peers.values():
-            peer.flush(LEAVE_S)
+        """Waits a moment until what was said is on its way."""
+        until = time.monotonic() + FLUSH_S
+        for sent in [peer.all_sent() for peer in self._peers.values()]:
+            sent.wait(max(until - time.monotonic(), 0))
 
     # What comes in
 
@@ -277,15 +284,16 @@ class Group:
 
     def _lose_chief(self, what):
         """Called by all workers but the chief."""
-        with self._changed:
-            if self._lost or self._has_left or self._has_ended:
-                return
-            activities = [activity for activity, _ in self.activities()]
-            text = describe_loss(self._names, 0, what, activities)
-            self._lose(0, text)
-            self._changed.notify_all()
+        if self._lost or self._has_left or self._has_ended:
+            return
+        activities = [activity for activity, _ in self.activities()]
+        text = describe_loss(self._names, 0, what, activities)
         # It may be suspended only: then it learns this when it goes on.
         self._peers[0].send(wire.encode({"kind": "lost", "index": 0, "text": text}))
+        self._flush()
+        with self._changed:
+            self._lose(0, text)
+            self._changed.notify_all()
 
     def _current_states(self):
         """Returns (activity, seconds since, seconds of silence) of each worker."""
@@ -332,7 +340,7 @@ class Group:
 
     def _end_process(self):
         """Ends this process, unless it does so by itself in time."""
-        time.sleep(GRACE_S)
+        time.sleep(self._grace_s)
         own_fault = self._has_failed and self._lost.index == self.index
         status = FAILED_STATUS if own_fault else self._lost.status
         # Nobody may read what is written here, and then writing takes for ever.
@@ -341,7 +349,7 @@ class Group:
         logging.error(
             "This process did not end by itself within %g s. The stacks of its "
             "threads follow.",
-            GRACE_S,
+            self._grace_s,
         )
         faulthandler.dump_traceback(sys.__stderr__)
         sys.stdout.flush()

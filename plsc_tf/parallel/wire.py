@@ -158,11 +158,11 @@ class Peer:
         """Puts a frame, which `encode` made, into the outbox."""
         self._outbox.put(frame)
 
-    def flush(self, timeout_s):
-        """Waits until what is in the outbox has been sent."""
+    def all_sent(self):
+        """Returns a `threading.Event` of the moment when the outbox will be empty."""
         sent = threading.Event()
         self._outbox.put(sent)
-        sent.wait(timeout_s)
+        return sent
 
     def close(self, timeout_s):
         """Sends what is in the outbox, waits for the other side's end, and closes."""
@@ -180,11 +180,12 @@ class Peer:
             self._on_end()
 
     def _write(self):
+        broken = False
         while (item := self._outbox.get()) is not None:
             if isinstance(item, threading.Event):
                 item.set()
-                continue
-            try:
-                self._connection.send_frame(item)
-            except OSError:
-                return  # the reading thread finds out why
+            elif not broken:
+                try:
+                    self._connection.send_frame(item)
+                except OSError:
+                    broken = True  # the reading thread finds out, too

@@ -1,0 +1,390 @@
+"""Groups whose workers are threads of this process: what they tell each other."""
+
+import concurrent.futures
+import contextlib
+import http.client
+import socket
+import threading
+import time
+import urllib.request
+
+import pytest
+
+from plsc_tf.parallel import group as groups
+from plsc_tf.parallel import rendezvous, wire
+from plsc_tf.parallel.addresses import free_ports, split
+from plsc_tf.parallel.chief import Chief
+from plsc_tf.parallel.cluster import Cluster
+from plsc_tf.parallel.group import Group
+from plsc_tf.parallel.rendezvous import Door, JoinError, Reception
+
+MOST_S = 60
+
+
+def make_clusters(size):
+    ports = free_ports("127.0.0.1", size)
+    addresses = tuple(f"127.0.0.1:{port}" for port in ports)
+    return [Cluster(addresses, index, "test") for index in range(size)]
+
+
+def on_each(function, items):
+    """Calls the function with each item, in threads; returns the results in order."""
+    with concurrent.futures.ThreadPoolExecutor(len(items)) as pool:
+        return list(pool.map(function, items, timeout=MOST_S))
+
+
+@pytest.fixture
+def clusters():
+    return make_clusters(3)
+
+
+@pytest.fixture
+def workers(clusters):
+    joined = on_each(lambda cluster: Group.join(cluster, timeout_s=30), clusters)
+    yield joined
+    on_each(Group.leave, joined)
+
+
+def test_all_have_the_same_run_and_have_tried_their_links(workers, clusters):
+    assert len({group.run_id for group in workers}) == 1
+    for index, group in enumerate(workers):
+        assert (group.index, group.size, group.is_chief) == (index, 3, index == 0)
+        assert [(link["worker"], link["to"]) for link in group.links] == [
+            (0, 1),
+            (1, 2),
+            (2, 0),
+        ]
+        assert all(link["round_trip_ms"] > 0 for link in group.links)
+        assert all(link["mb_per_s"] > 0 for link in group.links)
+        assert group.lost is None
+
+
+def test_each_join_is_another_run(workers):
+    others = on_each(lambda c: Group.join(c, timeout_s=30), make_clusters(2))
+    assert others[0].run_id != workers[0].run_id
+    on_each(Group.leave, others)
+
+
+def test_values_come_in_the_order_of_workers(workers):
+    values = [{"sha": "ab", "n": [1, 2.5, None]}, [], "three"]
+    gathered = on_each(lambda g: g.gather("facts", values[g.index]), workers)
+    assert gathered == [values] * 3
+
+
+def test_all_get_what_json_makes_of_a_value(workers):
+    gathered = on_each(lambda g: g.gather("pair", (g.index, g.index)), workers)
+    assert gathered == [[[0, 0], [1, 1], [2, 2]]] * 3
+
+
+def test_a_name_can_be_used_again_by_one_that_runs_ahead(workers):
+    def four_times(group):
+        time.sleep(0.1 * group.index)
+        return [group.gather("step", 10 * group.index + i) for i in range(4)]
+
+    expected = [[i, 10 + i, 20 + i] for i in range(4)]
+    assert on_each(four_times, workers) == [expected] * 3
+
+
+def test_threads_gather_different_names_in_different_order(workers):
+    names = ["saving", "loss", "data"]
+
+    def gather_all(group):
+        # Each worker brings its first name when the next one brings its last.
+        order = names[group.index :] + names[: group.index]
+        futures = {}
+        with concurrent.futures.ThreadPoolExecutor(3) as pool:
+            for name in order:
+                value = [name, group.index]
+                futures[name] = pool.submit(group.gather, name, value)
+                time.sleep(0.02)
+            return {name: future.result(MOST_S) for name, future in futures.items()}
+
+    expected = {name: [[name, i] for i in range(3)] for name in names}
+    assert on_each(gather_all, workers) == [expected] * 3
+
+
+def test_values_of_megabytes(workers):
+    hashes = [f"{i:064x}" for i in range(50_000)]
+    gathered = on_each(lambda g: g.gather("hashes", hashes), workers)
+    assert gathered == [[hashes] * 3] * 3
+
+
+def test_a_value_that_is_too_long_is_refused_at_once(workers, monkeypatch):
+    monkeypatch.setattr(groups, "MAX_VALUE_BYTES", 1000)
+    with pytest.raises(ValueError, match="'hashes' may have 1,000 bytes.* 1,0.. bytes"):
+        workers[1].gather("hashes", "x" * 950)
+    assert on_each(lambda g: g.gather("fits", 1), workers) == [[1, 1, 1]] * 3
+
+
+def test_who_did_not_bring_a_value_in_time_is_named(workers, clusters):
+    def gather(group):
+        with pytest.raises(TimeoutError) as caught:
+            group.gather("sizes", 0, timeout_s=0.2)
+        return str(caught.value)
+
+    missing = f"Worker 1 ({clusters[0].addresses[1]})"
+    expected = f"{missing} did not bring a value for 'sizes' within 0.2 s."
+    assert on_each(gather, [workers[0], workers[2]]) == [expected] * 2
+
+
+def test_all_hear_what_all_do(workers):
+    for group in workers:
+        group.tell(f"step {57 + group.index}")
+    deadline = time.monotonic() + MOST_S
+    expected = ["step 57", "step 58", "step 59"]
+    for group in workers:
+        while [activity for activity, _ in group.activities()] != expected:
+            assert time.monotonic() < deadline, group.activities()
+            time.sleep(0.05)
+        assert all(0 <= since < MOST_S for _, since in group.activities())
+        assert group.silences()[group.index] == 0
+        assert all(0 <= silent < MOST_S for silent in group.silences())
+
+
+def test_the_ports_can_be_listened_on_while_the_group_talks(workers, clusters):
+    with contextlib.ExitStack() as stack:
+        for address in clusters[0].addresses:
+            server = stack.enter_context(socket.socket())
+            # As TensorFlow's gRPC server.
+            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            server.bind(split(address))
+            server.listen()
+        assert on_each(lambda g: g.gather("after", 1), workers) == [[1, 1, 1]] * 3
+
+
+def test_leaving_twice_is_leaving_once(workers):
+    on_each(Group.leave, workers)
+    on_each(Group.leave, workers)
+    assert [group.lost for group in workers] == [None] * 3
+
+
+# Who else may be on the port
+
+
+def test_strangers_keep_nobody_waiting(clusters):
+    strangers = []
+
+    def visit():
+        address = clusters[0].address
+        silent = socket.create_connection(split(address))
+        strangers.append(silent)
+        with pytest.raises((OSError, http.client.HTTPException)):
+            urllib.request.urlopen(f"http://{address}/", timeout=MOST_S)
+
+    def join(cluster):
+        if cluster is clusters[2]:
+            visiting = threading.Thread(target=visit)
+            deadline = time.monotonic() + MOST_S
+            while not listens(clusters[0].address):
+                assert time.monotonic() < deadline
+            visiting.start()
+            visiting.join(MOST_S)
+        return Group.join(cluster, timeout_s=30)
+
+    joined = on_each(join, clusters)
+    assert len(strangers) == 1
+    assert on_each(lambda g: g.gather("x", 1), joined) == [[1, 1, 1]] * 3
+    on_each(Group.leave, joined)
+    strangers[0].close()
+
+
+def listens(address):
+    with socket.socket() as probe:
+        return probe.connect_ex(split(address)) == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "another program"),
+        (b"", "accepts connections but does not answer"),
+    ],
+)
+def test_a_stranger_in_the_chiefs_place_is_an_error(clusters, answer, reason):
+    with socket.create_server(split(clusters[0].address)) as server:
+        guests = []
+
+        def serve():
+            with contextlib.suppress(OSError):
+                while True:
+                    guests.append(server.accept()[0])
+                    guests[-1].sendall(answer)
+
+        threading.Thread(target=serve, daemon=True).start()
+        with pytest.raises(JoinError, match=reason) as caught:
+            Group.join(clusters[1], timeout_s=1)
+        server.shutdown(socket.SHUT_RDWR)
+    for guest in guests:
+        guest.close()
+    assert f"Worker 0 ({clusters[0].address})" in str(caught.value)
+
+
+def test_another_version_is_refused(clusters):
+    door = Door(clusters[0], {})
+    try:
+        guest = socket.create_connection(split(clusters[0].address))
+        connection = wire.Connection(guest)
+        connection.greet(MOST_S)
+        connection.send({"protocol": wire.PROTOCOL + 1, "purpose": "join"})
+        assert "different versions" in connection.receive(MOST_S)["problem"]
+        connection.close()
+    finally:
+        door.close()
+
+
+def test_frames_longer_than_allowed_end_the_connection():
+    one, other = map(wire.Connection, tcp_pair())
+    one.send("x" * wire.HELLO_BYTES)
+    with pytest.raises(ValueError, match="too long"):
+        other.receive(MOST_S)
+    one.close()
+    other.close()
+
+
+def tcp_pair():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        one = socket.create_connection(server.getsockname())
+        return one, server.accept()[0]
+
+
+def test_two_with_the_same_index_are_an_error(clusters):
+    reception = Reception(clusters[0], 30)
+    door = Door(clusters[0], {"join": reception.welcome})
+    try:
+        twice = [clusters[1], clusters[1]]
+        hello = {"purpose": "join", "addresses": clusters[1].addresses}
+        guests = [rendezvous.dial(cluster, 0, hello, 30) for cluster in twice]
+        with pytest.raises(JoinError, match="Two processes say that they are Worker 1"):
+            reception.meet_all()
+        for guest in guests:
+            assert "Two processes" in guest.receive(MOST_S)["problem"]
+            guest.close()
+    finally:
+        door.close()
+
+
+def test_one_that_has_gone_may_come_again(clusters):
+    reception = Reception(clusters[0], 30)
+    door = Door(clusters[0], {"join": reception.welcome})
+    try:
+        hello = {"purpose": "join", "addresses": clusters[1].addresses}
+        rendezvous.dial(clusters[1], 0, hello, 30).close()
+        again = rendezvous.dial(clusters[1], 0, hello, 30)
+        other = rendezvous.dial(clusters[2], 0, hello, 30)
+        members, run_id = reception.meet_all()
+        assert sorted(members) == [1, 2]
+        assert again.receive(MOST_S) == other.receive(MOST_S) == {"run_id": run_id}
+        for connection in (again, other, *members.values()):
+            connection.close()
+    finally:
+        door.close()
+
+
+def test_a_port_in_use_is_told_to_the_chief_too(clusters, monkeypatch):
+    monkeypatch.setattr(rendezvous, "BIND_S", 0.1)
+
+    def join(cluster):
+        with pytest.raises(JoinError) as caught:
+            Group.join(cluster, timeout_s=30)
+        return str(caught.value)
+
+    with socket.create_server(split(clusters[1].address)):
+        told = on_each(join, clusters)
+    worker = f"Worker 1 ({clusters[1].address}) cannot listen there: port "
+    for text in told:
+        assert text.startswith(worker) and "is in use" in text
+
+
+def test_a_port_that_becomes_free_within_seconds_is_taken(clusters):
+    holder = socket.create_server(split(clusters[1].address))
+    threading.Timer(0.5, holder.close).start()
+    Door(clusters[1], {}).close()
+
+
+# What the chief decides
+
+
+@pytest.fixture
+def announced():
+    return []
+
+
+@pytest.fixture
+def chief(announced):
+    return Chief(["W0", "W1", "W2"], 30.0, announced.append)
+
+
+def verdicts(announced):
+    return [message for message in announced if message["kind"] == "lost"]
+
+
+def report(text, status=76):
+    return {"kind": "fail", "text": text, "status": status}
+
+
+def test_one_that_vanishes_is_the_cause_of_failures_just_before(chief, announced):
+    chief.receive(2, report("connection reset by peer"))
+    chief.receive(0, report("collective aborted"))
+    chief.closed(1)
+    chief.look(time.monotonic() + 5)
+    (verdict,) = verdicts(announced)
+    assert verdict["index"] == 1 and verdict["text"].startswith("W1 has gone")
+
+
+def test_of_failures_the_first_counts(chief, announced):
+    chief.receive(2, report("the disk is full", 75))
+    chief.closed(2)
+    chief.receive(1, report("collective aborted"))
+    chief.look(time.monotonic())
+    assert not verdicts(announced)
+    chief.look(time.monotonic() + 1.5)
+    expected = {"index": 2, "text": "W2 failed: the disk is full", "status": 75}
+    assert verdicts(announced) == [{"kind": "lost", **expected}]
+
+
+def test_one_that_has_left_is_neither_silent_nor_gone(chief, announced):
+    chief.receive(1, {"kind": "bye"})
+    chief.closed(1)
+    now = time.monotonic()
+    chief.look(now + 29)
+    assert not verdicts(announced)
+    chief.receive(0, {"kind": "bye"})
+    chief.receive(2, {"kind": "bye"})
+    assert announced[-1] == {"kind": "end"}
+    chief.look(now + 100)
+    assert not verdicts(announced)
+
+
+@pytest.mark.parametrize("leaves_first", [True, False])
+def test_nobody_waits_for_one_that_has_left(chief, announced, leaves_first):
+    value = {"kind": "value", "name": "loss", "value": 1, "timeout_s": None}
+    messages = [(0, value), (1, {"kind": "bye"})]
+    for index, message in messages[::-1] if leaves_first else messages:
+        chief.receive(index, message)
+    (verdict,) = verdicts(announced)
+    assert verdict["index"] == 1
+    assert "W1 has left, while others wait for its value of 'loss'" in verdict["text"]
+
+
+def test_the_silent_one_is_named_with_what_all_do(chief, announced):
+    def beat(index, activity):
+        chief.receive(index, {"kind": "beat", "activity": activity, "since": 0})
+
+    beat(1, "reading step 8")
+    heard = time.monotonic()
+    time.sleep(0.2)
+    beat(0, "step 8")
+    beat(2, "step 8")
+    chief.look(heard + 30.1)
+    (verdict,) = verdicts(announced)
+    assert verdict["text"] == (
+        "W1 was silent for 30 s (stopped, or its machine is gone). It was last in: "
+        "reading step 8; the others are in: step 8."
+    )
+
+
+def test_suspension_of_the_chief_is_nobodys_silence(chief, announced):
+    now = time.monotonic() + 1000
+    chief.forgive(now)
+    chief.look(now + 29)
+    assert not verdicts(announced)

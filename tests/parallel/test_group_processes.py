@@ -1,0 +1,202 @@
+"""Groups of real processes: what all others say and do when one of them is lost."""
+
+import contextlib
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from plsc_tf.parallel.addresses import free_ports
+
+ROOT = pathlib.Path(__file__).parents[2]
+WORKER = pathlib.Path(__file__).with_name("group_worker.py")
+# Far more than anything here takes: nothing may hang.
+MOST_S = 60
+
+
+@pytest.fixture
+def addresses():
+    return [f"127.0.0.1:{port}" for port in free_ports("127.0.0.1", 3)]
+
+
+@pytest.fixture
+def start():
+    """Starts a worker; whatever happens, none stays behind."""
+    with contextlib.ExitStack() as stack:
+
+        def start(addresses, index, role="meet", **options):
+            given = {
+                "addresses": addresses,
+                "index": index,
+                "role": role,
+                "options": {"timeout_s": 30, "grace_s": 1, **options},
+            }
+            process = subprocess.Popen(
+                [sys.executable, WORKER, json.dumps(given)],
+                cwd=ROOT,
+                env={"PYTHONPATH": str(ROOT)},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            stack.callback(process.communicate)
+            stack.callback(process.kill)
+            return process
+
+        yield start
+
+
+def start_all(start, addresses, roles, **options):
+    """Starts a worker for each role; returns them when all are ready."""
+    workers = [start(addresses, i, role, **options) for i, role in enumerate(roles)]
+    for worker in workers:
+        assert worker.stdout.readline() == "ready\n", worker.communicate()[1]
+    return workers
+
+
+def outcome(worker):
+    """Returns (exit status, what it said, its log)."""
+    said, log = worker.communicate(timeout=MOST_S)
+    return worker.returncode, said, log
+
+
+def test_workers_that_start_at_different_times_meet_and_leave(start, addresses):
+    late_chief = [start(addresses, index) for index in (2, 1)]
+    with pytest.raises(subprocess.TimeoutExpired):
+        late_chief[0].communicate(timeout=1)
+    for worker in [*late_chief, start(addresses, 0)]:
+        assert outcome(worker) == (0, "ready\n", "")
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_all_others_end_when_one_is_killed(start, addresses, victim):
+    # One of them hangs, as in a collective; the other waits for values.
+    roles = ["hang", "wait"]
+    roles.insert(victim, "hang")
+    workers = start_all(start, addresses, roles)
+    workers[victim].kill()
+    hanging, waiting = (w for i, w in enumerate(workers) if i != victim)
+    message = (
+        f"Worker {victim} ({addresses[victim]}) has gone (its connection was closed)."
+    )
+    status, said, log = outcome(waiting)
+    assert status == 76
+    assert said.startswith(f"WorkerLostError: {message} It was last in: "), said
+    status, _, log = outcome(hanging)
+    assert status == 76
+    assert message in log
+    # Where it hung.
+    assert "group_worker.py" in log and "in hang" in log
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+def test_one_that_is_stopped_is_lost_and_ends_when_it_goes_on(start, addresses, victim):
+    roles = ["wait", "wait"]
+    roles.insert(victim, "hang")
+    workers = start_all(start, addresses, roles, silence_s=2)
+    workers[victim].send_signal(signal.SIGSTOP)
+    message = (
+        f"Worker {victim} ({addresses[victim]}) was silent for 2 s (stopped, or its "
+        "machine is gone). It was last in: "
+    )
+    for i, worker in enumerate(workers):
+        if i != victim:
+            status, said, _ = outcome(worker)
+            assert status == 76
+            assert said.startswith(f"WorkerLostError: {message}"), said
+    workers[victim].send_signal(signal.SIGCONT)
+    status, _, log = outcome(workers[victim])
+    assert status == 76
+    assert f"The other workers have given this one up. {message}" in log
+
+
+def test_a_short_stop_is_no_loss(start, addresses):
+    chief, other = start_all(start, addresses[:2], ["hang", "hang"], silence_s=6)
+    chief.send_signal(signal.SIGSTOP)
+    with pytest.raises(subprocess.TimeoutExpired):
+        other.communicate(timeout=1)
+    chief.send_signal(signal.SIGCONT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        other.communicate(timeout=2)
+    assert chief.poll() is None
+
+
+@pytest.mark.parametrize("culprit", [0, 1])
+def test_a_failure_is_told_in_its_own_words(start, addresses, culprit):
+    roles = ["wait", "wait"]
+    roles.insert(culprit, "fail")
+    workers = start_all(start, addresses, roles)
+    message = f"Worker {culprit} ({addresses[culprit]}) failed: the disk is full\n"
+    assert outcome(workers.pop(culprit))[:2] == (5, f"verdict: {message}")
+    for worker in workers:
+        assert outcome(worker)[:2] == (76, f"WorkerLostError: {message}")
+
+
+def test_an_exception_without_a_word_is_a_loss(start, addresses):
+    roles = ["wait", "raise_error", "wait"]
+    chief, culprit, other = start_all(start, addresses, roles)
+    status, _, log = outcome(culprit)
+    assert status == 1 and "an error of its own" in log
+    for worker in (chief, other):
+        status, said, _ = outcome(worker)
+        assert status == 76
+        assert f"Worker 1 ({addresses[1]}) has gone" in said
+
+
+def test_a_failure_can_say_how_the_others_end(start, addresses):
+    workers = start_all(start, addresses, ["hang", "hang", "stall"])
+    message = f"Worker 2 ({addresses[2]}) failed: no progress"
+    for worker, expected in zip(workers, (75, 75, 1), strict=True):
+        status, _, log = outcome(worker)
+        assert status == expected
+        assert message in log
+
+
+def test_a_missing_worker_is_named(start, addresses):
+    workers = [start(addresses, index, timeout_s=2) for index in (0, 1)]
+    for worker in workers:
+        status, said, _ = outcome(worker)
+        assert status == 3
+        assert f"JoinError: Worker 2 ({addresses[2]}) did not come within 2 s" in said
+
+
+def test_an_unreachable_chief_is_named(start, addresses):
+    status, said, _ = outcome(start(addresses, 1, timeout_s=2))
+    assert status == 3
+    assert (
+        f"JoinError: Worker 1 ({addresses[1]}) cannot reach Worker 0 ({addresses[0]}) "
+        "within 2 s: Connection refused." in said
+    )
+    assert "cluster_node_ips" in said and "firewall" in said
+
+
+# An address kept for documentation, which no machine has, and a name that never is.
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        ("192.0.2.1:6170", "this machine has no such address"),
+        ("worker.invalid:6170", "the name 'worker.invalid' is not known here"),
+    ],
+)
+def test_a_wrong_address_is_told_to_all(start, addresses, wrong, problem):
+    addresses[1] = wrong
+    for worker in [start(addresses, index) for index in range(3)]:
+        status, said, _ = outcome(worker)
+        assert status == 3
+        assert f"JoinError: Worker 1 ({wrong})" in said and problem in said
+
+
+def test_different_lists_are_told_to_all(start, addresses):
+    other = [addresses[0], "127.0.0.1:1", addresses[2]]
+    lists = [addresses, addresses, other]
+    for worker in [start(lists[index], index) for index in range(3)]:
+        status, said, _ = outcome(worker)
+        assert status == 3
+        assert "JoinError: The workers have different lists of the cluster." in said
+        assert (
+            f"Worker 2: {', '.join(other)}; the chief: {', '.join(addresses)}" in said
+        )
+        assert "cluster_node_ips" in said
