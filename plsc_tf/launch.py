@@ -1,0 +1,67 @@
+r"""Starts the workers of this machine, one log each, and restarts them if asked to.
+
+    python -m plsc_tf.launch --num_workers=2 --log_dir=logs -- --flagfile=my.cfg
+    python -m plsc_tf.launch --cluster_node_ips=10.0.0.1,10.0.0.2 --node_ip=10.0.0.1 \
+        --log_dir=logs --max_restarts=3 -- --flagfile=my.cfg
+    python -m plsc_tf.launch --module=plsc_tf.evaluate -- --checkpoint_dir=output
+    python -m plsc_tf.launch --selected_gpus=0,1,2,3 my_script.py --its_option=1
+
+What follows -- are options of the training (of another --module, or a script and its
+options). The exit status is 0 when all workers ended with 0, else that of the worker
+that failed: 128 + n when signal n ended it.
+"""
+
+import os
+import sys
+
+from plsc_tf import cli
+from plsc_tf.launching import plan, program, supervise
+
+GROUPS = ("launching", "cluster")
+
+
+def run(argv, environ, patience=None):
+    """Runs the command and ends the process with its exit status.
+
+    Args:
+        argv: the arguments after the program's name.
+        environ: the environment of the workers.
+        patience: the `Patience` with the other workers when one has failed.
+    """
+    own, words = program.split(argv)
+
+    def function(settings):
+        program.check_own(own)
+        sys.exit(launch(settings, words, environ, patience))
+
+    cli.main(function, groups=GROUPS, doc=__doc__, argv=own)
+
+
+def launch(settings, words, environ, patience=None):
+    """Runs the workers and returns the exit status.
+
+    Args:
+        settings: the `Settings`; `launching` and `cluster` say what to start.
+        words: the arguments of the workers, or a script and its arguments.
+        environ: the environment of the workers.
+        patience: the `Patience` with the other workers when one has failed.
+
+    Raises:
+        ValueError: settings that do not go together, or not with the environment.
+        OSError: a log cannot be written, or an address not be used.
+    """
+    given = settings.launching
+    supervisor = supervise.Supervisor(
+        plan.make_plan(settings.cluster, given.selected_gpus, environ),
+        program.command(given.module, words),
+        environ,
+        log_dir=given.log_dir,
+        max_restarts=given.max_restarts,
+        patience=patience,
+    )
+    return supervisor.run()
+
+
+if __name__ == "__main__":
+    # A copy: the command changes the environment for itself.
+    run(sys.argv[1:], dict(os.environ))

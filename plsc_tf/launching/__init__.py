@@ -1,0 +1,1 @@
+"""Starting the workers of a machine, and seeing to their end; without TensorFlow."""

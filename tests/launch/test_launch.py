@@ -1,0 +1,371 @@
+"""The launcher with real processes: places, logs, culprits, restarts, signals."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from tests.launch.conftest import ROOT, runs
+
+FOREVER = """
+while True:
+    time.sleep(0.01)
+"""
+
+
+def test_workers_get_their_places_and_arguments(launchers):
+    script = launchers.script('note("got", json.dumps([config, sys.argv[1:]]))')
+    result = launchers.run("--num_workers=2", "--", script, "--its=1", "--", "x")
+    assert result.status == 0, result.err
+    got = [json.loads(launchers.read(f"got-{i}")) for i in (0, 1)]
+    hosts = got[0][0]["cluster"]["worker"]
+    for i, (config, arguments) in enumerate(got):
+        assert config == {
+            "cluster": {"worker": hosts},
+            "task": {"type": "worker", "index": i},
+        }
+        assert arguments == ["--its=1", "--", "x"]
+    assert len(set(hosts)) == 2
+    assert {host.partition(":")[0] for host in hosts} == {"127.0.0.1"}
+
+
+def test_one_worker_is_a_single_process(launchers):
+    script = launchers.script('print("TF_CONFIG" in os.environ)')
+    # PLSC's own command line, with a script and no --.
+    result = launchers.run(
+        "--cluster_node_ips=127.0.0.1",
+        "--node_ip=127.0.0.1",
+        "--selected_gpus=0,1,2",
+        script,
+    )
+    assert (result.status, result.out) == (0, "False\n")
+
+
+def test_each_worker_gets_its_share_of_the_gpus(launchers):
+    script = launchers.script('note("gpus", os.environ["CUDA_VISIBLE_DEVICES"])')
+    arguments = ("--num_workers", "2", "--selected_gpus", "1,3,5,7", script)
+    assert launchers.run(*arguments).status == 0
+    assert [launchers.read(f"gpus-{i}") for i in (0, 1)] == ["1,3", "5,7"]
+
+
+def test_a_machine_of_several_starts_its_own_workers(launchers):
+    script = launchers.script('note("config", json.dumps(config))')
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    hosts = f"a.invalid,127.0.0.1:{port}"
+    result = launchers.run(f"--cluster_node_ips={hosts}", script)
+    assert result.status == 0, result.err
+    assert not (launchers.folder / "config-0").exists()
+    config = json.loads(launchers.read("config-1"))
+    assert config["cluster"]["worker"] == ["a.invalid:6170", f"127.0.0.1:{port}"]
+
+
+def test_with_a_folder_each_worker_has_a_log_and_the_first_is_shown(launchers):
+    script = launchers.script(
+        'print("I am", index); sys.stderr.write(f"error of {index}\\n")'
+    )
+    for _ in range(2):
+        result = launchers.run("--num_workers=2", "--log_dir=logs", script)
+        assert result.status == 0
+        assert result.out == "I am 0\nerror of 0\n"
+    for i in (0, 1):
+        lines = launchers.read(f"logs/worker-{i}.log").splitlines()
+        assert lines[1:3] == lines[4:6] == [f"I am {i}", f"error of {i}"]
+        assert lines[0].startswith(f"==== worker {i} of 2 (127.0.0.1:")
+        assert ", attempt 1, " in lines[0] and ", attempt 1, " in lines[3]
+
+
+def test_without_a_folder_the_lines_of_all_are_shown(launchers):
+    script = launchers.script(
+        'sys.stdout.write(f"one {index}\\ntwo"); note("wrote"); wait("wrote-0"); '
+        'wait("wrote-1"); sys.stdout.write(" more")'
+    )
+    result = launchers.run("--num_workers=2", script)
+    assert sorted(result.out.splitlines()) == [
+        "[0] one 0",
+        "[0] two more",
+        "[1] one 1",
+        "[1] two more",
+    ]
+
+
+def test_output_is_shown_while_the_worker_runs(launchers):
+    script = launchers.script('print("first"); wait("go")')
+    process = launchers.start("--log_dir=logs", script)
+    assert process.stdout.readline() == "first\n"
+    (launchers.folder / "go").touch()
+    assert launchers.result(process).status == 0
+
+
+def test_a_terminal_that_goes_away_ends_nothing(launchers):
+    script = launchers.script('print("first"); wait("go"); print("then"); note("end")')
+    process = launchers.start(script)
+    process.stdout.readline()
+    process.stdout.close()
+    (launchers.folder / "go").touch()
+    assert process.wait(60) == 0
+    launchers.wait_for("end-0")
+
+
+@pytest.mark.parametrize(
+    ("victim", "end", "status", "said"),
+    [
+        (76, "sys.exit(3)", 3, "Worker 1 ended with status 3."),
+        (75, "os.kill(os.getpid(), 9)", 137, "Worker 1 was ended by signal 9, SIGKILL"),
+        (76, "sys.exit(75)", 75, "Worker 1 ended with status 75 (its watchdog"),
+        (0, "raise KeyError('lost')", 1, "  | KeyError: 'lost'\n"),
+    ],
+)
+def test_the_culprit_is_found_among_the_victims(launchers, victim, end, status, said):
+    script = launchers.script(
+        f"""
+if index == 0:
+    note("ends")
+    sys.exit({victim})
+wait("ends-0")
+time.sleep(0.1)
+print("line of the culprit")
+{end}
+"""
+    )
+    result = launchers.run("--num_workers=2", "--log_dir=logs", script)
+    assert result.status == status
+    assert said in result.err
+    assert "  | line of the culprit\n" in result.err
+    assert "logs/worker-1.log" in result.err
+
+
+def test_only_the_last_lines_of_this_attempt_are_shown(launchers):
+    script = launchers.script(
+        """
+for i in range(100 if index and not pathlib.Path("again").exists() else 3):
+    print(f"line {i} of {index}")
+sys.exit(index)
+"""
+    )
+    arguments = ("--num_workers=2", "--log_dir=logs", script)
+    shown = [x for x in launchers.run(*arguments).err.splitlines() if " | " in x]
+    assert shown == [f"  | line {i} of 1" for i in range(80, 100)]
+    (launchers.folder / "again").touch()
+    shown = [x for x in launchers.run(*arguments).err.splitlines() if " | " in x]
+    assert shown == [f"  | line {i} of 1" for i in range(3)]
+
+
+def test_the_others_are_asked_to_end(launchers):
+    script = launchers.script(
+        """
+if index == 1:
+    wait("ready-0")
+    sys.exit(5)
+def leave(*_):
+    note("asked")
+    sys.exit(143)
+signal.signal(signal.SIGTERM, leave)
+note("ready")
+"""
+        + FOREVER
+    )
+    assert launchers.run("--num_workers=2", script).status == 5
+    assert (launchers.folder / "asked-0").exists()
+
+
+@pytest.mark.parametrize(
+    "state",
+    ["signal.signal(signal.SIGTERM, signal.SIG_IGN)", "os.kill(os.getpid(), 19)"],
+    ids=["ignores", "stopped"],
+)
+def test_those_that_do_not_end_are_killed(launchers, state):
+    script = launchers.script(
+        f'if index == 1:\n    wait("pid-0")\n    sys.exit(5)\n{state}\n' + FOREVER
+    )
+    assert launchers.run("--num_workers=2", script).status == 5
+    assert not any(runs(pid) for pid in launchers.pids())
+
+
+def test_children_of_workers_end_with_them(launchers):
+    script = launchers.script(
+        'note("pid", subprocess.Popen(["sleep", "1000"]).pid)', name="with_child.py"
+    )
+    assert launchers.run(script).status == 0
+    assert not any(runs(pid) for pid in launchers.pids())
+
+
+@pytest.mark.parametrize(("restarts", "status"), [(2, 0), (1, 4)])
+def test_all_are_started_again_after_a_failure(launchers, restarts, status):
+    script = launchers.script(
+        """
+attempts = len(list(pathlib.Path().glob("attempt*")))
+if index == 1:
+    pathlib.Path(f"attempt{attempts}").touch()
+    sys.exit(0 if attempts == 2 else 4)
+wait("attempt2")
+"""
+    )
+    arguments = ("--num_workers=2", "--log_dir=logs", f"--max_restarts={restarts}")
+    result = launchers.run(*arguments, script)
+    assert result.status == status
+    for i in (0, 1):
+        log = launchers.read(f"logs/worker-{i}.log")
+        assert log.count("==== worker") == restarts + 1
+        assert f", attempt {restarts + 1}, " in log
+    assert f"Restart {restarts} of {restarts}." in result.err
+
+
+def test_wrong_options_are_not_tried_again(launchers):
+    script = launchers.script("sys.exit(2)")
+    result = launchers.run("--max_restarts=5", "--log_dir=logs", script)
+    assert result.status == 2
+    assert "no restart" in result.err
+    assert launchers.read("logs/worker-0.log").count("====") == 2
+
+
+@pytest.mark.parametrize(
+    ("signum", "passed_on", "status"),
+    [
+        (signal.SIGTERM, signal.SIGTERM, 143),
+        (signal.SIGINT, signal.SIGINT, 130),
+        (signal.SIGHUP, signal.SIGTERM, 129),
+    ],
+)
+def test_signals_reach_the_workers_once(launchers, signum, passed_on, status):
+    script = launchers.script(
+        """
+def leave(signum, _):
+    note(f"signal{signum}")
+    wait("go")
+    sys.exit(128 + signum)
+signal.signal(signal.SIGTERM, leave)
+signal.signal(signal.SIGINT, leave)
+note("ready")
+"""
+        + FOREVER
+    )
+    process = launchers.start("--num_workers=2", "--max_restarts=3", script)
+    launchers.wait_for("ready-0", "ready-1")
+    process.send_signal(signum)
+    launchers.wait_for(f"signal{int(passed_on)}-0", f"signal{int(passed_on)}-1")
+    assert process.poll() is None
+    (launchers.folder / "go").touch()
+    assert launchers.result(process).status == status
+    assert len(list(launchers.folder.glob("signal*"))) == 2
+
+
+def test_ctrl_c_of_a_terminal_reaches_the_workers_once(launchers):
+    script = launchers.script('note("group", os.getpgid(0))\n' + FOREVER)
+    process = launchers.start(script)
+    launchers.wait_for("group-0")
+    # A terminal signals the launcher's group, which the worker is no member of.
+    assert int(launchers.read("group-0")) != os.getpgid(process.pid)
+
+
+def test_a_failure_while_ending_is_told(launchers):
+    script = launchers.script(
+        """
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(1 if index else 143))
+note("ready")
+"""
+        + FOREVER
+    )
+    process = launchers.start("--num_workers=2", "--max_restarts=3", script)
+    launchers.wait_for("ready-0", "ready-1")
+    process.terminate()
+    result = launchers.result(process)
+    assert result.status == 1
+    assert "Worker 1 ended with status 1." in result.err
+    assert "Restart" not in result.err
+
+
+def test_a_second_signal_kills_the_workers(launchers):
+    script = launchers.script(
+        'signal.signal(signal.SIGTERM, lambda *_: note("term"))\n'
+        'note("ready")\n' + FOREVER
+    )
+    process = launchers.start(script)
+    launchers.wait_for("ready-0")
+    process.terminate()
+    launchers.wait_for("term-0")
+    process.terminate()
+    assert launchers.result(process).status == 143
+    assert not any(runs(pid) for pid in launchers.pids())
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux ties them")
+def test_a_killed_launcher_leaves_no_workers(launchers):
+    script = launchers.script(
+        'signal.signal(signal.SIGTERM, signal.SIG_IGN)\nnote("ready")\n' + FOREVER
+    )
+    process = launchers.start("--num_workers=3", script)
+    launchers.wait_for("ready-0", "ready-1", "ready-2")
+    pids = launchers.pids()
+    assert len(pids) == 3 and all(runs(pid) for pid in pids)
+    process.kill()
+    launchers.until(lambda: not any(runs(pid) for pid in pids))
+
+
+def test_a_port_in_use_is_told_before_anything_starts(launchers):
+    script = launchers.script("")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        result = launchers.run("--num_workers=2", f"--node_port={port}", script)
+    assert result.status == 1
+    assert f"cannot listen on 127.0.0.1:{port}: the port is in use" in result.err
+    assert not launchers.pids()
+
+
+def test_a_cluster_of_kubeflow_keeps_its_place(launchers):
+    script = launchers.script('note("config", json.dumps(config))')
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        own = f"127.0.0.1:{probe.getsockname()[1]}"
+    given = {
+        "cluster": {"chief": ["a.invalid:1"], "worker": [own]},
+        "task": {"type": "worker", "index": 0},
+    }
+    result = launchers.run("--log_dir=logs", script, TF_CONFIG=json.dumps(given))
+    assert result.status == 0, result.err
+    assert json.loads(launchers.read("config-1")) == {
+        "cluster": {"worker": ["a.invalid:1", own]},
+        "task": {"type": "worker", "index": 1},
+    }
+    assert "==== worker 1 of 2" in launchers.read("logs/worker-1.log")
+
+
+def test_a_module_can_be_run_instead_of_the_training(launchers):
+    launchers.script("print(sys.argv[1:])", name="job.py")
+    result = launchers.run("--module=job", "--", "--its=1")
+    assert (result.status, result.out) == (0, "['--its=1']\n")
+
+
+def test_the_training_is_what_is_run(launchers):
+    result = launchers.run("--log_dir=logs", "--", "--help")
+    assert result.status == 0
+    assert "Trains a class-sharded classifier" in result.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["--num_worker=2", "--"], 2, "Did you mean 'num_workers'?"),
+        (["--batch_size=2", "--"], 2, "--batch_size has no effect on this command"),
+        (["--gradient_dtype=float16", "--"], 1, "write it after the --"),
+        (["none.py"], 1, "there is no script 'none.py'"),
+        (["--log_dir=hdfs://a/b", "--"], 1, "log_dir must be a local folder"),
+        (["--num_workers=2", "--selected_gpus=1", "--"], 1, "cannot be split evenly"),
+        (["--selected_gpus=1,1", "--"], 2, "names a GPU twice"),
+    ],
+)
+def test_wrong_command_lines_are_explained(launchers, arguments, status, message):
+    result = launchers.run(*arguments)
+    assert result.status == status
+    assert message in result.err
+
+
+def test_the_launcher_does_not_import_tensorflow():
+    code = (
+        "import plsc_tf.launch, sys; "
+        "sys.exit(bool({'tensorflow', 'keras', 'numpy'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0

@@ -1,0 +1,169 @@
+"""Which workers a machine starts, what they run, and who of them failed."""
+
+import os
+import signal
+
+import pytest
+
+from plsc_tf.flags.cluster import Cluster as Options
+from plsc_tf.launching import culprit, program
+from plsc_tf.launching.culprit import Ending
+from plsc_tf.launching.plan import make_plan, split_gpus
+from plsc_tf.parallel.cluster import Cluster
+
+CPU = {"CUDA_VISIBLE_DEVICES": "-1"}
+
+
+@pytest.mark.parametrize(
+    ("argv", "own", "words"),
+    [
+        (["--a", "--", "--b", "--", "c"], ["--a"], ["--b", "--", "c"]),
+        (["--a"], ["--a"], []),
+        (["--log_dir", "./mylog", "a.py", "--b"], ["--log_dir", "./mylog"], None),
+        (["--flagfile=a.py", "--", "b.py"], ["--flagfile=a.py"], ["b.py"]),
+        (["--flagfile=a.py"], ["--flagfile=a.py"], []),
+        ([], [], []),
+    ],
+)
+def test_the_command_line_is_split(argv, own, words):
+    words = ["a.py", "--b"] if words is None else words
+    assert program.split(argv) == (own, words)
+
+
+def test_workers_are_numbered_machine_by_machine():
+    options = Options(cluster_node_ips=("a", "b"), task_index=1, num_workers=3)
+    plan = make_plan(options, (), CPU)
+    assert (plan.size, list(plan.local)) == (6, [3, 4, 5])
+    assert plan.addresses == tuple(f"{h}:{p}" for h in "ab" for p in (6170, 6171, 6172))
+
+
+def test_one_machine_takes_the_ports_it_was_given():
+    plan = make_plan(Options(num_workers=2, node_port=7000), (), CPU)
+    assert plan.addresses == ("127.0.0.1:7000", "127.0.0.1:7001")
+    listed = Options(cluster_node_ips=("127.0.0.1",), num_workers=2)
+    assert make_plan(listed, (), CPU).addresses == ("127.0.0.1:6170", "127.0.0.1:6171")
+
+
+def test_free_ports_are_taken_anew_for_each_attempt():
+    plan = make_plan(Options(num_workers=2), (), CPU)
+    first, second = plan.places(), plan.places()
+    assert [place.index for place in first] == [0, 1]
+    assert first[0].addresses == first[1].addresses != second[0].addresses
+
+
+def test_a_tf_config_is_replaced_by_that_of_the_worker():
+    theirs = Cluster(("a:1", "b:2"), 1, "TF_CONFIG").tf_config()
+    environ = {**CPU, "TF_CONFIG": theirs, "HOME": "/root"}
+    alone = make_plan(Options(cluster_resolver="none"), (), environ)
+    [place] = alone.places()
+    assert alone.environment(place, environ) == {
+        **CPU,
+        "HOME": "/root",
+        "PYTHONUNBUFFERED": "1",
+    }
+    kept = make_plan(Options(), (), environ)
+    place = Cluster(kept.addresses, 1, "launcher")
+    assert kept.environment(place, environ)["TF_CONFIG"] == theirs
+
+
+def test_a_tf_config_means_one_worker_here():
+    environ = {**CPU, "TF_CONFIG": Cluster(("a:1", "b:2"), 1, "").tf_config()}
+    with pytest.raises(ValueError, match="worker 1 of 2, so num_workers is 1"):
+        make_plan(Options(num_workers=2), (), environ)
+
+
+def test_slurm_needs_no_launcher(monkeypatch):
+    step = {
+        "SLURM_PROCID": "0",
+        "SLURM_LOCALID": "0",
+        "SLURMD_NODENAME": "n1",
+        "SLURM_STEP_NUM_TASKS": "2",
+        "SLURM_STEP_NODELIST": "n[1-2]",
+        "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
+    }
+    for name, value in step.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match="srun python -m plsc_tf.train"):
+        make_plan(Options(), (), os.environ)
+    # With one launcher per node, the flags say who belongs together.
+    flags = Options(cluster_node_ips=("n1", "n2"), task_index=1)
+    assert list(make_plan(flags, (), os.environ).local) == [1]
+
+
+@pytest.mark.parametrize(
+    ("selected", "count", "visible", "expected"),
+    [
+        ((0, 1, 2, 3), 2, None, ("0,1", "2,3")),
+        ((3, 1), 2, "1,2,3", ("3", "1")),
+        ((0, 1), 1, None, ("0,1",)),
+        ((), 1, "0,1", None),
+        ((), 2, "-1", None),
+        ((), 2, "", None),
+    ],
+)
+def test_gpus_are_split_evenly(selected, count, visible, expected):
+    environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    assert split_gpus(selected, count, environ) == expected
+
+
+@pytest.mark.parametrize(
+    ("selected", "count", "visible", "message"),
+    [
+        ((0, 1, 2), 2, None, "3 GPUs cannot be split evenly over num_workers=2"),
+        ((0,), 2, None, "1 GPUs cannot"),
+        ((0, 1), 1, "1,2", "has 0, but CUDA_VISIBLE_DEVICES='1,2' hides"),
+        ((), 2, "0,1", "cannot all have all GPUs"),
+    ],
+)
+def test_gpus_that_cannot_be_split_are_an_error(selected, count, visible, message):
+    environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    with pytest.raises(ValueError, match=message):
+        split_gpus(selected, count, environ)
+
+
+def test_several_workers_must_not_share_all_gpus(tmp_path):
+    assert split_gpus((), 2, {}, devices=tmp_path) is None
+    (tmp_path / "nvidiactl").touch()
+    assert split_gpus((), 2, {}, devices=tmp_path) is None
+    (tmp_path / "nvidia0").touch()
+    assert split_gpus((), 1, {}, devices=tmp_path) is None
+    with pytest.raises(ValueError, match="say with selected_gpus"):
+        split_gpus((), 2, {}, devices=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("endings", "index"),
+    [
+        ([Ending(0, 0), Ending(1, 0)], None),
+        ([Ending(0, 0), Ending(1, 1)], 1),
+        ([Ending(0, 4), Ending(1, 5)], 0),
+        ([Ending(0, 76), Ending(1, 75), Ending(2, -9)], 2),
+        ([Ending(0, 76), Ending(1, 75)], 1),
+        ([Ending(0, 76), Ending(1, 76)], 0),
+        # What the launcher asked for is no failure, and what follows it none of the
+        # first; but a worker that could not end as it should is.
+        ([Ending(0, 143, True), Ending(1, -9, True), Ending(2, 130, True)], None),
+        ([Ending(0, 76, True), Ending(1, 0, True)], None),
+        ([Ending(0, 1, True), Ending(1, 76)], 1),
+        ([Ending(0, 143, True), Ending(1, 1, True)], 1),
+        ([Ending(0, 143), Ending(1, 0)], 0),
+        ([Ending(0, -15), Ending(1, 0)], 0),
+    ],
+)
+def test_the_culprit(endings, index):
+    found = culprit.find(endings)
+    assert (None if found is None else found.index) == index
+
+
+@pytest.mark.parametrize(
+    ("status", "expected", "words"),
+    [
+        (3, 3, "ended with status 3"),
+        (76, 76, "ended with status 76 (it ended because another worker was lost)"),
+        (-signal.SIGTERM, 143, "was ended by signal 15, SIGTERM"),
+        (-63, 191, "was ended by signal 63, a real-time signal"),
+    ],
+)
+def test_how_a_worker_ended(status, expected, words):
+    assert culprit.exit_status(status) == expected
+    assert culprit.describe(status) == words
