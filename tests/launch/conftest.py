@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import time
@@ -93,6 +94,10 @@ class Launchers:
             process.wait()
             process.stdout.close()
             process.stderr.close()
+        # Workers outlive a killed launcher only where a test has failed.
+        for pid in self.pids():
+            if runs(pid) and pathlib.Path(f"/proc/{pid}/cwd").resolve() == self.folder:
+                os.kill(pid, signal.SIGKILL)
 
 
 def runs(pid):
