@@ -20,10 +20,8 @@ _SIGNALS = {
     signal.SIGBUS: "a crash in native code, or a full /dev/shm",
 }
 # How processes end that do what a signal of the launcher asks for.
-_OBEYED = (
-    {-signum for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)}
-    | {128 + signal.SIGTERM, 128 + signal.SIGINT}
-)  # fmt: skip
+_ENDERS = (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
+_OBEYED = {-signum for signum in _ENDERS} | {128 + signum for signum in _ENDERS}
 
 
 @dataclasses.dataclass(frozen=True)

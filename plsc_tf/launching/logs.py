@@ -21,7 +21,7 @@ class Log:
     def __init__(self, path):
         self.path = path
         # Closed with the process: a log is written to until then.
-        self._file = open(path, "a+b") if path else tempfile.TemporaryFile("a+b")  # noqa: SIM115
+        self._file = open(path, "a+b") if path else tempfile.TemporaryFile("a+b")
         self._start = self._shown = 0
 
     def fileno(self):

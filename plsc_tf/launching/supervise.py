@@ -138,9 +138,10 @@ class Supervisor:
 
     def _announce(self, attempt):
         if attempt == 1 and self._plan.size > 1:
-            names = " and ".join(str(i) for i in self._plan.local)
+            first, last = self._plan.local[0], self._plan.local[-1]
+            which = f"worker {first}" if first == last else f"workers {first} to {last}"
             logs = f" Logs: {self._log_dir}/worker-*.log." if self._log_dir else ""
-            logging.info("Started worker %s of %d.%s", names, self._plan.size, logs)
+            logging.info("Started %s of %d.%s", which, self._plan.size, logs)
 
     def _watch(self, workers):
         """Waits for the workers, passes signals on, ends them when one has failed."""
@@ -159,14 +160,20 @@ class Supervisor:
             waited = 0 if failed_at is None else time.monotonic() - failed_at
             if waited > self._patience.notice_s and not asked:
                 asked = True
-                for worker in running:
-                    worker.tell(signal.SIGTERM)
+                self._ask(running)
             if waited > self._patience.notice_s + self._patience.grace_s:
                 for worker in running:
                     worker.kill()
             if running:
                 time.sleep(_POLL_S)
         return endings
+
+    def _ask(self, running):
+        """Asks those to end that did not notice that another one has failed."""
+        for worker in running:
+            state = "is stopped" if worker.stopped() else "still runs"
+            logging.warning("Worker %d %s: it is asked to end.", worker.index, state)
+            worker.tell(signal.SIGTERM)
 
     def _pass_on(self, running):
         """Passes the first signal on to the workers; a second one kills them."""

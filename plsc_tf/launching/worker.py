@@ -52,6 +52,11 @@ class Worker:
             self.status = self._process.wait()
         return True
 
+    def stopped(self):
+        """Whether it is stopped, by Ctrl-Z or SIGSTOP."""
+        options = os.WSTOPPED | os.WNOHANG | os.WNOWAIT
+        return os.waitid(os.P_PID, self._process.pid, options) is not None
+
     def tell(self, signum):
         """Sends it a signal, and wakes it if it is stopped."""
         if not self.ended():

@@ -174,15 +174,25 @@ note("ready")
 
 
 @pytest.mark.parametrize(
-    "state",
-    ["signal.signal(signal.SIGTERM, signal.SIG_IGN)", "os.kill(os.getpid(), 19)"],
-    ids=["ignores", "stopped"],
+    ("state", "said"),
+    [
+        ("signal.signal(signal.SIGTERM, signal.SIG_IGN)", "Worker 0 still runs"),
+        ("os.kill(os.getpid(), signal.SIGSTOP)", "Worker 0 is stopped"),
+    ],
 )
-def test_those_that_do_not_end_are_killed(launchers, state):
+def test_those_that_do_not_end_are_killed(launchers, state, said):
     script = launchers.script(
-        f'if index == 1:\n    wait("pid-0")\n    sys.exit(5)\n{state}\n' + FOREVER
+        f"""
+if index == 1:
+    wait("pid-0")
+    sys.exit(5)
+{state}
+"""
+        + FOREVER
     )
-    assert launchers.run("--num_workers=2", script).status == 5
+    result = launchers.run("--num_workers=2", script)
+    assert result.status == 5
+    assert said in result.err
     assert not any(runs(pid) for pid in launchers.pids())
 
 
