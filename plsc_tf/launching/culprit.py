@@ -49,17 +49,15 @@ def find(endings):
     Args:
         endings: `Ending`s in the order in which they happened.
     """
+    failed = [e for e in endings if e.status]
+    by_itself = [e for e in failed if not e.told]
     kinds = [
-        [
-            e
-            for e in endings
-            if not e.told and e.status not in (HUNG_STATUS, LOST_STATUS)
-        ],
-        [e for e in endings if not e.told and e.status == HUNG_STATUS],
-        [e for e in endings if not e.told and e.status == LOST_STATUS],
-        [e for e in endings if e.told and e.status not in _OBEYED | {LOST_STATUS}],
+        [e for e in by_itself if e.status not in (HUNG_STATUS, LOST_STATUS)],
+        [e for e in by_itself if e.status == HUNG_STATUS],
+        by_itself,
+        [e for e in failed if e.told and e.status not in _OBEYED | {LOST_STATUS}],
     ]
-    return next((e for kind in kinds for e in kind if e.status), None)
+    return next((e for kind in kinds for e in kind), None)
 
 
 def exit_status(status):
