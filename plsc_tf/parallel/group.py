@@ -6,25 +6,22 @@ those whose main thread hangs in a collective.
 """
 
 import collections
-import faulthandler
 import json
-import os
-import sys
 import threading
 import time
 
-from absl import logging
-
 from plsc_tf.parallel import links, rendezvous, wire
 from plsc_tf.parallel.chief import SETTLE_S, Chief
+from plsc_tf.parallel.ending import end_process
 from plsc_tf.parallel.lost import (
     LOST_STATUS,
     WorkerLostError,
     describe_loss,
     silence,
 )
+from plsc_tf.parallel.rendezvous import JoinError
 
-__all__ = ["LOST_STATUS", "Group", "WorkerLostError"]
+__all__ = ["LOST_STATUS", "Group", "JoinError", "WorkerLostError"]
 
 # The longest value that a worker can bring to a gather, as JSON.
 MAX_VALUE_BYTES = 1 << 25
@@ -45,6 +42,7 @@ class Group:
         index: which worker this process is.
         size: the number of workers.
         is_chief: whether this is worker 0.
+        names: what the workers are called in messages, with their addresses.
         run_id: a random text, the same on all workers, new for each `join`.
         links: for each worker {"worker", "to", "round_trip_ms", "mb_per_s"}, what it
             measured to its neighbour.
@@ -56,7 +54,7 @@ class Group:
         self.is_chief = cluster.is_chief
         self.run_id = run_id
         self.links = []
-        self._names = [rendezvous.name(cluster, i) for i in range(cluster.size)]
+        self.names = [rendezvous.name(cluster, i) for i in range(cluster.size)]
         self._silence_s, self._grace_s = silence_s, grace_s
         self._changed = threading.Condition()
         self._results = collections.defaultdict(collections.deque)
@@ -67,13 +65,13 @@ class Group:
         self._has_failed = self._has_left = self._has_ended = False
         self._chief = None
         if cluster.is_chief:
-            self._chief = Chief(self._names, silence_s, self._announce)
+            self._chief = Chief(self.names, silence_s, self._announce)
         self._peers = {}
         for index, connection in connections.items():
             connection.max_bytes = cluster.size * (MAX_VALUE_BYTES + wire.HELLO_BYTES)
             self._peers[index] = wire.Peer(
                 connection,
-                self._names[index],
+                self.names[index],
                 self._receiver(index),
                 self._closer(index),
             )
@@ -102,7 +100,7 @@ class Group:
         handlers = {"join": meeting.welcome, "link": links.answer}
         try:
             door = rendezvous.Door(cluster, handlers)
-        except rendezvous.JoinError as error:
+        except JoinError as error:
             meeting.call_off(str(error))
             raise
         try:
@@ -117,7 +115,7 @@ class Group:
         problems = [link["problem"] for link in group.links if "problem" in link]
         if problems:
             group.leave()
-            raise rendezvous.JoinError(" ".join(problems))
+            raise JoinError(" ".join(problems))
         return group
 
     @property
@@ -158,7 +156,7 @@ class Group:
                 raise self._lost
             else:
                 raise WorkerLostError(
-                    f"{self._names[0]}, the chief, has left, while this worker waits "
+                    f"{self.names[0]}, the chief, has left, while this worker waits "
                     f"for {name!r}.",
                     index=0,
                 )
@@ -287,7 +285,7 @@ class Group:
         if self._lost or self._has_left or self._has_ended:
             return
         activities = [activity for activity, _ in self.activities()]
-        text = describe_loss(self._names, 0, what, activities)
+        text = describe_loss(self.names, 0, what, activities)
         # It may be suspended only: then it learns this when it goes on.
         self._peers[0].send(wire.encode({"kind": "lost", "index": 0, "text": text}))
         self._flush()
@@ -343,14 +341,9 @@ class Group:
         time.sleep(self._grace_s)
         own_fault = self._has_failed and self._lost.index == self.index
         status = FAILED_STATUS if own_fault else self._lost.status
-        # Nobody may read what is written here, and then writing takes for ever.
-        threading.Timer(5.0, os._exit, (status,)).start()
-        logging.error("%s", self._lost)
-        logging.error(
-            "This process did not end by itself within %g s. The stacks of its "
-            "threads follow.",
-            self._grace_s,
+        end_process(
+            status,
+            self._lost,
+            f"This process did not end by itself within {self._grace_s:g} s. The "
+            "stacks of its threads follow.",
         )
-        faulthandler.dump_traceback(sys.__stderr__)
-        sys.stdout.flush()
-        os._exit(status)

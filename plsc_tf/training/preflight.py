@@ -1,0 +1,170 @@
+"""What several workers try before they train together."""
+
+import os
+import threading
+
+import tensorflow as tf
+
+from plsc_tf.parallel.collectives import (
+    all_gather,
+    all_sum,
+    num_replicas,
+    replica_id,
+)
+
+# How many differences an error lists, and how much of each value.
+MOST_DIFFERENCES = 8
+MOST_CHARACTERS = 80
+# Values under names with these words are not shown.
+SECRETS = ("password", "token", "ugi", "secret")
+# How much later than its own limit a worker still waits for the others' results.
+PATIENCE_S = 10.0
+
+
+def compare(facts):
+    """Makes sure that all workers have the same facts.
+
+    Args:
+        facts: of each worker, a dict with texts, numbers and dicts of such, as
+            {"versions": {"tensorflow": "2.17.1"}, "flags": {…}, "data": "sha"}.
+
+    Raises:
+        ValueError: they differ; it names what, and the workers' values.
+    """
+    flat = [dict(_flatten(given)) for given in facts]
+    names = sorted({name for given in flat for name in given})
+    absent = object()
+    different = []
+    for name in names:
+        values = [given.get(name, absent) for given in flat]
+        if any(value != values[0] for value in values):
+            shown = ["nothing" if v is absent else repr(v) for v in values]
+            different.append(f"  {name}: {_describe(name, shown)}")
+    if not different:
+        return
+    left_out = len(different) - MOST_DIFFERENCES
+    if left_out > 0:
+        different[MOST_DIFFERENCES:] = [f"  and {left_out} more"]
+    raise ValueError(
+        "The workers differ, so nothing was trained. Give all of them the same "
+        "versions, flags and data:\n" + "\n".join(different)
+    )
+
+
+def try_collectives(strategy, group, timeout_s):
+    """Runs once every kind of collective that training needs.
+
+    Args:
+        strategy: the `tf.distribute.Strategy` of the training.
+        group: the `plsc_tf.parallel.group.Group` of its workers, or None.
+        timeout_s: the time that it may take, in seconds.
+
+    Raises:
+        RuntimeError: it failed or did not end in time, on which workers and why; or the
+            results are wrong. TensorFlow's collectives are of no use afterwards.
+        WorkerLostError: a worker was lost meanwhile.
+        TimeoutError: a worker does not take part.
+    """
+    if group:
+        group.tell("trying the collectives")
+    problem = _attempt(strategy, timeout_s)
+    problems = [problem]
+    if group:
+        group.tell("tried the collectives")
+        wait_s = timeout_s + PATIENCE_S
+        problems = group.gather("preflight: collectives", problem, timeout_s=wait_s)
+    failed = [i for i, found in enumerate(problems) if found]
+    if not failed:
+        return
+    if group:
+        lines = [f"  {group.names[i]}: {problems[i]}" for i in failed]
+    else:
+        lines = [f"  {problems[0]}"]
+    raise RuntimeError(
+        "The collectives of TensorFlow do not work, so nothing was trained. Can the "
+        "workers reach each other on all ports (firewall), and is each address the one "
+        "that the others see?\n" + "\n".join(lines)
+    )
+
+
+def _attempt(strategy, timeout_s):
+    """Returns what went wrong, or None; never hangs."""
+    outcome = []
+
+    def attempt():
+        try:
+            outcome.append(_wrong_result(strategy))
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is told to all
+            outcome.append(f"{type(error).__name__}: {error}")
+
+    # A daemon: a collective that hangs must not keep the process.
+    thread = threading.Thread(target=attempt, name="preflight", daemon=True)
+    thread.start()
+    thread.join(timeout_s)
+    return outcome[0] if outcome else f"still waiting after {timeout_s:g} s"
+
+
+def _wrong_result(strategy):
+    """Runs the collectives; returns which result is wrong, or None."""
+    count = strategy.num_replicas_in_sync
+
+    def replica_function():
+        own = tf.fill([2], replica_id())
+        sums = all_sum([tf.ones([3]), tf.ones([2, 2])])
+        return {
+            "all_gather float32": all_gather(tf.cast(own, tf.float32)),
+            "all_gather int64": all_gather(tf.cast(own, tf.int64)),
+            "all_sum float32": all_sum(tf.ones([1])),
+            "all_sum float16": all_sum(tf.ones([1], tf.float16)),
+            "all_sum bfloat16": all_sum(tf.ones([1], tf.bfloat16)),
+            "all_sum of two, the first": sums[0],
+            "all_sum of two, the second": sums[1],
+            "replicas": tf.fill([1], num_replicas()),
+        }
+
+    ids = [i for i in range(count) for _ in range(2)]
+    function = tf.function(lambda: strategy.run(replica_function), autograph=False)
+    results = function()
+    for name, result in results.items():
+        expected = ids if name.startswith("all_gather") else count
+        for local in strategy.experimental_local_results(result):
+            found = tf.cast(local, tf.float32)
+            if not bool(tf.reduce_all(found == tf.cast(expected, tf.float32))):
+                values = found.numpy().ravel().tolist()
+                return f"{name}: expected {expected}, received {values}"
+    return None
+
+
+def _flatten(facts, prefix=""):
+    for name, value in facts.items():
+        if isinstance(value, dict):
+            yield from _flatten(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _describe(name, shown):
+    """Says which workers have which value."""
+    if any(word in name.lower() for word in SECRETS):
+        return "differs (its value is not shown)"
+    workers = {}
+    for index, value in enumerate(shown):
+        workers.setdefault(value, []).append(index)
+    # Long values are shown from where they differ.
+    start = max(len(os.path.commonprefix(shown)) - MOST_CHARACTERS // 2, 0)
+    return "; ".join(
+        f"{_shorten(value, start)} on {_listed(who)}" for value, who in workers.items()
+    )
+
+
+def _listed(indices):
+    if len(indices) == 1:
+        return f"worker {indices[0]}"
+    return f"workers {', '.join(map(str, indices))}"
+
+
+def _shorten(text, start):
+    if len(text) <= MOST_CHARACTERS:
+        return text
+    end = start + MOST_CHARACTERS
+    return ("…" if start else "") + text[start:end] + ("…" if end < len(text) else "")

@@ -1,0 +1,118 @@
+"""Workers that differ or cannot reach each other are found before training."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import plsc_tf as plsc
+from plsc_tf.parallel.addresses import free_ports
+from plsc_tf.training import preflight
+
+ROOT = pathlib.Path(__file__).parents[2]
+WORKER = pathlib.Path(__file__).with_name("preflight_worker.py")
+MOST_S = 120
+
+FACTS = {
+    "versions": {"plsc_tf": "0.1.0", "tensorflow": "2.17.1"},
+    "flags": {"learning_rate": 0.1, "model_name": "resnet18"},
+    "data": "ab12",
+}
+
+
+def differing(**flags):
+    return {**FACTS, "flags": {**FACTS["flags"], **flags}}
+
+
+def finding(facts):
+    with pytest.raises(ValueError) as caught:
+        preflight.compare(facts)
+    return str(caught.value)
+
+
+def test_equal_workers_pass():
+    preflight.compare([FACTS, dict(FACTS), json.loads(json.dumps(FACTS))])
+
+
+def test_every_difference_is_shown_with_its_workers():
+    other = {**differing(learning_rate=0.2), "data": "cd34"}
+    text = finding([FACTS, other, FACTS])
+    assert text.splitlines()[1:] == [
+        "  data: 'ab12' on workers 0, 2; 'cd34' on worker 1",
+        "  flags.learning_rate: 0.1 on workers 0, 2; 0.2 on worker 1",
+    ]
+    assert "nothing was trained" in text
+
+
+def test_what_only_one_has_differs():
+    text = finding([FACTS, differing(seed=None)])
+    assert "  flags.seed: nothing on worker 0; None on worker 1" in text
+
+
+@pytest.mark.parametrize("name", ["fs_ugi", "hdfs_password", "API_TOKEN"])
+def test_secrets_are_not_shown(name):
+    text = finding([differing(**{name: "hunter2"}), differing(**{name: "swordfish"})])
+    assert f"  flags.{name}: differs (its value is not shown)" in text
+    assert "hunter2" not in text and "swordfish" not in text
+
+
+def test_long_values_are_shown_where_they_differ():
+    same = "part-" * 100
+    text = finding([differing(files=same + "one"), differing(files=same + "two")])
+    line = text.splitlines()[1]
+    assert "one' on worker 0" in line and "two' on worker 1" in line
+    assert len(line) < 200
+
+
+def test_of_many_differences_the_first_are_shown():
+    flags = {f"flag_{i:02d}": i for i in range(20)}
+    lines = finding([differing(**flags), FACTS]).splitlines()
+    assert lines[1].startswith("  flags.flag_00: 0 on worker 0; nothing on worker 1")
+    assert len(lines) == 1 + preflight.MOST_DIFFERENCES + 1
+    assert lines[-1] == "  and 12 more"
+
+
+def test_the_collectives_of_one_machine_work():
+    preflight.try_collectives(plsc.strategy(num_replicas=2), None, MOST_S)
+
+
+def test_a_failing_collective_is_an_error(monkeypatch):
+    monkeypatch.setattr(preflight, "all_sum", lambda value: value)
+    with pytest.raises(RuntimeError, match=r"all_sum float32: expected 2, .*\[1.0\]"):
+        preflight.try_collectives(plsc.strategy(num_replicas=2), None, MOST_S)
+
+
+def test_workers_with_problems_are_named():
+    addresses = [f"127.0.0.1:{port}" for port in free_ports("127.0.0.1", 2)]
+    workers = []
+    try:
+        for index in range(2):
+            worker = subprocess.Popen(
+                [sys.executable, WORKER, ",".join(addresses), str(index)],
+                cwd=ROOT,
+                env={"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            workers.append(worker)
+        for worker in workers:
+            said, log = worker.communicate(timeout=MOST_S)
+            lines = [json.loads(line) for line in said.splitlines()]
+            assert worker.returncode == 0 and len(lines) == 3, log
+            assert lines[0] == "they work"
+            assert "RuntimeError: The collectives of TensorFlow do not work" in lines[1]
+            assert lines[1].endswith(
+                f"\n  Worker 0 ({addresses[0]}): still waiting after 2 s"
+                f"\n  Worker 1 ({addresses[1]}): OSError: a broken card"
+            )
+            if worker is workers[0]:
+                assert lines[2].startswith(
+                    f"TimeoutError: Worker 1 ({addresses[1]}) did not bring a value"
+                )
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.communicate()

@@ -1,0 +1,191 @@
+"""A training without progress ends, and everybody says who held it up."""
+
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+import types
+
+import pytest
+
+from plsc_tf.parallel.addresses import free_ports
+from plsc_tf.training import stalls
+from plsc_tf.training.watchdog import Watchdog
+
+ROOT = pathlib.Path(__file__).parents[2]
+WORKER = pathlib.Path(__file__).with_name("watchdog_worker.py")
+MOST_S = 120
+
+# Reading from a queue that stays empty waits in C++, as a collective does.
+HANGING = """
+import types
+import tensorflow as tf
+from plsc_tf.training.watchdog import Watchdog
+
+watchdog = Watchdog(1.0)
+watchdog.set_model(types.SimpleNamespace(position=types.SimpleNamespace(global_step=57)))
+watchdog.on_train_begin()
+watchdog.on_train_batch_begin(0)
+def training_step():
+    tf.queue.FIFOQueue(1, tf.float32).dequeue()
+training_step()
+"""
+
+
+def start(arguments):
+    return subprocess.Popen(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.fixture
+def start_workers():
+    """Starts a worker for each activity; whatever happens, none stays behind."""
+    workers = []
+
+    def start_all(addresses, activities):
+        for index, activity in enumerate(activities):
+            arguments = [WORKER, ",".join(addresses), str(index), activity]
+            workers.append(start(arguments))
+        return workers
+
+    yield start_all
+    for worker in workers:
+        worker.kill()
+        worker.communicate()
+
+
+@pytest.fixture
+def addresses():
+    return [f"127.0.0.1:{port}" for port in free_ports("127.0.0.1", 3)]
+
+
+def test_a_step_that_hangs_in_tensorflow_ends_with_the_stacks():
+    process = start(["-c", HANGING])
+    try:
+        _, log = process.communicate(timeout=MOST_S)
+    finally:
+        process.kill()
+    assert process.returncode == 75, log
+    assert "No progress for 1 s in: step 58." in log
+    assert "in training_step" in log
+
+
+def test_the_worker_that_holds_up_the_others_is_named_by_all(addresses, start_workers):
+    held_up = f"Worker 1 ({addresses[1]}) is still in: reading the batch of step 8,"
+    for worker in start_workers(addresses, ["step 8", "reading", "step 8"]):
+        _, log = worker.communicate(timeout=MOST_S)
+        assert worker.returncode == 75, log
+        assert "failed: no progress for 3 s. " + held_up in log
+        assert "the others wait in: step 8." in log
+        assert "watchdog_worker.py" in log
+
+
+def test_progress_and_the_end_of_training_are_no_stalls():
+    detector = stalls.StallDetector(0.4)  # or this process would end here
+    detector.start()
+    for step in range(8):
+        detector.tell(f"step {step}")
+        time.sleep(0.1)
+    detector.stop()
+    time.sleep(0.6)
+
+
+def test_a_process_that_was_suspended_has_not_stalled():
+    code = (
+        "import time\n"
+        "from plsc_tf.training.stalls import StallDetector\n"
+        "detector = StallDetector(2)\n"
+        "detector.start()\n"
+        "print('ready', flush=True)\n"
+        "for _ in range(5): time.sleep(0.5); detector.tell('a step')\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(3)
+        process.send_signal(signal.SIGCONT)
+        process.communicate(timeout=MOST_S)
+    finally:
+        process.kill()
+    assert process.returncode == 0
+
+
+def test_a_time_limit_must_be_positive():
+    with pytest.raises(ValueError, match="Received: timeout_s=0"):
+        Watchdog(0)
+
+
+class Listener:
+    """A group that writes down what it is told."""
+
+    def __init__(self):
+        self.told = []
+
+    def tell(self, activity):
+        self.told.append(activity)
+
+
+def test_the_callback_tells_the_group_what_is_done():
+    group = Listener()
+    watchdog = Watchdog(60.0, group)
+    position = types.SimpleNamespace(global_step=57)
+    model = types.SimpleNamespace(position=position)
+    watchdog.set_model(model)
+    watchdog.on_train_begin()
+    watchdog.on_epoch_begin(0)
+    watchdog.on_train_batch_begin(0)
+    position.global_step += 1
+    watchdog.on_train_batch_end(0)
+    watchdog.tell("verifying lfw")
+    watchdog.on_train_end()
+    assert group.told == [
+        "reading the batch of step 58",
+        "reading the batch of step 58",
+        "step 58",
+        "reading the batch of step 59",
+        "verifying lfw",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("activities", "silences", "expected"),
+    [
+        (
+            [("step 8", 20.1), ("step 8", 20.4), ("step 8", 20.2)],
+            [0, 1, 1],
+            "All workers are in: step 8, since 20 s. A collective or the computation "
+            "itself hangs.",
+        ),
+        (
+            [("saving step_7", 31.0), ("step 8", 30.9), ("step 8", 30.8)],
+            [0, 1, 1],
+            "W0 is still in: saving step_7, since 31 s; the others wait in: step 8.",
+        ),
+        (  # the majority may be the one that is behind
+            [("reading step 8", 22.0), ("reading step 8", 21.0), ("step 8", 20.8)],
+            [0, 1, 1],
+            "W0 is still in: reading step 8, since 22 s; W1 is still in: reading step "
+            "8, since 21 s; the others wait in: step 8.",
+        ),
+        (
+            [("step 8", 20.1), ("step 8", 20.4), ("reading step 8", 20.2)],
+            [0, 12.3, 1],
+            "W1 was not heard of for 12 s, the last time in: step 8.",
+        ),
+    ],
+)
+def test_who_is_behind(activities, silences, expected):
+    assert stalls.who_is_behind(["W0", "W1", "W2"], activities, silences) == expected
