@@ -49,7 +49,8 @@ class UsageError(ValueError):
 def main(function, groups=ALL, doc=None, argv=None):
     """Runs a command and ends the process with its exit status.
 
-    0: done, 1: the command failed, 2: wrong options, 130: interrupted. Errors that a
+    0: done, 1: the command failed, 2: wrong options, 76: another worker of the cluster
+    failed, 130: interrupted. Errors that a
     user can act on are printed without a traceback; PLSC_TF_TRACEBACK=1 in the
     environment shows it.
 
@@ -75,7 +76,7 @@ def main(function, groups=ALL, doc=None, argv=None):
         if not _is_for_users(error) or os.environ.get(TRACEBACK_VARIABLE) == "1":
             raise
         _report(error, f"({TRACEBACK_VARIABLE}=1 shows where it happened.)")
-        sys.exit(1)
+        sys.exit(getattr(error, "exit_status", 1))
     sys.exit(0)
 
 

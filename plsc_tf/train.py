@@ -33,6 +33,8 @@ def main(settings):
     termination = Termination()
     termination.listen()
     settings, outcome = run.train(settings, termination)
+    if outcome is None:
+        return  # a worker beside the chief, which tells
     sys.stdout.write(f"\n{results.table(settings, outcome)}\n")
 
 

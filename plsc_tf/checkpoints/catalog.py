@@ -7,6 +7,7 @@ from absl import logging
 from plsc_tf.checkpoints import manifest, reader
 from plsc_tf.checkpoints.manifest import DamagedCheckpointError
 from plsc_tf.checkpoints.writer import WRITING
+from plsc_tf.parallel.alone import Alone
 from plsc_tf.storage import files
 
 NAMES = re.compile(r"\d+|step_\d+")
@@ -16,6 +17,8 @@ INTERRUPTED = re.compile(
     rf"({NAMES.pattern}|best(\.next)?)({re.escape(WRITING)}\w+|{re.escape(REMOVING)})"
 )
 DAMAGED = ".damaged"
+# What the workers of a cluster tell each other.
+VERIFY, VERIFIED = "verify a checkpoint", "verified a checkpoint"
 # Folders that are no checkpoints, or none any more.
 REMAINS = (f"*{WRITING}*", f"*{REMOVING}", f"*{DAMAGED}-*")
 
@@ -36,13 +39,17 @@ def find_all(directory):
     return found
 
 
-def newest(directory, *, on_damaged="stop"):
+def newest(directory, *, on_damaged="stop", group=None):
     """The newest checkpoint of a run whose every file is what was written.
+
+    The workers of a cluster share the work of checking the files.
 
     Args:
         directory: the run's folder; may not exist.
         on_damaged: "stop", or "previous" to set a damaged one aside, under another
             name, and to take the newest one that is whole.
+        group: the `Group` of workers, all of which must call this; None: there is
+            one.
 
     Returns:
         its path, or None where there is no checkpoint at all.
@@ -51,13 +58,26 @@ def newest(directory, *, on_damaged="stop"):
         DamagedCheckpointError: the newest one is damaged; says which file, and which
             checkpoint is whole. Or none of them is, whatever `on_damaged` says.
     """
+    group = group or Alone()
+    if not group.is_chief:
+        return _help_to_verify(group)
+    try:
+        chosen = _newest(directory, on_damaged, group)
+    except (OSError, ValueError) as error:
+        group.gather(VERIFY, {"error": str(error)})
+        raise
+    group.gather(VERIFY, {"chosen": chosen})
+    return chosen
+
+
+def _newest(directory, on_damaged, group):
     found, problems = _look(directory)
     whole = None
     for _, path in reversed(found):
         try:
             content = manifest.read(path)
             _check_name(path, content)
-            reader.verify(path, content)
+            _verify_together(path, content, group)
         except DamagedCheckpointError as error:
             problems.append(error)
             continue
@@ -70,6 +90,37 @@ def newest(directory, *, on_damaged="stop"):
         aside = _set_aside(error.path)
         logging.warning("%s It is %s now; nothing was deleted.", error, aside)
     return whole
+
+
+def _verify_together(path, content, group):
+    """`reader.verify`, each worker its share of the files."""
+    group.gather(VERIFY, {"path": path})
+    problem = _verify_share(path, content, group)
+    for found in group.gather(VERIFIED, problem):
+        if found:
+            raise DamagedCheckpointError(path, found)
+
+
+def _verify_share(path, content, group):
+    """Checks every n-th file; returns what is wrong, or None."""
+    names = sorted(content["files"])[group.index :: group.size]
+    try:
+        reader.verify(path, content, names)
+    except DamagedCheckpointError as error:
+        return error.problem
+    return None
+
+
+def _help_to_verify(group):
+    """Checks this worker's share of what the chief asks for, until it has chosen."""
+    while True:
+        asked = group.gather(VERIFY, None)[0]
+        if "error" in asked:
+            raise ValueError(asked["error"])
+        if "chosen" in asked:
+            return asked["chosen"]
+        path = asked["path"]
+        group.gather(VERIFIED, _verify_share(path, manifest.read(path), group))
 
 
 def resolve(path):

@@ -31,8 +31,9 @@ class Content:
         network: the backbone, a Keras model.
         values: `[(keras.Variable, tensor)]` of all its variables.
         variables: `{name: tensor}` of what only a resume needs.
-        arrays: `{name: rows}`, each with `shape`, `dtype`, `pieces(low, high)` and
-            `release(low, high)`: `ShardedRows`, `ReplicatedRows` or what they hold.
+        arrays: `{name: rows}`, each with `shape`, `dtype`, `here()`, `pieces(low,
+            high)` and `release(low, high)`: `ShardedRows`, `ReplicatedRows` or what
+            they hold.
     """
 
     kind: str
@@ -75,26 +76,27 @@ class Content:
 
 
 def parts(name, array):
-    """How an array of rows is cut into files.
+    """How the rows of an array that are here are cut into files.
 
     Args:
         name: of the array.
-        array: has `shape` and `dtype`.
+        array: has `shape`, `dtype` and `here()`.
 
     Returns:
         list of `{"file", "first", "last"}`; `last` is the last row itself.
     """
-    rows = array.shape[0]
+    first, end = array.here()
     row_bytes = row_size(array.shape, array.dtype)
-    step = max(1, (FILE_BYTES - len(npy_header(array, rows))) // row_bytes)
+    header = len(npy_header(array, array.shape[0]))
+    step = max(1, (FILE_BYTES - header) // row_bytes)
     plain = name.replace("/", ".")
     return [
         {
-            "file": f"rows/{plain}-{low:010d}-{min(low + step, rows):010d}.npy",
+            "file": f"rows/{plain}-{low:010d}-{min(low + step, end):010d}.npy",
             "first": low,
-            "last": min(low + step, rows) - 1,
+            "last": min(low + step, end) - 1,
         }
-        for low in range(0, rows, step)
+        for low in range(first, end, step)
     ]
 
 

@@ -126,18 +126,25 @@ def read_variables(path, content, names):
 
 
 def _load_part(path, part, array):
-    """Reads one file of rows, chunk by chunk, into an array of rows."""
-    place, low = files.join(path, part["file"]), part["first"]
+    """Reads what is wanted here of one file of rows, chunk by chunk."""
+    low, high = part["first"], part["last"] + 1
+    first, end = array.here()
+    first, end = max(first, low), min(end, high)
+    if first >= end:
+        return
+    place = files.join(path, part["file"])
     stream = _Stream(files.open_read(place))
     shape, dtype = _read_header(path, part["file"], stream)
-    count = part["last"] + 1 - low
-    if shape != (count, *array.shape[1:]):
+    if shape != (high - low, *array.shape[1:]):
         raise DamagedCheckpointError(
-            path, f"{part['file']} holds {shape}, not {count} rows"
+            path, f"{part['file']} holds {shape}, not {high - low} rows"
         )
-    step = max(1, CHUNK_BYTES // row_size(shape, dtype))
-    for start, stop in array.spans(low, low + count, step):
-        raw = stream.take((stop - start) * row_size(shape, dtype))
+    row_bytes = row_size(shape, dtype)
+    if first > low:
+        start = files.size(place) - (high - first) * row_bytes
+        stream = _Stream(files.open_read(place, start=start))
+    for start, stop in array.spans(first, end, max(1, CHUNK_BYTES // row_bytes)):
+        raw = stream.take((stop - start) * row_bytes)
         rows = np.frombuffer(raw, dtype).reshape(stop - start, *shape[1:])
         array.write(start, rows)
 

@@ -15,7 +15,9 @@ from absl import logging
 import plsc_tf
 from plsc_tf.checkpoints import content as contents
 from plsc_tf.checkpoints import manifest
+from plsc_tf.parallel.alone import Alone
 from plsc_tf.storage import files
+from plsc_tf.storage.errors import StorageError
 from plsc_tf.storage.paths import local_path
 
 BACKBONE = "backbone.weights.h5"
@@ -26,8 +28,8 @@ WRITING = ".writing-"
 THREADS = 2
 
 
-def save(path, content):
-    """Writes a checkpoint folder.
+def save(path, content, group=None):
+    """Writes a checkpoint folder; every worker of a cluster writes its own rows.
 
     Where the store can rename a folder in one go it is written under a temporary
     name; elsewhere the manifest, which comes last, makes it a checkpoint.
@@ -35,34 +37,96 @@ def save(path, content):
     Args:
         path: the folder; it must not exist.
         content: the `Content`.
+        group: the `Group` of workers, all of which must call this; None: there is
+            one.
 
     Returns:
-        int: bytes written.
+        int: bytes written, by all workers.
 
     Raises:
         FileExistsError: `path` is there already; nothing is overwritten.
         OSError: it could not be written, for example since the disk is full; what
-            was written of it is removed.
+            was written of it is removed. All workers raise what went wrong in one.
     """
-    path = path.rstrip("/")
+    path, group = path.rstrip("/"), group or Alone()
+    target = _agree(group, f"begin {path}", functools.partial(_begin, path, group))[0]
+    try:
+        shares = _agree(
+            group,
+            f"write {path}",
+            functools.partial(_write_share, target, content, group.is_chief),
+        )
+        finish = functools.partial(_finish, path, target, content, shares)
+        _agree(group, f"finish {path}", finish if group.is_chief else None)
+    except BaseException:
+        if group.is_chief:
+            _remove(target)
+        raise
+    return sum(file["bytes"] for share in shares for file in share["files"].values())
+
+
+def _agree(group, name, function):
+    """Calls a function on every worker; returns what they return, for all of them.
+
+    Raises:
+        OSError: on all workers, what it has raised on one of them.
+    """
+    value, problem, error = None, None, None
+    try:
+        value = function() if function else None
+    except OSError as found:
+        error, problem = found, [found.errno, str(found)]
+    outcomes = group.gather(name, {"value": value, "problem": problem})
+    if error is not None:
+        raise error
+    for index, outcome in enumerate(outcomes):
+        if outcome["problem"]:
+            number, text = outcome["problem"]
+            raise StorageError(f"worker {index}: {text}", number)
+    return [outcome["value"] for outcome in outcomes]
+
+
+def _begin(path, group):
+    """Makes the folder that is written to; returns its path."""
+    if not group.is_chief:
+        return None
     if files.exists(path):
         raise FileExistsError(f"Checkpoint {path} is there already; not overwritten.")
     target = path
     if files.atomic_rename(path):
         target = f"{path}{WRITING}{uuid.uuid4().hex[:8]}"
-    try:
-        files.make_dirs(files.join(target, "rows"))
-        written = _write_files(target, content)
-        files.write(
-            files.join(target, manifest.NAME),
-            manifest.encode(_describe(content, written)),
-        )
-        if target != path:
-            files.rename(target, path)
-    except BaseException:
-        _remove(target)
-        raise
-    return sum(file["bytes"] for file in written.values())
+    files.make_dirs(files.join(target, "rows"))
+    return target
+
+
+def _write_share(target, content, is_chief):
+    """Writes what this worker has to; returns its files and the parts of arrays."""
+    arrays = {
+        name: array
+        for name, array in content.arrays.items()
+        if is_chief or array.here() != (0, array.shape[0])
+    }
+    jobs = {}
+    if is_chief:
+        jobs[BACKBONE] = functools.partial(_write_local, content.save_backbone)
+        if content.kind == "training":
+            jobs[TRAINING] = functools.partial(_write_local, content.save_variables)
+    found = {name: contents.parts(name, array) for name, array in arrays.items()}
+    for name, array in arrays.items():
+        for part in found[name]:
+            jobs[part["file"]] = functools.partial(
+                _write_rows, array, part["first"], part["last"] + 1
+            )
+    return {"files": _write_files(target, jobs), "parts": found}
+
+
+def _finish(path, target, content, shares):
+    """Writes the manifest of all workers' files, which makes the checkpoint."""
+    files.write(
+        files.join(target, manifest.NAME), manifest.encode(_describe(content, shares))
+    )
+    if target != path:
+        files.rename(target, path)
 
 
 def _remove(target):
@@ -74,16 +138,12 @@ def _remove(target):
         logging.warning("Could not remove the incomplete %s: %s", target, error)
 
 
-def _write_files(target, content):
-    """Writes all but the manifest; returns `{name: {"bytes", "sha256"}}`."""
-    jobs = {BACKBONE: functools.partial(_write_local, content.save_backbone)}
-    if content.kind == "training":
-        jobs[TRAINING] = functools.partial(_write_local, content.save_variables)
-    for name, array in content.arrays.items():
-        for part in contents.parts(name, array):
-            jobs[part["file"]] = functools.partial(
-                _write_rows, array, part["first"], part["last"] + 1
-            )
+def _write_files(target, jobs):
+    """Writes files by `{name: function of a path}`.
+
+    Returns:
+        `{name: {"bytes", "sha256"}}`.
+    """
     with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
         futures = {
             name: pool.submit(job, files.join(target, name))
@@ -129,15 +189,16 @@ def _entry(written):
     return {"bytes": size, "sha256": digest}
 
 
-def _describe(content, written):
+def _describe(content, shares):
     arrays = {
         name: {
             "shape": list(array.shape),
             "dtype": str(array.dtype),
-            "parts": contents.parts(name, array),
+            "parts": [p for share in shares for p in share["parts"].get(name, [])],
         }
         for name, array in content.arrays.items()
     }
+    written = {name: file for s in shares for name, file in s["files"].items()}
     return {
         "format": manifest.FORMAT,
         "kind": content.kind,

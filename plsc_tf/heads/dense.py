@@ -6,7 +6,7 @@ import tensorflow as tf
 from plsc_tf.heads.base import Head
 from plsc_tf.heads.tiles import WholeTile, locate
 from plsc_tf.parallel import collectives
-from plsc_tf.parallel.rows import ReplicatedRows
+from plsc_tf.parallel.replicated_rows import ReplicatedRows
 
 
 class DenseHead(Head):

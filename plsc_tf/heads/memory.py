@@ -8,7 +8,8 @@ import dataclasses
 import math
 
 from plsc_tf.heads.sharded import even_tile_rows
-from plsc_tf.parallel.rows import LARGE_TILE, RowSplit
+from plsc_tf.parallel.row_split import RowSplit
+from plsc_tf.parallel.rows import LARGE_TILE
 
 FLOAT = 4
 # Tensors [tile, batch] that exist at the same time, see `_logits`.

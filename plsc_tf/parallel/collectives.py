@@ -1,5 +1,7 @@
 """What replicas tell each other, called inside a replica function."""
 
+import dataclasses
+
 import tensorflow as tf
 
 
@@ -22,7 +24,11 @@ def all_gather(value):
     context = tf.distribute.get_replica_context()
     # With one replica per worker TensorFlow cannot tell the device of a raw
     # function argument; an identity gives it one.
-    return context.all_gather(tf.identity(value), axis=0)
+    gathered = context.all_gather(tf.identity(value), axis=0)
+    # Among workers TensorFlow forgets how many rows that makes.
+    return tf.ensure_shape(
+        gathered, [num_replicas() * value.shape[0], *value.shape[1:]]
+    )
 
 
 def all_sum(value):
@@ -38,3 +44,31 @@ def own_slice(value):
     size = value.shape[0] // num_replicas()
     start = replica_id() * size
     return value[start : start + size]
+
+
+@dataclasses.dataclass(frozen=True)
+class Transport:
+    """How sums of many tensors, such as a network's gradients, travel.
+
+    Attributes:
+        bucket_bytes: tensors are sent together in buckets of about this size; 0 sends
+            all in one.
+        dtype: type they travel in, "float32", "float16" or "bfloat16"; the sum is
+            formed in that type too.
+    """
+
+    bucket_bytes: int = 0
+    dtype: str = "float32"
+
+    def all_sum(self, values):
+        """Adds each float tensor of a list over all replicas, in replica context."""
+        if num_replicas() == 1:
+            return [tf.identity(value) for value in values]
+        short = self.dtype != "float32"
+        sent = [tf.cast(v, self.dtype) if short else tf.identity(v) for v in values]
+        options = tf.distribute.experimental.CommunicationOptions(
+            bytes_per_pack=self.bucket_bytes
+        )
+        context = tf.distribute.get_replica_context()
+        total = context.all_reduce(tf.distribute.ReduceOp.SUM, sent, options)
+        return [tf.cast(s, v.dtype) for s, v in zip(total, values, strict=True)]

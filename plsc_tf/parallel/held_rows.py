@@ -18,18 +18,30 @@ class HeldRows:
     Args:
         shape: `(num_rows, ...)` of the whole.
         dtype: name of the type that `pieces` yields.
-        values: for every shard the list of its tiles' values.
+        values: for every shard, by its number, the list of its tiles' values.
         places: function of (low, high) that yields (shard, tile, first row within
             the tile, last + 1, first global row).
+        here: the global rows of this process, (first, last + 1).
     """
 
-    def __init__(self, shape, dtype, values, places):
+    def __init__(self, shape, dtype, values, places, here):
         self.shape = shape
         self.dtype = dtype
-        self._values = [[_on_host(value) for value in shard] for shard in values]
-        self._left = [[value.shape[0] for value in shard] for shard in values]
+        self._values = {
+            shard: [_on_host(value) for value in tiles]
+            for shard, tiles in values.items()
+        }
+        self._left = {
+            shard: [value.shape[0] for value in tiles]
+            for shard, tiles in values.items()
+        }
         self._places = places
+        self._here = here
         self._lock = threading.Lock()
+
+    def here(self):
+        """The global rows of this process: (first, last + 1)."""
+        return self._here
 
     def pieces(self, low, high):
         """The global rows `[low, high)` as numpy arrays of bounded size, in order."""

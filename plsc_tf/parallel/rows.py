@@ -1,6 +1,5 @@
 """Arrays `[num_rows, ...]` whose rows are split over the replicas."""
 
-import dataclasses
 import threading
 
 import numpy as np
@@ -8,6 +7,8 @@ import tensorflow as tf
 
 from plsc_tf.parallel import collectives
 from plsc_tf.parallel.held_rows import HeldRows, as_numpy, piece_rows
+from plsc_tf.parallel.row_split import RowSplit
+from plsc_tf.parallel.strategy import gather, local_replicas
 
 # A tile of more rows is filled in parts, to need no second one while it is made.
 LARGE_TILE = 1 << 16
@@ -15,51 +16,7 @@ LARGE_TILE = 1 << 16
 # TensorFlow 2.17 mixes up the places of parts that threads overwrite at the same time
 # on a device that is not the first: rows would land elsewhere, mostly silently. And a
 # part of a replicated value is overwritten by reading and writing the whole.
-_OVERWRITING = threading.Lock()
-
-
-@dataclasses.dataclass(frozen=True)
-class RowSplit:
-    """Which replica holds which rows: `num_rows // n + (r < num_rows % n)` each.
-
-    PLSC cuts at `ceil(num_rows / n)`, which leaves replicas without rows when
-    there are few of them; this split differs by at most one row.
-    """
-
-    num_rows: int
-    num_shards: int
-
-    def __post_init__(self):
-        if not 0 < self.num_shards <= self.num_rows:
-            raise ValueError(
-                "Every replica must hold at least one row. Received: "
-                f"num_rows={self.num_rows}, num_shards={self.num_shards}. Use fewer "
-                "replicas, or a replicated head (loss_type=softmax or arcface)."
-            )
-
-    def size(self, shard):
-        """Number of rows of one shard."""
-        return self.num_rows // self.num_shards + (
-            shard < self.num_rows % self.num_shards
-        )
-
-    def first(self, shard):
-        """Global number of the first row of one shard."""
-        base, extra = divmod(self.num_rows, self.num_shards)
-        return shard * base + min(shard, extra)
-
-    def ranges(self, low, high):
-        """Cuts the global rows `[low, high)` at the borders of the shards.
-
-        Yields:
-            (shard, first row within the shard, last + 1, first global row).
-        """
-        for shard in range(self.num_shards):
-            first = self.first(shard)
-            start = max(low, first)
-            stop = min(high, first + self.size(shard))
-            if start < stop:
-                yield shard, start - first, stop - first, start
+OVERWRITING = threading.Lock()
 
 
 def outside_scope(function):
@@ -86,11 +43,12 @@ def outside_scope(function):
 
 
 def _devices(strategy):
-    """The devices of a strategy's replicas on this worker."""
+    """The devices of this process's replicas: `{number of the replica: device}`."""
     if tf.distribute.has_strategy() or strategy.num_replicas_in_sync > 1:
-        return strategy.extended.worker_devices
+        devices = strategy.extended.worker_devices
+        return dict(zip(local_replicas(strategy), devices, strict=True))
     gpus = tf.config.list_logical_devices("GPU")
-    return [gpus[0].name if gpus else "/device:CPU:0"]
+    return {0: gpus[0].name if gpus else "/device:CPU:0"}
 
 
 class ShardedRows:
@@ -101,24 +59,28 @@ class ShardedRows:
     few megabytes are read, differentiated and updated one after the other, so that
     nothing else of the size of the whole has to exist.
 
+    A worker of a cluster holds the rows of its own replicas. `read` is for all workers
+    together; everything else is about the rows that are here.
+
     Attributes:
         split: the `RowSplit`.
         shape: `(num_rows, ...)`, the shape of the whole.
         dtype: name of the type that `read` returns.
-        tiles: for every replica the list of its `tf.Variable`s, each of `tile_rows`
-            rows but for the last.
+        tiles: for every replica of this process, by its number, the list of its
+            `tf.Variable`s, each of `tile_rows` rows but for the last.
         tile_rows: rows of a tile.
         sparse: whether rows are gathered and scattered. Once that has happened,
             TensorFlow copies a variable at every plain read; so plain tiles are only
             read and assigned, and sparse ones only gathered and scattered.
     """
 
-    def __init__(self, tiles, split, tile_rows, sparse=False):
+    def __init__(self, strategy, tiles, split, tile_rows, sparse=False):
+        self.strategy = strategy
         self.tiles = tiles
         self.split = split
         self.tile_rows = tile_rows
         self.sparse = sparse
-        first = tiles[0][0]
+        first = next(iter(tiles.values()))[0]
         self.shape = (split.num_rows, *first.shape[1:])
         # numpy's files do not know bfloat16.
         self.dtype = "float32" if first.dtype == tf.bfloat16 else first.dtype.name
@@ -138,37 +100,28 @@ class ShardedRows:
             tile_rows: rows of a tile; one tile per replica unless given.
             sparse: the rows will be gathered and scattered; makes one tile.
         """
-        devices = _devices(strategy)
-        if len(devices) != strategy.num_replicas_in_sync:
-            raise ValueError(
-                "Rows can be split over the devices of one machine only, so far. "
-                f"Received: a strategy of {strategy.num_replicas_in_sync} replicas, "
-                f"{len(devices)} of them here."
-            )
-        split = RowSplit(num_rows, len(devices))
+        split = RowSplit(num_rows, strategy.num_replicas_in_sync)
         if sparse or tile_rows is None:
             tile_rows = split.size(0)
 
         def make():
-            tiles = []
-            for shard, device in enumerate(devices):
+            tiles = {}
+            for shard, device in _devices(strategy).items():
                 size, first = split.size(shard), split.first(shard)
                 lows = range(0, size, tile_rows)
                 with tf.device(device):
-                    tiles.append(
-                        [
-                            _make_tile(
-                                initial_rows,
-                                first + low,
-                                first + min(low + tile_rows, size),
-                                f"{name}_{shard}_{low // tile_rows}",
-                            )
-                            for low in lows
-                        ]
-                    )
+                    tiles[shard] = [
+                        _make_tile(
+                            initial_rows,
+                            first + low,
+                            first + min(low + tile_rows, size),
+                            f"{name}_{shard}_{low // tile_rows}",
+                        )
+                        for low in lows
+                    ]
             return tiles
 
-        return cls(outside_scope(make), split, tile_rows, sparse)
+        return cls(strategy, outside_scope(make), split, tile_rows, sparse)
 
     def filled(self, value, name, dtype=None):
         """Rows of one number, split and tiled like these.
@@ -178,7 +131,7 @@ class ShardedRows:
             name: name of the variables.
             dtype: their type, when it is another one.
         """
-        dtype = dtype or self.tiles[0][0].dtype
+        dtype = dtype or next(iter(self.tiles.values()))[0].dtype
 
         def like(tile, shard, i):
             with tf.device(tile.device):
@@ -186,23 +139,43 @@ class ShardedRows:
                 return tf.Variable(rows, name=f"{name}_{shard}_{i}", trainable=False)
 
         def make():
-            return [
-                [like(tile, shard, i) for i, tile in enumerate(tiles)]
-                for shard, tiles in enumerate(self.tiles)
-            ]
+            return {
+                shard: [like(tile, shard, i) for i, tile in enumerate(tiles)]
+                for shard, tiles in self.tiles.items()
+            }
 
-        return ShardedRows(outside_scope(make), self.split, self.tile_rows, self.sparse)
+        return ShardedRows(
+            self.strategy, outside_scope(make), self.split, self.tile_rows, self.sparse
+        )
 
     def local(self):
         """The tiles of the calling replica."""
         return self.tiles[collectives.replica_id()]
 
+    def here(self):
+        """The global rows of this process: (first, last + 1)."""
+        shards = sorted(self.tiles)
+        last = shards[-1]
+        return self.split.first(shards[0]), self.split.first(last) + self.split.size(
+            last
+        )
+
     def read(self, low, high):
-        """The global rows `[low, high)` as numpy."""
+        """The global rows `[low, high)` as numpy; all workers must ask for them."""
+        if len(self.tiles) == self.split.num_shards:
+            return np.concatenate(list(self._read_pieces(low, high)))
+        # Each replica brings its rows of them, filled up to as many as the largest.
+        cut = {
+            shard: (start, stop)
+            for shard, start, stop, _ in self.split.ranges(low, high)
+        }
+        most = max(stop - start for start, stop in cut.values())
+        own = [self._padded(shard, low, high, most) for shard in self.tiles]
+        gathered = gather(self.strategy, own)
         return np.concatenate(
             [
-                self._read(t, start, stop)
-                for t, start, stop, _ in self._pieces(low, high)
+                gathered[shard * most : shard * most + stop - start]
+                for shard, (start, stop) in cut.items()
             ]
         )
 
@@ -218,8 +191,11 @@ class ShardedRows:
 
     def held(self):
         """These rows as they are now, whatever happens to the variables."""
-        values = [[tile.read_value() for tile in tiles] for tiles in self.tiles]
-        return HeldRows(self.shape, self.dtype, values, self._places)
+        values = {
+            shard: [tile.read_value() for tile in tiles]
+            for shard, tiles in self.tiles.items()
+        }
+        return HeldRows(self.shape, self.dtype, values, self._places, self.here())
 
     def write(self, low, rows):
         """Overwrites the global rows that start at `low`, `[n, ...]`."""
@@ -230,7 +206,7 @@ class ShardedRows:
             elif (start, stop) == (0, tile.shape[0]):
                 tile.assign(piece)
             else:
-                with _OVERWRITING:
+                with OVERWRITING:
                     tile[start:stop].assign(piece)
 
     def spans(self, low, high, most):
@@ -252,11 +228,26 @@ class ShardedRows:
                 yield begin, min(begin + most, end)
 
     def bytes_per_replica(self):
-        """Bytes that each replica holds."""
+        """Bytes that each replica of this process holds."""
         return [
             sum(tile.shape.num_elements() * tile.dtype.size for tile in tiles)
-            for tiles in self.tiles
+            for tiles in self.tiles.values()
         ]
+
+    def _read_pieces(self, low, high):
+        """Those of the global rows `[low, high)` that are here, tile by tile."""
+        for tile, start, stop, _ in self._pieces(low, high):
+            yield self._read(tile, start, stop)
+
+    def _padded(self, shard, low, high, size):
+        """A shard's rows of `[low, high)`, and zeros behind them: `[size, ...]`."""
+        first = self.split.first(shard)
+        low, high = max(low, first), min(high, first + self.split.size(shard))
+        found = [np.zeros((0, *self.shape[1:]), self.dtype)]
+        if low < high:
+            found += self._read_pieces(low, high)
+        rest = size - sum(len(rows) for rows in found)
+        return np.concatenate([*found, np.zeros((rest, *self.shape[1:]), self.dtype)])
 
     def _read(self, tile, start, stop):
         """Rows `[start, stop)` of a tile as numpy."""
@@ -274,8 +265,13 @@ class ShardedRows:
             yield self.tiles[shard][i], begin, end, place
 
     def _places(self, low, high):
-        """Yields (shard, number of its tile, first row within it, last + 1, place)."""
+        """Yields (shard, number of its tile, first row within it, last + 1, place).
+
+        Rows of shards that are not here are left out.
+        """
         for shard, start, stop, first in self.split.ranges(low, high):
+            if shard not in self.tiles:
+                continue
             for i in range(start // self.tile_rows, -(-stop // self.tile_rows)):
                 offset = i * self.tile_rows
                 begin = max(start, offset)
@@ -294,44 +290,3 @@ def _make_tile(initial_rows, low, high, name):
         stop = min(start + LARGE_TILE, high)
         tile[start - low : stop - low].assign(initial_rows(start, stop))
     return tile
-
-
-class ReplicatedRows:
-    """`[num_rows, ...]`, whole on every replica, with the face of `ShardedRows`."""
-
-    def __init__(self, variable):
-        self.variable = variable
-        self.shape = tuple(variable.shape)
-        self.dtype = variable.dtype
-
-    def read(self, low, high):
-        """The rows `[low, high)` as numpy."""
-        return self.variable.value[low:high].numpy()
-
-    def pieces(self, low, high):
-        """The rows `[low, high)` as numpy arrays of bounded size, in order."""
-        return self.held().pieces(low, high)
-
-    def release(self, low, high):
-        """Nothing is held; see `HeldRows`."""
-
-    def held(self):
-        """These rows as they are now, whatever happens to the variable."""
-        value = tf.convert_to_tensor(self.variable.value)
-
-        def places(low, high):
-            yield 0, 0, low, high, low
-
-        return HeldRows(self.shape, self.dtype, [[value]], places)
-
-    def spans(self, low, high, most):
-        """Cuts the rows `[low, high)` into spans of at most `most` rows."""
-        for begin in range(low, high, most):
-            yield begin, min(begin + most, high)
-
-    def write(self, low, rows):
-        """Overwrites the rows that start at `low`, `[n, ...]`."""
-        value = self.variable.value
-        with _OVERWRITING:
-            head, tail = value[:low], value[low + len(rows) :]
-            value.assign(tf.concat([head, tf.cast(rows, value.dtype), tail], axis=0))

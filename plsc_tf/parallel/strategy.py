@@ -1,9 +1,14 @@
-"""The strategy of one machine: all its GPUs, or logical CPU devices."""
+"""The strategy: all GPUs of a machine, logical CPU devices, or a whole cluster."""
 
 import functools
+import itertools
 
 import keras
+import numpy as np
 import tensorflow as tf
+from tensorflow.python.distribute import multi_worker_util
+from tensorflow.python.eager import context
+from tensorflow.tsl.protobuf import coordination_config_pb2
 
 
 def strategy(num_replicas=0):
@@ -40,6 +45,103 @@ def strategy(num_replicas=0):
     count = num_replicas or 1
     _require_logical_cpus(count)
     return _mirrored(tuple(f"CPU:{i}" for i in range(count)))
+
+
+# A day: see `_configure_coordination`.
+HEARTBEAT_MS = 24 * 3600 * 1000
+
+
+def cluster_strategy(cluster, num_replicas=0, *, implementation="auto"):
+    """Returns the `MultiWorkerMirroredStrategy` over the devices of all workers.
+
+    It starts this process's server and waits for those of the others: call it in all
+    of them at about the same time, once, before anything is computed. TensorFlow
+    holds Python's lock while it waits, so no other thread runs.
+
+    Args:
+        cluster: the `plsc_tf.parallel.cluster.Cluster`.
+        num_replicas: GPUs of this worker; 0 takes all. On CPUs a worker is one
+            replica.
+        implementation: of the collectives: "ring" over TensorFlow's own connections,
+            "nccl", or "auto".
+
+    Raises:
+        ValueError: this worker cannot have so many replicas.
+    """
+    gpus = tf.config.list_physical_devices("GPU")
+    if num_replicas > max(1, len(gpus)):
+        raise ValueError(
+            f"num_replicas={num_replicas}, but a worker of a cluster has its GPUs as "
+            f"replicas ({len(gpus)} here), or on CPUs a single one. Start more workers "
+            "instead: python -m plsc_tf.launch --num_workers=…"
+        )
+    if num_replicas and gpus:
+        tf.config.set_visible_devices(gpus[:num_replicas], "GPU")
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec({"worker": list(cluster.addresses)}),
+        task_type="worker",
+        task_id=cluster.index,
+        rpc_layer="grpc",
+    )
+    _configure_coordination(cluster)
+    kinds = tf.distribute.experimental.CommunicationImplementation
+    options = tf.distribute.experimental.CommunicationOptions(
+        implementation=kinds[implementation.upper()]
+    )
+    return tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
+
+
+def _configure_coordination(cluster):
+    """Leaves it to `plsc_tf.parallel.group` to find workers that are silent.
+
+    TensorFlow's own service would take a worker that is merely slow for lost after 10
+    seconds, and its errors do not say which one it was.
+    """
+    leader = tf.train.ClusterSpec({"worker": list(cluster.addresses)})
+    context.context().configure_coordination_service(
+        service_type="standalone",
+        service_leader=multi_worker_util.coordination_leader(leader),
+        coordinated_jobs=[
+            coordination_config_pb2.CoordinatedJob(
+                name="worker", num_tasks=cluster.size
+            )
+        ],
+        heartbeat_timeout_in_ms=HEARTBEAT_MS,
+    )
+
+
+def num_workers(strategy):
+    """How many processes a strategy spans."""
+    if strategy.num_replicas_in_sync == 1:
+        return 1  # TensorFlow's default strategy has no list of devices
+    return strategy.num_replicas_in_sync // len(strategy.extended.worker_devices)
+
+
+def local_replicas(strategy):
+    """The numbers of the replicas that this process runs, a `range`."""
+    workers = num_workers(strategy)
+    count = strategy.num_replicas_in_sync // workers
+    first = strategy.cluster_resolver.task_id * count if workers > 1 else 0
+    return range(first, first + count)
+
+
+def gather(strategy, values):
+    """Concatenates a numpy array of every replica; all workers must call it.
+
+    Args:
+        strategy: the `tf.distribute.Strategy`.
+        values: this process's replicas' arrays `[n, ...]`, in their order.
+
+    Returns:
+        `[replicas · n, ...]` over all workers, on every worker.
+    """
+    if num_workers(strategy) == 1:
+        return np.concatenate(values)
+    own = itertools.count()
+    held = strategy.experimental_distribute_values_from_function(
+        lambda _: tf.convert_to_tensor(values[next(own)])
+    )
+    return strategy.gather(held, axis=0).numpy()
 
 
 def make_deterministic(seed):

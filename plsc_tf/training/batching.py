@@ -3,6 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
+from plsc_tf.parallel.strategy import local_replicas
+
 
 def check_batch(images, labels, weights, num_classes):
     """Raises ValueError when a batch of arrays does not fit together.
@@ -116,13 +118,31 @@ def _options():
     return options
 
 
+def own_range(strategy, size):
+    """The examples of a padded global batch that this process's replicas get.
+
+    Returns:
+        (first, last + 1).
+    """
+    share = size // strategy.num_replicas_in_sync
+    here = local_replicas(strategy)
+    return here.start * share, here.stop * share
+
+
 def split(strategy, tensors):
     """Cuts padded global tensors `[n · b, ...]` into each replica's `[b, ...]`."""
-    count = strategy.num_replicas_in_sync
-    share = tensors[0].shape[0] // count
+    low, high = own_range(strategy, tensors[0].shape[0])
+    return split_own(strategy, [tensor[low:high] for tensor in tensors])
+
+
+def split_own(strategy, tensors):
+    """Cuts this process's part of a padded global batch, as of `own_range`."""
+    here = local_replicas(strategy)
+    share = tensors[0].shape[0] // len(here)
 
     def own(context):
-        start = int(tf.get_static_value(context.replica_id_in_sync_group)) * share
+        replica = int(tf.get_static_value(context.replica_id_in_sync_group))
+        start = (replica - here.start) * share
         return tuple(t[start : start + share] for t in tensors)
 
     return strategy.experimental_distribute_values_from_function(own)

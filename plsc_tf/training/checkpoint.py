@@ -93,16 +93,18 @@ class Checkpoint(keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
         """Refuses a directory with somebody else's checkpoints."""
         files.prepare(self.directory)
-        if not self._continues and catalog.find_all(self.directory):
-            raise ValueError(
-                f"{self.directory} holds checkpoints of another training. Go on with "
-                "it by model.fit(..., **checkpoint.restore(model)), or give another "
-                "directory."
-            )
+        if self._is_chief():
+            if not self._continues and catalog.find_all(self.directory):
+                raise ValueError(
+                    f"{self.directory} holds checkpoints of another training. Go on "
+                    "with it by model.fit(..., **checkpoint.restore(model)), or give "
+                    "another directory."
+                )
+            catalog.sweep(self.directory)
         self._continues = True
-        catalog.sweep(self.directory)
         if self.save_best:
-            self._best = self._read_best()
+            best = self._read_best() if self._is_chief() else None
+            self._best = self.model.group.gather("best so far", best)[0]
 
     def restore(self, model, path=None):
         """Loads the newest checkpoint of the directory, if there is one.
@@ -121,7 +123,9 @@ class Checkpoint(keras.callbacks.Callback):
         """
         if path is None:
             files.prepare(self.directory)
-            path = catalog.newest(self.directory, on_damaged=self.on_damaged)
+            path = catalog.newest(
+                self.directory, on_damaged=self.on_damaged, group=model.group
+            )
         if path is not None:
             state.restore(path, model, verified=True)
             self.saved_step = model.position.global_step
@@ -187,8 +191,10 @@ class Checkpoint(keras.callbacks.Callback):
 
     def _write(self, path, content):
         start = time.perf_counter()
-        size = writer.save(path, content)
+        size = writer.save(path, content, self.model.group)
         seconds = time.perf_counter() - start
+        if not self._is_chief():
+            return
         logging.info(
             "Saved %s: %.1f MB in %.1f s, %.0f MB/s",
             path,
@@ -247,11 +253,16 @@ class Checkpoint(keras.callbacks.Callback):
 
     def _replace_best(self, path, content, epoch, accuracy):
         following = f"{path}{NEXT}"
-        if files.is_dir(following):
+        if self._is_chief() and files.is_dir(following):
             files.remove_tree(following)
-        writer.save(following, content)
+        writer.save(following, content, self.model.group)
+        if not self._is_chief():
+            return
         _replace(path)
         logging.info("Best so far: epoch %d, %.5f; saved %s", epoch, accuracy, path)
+
+    def _is_chief(self):
+        return self.model.group.is_chief
 
     def _step(self):
         return self.model.position.global_step

@@ -6,6 +6,8 @@ import tensorflow as tf
 
 from plsc_tf.backbones.precision import in_float32
 from plsc_tf.data import images as data_images
+from plsc_tf.parallel.alone import Alone
+from plsc_tf.parallel.strategy import gather
 from plsc_tf.training import batching, keras_saving, loop, statistics, step
 from plsc_tf.training.momentum import Momentum
 from plsc_tf.training.updates import Updater
@@ -68,6 +70,9 @@ class Classifier(keras_saving.NoKerasSaving, keras.Model):
         self.accumulation_steps = 1
         self.statistics_differ = False
         self.finish_saving = None
+        self.group = Alone()
+        self.votes = None
+        self.stop_voted = False
         self._embed_function = _function(self._distributed_embed)
         head.build(shape[1], self.strategy)
         self.built = True
@@ -76,6 +81,16 @@ class Classifier(keras_saving.NoKerasSaving, keras.Model):
         """Embeds images `[N, h, w, 3]` in 0 … 255 to `[N, emb]`."""
         images = (keras.ops.cast(images, keras.config.floatx()) - 127.5) / 128.0
         return self.backbone(images, training=training)
+
+    def join(self, group, votes):
+        """Makes this the model of one worker of a cluster; call it before `compile`.
+
+        Args:
+            group: the `plsc_tf.parallel.group.Group` of all workers.
+            votes: the `plsc_tf.training.votes.Votes`; None of a process alone.
+        """
+        self.group = group
+        self.votes = votes
 
     def compile(
         self,
@@ -86,6 +101,7 @@ class Classifier(keras_saving.NoKerasSaving, keras.Model):
         loss_scale=None,
         gradient_accumulation_steps=1,
         head_slot_dtype=None,
+        transport=None,
     ):
         """Chooses the optimizer of backbone and head, and the training metrics.
 
@@ -105,6 +121,8 @@ class Classifier(keras_saving.NoKerasSaving, keras.Model):
                 norm, which sees the parts.
             head_slot_dtype: "bfloat16" stores the optimizer's slots of a sharded head
                 in half the memory.
+            transport: `plsc_tf.parallel.collectives.Transport`, how the backbone's
+                gradients travel between replicas.
 
         Raises:
             ValueError: an unknown metric, a number out of range, or an optimizer that
@@ -143,6 +161,8 @@ class Classifier(keras_saving.NoKerasSaving, keras.Model):
             l2=l2,
             slot_dtype=head_slot_dtype,
             loss_scale=loss_scale,
+            transport=transport,
+            votes=self.votes,
         )
         self._step_function = _function(self._distributed_step)
 
@@ -232,6 +252,9 @@ class Classifier(keras_saving.NoKerasSaving, keras.Model):
         }
         self.statistics_differ = True
         examples = result.pop("examples")
+        self.stop_voted = bool(result.pop("stop", False))
+        if self.votes is not None:
+            self.votes.check_abort(result.pop("aborted"))
         if not result.pop("finite"):
             if self.loss_scale is not None:
                 return {**result, "finite": False}
@@ -253,6 +276,8 @@ class Classifier(keras_saving.NoKerasSaving, keras.Model):
     def embed(self, images, batch_size=120):
         """Embeds images on all replicas, as at inference.
 
+        In a cluster all workers must ask for the same images.
+
         Args:
             images: `[N, h, w, 3]`, uint8 or float in 0 … 255; other sizes than the
                 backbone's are resized.
@@ -273,19 +298,20 @@ class Classifier(keras_saving.NoKerasSaving, keras.Model):
             chunk = tf.gather(chunk, tf.range(size) % count)
             embedded = self._embed_function(batching.split(self.strategy, (chunk,)))
             local = self.strategy.experimental_local_results(embedded)
-            parts.append(np.concatenate([part.numpy() for part in local])[:count])
+            whole = gather(self.strategy, [part.numpy() for part in local])
+            parts.append(whole[:count])
         return np.concatenate(parts)
 
     def synchronize_statistics(self):
         """Gives every replica the mean of the replicas' batch-norm statistics.
 
         Keras lets every replica follow its own batches; only the trained weights
-        are equal everywhere.
+        are equal everywhere. All workers of a cluster must call it.
         """
         if not self.statistics_differ or self.strategy.num_replicas_in_sync == 1:
             return
-        for variable in statistics.variables(self):
-            variable.assign(statistics.mean(self, variable))
+        for variable, mean in statistics.means(self, statistics.stacked(self)):
+            variable.assign(mean)
         self.statistics_differ = False
 
     def inference_network(self):

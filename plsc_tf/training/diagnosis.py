@@ -1,8 +1,8 @@
 """Which tensor of a training step is the first that is not finite.
 
 The batch is run again, replica by replica and layer by layer, without changing the
-model. Only what the layers return is watched, so the graph of the step stays as fast
-as without any of this.
+model; in a cluster by all workers, which find the same. Only what the layers return is
+watched, so the graph of the step stays as fast as without any of this.
 """
 
 import contextlib
@@ -12,6 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from plsc_tf.parallel.strategy import gather
 from plsc_tf.training import batching
 from plsc_tf.training.finding import all_finite, examine
 
@@ -73,12 +74,17 @@ def _parts(model, batch):
     These are the replicas' shares of the batch, cut further where gradients are
     accumulated.
     """
-    columns = [model.strategy.experimental_local_results(value) for value in batch]
-    parts = []
-    for share in zip(*columns, strict=True):
-        cut = (np.split(value.numpy(), model.accumulation_steps) for value in share)
-        parts += zip(*cut, strict=True)
-    return parts
+    columns = []
+    for value in batch:
+        whole = np.concatenate(_of_all(model, value))
+        columns.append(np.split(whole, model.batch_parts))
+    return list(zip(*columns, strict=True))
+
+
+def _of_all(model, value):
+    """What every replica of every worker holds: `[replicas, ...]`."""
+    own = model.strategy.experimental_local_results(value)
+    return gather(model.strategy, [part.numpy()[None] for part in own])
 
 
 def _in_images(parts):
@@ -139,16 +145,14 @@ def _in_head(model, parts, embeddings):
         return model.strategy.run(step, args=share)
 
     share = batching.split(model.strategy, (embedded, tf.constant(labels), upstream))
-    losses, gradients, of_classes = (
-        tf.nest.map_structure(model.strategy.experimental_local_results, found)
-        for found in run(*share)
-    )
-    gradients = np.concatenate(gradients)
-    finding = examine("loss", "loss", np.concatenate(losses)) or examine(
-        "embedding gradient", "embeddings", gradients
-    )
+    losses, gradients, of_classes = run(*share)
+    gradients = np.concatenate(_of_all(model, gradients))
+    finding = examine(
+        "loss", "loss", np.concatenate(_of_all(model, losses))
+    ) or examine("embedding gradient", "embeddings", gradients)
     for name, shares in zip(model.head.arrays(), of_classes, strict=False):
-        finding = finding or examine("class gradient", name, sum(shares))
+        whole = _of_all(model, shares).sum(axis=0)
+        finding = finding or examine("class gradient", name, whole)
     return finding, np.split(gradients, len(parts))
 
 

@@ -8,7 +8,9 @@ import tensorflow as tf
 from absl import logging
 
 from plsc_tf.data.faults import READ_ERRORS, reason
+from plsc_tf.data.part import Part
 from plsc_tf.training import batching
+from plsc_tf.training.votes import EndedElsewhereError
 
 
 @dataclasses.dataclass
@@ -186,6 +188,9 @@ def _run_epoch(model, batches, callbacks, sentinel):
                 sums[name] = sums.get(name, 0.0) + value * count
             logs = {name: value / max(examples, 1e-12) for name, value in sums.items()}
         callbacks.on_train_batch_end(position.step - 1, logs)
+        if model.stop_voted:
+            model.votes.end()
+            raise EndedElsewhereError("Another worker was asked to end the training.")
         if model.stop_training:
             break
     if not position.step:
@@ -232,22 +237,47 @@ def _step(model, batch, sentinel):
 
 def _distributed_epoch(model, data):
     """Yields per-replica batches; explains what is wrong with a bad example."""
-    position = model.position
-    dataset = batching.prepare(
-        data.epoch(position.epoch, position.step),
-        data.batch_size,
-        model.batch_parts,
-        model.head.num_classes,
-    )
-    iterator = iter(dataset)
+    iterator, cut = iter(_dataset(model, data)), batching.split_own
+    if not _reads_own_share(model, data):
+        cut = batching.split
+    last = None
     while True:
         try:
             batch = next(iterator, None)
         except READ_ERRORS as error:
-            raise _explained(data, position, error) from error
+            explained = _explained(data, model.position, error)
+            if model.votes is None:
+                raise explained from error
+            # The others are in their step already: end it together.
+            model.votes.abort(explained)
+            batch = last or _nothing(iterator.element_spec)
         if batch is None:
             return
-        yield batching.split(model.strategy, batch)
+        last = batch
+        yield cut(model.strategy, batch)
+
+
+def _reads_own_share(model, data):
+    return model.group.size > 1 and hasattr(data, "part_of_epoch")
+
+
+def _dataset(model, data):
+    """The padded global batches that are left, or this worker's part of them."""
+    position, parts = model.position, model.batch_parts
+    if _reads_own_share(model, data):
+        size = batching.padded_size(data.batch_size, parts)
+        part = Part(*batching.own_range(model.strategy, size), size)
+        return data.part_of_epoch(position.epoch, position.step, part=part)
+    return batching.prepare(
+        data.epoch(position.epoch, position.step),
+        data.batch_size,
+        parts,
+        model.head.num_classes,
+    )
+
+
+def _nothing(spec):
+    return tf.nest.map_structure(lambda one: tf.zeros(one.shape, one.dtype), spec)
 
 
 def _explained(data, position, error):

@@ -5,6 +5,7 @@ import dataclasses
 from absl import logging
 
 from plsc_tf.checkpoints import catalog, manifest
+from plsc_tf.parallel.alone import Alone
 from plsc_tf.settings import Settings
 from plsc_tf.storage import files
 from plsc_tf.training import schedules
@@ -32,13 +33,15 @@ class Plan:
     rate: float
 
 
-def choose_folder(settings, num_replicas, *, verify=True):
+def choose_folder(settings, num_replicas, *, verify=True, group=None):
     """Settles folder and global batch, and finds the checkpoint to resume from.
 
     Args:
         settings: the `Settings` as asked for.
         num_replicas: for `batch_size`, which counts images per replica.
         verify: whether to check every file of the checkpoint.
+        group: the `Group` of workers, all of which must call this; None: there is
+            one.
 
     Returns:
         (settings as they will be used, checkpoint folder or None).
@@ -48,22 +51,23 @@ def choose_folder(settings, num_replicas, *, verify=True):
             checkpoint is damaged.
         OSError: the folder cannot be reached, which never means that it is empty.
     """
-    save_dir = settings.storage.model_save_dir
+    save_dir, group = settings.storage.model_save_dir, group or Alone()
     asked = settings.model.global_batch_size
     batch = asked or settings.model.batch_size * num_replicas
     files.prepare(save_dir)
     if settings.storage.restart:
         fresh, number = save_dir, 1
-        while files.exists(fresh):
+        while group.is_chief and files.exists(fresh):
             number += 1
             fresh = f"{save_dir.rstrip('/')}-{number}"
+        fresh = group.gather("fresh folder", fresh)[0]
         if fresh != save_dir:
             logging.info("Starting anew in %s; %s stays as it is.", fresh, save_dir)
         settings = settings.replace(
             model_save_dir=fresh, global_batch_size=batch, restart=False
         )
         return settings, None
-    checkpoint = _newest(settings, verify)
+    checkpoint = _newest(settings, verify, group)
     if checkpoint is None:
         return settings.replace(global_batch_size=batch), None
     flags = manifest.read(checkpoint)["state"].get("flags", {})
@@ -95,11 +99,11 @@ def choose_folder(settings, num_replicas, *, verify=True):
     return settings.replace(global_batch_size=kept), checkpoint
 
 
-def _newest(settings, verify):
+def _newest(settings, verify, group):
     save_dir = settings.storage.model_save_dir
     if verify:
         on_damaged = settings.saving.on_damaged_checkpoint
-        return catalog.newest(save_dir, on_damaged=on_damaged)
+        return catalog.newest(save_dir, on_damaged=on_damaged, group=group)
     found = catalog.find_all(save_dir)
     return found[-1][1] if found else None
 

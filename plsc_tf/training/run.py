@@ -4,15 +4,23 @@ from absl import logging
 
 from plsc_tf.checkpoints import catalog, manifest
 from plsc_tf.flagfiles import write_flags
+from plsc_tf.parallel.collectives import Transport
 from plsc_tf.parallel.strategy import make_deterministic
-from plsc_tf.parallel.strategy import strategy as make_strategy
 from plsc_tf.storage import files, fs_options
-from plsc_tf.training import optimizers, recipe, results, schedules, start_from
+from plsc_tf.training import (
+    optimizers,
+    recipe,
+    results,
+    schedules,
+    start_from,
+    workers,
+)
 from plsc_tf.training.callbacks import TrainingLog, Verification
 from plsc_tf.training.checkpoint import Checkpoint
 from plsc_tf.training.losses_file import LossesFile
 from plsc_tf.training.plan import choose_folder, make_plan
 from plsc_tf.training.termination import Termination
+from plsc_tf.training.watchdog import Watchdog
 
 
 def train(settings, termination=None):
@@ -23,39 +31,54 @@ def train(settings, termination=None):
         termination: a `Termination` that listens to signals.
 
     Returns:
-        (the settings as they were used, the results). The results are a dict, also
+        (the settings as they were used, the results). Of the workers of a cluster the
+        chief has the results, the others None. They are a dict, also
         written to `<model_save_dir>/results.json`: `steps`, `loss`, `loss_type`,
         `num_classes`, `sample_rate`, `images_per_second`, `verification`,
         `checkpoint_dir`, `export_dir`.
     """
-    fs_options.download_start(settings.storage)
     if settings.performance.deterministic:
         make_deterministic(settings.performance.seed)
-    strategy = make_strategy(settings.performance.num_replicas)
-    settings, checkpoint = choose_folder(settings, strategy.num_replicas_in_sync)
+    with workers.joined(settings) as joined:
+        return _train(settings, joined, termination or Termination())
+
+
+def _train(settings, joined, termination):
+    group, strategy = joined.group, joined.strategy
+    _one_after_the_chief(group, lambda: fs_options.download_start(settings.storage))
+    settings, checkpoint = choose_folder(
+        settings, strategy.num_replicas_in_sync, group=group
+    )
     save_dir = settings.storage.model_save_dir
+    if joined.together:
+        workers.check_shared(group, save_dir)
     losses = []
-    if settings.logging.save_losses:
+    if settings.logging.save_losses and group.is_chief:
         losses = [LossesFile(files.join(save_dir, "losses.txt"))]
     batches = recipe.load_batches(settings, settings.model.global_batch_size)
     pairs, test = recipe.load_pairs(settings), recipe.load_test(settings)
+    if joined.together:
+        workers.compare(group, {"data": batches.fingerprint()})
     recipe.check_parts(settings, strategy.num_replicas_in_sync)
     plan = make_plan(settings, checkpoint, batches)
     half = recipe.backbone_precision(settings)
     model = recipe.build_model(settings, strategy, half)
+    model.join(group, joined.votes)
     _compile(model, plan)
     checkpoints = _checkpoints(settings)
     start = _load_weights(model, plan, checkpoints)
-    write_flags(settings, files.join(save_dir, "flags.cfg"))
+    if group.is_chief:
+        write_flags(settings, files.join(save_dir, "flags.cfg"))
     verify = Verification(
         pairs,
         every_n_steps=settings.evaluation.eval_every_n_steps,
         batch_size=settings.evaluation.test_batch_size,
     )
     verify.set_model(model)
-    log = _training_log(plan)
-    termination = termination or Termination()
+    log = _training_log(plan, group.is_chief)
     callbacks = [*losses, termination, log, verify, checkpoints]
+    if settings.cluster.step_timeout:
+        callbacks.append(Watchdog(settings.cluster.step_timeout, group))
     _describe(plan, model, batches)
     before = model.position.global_step
     try:
@@ -82,8 +105,18 @@ def train(settings, termination=None):
         )
     verify.verify(model.position.global_step)
     outcome = _finish(plan, model, history, log, verify, test)
-    fs_options.upload_end(settings.storage, skip=catalog.REMAINS)
+    if group.is_chief:
+        fs_options.upload_end(settings.storage, skip=catalog.REMAINS)
     return settings, outcome
+
+
+def _one_after_the_chief(group, function):
+    """Calls what the chief shall do before all others."""
+    if group.is_chief:
+        function()
+    group.gather("the chief is ready", None)
+    if not group.is_chief:
+        function()
 
 
 def _checkpoints(settings):
@@ -110,6 +143,11 @@ def _save_at_the_end(model, checkpoints, termination, before, error):
     the count of steps.
     """
     step, save_dir = model.position.global_step, checkpoints.directory
+    votes = model.votes
+    if votes is not None and isinstance(error, FloatingPointError):
+        votes.end()  # all workers have found the same
+    if votes is not None and not votes.ended:
+        return  # the others cannot come to save
     if termination.in_step and isinstance(error, KeyboardInterrupt):
         logging.warning("Interrupted in the middle of a step, which is not saved.")
         return
@@ -121,7 +159,7 @@ def _save_at_the_end(model, checkpoints, termination, before, error):
     except Exception as failure:  # noqa: BLE001 - what ended the training comes first
         logging.error("%s", failure)
         return
-    if found:
+    if found and model.group.is_chief:
         logging.info(
             "%s is saved. The same command goes on from there: python -m "
             "plsc_tf.train --flagfile=%s",
@@ -152,6 +190,10 @@ def _compile(model, plan):
         metrics=metrics,
         l2=l2,
         loss_scale=loss_scale,
+        transport=Transport(
+            int(settings.cluster.gradient_bucket_mb * 1e6),
+            settings.cluster.gradient_dtype,
+        ),
         gradient_accumulation_steps=settings.optimizer.gradient_accumulation_steps,
         head_slot_dtype=settings.head.head_slot_dtype,
     )
@@ -173,14 +215,16 @@ def _load_weights(model, plan, checkpoints):
     return {"initial_epoch": 0, "initial_step": 0}
 
 
-def _training_log(plan):
+def _training_log(plan, is_chief):
     settings = plan.settings
     tensorboard = files.join(settings.storage.model_save_dir, "tensorboard")
     return TrainingLog(
         every_n_steps=settings.logging.log_loss_every_n_iters,
         total_steps=plan.total_steps,
         global_batch_size=settings.model.global_batch_size,
-        tensorboard_dir=tensorboard if settings.logging.tensorboard else None,
+        tensorboard_dir=tensorboard
+        if settings.logging.tensorboard and is_chief
+        else None,
         interruptions=(
             settings.evaluation.eval_every_n_steps,
             settings.storage.save_checkpoints_steps,
@@ -258,6 +302,9 @@ def _finish(plan, model, history, log, verify, test):
         outcome["test"] = results.test_figures(model, test)
     if settings.evaluation.raw_pixel_baseline:
         outcome["raw_pixels"] = results.raw_pixels(verify.pairs, model.image_size)
+    model.synchronize_statistics()
+    if not model.group.is_chief:
+        return None
     if trained:
         outcome["export_dir"] = None  # an earlier export is of earlier weights
     results.write(save_dir, outcome)

@@ -97,9 +97,11 @@ class Sentinel:
     def _write(self, model, batch, step, finding):
         """Writes batch and report; returns the path of the report."""
         target = os.path.join(self.directory, "nonfinite")
-        tf.io.gfile.makedirs(target)
         path = os.path.join(target, f"step_{step:08d}")
         images, labels, weights = diagnosis.global_batch(model, batch)
+        if not model.group.is_chief:
+            return f"{path}.json"
+        tf.io.gfile.makedirs(target)
         buffer = io.BytesIO()
         np.savez_compressed(buffer, images=images, labels=labels, weights=weights)
         with tf.io.gfile.GFile(f"{path}.npz", "wb") as file:
@@ -136,7 +138,9 @@ class Sentinel:
         iterations = model.optimizer.iterations.numpy()
         if model.finish_saving is not None:
             model.finish_saving()
-        for _, path in reversed(catalog.find_all(self.directory)):
+        paths = [path for _, path in reversed(catalog.find_all(self.directory))]
+        # A worker may see the folder as it was a little earlier.
+        for path in model.group.gather("roll back to", paths)[0]:
             try:
                 state.restore(path, model)
             except ValueError as error:

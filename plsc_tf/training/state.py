@@ -47,12 +47,11 @@ def snapshot(model, state, *, weights_only=False, held=True):
     Returns:
         a `Content`.
     """
-    averaged = {id(v): v for v in statistics.variables(model)}
-    differ = model.statistics_differ
+    own = statistics.stacked(model) if model.statistics_differ else {}
+    means = statistics.means(model, own) if own else []
+    averaged = {id(variable): tf.constant(mean) for variable, mean in means}
     values = [
-        (v, tf.constant(statistics.mean(model, v)))
-        if differ and id(v) in averaged
-        else (v, _value(model, v))
+        (v, averaged[id(v)] if id(v) in averaged else _value(model, v))
         for v in model.backbone.variables
     ]
     arrays, variables = dict(model.head.arrays()), {}
@@ -60,8 +59,7 @@ def snapshot(model, state, *, weights_only=False, held=True):
         arrays.update(model.updater.slots())
         found = training_variables(model)
         variables = {name: _value(model, v) for name, v in found.items()}
-        if differ:
-            variables.update(statistics.stacked(model))
+        variables.update(own)
     if held:
         arrays = {name: array.held() for name, array in arrays.items()}
     return Content(

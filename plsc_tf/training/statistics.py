@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from plsc_tf.parallel.strategy import gather, local_replicas
+
 
 def variables(model):
     """The backbone's weights that are not trained and that replicas differ in."""
@@ -17,17 +19,37 @@ def copies(model, variable):
     return model.strategy.experimental_local_results(variable.value)
 
 
-def mean(model, variable):
-    """What all replicas would agree on, as numpy."""
-    return np.mean([copy.numpy() for copy in copies(model, variable)], axis=0)
-
-
 def stacked(model):
-    """Every replica's own: `{name: [replicas, ...]}`."""
-    return {
-        f"statistics/{i:04d}": np.stack([c.numpy() for c in copies(model, variable)])
+    """Every replica's own: `{name: [replicas, ...]}`; all workers must ask for them."""
+    found = variables(model)
+    if not found:
+        return {}
+    columns = [copies(model, variable) for variable in found]
+    # In one piece: a message takes longer than what it carries.
+    flat = [
+        np.concatenate([column[i].numpy().ravel() for column in columns])[None]
+        for i in range(len(local_replicas(model.strategy)))
+    ]
+    gathered, named, start = gather(model.strategy, flat), {}, 0
+    for i, variable in enumerate(found):
+        size = int(np.prod(variable.shape))
+        values = gathered[:, start : start + size]
+        named[_name(i)] = values.reshape(-1, *variable.shape)
+        start += size
+    return named
+
+
+def means(model, values):
+    """What all replicas would agree on: `[(keras.Variable, array)]`.
+
+    Args:
+        model: the `Classifier`.
+        values: of `stacked`.
+    """
+    return [
+        (variable, np.mean(values[_name(i)], axis=0))
         for i, variable in enumerate(variables(model))
-    }
+    ]
 
 
 def assign(model, values):
@@ -37,7 +59,12 @@ def assign(model, values):
         model: the `Classifier`.
         values: of `stacked`, from as many replicas.
     """
+    here = local_replicas(model.strategy)
     for i, variable in enumerate(variables(model)):
-        own = values[f"statistics/{i:04d}"]
+        own = values[_name(i)][here.start : here.stop]
         for copy, value in zip(copies(model, variable), own, strict=True):
             copy.assign(value)
+
+
+def _name(i):
+    return f"statistics/{i:04d}"

@@ -21,19 +21,18 @@ def train_step(model, images, labels, weights):
 
     Returns:
         dict of scalars, equal on every replica: `loss`, the requested metrics,
-        `examples`, the sum of the weights, and `finite`, whether the update was
-        applied.
+        `examples`, the sum of the weights, `finite`, whether the update was applied,
+        and what the workers of a cluster have voted.
     """
     dtype = keras.config.floatx()
     weights = tf.cast(weights, dtype)
     total = tf.maximum(collectives.all_sum(tf.reduce_sum(weights)), 1e-12)
     upstream = weights / total
-    statistics = [
-        v.value
-        for v in model.backbone.non_trainable_variables
-        if v.value.dtype.is_floating
-    ]
+    states = [v.value for v in model.backbone.non_trainable_variables]
+    statistics = [value for value in states if value.dtype.is_floating]
+    random = [value for value in states if not value.dtype.is_floating]
     before = [tf.identity(value) for value in statistics]
+    before_random = [tf.identity(value) for value in random]
     head, count = model.head, model.accumulation_steps
     step = tf.convert_to_tensor(model.optimizer.iterations)
     chosen = head.sample(labels, step)
@@ -55,15 +54,19 @@ def train_step(model, images, labels, weights):
         bad = tf.math.is_finite(outcome.embedding_gradients)
         healthy &= tf.reduce_all(bad)
     pending = join([o.pending for o in outcomes]) if head.sharded else None
-    finite = model.updater.apply(gradients, pending, healthy)
+    finite, votes = model.updater.apply(gradients, pending, healthy)
     # The forward pass of a bad batch has moved the batch-norm statistics already.
     for value, old in zip(statistics, before, strict=True):
         value.assign(tf.where(finite, value, old))
+    if votes:
+        for value, old in zip(random, before_random, strict=True):
+            value.assign(tf.where(votes["aborted"], old, value))
     head.keep_state(state, finite)
     result = {
         "loss": collectives.all_sum(own_loss),
         "examples": total,
         "finite": finite,
+        **votes,
     }
     for name, k in model.ranked_metrics.items():
         ranks = tf.concat([outcome.ranks for outcome in outcomes], axis=0)

@@ -21,7 +21,8 @@ class Termination(keras.callbacks.Callback):
 
     Schedulers send SIGTERM some seconds before they kill; Ctrl-C is SIGINT. In the
     middle of a step the weights may be ahead of the count of steps, so the signal
-    waits for its end; elsewhere it works at once.
+    waits for its end; elsewhere it works at once. In a cluster all workers end after
+    the same step, the next one that begins.
 
     Attributes:
         in_step: whether a step is under way.
@@ -30,6 +31,7 @@ class Termination(keras.callbacks.Callback):
     def __init__(self):
         super().__init__()
         self.in_step = False
+        self._training = False
         self._requested = None
 
     def listen(self):
@@ -40,16 +42,35 @@ class Termination(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch, logs=None):
         """From here on the model is being changed."""
         self.in_step = True
+        if self._requested is not None and self._votes() is not None:
+            self._votes().stop()
 
     def on_train_batch_end(self, batch, logs=None):
         """Ends the training, if that was asked for during the step."""
         self.in_step = False
-        if self._requested is not None:
+        if self._requested is None:
+            return
+        if self._votes() is None:
             raise self._requested
+        if self.model.stop_voted:
+            self._votes().end()
+            raise self._requested
+
+    def on_train_begin(self, logs=None):
+        """From here on the workers of a cluster meet in every step."""
+        self._training = True
+
+    def on_train_end(self, logs=None):
+        """There is no further step."""
+        self._training = False
 
     def _request(self, ending):
         insists = self._requested is KeyboardInterrupt and ending is KeyboardInterrupt
         self._requested = ending
-        if not self.in_step or insists:
+        waits = self.in_step or (self._training and self._votes() is not None)
+        if not waits or insists:
             raise ending
         logging.warning("The training ends after this step.")
+
+    def _votes(self):
+        return self.model.votes if self.model is not None else None

@@ -31,12 +31,15 @@ class Updater:
         slot_dtype: type that the shards' slots are stored in, see `RowRules`.
         loss_scale: `plsc_tf.training.loss_scale.LossScale` that the gradients of the
             replicated weights were multiplied with, or None.
+        transport: `plsc_tf.parallel.collectives.Transport` of the replicated weights'
+            gradients.
+        votes: `plsc_tf.training.votes.Votes` of the workers of a cluster, or None.
 
     Raises:
         ValueError: the optimizer cannot mean for shards what Keras means by it.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the most of them have defaults
         self,
         optimizer,
         strategy,
@@ -46,6 +49,8 @@ class Updater:
         l2=0.0,
         slot_dtype=None,
         loss_scale=None,
+        transport=None,
+        votes=None,
     ):
         _check(optimizer, head)
         self.l2 = l2
@@ -53,6 +58,8 @@ class Updater:
         self.replicated = replicated
         self.head = head
         self.loss_scale = loss_scale
+        self.transport = transport or collectives.Transport()
+        self.votes = votes
         with strategy.scope():
             if not optimizer.built and optimizer._distribution_strategy is not strategy:
                 raise ValueError(
@@ -88,18 +95,22 @@ class Updater:
                 gradients are finite.
 
         Returns:
-            bool scalar: whether the update was applied.
+            (bool scalar: whether the update was applied, what the workers have voted:
+            see `Votes.count`).
         """
         present = [i for i, g in enumerate(replicated_gradients) if g is not None]
         summed = []
         if present:
-            summed = collectives.all_sum([replicated_gradients[i] for i in present])
+            summed = self.transport.all_sum([replicated_gradients[i] for i in present])
             healthy &= _all_finite(summed)
         if self.loss_scale is not None:
             scale = self.loss_scale.value()
             summed = [g / tf.cast(scale, g.dtype) for g in summed]
-        unhealthy = collectives.all_sum(tf.cast(~healthy, tf.float32))
+        unhealthy, votes = self._count(tf.cast(~healthy, tf.float32))
         finite = unhealthy < 0.5
+        aborted = votes.get("aborted")
+        if aborted is not None:
+            finite &= ~aborted
         summed, factors = self._clip(summed, pending)
         variables = [self.replicated[i].value for i in present]
         # A function, not `pending` itself: a replica may have a tile more than another,
@@ -109,11 +120,18 @@ class Updater:
             pieces = functools.partial(self.head.pieces, pending)
         tf.distribute.get_replica_context().merge_call(
             functools.partial(self._apply_everywhere, variables),
-            args=(finite, summed, pieces, factors),
+            args=(finite, aborted, summed, pieces, factors),
         )
-        return finite
+        return finite, votes
 
-    def _apply_everywhere(self, variables, strategy, finite, summed, pieces, factors):
+    def _count(self, unhealthy):
+        if self.votes is None:
+            return collectives.all_sum(unhealthy), {}
+        return self.votes.count(unhealthy)
+
+    def _apply_everywhere(  # noqa: PLR0913 - a merge_call takes no other form
+        self, variables, strategy, finite, aborted, summed, pieces, factors
+    ):
         """Cross-replica: the only place where an update may be conditional."""
 
         def update():
@@ -132,8 +150,11 @@ class Updater:
 
         flag = strategy.experimental_local_results(finite)[0]
         tf.cond(flag, update, lambda: tf.constant(False))
-        if self.loss_scale is not None:
+        if self.loss_scale is not None and aborted is None:
             self.loss_scale.update(flag)
+        elif self.loss_scale is not None:
+            aborted = strategy.experimental_local_results(aborted)[0]
+            tf.cond(aborted, lambda: None, lambda: self.loss_scale.update(flag))
 
     def _update_shards(self, rate, step, pieces, factors):
         previous = []

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from plsc_tf.checkpoints import catalog, content, manifest, reader, writer
-from plsc_tf.parallel.rows import ReplicatedRows
+from plsc_tf.parallel.replicated_rows import ReplicatedRows
 from plsc_tf.storage import files
 from tests.checkpoints.small import (
     FILES,

@@ -11,7 +11,8 @@ import tensorflow as tf
 import plsc_tf
 from plsc_tf.parallel import held_rows
 from plsc_tf.parallel.held_rows import HeldRows
-from plsc_tf.parallel.rows import ReplicatedRows, ShardedRows
+from plsc_tf.parallel.replicated_rows import ReplicatedRows
+from plsc_tf.parallel.rows import ShardedRows
 
 WHOLE = np.arange(22, dtype=np.float32).reshape(11, 2)
 
@@ -41,7 +42,7 @@ def test_values_stay_while_tiles_are_updated_in_place(update, compiled):
 
     @tf.function(jit_compile=compiled)
     def step():
-        for tiles in rows.tiles:
+        for tiles in rows.tiles.values():
             for tile in tiles:
                 UPDATES[update](tile)
 
@@ -57,7 +58,7 @@ def test_values_stay_while_tiles_are_updated_in_place(update, compiled):
 def test_values_of_sampled_rows_stay_while_they_are_scattered():
     rows = make(sparse=True)
     held = rows.held()
-    for tiles in rows.tiles:
+    for tiles in rows.tiles.values():
         tiles[0].scatter_update(tf.IndexedSlices(tf.fill([2, 2], -1.0), [0, 3]))
     np.testing.assert_array_equal(everything(held), WHOLE)
     assert np.all(rows.read(0, 1) == -1)
@@ -129,7 +130,7 @@ def hold(values):
             if begin < end:
                 yield 0, tile, begin - first, end - first, begin
 
-    return HeldRows((7, 2), "float32", [values], places)
+    return HeldRows((7, 2), "float32", {0: values}, places, (0, 7))
 
 
 def test_memory_is_let_go_tile_by_tile():
@@ -152,7 +153,7 @@ def test_two_threads_may_let_go_of_one_tile():
     def places(low, high):
         yield 0, 0, low, high, low
 
-    held = HeldRows((4000, 2), "float32", [values], places)
+    held = HeldRows((4000, 2), "float32", {0: values}, places, (0, 4000))
     values.clear()
 
     def release(first):

@@ -10,7 +10,9 @@ import tensorflow as tf
 import plsc_tf
 from plsc_tf.parallel import collectives
 from plsc_tf.parallel import rows as rows_module
-from plsc_tf.parallel.rows import ReplicatedRows, RowSplit, ShardedRows, outside_scope
+from plsc_tf.parallel.replicated_rows import ReplicatedRows
+from plsc_tf.parallel.row_split import RowSplit
+from plsc_tf.parallel.rows import ShardedRows, outside_scope
 
 
 @pytest.mark.parametrize(
@@ -54,7 +56,7 @@ def test_every_replica_holds_its_rows_only_and_the_whole_reads_back(replicas):
     # 11 rows of 2 float32 numbers are 88 bytes, held once.
     assert sum(rows.bytes_per_replica()) == 88
     assert max(rows.bytes_per_replica()) == -(-11 // replicas) * 8
-    devices = [tiles[0].device for tiles in rows.tiles]
+    devices = [tiles[0].device for tiles in rows.tiles.values()]
     assert len(set(devices)) == replicas
     np.testing.assert_array_equal(rows.read(0, 11), whole)
     np.testing.assert_array_equal(rows.read(2, 9), whole[2:9])
@@ -70,7 +72,7 @@ def test_rows_are_read_and_written_across_tiles(layout):
     whole = np.arange(15 * 2, dtype=np.float32).reshape(15, 2)
     rows = ShardedRows.create(strategy, lambda a, b: whole[a:b], 15, "w", **layout)
     # 15 rows on two replicas are 8 and 7.
-    sizes = [[tile.shape[0] for tile in tiles] for tiles in rows.tiles]
+    sizes = [[tile.shape[0] for tile in tiles] for tiles in rows.tiles.values()]
     assert sizes == ([[8], [7]] if "sparse" in layout else [[3, 3, 2], [3, 3, 1]])
     for low in range(15):
         for high in range(low + 1, 16):
@@ -93,7 +95,7 @@ def test_threads_overwrite_parts_of_tiles_one_after_the_other(sharded):
         with strategy.scope():
             rows = ReplicatedRows(keras.Variable(np.zeros([8, 2], np.float32)))
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        with rows_module._OVERWRITING:
+        with rows_module.OVERWRITING:
             part = pool.submit(rows.write, 4, np.ones([2, 2], np.float32))
             with pytest.raises(TimeoutError):
                 part.result(timeout=0.2)
@@ -126,8 +128,12 @@ def test_rows_of_one_number_are_split_alike(layout):
     np.testing.assert_array_equal(half.read(0, 7), np.full((7, 2), 0.10009765625))
     assert half.dtype == "float32"
     for other, size in ((slots, 4), (half, 2)):
-        places = [[(t.device, t.shape) for t in tiles] for tiles in other.tiles]
-        assert places == [[(t.device, t.shape) for t in tiles] for tiles in rows.tiles]
+        places = [
+            [(t.device, t.shape) for t in tiles] for tiles in other.tiles.values()
+        ]
+        assert places == [
+            [(t.device, t.shape) for t in tiles] for tiles in rows.tiles.values()
+        ]
         assert other.bytes_per_replica() == [3 * 2 * size, 2 * 2 * size, 2 * 2 * size]
     half.write(2, np.full((3, 2), 0.3, np.float32))
     np.testing.assert_array_equal(half.read(1, 6)[1:4], np.full((3, 2), 0.30078125))

@@ -89,7 +89,7 @@ def sharded(make, replicas, poison=None):
             if poison == ("backbone", me):
                 share *= np.inf
             healthy = tf.constant(poison != ("loss", me))
-            return updater.apply([share], {"gradient": own}, healthy)
+            return updater.apply([share], {"gradient": own}, healthy)[0]
 
         return strategy.run(replica)
 
