@@ -106,23 +106,15 @@ def _decode_into(pictures, contents, places, size, change):
     )[1]
 
 
-def filled_up(
-    pictures: tf.Tensor, labels: tf.Tensor, size: int
-) -> tuple[tf.Tensor, tf.Tensor]:
+def filled_up(block: tuple[tf.Tensor, ...], size: int) -> tuple[tf.Tensor, ...]:
     """Pads a last, smaller block to its full size, to be stacked with the others."""
-    missing = size - tf.shape(labels)[0]
-    pictures, labels = tf.cond(
-        missing > 0,
-        lambda: (
-            tf.pad(pictures, [[0, missing], [0, 0], [0, 0], [0, 0]]),
-            tf.pad(labels, [[0, missing]]),
-        ),
-        lambda: (pictures, labels),
-    )
-    return (
-        tf.ensure_shape(pictures, [size, *pictures.shape[1:]]),
-        tf.ensure_shape(labels, [size]),
-    )
+    missing = size - tf.shape(block[0])[0]
+
+    def pad(tensor):
+        return tf.pad(tensor, [[0, missing]] + [[0, 0]] * (tensor.shape.rank - 1))
+
+    block = tf.cond(missing > 0, lambda: tuple(map(pad, block)), lambda: block)
+    return tuple(tf.ensure_shape(each, [size, *each.shape[1:]]) for each in block)
 
 
 def dense(image) -> tf.Tensor:

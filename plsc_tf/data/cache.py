@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import glob
 import hashlib
 import json
 import os
+import platform
+import shutil
+import uuid
 
 import numpy as np
 import tensorflow as tf
@@ -13,6 +19,7 @@ from absl import logging
 from plsc_tf.data.source import Source, on_host
 
 _MEGABYTE = 2**20
+_PARTIAL = ".partial"
 _PICTURES, _LABELS, _DONE = "pictures.npy", "labels.npy", "cache.json"
 
 
@@ -46,7 +53,8 @@ def in_memory(source: Source, blocks: tf.data.Dataset) -> Source:
 def on_disk(source: Source, blocks: tf.data.Dataset, folder: str, made: str) -> Source:
     """Returns the source with its pictures in a file that is made only once.
 
-    Pictures that were exchanged under the same name are not noticed.
+    Of several processes that want it one makes it, the others wait. Pictures that
+    were exchanged under the same name are not noticed.
 
     Args:
         source: with a known number of examples.
@@ -61,8 +69,8 @@ def on_disk(source: Source, blocks: tf.data.Dataset, folder: str, made: str) -> 
     known = {"made": made, "shape": list(shape), "source": source.fingerprint()}
     text = json.dumps(known, sort_keys=True)
     place = os.path.join(folder, hashlib.sha256(text.encode()).hexdigest()[:16])
-    if not os.path.exists(os.path.join(place, _DONE)):
-        _write(place, shape, blocks, {"name": source.name, **known})
+    if not _is_done(place):
+        _fill(place, lambda path: _write(path, shape, blocks, source.name, known))
         logging.info("%s: %d pictures kept in %s", source.name, shape[0], place)
     pictures = np.load(os.path.join(place, _PICTURES), mmap_mode="r")
     labels = on_host(np.load(os.path.join(place, _LABELS)))
@@ -76,9 +84,61 @@ def on_disk(source: Source, blocks: tf.data.Dataset, folder: str, made: str) -> 
     return source.with_fetch(fetch, labels)
 
 
-def _write(place, shape, blocks, known):
+def _is_done(place):
+    return os.path.exists(os.path.join(place, _DONE))
+
+
+def _fill(place, write):
+    """Has a folder written beside its place, and moves it there when it is whole.
+
+    Where a file system has no locks that all its machines see, several processes write
+    at the same time, each a folder of its own; that of the first one is kept.
+    """
+    os.makedirs(os.path.dirname(place), exist_ok=True)
+    own = f"{place}.{platform.node()}."
+    with open(f"{place}.lock", "ab") as lock:
+        if _locked(lock):
+            # What a process of this machine left that was killed.
+            for path in glob.glob(f"{glob.escape(own)}*{_PARTIAL}"):
+                shutil.rmtree(path, ignore_errors=True)
+        if not _is_done(place):
+            partial = f"{own}{uuid.uuid4().hex[:8]}{_PARTIAL}"
+            try:
+                write(partial)
+                _move(partial, place)
+            finally:
+                shutil.rmtree(partial, ignore_errors=True)
+        # Whoever still waits for this lock will find the cache.
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(lock.name)
+
+
+def _locked(file):
+    """Waits for the lock of an open file; False where there are no locks."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        logging.info("Waiting for the process that fills the cache %s", file.name)
+        fcntl.flock(file, fcntl.LOCK_EX)
+    except OSError:
+        return False
+    return True
+
+
+def _move(partial, place):
+    try:
+        os.rename(partial, place)
+    except OSError:
+        if _is_done(place):
+            return
+        # A folder that was not finished lies there.
+        shutil.rmtree(place)
+        os.rename(partial, place)
+
+
+def _write(place, shape, blocks, name, known):
     """Writes the files and, when they are whole, the note that they are."""
-    os.makedirs(place, exist_ok=True)
+    os.makedirs(place)
     pictures = np.lib.format.open_memmap(
         os.path.join(place, _PICTURES), "w+", np.uint8, shape
     )
@@ -89,10 +149,8 @@ def _write(place, shape, blocks, known):
         count += len(some)
     pictures.flush()
     np.save(os.path.join(place, _LABELS), labels)
-    partial = os.path.join(place, f"{_DONE}.{os.getpid()}")
-    with open(partial, "w", encoding="utf-8") as stream:
-        json.dump(known, stream)
-    os.replace(partial, os.path.join(place, _DONE))
+    with open(os.path.join(place, _DONE), "w", encoding="utf-8") as stream:
+        json.dump({"name": name, **known}, stream)
 
 
 def _grown(array: np.ndarray) -> np.ndarray:

@@ -11,24 +11,27 @@ _PHILOX = 1
 _PER_COUNT = 4
 
 
-def chances(seed, first: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-    """Draws the numbers of the examples at positions first ... first + count - 1.
+def chances(seed, positions: tf.Tensor) -> tf.Tensor:
+    """Draws the numbers of the examples at some positions of an epoch.
 
-    Each position has numbers of its own, whatever block it is drawn with.
+    Each position has numbers of its own, whatever block it is drawn with. Those of
+    all positions between the first and the last one are drawn.
 
     Args:
         seed: int64 scalar.
-        first: int64 scalar.
-        count: int64 scalar.
+        positions: int64 [n], n > 0.
 
     Returns:
-        float32 [count, NUM_CHANCES], uniform in [0, 1).
+        float32 [n, NUM_CHANCES], uniform in [0, 1).
     """
+    first = tf.reduce_min(positions)
+    count = tf.reduce_max(positions) - first + 1
     begin = first * (NUM_CHANCES // _PER_COUNT)
-    return tf.raw_ops.StatelessRandomUniformV2(
+    drawn = tf.raw_ops.StatelessRandomUniformV2(
         shape=tf.stack([count, NUM_CHANCES]),
         key=tf.cast(tf.reshape(seed, [1]), tf.uint64),
         counter=tf.cast(tf.stack([begin, tf.zeros_like(begin)]), tf.uint64),
         alg=_PHILOX,
         dtype=tf.float32,
     )
+    return tf.gather(drawn, positions - first)

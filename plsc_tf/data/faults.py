@@ -57,13 +57,22 @@ def first_fault(
             return None
         except READ_ERRORS as error:
             return ValueError(
-                f"{source.name} cannot be read on at position {order.start + number} "
-                f"of epoch {order.epoch}: {reason(error)}"
+                f"{source.name} cannot be read on at position "
+                f"{_position(order, number)} of epoch {order.epoch}: {reason(error)}"
             )
         error = fault(source, entry, prepare, num_classes)
         if error is not None:
             return error
     return None
+
+
+def _position(order, number):
+    """Where the walk stands, for people; a stream is read a batch at a time."""
+    part = order.part
+    if part is None:
+        return order.start + number
+    first = order.start + number // part.size * order.batch_size
+    return f"{first}...{first + order.batch_size - 1}"
 
 
 def fault(source, entry, prepare, num_classes) -> ValueError | None:
@@ -147,6 +156,10 @@ class Tolerant(IndexedSource):
     def fingerprint(self) -> str:
         """See `Source.fingerprint`."""
         return self._source.fingerprint()
+
+    def contents(self) -> str:
+        """See `Source.contents`."""
+        return self._source.contents()
 
     def with_fetch(self, fetch: Callable, labels: tf.Tensor) -> Source:
         """See `Source.with_fetch`; the pictures are good ones already."""

@@ -62,7 +62,14 @@ class PathTable:
 
     def stamp(self) -> str:
         """A text that changes when a path does."""
-        digest = hashlib.sha256(self._root)
+        return self._digest(self._root)
+
+    def contents(self) -> str:
+        """A text that changes when a path below the root does."""
+        return self._digest(b"")
+
+    def _digest(self, root):
+        digest = hashlib.sha256(root)
         digest.update(self._text)
         digest.update(memoryview(self._ends))
         return digest.hexdigest()

@@ -8,6 +8,8 @@ after k steps, in this process or another one.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 
 import numpy as np
 import tensorflow as tf
@@ -15,6 +17,7 @@ import tensorflow as tf
 from plsc_tf.data import cache, faults
 from plsc_tf.data.blocks import block_size, dense, filled_up, make_pictures
 from plsc_tf.data.chance import chances
+from plsc_tf.data.part import Part
 from plsc_tf.data.pipeline_options import PipelineOptions, dataset_options
 from plsc_tf.data.source import (
     FILE_ORDER,
@@ -23,6 +26,15 @@ from plsc_tf.data.source import (
     mix_seeds,
     on_host,
     without_autograph,
+)
+
+# Options that change no batch.
+_OF_THE_MACHINE = (
+    "num_parallel_batches",
+    "prefetch_buffer_size",
+    "num_preprocessing_threads",
+    "use_caching",
+    "cache_dir",
 )
 
 
@@ -125,38 +137,63 @@ class Batches:
             tf.data.Dataset of (uint8 [batch, h, w, 3], int64 [batch]); the last batch
             may be smaller.
         """
+        order = self._order(epoch, start_step)
+        return self._batches(order, self.batch_size, self._without_filling)
+
+    def part_of_epoch(
+        self, epoch: int, start_step: int = 0, *, part: Part
+    ) -> tf.data.Dataset:
+        """Returns what one of several workers sees of the batches of an epoch.
+
+        Args:
+            epoch: number of the epoch, from 0.
+            start_step: batches of this epoch to leave out.
+            part: which positions of each padded global batch.
+
+        Returns:
+            tf.data.Dataset of (uint8 [part.size, h, w, 3], int64 [part.size],
+            float32 [part.size], the weights), one for each batch of `epoch`.
+        """
+        order = self._order(epoch, start_step, part)
+
+        def full(pictures, labels, weights):
+            shape = [part.size, *self.image_size, 3]
+            return tf.reshape(pictures, shape), *(
+                tf.reshape(each, [part.size]) for each in (labels, weights)
+            )
+
+        return self._batches(order, part.size, full)
+
+    def _batches(self, order: Order, count: int, finish) -> tf.data.Dataset:
+        """Batches of `count` examples, in blocks that `finish` joins."""
         options = self.options
         if (options.use_caching or options.cache_dir) and self._cached is None:
             self._cached = self._fill_cache()
         source = self._cached or self.source
-        start = start_step * self.batch_size
-        size = block_size(self.batch_size, self.image_size)
-        per_batch = self.batch_size // size
-        seed = on_host(np.int64(mix_seeds(options.seed, epoch, 1)))
+        size = block_size(count, self.image_size)
+        per_batch = count // size
+        seed = on_host(np.int64(mix_seeds(options.seed, order.epoch, 1)))
         block = self._block_function(source, size)
-        batches = (
-            source.blocks(size, self._order(epoch, start))
-            .enumerate()
-            .map(
-                without_autograph(
-                    lambda number, entries: block(entries, seed, start + number * size)
-                ),
-                num_parallel_calls=min(
-                    options.num_preprocessing_threads,
-                    options.num_parallel_batches * per_batch,
-                ),
-            )
+        batches = source.blocks(size, order).map(
+            without_autograph(lambda entries: block(entries, seed)),
+            num_parallel_calls=min(
+                options.num_preprocessing_threads,
+                options.num_parallel_batches * per_batch,
+            ),
         )
         if per_batch > 1:
             batches = batches.batch(per_batch, num_parallel_calls=2)
-            batches = batches.map(without_autograph(self._joined))
-        else:
-            batches = batches.map(lambda pictures, labels, count: (pictures, labels))
+        batches = batches.map(without_autograph(finish))
         batches = batches.prefetch(options.prefetch_buffer_size)
         return batches.with_options(dataset_options())
 
     def explain(
-        self, epoch: int, start_step: int = 0, *, max_steps: int = 64
+        self,
+        epoch: int,
+        start_step: int = 0,
+        *,
+        max_steps: int = 64,
+        part: Part | None = None,
     ) -> ValueError | None:
         """Looks for the example that made TensorFlow fail.
 
@@ -167,6 +204,7 @@ class Batches:
             epoch: the epoch that failed.
             start_step: the step that failed, or one before it.
             max_steps: batches to look through.
+            part: of each batch, what to look through; None: all of it.
 
         Returns:
             An error that names the example and says what to do, or None when all
@@ -174,23 +212,46 @@ class Batches:
         """
         return faults.first_fault(
             self.source,
-            self._order(epoch, start_step * self.batch_size),
+            self._order(epoch, start_step, part),
             self._kept,
             self.num_classes,
-            max_steps * self.batch_size,
+            max_steps * (self.batch_size if part is None else part.size),
         )
 
-    def _order(self, epoch: int, start: int) -> Order:
+    def fingerprint(self) -> str:
+        """A text that is the same where the same examples come in the same order.
+
+        Places and times of files are left out, so that copies on several machines
+        are the same. Reads no examples.
+        """
+        known = dataclasses.asdict(self.options)
+        for name in _OF_THE_MACHINE:
+            del known[name]
+        known = json.dumps({**known, "batch_size": self.batch_size}, sort_keys=True)
+        options = hashlib.sha256(known.encode()).hexdigest()
+        return (
+            f"examples: {self.source.num_examples or 'unknown'}, "
+            f"classes: {self.num_classes or 'unknown'}, "
+            f"contents: {self.source.contents()[:16]}, options: {options[:16]}"
+        )
+
+    def _order(self, epoch: int, start_step: int, part: Part | None = None) -> Order:
         options = self.options
+        if part is not None and part.padded < self.batch_size:
+            raise ValueError(
+                "A padded batch must hold the batch. Received: "
+                f"padded={part.padded}, batch_size={self.batch_size}."
+            )
         return Order(
             seed=options.seed,
             epoch=epoch,
-            start=start,
+            start=start_step * self.batch_size,
             shuffle=options.shuffle,
             shuffle_buffer_size=options.shuffle_buffer_size,
             sampling=options.sampling,
             images_per_identity=options.images_per_identity,
             batch_size=self.batch_size,
+            part=part,
         )
 
     @property
@@ -205,7 +266,7 @@ class Batches:
         return made.keep(image) if self.options.training else made.evaluate(image)
 
     def _block_function(self, source: Source, size: int):
-        """A function of a block's entries, the epoch's seed and the first position.
+        """A function of a block's entries and the epoch's seed.
 
         It is traced once for all epochs, which takes longer than a few batches.
         """
@@ -221,13 +282,11 @@ class Batches:
         # A cache, and a source that leaves out bad records, hold framed pictures.
         framed = source is not self.source or self.options.skip_bad_records
 
-        def block(entries, seed, first):
+        def block(entries, seed):
             item = source.read(entries)
-            labels = self._checked(item["label"])
-            count = tf.size(labels, tf.int64)
             decisions = {}
             if training:
-                decisions = made.decide(chances(seed, first, count))
+                decisions = made.decide(chances(seed, entries["position"]))
             pictures = make_pictures(
                 item["image"],
                 decisions,
@@ -235,10 +294,9 @@ class Batches:
                 training=training,
                 framed=framed,
             )
-            if size < self.batch_size:
-                # To be stacked with the other blocks of the batch.
-                pictures, labels = filled_up(pictures, labels, size)
-            return pictures, labels, count
+            parts = pictures, self._checked(item["label"]), entries["weight"]
+            # To be stacked with the other blocks of the batch.
+            return filled_up(parts, size) if size < self.batch_size else parts
 
         return block
 
@@ -250,9 +308,9 @@ class Batches:
         with tf.control_dependencies([check] if check is not None else []):
             return tf.identity(labels)
 
-    def _joined(self, pictures, labels, count):
+    def _without_filling(self, pictures, labels, weights):
         """Blocks of a batch as one, without what the last one was filled up with."""
-        total = tf.reduce_sum(count)
+        total = tf.math.count_nonzero(weights)
         pictures = tf.reshape(pictures, [-1, *self.image_size, 3])[:total]
         return pictures, tf.reshape(labels, [-1])[:total]
 

@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from plsc_tf.data import sampling
+from plsc_tf.data.part import Part
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,7 +46,8 @@ class Order:
         shuffle_buffer_size: entries that a stream is shuffled through.
         sampling: how often an example comes, see `plsc_tf.data.sampling`.
         images_per_identity: for sampling "per_identity".
-        batch_size: images of a batch over all replicas, for the same.
+        batch_size: images of a batch over all replicas, for the same and for `part`.
+        part: of each batch, what is read; None: all examples, nothing is padded.
     """
 
     seed: int = 0
@@ -56,6 +58,27 @@ class Order:
     sampling: str = "uniform"
     images_per_identity: int = 4
     batch_size: int | None = None
+    part: Part | None = None
+
+    def examples(self, total: int) -> int:
+        """Examples that are read, padding included, where `total` are left."""
+        if self.part is None:
+            return total
+        return -(-total // self.batch_size) * self.part.size
+
+    def places(self, numbers: tf.Tensor, total: int) -> tuple[tf.Tensor, tf.Tensor]:
+        """Says which of the `total` examples that are left are read.
+
+        Args:
+            numbers: int64 [n], of the examples that are read, from 0.
+            total: examples that are left of the epoch.
+
+        Returns:
+            their places behind the start, int64 [n], and weights, float32 [n].
+        """
+        if self.part is None:
+            return numbers, tf.ones_like(numbers, tf.float32)
+        return self.part.places(numbers, self.batch_size, total)
 
 
 # That of the files.
@@ -77,6 +100,10 @@ class Source:
 
     def blocks(self, size: int, order: Order) -> tf.data.Dataset:
         """Returns the entries of an epoch in order, so many at a time.
+
+        A block holds, beside what `read` needs, "index" (int64 [block], number of the
+        example in the order of the files), "position" (int64 [block], in the epoch)
+        and "weight" (float32 [block], 0 where an example pads a batch).
 
         Args:
             size: examples per block; the last block may be smaller.
@@ -111,6 +138,14 @@ class Source:
     def fingerprint(self) -> str:
         """A text that changes when the examples do, as far as names and files tell."""
         raise NotImplementedError
+
+    def contents(self) -> str:
+        """A text that is the same on all machines that hold the same examples.
+
+        Tells less than `fingerprint`: neither places nor times of files.
+        """
+        told = f"{self.name}\0{self.num_examples}"
+        return hashlib.sha256(told.encode()).hexdigest()
 
     def with_fetch(self, fetch: Callable, labels: tf.Tensor) -> Source:
         """Returns a source of the same order whose pictures come from elsewhere.
@@ -157,6 +192,7 @@ class IndexedSource(Source):
         num_examples: number of examples, where there are no labels.
         describe: names an example for an error message.
         stamp: returns a text that changes when the files do.
+        contents: returns a text that is the same for copies of the files, too.
     """
 
     def __init__(
@@ -169,13 +205,17 @@ class IndexedSource(Source):
         num_examples: int | None = None,
         describe: Callable[[int], str] | None = None,
         stamp: Callable[[], str] | None = None,
+        contents: Callable[[], str] | None = None,
     ):
         self.name = name
         self.num_classes = num_classes
         self._fetch = fetch
         self._describe = describe
         self._stamp = stamp
+        self._contents = contents
         self._labels = None
+        # Labels that were read from the records later are no news of the files.
+        self._tells_labels = labels is not None
         if labels is not None:
             labels = np.asarray(labels, np.int64)
             if labels.ndim != 1:
@@ -238,9 +278,19 @@ class IndexedSource(Source):
     def blocks(self, size: int, order: Order) -> tf.data.Dataset:
         """See `Source.blocks`; the whole set is shuffled, not a buffer of it."""
         indices = on_host(self.order(order))
-        return tf.data.Dataset.range(0, len(indices), size).map(
-            without_autograph(lambda first: {"index": indices[first : first + size]})
-        )
+        total = len(indices)
+        count = order.examples(total)
+
+        def entries(first):
+            numbers = tf.range(first, tf.minimum(first + size, count))
+            place, weight = order.places(numbers, total)
+            return {
+                "index": tf.gather(indices, place),
+                "position": order.start + place,
+                "weight": weight,
+            }
+
+        return tf.data.Dataset.range(0, count, size).map(without_autograph(entries))
 
     def read(self, entries: dict) -> dict:
         """See `Source.read`."""
@@ -261,10 +311,19 @@ class IndexedSource(Source):
     def fingerprint(self) -> str:
         """See `Source.fingerprint`: name, labels and the stamp of the files."""
         digest = hashlib.sha256(f"{self.name}\0{self.num_examples}".encode())
-        if self._labels is not None:
+        if self._tells_labels:
             digest.update(memoryview(self.labels))
         if self._stamp is not None:
             digest.update(self._stamp().encode())
+        return digest.hexdigest()
+
+    def contents(self) -> str:
+        """See `Source.contents`: labels, and what is known of the records."""
+        digest = hashlib.sha256(f"{self.num_examples}".encode())
+        if self._tells_labels:
+            digest.update(memoryview(self.labels))
+        if self._contents is not None:
+            digest.update(self._contents().encode())
         return digest.hexdigest()
 
     def with_fetch(self, fetch: Callable, labels: tf.Tensor) -> Source:

@@ -49,6 +49,8 @@ class StreamSource(Source):
     def blocks(self, size: int, order: Order) -> tf.data.Dataset:
         """See `Source.blocks`; a start in the middle reads what lies before it.
 
+        A part, too, reads all examples, but keeps only its own.
+
         Raises:
             ValueError: the sampling needs to find examples by their labels.
         """
@@ -81,16 +83,34 @@ class StreamSource(Source):
             seed = mix_seeds(order.seed, order.epoch)
             entries = shuffled(entries, order.shuffle_buffer_size, seed)
         entries = entries.skip(order.start) if order.start else entries
-        entries = entries.map(without_autograph(self._parsed), num_parallel_calls=4)
-        return entries.ragged_batch(size)
+        if order.part is not None:
+            entries = order.part.of_stream(
+                entries.enumerate(order.start), order.batch_size
+            )
+            return self._parsed(entries, self._own).ragged_batch(size)
+        blocks = self._parsed(entries, self._example).ragged_batch(size)
 
-    def _parsed(self, index, raw):
+        def placed(number, block):
+            numbers = number * size + tf.range(tf.size(block["index"], tf.int64))
+            weight = tf.ones_like(numbers, tf.float32)
+            return {**block, "position": order.start + numbers, "weight": weight}
+
+        return blocks.enumerate().map(without_autograph(placed))
+
+    def _parsed(self, entries, function):
+        return entries.map(without_autograph(function), num_parallel_calls=4)
+
+    def _example(self, index, raw):
         image, label = self._parse(raw)
         return {"image": image, "label": tf.cast(label, tf.int64), "index": index}
 
+    def _own(self, entry, weight):
+        position, numbered = entry
+        return {**self._example(*numbered), "position": position, "weight": weight}
+
     def read(self, entries: dict) -> dict:
         """See `Source.read`."""
-        return entries
+        return {key: entries[key] for key in ("image", "label", "index")}
 
     def describe(self, index: int) -> str:
         """See `Source.describe`."""

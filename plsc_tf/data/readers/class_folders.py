@@ -75,6 +75,7 @@ def class_folders(
         num_classes=num_classes or len(names),
         describe=lambda index: table[index],
         stamp=table.stamp,
+        contents=table.contents,
     )
     source.files = table
     source.class_names = tuple(names)

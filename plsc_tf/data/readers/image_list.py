@@ -76,6 +76,7 @@ def image_list(
         num_classes=num_classes,
         describe=describe,
         stamp=table.stamp,
+        contents=table.contents,
     )
     source.files = table
     _probe(table, describe)

@@ -67,4 +67,5 @@ def packed_source(
         num_examples=len(files.index),
         describe=describe,
         stamp=files.index.stamp,
+        contents=files.index.contents,
     )

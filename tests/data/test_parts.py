@@ -1,0 +1,347 @@
+"""Workers that read their parts see exactly the batches of one machine."""
+
+import os
+import platform
+import shutil
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from plsc_tf.data import cache
+from plsc_tf.data.augmentation import Augmentation
+from plsc_tf.data.part import Part
+from plsc_tf.data.pipeline import Batches, PipelineOptions
+from plsc_tf.data.readers.image_list import image_list
+from plsc_tf.data.readers.python import from_generator
+from plsc_tf.data.readers.tfrecord import tfrecords
+from plsc_tf.data.source import IndexedSource
+
+SIZE = (12, 10)
+PLAIN = dict(shuffle=False, augmentation=None)
+AUGMENTATION = Augmentation(flip=0.5, shift=0.2)
+
+
+def _parts(batch_size, workers):
+    share = -(-batch_size // workers)
+    return [Part(k * share, (k + 1) * share, workers * share) for k in range(workers)]
+
+
+def _batches(source, batch_size, **options):
+    options = {"image_size": SIZE, "augmentation": AUGMENTATION, **options}
+    return Batches(source, batch_size, options=PipelineOptions(**options))
+
+
+def _sliced(batch, part):
+    """What a worker must see of a batch of one machine, in numpy."""
+    images, labels = (each.numpy() for each in batch)
+    positions = np.arange(part.padded)
+    shown = positions % len(labels)
+    weights = np.float32(positions < len(labels))
+    return [
+        each[part.first : part.last] for each in (images[shown], labels[shown], weights)
+    ]
+
+
+def _check(made, workers, epoch=1, start_step=0, parts_made=None):
+    """Compares all workers to one machine; each may have `Batches` of its own."""
+    expected = list(made.epoch(epoch))[start_step:]
+    assert expected
+    for part in _parts(made.batch_size, workers):
+        made = parts_made() if parts_made else made
+        found = made.part_of_epoch(epoch, start_step, part=part)
+        assert found.element_spec == (
+            tf.TensorSpec([part.size, *SIZE, 3], tf.uint8),
+            tf.TensorSpec([part.size], tf.int64),
+            tf.TensorSpec([part.size], tf.float32),
+        )
+        found = list(found)
+        assert len(found) == len(expected)
+        for one, batch in zip(found, expected, strict=True):
+            for mine, wanted in zip(one, _sliced(batch, part), strict=True):
+                np.testing.assert_array_equal(mine.numpy(), wanted)
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "workers", "start_step"),
+    [
+        (6, 2, 0),  # the last batch has 2 of 6
+        (7, 3, 1),  # padded to 9
+        (18, 4, 0),  # padded to 20; the last 2 are shown ten times
+        (1, 2, 17),  # a worker has padding only
+    ],
+)
+def test_parts_are_slices_of_the_padded_batches(
+    list_folder, batch_size, workers, start_step
+):
+    made = _batches(image_list(str(list_folder)), batch_size)
+    _check(made, workers, start_step=start_step)
+
+
+def _drawn(count=1300):
+    pixels = np.random.default_rng(0).integers(0, 256, (count, *SIZE, 3), np.uint8)
+    labels = np.random.default_rng(1).integers(0, 40, count)
+    return IndexedSource("drawn", labels, lambda k: tf.gather(pixels, k))
+
+
+def test_parts_of_several_blocks():
+    # Parts of 550 are made in blocks of 110, the batch of 1,099 in blocks of 157; the
+    # last position shows the batch's first example.
+    _check(_batches(_drawn(), 1099), 2)
+
+
+@pytest.mark.parametrize("sampling", ["class_balanced", "per_identity"])
+def test_sampling(sampling):
+    options = dict(sampling=sampling, images_per_identity=2)
+    _check(_batches(_drawn(100), 32, **options), 3, start_step=1)
+
+
+def test_record_files(tmp_path, write_records, picture):
+    for file in range(2):
+        numbers = range(9 * file, 9 * file + 9)
+        examples = [(picture(number % 5, number), number % 5) for number in numbers]
+        write_records(tmp_path / f"part-{file}", examples)
+    files = [str(tmp_path / f"part-{file}") for file in range(2)]
+    _check(_batches(tfrecords(files, num_classes=5), 7), 2)
+
+
+@pytest.mark.parametrize("kind", ["use_caching", "cache_dir"])
+def test_caches(list_folder, tmp_path, kind):
+    options = {kind: kind == "use_caching" or str(tmp_path / "cache")}
+    plain = _batches(image_list(str(list_folder)), 7)
+    _check(plain, 2, parts_made=lambda: _batches(plain.source, 7, **options))
+
+
+def test_bad_records_have_the_same_substitutes(list_folder):
+    (list_folder / "images/11.png").write_bytes(b"no image")
+    (list_folder / "images/12.png").unlink()
+    source = image_list(str(list_folder))
+
+    def made():
+        return _batches(source, 7, skip_bad_records=True)
+
+    _check(made(), 2, parts_made=made)
+
+
+def _stream(picture, kind, count=20, bad=()):
+    def examples():
+        for number in range(count):
+            image = picture(number % 5, number)
+            if kind == "arrays":
+                # Of different sizes.
+                image = np.full((12 + number % 3, 10, 3), 10 * number, np.uint8)
+            yield b"no image" if number in bad else image, number % 5
+
+    return from_generator(examples, num_classes=5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "batch_size", "start_step"),
+    [("encoded", 3, 4), ("arrays", 18, 0)],
+)
+def test_streams_of_unknown_length(picture, kind, batch_size, start_step):
+    source = _stream(picture, kind)
+    assert source.num_examples is None
+    made = _batches(source, batch_size, shuffle_buffer_size=8)
+    _check(made, 3, start_step=start_step)
+
+
+def test_a_cached_stream(picture):
+    _check(_batches(_stream(picture, "encoded"), 7, use_caching=True), 2)
+
+
+def test_evaluation_in_the_order_of_the_files(list_folder):
+    options = dict(training=False, **PLAIN)
+    _check(_batches(image_list(str(list_folder)), 7, **options), 2)
+
+
+def test_only_the_own_records_are_fetched():
+    pixels = np.zeros((24, *SIZE, 3), np.uint8)
+    fetched = []
+
+    def fetch(index):
+        def look(index):
+            fetched.extend(index.tolist())
+            return pixels[index]
+
+        return tf.ensure_shape(
+            tf.numpy_function(look, [index], tf.uint8), [None, *SIZE, 3]
+        )
+
+    made = _batches(
+        IndexedSource("watched", np.arange(24), fetch), 8, augmentation=None
+    )
+    for part in _parts(8, 2):
+        fetched.clear()
+        seen = [labels.numpy() for _, labels, _ in made.part_of_epoch(0, part=part)]
+        # The label is the index.
+        assert sorted(fetched) == sorted(np.concatenate(seen).tolist())
+        assert len(fetched) == 12
+
+
+@pytest.mark.parametrize("kind", ["list", "stream"])
+def test_a_worker_names_only_its_own_bad_example(list_folder, picture, kind):
+    # Example 9 is at position 3 of batch 1.
+    (list_folder / "images/09.png").write_bytes(b"no image")
+    source = image_list(str(list_folder))
+    if kind == "stream":
+        source = _stream(picture, "encoded", bad=[9])
+    made = _batches(source, 6, **PLAIN)
+    first, second = _parts(6, 2)
+    assert len(list(made.part_of_epoch(0, part=first))) == 4
+    assert made.explain(0, part=first) is None
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        list(made.part_of_epoch(0, part=second))
+    named = "line 10 .*09.png" if kind == "list" else "example 9 of generator"
+    for start_step in (0, 1):
+        error = made.explain(0, start_step, part=second)
+        with pytest.raises(ValueError, match=named):
+            raise error
+    assert made.explain(0, part=second, max_steps=1) is None
+
+
+def test_a_worker_checks_the_labels_of_its_own():
+    def examples():
+        for number in range(6):
+            yield np.zeros((*SIZE, 3), np.uint8), 7 if number == 2 else 0
+
+    made = _batches(from_generator(examples, num_classes=7), 6, **PLAIN)
+    first, second = _parts(6, 2)
+    assert len(list(made.part_of_epoch(0, part=second))) == 1
+    with pytest.raises(tf.errors.InvalidArgumentError, match="label out of range"):
+        list(made.part_of_epoch(0, part=first))
+    assert "Label 7 at example 2" in str(made.explain(0, part=first))
+
+
+def test_a_stream_that_breaks_off_is_named_with_its_batch():
+    def examples():
+        for number in range(9):
+            if number == 8:
+                raise RuntimeError("broken off")
+            yield np.zeros((*SIZE, 3), np.uint8), 0
+
+    made = _batches(from_generator(examples, num_classes=1), 6, **PLAIN)
+    error = made.explain(0, part=Part(0, 3, 6))
+    assert "cannot be read on at position 6...11 of epoch 0" in str(error)
+
+
+@pytest.mark.parametrize("part", [(-1, 2, 4), (2, 2, 4), (2, 5, 4)])
+def test_impossible_parts_are_refused(part):
+    with pytest.raises(ValueError, match="0 <= first < last <= padded. Received"):
+        Part(*part)
+
+
+def test_a_padded_batch_holds_the_batch():
+    with pytest.raises(ValueError, match="Received: padded=4, batch_size=6"):
+        _batches(_drawn(20), 6).part_of_epoch(0, part=Part(0, 2, 4))
+
+
+def _at_once(functions):
+    """Runs functions in threads; returns what they return."""
+    found = [None] * len(functions)
+
+    def run(number):
+        found[number] = functions[number]()
+
+    threads = [
+        threading.Thread(target=run, args=[number], daemon=True)
+        for number in range(len(functions))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    return found
+
+
+def _filling(folder, wait):
+    """Opens a cache on disk; `wait` is called in the middle of filling it."""
+    pixels = np.arange(20 * 12 * 10 * 3).reshape(20, 12, 10, 3).astype(np.uint8)
+    source = IndexedSource("pixels", np.arange(20), lambda k: tf.gather(pixels, k))
+
+    def blocks():
+        yield pixels[:10], np.arange(10)
+        wait()
+        yield pixels[10:], np.arange(10, 20)
+
+    spec = tf.TensorSpec([None, 12, 10, 3], tf.uint8), tf.TensorSpec([None], tf.int64)
+    blocks = tf.data.Dataset.from_generator(blocks, output_signature=spec)
+    kept = cache.on_disk(source, blocks, str(folder), "as they are")
+    item = kept.read({"index": tf.range(20, dtype=tf.int64)})
+    np.testing.assert_array_equal(item["image"], pixels)
+    return item["label"].numpy().tolist()
+
+
+def test_of_several_processes_one_fills_a_cache(tmp_path):
+    fills = []
+    found = _at_once([lambda: _filling(tmp_path, lambda: fills.append(1))] * 3)
+    assert found == [list(range(20))] * 3
+    assert len(fills) == 1
+    (place,) = tmp_path.iterdir()
+    assert sorted(os.listdir(place)) == ["cache.json", "labels.npy", "pictures.npy"]
+
+
+def test_without_locks_the_first_cache_is_kept(tmp_path, monkeypatch):
+    def no_locks(file, operation):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(cache.fcntl, "flock", no_locks)
+    # Both are in the middle at the same time.
+    barrier = threading.Barrier(2, timeout=60)
+    found = _at_once([lambda: _filling(tmp_path, barrier.wait)] * 2)
+    assert found == [list(range(20))] * 2
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_what_a_killed_process_left_of_a_cache_is_removed(tmp_path):
+    def killed():
+        # What stands on the disk when the process ends here.
+        shutil.copytree(tmp_path / "cache", tmp_path / "killed")
+        raise KeyError
+
+    with pytest.raises(tf.errors.OpError):
+        _filling(tmp_path / "cache", killed)
+    (left,) = (tmp_path / "killed").glob(f"*{platform.node()}*")
+    assert (left / "pictures.npy").exists()
+    assert _filling(tmp_path / "killed", lambda: None) == list(range(20))
+    assert len(list((tmp_path / "killed").iterdir())) == 1
+
+
+def test_fingerprints_tell_data_apart_and_not_machines(
+    tmp_path, write_records, picture
+):
+    examples = [(picture(number % 5, number), number % 5) for number in range(6)]
+
+    def fingerprint(folder, examples, batch_size=2, **options):
+        (tmp_path / folder).mkdir()
+        path = tmp_path / folder / "records"
+        write_records(path, examples)
+        os.utime(path, (1, len(folder)))
+        source = tfrecords([str(path)], num_classes=5)
+        return _batches(source, batch_size, **options).fingerprint()
+
+    here = fingerprint("a", examples)
+    assert here.startswith("examples: 6, classes: 5, ")
+    assert fingerprint("copy", examples) == here
+    machine = dict(cache_dir="elsewhere", num_preprocessing_threads=3)
+    assert fingerprint("machine", examples, **machine) == here
+    others = [
+        fingerprint("fewer", examples[1:]),
+        fingerprint("turned", examples[::-1]),
+        fingerprint("batch", examples, 3),
+        fingerprint("seed", examples, seed=1),
+    ]
+    assert len({here, *others}) == 5
+
+
+def test_fingerprints_of_lists_and_streams(list_folder, picture):
+    made = _batches(image_list(str(list_folder)), 4)
+    here = made.fingerprint()
+    lines = (list_folder / "label.txt").read_text().splitlines()
+    (list_folder / "label.txt").write_text("\n".join([*lines[:-1], "images/19.png 3"]))
+    assert _batches(image_list(str(list_folder)), 4).fingerprint() != here
+    tolerant = _batches(made.source, 4, skip_bad_records=True)
+    assert tolerant.source.contents() == made.source.contents()
+    stream = _batches(_stream(picture, "encoded"), 4).fingerprint()
+    assert stream.startswith("examples: unknown, classes: 5, ")
