@@ -180,7 +180,7 @@ class Group:
         """Returns for how many seconds each worker was not heard of."""
         return [silent for *_, silent in self._current_states()]
 
-    def fail(self, message, status=LOST_STATUS):
+    def fail(self, message, exit_status=LOST_STATUS):
         """Tells the others why this worker ends; only the first call does anything.
 
         Waits a few seconds for the chief's verdict, because the cause may be another
@@ -188,7 +188,7 @@ class Group:
 
         Args:
             message: why.
-            status: the exit status that the other workers shall end with.
+            exit_status: that the other workers shall end with.
 
         Returns:
             the `WorkerLostError` that all workers end with; its `index` is this
@@ -197,7 +197,7 @@ class Group:
         with self._changed:
             first, self._has_failed = not self._has_failed, True
         if first and not self._lost:
-            report = {"kind": "fail", "text": message, "status": status}
+            report = {"kind": "fail", "text": message, "status": exit_status}
             self._tell_chief(wire.encode(report))
         with self._changed:
             self._changed.wait_for(lambda: self._lost or self._has_left, VERDICT_S)
@@ -219,6 +219,17 @@ class Group:
         for peer in self._peers.values():
             peer.close(max(until - time.monotonic(), 0.1))
 
+    def flush(self):
+        """Waits a moment until what was said is on its way to the others.
+
+        For what stops all threads of this process, or ends it.
+        """
+        until = time.monotonic() + FLUSH_S
+        for sent in [peer.all_sent() for peer in self._peers.values()]:
+            sent.wait(max(until - time.monotonic(), 0))
+
+    _flush = flush
+
     def _start(self):
         for peer in self._peers.values():
             peer.start()
@@ -238,14 +249,8 @@ class Group:
         for peer in self._peers.values():
             peer.send(frame)
         if message["kind"] == "lost":
-            self._flush()  # before this process, hearing it, ends
+            self.flush()  # before this process, hearing it, ends
         self._hear(json.loads(frame))
-
-    def _flush(self):
-        """Waits a moment until what was said is on its way."""
-        until = time.monotonic() + FLUSH_S
-        for sent in [peer.all_sent() for peer in self._peers.values()]:
-            sent.wait(max(until - time.monotonic(), 0))
 
     # What comes in
 
@@ -288,7 +293,7 @@ class Group:
         text = describe_loss(self.names, 0, what, activities)
         # It may be suspended only: then it learns this when it goes on.
         self._peers[0].send(wire.encode({"kind": "lost", "index": 0, "text": text}))
-        self._flush()
+        self.flush()
         with self._changed:
             self._lose(0, text)
             self._changed.notify_all()
@@ -340,7 +345,7 @@ class Group:
         """Ends this process, unless it does so by itself in time."""
         time.sleep(self._grace_s)
         own_fault = self._has_failed and self._lost.index == self.index
-        status = FAILED_STATUS if own_fault else self._lost.status
+        status = FAILED_STATUS if own_fault else self._lost.exit_status
         end_process(
             status,
             self._lost,

@@ -9,13 +9,13 @@ class WorkerLostError(RuntimeError):
 
     Attributes:
         index: which worker was lost.
-        status: the exit status of the workers that end for that reason.
+        exit_status: of the workers that end for that reason.
     """
 
-    def __init__(self, message, index, status=LOST_STATUS):
+    def __init__(self, message, index, exit_status=LOST_STATUS):
         super().__init__(message)
         self.index = index
-        self.status = status
+        self.exit_status = exit_status
 
 
 def silence(silence_s):

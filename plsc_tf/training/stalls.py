@@ -16,7 +16,8 @@ class StallDetector:
 
     Args:
         timeout_s: the longest time that one activity may take, in seconds.
-        group: the `plsc_tf.parallel.group.Group` of workers, or None.
+        group: the `plsc_tf.parallel.group.Group` of workers; None, or a group of one,
+            when this process is alone.
 
     Raises:
         ValueError: `timeout_s` is not positive.
@@ -29,7 +30,7 @@ class StallDetector:
                 f"timeout_s={timeout_s}"
             )
         self._timeout_s = timeout_s
-        self._group = group
+        self._group = group if group and group.size > 1 else None
         self._told = ("starting", time.monotonic())
         self._stopped = threading.Event()
         self._thread = None
@@ -82,7 +83,7 @@ class StallDetector:
         )
         # The first one's finding is everybody's.
         lost = self._group.fail(finding, STALL_STATUS)
-        end_process(lost.status if lost else STALL_STATUS, lost or finding)
+        end_process(lost.exit_status if lost else STALL_STATUS, lost or finding)
 
 
 def who_is_behind(names, activities, silences):

@@ -14,7 +14,8 @@ class Watchdog(keras.callbacks.Callback):
     Args:
         timeout_s: the longest time between two signs of progress, in seconds. The first
             step traces and compiles the graph, and must find time for that, too.
-        group: the `plsc_tf.parallel.group.Group` of workers, or None.
+        group: the `plsc_tf.parallel.group.Group` of workers; None, or a group of one,
+            when this process is alone.
     """
 
     def __init__(self, timeout_s, group=None):

@@ -38,7 +38,7 @@ def fail(group):
 
 
 def stall(group):
-    group.fail("no progress", status=75)
+    group.fail("no progress", exit_status=75)
     time.sleep(1000)
 
 
@@ -56,7 +56,7 @@ def main():
         sys.exit(NOT_JOINED)
     except WorkerLostError as error:
         print(f"WorkerLostError: {error}")
-        sys.exit(error.status)
+        sys.exit(error.exit_status)
 
 
 if __name__ == "__main__":

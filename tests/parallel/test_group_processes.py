@@ -160,7 +160,7 @@ def test_a_missing_worker_is_named(start, addresses):
     for worker in workers:
         status, said, _ = outcome(worker)
         assert status == 3
-        assert f"JoinError: Worker 2 ({addresses[2]}) did not come within 2 s" in said
+        assert f"JoinError: Worker 2 ({addresses[2]}) did not come within " in said
 
 
 def test_an_unreachable_chief_is_named(start, addresses):
