@@ -11,7 +11,7 @@ import urllib.request
 import pytest
 
 from plsc_tf.parallel import group as groups
-from plsc_tf.parallel import rendezvous, wire
+from plsc_tf.parallel import links, rendezvous, wire
 from plsc_tf.parallel.addresses import free_ports, split
 from plsc_tf.parallel.chief import Chief
 from plsc_tf.parallel.cluster import Cluster
@@ -156,6 +156,29 @@ def test_leaving_twice_is_leaving_once(workers):
     on_each(Group.leave, workers)
     on_each(Group.leave, workers)
     assert [group.lost for group in workers] == [None] * 3
+
+
+def test_a_neighbour_out_of_reach_is_told_to_all(clusters, monkeypatch):
+    monkeypatch.setattr(links, "REACH_S", 0.3)
+    measure = links.measure
+
+    def measure_behind_a_firewall(cluster):
+        if cluster.index == 1:  # it finds nobody where worker 2 is
+            elsewhere = (*cluster.addresses[:2], make_clusters(1)[0].address)
+            cluster = Cluster(elsewhere, 1, "test")
+        return measure(cluster)
+
+    monkeypatch.setattr(links, "measure", measure_behind_a_firewall)
+
+    def join(cluster):
+        with pytest.raises(JoinError) as caught:
+            Group.join(cluster, timeout_s=30)
+        return str(caught.value)
+
+    told = on_each(join, clusters)
+    assert len(set(told)) == 1
+    assert told[0].startswith(f"Worker 1 ({clusters[1].address}) cannot reach Worker 2")
+    assert "Connection refused" in told[0] and "firewall" in told[0]
 
 
 # Who else may be on the port
