@@ -12,6 +12,7 @@ import time
 
 from plsc_tf.parallel import links, rendezvous, wire
 from plsc_tf.parallel.chief import SETTLE_S, Chief
+from plsc_tf.parallel.doors import Door, JoinError, name
 from plsc_tf.parallel.ending import end_process
 from plsc_tf.parallel.lost import (
     LOST_STATUS,
@@ -19,7 +20,6 @@ from plsc_tf.parallel.lost import (
     describe_loss,
     silence,
 )
-from plsc_tf.parallel.rendezvous import JoinError
 
 __all__ = ["LOST_STATUS", "Group", "JoinError", "WorkerLostError"]
 
@@ -54,7 +54,7 @@ class Group:
         self.is_chief = cluster.is_chief
         self.run_id = run_id
         self.links = []
-        self.names = [rendezvous.name(cluster, i) for i in range(cluster.size)]
+        self.names = [name(cluster, i) for i in range(cluster.size)]
         self._silence_s, self._grace_s = silence_s, grace_s
         self._changed = threading.Condition()
         self._results = collections.defaultdict(collections.deque)
@@ -99,7 +99,7 @@ class Group:
         meeting = meet(cluster, timeout_s)
         handlers = {"join": meeting.welcome, "link": links.answer}
         try:
-            door = rendezvous.Door(cluster, handlers)
+            door = Door(cluster, handlers)
         except JoinError as error:
             meeting.call_off(str(error))
             raise

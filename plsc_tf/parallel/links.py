@@ -2,7 +2,7 @@
 
 import time
 
-from plsc_tf.parallel import rendezvous
+from plsc_tf.parallel import doors
 
 # Time for a worker to reach its neighbour, which listens already.
 REACH_S = 10.0
@@ -36,14 +36,14 @@ def measure(cluster):
     link = {"worker": cluster.index, "to": neighbour}
     try:
         hello = {"purpose": "link"}
-        connection = rendezvous.dial(cluster, neighbour, hello, REACH_S)
-    except rendezvous.JoinError as error:
+        connection = doors.dial(cluster, neighbour, hello, REACH_S)
+    except doors.JoinError as error:
         return {**link, "problem": str(error)}
     try:
         round_trip_s = min(_ask(connection) for _ in range(ROUND_TRIPS))
         speed = _bytes_per_s(connection)
     except (OSError, EOFError) as error:
-        there = rendezvous.name(cluster, neighbour)
+        there = doors.name(cluster, neighbour)
         return {**link, "problem": f"The connection to {there} broke: {error}."}
     finally:
         connection.close()

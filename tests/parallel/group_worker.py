@@ -9,8 +9,7 @@ import sys
 import time
 
 from plsc_tf.parallel.cluster import Cluster
-from plsc_tf.parallel.group import Group, WorkerLostError
-from plsc_tf.parallel.rendezvous import JoinError
+from plsc_tf.parallel.group import Group, JoinError, WorkerLostError
 
 NOT_JOINED = 3
 

@@ -10,13 +10,14 @@ import urllib.request
 
 import pytest
 
+from plsc_tf.parallel import doors, links, wire
 from plsc_tf.parallel import group as groups
-from plsc_tf.parallel import links, rendezvous, wire
 from plsc_tf.parallel.addresses import free_ports, split
 from plsc_tf.parallel.chief import Chief
 from plsc_tf.parallel.cluster import Cluster
+from plsc_tf.parallel.doors import Door, JoinError
 from plsc_tf.parallel.group import Group
-from plsc_tf.parallel.rendezvous import Door, JoinError, Reception
+from plsc_tf.parallel.rendezvous import Reception
 
 MOST_S = 60
 
@@ -276,7 +277,7 @@ def test_two_with_the_same_index_are_an_error(clusters):
     try:
         twice = [clusters[1], clusters[1]]
         hello = {"purpose": "join", "addresses": clusters[1].addresses}
-        guests = [rendezvous.dial(cluster, 0, hello, 30) for cluster in twice]
+        guests = [doors.dial(cluster, 0, hello, 30) for cluster in twice]
         with pytest.raises(JoinError, match="Two processes say that they are Worker 1"):
             reception.meet_all()
         for guest in guests:
@@ -291,9 +292,9 @@ def test_one_that_has_gone_may_come_again(clusters):
     door = Door(clusters[0], {"join": reception.welcome})
     try:
         hello = {"purpose": "join", "addresses": clusters[1].addresses}
-        rendezvous.dial(clusters[1], 0, hello, 30).close()
-        again = rendezvous.dial(clusters[1], 0, hello, 30)
-        other = rendezvous.dial(clusters[2], 0, hello, 30)
+        doors.dial(clusters[1], 0, hello, 30).close()
+        again = doors.dial(clusters[1], 0, hello, 30)
+        other = doors.dial(clusters[2], 0, hello, 30)
         members, run_id = reception.meet_all()
         assert sorted(members) == [1, 2]
         assert again.receive(MOST_S) == other.receive(MOST_S) == {"run_id": run_id}
@@ -304,7 +305,7 @@ def test_one_that_has_gone_may_come_again(clusters):
 
 
 def test_a_port_in_use_is_told_to_the_chief_too(clusters, monkeypatch):
-    monkeypatch.setattr(rendezvous, "BIND_S", 0.1)
+    monkeypatch.setattr(doors, "BIND_S", 0.1)
 
     def join(cluster):
         with pytest.raises(JoinError) as caught:
