@@ -37,7 +37,6 @@ RENAMED = {
 # Options that need more than another name, or that do nothing here (yet).
 EXPLAINED = {
     "ckpt_file_name": "FastNN's checkpoint file: give its folder as checkpoint_dir.",
-    "cluster_node_ips": "Several machines are not supported yet; leave it out.",
     "communication_policy": "It belongs to FastNN's PAISoar; leave it out.",
     "decay_scheme": "FastNN's luong schedules are not supported yet; use "
     "learning_rate_decay_type=piecewise with lr_steps.",
@@ -53,7 +52,6 @@ EXPLAINED = {
     "gradient_accumulation_steps to it; batch_size counts all parts here.",
     "gpus": "Use num_replicas, the number of GPUs.",
     "hooks": "FastNN's hooks are not supported yet; leave it out.",
-    "job_name": "Several machines are not supported yet; leave it out.",
     "l_a": "MagFace's l_a and u_a are magface_norms=10,110.",
     "l_margin": "MagFace's l_margin and u_margin are magface_margins=0.45,0.8.",
     "log_device_placement": "FastNN's option is not supported yet; leave it out.",
@@ -63,22 +61,17 @@ EXPLAINED = {
     "where a run saves is model_save_dir.",
     "model_parallel": "PLSC 0.2's model_parallel: use loss_type=dist_arcface, or "
     "another loss with dist_ before it.",
-    "node_ip": "Several machines are not supported yet; leave it out.",
     "num_gpus": "Use num_replicas, the number of GPUs.",
     "print_model_statistics": "FastNN's option is not supported yet; leave it out.",
     "profile_at_task": "FastNN's profiling is not supported yet; leave it out.",
     "profile_every_n_iters": "FastNN's profiling is not supported yet; leave it out.",
     "protocol": "FastNN's grpc options are not supported; leave it out.",
     "resume": "A run resumes by itself in its model_save_dir; --restart starts anew.",
-    "selected_gpus": "Use num_replicas, the number of GPUs; CUDA_VISIBLE_DEVICES "
-    "says which.",
-    "task_index": "Several machines are not supported yet; leave it out.",
     "tensor_fusion_max_bytes": "It belongs to FastNN's PAISoar; leave it out.",
     "u_a": "MagFace's l_a and u_a are magface_norms=10,110.",
     "u_margin": "MagFace's l_margin and u_margin are magface_margins=0.45,0.8.",
     "warmup_scheme": "FastNN's t2t warm-up is not supported yet; use warmup_epochs.",
     "warmup_steps": "Use warmup_epochs (may be a fraction: steps / steps per epoch).",
-    "worker_hosts": "Several machines are not supported yet; leave it out.",
 }
 
 

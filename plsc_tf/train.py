@@ -12,6 +12,9 @@ import sys
 
 from plsc_tf import cli
 
+# Options of the launcher would be ignored here.
+GROUPS = tuple(group for group in cli.ALL if group != "launching")
+
 
 def main(settings):
     """Trains as the settings say and prints the closing table, or plans the memory."""
@@ -39,4 +42,4 @@ def main(settings):
 
 
 if __name__ == "__main__":
-    cli.main(main, doc=__doc__)
+    cli.main(main, groups=GROUPS, doc=__doc__)

@@ -28,7 +28,7 @@ WRITING = ".writing-"
 THREADS = 2
 
 
-def save(path, content, group=None):
+def save(path, content, group=None, alive=None):
     """Writes a checkpoint folder; every worker of a cluster writes its own rows.
 
     Where the store can rename a folder in one go it is written under a temporary
@@ -39,6 +39,7 @@ def save(path, content, group=None):
         content: the `Content`.
         group: the `Group` of workers, all of which must call this; None: there is
             one.
+        alive: function that is called after each file.
 
     Returns:
         int: bytes written, by all workers.
@@ -54,7 +55,7 @@ def save(path, content, group=None):
         shares = _agree(
             group,
             f"write {path}",
-            functools.partial(_write_share, target, content, group.is_chief),
+            functools.partial(_write_share, target, content, group.is_chief, alive),
         )
         finish = functools.partial(_finish, path, target, content, shares)
         _agree(group, f"finish {path}", finish if group.is_chief else None)
@@ -99,7 +100,7 @@ def _begin(path, group):
     return target
 
 
-def _write_share(target, content, is_chief):
+def _write_share(target, content, is_chief, alive):
     """Writes what this worker has to; returns its files and the parts of arrays."""
     arrays = {
         name: array
@@ -117,7 +118,7 @@ def _write_share(target, content, is_chief):
             jobs[part["file"]] = functools.partial(
                 _write_rows, array, part["first"], part["last"] + 1
             )
-    return {"files": _write_files(target, jobs), "parts": found}
+    return {"files": _write_files(target, jobs, alive), "parts": found}
 
 
 def _finish(path, target, content, shares):
@@ -138,8 +139,8 @@ def _remove(target):
         logging.warning("Could not remove the incomplete %s: %s", target, error)
 
 
-def _write_files(target, jobs):
-    """Writes files by `{name: function of a path}`.
+def _write_files(target, jobs, alive):
+    """Writes files by `{name: function of a path}`; calls `alive` after each.
 
     Returns:
         `{name: {"bytes", "sha256"}}`.
@@ -149,6 +150,9 @@ def _write_files(target, jobs):
             name: pool.submit(job, files.join(target, name))
             for name, job in jobs.items()
         }
+        for future in futures.values():
+            if alive is not None:
+                future.add_done_callback(lambda _: alive())
         try:
             # The first error cancels what has not begun.
             first = concurrent.futures.FIRST_EXCEPTION

@@ -3,13 +3,12 @@
 import dataclasses
 import signal
 
-from plsc_tf.parallel.group import LOST_STATUS
+from plsc_tf.parallel.lost import LOST_STATUS, STALL_STATUS
 
-# The exit statuses of training's watchdog, and of a wrong option.
-HUNG_STATUS = 75
+# The exit status of a wrong option.
 USAGE_STATUS = 2
 _EXPLAINED = {
-    HUNG_STATUS: "its watchdog found that a step hung",
+    STALL_STATUS: "its watchdog found that a step hung",
     LOST_STATUS: "it ended because another worker was lost",
     USAGE_STATUS: "wrong options, or no such file",
 }
@@ -52,8 +51,8 @@ def find(endings):
     failed = [e for e in endings if e.status]
     by_itself = [e for e in failed if not e.told]
     kinds = [
-        [e for e in by_itself if e.status not in (HUNG_STATUS, LOST_STATUS)],
-        [e for e in by_itself if e.status == HUNG_STATUS],
+        [e for e in by_itself if e.status not in (STALL_STATUS, LOST_STATUS)],
+        [e for e in by_itself if e.status == STALL_STATUS],
         by_itself,
         [e for e in failed if e.told and e.status not in _OBEYED | {LOST_STATUS}],
     ]

@@ -228,8 +228,6 @@ class Group:
         for sent in [peer.all_sent() for peer in self._peers.values()]:
             sent.wait(max(until - time.monotonic(), 0))
 
-    _flush = flush
-
     def _start(self):
         for peer in self._peers.values():
             peer.start()

@@ -2,6 +2,8 @@
 
 # Exit status of a process that ends because another worker was lost.
 LOST_STATUS = 76
+# Exit status of all workers when training makes no progress.
+STALL_STATUS = 75
 
 
 class WorkerLostError(RuntimeError):

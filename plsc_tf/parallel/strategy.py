@@ -128,6 +128,8 @@ def local_replicas(strategy):
 def gather(strategy, values):
     """Concatenates a numpy array of every replica; all workers must call it.
 
+    Small integers and truth values come back as int32: TensorFlow gathers no others.
+
     Args:
         strategy: the `tf.distribute.Strategy`.
         values: this process's replicas' arrays `[n, ...]`, in their order.
@@ -137,6 +139,8 @@ def gather(strategy, values):
     """
     if num_workers(strategy) == 1:
         return np.concatenate(values)
+    if values[0].dtype.kind in "bu":
+        values = [value.astype(np.int32) for value in values]
     own = itertools.count()
     held = strategy.experimental_distribute_values_from_function(
         lambda _: tf.convert_to_tensor(values[next(own)])

@@ -85,10 +85,11 @@ def prepare(dataset, batch_size, num_replicas, num_classes):
         num_classes: labels outside [0, num_classes) are an error.
     """
     size = padded_size(batch_size, num_replicas)
-    complaint = f"A label is outside [0, num_classes={num_classes}); labels:"
     too_many = (
         f"A batch is larger than the first one of {batch_size}; batch after shuffling:"
     )
+
+    check_labels = _label_check(num_classes, batch_size)
 
     def complete(images, labels, weights=None):
         if labels.shape.rank is not None:
@@ -100,14 +101,42 @@ def prepare(dataset, batch_size, num_replicas, num_classes):
             ["Images and labels must be equally many:", tf.shape(images)[0], count],
         )
         labels = tf.cast(tf.reshape(labels, [-1]), tf.int64)
-        fits = tf.reduce_all((labels >= 0) & (labels < num_classes))
-        tf.debugging.Assert(fits, [complaint, labels], summarize=batch_size)
+        check_labels(labels)
         if weights is None:
             weights = tf.ones_like(labels, tf.float32)
         return pad(images, labels, tf.cast(weights, tf.float32), size)
 
     complete = tf.autograph.experimental.do_not_convert(complete)
     return dataset.map(complete).with_options(_options())
+
+
+def checked(dataset, num_classes):
+    """A dataset of padded batches whose labels are checked.
+
+    Args:
+        dataset: `tf.data.Dataset` of (images, labels, weights).
+        num_classes: labels outside [0, num_classes) are an error.
+    """
+    size = dataset.element_spec[1].shape[0]
+    check_labels = _label_check(num_classes, size)
+
+    def check(images, labels, weights):
+        check_labels(labels)
+        return images, labels, weights
+
+    check = tf.autograph.experimental.do_not_convert(check)
+    return dataset.map(check).with_options(_options())
+
+
+def _label_check(num_classes, most):
+    """A function that fails on labels out of range, of which it shows so many."""
+    complaint = f"A label is outside [0, num_classes={num_classes}); labels:"
+
+    def check(labels):
+        fits = tf.reduce_all((labels >= 0) & (labels < num_classes))
+        tf.debugging.Assert(fits, [complaint, labels], summarize=most)
+
+    return check
 
 
 def _options():

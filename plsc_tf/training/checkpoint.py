@@ -191,7 +191,7 @@ class Checkpoint(keras.callbacks.Callback):
 
     def _write(self, path, content):
         start = time.perf_counter()
-        size = writer.save(path, content, self.model.group)
+        size = writer.save(path, content, self.model.group, self.model.alive)
         seconds = time.perf_counter() - start
         if not self._is_chief():
             return
@@ -255,7 +255,7 @@ class Checkpoint(keras.callbacks.Callback):
         following = f"{path}{NEXT}"
         if self._is_chief() and files.is_dir(following):
             files.remove_tree(following)
-        writer.save(following, content, self.model.group)
+        writer.save(following, content, self.model.group, self.model.alive)
         if not self._is_chief():
             return
         _replace(path)

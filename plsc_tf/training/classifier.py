@@ -73,6 +73,7 @@ class Classifier(keras_saving.NoKerasSaving, keras.Model):
         self.group = Alone()
         self.votes = None
         self.stop_voted = False
+        self.alive = _nobody_watches
         self._embed_function = _function(self._distributed_embed)
         head.build(shape[1], self.strategy)
         self.built = True
@@ -292,6 +293,7 @@ class Classifier(keras_saving.NoKerasSaving, keras.Model):
         )
         parts = [np.zeros((0, self.embedding_size), np.float32)]
         for start in range(0, len(images), size):
+            self.alive()
             chunk = tf.convert_to_tensor(images[start : start + size])
             chunk = data_images.resize(chunk, self.image_size)
             count = len(chunk)
@@ -342,6 +344,10 @@ class Classifier(keras_saving.NoKerasSaving, keras.Model):
             raise ValueError(
                 "Call model.compile(optimizer=...) first, inside strategy.scope()."
             )
+
+
+def _nobody_watches():
+    """What `alive` is without a `Watchdog`."""
 
 
 def _function(function):

@@ -83,8 +83,8 @@ def _parts(model, batch):
 
 def _of_all(model, value):
     """What every replica of every worker holds: `[replicas, ...]`."""
-    own = model.strategy.experimental_local_results(value)
-    return gather(model.strategy, [part.numpy()[None] for part in own])
+    own = [v.numpy()[None] for v in model.strategy.experimental_local_results(value)]
+    return gather(model.strategy, own).astype(own[0].dtype)
 
 
 def _in_images(parts):

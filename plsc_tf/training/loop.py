@@ -237,15 +237,14 @@ def _step(model, batch, sentinel):
 
 def _distributed_epoch(model, data):
     """Yields per-replica batches; explains what is wrong with a bad example."""
-    iterator, cut = iter(_dataset(model, data)), batching.split_own
-    if not _reads_own_share(model, data):
-        cut = batching.split
-    last = None
+    part = _own_part(model, data)
+    iterator, last = iter(_dataset(model, data, part)), None
+    cut = batching.split if part is None else batching.split_own
     while True:
         try:
             batch = next(iterator, None)
         except READ_ERRORS as error:
-            explained = _explained(data, model.position, error)
+            explained = _explained(data, model.position, error, part)
             if model.votes is None:
                 raise explained from error
             # The others are in their step already: end it together.
@@ -257,22 +256,25 @@ def _distributed_epoch(model, data):
         yield cut(model.strategy, batch)
 
 
-def _reads_own_share(model, data):
-    return model.group.size > 1 and hasattr(data, "part_of_epoch")
+def _own_part(model, data):
+    """The `Part` of the global batches that this worker reads; None: all of them."""
+    if model.group.size == 1 or not hasattr(data, "part_of_epoch"):
+        return None
+    size = batching.padded_size(data.batch_size, model.batch_parts)
+    return Part(*batching.own_range(model.strategy, size), size)
 
 
-def _dataset(model, data):
-    """The padded global batches that are left, or this worker's part of them."""
-    position, parts = model.position, model.batch_parts
-    if _reads_own_share(model, data):
-        size = batching.padded_size(data.batch_size, parts)
-        part = Part(*batching.own_range(model.strategy, size), size)
-        return data.part_of_epoch(position.epoch, position.step, part=part)
+def _dataset(model, data, part):
+    """The padded global batches that are left of an epoch, or a part of each."""
+    position, classes = model.position, model.head.num_classes
+    if part is not None:
+        own = data.part_of_epoch(position.epoch, position.step, part=part)
+        return batching.checked(own, classes)
     return batching.prepare(
         data.epoch(position.epoch, position.step),
         data.batch_size,
-        parts,
-        model.head.num_classes,
+        model.batch_parts,
+        classes,
     )
 
 
@@ -280,10 +282,12 @@ def _nothing(spec):
     return tf.nest.map_structure(lambda one: tf.zeros(one.shape, one.dtype), spec)
 
 
-def _explained(data, position, error):
+def _explained(data, position, error, part):
     """A ValueError that names the bad example, where the data can tell."""
-    explain = getattr(data, "explain", None)
-    explained = explain(position.epoch, position.step) if explain else None
+    explain, only = getattr(data, "explain", None), {}
+    if part is not None:
+        only["part"] = part
+    explained = explain(position.epoch, position.step, **only) if explain else None
     if explained is not None:
         return explained
     return ValueError(f"Reading the training data failed: {reason(error)}")

@@ -39,8 +39,10 @@ def train(settings, termination=None):
     """
     if settings.performance.deterministic:
         make_deterministic(settings.performance.seed)
+    termination = termination or Termination()
     with workers.joined(settings) as joined:
-        return _train(settings, joined, termination or Termination())
+        termination.listen_again()
+        return _train(settings, joined, termination)
 
 
 def _train(settings, joined, termination):
@@ -77,8 +79,7 @@ def _train(settings, joined, termination):
     verify.set_model(model)
     log = _training_log(plan, group.is_chief)
     callbacks = [*losses, termination, log, verify, checkpoints]
-    if settings.cluster.step_timeout:
-        callbacks.append(Watchdog(settings.cluster.step_timeout, group))
+    watchdog = _watchdog(settings, group)
     _describe(plan, model, batches)
     before = model.position.global_step
     try:
@@ -86,7 +87,7 @@ def _train(settings, joined, termination):
             batches,
             epochs=settings.model.num_epochs,
             verbose=0,
-            callbacks=callbacks,
+            callbacks=[*watchdog, *callbacks],
             stop_at_step=settings.logging.stop_at_step or None,
             sentinel=recipe.make_sentinel(settings),
             **start,
@@ -95,6 +96,9 @@ def _train(settings, joined, termination):
         log.pause()
         _save_at_the_end(model, checkpoints, termination, before, error)
         raise
+    finally:
+        for one in watchdog:
+            one.stop()
     if model.position.global_step == before:
         logging.info(
             "Nothing to train: the run stands at step %d of %d already. A larger "
@@ -108,6 +112,12 @@ def _train(settings, joined, termination):
     if group.is_chief:
         fs_options.upload_end(settings.storage, skip=catalog.REMAINS)
     return settings, outcome
+
+
+def _watchdog(settings, group):
+    """[the `Watchdog`], first of all callbacks, where there is a time limit."""
+    limit = settings.cluster.step_timeout
+    return [Watchdog(limit, group)] if limit else []
 
 
 def _one_after_the_chief(group, function):

@@ -4,9 +4,8 @@ import threading
 import time
 
 from plsc_tf.parallel.ending import end_process
+from plsc_tf.parallel.lost import STALL_STATUS
 
-# Exit status of all workers when training makes no progress.
-STALL_STATUS = 75
 # Workers are heard of every second: one that was silent for so long is suspect.
 SILENT_S = 5.0
 
@@ -45,11 +44,15 @@ class StallDetector:
         if self._group:
             self._group.tell(activity)
 
+    def alive(self):
+        """Says that the activity, which takes longer than others, goes on."""
+        self._told = (self._told[0], time.monotonic())
+
     def start(self):
         """Begins to watch; does nothing while it watches already."""
         if self._thread and self._thread.is_alive():
             return
-        self._told = (self._told[0], time.monotonic())
+        self.alive()
         self._stopped.clear()
         self._thread = threading.Thread(target=self._watch, name="stalls", daemon=True)
         self._thread.start()

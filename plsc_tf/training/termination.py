@@ -32,12 +32,19 @@ class Termination(keras.callbacks.Callback):
         super().__init__()
         self.in_step = False
         self._training = False
+        self._listens = False
         self._requested = None
 
     def listen(self):
         """Takes over SIGTERM and SIGINT; call it in the main thread."""
+        self._listens = True
         signal.signal(signal.SIGTERM, lambda *_: self._request(Terminated))
         signal.signal(signal.SIGINT, lambda *_: self._request(KeyboardInterrupt))
+
+    def listen_again(self):
+        """Takes them back from TensorFlow's servers, which take SIGTERM silently."""
+        if self._listens:
+            self.listen()
 
     def on_train_batch_begin(self, batch, logs=None):
         """From here on the model is being changed."""

@@ -9,11 +9,13 @@ class Watchdog(keras.callbacks.Callback):
     """Ends the process when a step, or anything else, takes too long.
 
     It writes the stacks of all threads, and names the workers that the others wait
-    for. All workers end with status 75.
+    for. All workers end with status 75. Put it before other callbacks: what they do
+    between two steps is then no part of a step. It watches from the first step on.
 
     Args:
         timeout_s: the longest time between two signs of progress, in seconds. The first
-            step traces and compiles the graph, and must find time for that, too.
+            step traces and compiles the graph, and must find time for that, too. What
+            takes longer, such as verification, calls `model.alive` meanwhile.
         group: the `plsc_tf.parallel.group.Group` of workers; None, or a group of one,
             when this process is alone.
     """
@@ -22,34 +24,23 @@ class Watchdog(keras.callbacks.Callback):
         super().__init__()
         self._detector = StallDetector(timeout_s, group)
 
-    def tell(self, activity):
-        """Says what is done from now on: "verifying lfw", "saving step_00000100".
-
-        Args:
-            activity: a few words; workers that do the same must say the same.
-        """
-        self._detector.tell(activity)
+    def set_model(self, model):
+        """Lets what takes long say that it goes on."""
+        super().set_model(model)
+        model.alive = self._detector.alive
 
     def stop(self):
         """Ends watching, also after an exception."""
         self._detector.stop()
 
-    def on_train_begin(self, logs=None):
-        """Begins to watch."""
-        self._tell_reading()
-        self._detector.start()
-
-    def on_epoch_begin(self, epoch, logs=None):
-        """The data of the epoch is opened."""
-        self._tell_reading()
-
     def on_train_batch_begin(self, batch, logs=None):
         """A step begins."""
-        self.tell(f"step {self._next_step()}")
+        self._detector.tell(f"step {self._next_step()}")
+        self._detector.start()
 
     def on_train_batch_end(self, batch, logs=None):
-        """A step is done."""
-        self._tell_reading()
+        """A step is done; data, verification and checkpoints come before the next."""
+        self._detector.tell(f"what comes before step {self._next_step()}")
 
     def on_train_end(self, logs=None):
         """Ends watching."""
@@ -57,6 +48,3 @@ class Watchdog(keras.callbacks.Callback):
 
     def _next_step(self):
         return self.model.position.global_step + 1
-
-    def _tell_reading(self):
-        self.tell(f"reading the batch of step {self._next_step()}")

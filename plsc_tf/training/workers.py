@@ -5,7 +5,6 @@ import dataclasses
 import faulthandler
 import os
 import platform
-import time
 import uuid
 
 import keras
@@ -25,8 +24,6 @@ from plsc_tf.training.votes import Votes
 
 # What may differ from worker to worker: where it is.
 OF_A_PLACE = ("node_ip", "task_index")
-# When a worker dies, TensorFlow's error may come before ours.
-NEWS_S = 5.0
 # TensorFlow's servers find each other within so long, or the process ends.
 SERVERS_S = 45.0
 
@@ -128,7 +125,7 @@ def _start_servers(group, cluster, settings):
     No Python thread runs meanwhile, so a time limit has to come from elsewhere.
     """
     group.gather("before the servers", None)
-    group._flush()
+    group.flush()
     faulthandler.dump_traceback_later(SERVERS_S, exit=True)
     try:
         return cluster_strategy(
@@ -145,13 +142,9 @@ def _end(group, votes, error):
     if votes is not None and votes.ended:
         group.leave()
         return
-    if isinstance(error, tf.errors.OpError):
-        deadline = time.monotonic() + NEWS_S
-        while group.lost is None and time.monotonic() < deadline:
-            time.sleep(0.05)
-        if group.lost is not None:
-            raise group.lost from error
-    group.fail(str(error) or type(error).__name__)
+    lost = group.fail(str(error) or type(error).__name__)
+    if lost is not None and lost.index != group.index:
+        raise lost from error
 
 
 def _versions():

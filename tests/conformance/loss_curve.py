@@ -1,4 +1,8 @@
-"""Prints the losses of 20 steps on so many replicas, as JSON; run by test_equality."""
+"""Prints the losses of 20 steps on so many replicas, as JSON; run by test_equality.
+
+python -m tests.conformance.loss_curve 3                          one process
+python -m tests.conformance.loss_curve 127.0.0.1:5001,… 0         worker 0 of several
+"""
 
 import json
 import sys
@@ -6,7 +10,13 @@ import sys
 import keras
 
 import plsc_tf
+from plsc_tf.parallel.alone import Alone
+from plsc_tf.parallel.cluster import Cluster
+from plsc_tf.parallel.group import Group
+from plsc_tf.parallel.strategy import cluster_strategy
+from plsc_tf.training.votes import Votes
 
+JOIN_S = 120
 CLASSES = 11  # divides by none of 2, 3 and 4
 
 
@@ -18,10 +28,19 @@ class Losses(keras.callbacks.Callback):
         self.values = []
 
     def on_train_batch_end(self, batch, logs=None):
-        self.values.append(self.model.step_result["loss"])
+        self.values.append(self.model.step_result.get("loss"))  # None: skipped
 
 
-def losses(replicas, dtype, global_batch, synchronized):
+def losses(  # noqa: PLR0913 - a case is what it is
+    strategy,
+    group,
+    dtype="float32",
+    global_batch=10,
+    *,
+    synchronized=False,
+    sample_rate=1.0,
+    loss_scale=None,
+):
     """Trains a small network through the whole pipeline; returns 20 losses."""
     keras.config.set_floatx(dtype)
     keras.config.set_dtype_policy(dtype)
@@ -29,7 +48,7 @@ def losses(replicas, dtype, global_batch, synchronized):
     norm = []
     if synchronized:
         norm = [keras.layers.BatchNormalization(synchronized=True)]
-    with plsc_tf.strategy(replicas).scope():
+    with strategy.scope():
         backbone = keras.Sequential(
             [
                 keras.Input((16, 16, 3)),
@@ -40,9 +59,11 @@ def losses(replicas, dtype, global_batch, synchronized):
                 keras.layers.Dense(16),
             ]
         )
-        head = plsc_tf.ShardedHead(CLASSES, scale=16.0, seed=2)
+        head = plsc_tf.ShardedHead(CLASSES, scale=16.0, seed=2, sample_rate=sample_rate)
         model = plsc_tf.Classifier(backbone, head)
-        model.compile(plsc_tf.Momentum(0.001))
+        model.join(group, Votes(group) if group.size > 1 else None)
+        scale = plsc_tf.LossScale(loss_scale) if loss_scale else None
+        model.compile(plsc_tf.Momentum(0.001), loss_scale=scale)
     data = plsc_tf.load(
         "mock",
         batch_size=global_batch,
@@ -56,11 +77,27 @@ def losses(replicas, dtype, global_batch, synchronized):
     return kept.values
 
 
-if __name__ == "__main__":
-    count = int(sys.argv[1])
+def main(where, index=None):
+    """Runs every case on so many replicas, or as one worker of a cluster."""
+    group = Alone()
+    if index is None:
+        strategy = plsc_tf.strategy(int(where))
+    else:
+        cluster = Cluster(tuple(where.split(",")), int(index), "the test")
+        group = Group.join(cluster, timeout_s=JOIN_S)
+        strategy = cluster_strategy(cluster)
     curves = {
-        "float32": losses(count, "float32", 10, synchronized=False),
-        "float64": losses(count, "float64", 10, synchronized=False),
-        "synchronized": losses(count, "float32", 12, synchronized=True),
+        "float32": losses(strategy, group),
+        "float64": losses(strategy, group, "float64"),
+        "synchronized": losses(strategy, group, global_batch=12, synchronized=True),
+        "partial_fc": losses(strategy, group, sample_rate=0.5),
+        # The first steps overflow and are skipped.
+        "loss_scale": losses(strategy, group, loss_scale=2.0**126),
     }
     sys.stdout.write(json.dumps(curves) + "\n")
+    if index is not None:
+        group.leave()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -6,6 +6,7 @@ the last batch of an epoch of 77 images is smaller.
 
 import json
 import pathlib
+import socket
 import subprocess
 import sys
 
@@ -15,32 +16,85 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[2]
 
 
+REPLICAS = (1, 2, 3, 4)
+WORKERS = (2, 3)
+
+
+def free_addresses(count):
+    """So many addresses of this machine that nobody listens on."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return [f"127.0.0.1:{port}" for port in ports]
+
+
+def start(*arguments):
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.conformance.loss_curve", *map(str, arguments)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(processes):
+    """What each of them printed, by the same keys."""
+    printed = {key: process.communicate() for key, process in processes.items()}
+    for key, process in processes.items():
+        assert process.returncode == 0, printed[key][1]
+    return {key: json.loads(out.splitlines()[-1]) for key, (out, _) in printed.items()}
+
+
 @pytest.fixture(scope="module")
 def curves():
     """`{replicas: {case: 20 losses}}`, each count from a process of its own."""
-    module = "tests.conformance.loss_curve"
-    started = {
-        replicas: subprocess.Popen(
-            [sys.executable, "-m", module, str(replicas)],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for replicas in (1, 2, 3, 4)
-    }
-    printed = {n: process.communicate() for n, process in started.items()}
-    for replicas, process in started.items():
-        assert process.returncode == 0, printed[replicas][1]
-    return {n: json.loads(out.splitlines()[-1]) for n, (out, _) in printed.items()}
+    return finish({replicas: start(replicas) for replicas in REPLICAS})
 
 
-@pytest.mark.parametrize(
-    ("case", "tolerance"),
-    [("float32", 1e-5), ("float64", 1e-9), ("synchronized", 1e-5)],
-)
-def test_loss_curves_are_equal(curves, case, tolerance):
+@pytest.fixture(scope="module")
+def cluster_curves():
+    """`{(workers, index): {case: 20 losses}}` of processes that train together."""
+    found = {}
+    for count in WORKERS:
+        addresses = ",".join(free_addresses(count))
+        started = {(count, i): start(addresses, i) for i in range(count)}
+        found.update(finish(started))
+    return found
+
+
+TOLERANCES = {
+    "float32": 1e-5,
+    "float64": 1e-9,
+    "synchronized": 1e-5,
+    "partial_fc": 1e-5,
+    "loss_scale": 1e-5,
+}
+# Of Partial FC each replica draws its own classes.
+ANY_REPLICAS = [case for case in TOLERANCES if case != "partial_fc"]
+
+
+def compare(found, expected, tolerance):
+    assert [loss is None for loss in found] == [loss is None for loss in expected]
+    seen, wanted = ([x for x in one if x is not None] for one in (found, expected))
+    np.testing.assert_allclose(seen, wanted, rtol=tolerance)
+
+
+@pytest.mark.parametrize("case", ANY_REPLICAS)
+def test_loss_curves_are_equal(curves, case):
     alone = curves[1][case]
-    assert len(alone) == 20 and alone[-1] != alone[0]
-    for replicas in (2, 3, 4):
-        np.testing.assert_allclose(curves[replicas][case], alone, rtol=tolerance)
+    assert len(alone) == 20 and alone[-1] != alone[-2]
+    assert (None in alone) == (case == "loss_scale")
+    for replicas in REPLICAS[1:]:
+        compare(curves[replicas][case], alone, TOLERANCES[case])
+
+
+@pytest.mark.parametrize("case", TOLERANCES)
+@pytest.mark.parametrize("workers", WORKERS)
+def test_workers_train_like_the_replicas_of_one_process(
+    curves, cluster_curves, workers, case
+):
+    for index in range(workers):
+        found = cluster_curves[workers, index][case]
+        compare(found, curves[workers][case], TOLERANCES[case])
