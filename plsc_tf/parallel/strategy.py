@@ -6,6 +6,7 @@ import itertools
 import keras
 import numpy as np
 import tensorflow as tf
+from absl import logging
 from tensorflow.python.distribute import multi_worker_util
 from tensorflow.python.eager import context
 from tensorflow.tsl.protobuf import coordination_config_pb2
@@ -60,20 +61,27 @@ def cluster_strategy(cluster, num_replicas=0, *, implementation="auto"):
 
     Args:
         cluster: the `plsc_tf.parallel.cluster.Cluster`.
-        num_replicas: GPUs of this worker; 0 takes all. On CPUs a worker is one
-            replica.
+        num_replicas: GPUs of this worker; 0 takes all. Without GPUs a worker is one
+            replica, whatever is asked for.
         implementation: of the collectives: "ring" over TensorFlow's own connections,
             "nccl", or "auto".
 
     Raises:
-        ValueError: this worker cannot have so many replicas.
+        ValueError: this worker has not so many GPUs.
     """
     gpus = tf.config.list_physical_devices("GPU")
-    if num_replicas > max(1, len(gpus)):
+    if gpus and num_replicas > len(gpus):
         raise ValueError(
-            f"num_replicas={num_replicas}, but a worker of a cluster has its GPUs as "
-            f"replicas ({len(gpus)} here), or on CPUs a single one. Start more workers "
-            "instead: python -m plsc_tf.launch --num_workers=…"
+            f"num_replicas={num_replicas}, but this worker has {len(gpus)} GPU(s). In a "
+            "cluster num_replicas counts those of each worker; 0 takes all."
+        )
+    if not gpus and num_replicas > 1:
+        # So that the flag file of one process serves several.
+        logging.warning(
+            "num_replicas=%d is for one process: without GPUs a worker of a cluster has "
+            "one replica, which makes %d in all.",
+            num_replicas,
+            cluster.size,
         )
     if num_replicas and gpus:
         tf.config.set_visible_devices(gpus[:num_replicas], "GPU")
