@@ -12,8 +12,8 @@ class Performance(OptionGroup):
     num_replicas: int = option(
         0,
         "replicas: so many GPUs, or logical CPU devices where there is no GPU; 0: all "
-        "GPUs, else one CPU device. In a cluster, GPUs of each worker; a worker without "
-        "GPUs is one replica",
+        "GPUs, else one CPU device. In a cluster, GPUs of each worker; without GPUs a "
+        "worker is one replica",
         lower=0,
     )
     seed: int = option(

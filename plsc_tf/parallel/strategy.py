@@ -72,14 +72,14 @@ def cluster_strategy(cluster, num_replicas=0, *, implementation="auto"):
     gpus = tf.config.list_physical_devices("GPU")
     if gpus and num_replicas > len(gpus):
         raise ValueError(
-            f"num_replicas={num_replicas}, but this worker has {len(gpus)} GPU(s). In a "
-            "cluster num_replicas counts those of each worker; 0 takes all."
+            f"num_replicas={num_replicas}, but this worker has {len(gpus)} GPU(s). In "
+            "a cluster num_replicas counts those of each worker; 0 takes all."
         )
     if not gpus and num_replicas > 1:
         # So that the flag file of one process serves several.
         logging.warning(
-            "num_replicas=%d is for one process: without GPUs a worker of a cluster has "
-            "one replica, which makes %d in all.",
+            "num_replicas=%d is for one process: without GPUs a worker of a cluster "
+            "has one replica, which makes %d in all.",
             num_replicas,
             cluster.size,
         )
