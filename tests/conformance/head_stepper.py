@@ -95,7 +95,7 @@ class Stepper:
         pending = outcome.pending
         if self.case.dense:
             gradients += self.head.weight_gradients(pending)
-        finite = self.updater.apply(
+        finite, _ = self.updater.apply(
             gradients, None if self.case.dense else pending, tf.constant(True)
         )
         self.head.keep_state(outcome.state, finite)
