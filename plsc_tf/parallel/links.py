@@ -1,5 +1,6 @@
 """What the network between neighbouring workers does: they try it before training."""
 
+import statistics
 import time
 
 from plsc_tf.parallel import doors
@@ -12,6 +13,8 @@ ROUND_TRIPS = 8
 CHUNK_BYTES = 1 << 18
 MOST_BYTES = 1 << 23
 MOST_S = 1.0
+# A link is slow that has so small a share of what half of the links have.
+SLOW_SHARE = 0.25
 
 _DATA = b"x" * CHUNK_BYTES
 _QUESTION, _ANSWER = b"?", b"!"
@@ -52,6 +55,29 @@ def measure(cluster):
         "round_trip_ms": round(1e3 * round_trip_s, 3),
         "mb_per_s": round(speed / 1e6, 1),
     }
+
+
+def describe(links):
+    """The slowest and the fastest of what `measure` has found, in words."""
+    speeds = [link["mb_per_s"] for link in links]
+    times = [link["round_trip_ms"] for link in links]
+    return (
+        f"Links between neighbouring workers: {min(speeds):,.0f} to {max(speeds):,.0f} "
+        f"MB/s, round trips of {min(times):.3g} to {max(times):.3g} ms."
+    )
+
+
+def slow(links):
+    """Those that hold up the others, which train as fast as the slowest link.
+
+    Args:
+        links: what `measure` has found on each worker.
+
+    Returns:
+        list of links with less than a quarter of the median bandwidth.
+    """
+    median = statistics.median(link["mb_per_s"] for link in links)
+    return [link for link in links if link["mb_per_s"] < SLOW_SHARE * median]
 
 
 def _ask(connection):

@@ -10,6 +10,7 @@ from absl import logging
 
 from plsc_tf.checkpoints import catalog, manifest
 from plsc_tf.flagfiles import write_flags
+from plsc_tf.parallel import cluster
 from plsc_tf.storage import files
 
 
@@ -23,9 +24,14 @@ def prove(settings):
         dict, see `compare`.
 
     Raises:
-        ValueError: model_save_dir is not on a local disk.
+        ValueError: model_save_dir is not on a local disk, or this is a cluster.
         RuntimeError: one of the trainings failed.
     """
+    if cluster.resolve(settings.cluster, os.environ) is not None:
+        raise ValueError(
+            "prove_resume trains in processes of its own, one after the other: run it "
+            "without cluster_node_ips, TF_CONFIG and the launcher."
+        )
     steps = settings.saving.prove_resume
     folder = _fresh(settings.storage.model_save_dir)
     logging.info("Unbroken: %d steps.", 2 * steps)

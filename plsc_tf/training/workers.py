@@ -14,6 +14,7 @@ from absl import logging
 
 import plsc_tf
 from plsc_tf.parallel import cluster as clusters
+from plsc_tf.parallel import links
 from plsc_tf.parallel.alone import Alone
 from plsc_tf.parallel.group import Group
 from plsc_tf.parallel.strategy import cluster_strategy
@@ -76,6 +77,8 @@ def joined(settings):
         cluster, timeout_s=given.join_timeout, silence_s=given.worker_timeout
     )
     votes = None
+    if group.is_chief:
+        _tell_links(group)
     try:
         compare(group, {"versions": _versions(), "flags": _flags(settings)})
         strategy = _start_servers(group, cluster, settings)
@@ -86,6 +89,18 @@ def joined(settings):
         _end(group, votes, error)
         raise
     group.leave()
+
+
+def _tell_links(group):
+    logging.info("%s", links.describe(group.links))
+    for link in links.slow(group.links):
+        logging.warning(
+            "The link from %s to %s is slow: %.0f MB/s. All workers wait for it in "
+            "every step. Is the address that of the fast network?",
+            group.names[link["worker"]],
+            group.names[link["to"]],
+            link["mb_per_s"],
+        )
 
 
 def compare(group, facts):
