@@ -58,14 +58,14 @@ class Watch:
     """Sees a training reach a moment.
 
     Args:
-        moment: the `Moment`.
+        moment: the `Moment`; it stays there as an attribute.
         run_dir: the training's folder.
         last_step: number of the last step.
         training: the `Training`.
     """
 
     def __init__(self, moment, run_dir, last_step, training):
-        self._moment = moment
+        self.moment = moment
         self._run_dir = run_dir
         self._training = training
         self._losses = os.path.join(run_dir, "losses.txt")
@@ -82,10 +82,10 @@ class Watch:
             self._reached_s = self._training.age_s
         if self._reached_s is None:
             return False
-        return self._training.age_s >= self._reached_s + self._moment.delay_s
+        return self._training.age_s >= self._reached_s + self.moment.delay_s
 
     def _reached(self):
-        moment = self._moment
+        moment = self.moment
         if moment.kind == "time":
             return True
         if moment.kind == "step":

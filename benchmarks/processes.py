@@ -13,18 +13,23 @@ LIMIT_S = 600
 
 
 class Training:
-    """A running `python -m plsc_tf.train`.
+    """A running `python -m plsc_tf.train`, or another command.
+
+    Its temporary files, which a killed process leaves behind, are in the folder `tmp`
+    beside its own.
 
     Args:
         arguments: of the command.
-        log: file that its output is added to.
-        folder: for temporary files, which a killed process leaves behind.
+        run_dir: the training's folder; its output is added to `<run_dir>.log`.
         fork: whether to fork this process, which has imported TensorFlow but not
             used it, instead of starting a new interpreter. It saves the time of the
             import, and is the same command from there on.
+        module: the command; only `plsc_tf.train` can be forked.
     """
 
-    def __init__(self, arguments, log, folder, fork=True):
+    def __init__(self, arguments, run_dir, *, fork=True, module="plsc_tf.train"):
+        log = f"{run_dir}.log"
+        folder = os.path.join(os.path.dirname(run_dir), "tmp")
         self.started = time.perf_counter()
         self.seconds = None
         self.status = None
@@ -32,7 +37,7 @@ class Training:
         if fork:
             self.pid = _fork(arguments, log, folder)
         else:
-            self.pid = _spawn(arguments, log, folder)
+            self.pid = _spawn([module, *arguments], log, folder)
 
     @property
     def age_s(self):
@@ -67,11 +72,11 @@ def load():
     import plsc_tf.training.run  # noqa: F401 - kept by Python, not by a name
 
 
-def _spawn(arguments, log, folder):
+def _spawn(command, log, folder):
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     return os.posix_spawn(
         sys.executable,
-        [sys.executable, "-m", "plsc_tf.train", *arguments],
+        [sys.executable, "-m", *command],
         {**os.environ, "TMPDIR": folder},
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),

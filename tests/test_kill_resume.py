@@ -10,8 +10,8 @@ import h5py
 import numpy as np
 import pytest
 
-from benchmarks import kill_moments, killed_run
-from benchmarks.killed_run import Outcome
+from benchmarks import kill_moments, killed_run, outcomes
+from benchmarks.outcomes import Outcome
 from benchmarks.processes import Training
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -45,7 +45,7 @@ def make_checkpoint(run_dir, name, step, value=1.0):
         file["layers/dense"] = np.float32([value])
     np.savez(path / "t.npz", momentum=np.float32([2.0]))
     np.save(path / "rows" / "w.npy", np.float32([[3.0]]))
-    state = dict.fromkeys(killed_run.STATE, 0)
+    state = dict.fromkeys(outcomes.STATE, 0)
     manifest = {
         "state": {**state, "global_step": step, "epoch": 0},
         "backbone": {"file": "b.h5"},
@@ -136,7 +136,7 @@ def test_kills_are_spread_over_all_kinds_of_moments():
 )
 def test_moments_are_seen_from_outside(tmp_path, kind, count, entries, due):
     (tmp_path / "losses.txt").write_text("1 0x1p+0\n")
-    training = Training(["--help"], tmp_path / "log", str(tmp_path), fork=False)
+    training = Training(["--help"], tmp_path, fork=False)
     try:
         moment = kill_moments.Moment(kind, count, entries, delay_s=0.0)
         watch = kill_moments.Watch(moment, tmp_path, 3, training)

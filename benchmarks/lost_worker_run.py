@@ -1,0 +1,174 @@
+"""One training of several workers that loses one of them."""
+
+import os
+import re
+import shutil
+import signal
+
+from benchmarks import kill_moments, outcomes
+from benchmarks.killed_run import ComparedRun
+from benchmarks.members import members
+
+# In which all other workers must have ended.
+LIMIT_S = 60.0
+RESTARTED = b"Restart 1 of 1."
+_ERROR = re.compile(r"^plsc_tf: error: |^[\d:]+ ERROR ")
+_BLAMED = re.compile(r"Worker (\d+) \(")
+
+
+class LostWorkerRun(ComparedRun):
+    """A training that loses a worker and is started again by its launcher.
+
+    Args:
+        start: starts the launcher of a training in a folder.
+        run_dir: the training's folder.
+        reference: `Outcome` of an undisturbed run of as many workers.
+        seed: of the moment and the worker.
+        size: number of workers.
+        stop: whether the worker is stopped (SIGSTOP) rather than killed.
+
+    Attributes:
+        victim: index of the worker that is lost.
+        stop: as above.
+        saving: whether a checkpoint was being written then.
+        stepping: whether steps were under way then, and no checkpoint.
+        seconds: until all others had ended, or it was too late.
+        in_time: whether all others ended by themselves, in time, with an error that
+            names it.
+    """
+
+    def __init__(self, start, run_dir, reference, seed, *, size, stop):  # noqa: PLR0913
+        super().__init__(run_dir, reference, seed)
+        self.stop = stop
+        self.victim = int(self._random.integers(size))
+        self.saving = self.stepping = self.in_time = False
+        self.seconds = None
+        self._start = start
+        self._size = size
+        self._watch = None
+        self._members = []
+        self._complete = False
+        self._struck_s = None
+
+    @property
+    def well(self):
+        """Whether all is as it should be."""
+        return self.in_time and self.resumed and self.exact
+
+    def start(self):
+        """Starts the launcher."""
+        self.training = self._start(self._run_dir)
+        self._watch = None
+        self._phase = self._await_workers
+
+    def poll(self):
+        """Kills or stops the worker when it is time; whether all is done."""
+        self._phase()
+        if not self.training.ended():
+            return False
+        if self.training.status:
+            self._fail(f"status {self.training.status}")
+        elif self._struck_s is None:
+            # Too fast for the moment: once more from the beginning.
+            self._remove()
+            self.start()
+            return False
+        elif RESTARTED not in kill_moments.read(f"{self._run_dir}.log"):
+            self._fail("it was not started again")
+        else:
+            self._check_start()
+            self._compare()
+        if self.well:
+            self._remove()
+        return True
+
+    def _await_workers(self):
+        # The folder is made once all have joined and tried each other.
+        if os.path.isdir(self._run_dir):
+            took = self._reference.seconds - self._reference.begins_s
+            self._watch = self._watch_for(took)
+            self._phase = self._await_moment
+
+    def _await_moment(self):
+        if not self._watch.due():
+            return
+        self._phase = self._do_nothing
+        self._members = members(self.training.pid)
+        steps = set(outcomes.losses(self._run_dir))
+        self._complete = max(self._reference.losses) in steps
+        if len(self._members) == self._size and not (self.stop and self._complete):
+            self._strike(steps)
+
+    def _strike(self, steps):
+        self.saving = bool(kill_moments.unfinished(self._run_dir))
+        self.stepping = bool(steps) and not self._complete and not self.saving
+        victim = self._members[self.victim]
+        victim.send(signal.SIGSTOP if self.stop else signal.SIGKILL)
+        self._struck_s = self.training.age_s
+        how = "stopped" if self.stop else "killed"
+        where = self._where(self._watch.moment, self.saving)
+        self.told.append(f"worker {self.victim} of {self._size} {how} {where}")
+        self._phase = self._await_others
+
+    def _await_others(self):
+        now = self.training.age_s
+        others = [m for m in self._members if m.index != self.victim]
+        ended = [member.look(now) for member in others]
+        self._members[self.victim].look(now)
+        if not all(ended) and now - self._struck_s < LIMIT_S:
+            return
+        self.seconds = now - self._struck_s
+        problems = [problem for m in others if (problem := self._problem(m))]
+        self.in_time = not problems
+        if problems:
+            problems.append(self._run_dir)
+            self.told.append(f"NOT IN TIME: {'; '.join(problems)}")
+        else:
+            self.told.append(f"the others ended after {self.seconds:.1f} s")
+        self._phase = self._await_all
+
+    def _await_all(self):
+        now = self.training.age_s
+        if all([member.look(now) for member in self._members]):
+            self._note_start()
+            self._phase = self._do_nothing
+
+    def _do_nothing(self):
+        """There is nothing to wait for but the launcher's end."""
+
+    def _problem(self, member):
+        name = f"worker {member.index}"
+        if member.ended_s is None:
+            return f"{name} still runs after {LIMIT_S:g} s"
+        log = f"{self._run_dir}.logs/worker-{member.index}.log"
+        text = kill_moments.read(log).decode(errors="replace")
+        problem = wrong_end(text, member.status, self.victim, self._complete)
+        return f"{name} {problem}" if problem else ""
+
+    def _remove(self):
+        """Leaves nothing of it."""
+        shutil.rmtree(self._run_dir)
+        shutil.rmtree(f"{self._run_dir}.logs")
+        os.remove(f"{self._run_dir}.log")
+
+
+def wrong_end(text, status, victim, complete):
+    """What is wrong with how a worker ended when another was lost; empty: nothing.
+
+    Args:
+        text: its log, of all attempts.
+        status: how it ended, as far as known.
+        victim: index of the lost worker.
+        complete: whether all steps had been done then, so that it may have ended well.
+    """
+    first = text.partition(", attempt 2, ")[0]
+    if status == -signal.SIGKILL:
+        return "did not end by itself: the launcher had to kill it"
+    errors = [line for line in first.splitlines() if _ERROR.match(line)]
+    if complete and not status and not errors:
+        return ""
+    blamed = {int(m[1]) for line in errors if (m := _BLAMED.search(line))}
+    if blamed == {victim}:
+        return ""
+    end = "\n".join(first.splitlines()[-5:])
+    return f"does not name worker {victim} (status {status}); its log ends:\n{end}"
