@@ -78,6 +78,30 @@ class Pairs:
         encoded = tf.data.Dataset.from_tensor_slices(np.array(self.images, object))
         return self._collect(encoded, size)
 
+    def decoded_rows(
+        self, rows: np.ndarray, image_size: tuple[int, int] | None = None
+    ) -> np.ndarray:
+        """Returns some pictures as `decoded` returns all.
+
+        Args:
+            rows: int [n], which ones.
+            image_size: as for `decoded`; None asks for pictures of one size.
+        """
+        size = image_size
+        if size is None and not isinstance(self.images, np.ndarray):
+            size = self._common_size()
+        chosen = dataclasses.replace(
+            self,
+            images=self.images[rows]
+            if isinstance(self.images, np.ndarray)
+            else [self.images[row] for row in rows],
+            left=np.zeros(1, np.int64),
+            right=np.zeros(1, np.int64),
+            same=np.ones(1, bool),
+            files=tuple(self.files[row] for row in rows) if self.files else (),
+        )
+        return chosen.decoded(size)
+
     def _collect(self, dataset: tf.data.Dataset, size) -> np.ndarray:
         result = np.empty((len(self.images), *size, 3), np.uint8)
         dataset = dataset.map(

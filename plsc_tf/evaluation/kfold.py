@@ -6,6 +6,7 @@ import numpy as np
 ACCURACY_THRESHOLDS = np.arange(0.0, 4.0, 0.01)
 FAR_THRESHOLDS = np.arange(0.0, 4.0, 0.001)
 FAR_TARGET = 1e-3
+FOLDS = 10
 
 
 def members(count, folds):

@@ -6,10 +6,29 @@ import numpy as np
 
 from plsc_tf.evaluation import kfold, roc
 
-FOLDS = 10
+FOLDS = kfold.FOLDS
 
 # How many float64 numbers one side of a block of pairs may take (32 MiB).
 _BLOCK_NUMBERS = 4 * 1024 * 1024
+# Pictures that are decoded at a time (77 MB of 112 x 112).
+_PICTURES = 2048
+
+
+@dataclasses.dataclass(frozen=True)
+class PairScores:
+    """What embeddings say about each pair of a verification set.
+
+    Attributes:
+        distances: [pairs] float64, squared L2 distance of the normalised embeddings.
+        same: [pairs] bool, whether both sides show one identity.
+        norms: [pairs] mean norm of the two sides' embeddings before normalisation.
+        flip: whether embeddings of mirror images were added.
+    """
+
+    distances: np.ndarray
+    same: np.ndarray
+    norms: np.ndarray
+    flip: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,10 +99,25 @@ def verify(embeddings, left, right, same, folds=FOLDS):
         ValueError: the shapes disagree, a row is missing or not finite, all pairs are
             of one kind, or there are fewer pairs than folds.
     """
+    return summarise(score(embeddings, left, right, same, folds), folds)
+
+
+def score(embeddings, left, right, same, folds=FOLDS):
+    """Distances of listed pairs of embeddings; see `verify`, which raises the same.
+
+    Returns:
+        `PairScores`.
+    """
     embeddings = np.asarray(embeddings)
     left, right, same = _check_pairs(len(embeddings), left, right, same, folds)
     norms = _norms(embeddings)
     distances = _distances(embeddings, norms, left, right)
+    return PairScores(distances, same, (norms[left] + norms[right]) / 2)
+
+
+def summarise(scores, folds=FOLDS):
+    """The `VerificationResult` of `PairScores`."""
+    distances, same = scores.distances, scores.same
     fold_of = kfold.members(len(same), folds)
     accuracy, threshold = kfold.accuracies(distances, same, fold_of)
     val, far = kfold.validation_rates(distances, same, fold_of)
@@ -99,8 +133,9 @@ def verify(embeddings, left, right, same, folds=FOLDS):
         tar_at_far=roc.tar_at_far(points),
         auc=roc.area_under_curve(points),
         eer=roc.equal_error_rate(points),
-        xnorm=float(np.mean(norms[np.concatenate([left, right])])),
+        xnorm=float(np.mean(scores.norms)),
         num_pairs=len(same),
+        flip=scores.flip,
     )
 
 
@@ -113,7 +148,8 @@ def verify_pairs(embed, pairs, *, batch_size=120, image_size=None, flip=None):
     Args:
         embed: callable, uint8 [n, height, width, 3] -> [n, embedding_size] float.
         pairs: object with `left`, `right`, `same` and `decoded(image_size)` as
-            `plsc_tf.data.pairs.Pairs` has them.
+            `plsc_tf.data.pairs.Pairs` has them. With `decoded_rows(rows, image_size)`
+            pictures are decoded as they are needed, not all at once.
         batch_size: images per call of `embed` (PLSC: test_batch_size, 120).
         image_size: (height, width) handed to `pairs.decoded`; None keeps the images'.
         flip: whether to add the embeddings of mirror images; None does so unless
@@ -126,24 +162,35 @@ def verify_pairs(embed, pairs, *, batch_size=120, image_size=None, flip=None):
     Raises:
         ValueError: as `verify`; or `embed` returned something of another shape.
     """
+    return summarise(
+        score_pairs(
+            embed, pairs, batch_size=batch_size, image_size=image_size, flip=flip
+        )
+    )
+
+
+def score_pairs(embed, pairs, *, batch_size=120, image_size=None, flip=None):
+    """Embeds a verification set; the arguments are those of `verify_pairs`.
+
+    Returns:
+        `PairScores`.
+    """
     if batch_size < 1:
         raise ValueError(
             f"batch_size must be positive. Received: batch_size={batch_size}."
         )
     if flip is None:
         flip = getattr(pairs, "mirror", True)
-    images = pairs.decoded(image_size)
-    _check_pairs(len(images), pairs.left, pairs.right, pairs.same, FOLDS)
     listed = np.concatenate([np.asarray(pairs.left), np.asarray(pairs.right)])
     used, rows = np.unique(listed, return_inverse=True)
-    first = _embed_rows(embed, images, used, batch_size)
-    norms, total = _norms(first), first
-    if flip:
-        mirrored = _embed_rows(embed, images, used, batch_size, mirror=True)
-        norms, total = (norms + _norms(mirrored)) / 2, first + mirrored
     half = len(rows) // 2
-    result = verify(total, rows[:half], rows[half:], pairs.same)
-    return dataclasses.replace(result, flip=flip, xnorm=float(np.mean(norms[rows])))
+    left, right, same = _check_pairs(
+        len(used), rows[:half], rows[half:], pairs.same, FOLDS
+    )
+    total, norms = _embed_used(embed, _blocks(pairs, used, image_size), flip, batch_size)
+    scores = score(total, left, right, same)
+    pair_norms = (norms[left] + norms[right]) / 2
+    return dataclasses.replace(scores, flip=flip, norms=pair_norms)
 
 
 def raw_pixels(images):
@@ -190,11 +237,37 @@ def _check_pairs(num_rows, left, right, same, folds):
     return left, right, same
 
 
-def _embed_rows(embed, images, rows, batch_size, mirror=False):
+def _blocks(pairs, used, image_size):
+    """Yields the pictures `used` in order, decoded, block by block."""
+    if not hasattr(pairs, "decoded_rows"):
+        images = pairs.decoded(image_size)
+        for start in range(0, len(used), _PICTURES):
+            yield images[used[start : start + _PICTURES]]
+        return
+    for start in range(0, len(used), _PICTURES):
+        yield pairs.decoded_rows(used[start : start + _PICTURES], image_size)
+
+
+def _embed_used(embed, blocks, flip, batch_size):
+    """(sums over both passes, mean norms over both passes), float64, of all pictures."""
+    totals, norms = [], []
+    for images in blocks:
+        first = _embed_all(embed, images, batch_size)
+        lengths = _norms(first)
+        if flip:
+            mirrored = _embed_all(embed, images, batch_size, mirror=True)
+            lengths = (lengths + _norms(mirrored)) / 2
+            first += mirrored
+        totals.append(first)
+        norms.append(lengths)
+    return np.concatenate(totals), np.concatenate(norms)
+
+
+def _embed_all(embed, images, batch_size, mirror=False):
     """Calls `embed` batch by batch; float64, as the sum and the norms are taken."""
     result = None
-    for start in range(0, len(rows), batch_size):
-        batch = images[rows[start : start + batch_size]]
+    for start in range(0, len(images), batch_size):
+        batch = images[start : start + batch_size]
         if mirror:
             batch = np.ascontiguousarray(batch[:, :, ::-1])
         embeddings = np.asarray(embed(batch))
@@ -204,7 +277,7 @@ def _embed_rows(embed, images, rows, batch_size, mirror=False):
                 f"images. Received: shape {embeddings.shape}."
             )
         if result is None:
-            result = np.empty((len(rows), embeddings.shape[1]), np.float64)
+            result = np.empty((len(images), embeddings.shape[1]), np.float64)
         result[start : start + len(batch)] = embeddings
     return result
 

@@ -12,23 +12,28 @@ def points_of(same, different):
 
 
 def test_tar_counts_the_pairs_nearer_than_the_first_forbidden_negative():
-    # Ten negatives: FAR 0.1 allows one (0.35), so the threshold is 0.45.
+    # 100 negatives: FAR 0.1 allows ten (0.35), so the threshold is 0.45.
     points = points_of(
         same=[0.1, 0.2, 0.3, 0.4, 0.5],
-        different=[0.35, 0.45, 1, 2, 3, 3, 3, 3, 3, 3],
+        different=[0.35] * 10 + [0.45] * 10 + [3] * 80,
     )
     assert roc.tar_at_far(points, rates=[0.1, 0.2]) == {0.1: 0.8, 0.2: 1.0}
+    assert roc.operating_point(points, 0.1) == roc.OperatingPoint(0.45, 0.8, 0.1)
+    # 0.19 allows 19, but the second ten are tied.
+    assert roc.operating_point(points, 0.19) == roc.OperatingPoint(0.45, 0.8, 0.1)
+    assert roc.operating_point(points, 1.0).threshold == np.inf
 
 
-def test_rates_that_the_negatives_cannot_show_are_absent():
-    points = points_of(same=[0.1, 0.2], different=np.linspace(1, 2, 1000))
+def test_rates_of_fewer_than_ten_false_pairs_are_absent():
+    points = points_of(same=[0.1, 0.2], different=np.linspace(1, 2, 10_000))
     assert set(roc.tar_at_far(points)) == {1e-1, 1e-2, 1e-3}
-    points = points_of(same=[0.1, 0.2], different=np.linspace(1, 2, 999))
+    points = points_of(same=[0.1, 0.2], different=np.linspace(1, 2, 9_999))
     assert set(roc.tar_at_far(points)) == {1e-1, 1e-2}
+    assert roc.operating_point(points, 1e-3) is None
 
 
 def test_tied_pairs_are_accepted_together():
-    points = points_of(same=[1.0, 1.0], different=[1.0] * 10)
+    points = points_of(same=[1.0, 1.0], different=[1.0] * 100)
     assert roc.tar_at_far(points, rates=[0.1]) == {0.1: 0.0}
     assert roc.area_under_curve(points) == 0.5
     assert roc.equal_error_rate(points) == 0.5

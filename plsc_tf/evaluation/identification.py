@@ -1,0 +1,231 @@
+"""1:N identification: whose face is it, if anybody's in the gallery? Numpy only.
+
+Scores are cosines, computed as float32 matrix products block by block; what is kept is
+one rank and one score per probe.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from plsc_tf.evaluation import roc
+
+RANKS = (1, 5, 10, 20, 50, 100)
+FALSE_POSITIVE_RATES = (1e-1, 1e-2, 1e-3)
+# Rows of a block of scores: 8 MB, which stay in a processor's cache.
+PROBES, ENTRIES = 1024, 2048
+# Float32 products of equal rows may differ by this much: the scores are tied.
+_TIE = 1e-6
+
+
+@dataclasses.dataclass(frozen=True)
+class Search:
+    """What searching a gallery found for each probe.
+
+    Attributes:
+        mated: [probes] bool, whether the probe's identity is in the gallery.
+        ranks: [probes] int64, 1 + how many other identities score as high as the
+            probe's own or higher; 0 for probes without a mate.
+        scores: [probes] float32, cosine of the probe and its own identity; NaN
+            without a mate.
+        strongest: [probes] float32, highest cosine of another identity; -inf when
+            the gallery has no other.
+        num_identities: identities in the gallery.
+    """
+
+    mated: np.ndarray
+    ranks: np.ndarray
+    scores: np.ndarray
+    strongest: np.ndarray
+    num_identities: int
+
+
+def search(gallery, gallery_ids, probes, probe_ids):
+    """Ranks the identities of a gallery for each probe.
+
+    An identity with several entries scores as its best one. Ties count against the
+    model, or one that maps everything to a point would find everybody.
+
+    Args:
+        gallery: [entries, embedding_size] float, of any length; may be a memory map.
+        gallery_ids: [entries] identity of each, any values that numpy can sort.
+        probes: [probes, embedding_size] float, of any length.
+        probe_ids: [probes] identity of each; one that is not in the gallery makes the
+            search an open-set one.
+
+    Returns:
+        A `Search`.
+
+    Raises:
+        ValueError: shapes that do not fit, embeddings that are not finite, no entry or
+            no probe.
+    """
+    _check(gallery, gallery_ids, "gallery")
+    _check(probes, probe_ids, "probes")
+    if gallery.shape[1] != probes.shape[1]:
+        raise ValueError(
+            "Gallery and probes must have embeddings of one size. Received: "
+            f"{gallery.shape[1]} and {probes.shape[1]}."
+        )
+    names, numbers = np.unique(np.asarray(gallery_ids), return_inverse=True)
+    order = np.argsort(numbers, kind="stable")
+    starts = np.searchsorted(numbers[order], np.arange(len(names) + 1))
+    own = np.minimum(np.searchsorted(names, probe_ids), len(names) - 1)
+    mated = names[own] == np.asarray(probe_ids)
+    found = Search(
+        mated,
+        np.zeros(len(probes), np.int64),
+        np.full(len(probes), np.nan, np.float32),
+        np.full(len(probes), -np.inf, np.float32),
+        len(names),
+    )
+    entries = _Entries(gallery, order, starts)
+    for low in range(0, len(probes), PROBES):
+        rows = slice(low, min(low + PROBES, len(probes)))
+        block = _unit(probes[rows])
+        identity = np.where(mated[rows], own[rows], -1)
+        found.scores[rows] = entries.own_scores(block, identity)
+        _rank(found, rows, block, identity, entries)
+    found.ranks[mated] += 1
+    return found
+
+
+def rank_rates(found, ranks=RANKS, weights=None):
+    """Share of the mated probes whose mate is among the first k identities.
+
+    Args:
+        found: `Search`.
+        ranks: values of k; those as large as the gallery or larger are left out.
+        weights: [probes] how often each counts; None: once.
+
+    Returns:
+        {k: rate}; empty without a mated probe.
+    """
+    chosen = found.ranks[found.mated]
+    counts = None if weights is None else weights[found.mated]
+    if not len(chosen) or (counts is not None and not counts.sum()):
+        return {}
+    return {
+        k: float(np.average(chosen <= k, weights=counts))
+        for k in ranks
+        if k == 1 or k < found.num_identities
+    }
+
+
+def cumulative_matches(found, highest=100):
+    """The CMC curve: [k] rank-k rates for k = 1 ... `highest` or the gallery's size."""
+    ranks = range(1, min(highest, found.num_identities) + 1)
+    chosen = np.sort(found.ranks[found.mated])
+    hits = np.searchsorted(chosen, ranks, side="right")
+    return hits / max(len(chosen), 1)
+
+
+def tpir_at_fpir(found, rates=FALSE_POSITIVE_RATES, weights=None):
+    """True positive identification rates of an open-set search.
+
+    A probe without a mate is a false positive when any identity scores the threshold
+    or more. A mated probe is a true positive when its mate comes first and scores the
+    threshold or more (detection and identification rate at rank 1; ISO/IEC 19795-1,
+    Grother et al., "Face Recognition Technology Evaluation, Identification").
+
+    Args:
+        found: `Search`.
+        rates: FPIRs to keep. One that would allow fewer than ten false positives is
+            left out.
+        weights: [probes] how often each counts; None: once.
+
+    Returns:
+        {rate: (TPIR, threshold as a cosine)}; scores above the threshold count.
+    """
+    others = found.strongest[~found.mated]
+    supported = [rate for rate in rates if roc.supports(rate, len(others))]
+    if not supported or not found.mated.any():
+        return {}
+    counts = np.ones(len(found.mated)) if weights is None else weights
+    order = np.argsort(-others, kind="stable")
+    reached = np.cumsum(counts[~found.mated][order])
+    mates = counts[found.mated]
+    if not reached[-1] or not mates.sum():
+        return {}
+    first = found.ranks[found.mated] == 1
+    scores = found.scores[found.mated]
+    result = {}
+    for rate in supported:
+        # The score of the first probe that may not be a false positive any more.
+        over = np.searchsorted(reached, rate * reached[-1] + 1e-9, side="right")
+        threshold = others[order[min(over, len(order) - 1)]]
+        hit = first & (scores > threshold)
+        result[rate] = float(np.average(hit, weights=mates)), float(threshold)
+    return result
+
+
+class _Entries:
+    """The gallery, sorted by identity, in normalised blocks of whole identities."""
+
+    def __init__(self, gallery, order, starts):
+        self._gallery, self._order, self._starts = gallery, order, starts
+        self._single = len(order) == len(starts) - 1
+
+    def blocks(self):
+        """Yields (first identity, unit rows, where identities start in them)."""
+        starts, first = self._starts, 0
+        while first < len(starts) - 1:
+            last = int(np.searchsorted(starts, starts[first] + ENTRIES, "right")) - 1
+            last = min(max(last, first + 1), len(starts) - 1)
+            rows = self._order[starts[first] : starts[last]]
+            offsets = None if self._single else starts[first:last] - starts[first]
+            yield first, _unit(self._gallery[rows]), offsets
+            first = last
+
+    def own_scores(self, probes, identity):
+        """[probes] cosine with the own identity (NaN where it is -1)."""
+        scores = np.full(len(probes), np.nan, np.float32)
+        rows = np.flatnonzero(identity >= 0)
+        if self._single:
+            entries = _unit(self._gallery[self._order[self._starts[identity[rows]]]])
+            scores[rows] = np.einsum("ij,ij->i", entries, probes[rows])
+            return scores
+        for row in rows:
+            span = slice(*self._starts[identity[row] : identity[row] + 2])
+            entries = _unit(self._gallery[self._order[span]])
+            scores[row] = (entries @ probes[row]).max()
+        return scores
+
+
+def _rank(found, rows, probes, identity, entries):
+    """Counts the other identities that score as high, and finds the highest of them."""
+    limit = (found.scores[rows] - np.float32(_TIE))[:, np.newaxis]
+    counts, strongest = found.ranks[rows], found.strongest[rows]
+    for first, unit, offsets in entries.blocks():
+        scores = probes @ unit.T
+        if offsets is not None:
+            scores = np.maximum.reduceat(scores, offsets, axis=1)
+        inside = np.flatnonzero(
+            (identity >= first) & (identity < first + scores.shape[1])
+        )
+        scores[inside, identity[inside] - first] = -np.inf
+        # Comparisons with NaN, of probes without a mate, are False.
+        counts += np.count_nonzero(scores >= limit, axis=1)
+        np.maximum(strongest, scores.max(axis=1), out=strongest)
+
+
+def _unit(rows):
+    """Float32 rows of length 1; those of zeros stay."""
+    rows = np.asarray(rows, np.float32)
+    norms = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
+    if not np.isfinite(norms).all():
+        raise ValueError(
+            "embeddings must be finite. Received: NaN or infinity in "
+            f"{np.count_nonzero(~np.isfinite(norms))} rows. Has the training diverged?"
+        )
+    norms[norms == 0] = 1
+    return rows / norms[:, np.newaxis].astype(np.float32)
+
+
+def _check(rows, identities, name):
+    if getattr(rows, "ndim", 0) != 2 or not len(rows) or len(rows) != len(identities):
+        raise ValueError(
+            f"{name} must be [n, embedding_size] with an identity for each of the n "
+            f"rows, n at least 1. Received: shape {np.shape(rows)} and "
+            f"{len(identities)} identities."
+        )

@@ -1,0 +1,142 @@
+"""Template protocols: many pictures of a person become one embedding (IJB-B, IJB-C).
+
+Pictures of one media, such as the frames of a video, are averaged; the media of a
+template are added up; the sum is normalised. Numpy only.
+"""
+
+import dataclasses
+
+import numpy as np
+
+_BLOCK_NUMBERS = 4 * 1024 * 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class TemplateMedia:
+    """Which picture belongs to which template and media.
+
+    Attributes:
+        names: of the pictures, in the order of the file.
+        templates: [pictures] int64, template id of each.
+        media: [pictures] int64, media id of each.
+    """
+
+    names: tuple
+    templates: np.ndarray
+    media: np.ndarray
+
+
+class TemplatePool:
+    """Adds up the embeddings of templates as the pictures come.
+
+    Args:
+        templates: [pictures] int, template of each picture.
+        media: [pictures] int, its media; ids count within a template.
+        weights: [pictures] float, such as detector scores; None: all 1.
+
+    Attributes:
+        ids: [templates] int64, their ids, ascending: the rows of `embeddings`.
+    """
+
+    def __init__(self, templates, media, weights=None):
+        templates, media = np.asarray(templates), np.asarray(media)
+        if templates.shape != media.shape or templates.ndim != 1 or not len(templates):
+            raise ValueError(
+                "templates and media must be lists of one length, at least 1. "
+                f"Received: shapes {templates.shape} and {media.shape}."
+            )
+        self.ids, self._rows = np.unique(templates, return_inverse=True)
+        pairs = np.stack([self._rows, media])
+        _, of, counts = np.unique(pairs, axis=1, return_inverse=True, return_counts=True)
+        # The mean over a media is a sum with the share of each picture.
+        self._shares = 1.0 / counts[of.reshape(-1)]
+        if weights is not None:
+            weights = np.asarray(weights, np.float64)
+            if weights.shape != templates.shape:
+                raise ValueError(
+                    f"There must be a weight for each of {len(templates)} pictures. "
+                    f"Received: shape {weights.shape}."
+                )
+            self._shares = self._shares * weights
+        self._sums, self._next = None, 0
+
+    def add(self, embeddings):
+        """Adds the embeddings of the next pictures, in their order.
+
+        Args:
+            embeddings: [n, embedding_size] float, not normalised: a long embedding,
+                of a clear picture, counts more.
+        """
+        embeddings = np.asarray(embeddings)
+        rows = slice(self._next, self._next + len(embeddings))
+        if rows.stop > len(self._rows):
+            raise ValueError(
+                f"There are {len(self._rows)} pictures. Received: {rows.stop}."
+            )
+        if self._sums is None:
+            self._sums = np.zeros((len(self.ids), embeddings.shape[1]), np.float64)
+        # Sorted, so that each template's rows of the block are added in one sweep.
+        templates = self._rows[rows]
+        order = np.argsort(templates, kind="stable")
+        scaled = embeddings[order] * self._shares[rows][order, np.newaxis]
+        present, starts = np.unique(templates[order], return_index=True)
+        if len(present):
+            self._sums[present] += np.add.reduceat(scaled, starts, axis=0)
+        self._next = rows.stop
+
+    def embeddings(self):
+        """[templates, embedding_size] float64, of length 1, in the order of `ids`.
+
+        Raises:
+            ValueError: pictures are missing, or embeddings were not finite.
+        """
+        if self._next != len(self._rows):
+            raise ValueError(
+                f"There are {len(self._rows)} pictures. Received embeddings of "
+                f"{self._next}."
+            )
+        norms = np.linalg.norm(self._sums, axis=1)
+        if not np.isfinite(norms).all():
+            raise ValueError(
+                "embeddings must be finite. Received: NaN or infinity in template "
+                f"{self.ids[np.argmin(np.isfinite(norms))]}."
+            )
+        norms[norms == 0] = 1
+        return self._sums / norms[:, np.newaxis]
+
+    def find(self, ids, what):
+        """[n] rows of templates.
+
+        Raises:
+            ValueError: a template has no picture; `what` says who asked for it.
+        """
+        rows = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
+        missing = np.flatnonzero(self.ids[rows] != ids)
+        if len(missing):
+            raise ValueError(
+                f"{what} names {len(missing)} templates without a picture, such as "
+                f"{ids[missing[0]]}."
+            )
+        return rows
+
+
+def cosines(embeddings, left, right):
+    """Cosines of listed pairs of unit rows, block by block.
+
+    Args:
+        embeddings: [n, embedding_size] float, of length 1.
+        left: [pairs] int, rows.
+        right: [pairs] int, rows.
+
+    Returns:
+        float32 [pairs].
+    """
+    embeddings = np.asarray(embeddings, np.float32)
+    result = np.empty(len(left), np.float32)
+    size = max(1, _BLOCK_NUMBERS // max(1, embeddings.shape[1]))
+    for start in range(0, len(left), size):
+        rows = slice(start, start + size)
+        result[rows] = np.einsum(
+            "ij,ij->i", embeddings[left[rows]], embeddings[right[rows]]
+        )
+    return result
