@@ -1,23 +1,33 @@
-"""Verifies a trained model on pairs of pictures.
+r"""Evaluates a trained model: verification, templates, identification, its own classes.
 
     python -m plsc_tf.evaluate --flagfile=output/flags.cfg
     python -m plsc_tf.evaluate --checkpoint_dir=output --dataset_dir=train_data \
-        --val_targets=lfw,agedb_30
+        --val_targets=lfw,agedb_30 --card_dir=card
+    python -m plsc_tf.evaluate --checkpoint_dir=output --template_dirs=IJBC
+    python -m plsc_tf.evaluate --embeddings=faces.npy --gallery=known.txt \
+        --probes=unknown.txt
 """
 
 import sys
 
 from plsc_tf import cli
 
-GROUPS = ("dataset", "preprocessing", "performance", "storage", "evaluation")
+GROUPS = (
+    "dataset",
+    "preprocessing",
+    "performance",
+    "storage",
+    "evaluation",
+    "scoring",
+)
 
 
 def main(settings):
     """Evaluates as the settings say and prints a table."""
     from plsc_tf.evaluation.report import format_table
-    from plsc_tf.training import trained
+    from plsc_tf.training.evaluating.command import evaluate
 
-    sys.stdout.write(f"\n{format_table(trained.evaluate(settings))}\n")
+    sys.stdout.write(f"\n{format_table(evaluate(settings))}\n")
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from plsc_tf.flags.performance import Performance
 from plsc_tf.flags.precision import Precision
 from plsc_tf.flags.preprocessing import Preprocessing
 from plsc_tf.flags.saving import Saving
+from plsc_tf.flags.scoring import Scoring
 from plsc_tf.flags.serving import Serving
 from plsc_tf.flags.storage import Storage
 from plsc_tf.name_hints import unknown_option
@@ -51,6 +52,7 @@ class Settings:
     storage: Storage = Storage()
     saving: Saving = Saving()
     evaluation: Evaluation = Evaluation()
+    scoring: Scoring = Scoring()
     serving: Serving = Serving()
     importing: Importing = Importing()
     checking: Checking = Checking()

@@ -27,6 +27,7 @@ class Pairs:
         files: names of the pictures, for error messages; () when they have none.
         mirror: whether a mirror image shows the same thing; that of a character
             does not.
+        path: of the file that lists the pairs; "" without one.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Pairs:
     same: np.ndarray
     files: tuple[str, ...] = ()
     mirror: bool = True
+    path: str = ""
 
     def __post_init__(self):
         for name, dtype in (("left", np.int64), ("right", np.int64), ("same", bool)):
@@ -211,6 +213,7 @@ def _load_bin(path: str, name: str) -> Pairs:
         order[1::2],
         np.array(same),
         files=tuple(f"{path}, image {position}" for position in firsts),
+        path=path,
     )
 
 
@@ -256,7 +259,7 @@ def _load_pairs_txt(path: str, images_dir: str | None, name: str) -> Pairs:
             f"{missing[0]!r}. Set images_dir to the folder that holds the name folders."
         )
     encoded = [_contents(file) for file in located]
-    return Pairs(name, encoded, left, right, same, files=tuple(located))
+    return Pairs(name, encoded, left, right, same, files=tuple(located), path=path)
 
 
 def _contents(path: str) -> bytes:

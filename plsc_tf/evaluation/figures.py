@@ -1,4 +1,4 @@
-"""One figure of an evaluation: its value, its confidence interval, or why it has none."""
+"""One figure of an evaluation: its value and interval, or why it has none."""
 
 import dataclasses
 
@@ -12,24 +12,31 @@ class Figure:
         low: lower end of its confidence interval; None without one.
         high: upper end.
         note: why there is no value, or no interval; or what to know about it.
+        std: standard deviation over folds, where there are some.
     """
 
     value: float | None
     low: float | None = None
     high: float | None = None
     note: str = ""
+    std: float | None = None
 
     def __str__(self):
         if self.value is None:
             return f"n/a ({self.note})" if self.note else "n/a"
         text = f"{self.value:.5f}"
+        if self.std is not None:
+            text += f" ± {self.std:.5f}"
         if self.low is not None:
             text += f" [{self.low:.5f}, {self.high:.5f}]"
         return text
 
     def as_dict(self):
         """Plain values, for JSON."""
-        return {key: value for key, value in vars(self).items() if value != ""}
+        plain = {"value": self.value, "low": self.low, "high": self.high}
+        if self.std is not None:
+            plain["std"] = self.std
+        return plain | ({"note": self.note} if self.note else {})
 
 
 def not_supported(what, count, fewest):

@@ -42,15 +42,17 @@ class PairStatistics:
                 for grid in (kfold.ACCURACY_THRESHOLDS, kfold.FAR_THRESHOLDS)
             }
 
-    def values(self, result):
+    def values(self, result=None):
         """The figures as they are, in the order of a table.
 
         Args:
-            result: the `verification.VerificationResult` of the same scores.
+            result: the `verification.VerificationResult` of the same scores, for the
+                figures of the folds.
 
         Returns:
             {name: value, or a `Figure` that says why there is none}.
         """
+        points = self.curve()
         values = {}
         if self._folds:
             values = {
@@ -58,12 +60,20 @@ class PairStatistics:
                 THRESHOLD: result.threshold,
                 VAL: result.val_at_far,
             }
+        tars = roc.tar_at_far(points, self._rates)
         for rate in self._rates:
-            values[tar_name(rate)] = result.tar_at_far.get(rate, self._missing(rate))
-        values |= {EER: result.eer, AUC: result.auc, XNORM: result.xnorm}
-        at = roc.operating_point(roc.curve(*self._pairs()), self._far)
+            values[tar_name(rate)] = tars.get(rate, self._missing(rate))
+        values[EER] = roc.equal_error_rate(points)
+        values[AUC] = roc.area_under_curve(points)
+        if self._scores.norms is not None:
+            values[XNORM] = float(np.mean(self._scores.norms))
+        at = roc.operating_point(points, self._far)
         values[CALIBRATED] = self._missing(self._far) if at is None else at.threshold
         return values
+
+    def curve(self):
+        """The `roc.Curve` of all pairs."""
+        return roc.curve(self._scores.distances, self._scores.same)
 
     def measure(self, weights):
         """The figures with weights.
@@ -80,13 +90,11 @@ class PairStatistics:
         if total_same <= 0 or total_different <= 0:
             return {}
         found = self._curve_figures(weights, total_same, total_different)
-        found[XNORM] = float(np.average(self._scores.norms, weights=weights))
+        if self._scores.norms is not None:
+            found[XNORM] = float(np.average(self._scores.norms, weights=weights))
         if self._folds:
             found |= self._fold_figures(weights)
         return found
-
-    def _pairs(self):
-        return self._scores.distances, self._scores.same
 
     def _missing(self, rate):
         return not_supported(

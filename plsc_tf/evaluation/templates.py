@@ -47,7 +47,9 @@ class TemplatePool:
             )
         self.ids, self._rows = np.unique(templates, return_inverse=True)
         pairs = np.stack([self._rows, media])
-        _, of, counts = np.unique(pairs, axis=1, return_inverse=True, return_counts=True)
+        _, of, counts = np.unique(
+            pairs, axis=1, return_inverse=True, return_counts=True
+        )
         # The mean over a media is a sum with the share of each picture.
         self._shares = 1.0 / counts[of.reshape(-1)]
         if weights is not None:

@@ -21,13 +21,14 @@ class PairScores:
     Attributes:
         distances: [pairs] float64, squared L2 distance of the normalised embeddings.
         same: [pairs] bool, whether both sides show one identity.
-        norms: [pairs] mean norm of the two sides' embeddings before normalisation.
+        norms: [pairs] mean norm of the two sides' embeddings before normalisation;
+            None where it says nothing, as of templates.
         flip: whether embeddings of mirror images were added.
     """
 
     distances: np.ndarray
     same: np.ndarray
-    norms: np.ndarray
+    norms: np.ndarray | None
     flip: bool = True
 
 
@@ -187,7 +188,9 @@ def score_pairs(embed, pairs, *, batch_size=120, image_size=None, flip=None):
     left, right, same = _check_pairs(
         len(used), rows[:half], rows[half:], pairs.same, FOLDS
     )
-    total, norms = _embed_used(embed, _blocks(pairs, used, image_size), flip, batch_size)
+    total, norms = _embed_used(
+        embed, _blocks(pairs, used, image_size), flip, batch_size
+    )
     scores = score(total, left, right, same)
     pair_norms = (norms[left] + norms[right]) / 2
     return dataclasses.replace(scores, flip=flip, norms=pair_norms)
@@ -249,7 +252,7 @@ def _blocks(pairs, used, image_size):
 
 
 def _embed_used(embed, blocks, flip, batch_size):
-    """(sums over both passes, mean norms over both passes), float64, of all pictures."""
+    """(sums, mean norms) over both passes of all pictures, float64."""
     totals, norms = [], []
     for images in blocks:
         first = _embed_all(embed, images, batch_size)

@@ -2,37 +2,94 @@
 
 import numpy as np
 
-# Images per product of embeddings and class weights.
-BLOCK = 1024
+# Numbers of a block of embeddings (64 MB); class weights are read once per block.
+_BLOCK_NUMBERS = 16 * 1024 * 1024
+# Images and classes of one product (64 MB of scores).
+_IMAGES, _CLASSES = 1024, 16384
 
 
-def accuracy(model, batches):
-    """Share of images whose own class scores highest, without margins.
+def ranks(model, batches):
+    """Where each image's own class stands among all classes, without margins.
 
-    Every image counts once, whatever the sizes of the batches.
+    Every image counts once, whatever the sizes of the batches. Class weights are read
+    block by block; the scores of one block at a time are in memory.
 
     Args:
         model: the `Classifier`, with its head's weights.
         batches: what `plsc_tf.load(..., split="test")` returns.
 
     Returns:
+        (ranks, labels): int64 [images], 1 + how many other classes score as high as
+        the own one or higher; int64 [images].
+
+    Raises:
+        ValueError: there is no image, or a label that the head does not have.
+    """
+    found, labels, waiting = [], [], []
+    most = max(_IMAGES, _BLOCK_NUMBERS // model.embedding_size)
+    count = 0
+    for images, own in batches.epoch(0):
+        waiting.append(model.embed(images, batch_size=batches.batch_size))
+        labels.append(np.asarray(own, np.int64))
+        count += len(waiting[-1])
+        if count >= most:
+            found.append(_ranks(model.head, waiting, labels))
+            waiting, count = [], 0
+    if waiting:
+        found.append(_ranks(model.head, waiting, labels))
+    if not found:
+        raise ValueError("The test split holds no image.")
+    return np.concatenate(found), np.concatenate(labels)
+
+
+def accuracy(model, batches):
+    """Share of images whose own class scores highest; see `ranks`.
+
+    Returns:
         (accuracy, number of images).
     """
-    weights = model.head.weights_as_numpy()
-    bias = np.zeros(len(weights), np.float32)
-    if model.head.margins.normalized:
-        norms = np.linalg.norm(weights, axis=1, keepdims=True)
-        weights = weights / np.maximum(norms, 1e-12)
-    else:
-        bias = model.head.arrays()["bias"].read(0, len(weights))
-    correct = count = 0
-    for images, labels in batches.epoch(0):
-        embeddings = model.embed(images, batch_size=batches.batch_size)
-        for start in range(0, len(embeddings), BLOCK):
-            scores = embeddings[start : start + BLOCK] @ weights.T + bias
-            found = scores.argmax(axis=1)
-            correct += int((found == labels[start : start + BLOCK].numpy()).sum())
-        count += len(embeddings)
-    if not count:
-        raise ValueError("The test split holds no image.")
-    return correct / count, count
+    found, _ = ranks(model, batches)
+    return float(np.mean(found == 1)), len(found)
+
+
+def _ranks(head, waiting, labels):
+    """Ranks of the newest embeddings, which belong to the newest labels."""
+    embeddings = np.concatenate(waiting)
+    own = np.concatenate(labels[-len(waiting) :])
+    if own.min() < 0 or own.max() >= head.num_classes:
+        raise ValueError(
+            f"The head has the classes 0 to {head.num_classes - 1}. Received: labels "
+            f"from {own.min()} to {own.max()}."
+        )
+    scores = np.empty(len(own), np.float32)
+    counts = np.ones(len(own), np.int64)
+    for count in (False, True):
+        for low, weights, bias in _class_blocks(head):
+            for start in range(0, len(own), _IMAGES):
+                rows = slice(start, start + _IMAGES)
+                product = embeddings[rows] @ weights.T + bias
+                inside = own[rows] - low
+                mine = np.flatnonzero((inside >= 0) & (inside < len(weights)))
+                if not count:
+                    scores[start + mine] = product[mine, inside[mine]]
+                    continue
+                product[mine, inside[mine]] = -np.inf
+                counts[rows] += np.count_nonzero(
+                    product >= scores[rows, np.newaxis], axis=1
+                )
+    return counts
+
+
+def _class_blocks(head):
+    """Yields (first class, weights, bias) of all classes."""
+    weight = head.arrays()["weight"]
+    for low in range(0, head.num_classes, _CLASSES):
+        high = min(low + _CLASSES, head.num_classes)
+        weights = np.asarray(weight.read(low, high), np.float32)
+        bias = np.zeros(high - low, np.float32)
+        if head.margins.normalized:
+            norms = np.linalg.norm(weights, axis=1, keepdims=True)
+            weights = weights / np.maximum(norms, 1e-12)
+        else:
+            bias = np.asarray(head.arrays()["bias"].read(low, high))
+        yield low, weights, bias

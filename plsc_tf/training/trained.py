@@ -4,7 +4,6 @@ import dataclasses
 import shlex
 
 from plsc_tf.checkpoints import catalog, manifest
-from plsc_tf.evaluation.verification import verify_pairs
 from plsc_tf.flags.head import Head
 from plsc_tf.parallel.strategy import strategy as make_strategy
 from plsc_tf.settings import Settings
@@ -113,39 +112,6 @@ def _completed(settings, flags):
 
 def _hashable(value):
     return tuple(value) if isinstance(value, list) else value
-
-
-def evaluate(settings):
-    """Verifies a trained model; returns the rows of a table."""
-    settings = settings.replace(with_test=True)
-    with_head = recipe.TEST_SPLIT in settings.evaluation.val_targets
-    found = load(settings, with_head)
-    model, settings = found.model, found.settings
-    rows = [("checkpoint", found.checkpoint)]
-    test = recipe.load_test(settings)
-    if test is not None:
-        rows += [
-            (f"test: {name}", value)
-            for name, value in results.test_figures(model, test).items()
-        ]
-    for name, pairs in recipe.load_pairs(settings).items():
-        result = verify_pairs(
-            model.embed,
-            pairs,
-            batch_size=settings.evaluation.test_batch_size,
-            image_size=model.image_size,
-        )
-        rows += [
-            (f"{name}: accuracy", f"{result.accuracy:.5f} ± {result.std:.5f}"),
-            (f"{name}: threshold", result.threshold),
-            (
-                f"{name}: val@FAR={result.far_target:g}",
-                f"{result.val_at_far:.5f} ± {result.val_std:.5f}",
-            ),
-            (f"{name}: XNorm", result.xnorm),
-            (f"{name}: pairs", result.num_pairs),
-        ]
-    return rows
 
 
 def export(settings):

@@ -14,6 +14,7 @@ from plsc_tf.cli import parse
 from plsc_tf.data.source import Order
 from plsc_tf.settings import Settings
 from plsc_tf.training import recipe, results, run, trained
+from plsc_tf.training.evaluating import command
 from plsc_tf.training.plan import choose_folder
 
 TINY = {
@@ -315,7 +316,7 @@ def test_evaluate_and_export_know_the_network_from_the_checkpoint(finished, tmp_
     asked = Settings.from_values(
         checkpoint_dir=str(folder), export_dir=str(tmp_path / "served")
     )
-    rows = dict(trained.evaluate(asked))
+    rows = dict(command.evaluate(asked))
     accuracy = outcome["verification"]["mock"]["accuracy"]
     assert rows["mock: accuracy"].startswith(f"{accuracy:.5f}")
     exported = dict(trained.export(asked))
@@ -374,7 +375,7 @@ def test_the_options_of_the_head_reach_the_step(tmp_path, monkeypatch):
     assert slot.tiles[0][0].dtype == "bfloat16"
     # Evaluating needs no class at all, however large the tiles are.
     asked = parse([f"--flagfile={used.storage.model_save_dir}/flags.cfg"])
-    assert dict(trained.evaluate(asked))["mock: pairs"] > 0
+    assert dict(command.evaluate(asked))["mock: pairs"] > 0
 
 
 def test_a_batch_that_cannot_be_cut_is_told_before_anything_is_written(tmp_path):

@@ -1,0 +1,253 @@
+"""`python -m plsc_tf.evaluate`: all that the settings ask for, in one table."""
+
+from absl import logging
+
+from plsc_tf.data import load as data_load
+from plsc_tf.evaluation import card, names, reports
+from plsc_tf.evaluation.bootstrap import Resampling
+from plsc_tf.evaluation.verification import score_pairs
+from plsc_tf.settings import Settings
+from plsc_tf.storage import files
+from plsc_tf.training import closed_set, recipe, trained
+from plsc_tf.training.evaluating import protocols, provenance, worst
+from plsc_tf.training.evaluating.embeddings import Pictures, Saved
+
+
+def evaluate(settings):
+    """Evaluates a trained model or saved embeddings.
+
+    Writes the card and the charts where the settings say.
+
+    Args:
+        settings: `checkpoint_dir` or `model_save_dir` name the model, `scoring` what
+            to compare beside `val_targets`.
+
+    Returns:
+        Rows of a table.
+
+    Raises:
+        FileNotFoundError: a checkpoint, a list or a set is not there.
+        ValueError: settings that do not go together, or files that are not what they
+            should be.
+    """
+    asked = settings.scoring
+    _check(asked)
+    if asked.embeddings:
+        return _finish(settings, _OfEmbeddings(settings))
+    return _finish(settings, _OfModel(settings))
+
+
+def _check(asked):
+    """Errors that need no model to be found."""
+    if bool(asked.gallery) != bool(asked.probes):
+        raise ValueError(
+            "gallery and probes go together: who is known and who is looked for. "
+            f"Received: gallery={asked.gallery!r}, probes={asked.probes!r}."
+        )
+    lists = asked.pair_lists or asked.template_dirs or asked.gallery
+    if asked.embeddings and not lists:
+        raise ValueError(
+            "Saved embeddings are compared by pair_lists, template_dirs, or gallery "
+            "and probes. Received: none of them."
+        )
+    if asked.embedding_names and not asked.embeddings:
+        raise ValueError(
+            "embedding_names names the rows of embeddings. Received: embeddings=''."
+        )
+    for path in (*asked.pair_lists, asked.gallery, asked.probes):
+        if path and not files.exists(path):
+            raise FileNotFoundError(f"There is no list {path!r}.")
+    for path in asked.template_dirs:
+        if not files.is_dir(files.join(path, "meta")):
+            raise FileNotFoundError(
+                f"template_dirs expects folders with meta/ in them. Received: {path!r}."
+            )
+
+
+class _Evaluation:
+    """Collects the reports of all sets that are asked for."""
+
+    def __init__(self, settings):
+        asked = settings.scoring
+        samples = asked.bootstrap_samples if asked.card_dir else 0
+        self.resampling = Resampling(samples, settings.performance.seed)
+        self.options = reports.Options(self.resampling, asked.card_far)
+        self.fingerprints = provenance.Fingerprints()
+        self.head_rows, self.reports = [], []
+        self.model, self.data = {}, {}
+
+    def add(self, report):
+        """Adds a report; its name must be its own."""
+        taken = [one.name for one in self.reports]
+        if report.name in taken:
+            report.name = f"{report.name} {taken.count(report.name) + 1}"
+        self.reports.append(report)
+
+    def protocols(self, settings, source, with_pictures):
+        """Runs what is given as lists."""
+        asked = settings.scoring
+        for path in asked.pair_lists:
+            folder = asked.picture_dir or files.parent(path)
+            report, listed, left, right, scores = protocols.pair_list(
+                path, source, folder, self.options
+            )
+            if asked.card_dir:
+                read = None
+                if with_pictures:
+                    located = [files.join(folder, name) for name in listed]
+                    read = lambda row, located=located: files.read(located[row])  # noqa: E731
+                worst.add(report, scores, left, right, listed.__getitem__, read)
+            self.add(report)
+        for folder in asked.template_dirs:
+            for report in protocols.templates(
+                folder, source, self.options, asked.detector_scores
+            ):
+                self.add(report)
+        if asked.gallery:
+            self.add(
+                protocols.search(
+                    asked.gallery,
+                    asked.probes,
+                    source,
+                    asked.picture_dir,
+                    self.options,
+                )
+            )
+
+
+class _OfEmbeddings(_Evaluation):
+    """Saved embeddings: no model is needed."""
+
+    def __init__(self, settings):
+        super().__init__(settings)
+        asked = settings.scoring
+        source = Saved(asked.embeddings, asked.embedding_names)
+        self.head_rows = [("embeddings", asked.embeddings)]
+        if asked.card_dir:
+            self.model = {
+                "embeddings": asked.embeddings,
+                "sha256": files.checksum(asked.embeddings)[1],
+            }
+        self.protocols(settings, source, with_pictures=False)
+
+
+class _OfModel(_Evaluation):
+    """A trained model, on verification sets, its own classes, and lists."""
+
+    def __init__(self, settings):
+        super().__init__(settings)
+        asked = settings.scoring
+        targets = settings.evaluation.val_targets
+        lists = asked.pair_lists or asked.template_dirs or asked.gallery
+        settings = settings.replace(with_test=True)
+        found = trained.load(settings, recipe.TEST_SPLIT in targets)
+        settings = found.settings
+        if lists and targets == Settings().evaluation.val_targets:
+            settings = settings.replace(val_targets=())  # nobody asked for them
+        self.head_rows = [("checkpoint", found.checkpoint)]
+        self._test(found.model, settings)
+        for name, pairs in recipe.load_pairs(settings).items():
+            self._verify(found.model, settings, name, pairs)
+        module = data_load.find(settings.dataset.dataset_name)
+        flip = data_load.suitable_preprocessing(module) != "none"
+        size = settings.evaluation.test_batch_size
+        self.protocols(settings, Pictures(found.model, size, flip), with_pictures=True)
+        if asked.card_dir:
+            self._tell_origins(found, settings)
+
+    def _test(self, model, settings):
+        test = recipe.load_test(settings)
+        if test is not None:
+            ranks, labels = closed_set.ranks(model, test)
+            self.add(reports.of_classes("test", ranks, labels, self.options))
+
+    def _verify(self, model, settings, name, pairs):
+        scores = score_pairs(
+            model.embed,
+            pairs,
+            batch_size=settings.evaluation.test_batch_size,
+            image_size=model.image_size,
+        )
+        listed = pairs.files if pairs.path.endswith(".txt") else ()
+        identities = protocols.pair_identities(
+            listed, pairs.left, pairs.right, pairs.same
+        )
+        report = reports.of_pairs(name, scores, identities, self.options)
+        if settings.scoring.card_dir:
+            report.sha256 = provenance.set_checksum(pairs)
+            report.counts["pictures"] = len(pairs.images)
+            self.fingerprints.add(name, pairs)
+
+            def picture_name(row):
+                return worst.short_name(pairs.files[row]) if pairs.files else str(row)
+
+            worst.add(
+                report,
+                scores,
+                pairs.left,
+                pairs.right,
+                picture_name,
+                pairs.images.__getitem__,
+            )
+        self.add(report)
+
+    def _tell_origins(self, found, settings):
+        self.model = provenance.of_model(found)
+        self.data = provenance.of_data(found.run)
+        shared = self.fingerprints.overlaps(found.run, settings.scoring.card_duplicates)
+        for report in self.reports:
+            report.duplicates = shared.get(report.name, {})
+            for other, one in report.duplicates.items():
+                if one.get("same_pixels") and other == "training set":
+                    logging.warning(
+                        "%d pictures of %s are in the training set: its figures are "
+                        "too good.",
+                        one["same_pixels"],
+                        report.name,
+                    )
+
+
+def _finish(settings, done):
+    """Writes what is asked for; returns the table."""
+    asked, rows = settings.scoring, [*done.head_rows]
+    for report in done.reports:
+        rows += _rows(report, with_threshold=bool(asked.card_dir))
+    if asked.plot_dir:
+        rows.append(("charts", _write_charts(asked.plot_dir, done.reports)))
+    if asked.card_dir:
+        content = card.build(done.model, done.data, done.reports, done.resampling)
+        files.make_dirs(asked.card_dir)
+        as_json = files.join(asked.card_dir, "card.json")
+        files.replace(as_json, card.to_json(content))
+        page = files.join(asked.card_dir, "card.html")
+        files.replace(page, card.to_html(content, done.reports))
+        rows += [("card", page), ("card as JSON", as_json)]
+    return rows
+
+
+def _rows(report, with_threshold):
+    rows = [
+        (f"{report.name}: {names.short(name)}", str(figure))
+        for name, figure in report.figures.items()
+    ]
+    if with_threshold and report.threshold:
+        rate = report.threshold.get("far", report.threshold.get("fpir"))
+        kind = "FAR" if "far" in report.threshold else "FPIR"
+        value = report.threshold["cosine"]
+        note = report.threshold.get("note", "")
+        rows.append(
+            (
+                f"{report.name}: cosine threshold at {kind}={rate:g}",
+                f"n/a ({note})" if value is None else f"{value:.5f}",
+            )
+        )
+    return rows + [(f"{report.name}: {what}", n) for what, n in report.counts.items()]
+
+
+def _write_charts(folder, written):
+    files.make_dirs(folder)
+    for report in written:
+        for kind, (_, chart) in zip(report.curves, report.charts, strict=True):
+            name = f"{report.name.replace(' ', '_')}_{kind}.svg"
+            files.replace(files.join(folder, name), chart.encode())
+    return folder

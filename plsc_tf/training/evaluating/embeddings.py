@@ -1,0 +1,153 @@
+"""Embeddings by name: of pictures, as they are read, or saved ones."""
+
+import io
+import os
+
+import numpy as np
+import tensorflow as tf
+
+from plsc_tf.data import images
+from plsc_tf.data.faults import reason
+from plsc_tf.evaluation import lists
+from plsc_tf.storage import files
+
+# Rows that are handed on at a time.
+ROWS = 2048
+
+
+class Pictures:
+    """Embeds pictures by the names of their files.
+
+    Args:
+        model: the `Classifier`.
+        batch_size: pictures per step over all replicas.
+        flip: whether to add the embeddings of mirror images.
+    """
+
+    def __init__(self, model, batch_size, flip=True):
+        self._model, self._batch_size, self._flip = model, batch_size, flip
+
+    def blocks(self, names, folder, points=None):
+        """Yields (embeddings, norms) of consecutive pictures, block by block.
+
+        Args:
+            names: of the files, below `folder` or absolute.
+            folder: path.
+            points: float32 [pictures, 5, 2], where the eyes, the nose and the corners
+                of the mouth are, to align the pictures by; None: they are taken whole.
+
+        Raises:
+            ValueError: a picture cannot be read or decoded; says which.
+        """
+        paths = [files.join(folder, name) for name in names]
+        for start in range(0, len(paths), ROWS):
+            chosen = slice(start, start + ROWS)
+            decoded = self._decoded(paths[chosen])
+            first = self._model.embed(decoded, self._batch_size).astype(np.float64)
+            norms = np.linalg.norm(first, axis=1)
+            if self._flip:
+                mirrored = np.ascontiguousarray(decoded[:, :, ::-1])
+                mirrored = self._model.embed(mirrored, self._batch_size)
+                norms = (norms + np.linalg.norm(mirrored, axis=1)) / 2
+                first += mirrored
+            yield first, norms
+
+    def _decoded(self, paths):
+        size = self._model.image_size
+        dataset = tf.data.Dataset.from_tensor_slices(
+            [os.fsencode(path) for path in paths]
+        ).map(
+            lambda path: images.resize(images.decode(tf.io.read_file(path)), size),
+            num_parallel_calls=tf.data.AUTOTUNE,
+            deterministic=True,
+        )
+        result = np.empty((len(paths), *size, 3), np.uint8)
+        iterator = dataset.as_numpy_iterator()
+        for row, path in enumerate(paths):
+            try:
+                result[row] = next(iterator)
+            except (tf.errors.OpError, UnicodeDecodeError) as error:
+                raise ValueError(
+                    f"{path} cannot be read: {reason(error)} Is picture_dir the folder "
+                    "that the names are below?"
+                ) from error
+        return result
+
+
+class Saved:
+    """Embeddings of a .npy file, by their names.
+
+    Args:
+        path: of the .npy file; a local one is read as it is needed.
+        names_path: of the list of names; "": beside it, or row numbers.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: not [n, embedding_size] numbers, or as many names.
+    """
+
+    def __init__(self, path, names_path=""):
+        self.path = path
+        self._matrix = _load(path)
+        if self._matrix.ndim != 2 or self._matrix.dtype.kind != "f":
+            raise ValueError(
+                f"{path} must hold floats [n, embedding_size]. Received: "
+                f"{self._matrix.dtype}, shape {self._matrix.shape}."
+            )
+        beside = f"{path.removesuffix('.npy')}.txt"
+        if not names_path and files.exists(beside):
+            names_path = beside
+        if not names_path:
+            self._rows = None
+            return
+        names = lists.read_names(files.read(names_path), names_path)
+        if len(names) != len(self._matrix):
+            raise ValueError(
+                f"{names_path} must name the {len(self._matrix)} rows of {path}. "
+                f"Received: {len(names)} names."
+            )
+        self._rows = {name: row for row, name in enumerate(names)}
+
+    def blocks(self, names, folder, points=None):
+        """As `Pictures.blocks`; folder and points mean nothing here."""
+        rows = self._find(names)
+        for start in range(0, len(rows), ROWS):
+            block = self._matrix[rows[start : start + ROWS]].astype(np.float64)
+            yield block, np.linalg.norm(block, axis=1)
+
+    def _find(self, names):
+        try:
+            if self._rows is not None:
+                return np.array([self._rows[name] for name in names], np.int64)
+            rows = np.array([int(name) for name in names], np.int64)
+        except (KeyError, ValueError) as error:
+            raise ValueError(
+                f"{error} is no name of a row of {self.path}. Give embedding_names; "
+                "without it, rows are named by their numbers, from 0."
+            ) from error
+        if rows.min() < 0 or rows.max() >= len(self._matrix):
+            raise ValueError(
+                f"{self.path} has the rows 0 to {len(self._matrix) - 1}. Received: "
+                f"{rows.min()} to {rows.max()}."
+            )
+        return rows
+
+
+def gathered(blocks, dtype=np.float32):
+    """(embeddings, norms) of all blocks: [n, embedding_size], float64 [n]."""
+    embeddings, norms = [], []
+    for block, lengths in blocks:
+        embeddings.append(block.astype(dtype))
+        norms.append(lengths)
+    return np.concatenate(embeddings), np.concatenate(norms)
+
+
+def _load(path):
+    if not files.exists(path):
+        raise FileNotFoundError(f"There are no embeddings {path!r}.")
+    try:
+        if files.is_local(path):
+            return np.load(path, mmap_mode="r", allow_pickle=False)
+        return np.load(io.BytesIO(files.read(path)), allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"{path} is no .npy file of numbers: {error}") from error
