@@ -12,6 +12,7 @@ from plsc_tf.checkpoints import catalog, content
 from plsc_tf.settings import Settings
 from plsc_tf.storage import files, remote
 from plsc_tf.training import run, trained
+from plsc_tf.training.evaluating import command
 from plsc_tf.training.termination import Termination
 
 OPTIONS = {
@@ -139,7 +140,7 @@ def checkpoints(folder):
 
 
 def evaluate(checkpoint_dir):
-    return dict(trained.evaluate(_of(checkpoint_dir)))
+    return dict(command.evaluate(_of(checkpoint_dir)))
 
 
 def export(checkpoint_dir):
