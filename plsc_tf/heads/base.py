@@ -162,12 +162,9 @@ class Head(tf.Module):
         entered, inverse = raw, None
         if self.margins.normalized:
             entered, inverse = normalize(raw)
-        norms = tf.norm(raw, axis=1)
-        everyone = self._gather(
-            tf.concat([entered, upstream[:, None], norms[:, None]], axis=1)
+        inputs, weights, norms, labels = self._gather(
+            [entered, upstream, tf.norm(raw, axis=1), labels]
         )
-        inputs, weights, norms = everyone[:, :-2], everyone[:, -2], everyone[:, -1]
-        labels = self._gather(labels)
         if chosen is None:
             chosen = self.sample(labels, step, gathered=True)
         tiles = self.tiles(chosen)
@@ -181,9 +178,10 @@ class Head(tf.Module):
         losses, example = self.softmax.combine(
             self._gather(first.statistics[None]), examples
         )
-        gradients = self._total(self.softmax.input_gradients(first, toward, example))
+        gradients, ranks = self._own_total(
+            self.softmax.input_gradients(first, toward, example), first.above
+        )
         by_norm = self.softmax.norm_gradients(examples, example)
-        gradients = self._own(gradients)
         if inverse is not None:
             gradients = normalize_gradient(entered, inverse, gradients)
         if by_norm is not None:
@@ -194,7 +192,7 @@ class Head(tf.Module):
         return HeadStep(
             losses=self._own(losses),
             embedding_gradients=gradients,
-            ranks=self._own(self._total(first.above)) if with_ranks else None,
+            ranks=ranks,
             pending=pending,
             state=state,
         )
@@ -366,12 +364,29 @@ class Head(tf.Module):
             state = {name: tf.convert_to_tensor(value) for name, value in stored}
         return self.margins.next_state(score, norms, weights, state)
 
+    def _own_total(self, gradients, above):
+        """The replica's part of what is summed over those that share the classes.
+
+        Args:
+            gradients: `[batch, emb]`.
+            above: int32 `[batch]`, or None; a column beside the gradients on its way.
+        """
+        if above is None:
+            return self._reduce_scatter(gradients), None
+        column = tf.cast(above, gradients.dtype)[:, None]
+        own = self._reduce_scatter(tf.concat([gradients, column], axis=1))
+        return own[:, :-1], tf.cast(own[:, -1], above.dtype)
+
     def _gather(self, value):
-        """`[batch, ...]` of all replicas that share the classes."""
+        """`[batch, ...]` of all replicas that share the classes, or a list of it."""
         raise NotImplementedError
 
     def _total(self, value):
         """Sum over all replicas that share the classes."""
+        raise NotImplementedError
+
+    def _reduce_scatter(self, value):
+        """The replica's part of the sum over all that share the classes."""
         raise NotImplementedError
 
     def _own(self, value):

@@ -65,6 +65,9 @@ class DenseHead(Head):
     def _total(self, value):
         return value
 
+    def _reduce_scatter(self, value):
+        return value
+
     def _own(self, value):
         return value
 
@@ -74,5 +77,5 @@ class DenseHead(Head):
     def _next_state(self, state, score, norms, weights):
         if not self.state_variables:
             return {}
-        gathered = [collectives.all_gather(v) for v in (score, norms, weights)]
+        gathered = collectives.all_gather([score, norms, weights])
         return super()._next_state(state, *gathered)

@@ -135,6 +135,9 @@ class ShardedHead(Head):
     def _total(self, value):
         return collectives.all_sum(value)
 
+    def _reduce_scatter(self, value):
+        return collectives.reduce_scatter(value)
+
     def _own(self, value):
         return collectives.own_slice(value)
 

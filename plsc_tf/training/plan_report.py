@@ -2,7 +2,7 @@
 
 import json
 
-from plsc_tf.heads import memory
+from plsc_tf.heads import memory, traffic
 from plsc_tf.training.plan_advice import suggestions
 from plsc_tf.training.planner import HEAD_ITEMS
 
@@ -116,11 +116,11 @@ def _notes(job):
 
 
 def _exchanged(job):
-    return memory.collectives(
+    return traffic.collectives(
         job.head,
         job.backbone.weights,
         smoothing=bool(job.settings.head.label_smoothing),
-        ranks=job.settings.head.calc_acc,
+        ranks=2 if job.settings.head.calc_acc else 0,
     )
 
 

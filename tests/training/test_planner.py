@@ -169,23 +169,6 @@ def test_a_replicated_head_holds_all_classes():
     assert found["kept logits"] == 1000 * 5 * 4
 
 
-def test_collectives_by_hand():
-    found = memory.collectives(load(replicas=4, global_batch=8), 4000)
-    sizes = {one.name: (one.bytes, one.sent) for one in found}
-    # A ring passes on 3 of 4 parts of what is gathered, and twice that of sums.
-    assert sizes == {
-        "embeddings": (8 * 10 * 4, 240),
-        "labels": (64, 48),
-        "true classes' scores": (32, 48),
-        "statistics": (4 * 8 * 2 * 4, 192),
-        "embeddings' gradients": (8 * 8 * 4, 384),
-        "gradients of mirrored weights": (4000, 6000),
-    }
-    dense = memory.collectives(load(sharded=False, replicas=4), 4000)
-    assert [one.bytes for one in dense] == [4000 + 1000 * 32]
-    assert all(one.sent == 0 for one in memory.collectives(load(replicas=1), 4000))
-
-
 def test_most_that_exists_at_a_time_by_hand():
     def function(x):
         a = tf.exp(x)  # 40 bytes

@@ -1,0 +1,182 @@
+"""A worker of test_collectives.py; prints what its collectives gave, as JSON.
+
+python -m tests.parallel.collectives_worker 127.0.0.1:5001,… 0    one of several
+python -m tests.parallel.collectives_worker 2                     a process of its own
+"""
+
+import json
+import sys
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import plsc_tf
+from benchmarks.sent import sent_bytes
+from plsc_tf.parallel import collectives
+from plsc_tf.parallel.alone import Alone
+from plsc_tf.parallel.cluster import Cluster
+from plsc_tf.parallel.collectives import Transport
+from plsc_tf.parallel.strategy import cluster_strategy
+from plsc_tf.training import batching
+from plsc_tf.training.votes import Votes
+
+DTYPES = ("float32", "float16", "bfloat16")
+LABELS = (0, 1, 2**24 + 1, 2**31 - 1, 2**40 + 3, 2**62 + 5)
+# Bits of a float32 that arithmetic would change: a quiet and a signalling NaN, the
+# smallest number there is, and minus zero.
+BITS = (0x7FC00001, 0x7F800001, 1, 0x80000000)
+STEPS = 12
+CLASSES, EMBEDDING, BATCH = 11, 16, 12
+
+
+def drawn(replica, shape):
+    return np.random.default_rng([7, replica]).standard_normal(shape).astype("f4")
+
+
+def run(strategy, function):
+    """Results of the first replica of this process, and the collectives' names."""
+    traced = tf.function(lambda: strategy.run(function), autograph=False)
+    graph = traced.get_concrete_function().graph
+    names = [o.type for o in graph.get_operations() if o.type.startswith("Collective")]
+    locals_ = tf.nest.map_structure(
+        lambda one: strategy.experimental_local_results(one)[0], traced()
+    )
+    return locals_, names
+
+
+def gathers(strategy):
+    def replica_function():
+        replica, count = collectives.replica_id(), collectives.num_replicas()
+        labels = tf.constant([LABELS[(replica + i) % len(LABELS)] for i in range(3)])
+        bits = tf.bitcast(tf.constant(BITS, tf.uint32), tf.float32)
+        values = [
+            tf.constant(drawn(replica, (3, 5))),
+            tf.cast(labels, tf.int64),
+            tf.repeat(bits[replica % len(BITS)], 3),
+            tf.constant(drawn(replica, (3, 2, 2)).astype("f8")),
+        ]
+        together = collectives.all_gather(values)
+        alone = [collectives.all_gather(value) for value in (values[0], values[3])]
+        pairs = zip(together + alone, [*values, values[0], values[3]], strict=True)
+        for whole, own in pairs:
+            assert whole.shape == (count * own.shape[0], *own.shape[1:])
+            assert whole.dtype == own.dtype
+        together[2] = tf.bitcast(together[2], tf.uint32)
+        return together + alone
+
+    return run(strategy, replica_function)
+
+
+def scatters(strategy, dtype):
+    def replica_function():
+        count = collectives.num_replicas()
+        value = drawn(collectives.replica_id(), (count * 2, 3)).astype(dtype)
+        own = collectives.reduce_scatter(tf.constant(value))
+        assert own.shape == (2, 3)
+        return own
+
+    return run(strategy, replica_function)
+
+
+def sums(strategy, dtype, bucket_bytes=0):
+    """Sums of 1,000,000 and two times 500,000 numbers, and the bytes they took."""
+    transport = Transport(bucket_bytes, dtype)
+
+    def replica_function():
+        whole = drawn(collectives.replica_id(), [2_000_000])
+        values = tf.split(tf.constant(whole), [1_000_000, 500_000, 500_000])
+        return [tf.concat(transport.all_sum(values), axis=0)]
+
+    traced = tf.function(lambda: strategy.run(replica_function), autograph=False)
+    _, names = run(strategy, replica_function)
+    traced()
+    before = sent_bytes()
+    [found] = traced()
+    [found] = strategy.experimental_local_results(found)
+    expected = sum(
+        drawn(replica, [2_000_000]) for replica in range(strategy.num_replicas_in_sync)
+    )
+    return {
+        "error": float(np.abs(found.numpy() - expected).max()),
+        "type": found.dtype.name,
+        "collectives": names,
+        "sent": sent_bytes() - before,
+    }
+
+
+def make_model(strategy, transport=None, **options):
+    keras.utils.set_random_seed(1)
+    with strategy.scope():
+        backbone = keras.Sequential(
+            [
+                keras.Input((8, 8, 3)),
+                keras.layers.Flatten(),
+                keras.layers.Dense(32, activation="relu"),
+                keras.layers.Dense(EMBEDDING),
+            ]
+        )
+        head = plsc_tf.ShardedHead(CLASSES, scale=16.0, seed=2, **options)
+        model = plsc_tf.Classifier(backbone, head)
+        model.join(Alone(), Votes(Alone()))
+        metrics = ["accuracy", "top5_accuracy"] if not options else []
+        model.compile(plsc_tf.Momentum(0.02), metrics=metrics, transport=transport)
+    return model
+
+
+def batch():
+    generator = np.random.default_rng(3)
+    images = generator.uniform(0, 255, (BATCH, 8, 8, 3)).astype("f4")
+    return images, generator.integers(CLASSES, size=BATCH)
+
+
+def curve(strategy, dtype):
+    model = make_model(strategy, Transport(2_000, dtype))
+    results = [model.train_on_batch(*batch()) for _ in range(STEPS)]
+    return {name: [one[name] for one in results] for name in results[0]}
+
+
+def step_collectives(strategy, **options):
+    """`[operation, bytes of its input]` of every collective of a step."""
+    model = make_model(strategy, **options)
+    images, labels = batch()
+    given = (images, labels.astype("i8"), np.ones(BATCH, "f4"))
+    tensors = [tf.constant(one) for one in given]
+    split = batching.split(strategy, tensors)
+    graph = model._step_function.get_concrete_function(split).graph
+    return [
+        [one.type, one.inputs[0].shape.num_elements() * one.inputs[0].dtype.size]
+        for one in graph.get_operations()
+        if one.type.startswith("Collective")
+    ]
+
+
+def main(where, index=None):
+    if index is None:
+        # As on several GPUs: collectives instead of copies.
+        plsc_tf.strategy(int(where))
+        devices = [f"CPU:{i}" for i in range(int(where))]
+        strategy = tf.distribute.MirroredStrategy(devices)
+    else:
+        cluster = Cluster(tuple(where.split(",")), int(index), "the test")
+        strategy = cluster_strategy(cluster)
+    values, names = gathers(strategy)
+    found = {
+        "gathered": [value.numpy().tolist() for value in values],
+        "gathers": names,
+    }
+    for dtype in ("float32", "float64"):
+        own, names = scatters(strategy, dtype)
+        found[f"scattered {dtype}"] = own.numpy().tolist()
+        found["scatters"] = names
+    if index is not None:
+        found["sums"] = {dtype: sums(strategy, dtype) for dtype in DTYPES}
+        found["sums"]["buckets"] = sums(strategy, "float32", 2_000_000)
+        found["step"] = step_collectives(strategy)
+        found["sampled step"] = step_collectives(strategy, sample_rate=0.5)
+    found["curves"] = {dtype: curve(strategy, dtype) for dtype in DTYPES}
+    sys.stdout.write(json.dumps(found) + "\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,149 @@
+"""Collectives of real workers, and of devices that have them, against numpy."""
+
+import json
+import pathlib
+import subprocess
+import sys
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from plsc_tf.heads import traffic
+from plsc_tf.heads.memory import HeadLoad
+from plsc_tf.parallel.addresses import free_ports
+from tests.parallel import collectives_worker as worker
+
+ROOT = pathlib.Path(__file__).parents[2]
+MOST_S = 300
+KINDS = {
+    "CollectiveGatherV2": "all-gather",
+    "CollectiveReduceV2": "all-reduce",
+    "CollectiveAllToAllV2": "reduce-scatter",
+}
+
+
+def start(*arguments):
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.parallel.collectives_worker", *arguments],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def found():
+    """What the first of 2 and 3 workers, and 3 devices of a process, have found."""
+    started = {"devices": [start("3")]}
+    for count in (2, 3):
+        ports = free_ports("127.0.0.1", count)
+        addresses = ",".join(f"127.0.0.1:{port}" for port in ports)
+        started[count] = [start(addresses, str(i)) for i in range(count)]
+    everyone = [process for processes in started.values() for process in processes]
+    try:
+        printed = {p: p.communicate(timeout=MOST_S) for p in everyone}
+    finally:
+        for process in everyone:
+            process.kill()
+    for process in everyone:
+        assert process.returncode == 0, printed[process][1]
+    return {
+        key: json.loads(printed[processes[0]][0].splitlines()[-1])
+        for key, processes in started.items()
+    }
+
+
+PLACES = [(2, 2), (3, 3), ("devices", 3)]
+every_place = pytest.mark.parametrize(("place", "replicas"), PLACES)
+
+
+@every_place
+def test_what_is_gathered_keeps_its_bits(found, place, replicas):
+    drawn = [worker.drawn(r, (3, 5)) for r in range(replicas)]
+    cubes = [worker.drawn(r, (3, 2, 2)) for r in range(replicas)]
+    labels = [worker.LABELS[r + i] for r in range(replicas) for i in range(3)]
+    bits = np.repeat(worker.BITS[:replicas], 3).tolist()
+    floats, cubes = np.concatenate(drawn).tolist(), np.concatenate(cubes).tolist()
+    assert found[place]["gathered"] == [floats, labels, bits, cubes, floats, cubes]
+
+
+@every_place
+def test_four_tensors_travel_in_one_collective(found, place, replicas):
+    # And the two that are alone in one each; a process has those of all its devices.
+    times = replicas if place == "devices" else 1
+    assert found[place]["gathers"] == ["CollectiveGatherV2"] * 3 * times
+
+
+@every_place
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_reduce_scatter_adds_in_the_order_of_the_replicas(
+    found, place, replicas, dtype
+):
+    total = np.zeros((2, 3), dtype)
+    for replica in range(replicas):
+        total += worker.drawn(replica, (2 * replicas, 3))[:2].astype(dtype)
+    assert found[place][f"scattered {dtype}"] == total.tolist()
+    assert set(found[place]["scatters"]) == {"CollectiveAllToAllV2"}
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_sums_and_what_they_send(found, workers):
+    sums = found[workers]["sums"]
+    # 2,000,000 numbers go twice around a ring, but for one part of them.
+    numbers = 2 * (workers - 1) / workers * 2_000_000
+    # Three terms, each sum below 16: half of the last digit of each and of their sums.
+    for dtype, error, size in (
+        ("float32", 2e-6, 4),
+        ("float16", 1.6e-2, 2),
+        ("bfloat16", 1.3e-1, 2),
+        ("buckets", 2e-6, 4),
+    ):
+        assert sums[dtype]["error"] <= error
+        assert sums[dtype]["type"] == "float32"
+        assert sums[dtype]["sent"] == pytest.approx(size * numbers, rel=0.03)
+        count = 2 if dtype == "buckets" else 1
+        assert sums[dtype]["collectives"] == ["CollectiveReduceV2"] * count
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize(("step", "rate"), [("step", 1.0), ("sampled step", 0.5)])
+def test_a_steps_collectives_are_those_of_the_table(found, workers, step, rate):
+    load = HeadLoad(
+        num_classes=worker.CLASSES,
+        embedding_size=worker.EMBEDDING,
+        replicas=workers,
+        global_batch=worker.BATCH,
+        sample_rate=rate,
+    )
+    weights = 192 * 32 + 32 + 32 * worker.EMBEDDING + worker.EMBEDDING
+    ranks = 2 if rate == 1 else 0  # the model without metrics samples
+    table = traffic.collectives(load, 4 * weights, ranks=ranks, reduce_scatter=True)
+    expected = Counter()
+    for one in table:
+        # A replica brings its part of what is gathered.
+        share = workers if one.kind == "all-gather" else 1
+        expected[one.kind, one.bytes // share // one.count] += one.count
+    brought = Counter((KINDS[name], size) for name, size in found[workers][step])
+    assert brought == expected
+
+
+@every_place
+def test_training_is_the_same_wherever_it_runs(found, place, replicas):
+    curves, reference = found[place]["curves"], found[2]["curves"]
+    for name in ("loss", "accuracy", "top5_accuracy"):
+        expected = reference["float32"][name]
+        np.testing.assert_allclose(curves["float32"][name], expected, rtol=1e-5)
+    assert reference["float32"]["loss"][-1] < 0.1 < 10 < reference["float32"]["loss"][0]
+
+
+@every_place
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [("float16", 1e-3), ("bfloat16", 8e-3)]
+)
+def test_rounded_gradients_train_alike(found, place, replicas, dtype, tolerance):
+    curves = found[place]["curves"]
+    exact, rounded = curves["float32"]["loss"], curves[dtype]["loss"]
+    assert exact[0] == rounded[0] and exact[1:] != rounded[1:]
+    np.testing.assert_allclose(rounded, exact, rtol=tolerance)
