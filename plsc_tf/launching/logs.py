@@ -1,11 +1,17 @@
 """The output of the workers: a file for each, and what of them the terminal shows."""
 
 import os
+import re
 import tempfile
 import time
 
 _CHUNK = 1 << 20
 _TAIL_BYTES = 1 << 16
+# What faulthandler writes of each thread of a process that hung or crashed.
+_STACK = re.compile(
+    r"(Current thread|Thread) 0x\w+.*\(most recent call first\):|"
+    r"  File \".*\", line \d+ in .*|  \.\.\.|\s*"
+)
 
 
 class Log:
@@ -43,11 +49,16 @@ class Log:
         return b"".join(parts)
 
     def last_lines(self, count):
-        """Returns the last lines of this attempt, as texts."""
+        """Returns the last lines of this attempt, as texts.
+
+        Empty lines and the stacks of threads, above which the error stands, are left
+        out.
+        """
         size = os.fstat(self.fileno()).st_size
         start = max(self._start, size - _TAIL_BYTES)
         content = os.pread(self.fileno(), _TAIL_BYTES, start)
-        return content.decode(errors="replace").splitlines()[-count:]
+        lines = content.decode(errors="replace").splitlines()
+        return [line for line in lines if not _STACK.fullmatch(line)][-count:]
 
 
 def open_logs(folder, indices):
