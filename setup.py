@@ -17,6 +17,15 @@ VERSION = re.search(
 # shadow other people's (HuggingFace has a `datasets`).
 REMAPPED = {"plsc_tf.flags": "flags", "plsc_tf.datasets": "datasets"}
 
+SERVING = [
+    "aiohttp>=3.11,<4",
+    "grpcio>=1.60",
+    "orjson>=3.10,<4",
+    "prometheus-client>=0.20,<1",
+    # Messages of TF Serving; its releases follow TensorFlow's.
+    "tensorflow-serving-api>=2.16.1,<2.18",
+]
+
 setup(
     name="plsc_tf",
     version=VERSION,
@@ -39,8 +48,9 @@ setup(
         "google-crc32c",
     ],
     extras_require={
-        "dev": ["pytest", "ruff"],
+        "dev": ["pytest", "ruff", *SERVING],
         "gpu": ["tensorflow[and-cuda]>=2.16.2,<2.18"],
+        "serving": SERVING,
         "torch": ["torch"],
     },
 )

@@ -27,6 +27,7 @@ from plsc_tf.flags.precision import Precision
 from plsc_tf.flags.preprocessing import Preprocessing
 from plsc_tf.flags.saving import Saving
 from plsc_tf.flags.scoring import Scoring
+from plsc_tf.flags.server import Server
 from plsc_tf.flags.serving import Serving
 from plsc_tf.flags.storage import Storage
 from plsc_tf.name_hints import unknown_option
@@ -58,6 +59,7 @@ class Settings:
     checking: Checking = Checking()
     conversion: Conversion = Conversion()
     launching: Launching = Launching()
+    server: Server = Server()
 
     def __post_init__(self):
         if self.model.task_type == "finetune" and not self.storage.checkpoint_dir:

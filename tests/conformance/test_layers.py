@@ -35,6 +35,7 @@ LEVELS = {
     "check": 7,
     "launching": 7,
     "launch": 8,
+    "serve": 7,
 }
 # The only imports between parts of one level.
 ALLOWED = {("serving", "data"), ("serving", "backbones"), ("checkpoints", "data")}

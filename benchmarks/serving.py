@@ -1,0 +1,328 @@
+"""The server under load, beside calling its SavedModel directly.
+
+The last line printed is one JSON object; benchmarks/README.md says what its figures
+mean.
+
+    python -m benchmarks.serving
+    python -m benchmarks.serving --seconds=5 --flat_requests=2000 --model_name=iresnet18
+"""
+
+import base64
+import dataclasses
+import io
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+import numpy as np
+
+from benchmarks import machine, options, serving_wrk
+from plsc_tf.options import OptionGroup, option
+
+_PATH = "/FaceClassifyService/inference"
+_PICTURES = 64
+_SIZES = (1, 2, 4, 8, 16, 32, 64)
+
+
+@dataclasses.dataclass(frozen=True)
+class ServingCase(OptionGroup):
+    """What is served, and how much is asked of it."""
+
+    model_name: str = option("mobilefacenet", "the backbone, with fresh weights")
+    model_dir: str = option("", "an export to serve instead")
+    connections: int = option(64, "connections at the same time", lower=1)
+    seconds: float = option(10.0, "of each measurement", lower=0.1)
+    rounds: int = option(3, "direct calls and requests, by turns", lower=1)
+    flat_requests: int = option(20_000, "requests while memory is watched", lower=0)
+    latency_ms: float = option(100.0, "the server's option", lower=1)
+    parallel_batches: int = option(2, "the server's option", lower=1)
+    generator: str = option(
+        "auto",
+        "of the load; auto: wrk where there is one",
+        choices=("auto", "wrk", "own"),
+    )
+
+
+def main(case):
+    """Measures and prints."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="serving-"))
+    try:
+        with machine.watch_others() as others:
+            figures = measure(case, folder)
+    finally:
+        shutil.rmtree(folder)
+    # The server and the load are other processes, but none of somebody else.
+    others["others_cores"] = round(max(0.0, others["others_cores"]), 2)
+    print(json.dumps({**figures, **others, "machine": machine.describe()}))
+
+
+def measure(case, folder):
+    """Figures of one case; see benchmarks/README.md."""
+    model_dir = folder / "face"
+    if case.model_dir:
+        shutil.copytree(case.model_dir, model_dir)
+    else:
+        _export(case.model_name, model_dir)
+    pictures = _pictures()
+    bodies = folder / "bodies"
+    texts = [base64.b64encode(picture).decode() for picture in pictures]
+    bodies.write_text("".join(f'{{"base64_string":["{t}"]}}\n' for t in texts))
+    direct = Direct(model_dir, pictures)
+    size = direct.best_size(case.seconds / 8)
+    server = ServerProcess(model_dir, case)
+    try:
+        load = LoadGenerator(case, server.port, bodies)
+        load.closed(min(case.seconds, 3.0))
+        rounds = []
+        for _ in range(case.rounds):
+            direct_s, direct_cpu = direct.images_s(size, case.seconds)
+            before = server.cpu_s()
+            found = load.closed(case.seconds)
+            found["server_cpu_s"] = round(server.cpu_s() - before, 2)
+            rounds.append((direct_s, direct_cpu, found))
+            sys.stderr.write(f"direct {direct_s:.1f} images/s; {found}\n")
+        figures = _figures(rounds, size)
+        half = load.open(figures["requests_s"] / 2, case.seconds)
+        sys.stderr.write(f"half of it: {half}\n")
+        reload = _reload(load, server, model_dir, figures["requests_s"] / 2, case)
+        sys.stderr.write(f"reload: {reload}\n")
+        flat = _flat(load, server, case)
+    finally:
+        server.stop()
+    return {
+        **figures,
+        "p99_ms": half["p99_ms"],
+        "p50_ms": half["p50_ms"],
+        "latency_ms": case.latency_ms,
+        "errors": sum(r["errors"] for *_, r in rounds)
+        + half["errors"]
+        + reload["errors"]
+        + flat.get("errors", 0),
+        "reload": reload,
+        "memory": flat,
+        "half_load": half,
+        "parameters": dataclasses.asdict(case),
+    }
+
+
+def _figures(rounds, size):
+    direct = statistics.median(direct for direct, _, _ in rounds)
+    served = statistics.median(found["requests_s"] for *_, found in rounds)
+    return {
+        "requests_s": round(served, 1),
+        "direct_s": round(direct, 1),
+        "ratio": round(statistics.median(f["requests_s"] / d for d, _, f in rounds), 3),
+        "ratios": [round(f["requests_s"] / d, 3) for d, _, f in rounds],
+        "direct_batch": size,
+        # Processor time hardly suffers from others on the machine.
+        "direct_cpu_ms": round(1e3 * statistics.median(cpu for _, cpu, _ in rounds), 3),
+        "server_cpu_ms": round(
+            1e3
+            * statistics.median(f["server_cpu_s"] / f["requests"] for *_, f in rounds),
+            3,
+        ),
+        "generator": rounds[0][2]["generator"],
+        "generator_cpu_ms": round(
+            1e3 * statistics.median(f["cpu_s"] / f["requests"] for *_, f in rounds), 3
+        ),
+    }
+
+
+def _reload(load, server, model_dir, rate, case):
+    """A new version appears while requests come at half of the load."""
+    process = load.start_open(rate, max(case.seconds, 10.0))
+    time.sleep(2)
+    shutil.copytree(model_dir / "1", model_dir / "incoming")
+    os.rename(model_dir / "incoming", model_dir / "2")
+    start, swapped = time.perf_counter(), None
+    while process.poll() is None:
+        if swapped is None and server.metric("plsc_tf_model_version") == 2:
+            swapped = round(time.perf_counter() - start, 2)
+        time.sleep(0.1)
+    return {**load.finish(process), "seconds_to_swap": swapped}
+
+
+def _flat(load, server, case):
+    """Growth of the server's memory, after it has seen some load."""
+    if not case.flat_requests:
+        return {}
+    before = server.rss()
+    found = load.count(case.flat_requests)
+    return {
+        "requests": found["requests"],
+        "errors": found["errors"],
+        "before_mb": round(before / 1e6, 1),
+        "growth_mb": round((server.rss() - before) / 1e6, 1),
+    }
+
+
+class Direct:
+    """The SavedModel in this process."""
+
+    def __init__(self, model_dir, pictures):
+        import tensorflow as tf
+
+        self._tf, self._pictures = tf, pictures
+        loaded = tf.saved_model.load(str(model_dir / "1"))
+        self._loaded, self._call = loaded, loaded.signatures["serving_default"]
+
+    def best_size(self, seconds):
+        """The batch size with the most images per second."""
+        speeds = {size: self.images_s(size, seconds)[0] for size in _SIZES}
+        sys.stderr.write(
+            f"direct, by batch size: { {k: round(v) for k, v in speeds.items()} }\n"
+        )
+        return max(speeds, key=speeds.get)
+
+    def images_s(self, size, seconds):
+        """(images per second, processor seconds per image) in batches of `size`."""
+        batch = [self._pictures[i % _PICTURES] for i in range(size)]
+        self._run(batch)
+        start, cpu, done = time.perf_counter(), time.process_time(), 0
+        while time.perf_counter() - start < seconds:
+            self._run(batch)
+            done += size
+        passed = time.perf_counter() - start
+        return done / passed, (time.process_time() - cpu) / done
+
+    def _run(self, batch):
+        return self._call(bytes=self._tf.constant(batch))["embedding"].numpy()
+
+
+class ServerProcess:
+    """`python -m plsc_tf.serve`."""
+
+    def __init__(self, model_dir, case):
+        self._process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "plsc_tf.serve", f"--model_dir={model_dir}"),
+                *("--port=0", f"--latency_ms={case.latency_ms}"),
+                f"--parallel_batches={case.parallel_batches}",
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        line = self._process.stdout.readline()
+        found = re.search(r"port=(\d+)", line)
+        if not found:
+            self.stop()
+            raise OSError(f"The server did not start: {line!r}")
+        self.port = int(found[1])
+
+    def cpu_s(self):
+        """Processor seconds so far."""
+        text = pathlib.Path(f"/proc/{self._process.pid}/stat").read_text()
+        words = text.rpartition(")")[2].split()
+        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+    def rss(self):
+        """Bytes of resident memory."""
+        text = pathlib.Path(f"/proc/{self._process.pid}/status").read_text()
+        return 1024 * int(re.search(r"VmRSS:\s+(\d+)", text)[1])
+
+    def metric(self, name):
+        """A value of its /metrics."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics") as answer:
+            text = answer.read().decode()
+        return float(re.search(rf"^{name} (\S+)", text, re.MULTILINE)[1])
+
+    def stop(self):
+        """Ends it, and waits."""
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(60)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+class LoadGenerator:
+    """Runs `benchmarks.serving_load` or wrk, in processes of their own."""
+
+    def __init__(self, case, port, bodies):
+        self._case, self._port, self._bodies = case, port, bodies
+        self._wrk = case.generator != "own" and shutil.which("wrk")
+        if case.generator == "wrk" and not self._wrk:
+            raise ValueError("generator=wrk: there is no wrk on the path.")
+
+    def closed(self, seconds):
+        """Every connection asks again when it has its answer."""
+        if self._wrk:
+            url = f"http://127.0.0.1:{self._port}{_PATH}"
+            return serving_wrk.run(
+                self._wrk, url, self._bodies, self._case.connections, seconds
+            )
+        return self.finish(self._start(f"--seconds={seconds}"))
+
+    def open(self, rate, seconds):
+        """Requests are due at fixed times."""
+        return self.finish(self.start_open(rate, seconds))
+
+    def start_open(self, rate, seconds):
+        """The same, without waiting for its end."""
+        return self._start(f"--rate={rate}", f"--seconds={seconds}")
+
+    def count(self, requests):
+        """A number of requests, as fast as they are answered."""
+        return self.finish(self._start(f"--requests={requests}"))
+
+    def finish(self, process):
+        """Waits for a process; returns its figures."""
+        text, _ = process.communicate()
+        return {**json.loads(text), "generator": "own"}
+
+    def _start(self, *arguments):
+        return subprocess.Popen(
+            [
+                *(sys.executable, "-m", "benchmarks.serving_load"),
+                *(f"--port={self._port}", f"--path={_PATH}"),
+                f"--bodies={self._bodies}",
+                f"--connections={self._case.connections}",
+                *arguments,
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+
+def _export(name, model_dir):
+    import keras
+
+    import plsc_tf
+
+    keras.utils.set_random_seed(0)
+    network = plsc_tf.backbones.build(name)
+    inputs = keras.Input(network.input_shape[1:])
+    model = keras.Model(inputs, network((inputs - 127.5) / 128))
+    plsc_tf.export_saved_model(model, model_dir, normalize=True)
+
+
+def _pictures():
+    """JPEG files of 112 x 112, about as large as faces are."""
+    from PIL import Image
+
+    rng, pictures = np.random.default_rng(0), []
+    for _ in range(_PICTURES):
+        small = Image.fromarray(rng.integers(0, 256, (14, 14, 3), np.uint8))
+        file = io.BytesIO()
+        small.resize((112, 112), Image.Resampling.BICUBIC).save(
+            file, "JPEG", quality=90
+        )
+        pictures.append(file.getvalue())
+    return pictures
+
+
+if __name__ == "__main__":
+    try:
+        main(options.parse(ServingCase, __doc__))
+    except (ValueError, OSError) as error:
+        sys.exit(f"benchmarks.serving: {error}")

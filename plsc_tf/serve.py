@@ -1,0 +1,33 @@
+r"""Serves an exported model over HTTP and gRPC.
+
+    python -m plsc_tf.serve --model_dir=serving/face --port=8010
+    python -m plsc_tf.serve --model_dir=serving/face --port=8010 --grpc_port=8500 \
+        --host=0.0.0.0 --gallery_dir=people
+
+It speaks PLSC's format (POST /FaceClassifyService/inference) and TensorFlow Serving's
+(REST and gRPC). New version folders are served as they appear. SIGTERM ends it, after
+what it has begun.
+"""
+
+import sys
+
+from plsc_tf import cli
+
+GROUPS = ("server",)
+
+
+def main(settings):
+    """Serves as the settings say, until a signal."""
+    from plsc_tf.serving import plsc_server
+
+    plsc_server.run(settings.server, _say)
+
+
+def _say(app):
+    rpc = "" if app.grpc_port is None else f" grpc_port={app.grpc_port}"
+    sys.stdout.write(f"serving port={app.port}{rpc}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    cli.main(main, groups=GROUPS, doc=__doc__)

@@ -1,0 +1,333 @@
+"""Gallery: enrol people by their embeddings, and find out who somebody is."""
+
+import contextlib
+import fcntl
+import os
+import sqlite3
+import threading
+import typing
+
+import numpy as np
+
+from plsc_tf.serving.gallery import search
+from plsc_tf.serving.gallery.rows import Rows
+
+MAX_ROWS = 10_000_000
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS people (
+    -- Never given twice: a search may still hold the number of somebody removed.
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    name TEXT UNIQUE NOT NULL
+);
+CREATE TABLE IF NOT EXISTS faces (row INTEGER PRIMARY KEY, person INTEGER NOT NULL);
+CREATE INDEX IF NOT EXISTS faces_of_person ON faces (person);
+"""
+
+
+class Match(typing.NamedTuple):
+    """A person that a query looks like, and the cosine to the nearest face."""
+
+    name: str
+    score: float
+
+
+class Gallery:
+    """People and their embeddings in a folder.
+
+    Example: `Gallery("people", 512).enrol("ada", embeddings)`.
+
+    Embeddings are kept at length 1, in a file that is mapped into memory; who they
+    belong to is in an SQLite database. An enrolment is written first and counts when
+    the database says so, so that a crash leaves all of it or nothing. Removed faces
+    leave gaps, which are closed at opening once half of the file is gaps.
+
+    All methods may be called from several threads; a folder belongs to one process.
+    """
+
+    def __init__(self, folder, dim=None, *, dtype="float32", model=""):
+        """Opens a gallery, or makes one.
+
+        Args:
+            folder: where it is; made when missing.
+            dim: embedding size; needed for a new gallery.
+            dtype: numbers of a new gallery, "float32" or "float16", whose cosines
+                differ by at most 0.001.
+            model: what made the embeddings, as the server's fingerprint of a model;
+                those of different models cannot be compared. Empty: not looked at.
+
+        Raises:
+            ValueError: the gallery there is another one: dim or model differ.
+            BlockingIOError: another process has it open.
+            OSError: it cannot be opened.
+        """
+        self._folder = os.fspath(folder)
+        os.makedirs(self._folder, exist_ok=True)
+        self._lock = threading.RLock()
+        self._stack = contextlib.ExitStack()
+        try:
+            self._open(dim, dtype, model)
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def _open(self, dim, dtype, model):
+        lock = self._stack.enter_context(open(self._path("lock"), "a", encoding="utf8"))
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise BlockingIOError(
+                error.errno, f"The gallery {self._folder!r} is open in another process"
+            ) from None
+        self._base = sqlite3.connect(self._path("gallery.db"), check_same_thread=False)
+        self._stack.callback(self._base.close)
+        # The folder survives a loss of power right after an enrolment.
+        self._base.execute("PRAGMA synchronous = FULL")
+        self._base.executescript(_SCHEMA)
+        about = self._about(dim, dtype, model)
+        self.dim, self.dtype, self.model = int(about["dim"]), about["dtype"], model
+        self._close_gaps(about)
+        self._rows = Rows(self._path(about["rows"]), self.dim, self.dtype)
+        self._stack.callback(self._rows.close)
+        self._load()
+
+    def _about(self, dim, dtype, model):
+        about = dict(self._base.execute("SELECT key, value FROM about"))
+        if not about:
+            if dim is None or dim < 1 or dtype not in ("float32", "float16"):
+                raise ValueError(
+                    "A new gallery needs dim, the embedding size, and dtype float32 or "
+                    f"float16. Received: dim={dim}, dtype={dtype!r}."
+                )
+            about = {"dim": dim, "dtype": dtype, "model": model, "rows": "rows-0.bin"}
+            with self._base:
+                self._base.executemany(
+                    "INSERT INTO about VALUES (?, ?)",
+                    [(key, str(value)) for key, value in about.items()],
+                )
+        if dim is not None and dim != int(about["dim"]):
+            raise ValueError(
+                f"The gallery {self._folder!r} has embeddings of {about['dim']} "
+                f"numbers. Received: dim={dim}."
+            )
+        if model and about["model"] and model != about["model"]:
+            raise ValueError(
+                f"The gallery {self._folder!r} was made with another model; its "
+                "embeddings cannot be compared. Enrol again, in a new folder."
+            )
+        if model and not about["model"]:
+            with self._base:
+                self._base.execute(
+                    "UPDATE about SET value = ? WHERE key = 'model'", (model,)
+                )
+        return about
+
+    def _load(self):
+        """The owner of every row; 0 for gaps. SQLite counts people from 1."""
+        (count,) = self._base.execute(
+            "SELECT ifnull(max(row) + 1, 0) FROM faces"
+        ).fetchone()
+        self._count = count
+        self._owner = np.zeros(max(count, 1024), np.int32)
+        cursor = self._base.execute("SELECT row, person FROM faces ORDER BY row")
+        while batch := cursor.fetchmany(100_000):
+            pairs = np.array(batch, np.int64)
+            self._owner[pairs[:, 0]] = pairs[:, 1]
+        # Most faces of a person: so many rows may be in the way of the next person.
+        self._most = int(np.bincount(self._owner)[1:].max(initial=0))
+
+    def _close_gaps(self, about):
+        """Copies the faces to a new file when gaps are more than half of the old."""
+        last, alive = self._base.execute(
+            "SELECT ifnull(max(row) + 1, 0), count(*) FROM faces"
+        ).fetchone()
+        for name in os.listdir(self._folder):
+            if name.startswith("rows-") and name != about["rows"]:
+                os.unlink(self._path(name))
+        if 2 * alive >= last or last < 1024:
+            return
+        number = int(about["rows"].removeprefix("rows-").removesuffix(".bin")) + 1
+        fresh = f"rows-{number}.bin"
+        old = Rows(self._path(about["rows"]), self.dim, self.dtype)
+        new = Rows(self._path(fresh), self.dim, self.dtype)
+        kept = np.array(
+            self._base.execute("SELECT row FROM faces ORDER BY row").fetchall(),
+            np.int64,
+        ).reshape(-1)
+        for start in range(0, len(kept), 1 << 16):
+            new.write(start, old.read()[kept[start : start + (1 << 16)]])
+        old.close()
+        new.close()
+        with self._base:
+            # In this order no number is in use when it is given.
+            self._base.executemany(
+                "UPDATE faces SET row = ? WHERE row = ?",
+                ((place, row) for place, row in enumerate(kept.tolist())),
+            )
+            self._base.execute(
+                "UPDATE about SET value = ? WHERE key = 'rows'", (fresh,)
+            )
+        os.unlink(self._path(about["rows"]))
+        about["rows"] = fresh
+
+    def __len__(self):
+        """Number of faces."""
+        with self._lock:
+            return int(np.count_nonzero(self._owner[: self._count]))
+
+    def people(self):
+        """Returns a dict, name -> number of faces, in the order of enrolment."""
+        with self._lock:
+            return dict(
+                self._base.execute(
+                    "SELECT name, count(*) FROM faces JOIN people ON id = person "
+                    "GROUP BY person ORDER BY person"
+                )
+            )
+
+    @property
+    def num_people(self):
+        """Number of people."""
+        with self._lock:
+            return self._base.execute("SELECT count(*) FROM people").fetchone()[0]
+
+    def enrol(self, name, embeddings):
+        """Adds faces of a person, who may be known already.
+
+        Args:
+            name: the person's name, a text that is not empty.
+            embeddings: [n, dim] or [dim], finite and not 0.
+
+        Returns:
+            Number of faces of the person.
+
+        Raises:
+            ValueError: an argument has the wrong form, or the gallery is full.
+            OSError: the disk is full; nothing has changed.
+        """
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"name must be a text. Received: name={name!r}.")
+        unit = self._unit(embeddings)
+        with self._lock:
+            first = self._count
+            if first + len(unit) > MAX_ROWS:
+                raise ValueError(f"A gallery may have {MAX_ROWS} faces, gaps included.")
+            self._rows.write(first, unit)
+            with self._base:
+                self._base.execute(
+                    "INSERT OR IGNORE INTO people (name) VALUES (?)", (name,)
+                )
+                person = self._person(name)
+                self._base.executemany(
+                    "INSERT INTO faces VALUES (?, ?)",
+                    [(first + i, person) for i in range(len(unit))],
+                )
+            last = first + len(unit)
+            if last > len(self._owner):
+                # A new array: a search may be reading the old one.
+                grown = np.zeros(max(last, 2 * len(self._owner)), np.int32)
+                grown[:first] = self._owner[:first]
+                self._owner = grown
+            self._owner[first:last] = person
+            self._count = last
+            faces = self._faces(person)
+            self._most = max(self._most, faces)
+            return faces
+
+    def remove(self, name):
+        """Removes a person; returns the number of faces, 0 for an unknown name."""
+        with self._lock:
+            person = self._person(name)
+            if person is None:
+                return 0
+            faces = self._faces(person)
+            with self._base:
+                self._base.execute("DELETE FROM faces WHERE person = ?", (person,))
+                self._base.execute("DELETE FROM people WHERE id = ?", (person,))
+            owner = self._owner.copy()
+            owner[owner == person] = 0
+            self._owner = owner
+            return faces
+
+    def identify(self, embeddings, *, count=1, threshold=None):
+        """Finds the people that embeddings look like.
+
+        Args:
+            embeddings: queries, [n, dim] or [dim].
+            count: how many people to return for each, at most.
+            threshold: smallest cosine that counts; None: all do.
+
+        Returns:
+            list of n lists of `Match`, best first, each person once.
+
+        Raises:
+            ValueError: an argument has the wrong form.
+        """
+        if count < 1:
+            raise ValueError(f"count must be at least 1. Received: count={count}.")
+        unit = self._unit(embeddings)
+        with self._lock:
+            owner, rows = self._owner[: self._count], self._rows.read()[: self._count]
+            most = max(1, self._most)
+        # The first count * most rows are of `count` people at least.
+        scores, indices = search.top(unit, rows, owner > 0, count * most)
+        return [
+            self._matches(*pair, count, threshold)
+            for pair in zip(scores, owner[indices], strict=True)
+        ]
+
+    def _matches(self, scores, people, count, threshold):
+        matches, seen = [], set()
+        for score, person in zip(scores.tolist(), people.tolist(), strict=True):
+            if len(matches) == count or (threshold is not None and score < threshold):
+                break
+            if person in seen:
+                continue
+            seen.add(person)
+            with self._lock:
+                found = self._base.execute(
+                    "SELECT name FROM people WHERE id = ?", (person,)
+                ).fetchone()
+            # Removed since the search began: no match, and no error.
+            if found is not None:
+                matches.append(Match(found[0], score))
+        return matches
+
+    def close(self):
+        """Closes the gallery; everything is on disk already."""
+        with self._lock:
+            self._stack.close()
+
+    def __enter__(self):
+        """Returns the gallery itself."""
+        return self
+
+    def __exit__(self, *exc):
+        """Closes."""
+        self.close()
+
+    def _person(self, name):
+        found = self._base.execute(
+            "SELECT id FROM people WHERE name = ?", (name,)
+        ).fetchone()
+        return None if found is None else found[0]
+
+    def _faces(self, person):
+        return self._base.execute(
+            "SELECT count(*) FROM faces WHERE person = ?", (person,)
+        ).fetchone()[0]
+
+    def _unit(self, embeddings):
+        array = np.atleast_2d(np.asarray(embeddings, np.float32))
+        if array.ndim != 2 or array.shape[1] != self.dim or not len(array):
+            raise ValueError(
+                f"embeddings must be [n, {self.dim}], n at least 1. Received: "
+                f"{np.shape(embeddings)}."
+            )
+        norms = np.linalg.norm(array.astype(np.float64), axis=1, keepdims=True)
+        if not np.isfinite(norms).all() or not norms.all():
+            raise ValueError("embeddings must be finite and not 0.")
+        return (array / norms).astype(np.float32)
+
+    def _path(self, name):
+        return os.path.join(self._folder, name)

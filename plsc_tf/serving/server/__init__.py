@@ -1,0 +1,1 @@
+"""The server: HTTP and gRPC in, batches to the model, answers out."""

@@ -1,0 +1,143 @@
+"""The routes of the gallery: enrol, identify, remove, and who is known."""
+
+import asyncio
+import concurrent.futures
+
+from plsc_tf.serving.gallery import Gallery
+from plsc_tf.serving.server import json_text
+from plsc_tf.serving.server.errors import RequestError, invalid
+from plsc_tf.serving.server.http_routes import answer, pictures_of
+
+_MOST_CANDIDATES = 100
+_LONGEST_NAME = 256
+
+
+class GalleryRoutes:
+    """Handlers around one gallery, which is opened with the first model's size."""
+
+    def __init__(self, service, bodies, metrics, options):
+        """Opens the gallery.
+
+        Raises:
+            ValueError: it is of another model.
+            OSError: it cannot be opened.
+        """
+        self._service, self._bodies, self._metrics = service, bodies, metrics
+        model = service.models.get().model
+        outputs = model.outputs("serving_default")
+        _, shape = outputs.get("embedding") or next(iter(outputs.values()))
+        self._fingerprint = model.fingerprint
+        self._gallery = Gallery(
+            options.gallery_dir,
+            shape[-1],
+            dtype=options.gallery_dtype,
+            model=model.fingerprint,
+        )
+        self._count()
+        # Searches beside the event loop; numpy uses the cores by itself.
+        self._threads = concurrent.futures.ThreadPoolExecutor(
+            2, thread_name_prefix="gallery"
+        )
+
+    def close(self):
+        """Ends what runs and closes the gallery."""
+        self._threads.shutdown()
+        self._gallery.close()
+
+    def add_to(self, app):
+        """Adds the routes to an aiohttp application."""
+        expect = {"expect_handler": self._bodies.expect}
+        app.router.add_post("/gallery/enrol", self.enrol, **expect)
+        app.router.add_post("/gallery/identify", self.identify, **expect)
+        app.router.add_post("/gallery/remove", self.remove, **expect)
+        app.router.add_get("/gallery", self.about)
+
+    async def enrol(self, request):
+        """{"name", "base64_string": [...]} -> {"name", "faces"}."""
+        body = await self._bodies.read_json(request)
+        name = _name(body)
+        embeddings = await self._embed(body)
+        faces = await self._do(self._gallery.enrol, name, embeddings)
+        self._count()
+        return _json({"name": name, "faces": faces})
+
+    async def identify(self, request):
+        """{"base64_string", "count", "threshold"} -> {"instance": [{"candidates"}]}."""
+        body = await self._bodies.read_json(request)
+        count, threshold = body.get("count", 1), body.get("threshold")
+        if type(count) is not int or not 1 <= count <= _MOST_CANDIDATES:
+            raise invalid(f"count must be a number from 1 to {_MOST_CANDIDATES}.")
+        if threshold is not None and type(threshold) not in (int, float):
+            raise invalid("threshold must be a number, the smallest cosine.")
+        embeddings = await self._embed(body)
+        found = await self._do(
+            lambda: self._gallery.identify(embeddings, count=count, threshold=threshold)
+        )
+        return _json(
+            {
+                "instance": [
+                    {"candidates": [match._asdict() for match in matches]}
+                    for matches in found
+                ]
+            }
+        )
+
+    async def remove(self, request):
+        """{"name"} -> {"name", "faces"}: how many were removed."""
+        name = _name(await self._bodies.read_json(request))
+        faces = await self._do(self._gallery.remove, name)
+        if not faces:
+            raise RequestError("NOT_FOUND", f"The gallery does not know {name!r}.")
+        self._count()
+        return _json({"name": name, "faces": faces})
+
+    async def about(self, request):
+        """How many faces and people there are."""
+        return _json(
+            {
+                "faces": len(self._gallery),
+                "people": self._gallery.num_people,
+                "embedding_size": self._gallery.dim,
+                "dtype": self._gallery.dtype,
+                "usable": self._service.models.get().model.fingerprint
+                == self._fingerprint,
+            }
+        )
+
+    async def _embed(self, body):
+        embeddings, servable = await self._service.embed(
+            pictures_of(body, self._service.limits)
+        )
+        if servable.model.fingerprint != self._fingerprint:
+            raise RequestError(
+                "ABORTED",
+                f"The gallery was made with another model than version "
+                f"{servable.version}; their embeddings cannot be compared. Start the "
+                "server with a new gallery_dir and enrol again.",
+            )
+        return embeddings
+
+    async def _do(self, function, *arguments):
+        loop = asyncio.get_running_loop()
+        # What was begun is finished, also when the caller has gone.
+        work = loop.run_in_executor(self._threads, function, *arguments)
+        try:
+            return await asyncio.shield(work)
+        except ValueError as error:
+            raise invalid(str(error)) from error
+        except OSError as error:
+            raise RequestError("INTERNAL", f"The gallery failed: {error}") from error
+
+    def _count(self):
+        self._metrics.gallery.set(len(self._gallery))
+
+
+def _name(body):
+    name = body.get("name")
+    if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME:
+        raise invalid(f"name must be a text of 1 to {_LONGEST_NAME} characters.")
+    return name
+
+
+def _json(value):
+    return answer(json_text.write(value))

@@ -1,0 +1,97 @@
+"""What the tests of the server share: a server process, pictures, requests."""
+
+import base64
+import contextlib
+import http.client
+import io
+import json
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+
+import numpy as np
+from PIL import Image
+
+EMBEDDING_SIZE = 8
+
+
+@contextlib.contextmanager
+def running(folder, *options):
+    """A server process; yields a dict with its ports and process. It always ends."""
+    log = open(f"{folder}.log", "a", encoding="utf8")
+    command = [sys.executable, "-m", "plsc_tf.serve", f"--model_dir={folder}"]
+    command += ["--port=0", "--grpc_port=0", "--poll_seconds=0.1", *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+    try:
+        line = process.stdout.readline()
+        ports = dict(re.findall(r"(\w*port)=(\d+)", line))
+        assert ports, pathlib.Path(log.name).read_text()[-2000:]
+        yield {
+            "process": process,
+            "port": int(ports["port"]),
+            "grpc_port": int(ports["grpc_port"]),
+        }
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        log.close()
+
+
+def export(folder, seed):
+    """Writes a version of a small network with weights of its own."""
+    import keras
+
+    from plsc_tf.serving.export import export_saved_model
+
+    inputs = keras.Input((16, 12, 3))
+    dense = keras.layers.Dense(EMBEDDING_SIZE)
+    model = keras.Model(inputs, dense(keras.layers.Flatten()(inputs / 255)))
+    rng = np.random.default_rng(seed)
+    dense.kernel.assign(rng.normal(0, 0.1, dense.kernel.shape))
+    return export_saved_model(model, folder)
+
+
+def picture(seed, size=(20, 30), file_format="JPEG"):
+    """Bytes of a picture."""
+    rng = np.random.default_rng(seed)
+    small = Image.fromarray(rng.integers(0, 256, (5, 5, 3), np.uint8))
+    file = io.BytesIO()
+    small.resize(size, Image.Resampling.BICUBIC).save(file, file_format)
+    return file.getvalue()
+
+
+def direct(folder, pictures):
+    """Embeddings by the SavedModel, called in this process."""
+    import tensorflow as tf
+
+    loaded = tf.saved_model.load(str(folder))
+    return loaded.signatures["serving_default"](tf.constant(pictures))[
+        "embedding"
+    ].numpy()
+
+
+def ask(server, method, path, body=None, headers=None):
+    """(status, JSON or text of the answer, its headers)."""
+    connection = http.client.HTTPConnection("127.0.0.1", server["port"], timeout=20)
+    try:
+        if isinstance(body, (dict, list)):
+            body = json.dumps(body).encode()
+        connection.request(method, path, body, headers or {})
+        response = connection.getresponse()
+        data = response.read()
+        if response.headers.get_content_type() == "application/json":
+            return response.status, json.loads(data), response.headers
+        return response.status, data.decode(), response.headers
+    finally:
+        connection.close()
+
+
+def b64(data):
+    """Text in base64."""
+    return base64.b64encode(data).decode()

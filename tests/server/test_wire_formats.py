@@ -1,0 +1,247 @@
+"""Every interface gives the model's embeddings, in the form that is documented."""
+
+import json
+import subprocess
+
+import grpc
+import numpy as np
+import pytest
+import tensorflow as tf
+from server_tools import ask, b64
+from tensorflow_serving.apis import (
+    get_model_metadata_pb2,
+    get_model_status_pb2,
+    model_service_pb2_grpc,
+    predict_pb2,
+    prediction_service_pb2_grpc,
+)
+
+PREDICT = "/v1/models/face:predict"
+PLSC = "/FaceClassifyService/inference"
+
+
+def close_to(expected):
+    return pytest.approx(expected, abs=1e-5)
+
+
+def test_plsc(server, pictures, expected):
+    body = {"base64_string": [b64(one) for one in pictures]}
+    status, answer, _ = ask(server, "POST", PLSC, body)
+    assert status == 200
+    assert list(answer) == ["instance"]
+    assert [list(row) for row in answer["instance"]] == [["embedding"]] * 3
+    found = np.array([row["embedding"] for row in answer["instance"]])
+    assert found == close_to(expected)
+
+
+def test_curl_with_rows(server, pictures, expected):
+    # TF Serving's documented form: {"instances": [{"b64": ...}]} -> {"predictions"}.
+    rows = ",".join(f'{{"b64": "{b64(one)}"}}' for one in pictures)
+    url = f"http://127.0.0.1:{server['port']}{PREDICT}"
+    done = subprocess.run(
+        ["curl", "-sS", "-X", "POST", "-d", f'{{"instances": [{rows}]}}', url],
+        capture_output=True,
+        check=True,
+    )
+    answer = json.loads(done.stdout)
+    assert list(answer) == ["predictions"]
+    assert np.array(answer["predictions"]) == close_to(expected)
+
+
+@pytest.mark.parametrize(
+    ("path", "form"),
+    [
+        (PREDICT, "named rows"),
+        ("/v1/models/face/versions/1:predict", "column"),
+        ("/v1/models/face/versions/1:predict", "named column"),
+    ],
+)
+def test_forms_of_rest(server, pictures, expected, path, form):
+    values = [{"b64": b64(one)} for one in pictures]
+    body = {
+        "named rows": {"instances": [{"bytes": one} for one in values]},
+        "column": {"inputs": values, "signature_name": "serving_default"},
+        "named column": {"inputs": {"bytes": values}},
+    }[form]
+    status, answer, _ = ask(server, "POST", path, body)
+    assert status == 200, answer
+    key = "predictions" if "rows" in form else "outputs"
+    assert list(answer) == [key]
+    assert np.array(answer[key]) == close_to(expected)
+
+
+def test_float_images(server, model_dir):
+    images = np.random.default_rng(0).integers(0, 256, (2, 16, 12, 3))
+    body = {"signature_name": "images", "instances": images.tolist()}
+    status, answer, _ = ask(server, "POST", PREDICT, body)
+    assert status == 200, answer
+    run = tf.saved_model.load(str(model_dir / "1")).signatures["images"]
+    expected = run(tf.constant(images, tf.float32))["embedding"].numpy()
+    assert np.array(answer["predictions"]) == close_to(expected)
+
+
+@pytest.fixture(scope="module")
+def channel(server):
+    with grpc.insecure_channel(f"127.0.0.1:{server['grpc_port']}") as channel:
+        yield channel
+
+
+def test_grpc(channel, pictures, expected):
+    # Nothing here knows plsc_tf: the client of TF Serving's own documentation.
+    stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = "face"
+    request.model_spec.signature_name = "serving_default"
+    request.inputs["bytes"].CopyFrom(tf.make_tensor_proto(pictures, shape=[3]))
+    response = stub.Predict(request, 20)
+    found = tf.make_ndarray(response.outputs["embedding"])
+    assert found.dtype == np.float32
+    assert found == close_to(expected)
+    assert response.model_spec.name == "face"
+    assert response.model_spec.version.value == 1
+    assert response.model_spec.signature_name == "serving_default"
+
+    images = np.random.default_rng(0).uniform(0, 255, (2, 16, 12, 3))
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = "face"
+    request.model_spec.version.value = 1
+    request.model_spec.signature_name = "images"
+    request.inputs["images"].CopyFrom(tf.make_tensor_proto(images, tf.float32))
+    assert tf.make_ndarray(stub.Predict(request, 20).outputs["embedding"]).shape == (
+        (2, 8)
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        ({"name": "half"}, "NOT_FOUND", "Latest\\(half\\)"),
+        ({"version": 7}, "NOT_FOUND", "Specific\\(face, 7\\)"),
+        ({"label": "gold"}, "INVALID_ARGUMENT", "label: gold"),
+        ({"signature": "fast"}, "INVALID_ARGUMENT", '"fast" not found'),
+        ({"input": "jpeg"}, "INVALID_ARGUMENT", "required: \\['bytes'\\]"),
+        ({"value": [1.0]}, "INVALID_ARGUMENT", "bytes to be string.*float"),
+        ({"value": ["x"]}, "INVALID_ARGUMENT", "Picture 0 is not"),
+        ({"filter": "loss"}, "INVALID_ARGUMENT", "alias not found.*loss"),
+        ({"size": 10**9}, "INVALID_ARGUMENT", "fewer values|shape"),
+    ],
+)
+def test_refusals_of_grpc(channel, pictures, change, code, words):
+    stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = change.get("name", "face")
+    if "version" in change:
+        request.model_spec.version.value = change["version"]
+    if "label" in change:
+        request.model_spec.version_label = change["label"]
+    request.model_spec.signature_name = change.get("signature", "")
+    proto = tf.make_tensor_proto(change.get("value", pictures[:1]))
+    if "size" in change:
+        # One value that stands for many: a few bytes that would become gigabytes.
+        proto = tf.make_tensor_proto([0.5])
+        proto.tensor_shape.dim[0].size = change["size"]
+        request.model_spec.signature_name = "images"
+        request.inputs["images"].CopyFrom(proto)
+    else:
+        request.inputs[change.get("input", "bytes")].CopyFrom(proto)
+    if "filter" in change:
+        request.output_filter.append(change["filter"])
+    with pytest.raises(grpc.RpcError, match=words) as caught:
+        stub.Predict(request, 20)
+    assert caught.value.code().name == code
+
+
+def test_status_and_metadata(server, channel):
+    status, answer, _ = ask(server, "GET", "/v1/models/face")
+    assert (status, answer) == (
+        200,
+        {
+            "model_version_status": [
+                {
+                    "version": "1",
+                    "state": "AVAILABLE",
+                    "status": {"error_code": "OK", "error_message": ""},
+                }
+            ]
+        },
+    )
+    stub = model_service_pb2_grpc.ModelServiceStub(channel)
+    request = get_model_status_pb2.GetModelStatusRequest()
+    request.model_spec.name = "face"
+    (one,) = stub.GetModelStatus(request, 20).model_version_status
+    assert (one.version, one.state) == (1, 30)  # ModelVersionStatus.AVAILABLE
+
+    status, answer, _ = ask(server, "GET", "/v1/models/face/metadata")
+    assert status == 200
+    assert answer["model_spec"] == {
+        "name": "face",
+        "signature_name": "",
+        "version": "1",
+    }
+    signatures = answer["metadata"]["signature_def"]["signature_def"]
+    default = signatures["serving_default"]
+    assert default["inputs"]["bytes"]["dtype"] == "DT_STRING"
+    assert default["method_name"] == "tensorflow/serving/predict"
+    dims = default["outputs"]["embedding"]["tensor_shape"]["dim"]
+    assert [dim["size"] for dim in dims] == ["-1", "8"]
+
+    stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+    request = get_model_metadata_pb2.GetModelMetadataRequest()
+    request.model_spec.name = "face"
+    request.metadata_field.append("signature_def")
+    found = get_model_metadata_pb2.SignatureDefMap()
+    assert stub.GetModelMetadata(request, 20).metadata["signature_def"].Unpack(found)
+    assert set(found.signature_def) == set(signatures)
+
+
+def test_health_and_metrics(server):
+    assert ask(server, "GET", "/healthz")[:2] == (200, {"status": "serving"})
+    status, text, headers = ask(server, "GET", "/metrics")
+    assert status == 200
+    assert headers["Content-Type"].startswith("text/plain")
+    assert "plsc_tf_model_version 1.0" in text
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "words"),
+    [
+        ("POST", PREDICT, "{", 400, "JSON Parse error"),
+        ("POST", PREDICT, "", 400, "empty"),
+        ("POST", PREDICT, "[1]", 400, "not an object"),
+        ("POST", PREDICT, '{"a": [NaN]}', 400, "Missing 'inputs'"),
+        ("POST", PREDICT, {"instances": []}, 400, "No values"),
+        ("POST", PREDICT, {"instances": 3}, 400, "list/array"),
+        ("POST", PREDICT, {"instances": ["a"], "inputs": []}, 400, "only one of"),
+        ("POST", PREDICT, {"instances": [{"b64": "*"}]}, 400, "base64 decode"),
+        ("POST", PREDICT, {"instances": [{"b64": "aGk="}]}, 400, "Picture 0 is not"),
+        ("POST", PREDICT, {"instances": [["a"]]}, 400, "neither a string"),
+        ("POST", PREDICT, {"instances": [{"x": 1}]}, 400, "must be equal to: bytes"),
+        ("POST", PREDICT, {"inputs": {"x": 1}}, 400, "Missing named input: bytes"),
+        ("POST", PREDICT, {"signature_name": 3}, 400, "must be a string"),
+        ("POST", PREDICT, {"signature_name": "no"}, 400, "not found in signature def"),
+        (
+            "POST",
+            PREDICT,
+            {"signature_name": "images", "instances": [[1]]},
+            400,
+            "-1, 16, 12, 3",
+        ),
+        ("POST", "/v1/models/half:predict", {}, 404, "Latest(half)"),
+        ("POST", "/v1/models/face/versions/9:predict", {}, 404, "Specific(face, 9)"),
+        ("POST", "/v1/models/face/labels/x:predict", {}, 400, "label: x"),
+        ("POST", "/v1/models/face:classify", {}, 400, "Expected classify"),
+        ("POST", "/v1/models/face", {}, 400, "Malformed request: POST"),
+        ("GET", "/v1/models/half", None, 404, "half"),
+        ("GET", "/v1/models/face/versions/9", None, 404, "9"),
+        ("GET", "/nowhere", None, 404, ""),
+        ("GET", PLSC, None, 405, ""),
+        ("POST", PLSC, {"base64_string": "x"}, 400, "base64_string"),
+        ("POST", PLSC, {"base64_string": []}, 400, "no picture"),
+        ("POST", PLSC, {"base64_string": ["*"]}, 400, "Item 0"),
+    ],
+)
+def test_refusals_of_http(server, method, path, body, status, words):
+    found, answer, _ = ask(server, method, path, body)
+    assert found == status
+    assert list(answer) == ["error"]
+    assert words in answer["error"]
