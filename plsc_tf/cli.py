@@ -76,7 +76,12 @@ def main(function, groups=ALL, doc=None, argv=None):
         if not _is_for_users(error) or os.environ.get(TRACEBACK_VARIABLE) == "1":
             raise
         _report(error, f"({TRACEBACK_VARIABLE}=1 shows where it happened.)")
-        sys.exit(getattr(error, "exit_status", 1))
+        if hasattr(error, "exit_status"):
+            # TensorFlow, ending orderly, may wait for the workers that are gone.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(error.exit_status)
+        sys.exit(1)
     sys.exit(0)
 
 

@@ -163,6 +163,7 @@ class Supervisor:
                 self._ask(running)
             if waited > self._patience.notice_s + self._patience.grace_s:
                 for worker in running:
+                    logging.warning("Worker %d did not end: killed.", worker.index)
                     worker.kill()
             if running:
                 time.sleep(_POLL_S)

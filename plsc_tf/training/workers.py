@@ -141,6 +141,11 @@ def _start_servers(group, cluster, settings):
     """
     group.gather("before the servers", None)
     group.flush()
+    logging.info(
+        "TensorFlow's servers start. Should nothing follow within %g s, another worker "
+        "was lost meanwhile.",
+        SERVERS_S,
+    )
     faulthandler.dump_traceback_later(SERVERS_S, exit=True)
     try:
         return cluster_strategy(

@@ -71,5 +71,6 @@ def test_named_options_exist():
     commands = re.findall(r"```shell\n(.*?)```", README, re.DOTALL)
     named = re.findall(r"python -m plsc_tf\.\w+([^\n#]*)", "\n".join(commands))
     options = re.findall(r"--(\w+)", " ".join(named) + re.sub("```.*?```", "", README))
-    others = {"model_base_path", "key"}  # tensorflow_model_server's; "--key=value"
+    # tensorflow_model_server's; "--key=value"; srun's
+    others = {"model_base_path", "key", "nodes", "ntasks", "gpus"}
     assert set(options) - others <= known
