@@ -24,7 +24,7 @@ td.number { font-variant-numeric: tabular-nums; white-space: nowrap; }
 code { font: 13px ui-monospace, Menlo, Consolas, monospace; overflow-wrap: anywhere; }
 .wide { overflow-x: auto; }
 .charts { display: grid; gap: 18px; align-items: end;
-  grid-template-columns: repeat(auto-fit, minmax(min(100%, 400px), 1fr)); }
+  grid-template-columns: repeat(auto-fill, minmax(min(100%, 400px), 1fr)); }
 figure { margin: 0; min-width: 0; }
 figure svg { width: 100%; height: auto; display: block; }
 figcaption { color: #666; font-size: 13px; }

@@ -1,0 +1,148 @@
+"""Intervals by identity: the weights of pairs, against pairs drawn one by one."""
+
+import numpy as np
+import pytest
+
+from plsc_tf.evaluation import bootstrap, roc
+from plsc_tf.evaluation.bootstrap import Resampling
+from plsc_tf.evaluation.figures import Figure
+from plsc_tf.evaluation.pair_statistics import PairStatistics, pair_weights, tar_name
+from plsc_tf.evaluation.verification import PairScores, summarise
+
+
+def scores_of(num_pairs=400, num_identities=30, seed=0, folds=10):
+    """Pairs of 30 people, whose same pairs are alike to a degree of their own."""
+    rng = np.random.default_rng(seed)
+    left, right = rng.integers(0, num_identities, (2, num_pairs))
+    right = np.where(np.arange(num_pairs) % 2 == 0, left, right)
+    same = left == right
+    ease = rng.normal(size=num_identities)
+    distances = np.where(same, 1.0 + 0.3 * ease[left], 1.8)
+    distances = np.clip(distances + 0.3 * rng.normal(size=num_pairs), 0, 3.99)
+    norms = rng.uniform(5, 9, num_pairs)
+    return PairScores(np.round(distances, 2), same, norms), left, right
+
+
+def test_weights_are_those_of_pairs_drawn_one_by_one():
+    left, right = np.array([0, 0, 1, 2]), np.array([0, 1, 2, 2])
+    weights = pair_weights(left, right)(np.array([2.0, 3.0, 0.0]))
+    # Person 0 came twice and person 1 three times: 2 same pairs, 2 * 3 different ones.
+    np.testing.assert_array_equal(weights, [2, 6, 0, 0])
+
+
+def test_measuring_with_weights_equals_repeating_the_pairs():
+    scores, *_ = scores_of()
+    counts = np.random.default_rng(1).integers(0, 4, len(scores.same))
+    found = PairStatistics(scores, far=0.1).measure(counts.astype(float))
+    repeated = np.repeat(scores.distances, counts), np.repeat(scores.same, counts)
+    points = roc.curve(*repeated)
+    assert found["auc"] == pytest.approx(roc.area_under_curve(points), abs=1e-12)
+    assert found["eer"] == pytest.approx(roc.equal_error_rate(points), abs=1e-12)
+    at = roc.operating_point(points, 0.1)
+    assert found[tar_name(0.1)] == pytest.approx(at.true_accepts, abs=1e-12)
+    assert found["calibrated_threshold"] == at.threshold
+    assert found["xnorm"] == pytest.approx(np.mean(np.repeat(scores.norms, counts)))
+
+
+def test_measuring_with_ones_gives_the_figures():
+    scores, *_ = scores_of(seed=3)
+    statistics = PairStatistics(scores, far=0.1)
+    values = statistics.values(summarise(scores))
+    found = statistics.measure(np.ones(len(scores.same)))
+    for name, value in values.items():
+        if not isinstance(value, Figure):
+            assert found[name] == pytest.approx(value, abs=1e-12), name
+    assert values[tar_name(1e-3)].value is None
+    assert str(values[tar_name(1e-3)]).startswith("n/a (0.1")
+
+
+def test_weighted_folds_follow_the_protocol():
+    scores, *_ = scores_of(seed=5)
+    weights = np.random.default_rng(2).integers(0, 4, len(scores.same)).astype(float)
+    accuracies, vals = [], []
+    for test in np.array_split(np.arange(len(weights)), 10):
+        train = np.setdiff1d(np.arange(len(weights)), test)
+        grid = np.arange(0, 4, 0.01)
+        hits = [
+            weights[train] @ ((scores.distances[train] < t) == scores.same[train])
+            for t in grid
+        ]
+        right = (scores.distances[test] < grid[np.argmax(hits)]) == scores.same[test]
+        accuracies.append(np.average(right, weights=weights[test]))
+        negatives = train[~scores.same[train]]
+        grid = np.arange(0, 4, 0.001)
+        rates = [
+            weights[negatives] @ (scores.distances[negatives] < t) for t in grid
+        ] / weights[negatives].sum()
+        last = max(i for i, rate in enumerate(rates) if rate <= 1e-3)
+        step = (1e-3 - rates[last]) / (rates[last + 1] - rates[last])
+        positives = test[scores.same[test]]
+        accepted = scores.distances[positives] < 0.001 * (last + step)
+        vals.append(np.average(accepted, weights=weights[positives]))
+    found = PairStatistics(scores).measure(weights)
+    assert found["accuracy"] == pytest.approx(np.mean(accuracies), abs=1e-12)
+    assert found["val_at_far"] == pytest.approx(np.mean(vals), abs=1e-9)
+    assert 0.6 < found["accuracy"] < 0.95, "the case must not be trivial"
+
+
+def test_interval_is_that_of_explicit_draws():
+    values = np.random.default_rng(0).exponential(size=40)
+    resampling = Resampling(samples=500, seed=7)
+    figure = bootstrap.intervals(
+        {"mean": values.mean()},
+        lambda weights: {"mean": np.average(values, weights=weights)},
+        lambda counts: counts,
+        len(values),
+        resampling,
+    )["mean"]
+    rng = np.random.default_rng(7)
+    drawn = [values[rng.integers(0, 40, 40)].mean() for _ in range(500)]
+    assert figure.low == pytest.approx(np.percentile(drawn, 2.5))
+    assert figure.high == pytest.approx(np.percentile(drawn, 97.5))
+    assert figure.low < figure.value < figure.high
+
+
+def test_people_widen_what_pairs_alone_would_say():
+    # 30 people with 20 pairs each, all pairs of one person alike: 30 observations.
+    values = np.repeat(np.random.default_rng(0).normal(size=30), 20)
+
+    def width(identity):
+        figure = bootstrap.intervals(
+            {"mean": values.mean()},
+            lambda weights: {"mean": np.average(values, weights=weights)},
+            lambda counts: counts[identity],
+            identity.max() + 1,
+            Resampling(300),
+        )["mean"]
+        return figure.high - figure.low
+
+    by_person, by_pair = width(np.repeat(np.arange(30), 20)), width(np.arange(600))
+    assert by_person / by_pair == pytest.approx(np.sqrt(20), rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("identities", "measure", "note"),
+    [
+        (9, lambda weights: {"x": weights[0]}, "9 identities, 10 are needed"),
+        (50, lambda weights: {"x": 1.0}, "every draw of identities gives the same"),
+        (50, lambda weights: {}, "many draws of identities do not have"),
+    ],
+)
+def test_what_the_data_cannot_support_has_no_interval(identities, measure, note):
+    figure = bootstrap.intervals(
+        {"x": 1.0}, measure, lambda counts: counts, identities, Resampling(50)
+    )["x"]
+    assert (figure.value, figure.low, figure.high) == (1.0, None, None)
+    assert note in figure.note
+
+
+def test_without_draws_there_are_no_intervals():
+    figures = bootstrap.intervals({"x": 2.0}, None, None, 100, Resampling(samples=0))
+    assert figures == {"x": Figure(2.0)}
+
+
+def test_linked_pictures_are_one_identity():
+    found = bootstrap.linked(7, np.array([0, 2, 5, 1]), np.array([1, 3, 5, 4]))
+    np.testing.assert_array_equal(found[[0, 1, 4]], found[0])
+    assert found[2] == found[3]
+    assert len(set(found.tolist())) == 4

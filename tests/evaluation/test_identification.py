@@ -1,0 +1,133 @@
+"""1:N identification, by hand and against sorting all scores in float64."""
+
+import numpy as np
+import pytest
+
+from plsc_tf.evaluation import identification
+from plsc_tf.evaluation.identification import (
+    Search,
+    cumulative_matches,
+    rank_rates,
+    search,
+    tpir_at_fpir,
+)
+
+
+def unit(rows):
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def plain_search(gallery, gallery_ids, probes, probe_ids):
+    """Every score, in float64: (rank, mate's score, strongest other) of each probe."""
+    names = np.unique(gallery_ids)
+    scores = unit(probes) @ unit(gallery).T
+    best = np.stack([scores[:, gallery_ids == one].max(axis=1) for one in names], 1)
+    result = []
+    for row, own in zip(best, probe_ids, strict=True):
+        others = row[names != own]
+        mate = row[names == own]
+        rank = 1 + np.sum(others >= mate[0]) if len(mate) else 0
+        score = mate[0] if len(mate) else np.nan
+        result.append((rank, score, others.max()))
+    return np.array(result).T
+
+
+@pytest.mark.parametrize("entries_each", [1, 3])
+def test_search_equals_sorting_all_scores(monkeypatch, entries_each):
+    monkeypatch.setattr(identification, "PROBES", 16)
+    monkeypatch.setattr(identification, "ENTRIES", 7)
+    rng = np.random.default_rng(0)
+    people = rng.normal(size=(40, 12))
+    gallery_ids = rng.permutation(np.repeat(np.arange(0, 40, 2), entries_each))
+    probe_ids = rng.integers(0, 40, 90)
+    gallery = 5 * (people[gallery_ids] + 0.8 * rng.normal(size=(len(gallery_ids), 12)))
+    probes = people[probe_ids] + 0.8 * rng.normal(size=(90, 12))
+    found = search(gallery, gallery_ids, probes, probe_ids)
+    ranks, scores, strongest = plain_search(gallery, gallery_ids, probes, probe_ids)
+    np.testing.assert_array_equal(found.ranks, ranks)
+    np.testing.assert_allclose(found.scores, scores, atol=1e-6)
+    np.testing.assert_allclose(found.strongest, strongest, atol=1e-6)
+    np.testing.assert_array_equal(found.mated, probe_ids % 2 == 0)
+    assert found.num_identities == 20
+    assert 1 < ranks.max() < 20, "the case must not be trivial"
+
+
+def test_names_may_be_texts():
+    gallery, ids = np.eye(3), np.array(["Ann", "Bo", "Cy"])
+    found = search(gallery, ids, gallery[[1, 2]], np.array(["Bo", "Dee"]))
+    assert found.ranks.tolist() == [1, 0]
+    assert found.mated.tolist() == [True, False]
+
+
+def test_ties_count_against_the_model():
+    same = np.ones((5, 4), np.float32)
+    found = search(same, np.arange(5), same, np.arange(5))
+    assert found.ranks.tolist() == [5] * 5
+
+
+def test_rates_by_hand():
+    found = Search(
+        mated=np.array([True, True, True, True, False]),
+        ranks=np.array([1, 1, 2, 6, 0]),
+        scores=np.array([0.9, 0.5, 0.8, 0.1, np.nan]),
+        strongest=np.array([0.2, 0.4, 0.9, 0.9, 0.6]),
+        num_identities=8,
+    )
+    assert rank_rates(found) == {1: 0.5, 5: 0.75}
+    np.testing.assert_allclose(
+        cumulative_matches(found), [0.5, 0.75, 0.75, 0.75, 0.75, 1, 1, 1]
+    )
+    weights = np.array([3, 0, 1, 0, 1.0])
+    assert rank_rates(found, weights=weights) == {1: 0.75, 5: 1.0}
+
+
+def open_search(strongest, mates=(0.95, 0.7, 0.5), ranks=(1, 1, 1)):
+    count = len(mates) + len(strongest)
+    mated = np.arange(count) < len(mates)
+    return Search(
+        mated,
+        np.array([*ranks, *np.zeros(len(strongest), int)]),
+        np.array([*mates, *np.full(len(strongest), np.nan)]),
+        np.array([*np.zeros(len(mates)), *strongest]),
+        10,
+    )
+
+
+def test_open_set_rates_by_hand():
+    # 100 strangers score 0.00 ... 0.99. FPIR 0.1 lets ten pass: 0.90 ... 0.99.
+    found = open_search(np.arange(100) / 100)
+    ((rate, (tpir, threshold)),) = tpir_at_fpir(found).items()
+    assert (rate, tpir, threshold) == (0.1, pytest.approx(1 / 3), 0.89)
+    # The mate that does not come first is no hit, whatever its score.
+    found = open_search(np.arange(100) / 100, ranks=(2, 1, 1))
+    assert tpir_at_fpir(found)[0.1][0] == 0.0
+    weights = np.ones(103)
+    weights[0] = 2
+    found = open_search(np.arange(100) / 100)
+    assert tpir_at_fpir(found, weights=weights)[0.1][0] == pytest.approx(2 / 4)
+
+
+def test_rates_of_fewer_than_ten_strangers_are_absent():
+    assert set(tpir_at_fpir(open_search(np.linspace(0, 1, 1000)))) == {0.1, 0.01}
+    assert set(tpir_at_fpir(open_search(np.linspace(0, 1, 999)))) == {0.1}
+    assert tpir_at_fpir(open_search([])) == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"probes": np.ones((2, 5))}, "one size. Received: 4 and 5"),
+        ({"gallery_ids": np.arange(2)}, r"gallery must be .*\(3, 4\) and 2 identities"),
+        ({"gallery": np.full((3, 4), np.nan)}, "finite.*diverged"),
+        ({"probes": np.zeros((0, 4)), "probe_ids": []}, "probes must be"),
+    ],
+)
+def test_wrong_arguments_are_named(change, message):
+    arguments = {
+        "gallery": np.ones((3, 4)),
+        "gallery_ids": np.arange(3),
+        "probes": np.ones((2, 4)),
+        "probe_ids": np.arange(2),
+    }
+    with pytest.raises(ValueError, match=message):
+        search(**{**arguments, **change})

@@ -1,0 +1,112 @@
+"""Template pooling and the files of its protocols, by hand and against plain loops."""
+
+import numpy as np
+import pytest
+
+from plsc_tf.evaluation import lists
+from plsc_tf.evaluation.templates import TemplatePool, cosines
+
+
+def plain_pooling(features, templates, media):
+    """The definition: media means, their sum, its direction; template by template."""
+    pooled = []
+    for template in np.unique(templates):
+        inside = templates == template
+        means = [
+            features[inside & (media == one)].mean(axis=0)
+            for one in np.unique(media[inside])
+        ]
+        total = np.sum(means, axis=0)
+        pooled.append(total / np.linalg.norm(total))
+    return np.array(pooled)
+
+
+def test_media_are_averaged_then_added():
+    # Template 7: a video of two frames, (0, 1), (0, 3), and a picture (2, 0).
+    pool = TemplatePool([7, 7, 7, 3], [1, 1, 2, 1])
+    pool.add(np.array([[0, 1], [0, 3], [2, 0], [5, 0.0]]))
+    np.testing.assert_array_equal(pool.ids, [3, 7])
+    half = np.sqrt(0.5)
+    np.testing.assert_allclose(pool.embeddings(), [[1, 0], [half, half]])
+
+
+@pytest.mark.parametrize("block", [1, 7, 200])
+def test_pooling_in_blocks_equals_the_definition(block):
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(200, 6))
+    templates, media = rng.integers(0, 30, 200), rng.integers(0, 4, 200)
+    weights = rng.uniform(0.1, 1, 200)
+    pool = TemplatePool(templates, media, weights)
+    for start in range(0, 200, block):
+        pool.add(features[start : start + block])
+    expected = plain_pooling(features * weights[:, None], templates, media)
+    np.testing.assert_allclose(pool.embeddings(), expected, atol=1e-12)
+
+
+def test_cosines_of_listed_pairs(monkeypatch):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(20, 8))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    left, right = rng.integers(0, 20, (2, 50))
+    monkeypatch.setattr("plsc_tf.evaluation.templates._BLOCK_NUMBERS", 8 * 7)
+    expected = (rows @ rows.T)[left, right]
+    np.testing.assert_allclose(cosines(rows, left, right), expected, atol=1e-6)
+
+
+def test_missing_pictures_and_templates_are_told():
+    pool = TemplatePool([1, 2], [0, 0])
+    pool.add(np.ones((1, 4)))
+    with pytest.raises(ValueError, match=r"2 pictures. Received embeddings of 1"):
+        pool.embeddings()
+    with pytest.raises(ValueError, match=r"2 pictures. Received: 3"):
+        pool.add(np.ones((2, 4)))
+    with pytest.raises(ValueError, match=r"pairs.txt names 1 templates .* such as 5"):
+        pool.find(np.array([1, 5]), "pairs.txt")
+    with pytest.raises(ValueError, match="weight for each of 2 pictures"):
+        TemplatePool([1, 2], [0, 0], [1.0])
+
+
+def test_files_of_the_protocol_are_read():
+    media = lists.read_template_media(b"1.jpg 5 70\n\n2.jpg 6 71\n", "m")
+    assert media.names == ("1.jpg", "2.jpg")
+    assert (media.templates.tolist(), media.media.tolist()) == ([5, 6], [70, 71])
+    left, right, same = lists.read_template_pairs(b"5 6 0\n5 5 1\n", "p")
+    assert (left.tolist(), right.tolist()) == ([5, 5], [6, 5])
+    assert same.tolist() == [False, True]
+    found = lists.read_subjects(b"TEMPLATE_ID,SUBJECT_ID,FILENAME\n9,4,a\n2,3,b\n", "s")
+    assert [column.tolist() for column in found] == [[2, 9], [3, 4]]
+    names, points, scores = lists.read_faces(b"1.jpg 1 2 3 4 5 6 7 8 9 10 .5\n", "f")
+    assert names == ("1.jpg",)
+    assert points[0].tolist() == [[1, 2], [3, 4], [5, 6], [7, 8], [9, 10]]
+    assert scores.tolist() == [0.5]
+
+
+def test_lists_are_read():
+    names, left, right, same = lists.read_pair_list(b"a b 1\nb c 0\n", "p")
+    assert names == ("a", "b", "c")
+    assert (left.tolist(), right.tolist()) == ([0, 1], [1, 2])
+    assert same.tolist() == [True, False]
+    assert lists.read_identity_list(b"x.jpg Ann\n", "l") == (("x.jpg",), ("Ann",))
+    assert lists.read_names(b"x.jpg 0\ny.jpg 1\n", "n") == ("x.jpg", "y.jpg")
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "message"),
+    [
+        (lists.read_pair_list, b"a b 1\na b 2\n", r"f, line 2: .*Got: 'a b 2'"),
+        (lists.read_pair_list, b"\n", "f is empty"),
+        (lists.read_pair_list, b"\xff\xfe", "f is no text in UTF-8"),
+        (lists.read_identity_list, b"a\n", "f, line 1: expected 'name identity'"),
+        (lists.read_names, b"a\nb\na\n", "f names 'a' twice"),
+        (lists.read_template_media, b"1.jpg 5 x\n", "f, line 1: expected 'picture"),
+        (lists.read_template_pairs, b"1 2 0\n1 2\n", "f: expected 'template template"),
+        (lists.read_template_pairs, b"1 2 3\n", "label 1 or 0"),
+        (lists.read_template_pairs, b"", "f is empty"),
+        (lists.read_subjects, b"T,S\n1,2\n1,3\n", "line 3: template 1 has subject 3"),
+        (lists.read_subjects, b"T,S\n1,x\n", "f, line 2: expected 'template,subject'"),
+        (lists.read_faces, b"1.jpg 1 2 0.9\n", "f, line 1: expected 'picture x y"),
+    ],
+)
+def test_wrong_lines_are_named(read, text, message):
+    with pytest.raises(ValueError, match=message):
+        read(text, "f")
