@@ -15,6 +15,7 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 
 from absl import logging
 
@@ -77,6 +78,14 @@ class Driver:
         if "error" in answer:
             raise RemoteCallError(**answer["error"])
         return answer["value"]
+
+    def wait_for(self, path, limit_s=90):
+        """Waits until the call that was begun makes a file; not if it ends before."""
+        end = time.monotonic() + limit_s
+        while not path.exists():
+            assert time.monotonic() < end, path
+            assert self._answers.empty(), self.end()
+            time.sleep(0.02)
 
     def stop(self):
         """Ends the process."""
