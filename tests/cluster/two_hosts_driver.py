@@ -190,7 +190,7 @@ def pulled(hosts, folder, break_off, mend, restarts):
         launched.wait_for(lambda: (folder / "run" / "1" / "manifest.json").exists())
         break_off(*hosts)
         broken = time.monotonic()
-        told = "Restart 1 of 1." if restarts else "Worker "
+        told = "Restart 1 of 1." if restarts else " ended with status "
         launched.wait_for(
             lambda: all(told in launched.log("launcher", i) for i in range(2))
         )
