@@ -1,0 +1,230 @@
+"""Charts, the names of figures, and the card as JSON and as a page."""
+
+import dataclasses
+import html.parser
+import json
+import xml.etree.ElementTree
+
+import numpy as np
+import pytest
+
+from plsc_tf.evaluation import card, identification, names, reports, svg
+from plsc_tf.evaluation.bootstrap import Resampling
+from plsc_tf.evaluation.figures import Figure
+from plsc_tf.evaluation.verification import PairScores, verify
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def pairs_report(num_pairs=600, far=0.1, samples=50, name="faces"):
+    rng = np.random.default_rng(0)
+    left, right = rng.integers(0, 40, (2, num_pairs))
+    right = np.where(np.arange(num_pairs) % 2 == 0, left, right)
+    same = left == right
+    distances = np.clip(rng.normal(np.where(same, 0.9, 1.7), 0.4), 0, 3.9)
+    scores = PairScores(distances, same, rng.uniform(9, 11, num_pairs))
+    options = reports.Options(Resampling(samples), far)
+    return reports.of_pairs(name, scores, (left, right, "as drawn"), options), scores
+
+
+def search_report():
+    rng = np.random.default_rng(0)
+    people = rng.normal(size=(60, 8))
+    ids = rng.integers(0, 60, 300)
+    probes = people[ids] + rng.normal(size=(300, 8))
+    found = identification.search(people[::2], np.arange(0, 60, 2), probes, ids)
+    options = reports.Options(Resampling(50), 0.1)
+    return reports.of_search("people", found, ids, options), found
+
+
+def test_a_chart_is_xml_with_its_curves_inside_the_plot():
+    text = svg.chart(
+        "rates <of> a & b",
+        svg.Axis("false accept rate", 1e-3, 1.0, log=True),
+        svg.Axis("share", 0.0, 1.0),
+        [svg.Curve("a & b", [(1e-3, 0.0), (0.1, 0.5), (1.0, 1.0)])],
+        [svg.Mark("here", 0.1), svg.Mark("there", 0.5)],
+    )
+    root = xml.etree.ElementTree.fromstring(text)
+    assert root.find(f"{SVG}title").text == "rates <of> a & b"
+    texts = [one.text for one in root.iter(f"{SVG}text")]
+    for expected in ("a & b", "here", "there", "false accept rate", "share", "0.01"):
+        assert expected in texts
+    (line,) = root.iter(f"{SVG}polyline")
+    points = [
+        tuple(map(float, point.split(","))) for point in line.get("points").split()
+    ]
+    top = svg.chart.__globals__["LINE"] * 1 + 14
+    assert points[0] == (svg.LEFT, top + svg.PLOT_HEIGHT)
+    assert points[-1] == (svg.WIDTH - svg.RIGHT, top)
+    # 0.1 is two of three decades, 0.5 half of the height.
+    width = svg.WIDTH - svg.RIGHT - svg.LEFT
+    x, y = svg.LEFT + width * 2 / 3, top + svg.PLOT_HEIGHT / 2
+    assert points[1] == pytest.approx((x, y), abs=0.1)
+
+
+def test_ticks_are_decades_or_round_numbers():
+    assert svg.Axis("x", 1e-3, 1.0, log=True).ticks() == [1e-3, 1e-2, 1e-1, 1.0]
+    assert svg.Axis("x", 0.0, 1.0).ticks() == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1])
+    assert svg.Axis("x", 1, 100).ticks() == [20, 40, 60, 80, 100]
+
+
+def test_long_legends_take_more_rows():
+    def boxes(labels):
+        text = svg.chart(
+            "t",
+            svg.Axis("x", 0, 1),
+            svg.Axis("y", 0, 1),
+            [svg.Curve(label, [(0, 0), (1, 1)]) for label in labels],
+        )
+        return int(xml.etree.ElementTree.fromstring(text).get("viewBox").split()[3])
+
+    assert boxes(["a" * 40, "b" * 40]) - boxes(["a", "b"]) == svg.LINE
+
+
+def test_names_for_people():
+    assert names.short("tar@far=1e-03") == "TAR@FAR=0.001"
+    assert names.short("tpir@fpir=1e-01") == "TPIR@FPIR=0.1"
+    assert names.short("rank_5") == "rank-5"
+    assert names.short("val_at_far") == "val@FAR=0.001"
+    assert names.long("top_1") == "top-1 accuracy"
+
+
+def test_the_figures_of_pairs_are_those_of_verify():
+    rng = np.random.default_rng(0)
+    embeddings = rng.normal(size=(400, 8))
+    left = np.arange(0, 400, 2)
+    same = np.arange(200) % 2 == 0
+    embeddings[left[same] + 1] = embeddings[left[same]] + 0.7
+    result = verify(embeddings, left, left + 1, same)
+    from plsc_tf.evaluation.verification import score
+
+    scores = score(embeddings, left, left + 1, same)
+    numbers = np.where(same, np.arange(200), 200 + np.arange(200))
+    report = reports.of_pairs(
+        "x", scores, (np.arange(200), numbers, ""), reports.Options(far=0.1)
+    )
+    figures = report.figures
+    assert figures["accuracy"] == Figure(result.accuracy, std=result.std)
+    assert figures["eer"].value == result.eer
+    assert figures["tar@far=1e-01"].value == result.tar_at_far[0.1]
+    # val@FAR is shown as insightface defines it, but with what stands behind it.
+    assert figures["val_at_far"].value == result.val_at_far
+    assert "0.09 false pairs" in figures["val_at_far"].note
+    assert report.counts["same"] == report.counts["different"] == 100
+
+
+def test_the_threshold_accepts_what_it_says():
+    report, scores = pairs_report()
+    found = report.threshold
+    accepted = scores.distances < found["squared_l2"]
+    assert np.mean(accepted[~scores.same]) == pytest.approx(found["far_measured"])
+    assert found["far_measured"] <= 0.1 < found["far_measured"] + 0.005
+    assert np.mean(accepted[scores.same]) == pytest.approx(found["tar"])
+    assert found["cosine"] == pytest.approx(1 - found["squared_l2"] / 2)
+    assert found["cosine_low"] < found["cosine"] < found["cosine_high"]
+
+
+def test_a_threshold_that_the_data_cannot_support_is_none():
+    report, scores = pairs_report(far=1e-3)
+    count = int(np.count_nonzero(~scores.same))
+    assert report.threshold["squared_l2"] is None
+    assert report.threshold["cosine"] is None
+    assert f"{count} pairs of two identities support" in report.threshold["note"]
+
+
+def test_the_report_of_a_search_names_what_it_cannot_support():
+    report, found = search_report()
+    assert list(report.figures)[:1] == ["rank_1"]
+    rank_1 = np.mean(found.ranks[found.mated] == 1)
+    assert report.figures["rank_1"].value == pytest.approx(rank_1)
+    assert report.figures["rank_1"].low < rank_1 < report.figures["rank_1"].high
+    assert report.figures["tpir@fpir=1e-03"].value is None
+    assert report.threshold["fpir"] == 0.1
+    at = report.threshold["cosine"]
+    assert np.mean(found.strongest[~found.mated] > at) <= 0.1
+
+
+def test_the_report_of_classes():
+    ranks, labels = np.array([1, 1, 3, 9]), np.array([0, 0, 1, 2])
+    report = reports.of_classes("test", ranks, labels, reports.Options())
+    assert report.figures == {"top_1": Figure(0.5), "top_5": Figure(0.75)}
+    assert report.counts == {"images": 4, "classes": 3}
+
+
+class Links(html.parser.HTMLParser):
+    """Collects what a page would load, its headings and its table cells."""
+
+    def __init__(self):
+        super().__init__()
+        self.loads, self.tags, self.open = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        for key, value in attrs:
+            if key in ("src", "href", "srcset", "data", "action"):
+                self.loads.append(value)
+
+
+def full_card():
+    pairs, _ = pairs_report(name="<faces>")
+    pairs.sha256 = "ab" * 32
+    pairs.worst = [
+        {
+            "kind": "false accept",
+            "cosine": 0.7,
+            "squared_l2": 0.6,
+            "accepted": True,
+            "left": "a&b.jpg",
+            "right": "c.jpg",
+        }
+    ]
+    pairs.pictures = {0: (b"\xff\xd8one", b"\xff\xd8two")}
+    pairs.duplicates = {
+        "training set": {
+            "pictures": 10,
+            "same_bytes": 1,
+            "same_pixels": 2,
+            "first": ["x.jpg"],
+        },
+        "other": {"note": "not compared: <why>"},
+    }
+    search, _ = search_report()
+    shown = [pairs, search]
+    model = {"model_name": "net", "manifest_sha256": "cd" * 32}
+    return card.build(model, {"dataset_name": "d"}, shown, Resampling(50)), shown
+
+
+def test_card_json_has_what_the_export_reads():
+    content, shown = full_card()
+    found = json.loads(card.to_json(content))
+    assert found["version"] == 1
+    assert found["model"]["manifest_sha256"] == "cd" * 32
+    one = found["sets"]["<faces>"]
+    assert one["sha256"] == "ab" * 32
+    assert one["counts"]["pairs"] == 600
+    figure = one["figures"]["accuracy"]
+    assert figure["low"] < figure["value"] < figure["high"]
+    expected = dataclasses.asdict(shown[0])["threshold"]
+    assert one["threshold"] == pytest.approx(expected)
+    assert {"far", "squared_l2", "cosine"} <= set(one["threshold"])
+    assert len(one["curves"]["roc"]["far"]) == len(one["curves"]["roc"]["tar"])
+
+
+def test_card_html_stands_alone_and_labels_everything():
+    content, shown = full_card()
+    page = card.to_html(content, shown).decode()
+    links = Links()
+    links.feed(page)
+    assert len(links.loads) == 2
+    assert all(one.startswith("data:image/jpeg;base64,") for one in links.loads)
+    assert not {"script", "link", "iframe", "object"} & set(links.tags)
+    assert "url(" not in page and "@import" not in page
+    for report in shown:
+        for name, figure in report.figures.items():
+            assert names.long(name).replace("&", "&amp;") in page
+            assert figure.value is None or f"{figure.value:.5f}" in page
+    assert "&lt;faces&gt;" in page and "<faces>" not in page
+    assert "a&amp;b.jpg" in page and "not compared: &lt;why&gt;" in page
+    assert "1 of the same bytes, 2 of the same pixels, among 10 pictures" in page
+    assert links.tags.count("svg") == 3

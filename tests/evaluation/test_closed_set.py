@@ -1,0 +1,69 @@
+"""Accuracy on the trained classes: ranks, against the scores of all classes at once."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import plsc_tf
+from plsc_tf.training import closed_set
+
+
+class Images:
+    """Batches of random images, the last one smaller."""
+
+    batch_size = 4
+
+    def __init__(self, labels):
+        self.labels = np.asarray(labels)
+        rng = np.random.default_rng(0)
+        self.images = rng.integers(0, 256, (len(labels), 8, 8, 3), np.uint8)
+
+    def epoch(self, number):
+        for start in range(0, len(self.labels), self.batch_size):
+            rows = slice(start, start + self.batch_size)
+            yield self.images[rows], tf.constant(self.labels[rows])
+
+
+@pytest.fixture(scope="module", params=[plsc_tf.ARCFACE, plsc_tf.SOFTMAX])
+def model(request):
+    with plsc_tf.strategy(num_replicas=2).scope():
+        backbone = plsc_tf.backbones.build(
+            "iresnet",
+            embedding_size=6,
+            image_shape=(8, 8, 3),
+            depths=(1, 1),
+            width=4,
+            head="gap",
+        )
+        head = plsc_tf.ShardedHead(num_classes=11, margins=request.param)
+        model = plsc_tf.Classifier(backbone=backbone, head=head)
+    rng = np.random.default_rng(1)
+    head.set_weights_from_numpy(rng.normal(size=(11, 6)).astype(np.float32))
+    return model
+
+
+def test_ranks_are_those_of_all_scores(model, monkeypatch):
+    monkeypatch.setattr(closed_set, "_IMAGES", 3)
+    monkeypatch.setattr(closed_set, "_CLASSES", 4)
+    monkeypatch.setattr(closed_set, "_BLOCK_NUMBERS", 9 * 6)
+    images = Images(np.random.default_rng(2).integers(0, 11, 30))
+    embeddings = model.embed(images.images).astype(np.float64)
+    weights = model.head.weights_as_numpy().astype(np.float64)
+    if model.head.margins.normalized:
+        weights /= np.linalg.norm(weights, axis=1, keepdims=True)
+    scores = embeddings @ weights.T
+    own = scores[np.arange(30), images.labels]
+    expected = (scores >= own[:, None]).sum(axis=1)
+    ranks, labels = closed_set.ranks(model, images)
+    np.testing.assert_array_equal(ranks, expected)
+    np.testing.assert_array_equal(labels, images.labels)
+    assert len(set(expected.tolist())) > 3, "the case must not be trivial"
+    share, count = closed_set.accuracy(model, images)
+    assert (share, count) == (np.mean(scores.argmax(axis=1) == images.labels), 30)
+
+
+def test_labels_that_the_head_lacks_are_told(model):
+    with pytest.raises(ValueError, match=r"classes 0 to 10. Received: .* to 11"):
+        closed_set.ranks(model, Images([0, 11]))
+    with pytest.raises(ValueError, match="holds no image"):
+        closed_set.ranks(model, Images([]))
