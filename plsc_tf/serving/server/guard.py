@@ -14,6 +14,8 @@ _BUSY = (
 _SLOW = (
     b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 )
+# What is left to do on a connection that is about to end.
+_LAST_SECONDS = 1.0
 
 
 class Phase(enum.Enum):
@@ -42,7 +44,7 @@ class Guard(asyncio.Protocol):
         self._options, self._idle_seconds = options, idle_seconds
         self._gauge = gauge
         self._transport = self._reading = self._writing = None
-        self._refused = False
+        self._refused = self._ended = False
         self.phase = Phase.IDLE
 
     @property
@@ -85,9 +87,14 @@ class Guard(asyncio.Protocol):
 
     def eof_received(self):
         """The sender says no more; an answer that is due is still written."""
-        if self._refused or self.phase is not Phase.ANSWER:
+        if self._refused or self.phase is Phase.IDLE:
             return False
-        self._inner.close()
+        self._ended = True
+        if self.phase is Phase.ANSWER:
+            self._inner.close()
+        else:
+            # All has come that will: it is a request by now, or never.
+            self._limit_reading(_LAST_SECONDS)
         return True
 
     def pause_writing(self):
@@ -102,17 +109,23 @@ class Guard(asyncio.Protocol):
 
     def head_received(self):
         """The request's head is there; its body is under the handler's own limit."""
-        self._limit_reading(None)
+        if not self._ended:
+            self._limit_reading(None)
         self.phase = Phase.BODY
 
     def body_received(self):
         """The request is complete."""
+        self._limit_reading(None)
         self.phase = Phase.ANSWER
+        if self._ended:
+            self._inner.close()
 
     def answered(self):
         """The handler is done; the next request may come."""
         self.phase = Phase.IDLE
         self._limit_reading(self._idle_seconds)
+        if self._ended:
+            self._inner.close()
 
     def _limit_reading(self, seconds):
         if self._reading is not None:
@@ -135,7 +148,7 @@ class Guard(asyncio.Protocol):
         if self.phase is Phase.HEAD:
             self._transport.write(_SLOW)
         # What cannot be written must not keep the connection.
-        self._limit_writing(1.0)
+        self._limit_writing(_LAST_SECONDS)
         self._transport.close()
 
 

@@ -1,0 +1,136 @@
+"""Bad requests are refused, one by one, while others are served."""
+
+import collections
+import concurrent.futures
+import os
+import pathlib
+import re
+import threading
+import time
+
+import bad_requests
+import numpy as np
+import pytest
+from server_tools import ask, b64
+
+PLSC = "/FaceClassifyService/inference"
+
+
+class Others:
+    """A caller with good requests, who must not notice anything."""
+
+    def __init__(self, server, pictures, expected):
+        self._server, self._expected = server, expected
+        self._body = {"base64_string": [b64(one) for one in pictures]}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.count, self.wrong = 0, []
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc):
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self):
+        while not self._ended.is_set():
+            status, answer, _ = ask(self._server, "POST", PLSC, self._body)
+            self.count += 1
+            rows = [row["embedding"] for row in answer.get("instance", ())]
+            if status != 200 or not np.allclose(rows, self._expected, atol=1e-5):
+                self.wrong.append((status, answer))
+            time.sleep(0.01)
+
+
+def resources(server):
+    """(resident megabytes, open files) of the server."""
+    pid = server["process"].pid
+    text = pathlib.Path(f"/proc/{pid}/status").read_text()
+    rss = int(re.search(r"VmRSS:\s+(\d+)", text)[1]) / 1024
+    return rss, len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def attack(server, numbers, threads):
+    """Sends bad requests; returns those with a wrong answer."""
+    seen, wrong = collections.Counter(), []
+    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+        sent = pool.map(lambda n: (n, *bad_requests.send(server["port"], n)), numbers)
+        for number, kind, status, right in sent:
+            seen[kind, status] += 1
+            if status not in right:
+                wrong.append((number, kind, status))
+    return seen, wrong
+
+
+def check(server, count, slow, pictures, expected):
+    port = server["port"]
+    attack(server, range(10**6, 10**6 + 150), 8)  # What is allocated once.
+    rss, files = resources(server)
+    with Others(server, pictures, expected) as others:
+        links = [bad_requests.open_slow(port, n) for n in range(slow)]
+        seen, wrong = attack(server, range(count), 8)
+        late = [bad_requests.status_of(link) for link in links]
+        for link in links:
+            link.close()
+    assert not wrong
+    assert others.count > 3
+    assert not others.wrong
+    assert set(late) <= {408, None}
+    assert 408 in late
+    assert len({kind for kind, _ in seen}) >= 15
+    end = time.monotonic() + 10
+    while resources(server)[1] > files + 4 and time.monotonic() < end:
+        time.sleep(0.1)
+    now, files_now = resources(server)
+    assert files_now <= files + 4, "connections are left open"
+    assert now < rss + 60, "memory grows"
+    assert server["process"].poll() is None
+    assert ask(server, "GET", "/healthz")[0] == 200
+
+
+def test_bad_requests(server, pictures, expected):
+    check(server, 600, 12, pictures, expected)
+
+
+@pytest.mark.slow
+def test_ten_thousand_bad_requests(server, pictures, expected):
+    check(server, 10_000, 200, pictures, expected)
+
+
+def test_who_does_not_read_is_dropped(server):
+    link = bad_requests.open_reader_who_sleeps(server["port"])
+    end = time.monotonic() + 15
+    while time.monotonic() < end:
+        text = ask(server, "GET", "/metrics")[1]
+        # The one that asks.
+        if "\nplsc_tf_connections 1.0" in text:
+            break
+        time.sleep(0.1)
+    else:
+        pytest.fail("the connection is still open")
+    link.close()
+
+
+def test_a_half_closed_connection_gets_its_answer(server, pictures):
+    import socket
+
+    with socket.create_connection(("127.0.0.1", server["port"]), timeout=20) as link:
+        link.sendall(bad_requests.pictures(*pictures))
+        link.shutdown(socket.SHUT_WR)
+        assert bad_requests.status_of(link) == 200
+        while link.recv(1 << 16):
+            pass
+
+
+def test_a_large_body_is_refused_before_it_is_sent(server):
+    # As curl sends bodies above a megabyte: the head first, then it waits.
+    import socket
+
+    with socket.create_connection(("127.0.0.1", server["port"]), timeout=20) as link:
+        link.sendall(
+            b"POST /FaceClassifyService/inference HTTP/1.1\r\nHost: x\r\n"
+            b"Content-Length: 1073741824\r\nExpect: 100-continue\r\n\r\n"
+        )
+        assert bad_requests.status_of(link) == 413

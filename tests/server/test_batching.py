@@ -1,0 +1,164 @@
+"""Who shares a batch with whom, and what becomes of them."""
+
+import asyncio
+import concurrent.futures
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from plsc_tf.flags.server import Server
+from plsc_tf.serving.server.batching import Batcher
+from plsc_tf.serving.server.errors import RequestError
+from plsc_tf.serving.server.metrics import Metrics
+
+
+class Doubling:
+    """A model that doubles numbers, refuses negative ones, and notes its batches."""
+
+    def __init__(self, seconds=(), gate=None):
+        self.seconds = dict(seconds)
+        self.batches, self._gate = [], gate
+
+    def run(self, signature, inputs):
+        if self._gate is not None:
+            self._gate.wait(10)
+        values = inputs["x"]
+        self.batches.append(values[:, 0].tolist())
+        if (values < 0).any():
+            raise tf.errors.InvalidArgumentError(None, None, "a negative number")
+        return {"y": 2 * values}
+
+
+def rows(*values):
+    return [{"x": np.array([value], np.float32)} for value in values]
+
+
+def run(model, work, **options):
+    """Runs `work(batcher)` in an event loop."""
+
+    async def main():
+        given = Server(**{"parallel_batches": 1, "max_batch_images": 4, **options})
+        with concurrent.futures.ThreadPoolExecutor(1) as executor:
+            batcher = Batcher(model, "s", executor, given, Metrics())
+            return await work(batcher)
+
+    return asyncio.run(main())
+
+
+def test_one_call_for_several_requests_and_to_each_its_own():
+    gate = threading.Event()
+    model = Doubling({1: 1e-3, 2: 1e-3, 4: 1e-3}, gate)
+
+    async def work(batcher):
+        tasks = [
+            asyncio.create_task(batcher.run(rows(*values), [0] * len(values)))
+            for values in ([1], [2, 3], [4], [5])
+        ]
+        await asyncio.sleep(0.05)
+        gate.set()
+        return [result["y"][:, 0].tolist() for result in await asyncio.gather(*tasks)]
+
+    assert run(model, work) == [[2], [4, 6], [8], [10]]
+    # The first one went at once; the four others waited, and went together.
+    assert model.batches == [[1], [2, 3, 4, 5]]
+
+
+def test_a_batch_is_filled_to_a_size_that_was_warmed_up():
+    model = Doubling({1: 1.0, 2: 1.1, 4: 1.2})
+    result = run(model, lambda b: b.run(rows(1, 2, 3), [0] * 3), latency_ms=1e4)
+    assert result["y"][:, 0].tolist() == [2, 4, 6]
+    assert model.batches == [[1, 2, 3, 1]]
+
+
+def test_the_size_that_costs_least_per_picture():
+    # Four at 4 s would be 1.33 s for each of three; two at 2 s are 1 s for each.
+    model = Doubling({1: 1.5, 2: 2.0, 4: 4.0})
+    run(model, lambda b: b.run(rows(1, 2, 3), [0] * 3), latency_ms=1e5)
+    assert model.batches == [[1, 2], [3]]
+
+
+def test_no_batch_takes_longer_than_half_the_bound():
+    model = Doubling({1: 0.02, 2: 0.03, 4: 0.04})
+    run(model, lambda b: b.run(rows(1, 2, 3, 4), [0] * 4), latency_ms=60.0)
+    assert model.batches == [[1, 2], [3, 4]]
+
+
+def test_pixels_limit_a_batch():
+    model = Doubling()
+    run(model, lambda b: b.run(rows(1, 2, 3), [9e5, 2e5, 8e5]), max_megapixels=1.0)
+    assert [batch[0] for batch in model.batches] == [1, 2]
+    assert model.batches[1][:2] == [2, 3]
+
+
+def test_a_bad_row_fails_alone():
+    gate = threading.Event()
+    model = Doubling({1: 1e-3, 2: 1e-3, 4: 1e-3}, gate)
+
+    async def work(batcher):
+        tasks = [
+            asyncio.create_task(batcher.run(rows(value), [0]))
+            for value in (0, 1, 2, -3, 4)
+        ]
+        await asyncio.sleep(0.05)
+        gate.set()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    *good, bad, last = run(model, work)
+    assert [one["y"].tolist() for one in (*good, last)] == [[[0]], [[2]], [[4]], [[8]]]
+    assert isinstance(bad, RequestError)
+    assert bad.status == 400
+    assert "a negative number" in bad.message
+
+
+def test_a_full_queue_refuses_and_says_when_to_come_again():
+    gate = threading.Event()
+    model = Doubling({1: 3.0, 2: 6.0, 4: 12.0}, gate)
+
+    async def work(batcher):
+        first = asyncio.create_task(batcher.run(rows(0), [0]))
+        second = asyncio.create_task(batcher.run(rows(1, 2), [0, 0]))
+        await asyncio.sleep(0.05)
+        with pytest.raises(RequestError) as caught:
+            await batcher.run(rows(3, 4), [0, 0])
+        gate.set()
+        await asyncio.gather(first, second)
+        return caught.value
+
+    error = run(model, work, queue_images=3)
+    # Two wait, three seconds each.
+    assert (error.status, error.retry_after) == (503, 6)
+
+
+def test_who_waits_too_long_is_told_so_and_not_computed():
+    gate = threading.Event()
+    model = Doubling(gate=gate)
+
+    async def work(batcher):
+        first = asyncio.create_task(batcher.run(rows(0), [0]))
+        await asyncio.sleep(0.01)
+        second = asyncio.create_task(batcher.run(rows(1), [0]))
+        await asyncio.sleep(0.01)
+        second.cancel()
+        with pytest.raises(RequestError) as caught:
+            await batcher.run(rows(2), [0])
+        with pytest.raises(RequestError):
+            await first
+        gate.set()
+        while not batcher.idle:
+            await asyncio.sleep(0.01)
+        return caught.value
+
+    assert run(model, work, answer_timeout=0.1).status == 504
+    assert model.batches == [[0]]
+
+
+def test_a_failing_model_is_an_error_of_the_server():
+    class Broken(Doubling):
+        def run(self, signature, inputs):
+            raise MemoryError("no memory left")
+
+    with pytest.raises(RequestError, match="no memory left") as caught:
+        run(Broken(), lambda b: b.run(rows(1, 2), [0, 0]))
+    assert caught.value.status == 500

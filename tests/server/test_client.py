@@ -1,0 +1,188 @@
+"""The client finds a server that answers, in PLSC's format or TF Serving's."""
+
+import contextlib
+import http.server
+import json
+import socket
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from server_tools import picture
+
+from plsc_tf.serving.client import Client, FaceService, ServiceError
+
+
+def test_as_in_plsc(server, pictures, expected):
+    service = FaceService()
+    service.connect(f"127.0.0.1:{server['port']}")
+    result = service.encode(pictures)
+    service.close()
+    assert isinstance(result, list)
+    assert isinstance(result[0][0], float)
+    np.testing.assert_allclose(result, expected, atol=1e-5)
+    # Closed connections are opened again.
+    np.testing.assert_allclose(service.encode(pictures[:1]), expected[:1], atol=1e-5)
+    service.close()
+
+
+@pytest.mark.parametrize("protocol", ["auto", "plsc", "tensorflow"])
+def test_protocols(server, pictures, expected, protocol):
+    address = f"127.0.0.1:{server['port']}"
+    with Client(address, protocol=protocol, batch_images=2) as client:
+        result = client.encode(pictures)
+        assert result.dtype == np.float32
+        np.testing.assert_allclose(result, expected, atol=1e-5)
+        assert client.encode([]).shape[0] == 0
+
+
+@contextlib.contextmanager
+def listening(handler):
+    """A server of the standard library with this handler of POST."""
+    paths = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            paths.append(self.path)
+            status, answer, headers = handler(self.path, json.loads(body))
+            data = json.dumps(answer).encode()
+            self.send_response(status)
+            for name, value in {**headers, "Content-Length": len(data)}.items():
+                self.send_header(name, str(value))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *arguments):
+            """Says nothing."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_address[1]}", paths
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def like_tensorflow_serving(path, body):
+    """What TF Serving's documentation says: this path, {"error"} for all others."""
+    if path != "/v1/models/people:predict":
+        return 404, {"error": f"Malformed request: POST {path}"}, {}
+    assert list(body) == ["instances"]
+    assert all(list(row) == ["b64"] for row in body["instances"])
+    return 200, {"predictions": [[float(i), 0.5] for i in range(len(body))]}, {}
+
+
+def test_tf_serving_is_found_out(pictures):
+    with listening(like_tensorflow_serving) as (address, paths):
+        with Client(address, model="people") as client:
+            for _ in range(3):
+                assert client.encode(pictures[:1]).tolist() == [[0.0, 0.5]]
+    # PLSC's path is tried once.
+    assert len(paths) == 4
+
+
+@contextlib.contextmanager
+def silent():
+    """An address that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def unused():
+    """An address that nobody listens at."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def busy(path, body):
+    return 503, {"error": "too many"}, {"Retry-After": "30"}
+
+
+def test_turns_and_failures(server, pictures, expected):
+    good = f"127.0.0.1:{server['port']}"
+    with silent() as slow, listening(busy) as (full, paths):
+        with FaceService(timeout=2.0) as service:
+            service.connect_all_server([unused(), slow, full, good])
+            for _ in range(8):
+                found = service.encode(pictures[:1])
+                np.testing.assert_allclose(found, expected[:1], atol=1e-5)
+    # It asked to be left alone for 30 seconds.
+    assert len(paths) == 1
+
+
+def test_servers_take_turns():
+    def answering(value):
+        return lambda path, body: (200, {"instance": [{"embedding": [value]}]}, {})
+
+    with (
+        listening(answering(1.0)) as (first, _),
+        listening(answering(2.0)) as (second, _),
+    ):
+        with FaceService() as service:
+            service.connect_all_server([first, second])
+            found = [service.encode([b"x"])[0][0] for _ in range(4)]
+    assert found == [1.0, 2.0, 1.0, 2.0]
+
+
+def test_no_server_answers(pictures):
+    with listening(busy) as (full, _):
+        with Client(unused(), full, timeout=1.0) as client:
+            with pytest.raises(ServiceError, match="refused.*503: too many"):
+                client.encode(pictures)
+    with pytest.raises(ServiceError, match="connect"):
+        FaceService().encode(pictures)
+
+
+def test_wrong_requests_go_nowhere_else(server):
+    address = f"127.0.0.1:{server['port']}"
+    with listening(busy) as (other, paths), Client(address, other) as client:
+        with pytest.raises(ValueError, match="Picture 1 is not"):
+            client.encode([picture(0), b"no picture"])
+        assert not paths
+        with pytest.raises(ValueError, match=r"images\[0\] of type str"):
+            client.encode(["photo.jpg"])
+    for wrong in ("8010", "host:", ":80", "host:http"):
+        with pytest.raises(ValueError, match="host:port"):
+            Client(wrong)
+    with pytest.raises(ValueError, match="protocol"):
+        Client(protocol="grpc")
+
+
+def test_answers_that_are_none(pictures):
+    for answer in ({}, {"instance": [{}]}, {"instance": [{"embedding": ["a"]}]}, 3):
+        with listening(lambda path, body, a=answer: (200, a, {})) as (address, _):
+            with Client(address, protocol="plsc") as client:
+                with pytest.raises(ServiceError):
+                    client.encode(pictures[:1])
+
+
+def test_many_threads(server, pictures, expected):
+    with Client(f"127.0.0.1:{server['port']}") as client:
+        wrong = []
+
+        def ask_on():
+            for _ in range(10):
+                if not np.allclose(client.encode(pictures), expected, atol=1e-5):
+                    wrong.append(1)
+
+        threads = [threading.Thread(target=ask_on) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not wrong
+
+
+def test_it_needs_no_tensorflow():
+    code = (
+        "import sys; from plsc_tf import FaceService, Client; "
+        "sys.exit('tensorflow' in sys.modules or 'aiohttp' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -1,0 +1,208 @@
+"""The gallery finds the nearest people exactly, and loses nothing."""
+
+import signal
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from plsc_tf.serving.gallery import Gallery, search
+
+
+def unit(array):
+    array = np.asarray(array, np.float64)
+    return array / np.linalg.norm(array, axis=-1, keepdims=True)
+
+
+def test_search_is_exact_block_by_block(monkeypatch):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(500, 8)).astype(np.float32)
+    alive = rng.uniform(size=500) < 0.7
+    queries = rng.normal(size=(9, 8)).astype(np.float32)
+    # 16 rows at a time.
+    monkeypatch.setattr(search, "_BLOCK_NUMBERS", 128)
+    scores, indices = search.top(queries, rows, alive, 7)
+    products = np.where(alive, queries.astype(np.float64) @ rows.T, -np.inf)
+    expected = np.argsort(-products, axis=1)[:, :7]
+    np.testing.assert_array_equal(indices, expected)
+    np.testing.assert_allclose(
+        scores, np.take_along_axis(products, expected, 1), atol=1e-5
+    )
+    assert search.top(queries, rows, np.zeros(500, bool), 7)[0].shape == (9, 0)
+
+
+@pytest.mark.parametrize(("dtype", "error"), [("float32", 1e-6), ("float16", 1e-3)])
+def test_people_are_found_once_each_and_again_after_closing(tmp_path, dtype, error):
+    rng = np.random.default_rng(1)
+    faces = {f"person {i}": rng.normal(size=(1 + i % 4, 16)) for i in range(30)}
+    query = rng.normal(size=16)
+    best = {name: (unit(rows) @ unit(query)).max() for name, rows in faces.items()}
+    expected = sorted(best, key=best.get, reverse=True)[:5]
+    with Gallery(tmp_path, 16, dtype=dtype) as gallery:
+        for name, rows in faces.items():
+            assert gallery.enrol(name, rows) == len(rows)
+    with Gallery(tmp_path) as gallery:
+        (found,) = gallery.identify(query, count=5)
+        assert [match.name for match in found] == expected
+        np.testing.assert_allclose(
+            [match.score for match in found], [best[n] for n in expected], atol=error
+        )
+        (some,) = gallery.identify(query, count=5, threshold=best[expected[2]] - 1e-2)
+        assert [match.name for match in some][:3] == expected[:3]
+        assert len(some) < 5 or best[expected[4]] > best[expected[2]] - 2e-2
+        assert len(gallery) == sum(map(len, faces.values()))
+        assert gallery.num_people == 30
+        assert gallery.people()["person 3"] == 4
+
+
+def test_removed_people_are_never_found(tmp_path):
+    eye = np.eye(4)
+    with Gallery(tmp_path, 4) as gallery:
+        for name, row in zip("abcd", eye, strict=True):
+            gallery.enrol(name, row)
+        assert gallery.remove("b") == 1
+        assert gallery.remove("b") == 0
+        assert [m.name for m in gallery.identify(eye[1], count=9)[0]] == ["a", "c", "d"]
+        assert gallery.enrol("b", eye[3]) == 1
+        assert gallery.remove("d") == 1
+        assert gallery.identify(eye[3])[0][0].name == "b"
+    with Gallery(tmp_path) as gallery:
+        assert gallery.people() == {"a": 1, "c": 1, "b": 1}
+        assert gallery.identify(eye[3])[0][0].name == "b"
+
+
+def test_gaps_are_closed_at_opening(tmp_path):
+    rng = np.random.default_rng(2)
+    rows = rng.normal(size=(3000, 8))
+    with Gallery(tmp_path, 8) as gallery:
+        gallery.enrol("many", rows[:2000])
+        gallery.enrol("few", rows[2000:])
+        gallery.remove("many")
+    with Gallery(tmp_path) as gallery:
+        assert [path.name for path in tmp_path.glob("rows-*")] == ["rows-1.bin"]
+        ((match,),) = gallery.identify(rows[2500])
+        assert match.name == "few"
+        assert match.score == pytest.approx(1.0)
+        gallery.enrol("new", rows[0])
+        assert gallery.identify(rows[0])[0][0].name == "new"
+
+
+ENROL = """
+import sys
+import numpy as np
+from plsc_tf.serving.gallery import Gallery
+gallery = Gallery(sys.argv[1], 32)
+for number in range(10**9):
+    rng = np.random.default_rng(number)
+    gallery.enrol(f"n{number}", rng.normal(size=(50, 32)))
+    print(number, flush=True)
+"""
+
+
+def test_nothing_is_lost_or_half_there_after_a_kill(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-c", ENROL, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        done = -1
+        while done < 20:
+            done = int(process.stdout.readline())
+        process.send_signal(signal.SIGKILL)
+        rest = process.stdout.read().split()
+    finally:
+        process.kill()
+        process.wait()
+    done = int(rest[-1]) if rest else done
+    with Gallery(tmp_path) as gallery:
+        people = gallery.people()
+        assert set(people.values()) == {50}
+        assert done + 1 <= len(people) <= done + 2
+        for number in range(len(people)):
+            rows = np.random.default_rng(number).normal(size=(50, 32))
+            ((match,),) = gallery.identify(rows[49])
+            assert match.name == f"n{number}"
+            assert match.score == pytest.approx(1.0)
+
+
+def test_a_full_disk_changes_nothing(tmp_path):
+    # A limit of the size of files stands for a full disk.
+    code = (
+        "import resource, signal, sys, numpy as np\n"
+        "from plsc_tf.serving.gallery import Gallery\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "gallery = Gallery(sys.argv[1], 64)\n"
+        "gallery.enrol('a', np.eye(64)[:1])\n"
+        "size = sum(p.stat().st_size for p in __import__('pathlib').Path(sys.argv[1])"
+        ".glob('rows*'))\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))\n"
+        "try:\n"
+        "    gallery.enrol('b', np.random.default_rng(0).normal(size=(2**17, 64)))\n"
+        "except OSError:\n"
+        "    assert gallery.people() == {'a': 1}\n"
+        "    gallery.enrol('c', np.eye(64)[1:2])\n"
+        "    assert gallery.identify(np.eye(64)[1])[0][0].name == 'c'\n"
+        "else:\n"
+        "    raise SystemExit('no error')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    with Gallery(tmp_path) as gallery:
+        assert gallery.people() == {"a": 1, "c": 1}
+
+
+def test_threads_enrol_remove_and_search_at_the_same_time(tmp_path):
+    rng = np.random.default_rng(3)
+    fixed = rng.normal(size=(20, 16))
+    wrong = []
+    with Gallery(tmp_path, 16) as gallery:
+        for number, row in enumerate(fixed):
+            gallery.enrol(f"fixed {number}", row)
+        ended = threading.Event()
+
+        def change(seed):
+            own = np.random.default_rng(seed)
+            while not ended.is_set():
+                gallery.enrol(f"guest {seed}", own.normal(size=(3, 16)))
+                gallery.remove(f"guest {seed}")
+
+        def look():
+            for turn in range(150):
+                ((match,),) = gallery.identify(fixed[turn % 20])
+                if match.name != f"fixed {turn % 20}":
+                    wrong.append(match)
+
+        changers = [threading.Thread(target=change, args=(seed,)) for seed in range(2)]
+        lookers = [threading.Thread(target=look) for _ in range(2)]
+        for thread in (*changers, *lookers):
+            thread.start()
+        for thread in lookers:
+            thread.join()
+        ended.set()
+        for thread in changers:
+            thread.join()
+        assert not wrong
+        assert len(gallery) == 20
+
+
+def test_wrong_arguments(tmp_path):
+    with pytest.raises(ValueError, match="needs dim"):
+        Gallery(tmp_path / "a")
+    with Gallery(tmp_path / "b", 4, model="m1") as gallery:
+        with pytest.raises(BlockingIOError, match="another process"):
+            Gallery(tmp_path / "b")
+        for wrong in (np.zeros(4), np.full(4, np.nan), np.ones(3), np.ones((0, 4))):
+            with pytest.raises(ValueError, match="embeddings"):
+                gallery.enrol("x", wrong)
+        with pytest.raises(ValueError, match="name"):
+            gallery.enrol("", np.ones(4))
+        with pytest.raises(ValueError, match="count"):
+            gallery.identify(np.ones(4), count=0)
+        assert gallery.identify(np.ones(4)) == [[]]
+    with pytest.raises(ValueError, match="embeddings of 4 numbers"):
+        Gallery(tmp_path / "b", 5)
+    with pytest.raises(ValueError, match="another model"):
+        Gallery(tmp_path / "b", 4, model="m2")

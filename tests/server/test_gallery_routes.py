@@ -1,0 +1,89 @@
+"""Enrol and identify over HTTP."""
+
+import shutil
+
+import pytest
+from server_tools import ask, b64, export, picture
+
+from plsc_tf.serving.plsc_server import PLSCServer
+
+
+def post(server, action, **body):
+    status, answer, _ = ask(server, "POST", f"/gallery/{action}", body)
+    return status, answer
+
+
+def faces(*seeds):
+    return [b64(picture(seed)) for seed in seeds]
+
+
+def test_enrol_identify_remove(server):
+    assert post(server, "enrol", name="ada", base64_string=faces(10, 11)) == (
+        200,
+        {"name": "ada", "faces": 2},
+    )
+    assert post(server, "enrol", name="bob", base64_string=faces(12))[0] == 200
+    status, answer = post(server, "identify", base64_string=faces(11, 12), count=2)
+    assert status == 200
+    first, second = (one["candidates"] for one in answer["instance"])
+    assert [match["name"] for match in first] == ["ada", "bob"]
+    assert first[0]["score"] == pytest.approx(1.0, abs=1e-5)
+    assert second[0]["name"] == "bob"
+    _, answer = post(
+        server, "identify", base64_string=faces(11), count=2, threshold=0.99999
+    )
+    assert [m["name"] for m in answer["instance"][0]["candidates"]] == ["ada"]
+    status, about, _ = ask(server, "GET", "/gallery")
+    assert (about["people"], about["faces"], about["usable"]) == (2, 3, True)
+    assert "plsc_tf_gallery_faces 3.0" in ask(server, "GET", "/metrics")[1]
+    assert post(server, "remove", name="ada") == (200, {"name": "ada", "faces": 2})
+    assert post(server, "remove", name="ada")[0] == 404
+    _, answer = post(server, "identify", base64_string=faces(11), count=2)
+    assert [m["name"] for m in answer["instance"][0]["candidates"]] == ["bob"]
+    assert post(server, "remove", name="bob")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("action", "body", "words"),
+    [
+        ("enrol", {"base64_string": []}, "name"),
+        ("enrol", {"name": "", "base64_string": []}, "name"),
+        ("enrol", {"name": "x", "base64_string": []}, "no picture"),
+        ("enrol", {"name": "x", "base64_string": ["aGk="]}, "Picture 0"),
+        ("identify", {"base64_string": [], "count": 0}, "count"),
+        ("identify", {"base64_string": [], "threshold": "high"}, "threshold"),
+        ("remove", {"name": 3}, "name"),
+    ],
+)
+def test_refusals(server, action, body, words):
+    status, answer = post(server, action, **body)
+    assert status == 400
+    assert words in answer["error"]
+
+
+def test_embeddings_of_two_models_are_not_compared(tmp_path):
+    folder = tmp_path / "face"
+    export(folder, 1)
+    serving = PLSCServer(
+        poll_seconds=0.05, gallery_dir=str(tmp_path / "people")
+    ).with_model(folder)
+    serving.run(port=0, block=False)
+    try:
+        server = {"port": serving.port}
+        assert post(server, "enrol", name="ada", base64_string=faces(10))[0] == 200
+        # The same weights again are the same model; others are not.
+        shutil.copytree(folder / "1", tmp_path / "2")
+        (tmp_path / "2").rename(folder / "2")
+        while "2" not in str(ask(server, "GET", "/v1/models/face/versions/2")[1]):
+            pass
+        assert post(server, "identify", base64_string=faces(10))[0] == 200
+        export(folder, 5)
+        path = "/v1/models/face/versions/3"
+        while "AVAILABLE" not in str(ask(server, "GET", path)[1]):
+            pass
+        status, answer = post(server, "identify", base64_string=faces(10))
+        assert status == 409
+        assert "enrol again" in answer["error"]
+        assert ask(server, "GET", "/gallery")[1]["usable"] is False
+    finally:
+        serving.stop()

@@ -1,0 +1,184 @@
+"""New versions are served as they appear; nobody notices but by the answers."""
+
+import contextlib
+import shutil
+import socket
+import threading
+import time
+
+import numpy as np
+import pytest
+from server_tools import ask, b64, direct, export
+
+from plsc_tf.serving.client import FaceService
+from plsc_tf.serving.plsc_server import PLSCServer
+
+PLSC = "/FaceClassifyService/inference"
+
+
+@contextlib.contextmanager
+def served(folder, **options):
+    """The server in this process."""
+    server = PLSCServer(poll_seconds=0.05, **options).with_model(folder)
+    server.run(port=0, block=False)
+    try:
+        yield {"port": server.port, "grpc_port": server.grpc_port}
+    finally:
+        server.stop()
+
+
+def states(server):
+    _, answer, _ = ask(server, "GET", "/v1/models/face")
+    return {one["version"]: one["state"] for one in answer["model_version_status"]}
+
+
+def wait_for(condition):
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def versions(tmp_path_factory):
+    """Two versions to copy from."""
+    folder = tmp_path_factory.mktemp("versions") / "face"
+    export(folder, 1)
+    export(folder, 2)
+    return folder
+
+
+def add(versions, version, folder):
+    """Publishes a version as the export does: complete, by one rename."""
+    shutil.copytree(versions / version, folder / f".{version}")
+    (folder / f".{version}").rename(folder / version)
+
+
+def test_a_new_version_takes_over_without_a_lost_request(versions, tmp_path, pictures):
+    folder = tmp_path / "face"
+    folder.mkdir()
+    add(versions, "1", folder)
+    old = direct(versions / "1", pictures)
+    new = direct(versions / "2", pictures)
+    body = {"base64_string": [b64(one) for one in pictures]}
+    answers, ended = [], threading.Event()
+
+    def ask_on(server):
+        while not ended.is_set():
+            status, answer, _ = ask(server, "POST", PLSC, body)
+            rows = [row["embedding"] for row in answer.get("instance", ())]
+            answers.append((time.monotonic(), status, np.array(rows)))
+
+    with served(folder) as server:
+        threads = [threading.Thread(target=ask_on, args=(server,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        try:
+            wait_for(lambda: len(answers) > 20)
+            add(versions, "2", folder)
+            wait_for(lambda: states(server) == {"2": "AVAILABLE", "1": "END"})
+            before = len(answers)
+            wait_for(lambda: len(answers) > before + 20)
+        finally:
+            ended.set()
+            for thread in threads:
+                thread.join()
+    assert {status for _, status, _ in answers} == {200}
+    by_old = [np.allclose(rows, old, atol=1e-5) for *_, rows in answers]
+    by_new = [np.allclose(rows, new, atol=1e-5) for *_, rows in answers]
+    assert all(a != b for a, b in zip(by_old, by_new, strict=True))
+    assert by_old[0]
+    assert by_new[-1]
+
+
+def test_a_broken_version_is_reported_and_the_old_one_stays(versions, tmp_path):
+    folder = tmp_path / "face"
+    folder.mkdir()
+    add(versions, "1", folder)
+    with served(folder) as server:
+        (folder / "5").mkdir()
+        (folder / "5" / "saved_model.pb").write_bytes(b"rubbish")
+        wait_for(lambda: states(server).get("5") == "END")
+        assert states(server)["1"] == "AVAILABLE"
+        _, answer, _ = ask(server, "GET", "/v1/models/face/versions/5")
+        (one,) = answer["model_version_status"]
+        assert one["status"]["error_code"] == "UNKNOWN"
+        assert one["status"]["error_message"]
+        # Put right, it is served; taken away, the one before is again.
+        shutil.rmtree(folder / "5")
+        wait_for(lambda: "5" not in states(server))
+        add(versions, "2", folder)
+        wait_for(lambda: states(server) == {"2": "AVAILABLE", "1": "END"})
+        shutil.rmtree(folder / "2")
+        wait_for(lambda: states(server).get("1") == "AVAILABLE")
+        wait_for(lambda: states(server).get("2") == "END")
+        assert ask(server, "GET", "/healthz")[0] == 200
+
+
+def test_several_versions_and_their_labels(versions, tmp_path, pictures):
+    options = {"num_versions": 2, "version_labels": ("stable:1", "next:3")}
+    body = {"instances": [{"b64": b64(one)} for one in pictures]}
+    folder = tmp_path / "face"
+    shutil.copytree(versions, folder)
+    with served(folder, **options) as server:
+        for path, version in (
+            ("/versions/1", "1"),
+            ("/labels/stable", "1"),
+            ("/versions/2", "2"),
+            ("", "2"),
+        ):
+            status, answer, _ = ask(
+                server, "POST", f"/v1/models/face{path}:predict", body
+            )
+            assert status == 200, answer
+            expected = direct(versions / version, pictures)
+            np.testing.assert_allclose(answer["predictions"], expected, atol=1e-5)
+        path = "/v1/models/face/labels/next:predict"
+        assert ask(server, "POST", path, body)[0] == 404
+
+
+def test_what_cannot_be_served_is_told_at_once(versions, tmp_path):
+    with pytest.raises(FileNotFoundError, match="version folders"):
+        PLSCServer().with_model(tmp_path / "nothing").run(port=0, block=False)
+    with pytest.raises(OSError, match="it has no version folders"):
+        PLSCServer().with_model(tmp_path).run(port=0, block=False)
+    with pytest.raises(ValueError, match="model_dir"):
+        PLSCServer().run(port=0, block=False)
+    with pytest.raises(ValueError, match="gpu_index"):
+        PLSCServer().with_model(versions).run(gpu_index=3, port=0, block=False)
+    with served(versions) as server:
+        other = PLSCServer().with_model(versions)
+        with pytest.raises(OSError, match=f"port={server['port']}.*Is another"):
+            other.run(port=server["port"], block=False)
+    with pytest.raises(ValueError, match="power of two"):
+        PLSCServer(max_batch_images=12)
+    with pytest.raises(ValueError, match="label:version"):
+        PLSCServer(version_labels=("stable",))
+    with pytest.raises(ValueError, match="as many GPUs as ports"):
+        PLSCServer().with_model(versions).run_multi([0, 1], [8866])
+
+
+@pytest.mark.slow
+def test_a_process_for_each_port(versions, pictures):
+    with contextlib.ExitStack() as stack:
+        free = [stack.enter_context(socket.create_server(("", 0))) for _ in range(2)]
+        ports = [one.getsockname()[1] for one in free]
+    server = PLSCServer().with_model(versions)
+    server.run_multi([0, 0], ports, block=False)
+    try:
+        for port in ports:
+            wait_for(lambda port=port: is_listened_at(port))
+        with FaceService() as service:
+            service.connect_all_server([f"127.0.0.1:{port}" for port in ports])
+            expected = direct(versions / "2", pictures)
+            for _ in range(2):
+                found = service.encode(pictures)
+                np.testing.assert_allclose(found, expected, atol=1e-5)
+    finally:
+        server.stop()
+    assert not any(map(is_listened_at, ports))
+
+
+def is_listened_at(port):
+    with socket.socket() as link:
+        return link.connect_ex(("127.0.0.1", port)) == 0
