@@ -6,8 +6,9 @@ import os
 import numpy as np
 import tensorflow as tf
 
-from plsc_tf.data import images
+from plsc_tf.data import alignment, images
 from plsc_tf.data.faults import reason
+from plsc_tf.data.source import without_autograph
 from plsc_tf.evaluation import lists
 from plsc_tf.storage import files
 
@@ -40,9 +41,13 @@ class Pictures:
             ValueError: a picture cannot be read or decoded; says which.
         """
         paths = [files.join(folder, name) for name in names]
+        moves = None
+        if points is not None:
+            moves = alignment.transforms(points, self._model.image_size)
         for start in range(0, len(paths), ROWS):
             chosen = slice(start, start + ROWS)
-            decoded = self._decoded(paths[chosen])
+            part = None if moves is None else moves[chosen]
+            decoded = self._decoded(paths[chosen], part)
             first = self._model.embed(decoded, self._batch_size).astype(np.float64)
             norms = np.linalg.norm(first, axis=1)
             if self._flip:
@@ -52,12 +57,21 @@ class Pictures:
                 first += mirrored
             yield first, norms
 
-    def _decoded(self, paths):
+    def _decoded(self, paths, moves):
+        """uint8 [n, height, width, 3], resized or aligned."""
         size = self._model.image_size
+
+        def whole(path):
+            return images.resize(images.decode(tf.io.read_file(path)), size)
+
+        def aligned(path, move):
+            return alignment.align(images.decode(tf.io.read_file(path)), move, size)
+
+        columns = [os.fsencode(path) for path in paths]
         dataset = tf.data.Dataset.from_tensor_slices(
-            [os.fsencode(path) for path in paths]
+            columns if moves is None else (columns, moves)
         ).map(
-            lambda path: images.resize(images.decode(tf.io.read_file(path)), size),
+            without_autograph(whole if moves is None else aligned),
             num_parallel_calls=tf.data.AUTOTUNE,
             deterministic=True,
         )

@@ -1,0 +1,93 @@
+"""Faces in photographs, moved to where networks expect them by five points.
+
+The points are the centre of the eye on the left of the picture, that of the other one,
+the tip of the nose, and the corners of the mouth on the left and on the right.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+# Where ArcFace's training pictures of 112 x 112 have the five points, x and y in pixels
+# (insightface, recognition/arcface_torch/eval_ijbc.py).
+REFERENCE = np.array(
+    [
+        [38.2946, 51.6963],
+        [73.5318, 51.5014],
+        [56.0252, 71.7366],
+        [41.5493, 92.3655],
+        [70.7299, 92.2041],
+    ]
+)
+_REFERENCE_SIDE = 112
+
+
+def transforms(points: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """Finds what turns, scales and moves faces so that their points fit best.
+
+    Least squares over rotation, one scale and a shift, without mirroring (Umeyama,
+    "Least-squares estimation of transformation parameters between two point patterns",
+    1991).
+
+    Args:
+        points: [n, 5, 2] x and y of each point, in pixels of the photograph.
+        size: (height, width) of the faces to cut out.
+
+    Returns:
+        float32 [n, 8], from places in the face to places in the photograph, as
+        `align` takes them.
+
+    Raises:
+        ValueError: another shape, or five points in one place.
+    """
+    points = np.asarray(points, np.float64)
+    if points.ndim != 3 or points.shape[1:] != (5, 2):
+        raise ValueError(
+            "points must be [n, 5, 2]: x and y of eyes, nose and corners of the mouth. "
+            f"Received: shape {points.shape}."
+        )
+    height, width = size
+    target = REFERENCE * np.array([width, height]) / _REFERENCE_SIDE
+    # As complex numbers a similarity is z -> a z + b, and least squares a quotient.
+    source = points[..., 0] + 1j * points[..., 1]
+    wanted = np.broadcast_to(target[:, 0] + 1j * target[:, 1], source.shape)
+    centred = wanted - wanted.mean(axis=1, keepdims=True)
+    spread = source - source.mean(axis=1, keepdims=True)
+    power = np.sum(np.abs(spread) ** 2, axis=1)
+    flat = ~(power > 0)
+    scale = np.sum(centred * spread.conj(), axis=1) / np.where(flat, 1, power)
+    if flat.any() or not (np.abs(scale) > 0).all():
+        bad = int(np.argmax(flat | ~(np.abs(scale) > 0)))
+        raise ValueError(
+            f"The five points must be those of a face. Received for face {bad}: "
+            f"{points[bad].tolist()}."
+        )
+    shift = wanted.mean(axis=1) - scale * source.mean(axis=1)
+    back, offset = 1 / scale, -shift / scale
+    zeros = np.zeros(len(points))
+    columns = [back.real, -back.imag, offset.real, back.imag, back.real, offset.imag]
+    return np.stack([*columns, zeros, zeros], axis=1).astype(np.float32)
+
+
+def align(image: tf.Tensor, transform: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
+    """Cuts a face out of a photograph; black where there is no photograph.
+
+    Args:
+        image: uint8 [h, w, 3].
+        transform: float32 [8], one row of `transforms`.
+        size: (height, width), the same as there.
+
+    Returns:
+        uint8 [height, width, 3], bilinear.
+    """
+    warped = tf.raw_ops.ImageProjectiveTransformV3(
+        images=tf.cast(image, tf.float32)[tf.newaxis],
+        transforms=transform[tf.newaxis],
+        output_shape=list(size),
+        fill_value=0.0,
+        interpolation="BILINEAR",
+        fill_mode="CONSTANT",
+    )[0]
+    face = tf.cast(tf.clip_by_value(tf.round(warped), 0, 255), tf.uint8)
+    return tf.ensure_shape(face, [*size, 3])

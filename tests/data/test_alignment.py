@@ -1,0 +1,69 @@
+"""Five-point alignment: known similarities are undone, points land where they shall."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from plsc_tf.data import alignment
+
+
+def apply(transform, places):
+    a, b, c, d, e, f, _, _ = transform
+    return places @ np.array([[a, d], [b, e]]) + [c, f]
+
+
+@pytest.mark.parametrize("size", [(112, 112), (56, 56)])
+def test_a_known_similarity_is_found(size):
+    angle, scale, shift = 0.4, 2.5, [30.0, -7.0]
+    turn = scale * np.array(
+        [[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]
+    )
+    target = alignment.REFERENCE * size[0] / 112
+    (found,) = alignment.transforms((target @ turn.T + shift)[None], size)
+    np.testing.assert_allclose(apply(found, target), target @ turn.T + shift, atol=1e-3)
+
+
+def test_points_that_do_not_fit_are_met_in_the_least_squares():
+    rng = np.random.default_rng(0)
+    points = 2 * alignment.REFERENCE + rng.normal(scale=4, size=(5, 2))
+    (found,) = alignment.transforms(points[None], (112, 112))
+    # As a linear system in (a, b, c, d): x' = a x - b y + c, y' = b x + a y + d.
+    x, y = points.T
+    ones, zeros = np.ones(5), np.zeros(5)
+    system = np.concatenate(
+        [np.stack([x, -y, ones, zeros], 1), np.stack([y, x, zeros, ones], 1)]
+    )
+    wanted = alignment.REFERENCE.T.ravel()
+    a, b, c, d = np.linalg.lstsq(system, wanted, rcond=None)[0]
+    forward = np.array([[a, -b], [b, a]])
+    placed = alignment.REFERENCE @ forward.T + [c, d]
+    np.testing.assert_allclose(apply(found, placed), alignment.REFERENCE, atol=1e-3)
+
+
+def test_the_points_of_a_photograph_land_on_the_reference():
+    photograph = np.zeros((300, 300, 3), np.uint8)
+    points = np.round(alignment.REFERENCE * 2 + [20, 60]).astype(int)
+    for number, (x, y) in enumerate(points):
+        photograph[y - 3 : y + 4, x - 3 : x + 4] = 50 * (number + 1)
+    moves = alignment.transforms(points[None], (112, 112))
+    face = alignment.align(tf.constant(photograph), tf.constant(moves[0]), (112, 112))
+    assert (face.dtype, face.shape) == (tf.uint8, (112, 112, 3))
+    for number, (x, y) in enumerate(np.round(alignment.REFERENCE).astype(int)):
+        assert face.numpy()[y, x].tolist() == [50 * (number + 1)] * 3
+
+
+def test_without_a_move_a_picture_stays():
+    rng = np.random.default_rng(0)
+    picture = rng.integers(0, 256, (112, 112, 3), np.uint8)
+    moves = alignment.transforms(alignment.REFERENCE[None], (112, 112))
+    face = alignment.align(tf.constant(picture), tf.constant(moves[0]), (112, 112))
+    assert np.abs(face.numpy().astype(int) - picture).max() <= 1
+
+
+def test_what_is_no_face_is_told():
+    with pytest.raises(ValueError, match=r"\[n, 5, 2\].*\(5, 2\)"):
+        alignment.transforms(np.zeros((5, 2)), (112, 112))
+    with pytest.raises(ValueError, match="those of a face. Received for face 1"):
+        alignment.transforms(
+            np.stack([alignment.REFERENCE, np.ones((5, 2))]), (112, 112)
+        )
