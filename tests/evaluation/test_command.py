@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from plsc_tf.data import images
+from plsc_tf.data import alignment, images
 from plsc_tf.evaluation import verification
 from plsc_tf.settings import Settings
 from plsc_tf.training import run
@@ -19,6 +19,11 @@ def people_rows(num_people=24, each=4, size=16, seed=0):
     centres = rng.normal(size=(num_people, size))
     ids = np.repeat(np.arange(num_people), each)
     return (centres[ids] + 0.7 * rng.normal(size=(len(ids), size))), ids
+
+
+def detected(names):
+    """Scores of the detector, to weight pictures with."""
+    return 0.5 + np.arange(len(names)) % 5 / 10
 
 
 def write_lists(folder, names, ids, seed=1):
@@ -41,6 +46,13 @@ def write_lists(folder, names, ids, seed=1):
     # Two templates of each person: the first two pictures, one media, and the others.
     media = [f"{name} {i // 2} {i // 2 + i % 4 // 3}" for i, name in enumerate(names)]
     (meta / "x_face_tid_mid.txt").write_text("\n".join(media))
+    # The faces lie where they are expected in pictures of 16 x 16 already.
+    points = " ".join(f"{value:.5f}" for value in alignment.REFERENCE.ravel() / 7)
+    faces = [
+        f"{name} {points} {score}"
+        for name, score in zip(names, detected(names), strict=True)
+    ]
+    (meta / "x_name_5pts_score.txt").write_text("\n".join(faces))
     count = len(names) // 2
     pairs = [
         f"{i} {j} {int(ids[2 * i] == ids[2 * j])}"
@@ -104,9 +116,12 @@ def test_templates_and_searches_of_saved_embeddings(saved):
         probes=str(folder / "unknown.txt"),
     )
     # By hand: media means (one media; two of one picture each), sums, directions.
+    weighted = rows * detected(rows)[:, None]
     pooled = np.array(
         [
-            rows[i : i + 2].mean(axis=0) if i % 4 == 0 else rows[i : i + 2].sum(axis=0)
+            weighted[i : i + 2].mean(axis=0)
+            if i % 4 == 0
+            else weighted[i : i + 2].sum(axis=0)
             for i in range(0, len(rows), 2)
         ]
     )
