@@ -49,12 +49,16 @@ def hdfs(hdfs_servers):
 
 
 @pytest.fixture(scope="session")
-def driver_process(hdfs_servers, tmp_path_factory):
-    log = tmp_path_factory.mktemp("driver") / "log.txt"
-    # A user like others: whoever started the NameNode may do everything.
+def user_environment(hdfs_servers):
+    """A user like others: whoever started the NameNode may do everything."""
     another_client(hdfs_servers, "give", f"{hdfs_servers.uri}/", USER)
-    environment = {**hdfs_servers.environment(), "HADOOP_USER_NAME": USER}
-    process = hdfs_driver.Driver(environment, log)
+    return {**hdfs_servers.environment(), "HADOOP_USER_NAME": USER}
+
+
+@pytest.fixture(scope="session")
+def driver_process(user_environment, tmp_path_factory):
+    log = tmp_path_factory.mktemp("driver") / "log.txt"
+    process = hdfs_driver.Driver(user_environment, log)
     # Before the first use of HDFS, as a training does.
     process.call("hdfs_checks:handle_sigterm")
     yield process

@@ -5,7 +5,6 @@ import re
 import hdfs_driver
 import numpy as np
 import pytest
-from conftest import USER
 
 TOGETHER = "hdfs_workers:train_together"
 LOST = 76
@@ -13,17 +12,12 @@ KILLED = -9
 
 
 @pytest.fixture(scope="module")
-def workers(hdfs_servers, driver_process, tmp_path_factory):
+def workers(user_environment, tmp_path_factory):
     """A driver that forks workers; it never uses HDFS itself."""
-    del driver_process  # by which the user has got a place to write
-    environment = {
-        **hdfs_servers.environment(),
-        "HADOOP_USER_NAME": USER,
-        # Java starts faster like this, once in each worker.
-        "LIBHDFS_OPTS": "-Xmx128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-    }
-    folder = tmp_path_factory.mktemp("workers")
-    process = hdfs_driver.Driver(environment, folder / "log.txt")
+    # Java starts faster like this, once in each worker.
+    options = "-Xmx128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+    log = tmp_path_factory.mktemp("workers") / "log.txt"
+    process = hdfs_driver.Driver({**user_environment, "LIBHDFS_OPTS": options}, log)
     yield process
     process.stop()
 
