@@ -80,9 +80,16 @@ def test_the_size_that_costs_least_per_picture():
 
 
 def test_no_batch_takes_longer_than_half_the_bound():
-    model = Doubling({1: 0.02, 2: 0.03, 4: 0.04})
+    # 15 ms for each of two, 14 ms for each of four, who would be ready after 56 ms.
+    model = Doubling({1: 0.02, 2: 0.03, 4: 0.056})
     run(model, lambda b: b.run(rows(1, 2, 3, 4), [0] * 4), latency_ms=60.0)
     assert model.batches == [[1, 2], [3, 4]]
+
+
+def test_the_bound_gives_way_where_small_batches_cost_much_more():
+    model = Doubling({1: 0.2, 2: 0.3, 4: 0.4})
+    run(model, lambda b: b.run(rows(1, 2, 3, 4), [0] * 4), latency_ms=60.0)
+    assert model.batches == [[1, 2, 3, 4]]
 
 
 def test_pixels_limit_a_batch():

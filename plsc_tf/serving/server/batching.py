@@ -4,9 +4,10 @@ Nobody waits for others to come: a picture goes with the next batch that starts.
 more of them came meanwhile, the larger that batch is. Sizes are powers of two, which
 the model has been warmed up with; what is missing is filled with a picture's copy.
 
-Of the sizes that fit, the one that costs least per picture is taken, and none that
-takes longer than half the latency bound: a picture waits for a batch that has begun,
-and is in the next one.
+Of the sizes that fit, the one that costs least per picture is taken, of those that
+take no longer than half the latency bound: a picture waits for a batch that has begun,
+and is in the next one. Only where small batches cost much more than large ones, the
+bound gives way: then all would wait the longer for it.
 
 All methods belong to the thread of the event loop; only the model's call does not.
 """
@@ -22,6 +23,8 @@ from plsc_tf.serving.server.errors import RequestError, invalid
 
 # How fast the measured speed follows: a share of the last batch.
 _FOLLOW = 0.1
+# How much more a picture may cost in a batch that keeps the latency bound.
+_WORTH = 1.25
 # What TensorFlow raises when an input is wrong, as opposed to the machine.
 _INPUT_ERRORS = (
     tf.errors.InvalidArgumentError,
@@ -157,14 +160,21 @@ class Batcher:
         return batch, size
 
     def _size(self, count):
+        enough = next(size for size in self._sizes if size >= count)
+        prices = {
+            size: self._cost(size) / min(size, count)
+            for size in self._sizes
+            if size <= enough
+        }
+        cheap = [
+            size
+            for size, price in prices.items()
+            if price <= _WORTH * min(prices.values())
+        ]
         half = self._options.latency_ms / 2000
-        allowed = [n for n in self._sizes if n == 1 or self._cost(n) <= half]
-        enough = next((n for n in allowed if n >= count), allowed[-1])
-        # A later one of equal cost is larger, and leaves fewer to wait.
-        return min(
-            (n for n in reversed(allowed) if n <= enough),
-            key=lambda n: self._cost(n) / min(n, count),
-        )
+        fitting = [size for size in cheap if self._cost(size) <= half]
+        # Of equal prices the larger size: it leaves fewer to wait.
+        return min(reversed(fitting), key=prices.get) if fitting else cheap[0]
 
     async def _compute(self, batch, size):
         loop = asyncio.get_running_loop()

@@ -1,0 +1,67 @@
+"""What docs/serving.md shows works."""
+
+import pathlib
+import re
+import subprocess
+
+import numpy as np
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+GUIDE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+SHELL = re.findall(r"```shell\n(.*?)```", GUIDE, re.DOTALL)
+PYTHON = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch, pictures):
+    """A folder with a photo."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photo.jpg").write_bytes(pictures[0])
+    return tmp_path
+
+
+def test_curl_lines(server, here):
+    (block,) = [block for block in SHELL if "curl" in block]
+    block = block.replace("localhost:8010", f"localhost:{server['port']}")
+    done = subprocess.run(
+        ["bash", "-euc", block.replace("curl ", "curl -sSf ")], capture_output=True
+    )
+    assert done.returncode == 0, done.stderr
+    for words in (b'"instance":', b'"predictions":', b"AVAILABLE", b"signature_def"):
+        assert words in done.stdout
+
+
+@pytest.mark.parametrize(
+    "words", ["FaceService()", "grpc.insecure_channel", "Gallery("]
+)
+def test_python_blocks(server, here, expected, words):
+    (block,) = [block for block in PYTHON if words in block]
+    for shown, real in (
+        ("127.0.0.1:8010", f"127.0.0.1:{server['port']}"),
+        ("localhost:8500", f"localhost:{server['grpc_port']}"),
+        ('"people", 512', '"people", 8'),
+    ):
+        block = block.replace(shown, real)
+    names = {"embeddings": expected[:1]}
+    exec(compile(block, "serving.md", "exec"), names)  # noqa: S102
+    np.testing.assert_allclose(names["embeddings"], expected[:1], atol=1e-5)
+
+
+def test_named_options_exist_and_defaults_are_right():
+    from plsc_tf.settings import known_options
+
+    known = known_options()
+    others = {"rest_api_port", "port", "model_name", "model_base_path"}
+    named = set(re.findall(r"--(\w+)", GUIDE))
+    assert named - others <= set(known)
+    for name, value in re.findall(r"`--(\w+)` ([\d.]+) \|", GUIDE):
+        assert known[name].default == float(value), name
+
+
+def test_named_metrics_exist(server):
+    from server_tools import ask
+
+    text = ask(server, "GET", "/metrics")[1]
+    for name in set(re.findall(r"`(plsc_tf_\w+)", GUIDE)):
+        assert f"# TYPE {name} " in text, name
