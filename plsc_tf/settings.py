@@ -11,6 +11,7 @@ import dataclasses
 import functools
 
 from plsc_tf.flags.checking import Checking
+from plsc_tf.flags.classes import Classes
 from plsc_tf.flags.cluster import Cluster
 from plsc_tf.flags.conversion import Conversion
 from plsc_tf.flags.dataset import Dataset
@@ -60,6 +61,7 @@ class Settings:
     conversion: Conversion = Conversion()
     launching: Launching = Launching()
     server: Server = Server()
+    classes: Classes = Classes()
 
     def __post_init__(self):
         if self.model.task_type == "finetune" and not self.storage.checkpoint_dir:

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from plsc_tf.flags.classes import Classes
 from plsc_tf.flags.scoring import Scoring
 from plsc_tf.flags.server import Server
 from plsc_tf.name_hints import EXPLAINED, RENAMED, unknown_option
@@ -136,7 +137,8 @@ def test_every_option_has_a_help_text_and_a_group():
 
 def test_secrets_and_single_requests_are_not_saved():
     unsaved = {item.name for item in known_options().values() if not item.saved}
-    requests = {item.name for group in (Scoring, Server) for item in options_of(group)}
+    groups = (Classes, Scoring, Server)
+    requests = {item.name for group in groups for item in options_of(group)}
     assert unsaved == requests | {
         "restart",
         "cluster_node_ips",

@@ -33,6 +33,7 @@ LEVELS = {
     "import_checkpoint": 7,
     "convert": 7,
     "check": 7,
+    "classes": 7,
     "launching": 7,
     "launch": 8,
     "serve": 7,

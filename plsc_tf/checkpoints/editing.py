@@ -1,0 +1,208 @@
+"""A new checkpoint out of a trained one: classes removed, merged and added.
+
+No model is built: files that have nothing to do with classes are copied, class rows
+are streamed from the old files to new ones.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+
+import numpy as np
+
+from plsc_tf.checkpoints import edited_rows, manifest, reader, writer
+from plsc_tf.checkpoints.edited_rows import EditedRows
+from plsc_tf.checkpoints.labels_map import LabelsMap
+from plsc_tf.checkpoints.stored_rows import RowsInMemory, StoredRows
+from plsc_tf.storage import files
+
+# Where a state tells what was done to its classes, the last edit last.
+EDITS = "class_edits"
+
+
+@dataclasses.dataclass(frozen=True)
+class Edit:
+    """What to do with the classes.
+
+    Attributes:
+        labels: the `LabelsMap`.
+        weights: float64 [old classes], how much each counts in a merge, such as its
+            number of pictures; None: equally.
+        added: function of (first, last + 1) that returns rows of new classes,
+            counted from 0; None where there are none.
+        fills: `{array: number}` that other arrays have for new classes: "bias", and
+            the optimizer's slots, such as "weight/velocity".
+        names: of the new classes.
+        flags: options of the run that the result belongs to, in place of its own.
+    """
+
+    labels: LabelsMap
+    weights: np.ndarray | None = None
+    added: Callable | None = None
+    fills: dict = dataclasses.field(default_factory=dict)
+    names: tuple = ()
+    flags: dict = dataclasses.field(default_factory=dict)
+
+
+def edit(source, target, changes, *, weights_only=False):
+    """Writes a checkpoint with edited classes; the source stays as it is.
+
+    Rows and slots of classes that are not touched are the same bit by bit.
+
+    Args:
+        source: folder of a checkpoint with a head.
+        target: folder to make.
+        changes: the `Edit`.
+        weights_only: leave out what only a resume needs.
+
+    Returns:
+        int: bytes written.
+
+    Raises:
+        DamagedCheckpointError: a file of the source is not what was written.
+        FileExistsError: the target is there already.
+        ValueError: the source has no head, or state that cannot be edited.
+    """
+    content = manifest.read(source)
+    if "weight" not in content["arrays"]:
+        raise ValueError(f"Checkpoint {source} holds no class rows to edit.")
+    reader.verify(source, content)
+    return writer.save(target, _Edited(source, content, changes, weights_only))
+
+
+class _Edited:
+    """What the writer asks of a `Content`, out of a checkpoint's own files."""
+
+    def __init__(self, source, content, changes, weights_only):
+        self._source, self._content, self._edit = source, content, changes
+        self.kind = "weights" if weights_only else content["kind"]
+        self.state = _state(source, content, changes, self.kind)
+        names = [n for n in content["arrays"] if "/" not in n or not weights_only]
+        self.arrays = {
+            name: self._edited(name, name, StoredRows(source, content["arrays"][name]))
+            for name in names
+        }
+        self._dense = {}
+        if self.kind == "training":
+            self._dense = _dense_slots(source, content)
+            self._check_fills(self._dense.values())
+        self._check_fills(self.arrays)
+
+    def save_backbone(self, path):
+        """Copies the backbone's file."""
+        self._copy(self._content["backbone"]["file"], path)
+
+    def save_variables(self, path):
+        """Copies what a resume needs; edits the slots of a head that is not sharded."""
+        name = self._content["training"]["file"]
+        if not self._dense:
+            self._copy(name, path)
+            return
+        described = self._content["training"]["variables"]
+        stored = reader.read_variables(self._source, self._content, described)
+        for variable, slot in self._dense.items():
+            rows = RowsInMemory(stored[variable])
+            stored[variable] = self._edited(variable, slot, rows).whole()
+        with open(path, "wb") as file:
+            np.savez(file, **stored)
+
+    def describe_backbone(self):
+        """What the source says of its backbone."""
+        return self._content["backbone"]["weights"]
+
+    def describe_variables(self):
+        """What the source says, with other numbers of classes."""
+        classes = self._edit.labels.num_classes
+        return {
+            name: {**told, "shape": [classes, *told["shape"][1:]]}
+            if name in self._dense
+            else told
+            for name, told in self._content["training"]["variables"].items()
+        }
+
+    def _edited(self, name, slot, stored):
+        with_bias = "bias" in self._content["arrays"]
+        rules = {
+            "weight": edited_rows.merge_directions,
+            "bias": edited_rows.merge_biases,
+        }
+        if with_bias:
+            del rules["weight"]
+        added = self._edit.added
+        if name != "weight":
+            fill, shape = self._edit.fills.get(slot), stored.shape[1:]
+            added = functools.partial(_filled, fill, shape)
+        return EditedRows(
+            stored,
+            self._edit.labels,
+            merge=rules.get(name, edited_rows.merge_means),
+            weights=self._edit.weights,
+            added=added,
+        )
+
+    def _check_fills(self, names):
+        if not self._edit.labels.added:
+            return
+        missing = sorted(set(names) - {"weight", *self._edit.fills})
+        if missing:
+            raise ValueError(
+                f"It is not known what {', '.join(missing)} of a new class begins "
+                f"with, for which {self._source} would have to name its optimizer as "
+                "the command does. Leave what a resume needs out: "
+                "--edit_weights_only."
+            )
+
+    def _copy(self, name, path):
+        place = files.join(self._source, name)
+        with open(path, "wb") as file:
+            for chunk in files.open_read(place):
+                file.write(chunk)
+
+
+def _filled(value, row_shape, low, high):
+    return np.full((high - low, *row_shape), value)
+
+
+def _state(source, content, changes, kind):
+    state = {**content["state"], "num_classes": changes.labels.num_classes}
+    if "flags" in state:
+        told = {"num_classes": changes.labels.num_classes, **changes.flags}
+        state["flags"] = {**state["flags"], **told}
+    if kind != "training":
+        for name in ("optimizer", "replicas", "loss_scale"):
+            state.pop(name, None)
+    told = {"source": source, **changes.labels.describe(changes.names)}
+    state[EDITS] = [*state.get(EDITS, []), told]
+    return state
+
+
+def _dense_slots(source, content):
+    """`{variable: slot}` of a head that every replica holds, by their shapes.
+
+    Its slots are among the optimizer's other variables, in the order of its slots.
+
+    Raises:
+        ValueError: a weight of the backbone has the same shape.
+    """
+    if any("/" in name for name in content["arrays"]):
+        return {}
+    found = {}
+    shapes = [weight["shape"] for weight in content["backbone"]["weights"]]
+    for name in ("weight", "bias"):
+        if name not in content["arrays"]:
+            continue
+        shape = content["arrays"][name]["shape"]
+        alike = [
+            variable
+            for variable, told in sorted(content["training"]["variables"].items())
+            if variable.startswith("optimizer/") and told["shape"] == shape
+        ]
+        if alike and shape in shapes:
+            raise ValueError(
+                f"In {source} the head's {name} has the shape {shape} of a weight of "
+                "the backbone, so that the optimizer's state of the two cannot be "
+                "told apart. Leave what a resume needs out: --edit_weights_only."
+            )
+        for number, variable in enumerate(alike):
+            found[variable] = f"{name}/{number}"
+    return found

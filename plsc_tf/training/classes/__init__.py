@@ -1,0 +1,1 @@
+"""Classes of a trained checkpoint: edited, and searched for wrong labels."""

@@ -1,0 +1,254 @@
+"""The command: a training goes on from a checkpoint with edited classes."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from plsc_tf import classes
+from plsc_tf.checkpoints import manifest
+from plsc_tf.checkpoints.stored_rows import StoredRows
+from plsc_tf.cli import parse
+from plsc_tf.data import figures
+from plsc_tf.settings import Settings
+from plsc_tf.training import run
+
+CLASSES, PICTURES, SIZE = 6, 5, (16, 16)
+TINY = {
+    "dataset_name": "folder",
+    "num_classes": CLASSES,
+    "image_shape": (3, *SIZE),
+    "model_name": "iresnet",
+    "model_options": "depths=1-1,width=16,head=gap",
+    "emb_size": 8,
+    "num_replicas": 2,
+    "batch_size": 5,
+    "num_epochs": 1,
+    "learning_rate": 0.05,
+    "lr_base_batch_size": 0,
+    "with_test": False,
+    "export_at_end": False,
+    "tensorboard": False,
+    "optimizer": "adagrad",
+}
+
+
+def draw_classes(folder, numbers, pictures=PICTURES):
+    for label in numbers:
+        place = folder / f"person{label:02d}"
+        place.mkdir(parents=True)
+        for k in range(pictures + label % 2):
+            Image.fromarray(figures.draw(0, label, k, SIZE)).save(place / f"{k}.png")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """(folder of a run of six classes, folder of its pictures)."""
+    root = tmp_path_factory.mktemp("classes")
+    draw_classes(root / "data", range(CLASSES))
+    values = {**TINY, "dataset_dir": str(root / "data")}
+    run.train(Settings.from_values(**values, model_save_dir=str(root / "run")))
+    return root / "run", root / "data"
+
+
+def rows_of(path, name="weight"):
+    path = str(path)
+    described = manifest.read(path)["arrays"][name]
+    return StoredRows(path, described).read(0, described["shape"][0])
+
+
+@pytest.fixture(scope="module")
+def edited(trained, tmp_path_factory):
+    """(the folder of the result, the rows of the command's table)."""
+    folder, _ = trained
+    root = tmp_path_factory.mktemp("edited")
+    draw_classes(root / "new", [20, 21])
+    rows = np.random.default_rng(0).normal(size=(1, 8)).astype(np.float32)
+    np.save(root / "rows.npy", rows)
+    settings = parse(
+        [
+            f"--model_save_dir={folder}",
+            f"--edit_dir={root / 'edited'}",
+            "--remove_classes=1",
+            "--merge_classes=2+3",
+            f"--class_rows={root / 'rows.npy'}",
+            f"--class_images={root / 'new'}",
+            "--add_classes=2",
+            f"--new_list={root / 'label.txt'}",
+            "--num_replicas=1",
+        ],
+        classes.GROUPS,
+    )
+    return root, dict(classes.run(settings)), rows
+
+
+def test_what_is_not_touched_is_the_same(trained, edited):
+    root, table, given = edited
+    old, new = trained[0] / "0", root / "edited" / "0"
+    assert table["classes"] == "6 -> 9" and table["checkpoint"] == str(new)
+    slot = "weight/accumulator"
+    for name in ("weight", slot):
+        np.testing.assert_array_equal(
+            rows_of(new, name)[[0, 2, 3]], rows_of(old, name)[[0, 4, 5]]
+        )
+    np.testing.assert_array_equal(rows_of(new)[4:5], given)
+    # Adagrad's slots begin at 0.1, not at 0.
+    np.testing.assert_array_equal(rows_of(new, slot)[4:], np.full((5, 8), 0.1, "f4"))
+    merged = rows_of(old)[2:4].astype(np.float64)
+    norms = np.linalg.norm(merged, axis=1)
+    # Five pictures of person02, six of person03.
+    direction = np.array([5, 6]) / 11 @ (merged / norms[:, None])
+    direction *= np.array([5, 6]) / 11 @ norms / np.linalg.norm(direction)
+    np.testing.assert_allclose(rows_of(new)[1], direction, rtol=1e-6)
+
+
+def test_new_classes_are_the_means_of_their_pictures(trained, edited):
+    from plsc_tf.training import trained as trained_models
+
+    root, _, _ = edited
+    settings = Settings.from_values(model_save_dir=str(trained[0]), num_replicas=1)
+    model = trained_models.load(settings).model
+    images = np.stack([figures.draw(0, 20, k, SIZE) for k in range(PICTURES)])
+    found = model.embed(images).astype(np.float64)
+    mean = np.mean(found / np.linalg.norm(found, axis=1, keepdims=True), axis=0)
+    row = rows_of(root / "edited" / "0")[5]
+    cosine = row @ mean / np.linalg.norm(row) / np.linalg.norm(mean)
+    assert cosine > 1 - 1e-6
+    usual = np.linalg.norm(rows_of(trained[0] / "0"), axis=1).mean()
+    np.testing.assert_allclose(np.linalg.norm(row), usual, rtol=1e-5)
+
+
+def test_the_map_and_the_list_have_the_new_labels(edited):
+    root, _, _ = edited
+    lines = (root / "edited" / "labels_map.txt").read_text().splitlines()
+    assert lines == [
+        "0\t0\tperson00",
+        "1\t-\tperson01",
+        "2\t1\tperson02",
+        "3\t1\tperson03",
+        "4\t2\tperson04",
+        "5\t3\tperson05",
+        "-\t4\t-",
+        "-\t5\tperson20",
+        "-\t6\tperson21",
+        "-\t7\t-",
+        "-\t8\t-",
+    ]
+    listed = (root / "label.txt").read_text().splitlines()
+    assert len(listed) == 5 + 11 + 5 + 6
+    assert listed[0] == "person00/0.png 0"
+    assert {line.split()[1] for line in listed if "person03" in line} == {"1"}
+    assert not any("person01" in line for line in listed)
+
+
+def new_data(root, trained):
+    """Pictures of the nine classes of the result, in folders."""
+    data = root / "all"
+    if not data.exists():
+        draw_classes(data, [0, 2, 4, 5, 6, 20, 21, 22, 23])
+    return data
+
+
+def test_a_training_goes_on_in_the_same_folder(trained, edited):
+    root, _, _ = edited
+    settings = parse(
+        [
+            f"--flagfile={root / 'edited' / 'flags.cfg'}",
+            f"--dataset_dir={new_data(root, trained)}",
+            "--num_epochs=2",
+            "--num_replicas=3",
+        ]
+    )
+    _, outcome = run.train(settings)
+    assert outcome["num_classes"] == 9
+    # Three steps of 33 pictures before, five of 49 after.
+    assert outcome["steps"] == 4 + 5
+    assert np.isfinite(outcome["loss"])
+    trained_on = rows_of(root / "edited" / "1")
+    assert trained_on.shape == (9, 8)
+    assert not np.array_equal(trained_on, rows_of(root / "edited" / "0"))
+
+
+def test_a_training_starts_from_its_weights(trained, edited):
+    root, _, _ = edited
+    _, outcome = run.train(
+        Settings.from_values(
+            **{
+                **TINY,
+                "num_classes": 9,
+                "dataset_dir": str(new_data(root, trained)),
+                "checkpoint_dir": str(root / "edited" / "0"),
+                "model_save_dir": str(root / "warm"),
+                "learning_rate": 0.0,
+                "weight_decay": 0.0,
+                "stop_at_step": 1,
+            }
+        )
+    )
+    # A step at rate 0 leaves the weights as they came.
+    np.testing.assert_array_equal(
+        rows_of(outcome["checkpoint_dir"]), rows_of(root / "edited" / "0")
+    )
+
+
+def test_slots_of_a_head_on_every_replica_are_edited(trained, tmp_path):
+    values = {**TINY, "dataset_dir": str(trained[1]), "loss_type": "arcface"}
+    run.train(Settings.from_values(**values, model_save_dir=str(tmp_path / "run")))
+    settings = Settings.from_values(
+        model_save_dir=str(tmp_path / "run"),
+        edit_dir=str(tmp_path / "edited"),
+        remove_classes="0",
+        add_classes=1,
+        num_replicas=1,
+    )
+    classes.run(settings)
+    old = np.load(tmp_path / "run" / "0" / "training.npz")
+    new = np.load(tmp_path / "edited" / "0" / "training.npz")
+    (slot,) = [name for name in old if old[name].shape == (6, 8)]
+    np.testing.assert_array_equal(new[slot][:5], old[slot][1:])
+    np.testing.assert_array_equal(new[slot][5:], np.full((1, 8), 0.1, np.float32))
+    for name in set(old) - {slot}:
+        np.testing.assert_array_equal(new[name], old[name])
+    flags = parse([f"--flagfile={tmp_path / 'edited' / 'flags.cfg'}", "--num_epochs=2"])
+    _, outcome = run.train(flags)
+    assert outcome["steps"] == 8 and np.isfinite(outcome["loss"])
+
+
+@pytest.mark.parametrize(
+    ("values", "error", "message"),
+    [
+        ({"remove_classes": "6"}, ValueError, "classes 0 to 5. Received: class 6"),
+        ({"class_rows": "no.npy"}, FileNotFoundError, "no file of class rows"),
+        (
+            {"merge_classes": "0+1", "dataset_dir": "no"},
+            ValueError,
+            "--merge_weights=equal",
+        ),
+        ({"edit_dir": ""}, ValueError, "Give edit_dir"),
+    ],
+)
+def test_what_cannot_be_done_is_said_and_nothing_is_written(
+    trained, tmp_path, values, error, message
+):
+    given = {
+        "model_save_dir": str(trained[0]),
+        "edit_dir": str(tmp_path / "edited"),
+        **values,
+    }
+    with pytest.raises(error, match=message):
+        classes.run(Settings.from_values(**given))
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_is_overwritten(trained, edited):
+    root, _, _ = edited
+    settings = Settings.from_values(
+        model_save_dir=str(trained[0]),
+        edit_dir=str(root / "edited"),
+        remove_classes="1",
+    )
+    with pytest.raises(FileExistsError, match="nothing is overwritten"):
+        classes.run(settings)
+    told = json.loads((root / "edited" / "0" / "manifest.json").read_text())
+    assert told["state"]["num_classes"] == 9

@@ -1,0 +1,253 @@
+"""Checkpoints with edited classes, by hand."""
+
+import pathlib
+
+import numpy as np
+import pytest
+
+from plsc_tf.checkpoints import edited_rows, editing, manifest, reader
+from plsc_tf.checkpoints.editing import Edit
+from plsc_tf.checkpoints.labels_map import LabelsMap
+from plsc_tf.checkpoints.manifest import DamagedCheckpointError
+from plsc_tf.checkpoints.stored_rows import RowsInMemory, StoredRows
+from plsc_tf.training.classes.edit import read_groups
+from tests.checkpoints.small import make_content, make_rows, save
+
+WEIGHT = np.arange(1, 15, dtype=np.float32).reshape(7, 2)
+SLOT = WEIGHT * 10
+
+
+def source(path, **state):
+    """A checkpoint of seven classes with rows and a slot."""
+    content = make_content(5, array=make_rows(3, WEIGHT), num_classes=7, **state)
+    content.arrays["weight/velocity"] = make_rows(2, SLOT)
+    from plsc_tf.checkpoints import writer
+
+    writer.save(str(path), content)
+    return str(path)
+
+
+def rows_of(path, name="weight"):
+    described = manifest.read(str(path))["arrays"][name]
+    return StoredRows(str(path), described).read(0, described["shape"][0])
+
+
+def snapshot(path):
+    return {
+        p: (p.read_bytes(), p.stat().st_mtime_ns)
+        for p in sorted(pathlib.Path(path).rglob("*"))
+        if p.is_file()
+    }
+
+
+def test_rows_and_slots_of_other_classes_are_the_same_bit_by_bit(tmp_path):
+    old, new = source(tmp_path / "old"), str(tmp_path / "new")
+    before = snapshot(old)
+    labels = LabelsMap(7, removed=[1], merged=[[5, 2]], added=2)
+    added = np.array([[7, 8], [9, 10]], np.float32)
+    changes = Edit(
+        labels,
+        added=lambda low, high: added[low:high],
+        fills={"weight/velocity": 0.5},
+        flags={"model_save_dir": "there"},
+    )
+    editing.edit(old, new, changes)
+    assert snapshot(old) == before
+    # 0 3 4 6 stay, 2 and 5 are one, 1 is gone.
+    assert labels.new_labels.tolist() == [0, -1, 1, 2, 3, 1, 4]
+    weight, slot = rows_of(new), rows_of(new, "weight/velocity")
+    np.testing.assert_array_equal(weight[[0, 2, 3, 4]], WEIGHT[[0, 3, 4, 6]])
+    np.testing.assert_array_equal(slot[[0, 2, 3, 4]], SLOT[[0, 3, 4, 6]])
+    np.testing.assert_array_equal(weight[5:], added)
+    np.testing.assert_array_equal(slot[5:], np.full((2, 2), 0.5))
+    np.testing.assert_array_equal(slot[1], (SLOT[2] + SLOT[5]) / 2)
+    content = manifest.read(new)
+    reader.verify(new, content)
+    assert content["state"]["num_classes"] == 7
+    assert content["state"]["global_step"] == 5
+    assert content["state"]["flags"] == {
+        "learning_rate": 0.1,
+        "num_classes": 7,
+        "model_save_dir": "there",
+    }
+    for name in ("backbone.weights.h5", "training.npz"):
+        copied = pathlib.Path(new, name).read_bytes()
+        assert copied == pathlib.Path(old, name).read_bytes()
+
+
+def test_a_merged_class_has_the_mean_direction_and_length():
+    rows = np.array([[3.0, 0.0], [0.0, 1.0]])
+    merged = edited_rows.merge_directions(rows, np.array([0.75, 0.25]))
+    # Directions (0.75, 0.25) of length sqrt(0.625), lengths 0.75 * 3 + 0.25 * 1 = 2.5.
+    expected = np.array([0.75, 0.25]) / np.sqrt(0.625) * 2.5
+    np.testing.assert_allclose(merged, expected)
+    with pytest.raises(ValueError, match="opposite directions"):
+        edited_rows.merge_directions(np.array([[1.0, 2], [-2, -4]]), np.full(2, 0.5))
+
+
+def test_probabilities_of_softmax_add_up_in_a_merged_bias():
+    biases = np.array([1.0, 2.0])
+    merged = edited_rows.merge_biases(biases, np.full(2, 0.5))
+    np.testing.assert_allclose(np.exp(merged), np.exp(biases).sum())
+
+
+def test_merges_are_weighted_by_pictures():
+    stored = RowsInMemory(np.array([[2.0], [4.0], [8.0]]))
+    counts = np.array([1.0, 3.0, 0.0])
+    edited = edited_rows.EditedRows(
+        stored,
+        LabelsMap(3, merged=[[0, 1]]),
+        merge=edited_rows.merge_means,
+        weights=counts,
+    )
+    np.testing.assert_array_equal(edited.whole(), [[3.5], [8.0]])
+
+
+def test_rows_are_read_and_handed_on_in_small_pieces(monkeypatch):
+    monkeypatch.setattr(edited_rows, "PIECE_BYTES", 4 * 100)
+    rows = np.random.default_rng(0).normal(size=(1000, 2)).astype(np.float32)
+    spans = []
+
+    class Stored(RowsInMemory):
+        def read(self, low, high):
+            spans.append(high - low)
+            return super().read(low, high)
+
+    removed = np.random.default_rng(1).choice(1000, 900, replace=False)
+    labels = LabelsMap(1000, removed=removed, added=130)
+    edited = edited_rows.EditedRows(
+        Stored(rows),
+        labels,
+        merge=edited_rows.merge_means,
+        added=lambda low, high: np.full((high - low, 2), 3.0),
+    )
+    pieces = list(edited.pieces(20, 230))
+    whole = np.concatenate([np.delete(rows, removed, axis=0), np.full((130, 2), 3.0)])
+    np.testing.assert_array_equal(np.concatenate(pieces), whole[20:230])
+    assert max(spans) <= 50 and max(map(len, pieces)) <= 50
+    assert len({piece.dtype for piece in pieces}) == 1
+
+
+def test_rows_are_read_across_files(tmp_path, monkeypatch):
+    from plsc_tf.checkpoints import content
+
+    monkeypatch.setattr(content, "FILE_BYTES", 150)
+    old = source(tmp_path / "old")
+    described = manifest.read(old)["arrays"]["weight"]
+    assert len(described["parts"]) > 2
+    stored = StoredRows(old, described)
+    for low in range(7):
+        for high in range(low, 8):
+            np.testing.assert_array_equal(stored.read(low, high), WEIGHT[low:high])
+    np.testing.assert_array_equal(stored.take([6, 0, 3]), WEIGHT[[6, 0, 3]])
+
+
+def test_the_map_is_written_and_told_by_the_state(tmp_path):
+    old, new = source(tmp_path / "old"), str(tmp_path / "new")
+    labels = LabelsMap(7, removed=[3], merged=[[0, 6]], added=1)
+    editing.edit(
+        old,
+        new,
+        Edit(
+            labels,
+            added=lambda low, high: np.zeros((high - low, 2)),
+            fills={"weight/velocity": 0.0},
+            names=("Eve",),
+        ),
+    )
+    (told,) = manifest.read(new)["state"][editing.EDITS]
+    assert told == {
+        "source": old,
+        "from": 7,
+        "to": 6,
+        "runs": [[0, 0, 3], [4, 3, 2]],
+        "merged": [[0, [0, 6]]],
+        "added": 1,
+        "added_names": ["Eve"],
+    }
+    labels.write(str(tmp_path / "map.txt"), tuple("abcdefg"), ("Eve",))
+    assert (tmp_path / "map.txt").read_text().splitlines() == [
+        "0\t0\ta",
+        "1\t1\tb",
+        "2\t2\tc",
+        "3\t-\td",
+        "4\t3\te",
+        "5\t4\tf",
+        "6\t0\tg",
+        "-\t5\tEve",
+    ]
+    # An edit of an edit tells of both.
+    editing.edit(new, str(tmp_path / "newer"), Edit(LabelsMap(6, removed=[0])))
+    again = manifest.read(str(tmp_path / "newer"))["state"][editing.EDITS]
+    assert [edit["to"] for edit in again] == [6, 5]
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ({"removed": [7]}, "classes 0 to 6. Received: class 7"),
+        ({"removed": [-1]}, "Received: class -1"),
+        ({"removed": [2], "merged": [[2, 3]]}, "Received twice: class 2"),
+        ({"merged": [[4]]}, "two classes to merge. Received: 4"),
+        ({"removed": list(range(7))}, "No class would be left"),
+    ],
+)
+def test_labels_that_make_no_sense_are_refused(labels, message):
+    with pytest.raises(ValueError, match=message):
+        LabelsMap(7, **labels)
+
+
+def test_a_damaged_source_is_refused_and_nothing_is_left(tmp_path):
+    old = source(tmp_path / "old")
+    (rows,) = pathlib.Path(old, "rows").glob("weight-*.npy")
+    content = bytearray(rows.read_bytes())
+    content[-1] ^= 1
+    rows.write_bytes(content)
+    with pytest.raises(DamagedCheckpointError, match="does not have the SHA-256"):
+        editing.edit(old, str(tmp_path / "new"), Edit(LabelsMap(7, removed=[1])))
+    assert [p.name for p in tmp_path.iterdir()] == ["old"]
+
+
+def test_an_unknown_begin_of_a_slot_is_refused_or_left_out(tmp_path):
+    old, new = source(tmp_path / "old"), str(tmp_path / "new")
+    changes = Edit(
+        LabelsMap(7, added=1), added=lambda low, high: np.ones((high - low, 2))
+    )
+    with pytest.raises(ValueError, match="weight/velocity of a new class begins"):
+        editing.edit(old, new, changes)
+    editing.edit(old, new, changes, weights_only=True)
+    content = manifest.read(new)
+    assert content["kind"] == "weights" and list(content["arrays"]) == ["weight"]
+    assert not pathlib.Path(new, "training.npz").exists()
+    np.testing.assert_array_equal(rows_of(new)[:7], WEIGHT)
+
+
+def test_a_head_is_needed(tmp_path):
+    content = make_content(5)
+    content.arrays.clear()
+    from plsc_tf.checkpoints import writer
+
+    writer.save(str(tmp_path / "old"), content)
+    with pytest.raises(ValueError, match="holds no class rows"):
+        editing.edit(str(tmp_path / "old"), str(tmp_path / "new"), Edit(LabelsMap(7)))
+
+
+def test_groups_of_labels_come_from_text_or_a_file(tmp_path):
+    path = tmp_path / "groups.txt"
+    path.write_text("3 17  # the same\n\n5+9 11\n")
+    assert read_groups("") == []
+    assert read_groups("3,17") == [[3], [17]]
+    assert read_groups("3+17, 5+9+11") == [[3, 17], [5, 9, 11]]
+    assert read_groups(str(path)) == [[3, 17], [5, 9, 11]]
+    with pytest.raises(FileNotFoundError, match="labels such as 3,17"):
+        read_groups("tree")
+    path.write_text("3 x\n")
+    with pytest.raises(ValueError, match="line 1: expected labels"):
+        read_groups(str(path))
+
+
+def test_an_edit_tells_the_number_of_classes_where_there_was_none(tmp_path):
+    # The helper's own checkpoint has no num_classes: an edit adds it.
+    old = save(tmp_path / "plain")
+    editing.edit(old, str(tmp_path / "new"), Edit(LabelsMap(7, removed=[0])))
+    assert manifest.read(str(tmp_path / "new"))["state"]["num_classes"] == 6
