@@ -4,14 +4,18 @@ import collections
 import concurrent.futures
 import os
 import pathlib
+import random
 import re
+import socket
 import threading
 import time
 
 import bad_requests
+import grpc
 import numpy as np
 import pytest
 from server_tools import ask, b64
+from tensorflow_serving.apis import predict_pb2
 
 PLSC = "/FaceClassifyService/inference"
 
@@ -114,8 +118,6 @@ def test_who_does_not_read_is_dropped(server):
 
 
 def test_a_half_closed_connection_gets_its_answer(server, pictures):
-    import socket
-
     with socket.create_connection(("127.0.0.1", server["port"]), timeout=20) as link:
         link.sendall(bad_requests.pictures(*pictures))
         link.shutdown(socket.SHUT_WR)
@@ -126,11 +128,41 @@ def test_a_half_closed_connection_gets_its_answer(server, pictures):
 
 def test_a_large_body_is_refused_before_it_is_sent(server):
     # As curl sends bodies above a megabyte: the head first, then it waits.
-    import socket
-
     with socket.create_connection(("127.0.0.1", server["port"]), timeout=20) as link:
         link.sendall(
             b"POST /FaceClassifyService/inference HTTP/1.1\r\nHost: x\r\n"
             b"Content-Length: 1073741824\r\nExpect: 100-continue\r\n\r\n"
         )
         assert bad_requests.status_of(link) == 413
+
+
+def test_bad_grpc_requests(server, pictures, expected):
+    """Damaged messages, by a client that checks nothing."""
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = "face"
+    request.inputs["bytes"].dtype = 7  # DT_STRING
+    request.inputs["bytes"].tensor_shape.dim.add(size=1)
+    request.inputs["bytes"].string_val.append(pictures[0])
+    good = request.SerializeToString()
+    rng = random.Random(0)
+    seen = collections.Counter()
+    with (
+        Others(server, pictures, expected) as others,
+        grpc.insecure_channel(f"127.0.0.1:{server['grpc_port']}") as channel,
+    ):
+        call = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
+        for _ in range(400):
+            # The message around the picture more often than the picture.
+            data = bytearray(good)
+            for _ in range(rng.randrange(1, 5)):
+                data[rng.randrange(rng.choice((80, len(data))))] = rng.randrange(256)
+            try:
+                call(bytes(data), 20)
+                seen["OK"] += 1
+            except grpc.RpcError as error:
+                seen[error.code().name] += 1
+    assert not others.wrong
+    # What cannot be parsed at all is INTERNAL, by grpc itself.
+    assert set(seen) <= {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "INTERNAL", "UNKNOWN"}
+    assert seen["INVALID_ARGUMENT"] > 50
+    assert ask(server, "GET", "/healthz")[0] == 200

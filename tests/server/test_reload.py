@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from server_tools import ask, b64, direct, export
 
+from plsc_tf.serving import plsc_server
 from plsc_tf.serving.client import FaceService
 from plsc_tf.serving.plsc_server import PLSCServer
 
@@ -137,7 +138,7 @@ def test_several_versions_and_their_labels(versions, tmp_path, pictures):
         assert ask(server, "POST", path, body)[0] == 404
 
 
-def test_what_cannot_be_served_is_told_at_once(versions, tmp_path):
+def test_what_cannot_be_served_is_told_at_once(versions, tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError, match="version folders"):
         PLSCServer().with_model(tmp_path / "nothing").run(port=0, block=False)
     with pytest.raises(OSError, match="it has no version folders"):
@@ -150,6 +151,9 @@ def test_what_cannot_be_served_is_told_at_once(versions, tmp_path):
         other = PLSCServer().with_model(versions)
         with pytest.raises(OSError, match=f"port={server['port']}.*Is another"):
             other.run(port=server["port"], block=False)
+    monkeypatch.setattr(plsc_server, "_EXTRA", ("aiohttp", "no_such_module"))
+    with pytest.raises(ModuleNotFoundError, match=r"no_such.*plsc_tf\[serving\]"):
+        PLSCServer().with_model(versions).run(port=0, block=False)
     with pytest.raises(ValueError, match="power of two"):
         PLSCServer(max_batch_images=12)
     with pytest.raises(ValueError, match="label:version"):

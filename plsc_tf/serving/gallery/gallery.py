@@ -290,7 +290,8 @@ class Gallery:
                 ).fetchone()
             # Removed since the search began: no match, and no error.
             if found is not None:
-                matches.append(Match(found[0], score))
+                # Rounded numbers may exceed 1 by as much as they are rounded.
+                matches.append(Match(found[0], min(score, 1.0)))
         return matches
 
     def close(self):

@@ -17,6 +17,8 @@ from plsc_tf.serving.server.loaded import DEFAULT_SIGNATURE, LoadedModel
 
 # Seconds between two attempts to load a version that could not be loaded.
 _FIRST_RETRY, _LONGEST_RETRY = 1.0, 60.0
+# Versions that are told about after they have ended.
+_MOST_ENDED = 20
 
 
 def find_versions(model_dir):
@@ -140,7 +142,10 @@ class Models:
                 await self._load(folders[version], version)
         for version in set(self._retries) - set(folders):
             del self._retries[version]
-            self._others.pop(version, None)
+            del self._others[version]
+        # As TF Serving, which tells about versions that have ended; not for ever.
+        for version in sorted(self._others)[:-_MOST_ENDED]:
+            del self._others[version]
         available = [version for version in wanted if version in self._served]
         # What cannot be loaded does not push out what works.
         kept = set(available)
