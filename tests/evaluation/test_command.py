@@ -182,6 +182,7 @@ def test_the_card_of_saved_embeddings(saved):
         ({"gallery": "known.txt"}, "gallery and probes go together"),
         ({"pair_lists": ("nowhere.txt",)}, "no list 'nowhere.txt'"),
         ({"template_dirs": ("nowhere",)}, "folders with meta/ in them"),
+        ({"val_targets": ("lfw",) * 2}, "pair_lists instead of val_targets"),
         ({"embeddings": "", "embedding_names": "a"}, "names the rows of embeddings"),
     ],
 )

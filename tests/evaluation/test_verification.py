@@ -126,6 +126,37 @@ def test_wrong_arguments_are_named(change, message):
         verify(**{**arguments, **change})
 
 
+@pytest.mark.parametrize(
+    ("seed", "num_pairs", "noise", "size", "expected"),
+    [
+        (2, 1200, 2.5, 128, "0.90000 0.02582 91.195925 0.30833 0.04729 0.00167"),
+        (4, 603, 1.2, 8, "0.82418 0.02905 12.870580 0.08226 0.03918 0.00333"),
+        (0, 6000, 1.5, 64, "0.98033 0.00287 43.076549 0.87967 0.01980 0.00167"),
+    ],
+)
+def test_figures_are_insightfaces(seed, num_pairs, noise, size, expected):
+    """What its eval/verification.py printed for the same embeddings, mirror images too.
+
+    Run beside scikit-learn 1.2.2, with the linear spline of SciPy as it was when equal
+    points were allowed.
+    """
+    rng = np.random.default_rng(seed)
+    same = np.arange(num_pairs) // (num_pairs // 20) % 2 == 0
+    first = rng.normal(size=(num_pairs, size))
+    second = np.where(same[:, None], first, rng.normal(size=first.shape))
+    clean = np.stack([first, second], 1).reshape(-1, size)
+    plain, mirrored = (
+        (3 * (clean + noise * rng.normal(size=clean.shape))).astype(np.float32)
+        for _ in range(2)
+    )
+    left = np.arange(0, 2 * num_pairs, 2)
+    result = verify(plain.astype(np.float64) + mirrored, left, left + 1, same)
+    norms = np.linalg.norm(np.concatenate([plain, mirrored]).astype(float), axis=1)
+    figures = (result.accuracy, result.std, norms.mean(), result.val_at_far)
+    shown = "{:.5f} {:.5f} {:.6f} {:.5f}".format(*figures)
+    assert f"{shown} {result.val_std:.5f} {result.far:.5f}" == expected
+
+
 def make_pairs(num_images=24, num_pairs=40, seed=0):
     rng = np.random.default_rng(seed)
     images = rng.integers(0, 256, (num_images, 4, 5, 3), np.uint8)

@@ -1,5 +1,8 @@
 """`python -m plsc_tf.evaluate`: all that the settings ask for, in one table."""
 
+import functools
+import re
+
 from absl import logging
 
 from plsc_tf.data import load as data_load
@@ -31,14 +34,19 @@ def evaluate(settings):
             should be.
     """
     asked = settings.scoring
-    _check(asked)
+    _check(asked, settings.evaluation.val_targets)
     if asked.embeddings:
         return _finish(settings, _OfEmbeddings(settings))
     return _finish(settings, _OfModel(settings))
 
 
-def _check(asked):
+def _check(asked, targets):
     """Errors that need no model to be found."""
+    if asked.embeddings and targets not in ((), Settings().evaluation.val_targets):
+        raise ValueError(
+            "Saved embeddings hold no pictures: give pair_lists instead of "
+            f"val_targets. Received: val_targets={','.join(targets)}."
+        )
     if bool(asked.gallery) != bool(asked.probes):
         raise ValueError(
             "gallery and probes go together: who is known and who is looked for. "
@@ -91,13 +99,14 @@ class _Evaluation:
             report, listed, left, right, scores = protocols.pair_list(
                 path, source, folder, self.options
             )
+            self.add(report)
             if asked.card_dir:
                 read = None
                 if with_pictures:
                     located = [files.join(folder, name) for name in listed]
-                    read = lambda row, located=located: files.read(located[row])  # noqa: E731
+                    read = functools.partial(_read, located)
+                    self.fingerprints.add(report.name, map(files.read, located), listed)
                 worst.add(report, scores, left, right, listed.__getitem__, read)
-            self.add(report)
         for folder in asked.template_dirs:
             for report in protocols.templates(
                 folder, source, self.options, asked.detector_scores
@@ -176,7 +185,7 @@ class _OfModel(_Evaluation):
         if settings.scoring.card_dir:
             report.sha256 = provenance.set_checksum(pairs)
             report.counts["pictures"] = len(pairs.images)
-            self.fingerprints.add(name, pairs)
+            self.fingerprints.add(name, pairs.images, pairs.files)
 
             def picture_name(row):
                 return worst.short_name(pairs.files[row]) if pairs.files else str(row)
@@ -225,6 +234,10 @@ def _finish(settings, done):
     return rows
 
 
+def _read(paths, row):
+    return files.read(paths[row])
+
+
 def _rows(report, with_threshold):
     rows = [
         (f"{report.name}: {names.short(name)}", str(figure))
@@ -248,6 +261,6 @@ def _write_charts(folder, written):
     files.make_dirs(folder)
     for report in written:
         for kind, (_, chart) in zip(report.curves, report.charts, strict=True):
-            name = f"{report.name.replace(' ', '_')}_{kind}.svg"
+            name = re.sub(r"[^\w.-]", "_", f"{report.name}_{kind}.svg")
             files.replace(files.join(folder, name), chart.encode())
     return folder

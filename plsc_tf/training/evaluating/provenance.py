@@ -76,14 +76,18 @@ class Fingerprints:
     def __init__(self):
         self._sets = {}
 
-    def add(self, name, pairs):
-        """Adds a set; pictures that cannot be read have been told before."""
-        examined = [examine(image) for image in pairs.images]
-        self._sets[name] = (
-            np.array([one.byte_hash for one in examined], np.uint64),
-            np.array([one.pixel_hash for one in examined], np.uint64),
-            pairs.files,
-        )
+    def add(self, name, pictures, names):
+        """Adds a set.
+
+        Args:
+            name: of the set.
+            pictures: iterable of their bytes or pixels; those that cannot be read have
+                been told before.
+            names: of the pictures; () without.
+        """
+        hashes = [(one.byte_hash, one.pixel_hash) for one in map(examine, pictures)]
+        of_bytes, of_pixels = np.array(hashes, np.uint64).reshape(-1, 2).T
+        self._sets[name] = of_bytes, of_pixels, names
 
     def overlaps(self, settings, with_training=True):
         """Pictures of each set that are in another one or in the training set.
