@@ -4,14 +4,9 @@ import dataclasses
 
 import numpy as np
 
-from plsc_tf.evaluation import kfold, roc
+from plsc_tf.evaluation import kfold, pair_embeddings, roc
 
 FOLDS = kfold.FOLDS
-
-# How many float64 numbers one side of a block of pairs may take (32 MiB).
-_BLOCK_NUMBERS = 4 * 1024 * 1024
-# Pictures that are decoded at a time (77 MB of 112 x 112).
-_PICTURES = 2048
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +106,7 @@ def score(embeddings, left, right, same, folds=FOLDS):
     """
     embeddings = np.asarray(embeddings)
     left, right, same = _check_pairs(len(embeddings), left, right, same, folds)
-    norms = _norms(embeddings)
+    norms = pair_embeddings.norms(embeddings)
     distances = _distances(embeddings, norms, left, right)
     return PairScores(distances, same, (norms[left] + norms[right]) / 2)
 
@@ -188,9 +183,8 @@ def score_pairs(embed, pairs, *, batch_size=120, image_size=None, flip=None):
     left, right, same = _check_pairs(
         len(used), rows[:half], rows[half:], pairs.same, FOLDS
     )
-    total, norms = _embed_used(
-        embed, _blocks(pairs, used, image_size), flip, batch_size
-    )
+    blocks = pair_embeddings.blocks(pairs, used, image_size, batch_size)
+    total, norms = pair_embeddings.embed(embed, blocks, flip, batch_size)
     scores = score(total, left, right, same)
     pair_norms = (norms[left] + norms[right]) / 2
     return dataclasses.replace(scores, flip=flip, norms=pair_norms)
@@ -240,82 +234,12 @@ def _check_pairs(num_rows, left, right, same, folds):
     return left, right, same
 
 
-def _blocks(pairs, used, image_size):
-    """Yields the pictures `used` in order, decoded, block by block."""
-    if not hasattr(pairs, "decoded_rows"):
-        images = pairs.decoded(image_size)
-        for start in range(0, len(used), _PICTURES):
-            yield images[used[start : start + _PICTURES]]
-        return
-    for start in range(0, len(used), _PICTURES):
-        yield pairs.decoded_rows(used[start : start + _PICTURES], image_size)
-
-
-def _embed_used(embed, blocks, flip, batch_size):
-    """(sums, mean norms) over both passes of all pictures, float64."""
-    totals, norms = [], []
-    for images in blocks:
-        first = _embed_all(embed, images, batch_size)
-        lengths = _norms(first)
-        if flip:
-            mirrored = _embed_all(embed, images, batch_size, mirror=True)
-            lengths = (lengths + _norms(mirrored)) / 2
-            first += mirrored
-        totals.append(first)
-        norms.append(lengths)
-    return np.concatenate(totals), np.concatenate(norms)
-
-
-def _embed_all(embed, images, batch_size, mirror=False):
-    """Calls `embed` batch by batch; float64, as the sum and the norms are taken."""
-    result = None
-    for start in range(0, len(images), batch_size):
-        batch = images[start : start + batch_size]
-        if mirror:
-            batch = np.ascontiguousarray(batch[:, :, ::-1])
-        embeddings = np.asarray(embed(batch))
-        if embeddings.ndim != 2 or len(embeddings) != len(batch):
-            raise ValueError(
-                f"embed must return [{len(batch)}, embedding_size] for {len(batch)} "
-                f"images. Received: shape {embeddings.shape}."
-            )
-        if result is None:
-            result = np.empty((len(images), embeddings.shape[1]), np.float64)
-        result[start : start + len(batch)] = embeddings
-    return result
-
-
-def _block_rows(embeddings):
-    return max(1, _BLOCK_NUMBERS // max(1, embeddings.shape[1]))
-
-
-def _norms(embeddings):
-    """Float64 L2 norms of the rows, without a float64 copy of them all."""
-    if embeddings.ndim != 2:
-        raise ValueError(
-            "embeddings must be [n, embedding_size]. Received: shape "
-            f"{embeddings.shape}."
-        )
-    norms = np.empty(len(embeddings), np.float64)
-    size = _block_rows(embeddings)
-    for start in range(0, len(embeddings), size):
-        block = embeddings[start : start + size].astype(np.float64)
-        norms[start : start + size] = np.sqrt(np.einsum("ij,ij->i", block, block))
-    if not np.isfinite(norms).all():
-        raise ValueError(
-            "embeddings must be finite. Received: NaN or infinity in "
-            f"{np.count_nonzero(~np.isfinite(norms))} of {len(norms)} rows, first in "
-            f"row {np.argmin(np.isfinite(norms))}. Has the training diverged?"
-        )
-    return norms
-
-
 def _distances(embeddings, norms, left, right):
     """Squared L2 distances of the listed pairs' normalised rows, in float64."""
     # As scikit-learn's normalize does it: a row of zeros stays one.
     scale = np.where(norms == 0.0, 1.0, norms)[:, np.newaxis]
     distances = np.empty(len(left), np.float64)
-    size = _block_rows(embeddings)
+    size = pair_embeddings.block_rows(embeddings)
     for start in range(0, len(left), size):
         a, b = left[start : start + size], right[start : start + size]
         difference = embeddings[a] / scale[a] - embeddings[b] / scale[b]

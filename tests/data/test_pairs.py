@@ -168,6 +168,20 @@ def test_decoded_keeps_pixels_and_asks_for_a_size_when_they_differ(picture):
         mixed.decoded()
 
 
+@pytest.mark.parametrize("stored", ["bytes", "array"])
+@pytest.mark.parametrize("image_size", [None, (6, 5)])
+def test_some_rows_are_decoded_as_all_are(pictures, stored, image_size):
+    pairs = Pairs(
+        "p", pictures, [0], [1], [True], files=tuple("abcdefgh"[: len(pictures)])
+    )
+    if stored == "array":
+        pairs = Pairs("p", pairs.decoded((8, 8)), [0], [1], [True])
+    rows = np.array([2, 0])
+    np.testing.assert_array_equal(
+        pairs.decoded_rows(rows, image_size), pairs.decoded(image_size)[rows]
+    )
+
+
 @pytest.mark.parametrize(
     ("left", "right", "same"), [([0], [4], [1]), ([0, 1], [1], [1]), ([], [], [])]
 )

@@ -5,7 +5,7 @@ import types
 import numpy as np
 import pytest
 
-from plsc_tf.evaluation import kfold, verification
+from plsc_tf.evaluation import kfold, pair_embeddings
 from plsc_tf.evaluation.verification import raw_pixels, verify, verify_pairs
 
 
@@ -83,7 +83,7 @@ def test_threshold_is_the_smallest_of_the_best_over_all_pairs():
 def test_blocks_change_nothing(monkeypatch):
     pairs = random_pairs(100)
     whole = verify(*pairs)
-    monkeypatch.setattr(verification, "_BLOCK_NUMBERS", 16 * 7)
+    monkeypatch.setattr(pair_embeddings, "_BLOCK_NUMBERS", 16 * 7)
     assert verify(*pairs) == whole
 
 
@@ -223,6 +223,24 @@ def test_verify_pairs_hands_on_the_image_size():
     pairs.decoded = lambda image_size: sizes.append(image_size) or pairs.images
     verify_pairs(Network(), pairs, image_size=(4, 5))
     assert sizes == [(4, 5)]
+
+
+def test_pictures_are_decoded_as_they_are_needed(monkeypatch):
+    monkeypatch.setattr(pair_embeddings, "_PICTURES", 10)
+    whole, asked = verify_pairs(Network(), make_pairs(), batch_size=4), []
+    pairs = make_pairs()
+
+    def decoded_rows(rows, image_size):
+        asked.append(rows)
+        return pairs.images[rows]
+
+    pairs.decoded_rows = decoded_rows
+    network = Network()
+    assert verify_pairs(network, pairs, batch_size=4) == whole
+    # Two whole batches at a time; each picture once.
+    assert [len(rows) for rows in asked[:-1]] == [8] * (len(asked) - 1)
+    listed = np.unique([pairs.left, pairs.right])
+    np.testing.assert_array_equal(np.concatenate(asked), listed)
 
 
 def test_embed_must_return_one_row_per_image():

@@ -1,0 +1,177 @@
+"""Labels that look wrong: one identity in two classes, strangers, two identities in one.
+
+Everything is done in blocks: neither all pairs of classes nor all pictures are in
+memory at any time.
+"""
+
+import collections
+import dataclasses
+
+import numpy as np
+
+# Classes, and pictures, of one product (64 MB and 16 MB of scores).
+_CLASSES, _PICTURES = 4096, 1024
+# Pairs of classes that are kept at most, and what is never worth keeping.
+_PAIRS, _LEAST = 200_000, 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class Pairs:
+    """Pairs of classes that are much alike, the most alike first.
+
+    Attributes:
+        first: int64 [pairs], the smaller label.
+        second: int64 [pairs].
+        alike: float32 [pairs], product of the two centers.
+    """
+
+    first: np.ndarray
+    second: np.ndarray
+    alike: np.ndarray
+
+    def above(self, threshold):
+        """Those that are at least so much alike."""
+        count = int(np.searchsorted(-self.alike, -threshold, side="right"))
+        return Pairs(self.first[:count], self.second[:count], self.alike[:count])
+
+    def groups(self):
+        """Classes that hang together by these pairs: sorted lists of labels."""
+        parent = {}
+
+        def root(label):
+            while parent.setdefault(label, label) != label:
+                parent[label] = parent[parent[label]]
+                label = parent[label]
+            return label
+
+        for a, b in zip(self.first.tolist(), self.second.tolist(), strict=True):
+            parent[root(b)] = root(a)
+        found = collections.defaultdict(list)
+        for label in sorted(parent):
+            found[root(label)].append(label)
+        return sorted(found.values())
+
+
+def closest_pairs(centers, most=_PAIRS, progress=lambda done, of: None):
+    """The pairs of classes whose centers are most alike.
+
+    Args:
+        centers: `MeanCenters` or `WeightCenters`.
+        most: pairs to keep.
+        progress: called with blocks done, and of how many.
+
+    Returns:
+        `Pairs`.
+    """
+    present = np.asarray(centers.present)
+    found, floor = [np.empty((0, 3), np.float64)], _LEAST
+    lows = range(0, centers.num_classes, _CLASSES)
+    total, done = len(lows) * (len(lows) + 1) // 2, 0
+    for number, low in enumerate(lows):
+        high = min(low + _CLASSES, centers.num_classes)
+        rows = centers.comparable(low, high)
+        for other in lows[number:]:
+            end = min(other + _CLASSES, centers.num_classes)
+            across = rows if other == low else centers.comparable(other, end)
+            products = rows @ across.T
+            products[~present[low:high]] = -np.inf
+            products[:, ~present[other:end]] = -np.inf
+            if other == low:
+                products[np.tril_indices(len(rows))] = -np.inf
+            a, b = np.nonzero(products >= floor)
+            found.append(np.stack([a + low, b + other, products[a, b]], axis=1))
+            if sum(map(len, found)) > 2 * most:
+                found = [_largest(found, most)]
+                floor = found[0][-1, 2]
+            done += 1
+            progress(done, total)
+    best = _largest(found, most)
+    return Pairs(
+        best[:, 0].astype(np.int64),
+        best[:, 1].astype(np.int64),
+        best[:, 2].astype(np.float32),
+    )
+
+
+def _largest(found, most):
+    whole = np.concatenate(found)
+    order = np.lexsort((whole[:, 1], whole[:, 0], -whole[:, 2]))
+    return whole[order[:most]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Nearest:
+    """Where each picture's embedding is.
+
+    Attributes:
+        own: float32 [pictures], cosine with the center of its own class; NaN where
+            that has no other picture.
+        other: float32 [pictures], cosine with the nearest center of another class.
+        label: int64 [pictures], that class.
+    """
+
+    own: np.ndarray
+    other: np.ndarray
+    label: np.ndarray
+
+    @property
+    def excess(self):
+        """By how much another center is nearer, float32; NaN where `own` is."""
+        return self.other - self.own
+
+
+def nearest_centers(store, centers, alike, progress=lambda done, of: None):
+    """Compares every picture with all centers.
+
+    Args:
+        store: the `EmbeddingStore`.
+        centers: `MeanCenters` or `WeightCenters`.
+        alike: `Pairs` that seem to be one identity: which of the two is nearer says
+            nothing, so they are no strangers to each other.
+        progress: called with pictures done, and of how many.
+
+    Returns:
+        `Nearest`.
+    """
+    partners = collections.defaultdict(list)
+    for a, b in zip(alike.first.tolist(), alike.second.tolist(), strict=True):
+        partners[a].append(b)
+        partners[b].append(a)
+    total = len(store.labels)
+    own = np.empty(total, np.float32)
+    other = np.full(total, -np.inf, np.float32)
+    label = np.zeros(total, np.int64)
+    # Centers are read once for many pictures.
+    step = max(_PICTURES, 2**25 // store.size)
+    for begin in range(0, total, step):
+        chunk = slice(begin, min(begin + step, total))
+        rows, labels = store.rows(chunk), store.labels[chunk]
+        own[chunk] = centers.own(rows, labels)
+        for low in range(0, centers.num_classes, _CLASSES):
+            high = min(low + _CLASSES, centers.num_classes)
+            across = centers.unit(low, high)
+            for start in range(0, len(rows), _PICTURES):
+                part = slice(start, start + _PICTURES)
+                scores = rows[part] @ across.T
+                scores[:, ~centers.present[low:high]] = -np.inf
+                _leave_out(scores, labels[part], low, high, partners)
+                best = np.argmax(scores, axis=1)
+                score = scores[np.arange(len(best)), best]
+                places = np.arange(begin + start, begin + start + len(best))
+                better = score > other[places]
+                other[places[better]] = score[better]
+                label[places[better]] = best[better] + low
+        progress(chunk.stop, total)
+    return Nearest(own, other, label)
+
+
+def _leave_out(scores, labels, low, high, partners):
+    """Takes the own class, and what is alike, out of the comparison."""
+    inside = np.flatnonzero((labels >= low) & (labels < high))
+    scores[inside, labels[inside] - low] = -np.inf
+    if not partners:
+        return
+    for row, own in enumerate(labels.tolist()):
+        for partner in partners.get(own, ()):
+            if low <= partner < high:
+                scores[row, partner - low] = -np.inf

@@ -1,0 +1,132 @@
+"""Classes whose pictures fall into two groups, as those of two identities do."""
+
+import dataclasses
+
+import numpy as np
+
+# A group holds at least this share of a class's pictures, and two of them.
+_SHARE = 0.2
+_FEWEST = 4
+# Pictures of a class that are looked at, starts of the search, and its steps.
+_MOST, _STARTS, _STEPS = 1000, 6, 20
+# Classes of like size that are compared with each other, if there are as many.
+_ENOUGH = 30
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """The best two groups of a class.
+
+    Attributes:
+        label: of the class.
+        first: int64, numbers of the pictures of the larger group.
+        second: int64, those of the other.
+        alike: mean cosine across the groups, over that within them.
+    """
+
+    label: int
+    first: np.ndarray
+    second: np.ndarray
+    alike: float
+
+
+def split_classes(store, trusted, progress=lambda done, of: None):
+    """Parts the pictures of every class in two, as well as that can be done.
+
+    Args:
+        store: the `EmbeddingStore`.
+        trusted: bool [pictures], those whose labels are not doubted.
+        progress: called with classes done, and of how many.
+
+    Yields:
+        `Split` of each class of at least four trusted pictures.
+    """
+    order = np.argsort(store.labels, kind="stable")
+    ends = np.cumsum(store.counts)
+    for label, end in enumerate(ends.tolist()):
+        numbers = order[end - int(store.counts[label]) : end]
+        numbers = numbers[trusted[numbers]]
+        if len(numbers) >= _FEWEST:
+            random = np.random.default_rng([label, len(numbers)])
+            if len(numbers) > _MOST:
+                numbers = np.sort(random.choice(numbers, _MOST, replace=False))
+            rows = store.rows(numbers)
+            inside = two_groups(rows, random)
+            if 2 * np.count_nonzero(inside) < len(inside):
+                inside = ~inside
+            alike = _alike(rows[inside], rows[~inside])
+            yield Split(label, numbers[inside], numbers[~inside], alike)
+        progress(label + 1, store.num_classes)
+
+
+def two_groups(rows, random):
+    """Spherical 2-means whose groups are not too small.
+
+    Args:
+        rows: unit vectors [n, size], n at least 4.
+        random: `numpy.random.Generator`, for the starts.
+
+    Returns:
+        bool [n], which of them are in the first group.
+    """
+    count = len(rows)
+    least = max(2, int(np.ceil(_SHARE * count)))
+    best, best_sum = None, -np.inf
+    for _ in range(_STARTS):
+        a, b = rows[random.choice(count, 2, replace=False)]
+        inside = None
+        for _ in range(_STEPS):
+            sides = rows @ (a - b)
+            size = int(np.clip(np.count_nonzero(sides > 0), least, count - least))
+            now = np.zeros(count, bool)
+            now[np.argsort(-sides, kind="stable")[:size]] = True
+            if inside is not None and np.array_equal(now, inside):
+                break
+            inside = now
+            a, b = _direction(rows[inside]), _direction(rows[~inside])
+        total = np.sum(rows[inside] @ a) + np.sum(rows[~inside] @ b)
+        if total > best_sum:
+            best, best_sum = inside, total
+    return best
+
+
+def scores(alike, counts):
+    """How unusual it is that two groups are so little alike.
+
+    A class of one identity falls into groups that are somewhat unlike, too, the more
+    so the fewer pictures it has. So classes are compared with those of like size, by
+    median and median absolute deviation, which some bad classes do not move.
+
+    Args:
+        alike: float [classes], of their `Split`s.
+        counts: int [classes], their pictures.
+
+    Returns:
+        float64 [classes], deviations below the median.
+    """
+    alike, counts = np.asarray(alike, np.float64), np.asarray(counts)
+    found = np.zeros(len(alike))
+    sizes = np.floor(np.log2(np.maximum(counts, 1)))
+    for size in np.unique(sizes):
+        own = sizes == size
+        among = own if np.count_nonzero(own) >= _ENOUGH else np.ones(len(own), bool)
+        median = np.median(alike[among])
+        deviation = 1.4826 * np.median(np.abs(alike[among] - median))
+        found[own] = (median - alike[own]) / max(deviation, 1e-3)
+    return found
+
+
+def _alike(first, second):
+    """Mean cosine across two groups over the geometric mean of those within."""
+    a, b = first.sum(0, dtype=np.float64), second.sum(0, dtype=np.float64)
+    n, m = len(first), len(second)
+    within = [
+        max((total @ total - size) / (size * (size - 1)), 1e-2)
+        for total, size in ((a, n), (b, m))
+    ]
+    return float(a @ b / (n * m) / np.sqrt(within[0] * within[1]))
+
+
+def _direction(rows):
+    total = rows.sum(0)
+    return total / max(float(np.linalg.norm(total)), 1e-12)
