@@ -10,6 +10,8 @@ import json
 import threading
 import time
 
+from absl import logging
+
 from plsc_tf.parallel import links, rendezvous, wire
 from plsc_tf.parallel.chief import SETTLE_S, Chief
 from plsc_tf.parallel.doors import Door, JoinError, name
@@ -341,6 +343,7 @@ class Group:
 
     def _end_process(self):
         """Ends this process, unless it does so by itself in time."""
+        logging.warning("%s This process ends.", self._lost)
         time.sleep(self._grace_s)
         own_fault = self._has_failed and self._lost.index == self.index
         status = FAILED_STATUS if own_fault else self._lost.exit_status

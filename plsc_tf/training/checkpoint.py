@@ -210,7 +210,8 @@ class Checkpoint(keras.callbacks.Callback):
             function()
             return True
         except OSError as error:
-            problem = f"A checkpoint could not be saved in {self.directory}: {error}"
+            reason = str(error).removesuffix(".")
+            problem = f"A checkpoint could not be saved in {self.directory}: {reason}"
             self.saved_step = None
             if self.on_error == "stop":
                 raise files.StorageError(

@@ -9,6 +9,7 @@ from plsc_tf.parallel.collectives import (
     all_gather,
     all_sum,
     num_replicas,
+    reduce_scatter,
     replica_id,
 )
 
@@ -111,7 +112,11 @@ def _wrong_result(strategy):
     def replica_function():
         own = tf.fill([2], replica_id())
         sums = all_sum([tf.ones([3]), tf.ones([2, 2])])
+        both = all_gather([tf.cast(own, tf.float32), tf.cast(own, tf.int64)])
         return {
+            "all_gather of two, the first": both[0],
+            "all_gather of two, the second": both[1],
+            "reduce_scatter": reduce_scatter(tf.ones([2 * count, 3])),
             "all_gather float32": all_gather(tf.cast(own, tf.float32)),
             "all_gather int64": all_gather(tf.cast(own, tf.int64)),
             "all_sum float32": all_sum(tf.ones([1])),
