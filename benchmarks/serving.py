@@ -40,8 +40,8 @@ class ServingCase(OptionGroup):
     model_name: str = option("mobilefacenet", "the backbone, with fresh weights")
     model_dir: str = option("", "an export to serve instead")
     connections: int = option(64, "connections at the same time", lower=1)
-    seconds: float = option(10.0, "of each measurement", lower=0.1)
-    rounds: int = option(3, "direct calls and requests, by turns", lower=1)
+    seconds: float = option(5.0, "of each measurement", lower=0.1)
+    rounds: int = option(5, "of direct calls and requests, by turns", lower=1)
     flat_requests: int = option(20_000, "requests while memory is watched", lower=0)
     latency_ms: float = option(100.0, "the server's option", lower=1)
     parallel_batches: int = option(2, "the server's option", lower=1)
@@ -91,25 +91,26 @@ def measure(case, folder):
             rounds.append((direct_s, direct_cpu, found))
             sys.stderr.write(f"direct {direct_s:.1f} images/s; {found}\n")
         figures = _figures(rounds, size)
-        half = load.open(figures["requests_s"] / 2, case.seconds)
-        sys.stderr.write(f"half of it: {half}\n")
-        reload = _reload(load, server, model_dir, figures["requests_s"] / 2, case)
+        rate = figures["requests_s"] / 2
+        halves = [load.open(rate, case.seconds) for _ in range(case.rounds)]
+        sys.stderr.write(f"half of it: {halves}\n")
+        reload = _reload(load, server, model_dir, rate, case)
         sys.stderr.write(f"reload: {reload}\n")
         flat = _flat(load, server, case)
     finally:
         server.stop()
+    errors = sum(r["errors"] for *_, r in rounds) + sum(h["errors"] for h in halves)
     return {
         **figures,
-        "p99_ms": half["p99_ms"],
-        "p50_ms": half["p50_ms"],
+        **{
+            name: statistics.median(half[name] for half in halves)
+            for name in ("p50_ms", "p99_ms")
+        },
+        "p99s_ms": [half["p99_ms"] for half in halves],
         "latency_ms": case.latency_ms,
-        "errors": sum(r["errors"] for *_, r in rounds)
-        + half["errors"]
-        + reload["errors"]
-        + flat.get("errors", 0),
+        "errors": errors + reload["errors"] + flat.get("errors", 0),
         "reload": reload,
         "memory": flat,
-        "half_load": half,
         "parameters": dataclasses.asdict(case),
     }
 
@@ -139,22 +140,33 @@ def _figures(rounds, size):
 
 def _reload(load, server, model_dir, rate, case):
     """A new version appears while requests come at half of the load."""
-    process = load.start_open(rate, max(case.seconds, 10.0))
-    time.sleep(2)
     shutil.copytree(model_dir / "1", model_dir / "incoming")
-    os.rename(model_dir / "incoming", model_dir / "2")
-    start, swapped = time.perf_counter(), None
-    while process.poll() is None:
-        if swapped is None and server.metric("plsc_tf_model_version") == 2:
-            swapped = round(time.perf_counter() - start, 2)
-        time.sleep(0.1)
-    return {**load.finish(process), "seconds_to_swap": swapped}
+    found, swapped, start = [], None, None
+    # One more after the swap: the old version is freed meanwhile.
+    while swapped is None or len(found) < 2:
+        process = load.start_open(rate, case.seconds)
+        if start is None:
+            time.sleep(case.seconds / 2)
+            os.rename(model_dir / "incoming", model_dir / "2")
+            start = time.perf_counter()
+        while process.poll() is None:
+            if swapped is None and server.metric("plsc_tf_model_version") == 2:
+                swapped = round(time.perf_counter() - start, 2)
+            time.sleep(0.1)
+        found.append(load.finish(process))
+    return {
+        "requests": sum(part["requests"] for part in found),
+        "errors": sum(part["errors"] for part in found),
+        "p99_ms": max(part["p99_ms"] for part in found),
+        "seconds_to_swap": swapped,
+    }
 
 
 def _flat(load, server, case):
     """Growth of the server's memory, after it has seen some load."""
     if not case.flat_requests:
         return {}
+    load.count(case.flat_requests // 10)
     before = server.rss()
     found = load.count(case.flat_requests)
     return {
