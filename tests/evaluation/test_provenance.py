@@ -1,0 +1,65 @@
+"""Who is on a pair, and what a verification set's checksum covers."""
+
+import hashlib
+import pickle
+
+import numpy as np
+import pytest
+
+from plsc_tf.data.pairs import Pairs, load_pairs
+from plsc_tf.training.evaluating import protocols, provenance
+
+LEFT, RIGHT = np.array([0, 0, 2]), np.array([1, 2, 3])
+SAME = np.array([True, False, True])
+
+
+def test_identities_are_folders_where_these_agree_with_the_pairs():
+    names = ("Ann/1.jpg", "Ann/2.jpg", "Bo/1.jpg", "Bo/2.jpg")
+    left, right, basis = protocols.pair_identities(names, LEFT, RIGHT, SAME)
+    assert (left.tolist(), right.tolist()) == ([0, 0, 1], [0, 1, 1])
+    assert "folders" in basis
+
+
+@pytest.mark.parametrize("names", [(), ("all/1.jpg", "all/2.jpg") * 2])
+def test_identities_are_linked_where_nothing_names_them(names):
+    left, right, basis = protocols.pair_identities(names, LEFT, RIGHT, SAME)
+    np.testing.assert_array_equal(left == right, SAME)
+    assert len(np.unique([left, right])) == 2
+    assert "does not name them" in basis
+
+
+def test_the_checksum_of_a_bin_is_that_of_the_file(tmp_path, pictures):
+    path = tmp_path / "lfw.bin"
+    path.write_bytes(pickle.dumps((pictures, [True, False])))
+    expected = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert provenance.set_checksum(load_pairs(str(path))) == expected
+
+
+@pytest.fixture
+def pictures():
+    """Four "pictures" that nobody decodes."""
+    return [bytes([value]) * 9 for value in range(4)]
+
+
+def test_the_checksum_of_listed_pairs_covers_pictures_and_pairs(pictures):
+    pairs = Pairs("p", pictures, LEFT, RIGHT, SAME, path="pairs.txt")
+    text = b"".join(hashlib.sha256(one).digest() for one in pictures)
+    for column in (LEFT, RIGHT, SAME):
+        text += b"".join(int(value).to_bytes(8, "little") for value in column)
+    assert provenance.set_checksum(pairs) == hashlib.sha256(text).hexdigest()
+
+
+def test_shared_pictures_are_found_between_sets():
+    prints = provenance.Fingerprints()
+    first = np.random.default_rng(0).integers(0, 256, (3, 4, 4, 3), np.uint8)
+    prints.add("a", first, ("x", "y", "z"))
+    prints.add("b", [first[1], 255 - first[0]], ())
+    found = prints.overlaps(None, with_training=False)
+    assert found["a"]["training set"]["note"].startswith("not compared")
+    assert found["a"]["b"] == {
+        "pictures": 2,
+        "same_bytes": 1,
+        "same_pixels": 1,
+        "first": ["y"],
+    }
+    assert found["b"]["a"]["first"] == ["picture 0"]
