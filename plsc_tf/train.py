@@ -12,8 +12,9 @@ import sys
 
 from plsc_tf import cli
 
-# Options of the launcher would be ignored here.
-GROUPS = tuple(group for group in cli.ALL if group != "launching")
+# Options of other commands that would be ignored here.
+ELSEWHERE = ("launching", "scoring", "server", "classes")
+GROUPS = tuple(group for group in cli.ALL if group not in ELSEWHERE)
 
 
 def main(settings):
