@@ -67,6 +67,27 @@ class Classes(OptionGroup):
         choices=("embeddings", "weights"),
         saved=False,
     )
+    noise_pair: float | None = option(
+        None,
+        "how much alike two classes must be to be taken for one, 1 meaning as much as "
+        "pictures of one class; None: 0.97, of weights a cosine of 0.7",
+        lower=0.5,
+        saved=False,
+    )
+    noise_margin: float = option(
+        0.2,
+        "how much nearer to another center, as a cosine, a picture must be to be taken "
+        "for mislabelled",
+        lower=0.0,
+        saved=False,
+    )
+    noise_split: float = option(
+        6.0,
+        "how unusual the two groups of a class must be to be taken for two identities, "
+        "in deviations",
+        lower=0.0,
+        saved=False,
+    )
     noise_top: int = option(
         200, "findings of each kind that are listed", lower=1, saved=False
     )

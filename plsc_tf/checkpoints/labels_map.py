@@ -1,11 +1,16 @@
 """What becomes of the labels when classes are removed, merged and added."""
 
+import base64
+import zlib
+
 import numpy as np
 
 from plsc_tf.storage import files
 
 # New label of a class that is removed.
 REMOVED = -1
+# Runs of classes that stay which are told one by one.
+_RUNS = 10_000
 # Labels of one piece of a text file.
 _LINES = 65536
 
@@ -62,20 +67,29 @@ class LabelsMap:
         Returns:
             `from` and `to`: numbers of classes; `runs`: `[first old label, first new
             label, classes]` of what stays, in order; `merged`: `[new label, [old
-            labels]]`; `added`: how many; `added_names`.
+            labels]]`; `added`: how many; `added_names`. Where there are very many
+            runs, `runs` is None and `stays` has a bit for each old class: most
+            significant bits first, compressed by zlib, in base64.
         """
         breaks = np.flatnonzero(np.diff(self.origins) != 1) + 1
         firsts = np.concatenate([[0], breaks]).astype(np.int64)
         ends = np.append(breaks, len(self.origins))
-        runs = [
-            [int(self.origins[first]), int(first), int(end - first)]
-            for first, end in zip(firsts, ends, strict=True)
-            if first < end
-        ]
+        told = {"runs": None}
+        if len(firsts) > _RUNS:
+            stays = np.zeros(len(self.new_labels), bool)
+            stays[self.origins] = True
+            packed = zlib.compress(np.packbits(stays).tobytes())
+            told["stays"] = base64.b64encode(packed).decode()
+        else:
+            told["runs"] = [
+                [int(self.origins[first]), int(first), int(end - first)]
+                for first, end in zip(firsts, ends, strict=True)
+                if first < end
+            ]
         return {
             "from": len(self.new_labels),
             "to": self.num_classes,
-            "runs": runs,
+            **told,
             "merged": [[new, old.tolist()] for new, old in self.groups.items()],
             "added": self.added,
             "added_names": list(names),

@@ -1,4 +1,4 @@
-"""Labels that look wrong: one identity in two classes, strangers, two identities in one.
+"""Labels that look wrong: one identity in two classes, pictures of strangers.
 
 Everything is done in blocks: neither all pairs of classes nor all pictures are in
 memory at any time.

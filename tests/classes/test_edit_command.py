@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from plsc_tf import classes
 from plsc_tf.checkpoints import manifest
@@ -13,43 +12,7 @@ from plsc_tf.cli import parse
 from plsc_tf.data import figures
 from plsc_tf.settings import Settings
 from plsc_tf.training import run
-
-CLASSES, PICTURES, SIZE = 6, 5, (16, 16)
-TINY = {
-    "dataset_name": "folder",
-    "num_classes": CLASSES,
-    "image_shape": (3, *SIZE),
-    "model_name": "iresnet",
-    "model_options": "depths=1-1,width=16,head=gap",
-    "emb_size": 8,
-    "num_replicas": 2,
-    "batch_size": 5,
-    "num_epochs": 1,
-    "learning_rate": 0.05,
-    "lr_base_batch_size": 0,
-    "with_test": False,
-    "export_at_end": False,
-    "tensorboard": False,
-    "optimizer": "adagrad",
-}
-
-
-def draw_classes(folder, numbers, pictures=PICTURES):
-    for label in numbers:
-        place = folder / f"person{label:02d}"
-        place.mkdir(parents=True)
-        for k in range(pictures + label % 2):
-            Image.fromarray(figures.draw(0, label, k, SIZE)).save(place / f"{k}.png")
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """(folder of a run of six classes, folder of its pictures)."""
-    root = tmp_path_factory.mktemp("classes")
-    draw_classes(root / "data", range(CLASSES))
-    values = {**TINY, "dataset_dir": str(root / "data")}
-    run.train(Settings.from_values(**values, model_save_dir=str(root / "run")))
-    return root / "run", root / "data"
+from tests.classes.tiny import PICTURES, SIZE, TINY, draw_classes
 
 
 def rows_of(path, name="weight"):
@@ -157,7 +120,7 @@ def test_a_training_goes_on_in_the_same_folder(trained, edited):
             f"--flagfile={root / 'edited' / 'flags.cfg'}",
             f"--dataset_dir={new_data(root, trained)}",
             "--num_epochs=2",
-            "--num_replicas=3",
+            "--num_replicas=1",
         ]
     )
     _, outcome = run.train(settings)
@@ -180,6 +143,7 @@ def test_a_training_starts_from_its_weights(trained, edited):
                 "dataset_dir": str(new_data(root, trained)),
                 "checkpoint_dir": str(root / "edited" / "0"),
                 "model_save_dir": str(root / "warm"),
+                "num_replicas": 1,
                 "learning_rate": 0.0,
                 "weight_decay": 0.0,
                 "stop_at_step": 1,
@@ -194,6 +158,7 @@ def test_a_training_starts_from_its_weights(trained, edited):
 
 def test_slots_of_a_head_on_every_replica_are_edited(trained, tmp_path):
     values = {**TINY, "dataset_dir": str(trained[1]), "loss_type": "arcface"}
+    values["num_replicas"] = 1
     run.train(Settings.from_values(**values, model_save_dir=str(tmp_path / "run")))
     settings = Settings.from_values(
         model_save_dir=str(tmp_path / "run"),
@@ -212,7 +177,7 @@ def test_slots_of_a_head_on_every_replica_are_edited(trained, tmp_path):
         np.testing.assert_array_equal(new[name], old[name])
     flags = parse([f"--flagfile={tmp_path / 'edited' / 'flags.cfg'}", "--num_epochs=2"])
     _, outcome = run.train(flags)
-    assert outcome["steps"] == 8 and np.isfinite(outcome["loss"])
+    assert outcome["steps"] == 14 and np.isfinite(outcome["loss"])
 
 
 @pytest.mark.parametrize(

@@ -251,3 +251,17 @@ def test_an_edit_tells_the_number_of_classes_where_there_was_none(tmp_path):
     old = save(tmp_path / "plain")
     editing.edit(old, str(tmp_path / "new"), Edit(LabelsMap(7, removed=[0])))
     assert manifest.read(str(tmp_path / "new"))["state"]["num_classes"] == 6
+
+
+def test_a_map_of_many_runs_is_told_in_bits(monkeypatch):
+    import base64
+    import zlib
+
+    from plsc_tf.checkpoints import labels_map
+
+    monkeypatch.setattr(labels_map, "_RUNS", 3)
+    told = LabelsMap(10, removed=[1, 3, 5, 8], added=2).describe()
+    packed = zlib.decompress(base64.b64decode(told["stays"]))
+    bits = np.unpackbits(np.frombuffer(packed, np.uint8))[:10]
+    assert told["runs"] is None
+    assert bits.tolist() == [1, 0, 1, 0, 1, 0, 1, 1, 0, 1]

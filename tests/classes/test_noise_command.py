@@ -1,0 +1,133 @@
+"""The command that reports labels that look wrong, and what it writes."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from plsc_tf import classes
+from plsc_tf.cli import parse
+from plsc_tf.settings import Settings
+from plsc_tf.training.classes.edit import read_groups
+
+PICTURES = 3 * 5 + 3 * 6
+
+
+@pytest.fixture(scope="module")
+def reported(trained, tmp_path_factory):
+    """(folder of what was written, rows of the table)."""
+    root = tmp_path_factory.mktemp("noise")
+    settings = parse(
+        [
+            f"--model_save_dir={trained[0]}",
+            f"--noise_report={root / 'noise.json'}",
+            f"--noise_sheets={root / 'sheets'}",
+            f"--new_list={root / 'cleaned.txt'}",
+            # Nearly nothing was learnt: much looks alike, nobody by so much nearer.
+            "--noise_pair=0.6",
+            "--noise_margin=0.001",
+            "--num_replicas=1",
+        ],
+        classes.GROUPS,
+    )
+    return root, dict(classes.run(settings))
+
+
+def test_the_report_tells_what_was_found(trained, reported):
+    root, table = reported
+    content = json.loads((root / "noise.json").read_text())
+    assert content["pictures"] == PICTURES and content["classes"] == 6
+    assert content["checkpoint"] == str(trained[0] / "0")
+    assert content["thresholds"] == {"pair": 0.6, "margin": 0.001, "split": 6.0}
+    pairs = content["near_duplicates"]
+    assert pairs["count"] > 0
+    first = pairs["listed"][0]
+    assert first["names"] == [f"person{label:02d}" for label in first["classes"]]
+    assert first["pictures"] == [5 + label % 2 for label in first["classes"]]
+    assert first["found"] and first["alike"] >= 0.6
+    for one in content["mislabelled"]["listed"]:
+        assert one["cosine_there"] - one["cosine"] > 0.001 - 1e-4
+        assert f"person{one['label']:02d}" in one["picture"]
+    assert content["two_in_one"]["not_judged"] <= 6
+    text = (root / "noise.txt").read_text()
+    assert "Two classes, one identity" in text and "person" in text
+    assert f"{pairs['count']} pairs" in table["two classes, one identity"]
+
+
+def test_groups_can_be_merged_as_they_are_written(reported):
+    root, _ = reported
+    groups = read_groups(str(root / "noise.merge.txt"))
+    pairs = json.loads((root / "noise.json").read_text())["near_duplicates"]["listed"]
+    for pair in pairs:
+        if pair["found"]:
+            assert any(set(pair["classes"]) <= set(group) for group in groups)
+
+
+def test_the_list_leaves_out_what_is_mislabelled(reported):
+    root, _ = reported
+    content = json.loads((root / "noise.json").read_text())
+    lines = (root / "cleaned.txt").read_text().splitlines()
+    assert len(lines) == PICTURES - content["mislabelled"]["count"]
+    for line in lines:
+        path, label = line.split()
+        assert path.startswith(f"person{int(label):02d}/")
+    out = [one["picture"] for one in content["mislabelled"]["listed"]]
+    assert not any(
+        picture.endswith(line.split()[0]) for picture in out for line in lines
+    )
+
+
+def test_sheets_show_pictures_side_by_side(reported):
+    root, table = reported
+    content = json.loads((root / "noise.json").read_text())
+    sheet = np.asarray(
+        Image.open(root / "sheets" / "near_duplicates.png").convert("RGB")
+    )
+    rows = min(30, content["near_duplicates"]["count"])
+    # Twice five pictures of 56 and a gap, and 2 between each.
+    assert sheet.shape == (58 * rows, 108 + 58 * 11, 3)
+    assert sheet[:, 108:].std() > 10
+
+
+def test_weights_can_be_the_centers(trained, tmp_path):
+    settings = Settings.from_values(
+        model_save_dir=str(trained[0]),
+        noise_report=str(tmp_path / "noise.json"),
+        noise_centers="weights",
+        num_replicas=1,
+    )
+    classes.run(settings)
+    content = json.loads((tmp_path / "noise.json").read_text())
+    assert content["centers"] == "weights" and content["thresholds"]["pair"] == 0.7
+    assert sorted(p.name for p in tmp_path.iterdir() if p.is_file())[:1] == [
+        "noise.json"
+    ]
+    assert not any(p.is_dir() for p in tmp_path.iterdir())  # no scratch is left
+
+
+@pytest.mark.parametrize(
+    ("values", "error", "message"),
+    [
+        ({"noise_report": "noise.txt"}, ValueError, "must end in .json"),
+        ({"edit_dir": "x"}, ValueError, "two things"),
+        ({"noise_report": "no/folder.json"}, FileNotFoundError, "no folder 'no'"),
+        (
+            {"dataset_name": "tests.classes.tiny", "new_list": "l.txt"},
+            ValueError,
+            "list of files",
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_said(
+    trained, tmp_path, monkeypatch, values, error, message
+):
+    monkeypatch.chdir(tmp_path)
+    given = {
+        "model_save_dir": str(trained[0]),
+        "noise_report": "noise.json",
+        **values,
+    }
+    with pytest.raises(error, match=message):
+        classes.run(Settings.from_values(**given))
+    assert not list(tmp_path.iterdir())
