@@ -49,7 +49,7 @@ class Client:
             model: the model's name, for TensorFlow Serving.
             protocol: "plsc", "tensorflow" (its REST interface), or "auto": PLSC's,
                 and where that is not known, TensorFlow Serving's.
-            timeout: seconds within which each server must connect and answer.
+            timeout: seconds that a server may be silent: to connect, and to answer.
             batch_images: most pictures of a request; more are sent one after another.
 
         Raises:

@@ -103,6 +103,27 @@ def test_ten_thousand_bad_requests(server, pictures, expected):
     check(server, 10_000, 200, pictures, expected)
 
 
+@pytest.mark.slow
+def test_a_gigabyte_is_not_taken(server):
+    block, sent = bytes(1 << 20), 0
+    before, _ = resources(server)
+    with socket.create_connection(("127.0.0.1", server["port"]), timeout=20) as link:
+        link.sendall(
+            b"POST /FaceClassifyService/inference HTTP/1.1\r\nHost: x\r\n"
+            b"Content-Length: 1073741824\r\n\r\n"
+        )
+        # The answer comes at once, whoever listens to it.
+        assert bad_requests.status_of(link) == 413
+        try:
+            while sent < 1024:
+                link.sendall(block)
+                sent += 1
+        except OSError:
+            pass
+    assert resources(server)[0] < before + 30
+    assert ask(server, "GET", "/healthz")[0] == 200
+
+
 def test_who_does_not_read_is_dropped(server):
     link = bad_requests.open_reader_who_sleeps(server["port"])
     end = time.monotonic() + 15
