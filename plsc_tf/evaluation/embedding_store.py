@@ -54,8 +54,10 @@ class EmbeddingStore:
             raise ValueError("embeddings must be finite. Received: NaN or infinity.")
         self._labels.append(labels)
         self._file.write(np.ascontiguousarray(embeddings, np.float16))
-        self.counts += np.bincount(labels, minlength=self.num_classes)
-        found, places = np.unique(labels, return_inverse=True)
+        found, places, counts = np.unique(
+            labels, return_inverse=True, return_counts=True
+        )
+        self.counts[found] += counts
         sums = np.zeros((len(found), self.size), np.float32)
         np.add.at(sums, places, embeddings)
         self.sums[found] += sums

@@ -78,6 +78,11 @@ def closest_pairs(centers, most=_PAIRS, progress=lambda done, of: None):
             products[:, ~present[other:end]] = -np.inf
             if other == low:
                 products[np.tril_indices(len(rows))] = -np.inf
+            # Of embeddings that are all alike nearly everything would be kept.
+            high_ones = products[products >= floor]
+            if len(high_ones) > most:
+                floor = np.partition(high_ones, -most)[-most]
+            del high_ones
             a, b = np.nonzero(products >= floor)
             found.append(np.stack([a + low, b + other, products[a, b]], axis=1))
             if sum(map(len, found)) > 2 * most:

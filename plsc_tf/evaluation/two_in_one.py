@@ -30,33 +30,48 @@ class Split:
     alike: float
 
 
-def split_classes(store, trusted, progress=lambda done, of: None):
-    """Parts the pictures of every class in two, as well as that can be done.
+class Splitter:
+    """Parts the pictures of a class in two, as well as that can be done.
 
     Args:
         store: the `EmbeddingStore`.
         trusted: bool [pictures], those whose labels are not doubted.
-        progress: called with classes done, and of how many.
 
-    Yields:
-        `Split` of each class of at least four trusted pictures.
+    Attributes:
+        labels: int64, the classes of at least four trusted pictures.
+        sizes: int64, how many each of them has.
     """
-    order = np.argsort(store.labels, kind="stable")
-    ends = np.cumsum(store.counts)
-    for label, end in enumerate(ends.tolist()):
-        numbers = order[end - int(store.counts[label]) : end]
-        numbers = numbers[trusted[numbers]]
-        if len(numbers) >= _FEWEST:
-            random = np.random.default_rng([label, len(numbers)])
-            if len(numbers) > _MOST:
-                numbers = np.sort(random.choice(numbers, _MOST, replace=False))
-            rows = store.rows(numbers)
-            inside = two_groups(rows, random)
-            if 2 * np.count_nonzero(inside) < len(inside):
-                inside = ~inside
-            alike = _alike(rows[inside], rows[~inside])
-            yield Split(label, numbers[inside], numbers[~inside], alike)
-        progress(label + 1, store.num_classes)
+
+    def __init__(self, store, trusted):
+        self._store, self._trusted = store, trusted
+        self._order = np.argsort(store.labels, kind="stable")
+        self._ends = np.cumsum(store.counts)
+        sizes = np.bincount(store.labels[trusted], minlength=store.num_classes)
+        self.labels = np.flatnonzero(sizes >= _FEWEST)
+        self.sizes = sizes[self.labels]
+
+    def split(self, label):
+        """The `Split` of a class, the same whenever it is asked for."""
+        end = int(self._ends[label])
+        numbers = self._order[end - int(self._store.counts[label]) : end]
+        numbers = numbers[self._trusted[numbers]]
+        random = np.random.default_rng([label, len(numbers)])
+        if len(numbers) > _MOST:
+            numbers = np.sort(random.choice(numbers, _MOST, replace=False))
+        rows = self._store.rows(numbers)
+        inside = two_groups(rows, random)
+        if 2 * np.count_nonzero(inside) < len(inside):
+            inside = ~inside
+        alike = _alike(rows[inside], rows[~inside])
+        return Split(label, numbers[inside], numbers[~inside], alike)
+
+    def alike(self, progress=lambda done, of: None):
+        """How much alike the groups of each of `labels` are, float64."""
+        found = np.empty(len(self.labels))
+        for place, label in enumerate(self.labels):
+            found[place] = self.split(int(label)).alike
+            progress(place + 1, len(found))
+        return found
 
 
 def two_groups(rows, random):

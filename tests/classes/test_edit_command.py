@@ -217,3 +217,26 @@ def test_nothing_is_overwritten(trained, edited):
         classes.run(settings)
     told = json.loads((root / "edited" / "0" / "manifest.json").read_text())
     assert told["state"]["num_classes"] == 9
+
+
+def test_rows_that_cancel_each_other_are_no_class_and_nothing_is_left(
+    trained, tmp_path
+):
+    row = np.arange(1, 9, dtype=np.float32)
+    np.save(tmp_path / "rows.npy", np.stack([row, -row]))
+    values = {
+        "edit_dir": str(tmp_path / "first"),
+        "class_rows": str(tmp_path / "rows.npy"),
+        "num_replicas": 1,
+    }
+    classes.run(Settings.from_values(model_save_dir=str(trained[0]), **values))
+    again = {
+        "model_save_dir": str(tmp_path / "first"),
+        "edit_dir": str(tmp_path / "second"),
+        "merge_classes": "6+7",
+        "merge_weights": "equal",
+    }
+    # Found only when rows are written.
+    with pytest.raises(ValueError, match="6, 7 cannot be merged: their rows point"):
+        classes.run(Settings.from_values(**again))
+    assert not (tmp_path / "second").exists()

@@ -70,7 +70,13 @@ def edit(settings):
         names=rows.names,
         flags={"model_save_dir": given.edit_dir},
     )
-    editing.edit(source, target, changes, weights_only=given.edit_weights_only)
+    try:
+        editing.edit(source, target, changes, weights_only=given.edit_weights_only)
+    except BaseException:
+        # What was written is removed by the writer, so that the folder is empty.
+        if files.is_dir(given.edit_dir) and not files.list_dir(given.edit_dir):
+            files.remove_tree(given.edit_dir)
+        raise
     beside = files.join(given.edit_dir, MAP)
     labels.write(beside, names, rows.names)
     table = _table(source, target, labels, rows, unnamed) + [("labels map", beside)]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import tempfile
+import time
 
 import numpy as np
 from absl import logging
@@ -32,8 +33,8 @@ class Found:
         alike: those of them that seem to be one identity.
         nearest: `Nearest` of every picture.
         mislabelled: bool [pictures].
-        splits: list of `Split`, the most unusual first.
-        scores: float64 of each of them.
+        scores: float64, of all classes that could be judged, the most unusual first.
+        splits: list of the first ones' `Split`s.
         thresholds: `{"pair", "margin", "split"}`.
     """
 
@@ -110,26 +111,41 @@ def find(store, centers, given):
         "margin": given.noise_margin,
         "split": given.noise_split,
     }
-    pairs = label_noise.closest_pairs(centers)
+    pairs = label_noise.closest_pairs(centers, progress=_Progress("pairs of blocks"))
     alike = pairs.above(thresholds["pair"])
-    nearest = label_noise.nearest_centers(store, centers, alike)
+    nearest = label_noise.nearest_centers(
+        store, centers, alike, progress=_Progress("pictures compared")
+    )
     mislabelled = nearest.excess > thresholds["margin"]  # False where it is NaN
-    splits = list(two_in_one.split_classes(store, ~mislabelled))
+    splitter = two_in_one.Splitter(store, ~mislabelled)
     scores = two_in_one.scores(
-        [split.alike for split in splits],
-        [len(split.first) + len(split.second) for split in splits],
+        splitter.alike(progress=_Progress("classes parted")), splitter.sizes
     )
     order = np.argsort(-scores, kind="stable")
+    first = splitter.labels[order[: given.noise_top]].tolist()
     return Found(
         store,
         pairs,
         alike,
         nearest,
         mislabelled,
-        [splits[k] for k in order],
+        [splitter.split(label) for label in first],
         scores[order],
         thresholds,
     )
+
+
+class _Progress:
+    """Logs how far something is, twice a minute."""
+
+    def __init__(self, what):
+        self._what, self._last = what, time.monotonic()
+
+    def __call__(self, done, of):
+        now = time.monotonic()
+        if now - self._last >= 30:
+            self._last = now
+            logging.info("%s: %s of %s", self._what, f"{done:,}", f"{of:,}")
 
 
 def _centers(given, path, store):

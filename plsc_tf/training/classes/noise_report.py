@@ -119,7 +119,7 @@ def _splits(found, describe, names, top):
         )
     return {
         "count": int(np.count_nonzero(found.scores > found.thresholds["split"])),
-        "not_judged": found.store.num_classes - len(found.splits),
+        "not_judged": found.store.num_classes - len(found.scores),
         "listed": listed,
     }
 
