@@ -49,6 +49,10 @@ class ShardedFiles:
         self._lock = threading.Lock()
         self.shape = (int(self._firsts[-1]), *row_shape)
 
+    def here(self):
+        """The rows of this process: all of them."""
+        return 0, self.shape[0]
+
     def read(self, low, high):
         """The rows `[low, high)` as numpy."""
         parts = [np.empty((0, *self.shape[1:]), self.dtype)]
