@@ -92,6 +92,8 @@ def measure(case, folder):
             sys.stderr.write(f"direct {direct_s:.1f} images/s; {found}\n")
         figures = _figures(rounds, size)
         rate = figures["requests_s"] / 2
+        # The server still computes what wrk has asked last.
+        time.sleep(2)
         halves = [load.open(rate, case.seconds) for _ in range(case.rounds)]
         sys.stderr.write(f"half of it: {halves}\n")
         reload = _reload(load, server, model_dir, rate, case)
