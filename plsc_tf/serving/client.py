@@ -73,15 +73,17 @@ class Client:
             self.connect(server)
 
     def connect(self, server="127.0.0.1:8010"):
-        """Adds a server, host:port."""
+        """Adds a server, host:port; returns the client."""
         added = _Server(server, self._timeout, self._protocol, self._model)
         with self._lock:
             self._servers.append(added)
+        return self
 
     def connect_all_server(self, server_list):
-        """Adds several servers (PLSC's name of it)."""
+        """Adds several servers (PLSC's name of it); returns the client."""
         for server in server_list:
             self.connect(server)
+        return self
 
     def encode(self, images):
         """Returns embeddings of encoded pictures.

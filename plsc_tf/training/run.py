@@ -47,20 +47,11 @@ def train(settings, termination=None):
 
 def _train(settings, joined, termination):
     group, strategy = joined.group, joined.strategy
-    _one_after_the_chief(group, lambda: fs_options.download_start(settings.storage))
-    settings, checkpoint = choose_folder(
-        settings, strategy.num_replicas_in_sync, group=group
-    )
-    save_dir = settings.storage.model_save_dir
-    if joined.together:
-        workers.check_shared(group, save_dir)
-    losses = []
+    settings, checkpoint, batches = _open(settings, joined)
+    save_dir, losses = settings.storage.model_save_dir, []
     if settings.logging.save_losses and group.is_chief:
         losses = [LossesFile(files.join(save_dir, "losses.txt"))]
-    batches = recipe.load_batches(settings, settings.model.global_batch_size)
     pairs, test = recipe.load_pairs(settings), recipe.load_test(settings)
-    if joined.together:
-        workers.compare(group, {"data": batches.fingerprint()})
     recipe.check_parts(settings, strategy.num_replicas_in_sync)
     plan = make_plan(settings, checkpoint, batches)
     half = recipe.backbone_precision(settings)
@@ -112,6 +103,25 @@ def _train(settings, joined, termination):
     if group.is_chief:
         fs_options.upload_end(settings.storage, skip=catalog.REMAINS)
     return settings, outcome
+
+
+def _open(settings, joined):
+    """Settles the run's folder and opens its data, alike on all workers.
+
+    Returns:
+        (settings as they will be used, checkpoint to go on from or None, batches).
+    """
+    group = joined.group
+    _one_after_the_chief(group, lambda: fs_options.download_start(settings.storage))
+    settings, checkpoint = choose_folder(
+        settings, joined.strategy.num_replicas_in_sync, group=group
+    )
+    if joined.together:
+        workers.check_shared(group, settings.storage.model_save_dir)
+    batches = recipe.load_batches(settings, settings.model.global_batch_size)
+    if joined.together:
+        workers.compare(group, {"data": batches.fingerprint()})
+    return settings, checkpoint, batches
 
 
 def _watchdog(settings, group):
