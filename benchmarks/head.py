@@ -14,6 +14,7 @@ import statistics
 import sys
 
 from benchmarks import machine, options, peer
+from benchmarks.rounding import rounded
 
 
 def main(case):
@@ -34,7 +35,7 @@ def main(case):
         figures["share_of_peers_memory"] = (
             figures["peak_rss_gb"] / theirs["peak_rss_gb"]
         )
-    print(json.dumps(_rounded(figures)))
+    print(json.dumps(rounded(figures)))
 
 
 def check_memory(case):
@@ -139,15 +140,6 @@ def _times(steps, products):
     times["ratio_min"] = times["step_min_s"] / times["products_min_s"]
     times["products_rows"] = products.rows
     return times
-
-
-def _rounded(value):
-    """Floats with six digits, throughout lists and dicts."""
-    if isinstance(value, dict):
-        return {name: _rounded(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_rounded(item) for item in value]
-    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ import statistics
 import sys
 
 from benchmarks import chart, machine, one_worker, options, processes, step_model
+from benchmarks.rounding import rounded
 from plsc_tf.options import OptionGroup, option
 from plsc_tf.parallel.addresses import free_ports
 
@@ -58,7 +59,7 @@ def main(case):
     folder = pathlib.Path(case.output)
     folder.mkdir(parents=True, exist_ok=True)
     chart.save(folder / "workers.png", panels(figures))
-    line = json.dumps(_rounded(figures))
+    line = json.dumps(rounded(figures))
     (folder / "workers.json").write_text(line + "\n", encoding="utf-8")
     print(line)
 
@@ -269,15 +270,6 @@ def panels(figures):
         chart.Panel(title, "workers", "milliseconds", lines),
         chart.Panel("Bound, not measured: r50 on V100", "GPUs", "images/s", bounds),
     ]
-
-
-def _rounded(value):
-    """Floats with six digits, throughout lists and dicts."""
-    if isinstance(value, dict):
-        return {name: _rounded(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_rounded(item) for item in value]
-    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 if __name__ == "__main__":

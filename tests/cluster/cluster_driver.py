@@ -9,7 +9,6 @@ import os
 import pathlib
 import shutil
 import signal
-import socket
 import sys
 import time
 
@@ -17,6 +16,7 @@ import numpy as np
 from PIL import Image
 
 from benchmarks import processes
+from plsc_tf.parallel.addresses import free_ports
 
 STEPS = 15
 CASE = [
@@ -45,11 +45,7 @@ NO_TEST = ["--nowith_test"]
 
 def addresses(count):
     """So many addresses of this machine that nobody listens on."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return [f"127.0.0.1:{port}" for port in ports]
+    return [f"127.0.0.1:{port}" for port in free_ports("127.0.0.1", count)]
 
 
 class Cluster:

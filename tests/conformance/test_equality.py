@@ -6,12 +6,13 @@ the last batch of an epoch of 77 images is smaller.
 
 import json
 import pathlib
-import socket
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+
+from plsc_tf.parallel.addresses import free_ports
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -22,11 +23,7 @@ WORKERS = (2, 3)
 
 def free_addresses(count):
     """So many addresses of this machine that nobody listens on."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return [f"127.0.0.1:{port}" for port in ports]
+    return [f"127.0.0.1:{port}" for port in free_ports("127.0.0.1", count)]
 
 
 def start(*arguments):

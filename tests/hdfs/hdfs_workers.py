@@ -9,7 +9,6 @@ import multiprocessing
 import os
 import pathlib
 import signal
-import socket
 import sys
 import time
 from unittest import mock
@@ -18,6 +17,7 @@ from hdfs_trainings import Recorder, meet, no_waits
 
 from plsc_tf import cli, train
 from plsc_tf.checkpoints import content
+from plsc_tf.parallel.addresses import free_ports
 from plsc_tf.parallel.cluster import Cluster
 from plsc_tf.parallel.group import Group
 from plsc_tf.training import run
@@ -165,11 +165,7 @@ def _losses(path):
 
 
 def _addresses(count):
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return [f"127.0.0.1:{port}" for port in ports]
+    return [f"127.0.0.1:{port}" for port in free_ports("127.0.0.1", count)]
 
 
 def _work(arguments, path, broken, pause_s):
