@@ -79,6 +79,11 @@ def scatters(strategy, dtype):
     return run(strategy, replica_function)
 
 
+def wait_for_all(strategy):
+    """A sum of one number: nobody has it before all have got what was sent so far."""
+    run(strategy, lambda: [collectives.all_sum(tf.ones([1]))])
+
+
 def sums(strategy, dtype, bucket_bytes=0):
     """Sums of 1,000,000 and two times 500,000 numbers, and the bytes they took."""
     transport = Transport(bucket_bytes, dtype)
@@ -91,8 +96,10 @@ def sums(strategy, dtype, bucket_bytes=0):
     traced = tf.function(lambda: strategy.run(replica_function), autograph=False)
     _, names = run(strategy, replica_function)
     traced()
+    wait_for_all(strategy)
     before = sent_bytes()
     [found] = traced()
+    wait_for_all(strategy)
     [found] = strategy.experimental_local_results(found)
     expected = sum(
         drawn(replica, [2_000_000]) for replica in range(strategy.num_replicas_in_sync)
