@@ -11,6 +11,8 @@ import tensorflow as tf
 from plsc_tf.data import images, paths
 from plsc_tf.data.faults import reason
 from plsc_tf.data.lines import file_exists, read_lines
+from plsc_tf.data.preprocessing import Preprocessing
+from plsc_tf.data.source import without_autograph
 from plsc_tf.data.unpickle import load_plain
 
 
@@ -28,6 +30,8 @@ class Pairs:
         mirror: whether a mirror image shows the same thing; that of a character
             does not.
         path: of the file that lists the pairs; "" without one.
+        framing: whose `evaluate` says which part of a picture is used, see `framed`;
+            None: the whole picture, resized.
     """
 
     name: str
@@ -38,6 +42,7 @@ class Pairs:
     files: tuple[str, ...] = ()
     mirror: bool = True
     path: str = ""
+    framing: Preprocessing | None = None
 
     def __post_init__(self):
         for name, dtype in (("left", np.int64), ("right", np.int64), ("same", bool)):
@@ -60,16 +65,30 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.left)
 
+    def framed(self, framing: Preprocessing | None) -> Pairs:
+        """Returns the set with pictures framed as a network was trained to see them.
+
+        Args:
+            framing: what `preprocessing.build` returns. "face" and "none" use the
+                whole picture: nothing changes then.
+        """
+        if framing is not None and framing.stretches:
+            framing = None
+        return dataclasses.replace(self, framing=framing)
+
     def decoded(self, image_size: tuple[int, int] | None = None) -> np.ndarray:
         """Returns all pictures as uint8 [n, h, w, 3].
 
         Args:
-            image_size: (height, width); None keeps the size they have.
+            image_size: (height, width); None keeps the size they have, or takes that
+                of their framing.
 
         Raises:
-            ValueError: a picture cannot be decoded, or they differ in size and
-                `image_size` is None.
+            ValueError: a picture cannot be decoded, they differ in size and
+                `image_size` is None, or their framing makes another size.
         """
+        if self.framing is not None:
+            return self._framed_images(image_size)
         if isinstance(self.images, np.ndarray):
             size = tuple(image_size or self.images.shape[1:3])
             if self.images.shape[1:3] == size:
@@ -90,13 +109,12 @@ class Pairs:
             image_size: as for `decoded`; None asks for pictures of one size.
         """
         size = image_size
-        if size is None and not isinstance(self.images, np.ndarray):
+        encoded = not isinstance(self.images, np.ndarray)
+        if size is None and self.framing is None and encoded:
             size = self._common_size()
         chosen = dataclasses.replace(
             self,
-            images=self.images[rows]
-            if isinstance(self.images, np.ndarray)
-            else [self.images[row] for row in rows],
+            images=[self.images[row] for row in rows] if encoded else self.images[rows],
             left=np.zeros(1, np.int64),
             right=np.zeros(1, np.int64),
             same=np.ones(1, bool),
@@ -104,10 +122,25 @@ class Pairs:
         )
         return chosen.decoded(size)
 
-    def _collect(self, dataset: tf.data.Dataset, size) -> np.ndarray:
+    def _framed_images(self, image_size) -> np.ndarray:
+        size = self.framing.image_size
+        if image_size and tuple(image_size) != size:
+            raise ValueError(
+                f"The pictures of {self.name!r} are framed by {self.framing.name!r} to "
+                f"{size[0]} x {size[1]} pixels. Received: image_size={image_size}."
+            )
+        pictures = self.images
+        if not isinstance(pictures, np.ndarray):
+            pictures = np.array(pictures, object)
+        dataset = tf.data.Dataset.from_tensor_slices(pictures)
+        return self._collect(dataset, size, self.framing.evaluate)
+
+    def _collect(self, dataset: tf.data.Dataset, size, frame=None) -> np.ndarray:
         result = np.empty((len(self.images), *size, 3), np.uint8)
         dataset = dataset.map(
-            lambda image: images.resize(images.to_rgb(image), size),
+            without_autograph(
+                frame or (lambda image: images.resize(images.to_rgb(image), size))
+            ),
             num_parallel_calls=tf.data.AUTOTUNE,
             deterministic=True,
         )

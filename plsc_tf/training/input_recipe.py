@@ -2,6 +2,8 @@
 
 import dataclasses
 
+from plsc_tf.data import load as data_load
+from plsc_tf.data import preprocessing
 from plsc_tf.data.augmentation import Augmentation
 from plsc_tf.data.preprocessing import own_augmentation
 
@@ -43,6 +45,25 @@ def preprocessing_options(given, suitable: str = "face") -> dict:
         "preprocessing": name,
         "augmentation": _changed(own, given),
     }
+
+
+def framing(settings) -> preprocessing.Preprocessing:
+    """The preprocessing of a run; its `evaluate` is what evaluation sees of a picture.
+
+    Verification, test splits, embeddings and the export all frame pictures with it.
+
+    Args:
+        settings: the `Settings` of the run.
+
+    Raises:
+        ValueError: preprocessing_name is None and there is no such data set.
+    """
+    given = settings.preprocessing
+    name = given.preprocessing_name
+    if name is None:
+        module = data_load.find(settings.dataset.dataset_name)
+        name = data_load.suitable_preprocessing(module)
+    return preprocessing.build(name, given.image_size, augmentation=None)
 
 
 def _changed(own, given):

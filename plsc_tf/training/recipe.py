@@ -13,7 +13,7 @@ from plsc_tf.evaluation.verification import FOLDS
 from plsc_tf.settings import Settings
 from plsc_tf.training.classifier import Classifier
 from plsc_tf.training.head_recipe import make_head
-from plsc_tf.training.input_recipe import preprocessing_options
+from plsc_tf.training.input_recipe import framing, preprocessing_options
 from plsc_tf.training.loss_scale import LossScale
 from plsc_tf.training.sentinel import Sentinel
 
@@ -107,10 +107,10 @@ def load_test(settings):
 
 
 def load_pairs(settings):
-    """Opens the verification sets: `{name: Pairs}`."""
+    """Opens the verification sets, framed as the run does it: `{name: Pairs}`."""
     if not settings.evaluation.with_test:
         return {}
-    pairs = {}
+    pairs, frame = {}, framing(settings)
     for target in settings.evaluation.val_targets:
         if target == TEST_SPLIT:
             continue
@@ -123,7 +123,7 @@ def load_pairs(settings):
                 f"one for each fold. Received: {len(found)} pairs."
             )
         name = found.name if found.name not in pairs else target
-        pairs[name] = found
+        pairs[name] = found.framed(frame)
     return pairs
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from plsc_tf.data import preprocessing
 from plsc_tf.data.pairs import Pairs, load_pairs
 
 
@@ -230,3 +231,46 @@ def test_pairs_txt_may_name_files_that_are_no_utf_8(pairs_folder):
     (pairs_folder / "pairs.txt").write_bytes(b"Ann\xff\t1\t2\n")
     with pytest.raises(FileNotFoundError, match="pairs.txt names 2 pictures that"):
         load_pairs(str(pairs_folder / "pairs.txt"))
+
+
+# What each preprocessing leaves of a picture: where that needs no resizing, the very
+# pixels. inception: 87.5 % of the sides; vgg: the shorter side is 256 for 224 pixels;
+# the others: the middle.
+MIDDLES = [
+    ("inception", (32, 48), (28, 42), np.s_[2:30, 3:45]),
+    ("vgg", (32, 48), (28, 28), np.s_[2:30, 10:38]),
+    ("cifarnet", (40, 36), (32, 32), np.s_[4:36, 2:34]),
+    ("lenet", (40, 36), (32, 32), np.s_[4:36, 2:34]),
+]
+
+
+def of_pixels(pixels, encoded=False):
+    stored = [encoded_png(one) for one in pixels] if encoded else pixels
+    return Pairs("set", stored, [0, 2], [1, 0], [True, False])
+
+
+def encoded_png(pixels):
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, "PNG")
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("encoded", [False, True])
+@pytest.mark.parametrize(("name", "stored", "size", "middle"), MIDDLES)
+def test_framed_pictures_are_what_evaluation_sees(name, stored, size, middle, encoded):
+    pixels = np.random.default_rng(0).integers(0, 256, (3, *stored, 3), np.uint8)
+    framed = of_pixels(pixels, encoded).framed(preprocessing.build(name, size))
+    expected = pixels[(slice(None), *middle)]
+    np.testing.assert_array_equal(framed.decoded(), expected)
+    np.testing.assert_array_equal(framed.decoded_rows([2, 1], size), expected[[2, 1]])
+    with pytest.raises(ValueError, match=f"framed by {name!r} to .*image_size=.8, 8"):
+        framed.decoded((8, 8))
+
+
+@pytest.mark.parametrize("name", ["face", "none"])
+def test_whole_pictures_need_no_frame(name):
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 20, 16, 3), np.uint8)
+    pairs = of_pixels(pixels)
+    framed = pairs.framed(preprocessing.build(name, (8, 8)))
+    assert framed.decoded() is pixels
+    np.testing.assert_array_equal(framed.decoded((8, 8)), pairs.decoded((8, 8)))
