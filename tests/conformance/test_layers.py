@@ -36,6 +36,10 @@ LEVELS = {
     "classes": 7,
     "launching": 7,
     "launch": 8,
+    "models": 4,
+    "utils": 4,
+    "entry_setters": 4,
+    "entry": 7,
     "serve": 7,
 }
 # The only imports between parts of one level.

@@ -39,7 +39,7 @@ def from_generator(
     image, _ = _convert(first, name, 0)
     spec = tf.TensorSpec([], tf.string)
     if not isinstance(image, bytes):
-        _check_range(np.asarray(first[0]), name)
+        check_range(np.asarray(first[0]), name)
         spec = tf.TensorSpec([None, None, image.shape[-1]], tf.uint8)
 
     def converted():
@@ -95,7 +95,7 @@ def from_dataset(
         )
     if image.dtype.is_floating:
         for picture, _ in dataset.take(1):
-            _check_range(picture.numpy(), name)
+            check_range(picture.numpy(), name)
     known = num_examples or (cardinality if cardinality >= 0 else None)
     return _single_stream(name, lambda part: dataset, num_classes, known)
 
@@ -120,8 +120,23 @@ def _convert(item, name: str, number: int) -> tuple[bytes | np.ndarray, int]:
             f"{name} must yield (image, label) with a whole number as label. "
             f"Received at example {number}: {_shown(item)}."
         ) from error
+    return to_picture(image, name, number), label
+
+
+def to_picture(image, name: str, number: int) -> bytes | np.ndarray:
+    """Returns an image that a user's code yields, as bytes or uint8 [h, w, channels].
+
+    Args:
+        image: encoded bytes, or numbers: [h, w], [h, w, 1 or 3], or [3, h, w] as PLSC's
+            readers yield them; rounded, and cut to 0...255.
+        name: of what yields it, for messages.
+        number: of the example.
+
+    Raises:
+        ValueError: it is neither.
+    """
     if isinstance(image, bytes | bytearray | np.bytes_):
-        return bytes(image), label
+        return bytes(image)
     try:
         image = np.asarray(image)
     except ValueError:
@@ -143,7 +158,7 @@ def _convert(item, name: str, number: int) -> tuple[bytes | np.ndarray, int]:
         )
     if image.dtype != np.uint8:
         image = np.clip(np.rint(image), 0, 255).astype(np.uint8)
-    return image, label
+    return image
 
 
 def _whole(label) -> int:
@@ -161,8 +176,12 @@ def _shown(item) -> str:
     return kind
 
 
-def _check_range(image: np.ndarray, name: str) -> None:
-    """Refuses pictures in 0...1, which would train on black without a word."""
+def check_range(image: np.ndarray, name: str) -> None:
+    """Refuses pictures in 0...1, which would train on black without a word.
+
+    Raises:
+        ValueError: the pixels are not in 0...255.
+    """
     if image.dtype == np.uint8 or not image.size:
         return
     if image.max() <= 1 or image.min() < 0:

@@ -1,0 +1,178 @@
+"""PLSC's `Entry`: a training as a sequence of setters, in Python.
+
+    from plsc_tf import Entry
+
+    ins = Entry()
+    ins.set_train_epochs(1)
+    ins.set_model_save_dir("./saved_model")
+    ins.train()
+
+Every setter sets the option that the commands have under the documented name.
+"""
+
+import sys
+import threading
+
+import numpy as np
+
+from plsc_tf.entry_setters import Setters
+from plsc_tf.settings import Settings
+
+
+class Entry(Setters):
+    """All that PLSC offers, behind one object (PLSC `plsc.entry.Entry`).
+
+    Attributes:
+        train_reader: what to train on instead of the files in dataset_dir: a function
+            that returns an iterator of (image, label) or of lists of them, a `Source`,
+            or one of `plsc_tf.utils.base64_reader`. Images are encoded bytes or arrays
+            of 0...255, [3, h, w] or [h, w, 3].
+        test_reader: what to verify on instead of val_targets: a function that returns
+            an iterator of (left image, right image, same).
+        predict_reader: the images of `predict`: a function that returns an iterator of
+            images, or of tuples that begin with one.
+    """
+
+    def __init__(self, **options):
+        """Starts from the defaults.
+
+        Args:
+            **options: any option of `python -m plsc_tf.train --help` by name, such as
+                num_replicas=2 or seed=1, also those without a setter.
+
+        Raises:
+            ValueError: an unknown option, or a value that is not allowed.
+        """
+        super().__init__(**{"dataset_name": "image_list", **options})
+        self.train_reader = self.test_reader = self.predict_reader = None
+
+    @property
+    def settings(self):
+        """The `Settings` as they stand.
+
+        Raises:
+            ValueError: values that do not go together.
+        """
+        values = dict(self._values)
+        if self._model_parallel is not None:
+            loss = values.get("loss_type", Settings().head.loss_type)
+            loss = loss.removeprefix("dist_")
+            values["loss_type"] = f"dist_{loss}" if self._model_parallel else loss
+        if self._backbone is not None:
+            values["model_name"] = _dotted(self._backbone)
+        if "stop_at_step" in values and "num_epochs" not in values:
+            # An epoch has at least one step, so that the steps are what ends the run.
+            values["num_epochs"] = values["stop_at_step"]
+        return Settings.from_values(**values)
+
+    def train(self):
+        """Trains, or goes on with the training in model_save_dir.
+
+        Returns:
+            dict of the results, see `plsc_tf.training.run.train`; None in a worker that
+            is not the chief.
+        """
+        from plsc_tf.training import results, run
+        from plsc_tf.training.termination import Termination
+
+        termination = Termination()
+        if threading.current_thread() is threading.main_thread():
+            termination.listen()
+        settings, outcome = run.train(self.settings, termination, parts=self._parts())
+        if outcome is not None:
+            sys.stdout.write(f"\n{results.table(settings, outcome)}\n")
+        return outcome
+
+    def test(self):
+        """Verifies the model in checkpoint_dir on the verification sets.
+
+        Returns:
+            dict of the rows of the table that is printed.
+        """
+        from plsc_tf.evaluation.report import format_table
+        from plsc_tf.training.evaluating.command import evaluate
+
+        rows = evaluate(self.settings, parts=self._parts())
+        sys.stdout.write(f"\n{format_table(rows)}\n")
+        return dict(rows)
+
+    def predict(self):
+        """Embeds the images of `predict_reader` with the model in checkpoint_dir.
+
+        Returns:
+            float32 [number of images, emb_size].
+
+        Raises:
+            ValueError: predict_reader is not set, or yields something else.
+        """
+        from plsc_tf.data import images
+        from plsc_tf.data.readers import plsc
+        from plsc_tf.data.readers.python import to_picture
+        from plsc_tf.training import trained
+
+        if self.predict_reader is None:
+            raise ValueError(
+                "predict embeds the images of a reader: set entry.predict_reader to a "
+                "function that returns an iterator of images."
+            )
+        found = trained.load(self.settings, parts=self._parts())
+        size = found.settings.evaluation.test_batch_size
+        embeddings, batch = [], []
+        for number, item in enumerate(plsc.samples(self.predict_reader)):
+            image = item[0] if isinstance(item, tuple) else item
+            image = to_picture(image, "predict_reader", number)
+            if isinstance(image, bytes):
+                image = images.decode(image)
+            image = images.resize(images.to_rgb(image), found.model.image_size)
+            batch.append(image.numpy())
+            if len(batch) == size:
+                embeddings.append(found.model.embed(np.stack(batch), size))
+                batch = []
+        if batch:
+            embeddings.append(found.model.embed(np.stack(batch), size))
+        if not embeddings:
+            raise ValueError("predict_reader yields no images.")
+        return np.concatenate(embeddings)
+
+    def convert_for_prediction(self):
+        """Exports the model in checkpoint_dir into model_save_dir, as a SavedModel.
+
+        Returns:
+            dict of the rows of the table that is printed.
+        """
+        from plsc_tf.evaluation.report import format_table
+        from plsc_tf.training import trained
+
+        settings = self.settings
+        if not settings.serving.export_dir and settings.storage.checkpoint_dir:
+            settings = settings.replace(export_dir=settings.storage.model_save_dir)
+        rows = trained.export(settings, parts=self._parts())
+        sys.stdout.write(f"\n{format_table(rows)}\n")
+        return dict(rows)
+
+    def _parts(self):
+        """What is given in Python instead of by options."""
+        from plsc_tf.data.readers import plsc
+        from plsc_tf.training.parts import Parts
+
+        source = pairs = None
+        if self.train_reader is not None:
+            source = plsc.from_reader(
+                self.train_reader,
+                num_classes=self._values.get("num_classes"),
+                num_examples=self._values.get("num_sample_per_epoch"),
+            )
+        if self.test_reader is not None:
+            pairs = {"test_reader": plsc.pairs_from_reader(self.test_reader)}
+        return Parts(
+            backbone=self._backbone,
+            optimizer=self._optimizer,
+            source=source,
+            pairs=pairs,
+        )
+
+
+def _dotted(model):
+    """The name of a network that is given in Python, for messages and checkpoints."""
+    kind = model if hasattr(model, "__qualname__") else type(model)
+    return f"{kind.__module__}.{kind.__qualname__}".replace("<locals>.", "")

@@ -1,0 +1,300 @@
+"""The setters of PLSC's `Entry`, of 0.1 and 0.2, each for the option it sets."""
+
+from absl import logging
+
+from plsc_tf.name_hints import unknown_option
+from plsc_tf.settings import known_options
+
+# PLSC 0.2's kinds of combined margin: what m1, m2 and m3 are called here.
+_MARGINS = {"m1": "margin1", "m2": "margin", "m3": "margin3"}
+_NEUTRAL = {"m1": 1.0, "m2": 0.0, "m3": 0.0}
+_OWN_MARGINS = {
+    "arcface": ("m1", "m2", "m3"),
+    "cosface": ("m3",),
+    "sphereface": ("m1",),
+}
+
+
+class Setters:
+    """Collects values of options, each checked when it is set.
+
+    Args:
+        **options: first values.
+
+    Raises:
+        ValueError: an unknown option, or a value that is not allowed.
+    """
+
+    def __init__(self, **options):
+        self._values = {}
+        self._backbone = self._optimizer = None
+        self._model_parallel = None
+        self._set(**options)
+
+    def set_val_targets(self, targets):
+        """Verification sets, as "lfw,cfp_fp" or a list."""
+        if isinstance(targets, str):
+            targets = [part.strip() for part in targets.split(",") if part.strip()]
+        self._set(val_targets=tuple(targets))
+
+    def set_train_batch_size(self, size):
+        """Images per replica and step."""
+        self._set(batch_size=size)
+
+    def set_test_batch_size(self, size):
+        """Images per step of a verification."""
+        self._set(test_batch_size=size)
+
+    def set_mixed_precision(
+        self,
+        use_fp16,
+        init_loss_scaling=1.0,
+        incr_every_n_steps=2000,
+        decr_every_n_nan_or_inf=2,
+        incr_ratio=2.0,
+        decr_ratio=0.5,
+        use_dynamic_loss_scaling=True,
+        amp_lists=None,
+    ):
+        """Half precision and the rule of its loss scale.
+
+        Args:
+            use_fp16: whether to train the backbone in float16.
+            init_loss_scaling: first loss scale.
+            incr_every_n_steps: finite steps in a row before it grows.
+            decr_every_n_nan_or_inf: steps in a row that are not finite before it
+                shrinks.
+            incr_ratio: factor of growth.
+            decr_ratio: factor of shrinking.
+            use_dynamic_loss_scaling: False keeps the first one.
+            amp_lists: layers by name or class, "white:Dense;black:PReLU", or an object
+                with the attributes white_list and black_list, as Paddle's.
+        """
+        self._set(
+            use_fp16=use_fp16,
+            init_loss_scaling=init_loss_scaling,
+            incr_every_n_steps=incr_every_n_steps,
+            decr_every_n_nan_or_inf=decr_every_n_nan_or_inf,
+            incr_ratio=incr_ratio,
+            decr_ratio=decr_ratio,
+            use_dynamic_loss_scaling=use_dynamic_loss_scaling,
+            amp_lists=_amp_lists(amp_lists),
+        )
+
+    def set_hdfs_info(
+        self, fs_name, fs_ugi, fs_dir_for_save=None, fs_checkpoint_dir=None
+    ):
+        """A file system to copy checkpoints from before and to after the training.
+
+        Args:
+            fs_name: its address, as "hdfs://namenode:9000".
+            fs_ugi: "user,password"; shown and saved nowhere.
+            fs_dir_for_save: folder that model_save_dir is copied into.
+            fs_checkpoint_dir: folder that is copied into checkpoint_dir.
+        """
+        self._set(
+            fs_name=fs_name,
+            fs_ugi=fs_ugi,
+            fs_dir_for_save=fs_dir_for_save or "",
+            fs_checkpoint_dir=fs_checkpoint_dir or "",
+        )
+
+    def set_model_save_dir(self, directory):
+        """Folder of the run; of `convert_for_prediction`: of the export."""
+        self._set(model_save_dir=str(directory))
+
+    def set_checkpoint_dir(self, directory):
+        """Folder of the checkpoint to start from, verify, export or predict with."""
+        self._set(checkpoint_dir=str(directory))
+
+    def set_dataset_dir(self, directory):
+        """Root folder of the data set, with label.txt."""
+        self._set(dataset_dir=str(directory))
+
+    def set_train_image_num(self, num):
+        """Images of an epoch, where they cannot be counted."""
+        self._set(num_sample_per_epoch=num)
+
+    # The manual calls it so in a remark.
+    set_image_num = set_train_image_num
+
+    def set_calc_acc(self, calc):
+        """Whether to compute top-1 and top-5 accuracy while training."""
+        self._set(calc_acc=calc)
+
+    def set_class_num(self, num):
+        """Number of classes."""
+        self._set(num_classes=num)
+
+    def set_emb_size(self, size):
+        """Length of an embedding."""
+        self._set(emb_size=size)
+
+    def set_model(self, model):
+        """A network of your own.
+
+        Args:
+            model: a `plsc_tf.models.base_model.BaseModel` or its class, a Keras model
+                from images [h, w, 3] to embeddings, or a function that makes one.
+        """
+        self._backbone = model
+
+    def set_model_name(self, name):
+        """A network of the library, by name (PLSC 0.2)."""
+        self._backbone = None
+        self._set(model_name=name)
+
+    def set_train_epochs(self, num):
+        """Epochs to train."""
+        self._values.pop("stop_at_step", None)
+        self._set(num_epochs=num)
+
+    def set_train_steps(self, num):
+        """Steps to train, instead of epochs (PLSC 0.2)."""
+        self._values.pop("num_epochs", None)
+        self._set(stop_at_step=num)
+
+    def set_warmup_epochs(self, num):
+        """Epochs in which the learning rate grows."""
+        self._set(warmup_epochs=num)
+
+    def set_loss_type(self, loss_type, m1=None, m2=None, m3=None):
+        """The loss, whole on each replica or sharded (dist_).
+
+        Args:
+            loss_type: "arcface", "softmax", "dist_softmax", "dist_arcface" (PLSC 0.1);
+                0.2's "cosface" and "sphereface", and all that --loss_type takes.
+            m1: factor of the angle (PLSC 0.2).
+            m2: angle added.
+            m3: subtracted from the cosine.
+        """
+        loss = str(loss_type).lower().removeprefix("dist_")
+        own = _OWN_MARGINS.get(loss, ("m2",))
+        margins = {}
+        for name, value in {"m1": m1, "m2": m2, "m3": m3}.items():
+            if name in own or value not in (None, _NEUTRAL[name]):
+                margins[_MARGINS[name]] = value
+            else:
+                margins[_MARGINS[name]] = None
+        self._set(loss_type=loss_type, **margins)
+
+    def set_image_shape(self, shape):
+        """(channels, height, width) of the images."""
+        self._set(image_shape=tuple(shape))
+
+    def set_optimizer(self, optimizer):
+        """Any Keras optimizer, with its own learning rate or schedule.
+
+        It stands instead of lr, lr_steps, warm-up and the scaling to the batch.
+        """
+        self._optimizer = optimizer
+
+    def set_with_test(self, with_test):
+        """Whether to verify after each epoch."""
+        self._set(with_test=with_test)
+
+    def set_distfc_attr(self, param_attr=None, bias_attr=None):
+        """How the head's weights and biases begin.
+
+        Args:
+            param_attr: standard deviation, or `keras.initializers.RandomNormal`; None:
+                PLSC's own.
+            bias_attr: value, or `keras.initializers.Constant`; None: 0.
+        """
+        self._set(
+            head_initial_deviation=_attribute(param_attr, "stddev", "param_attr"),
+            head_initial_bias=_attribute(bias_attr, "value", "bias_attr") or 0.0,
+        )
+
+    def set_lr(self, rate):
+        """Learning rate at a total batch of 1024."""
+        self._set(learning_rate=rate)
+
+    def set_lr_decay_factor(self, factor):
+        """Factor of the learning rate at each boundary (PLSC 0.2)."""
+        self._set(learning_rate_decay_factor=factor)
+
+    def set_step_boundaries(self, boundaries):
+        """Steps at which the learning rate decays (PLSC 0.2)."""
+        self._set(lr_steps=tuple(boundaries))
+
+    # PLSC 0.1 has them in its configuration only.
+    set_lr_steps = set_step_boundaries
+
+    def set_model_parallel(self, model_parallel):
+        """Whether the classes are split over the replicas (PLSC 0.2)."""
+        self._model_parallel = bool(model_parallel)
+
+    def set_sample_ratio(self, ratio):
+        """Partial FC: share of the classes that take part in a step (PLSC 0.2)."""
+        self._set(sample_rate=ratio)
+
+    def set_max_last_checkpoint_num(self, num):
+        """Newest checkpoints that are kept (PLSC 0.2)."""
+        self._set(keep_checkpoint_max=num)
+
+    def set_log_period(self, steps):
+        """Steps between two lines of progress (PLSC 0.2)."""
+        self._set(log_loss_every_n_iters=steps)
+
+    def set_test_period(self, steps):
+        """Steps between two verifications; 0: after each epoch (PLSC 0.2)."""
+        self._set(eval_every_n_steps=steps)
+
+    def set_use_quant(self, quant):
+        """Accepted; PLSC 0.2 stores it and uses it nowhere."""
+        if quant:
+            logging.warning(
+                "set_use_quant has no effect, as in PLSC. python -m plsc_tf.export "
+                "writes quantised models."
+            )
+
+    def set_input_info(self, inputs):
+        """The image's shape, from PLSC 0.2's description of the inputs.
+
+        Args:
+            inputs: list of dicts with "name" and "shape", of which the one with three
+                numbers or four, the first of them the batch, is the image.
+
+        Raises:
+            ValueError: none of them is an image.
+        """
+        for one in inputs:
+            shape = tuple(one.get("shape") or ())[-3:]
+            if len(shape) == 3:
+                return self.set_image_shape(shape)
+        raise ValueError(
+            "set_input_info needs an input of shape (channels, height, width). "
+            f"Received: {inputs!r}."
+        )
+
+    def _set(self, **values):
+        known = known_options()
+        for name, value in values.items():
+            if name not in known:
+                raise ValueError(unknown_option(name, known))
+            self._values[known[name].name] = known[name].check(value)
+
+
+def _amp_lists(lists):
+    if lists is None or isinstance(lists, str):
+        return lists or ""
+    parts = []
+    for kind in ("white", "black"):
+        names = sorted(getattr(lists, f"{kind}_list", None) or ())
+        parts += [f"{kind}:{','.join(names)}"] if names else []
+    return ";".join(parts)
+
+
+def _attribute(given, field, name):
+    """The number in a Keras initializer, or the number itself."""
+    if given is None or isinstance(given, int | float):
+        return given
+    if getattr(given, "mean", 0.0) == 0.0 and isinstance(
+        getattr(given, field, None), int | float
+    ):
+        return float(getattr(given, field))
+    raise ValueError(
+        f"{name} must be a number or a Keras initializer with {field} (mean 0). "
+        f"Received: {given!r}."
+    )

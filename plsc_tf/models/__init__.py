@@ -1,0 +1,1 @@
+"""PLSC's package of models; networks live in `plsc_tf.backbones`."""

@@ -1,0 +1,1 @@
+"""PLSC's package of utilities."""

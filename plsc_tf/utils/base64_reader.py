@@ -1,0 +1,54 @@
+"""PLSC's reader of base64 files, for `Entry.train_reader`."""
+
+import dataclasses
+import io
+
+import numpy as np
+from PIL import Image
+
+from plsc_tf.data.readers.by_request import requested_base64
+from plsc_tf.data.request import DataRequest
+
+
+@dataclasses.dataclass(frozen=True)
+class Base64Reader:
+    """Reads the base64 files of a folder; call it for an iterator of samples.
+
+    Unlike PLSC's it needs no file per replica, and reads every picture in an order
+    that is shuffled as a whole: `Entry` asks for its `source`.
+    """
+
+    data_dir: str
+    num_classes: int | None = None
+
+    def source(self, num_classes=None):
+        """The `Source` of all pictures.
+
+        Args:
+            num_classes: of the training; None: that of the reader, or what is found.
+        """
+        return requested_base64(
+            DataRequest(
+                dataset_dir=str(self.data_dir),
+                num_classes=self.num_classes or num_classes,
+            )
+        )
+
+    def __call__(self):
+        """Yields (float32 [3, h, w] in 0...255, label) in the order of the files."""
+        for record in self.source().records():
+            picture = Image.open(io.BytesIO(record.image)).convert("RGB")
+            yield np.asarray(picture, np.float32).transpose(2, 0, 1), record.label
+
+
+def train(data_dir, num_classes=None):
+    """A reader of `<data_dir>/file_list.txt` and the files that it names.
+
+    Args:
+        data_dir: the folder.
+        num_classes: number of classes; None: the largest label + 1.
+
+    Example:
+        entry.train_reader = base64_reader.train("dataset", num_classes=85742)
+    """
+    return Base64Reader(data_dir, num_classes)

@@ -1,0 +1,139 @@
+"""PLSC's setters, each against the option that it sets; no TensorFlow."""
+
+import types
+
+import pytest
+
+from plsc_tf import Entry
+
+# Setter, its arguments, and the options that follow.
+SETTERS = [
+    ("set_val_targets", ("lfw, cfp_fp",), {"val_targets": ("lfw", "cfp_fp")}),
+    ("set_train_batch_size", (64,), {"batch_size": 64}),
+    ("set_test_batch_size", (60,), {"test_batch_size": 60}),
+    ("set_model_save_dir", ("./a",), {"model_save_dir": "./a"}),
+    ("set_checkpoint_dir", ("./a/0/",), {"checkpoint_dir": "./a/0/"}),
+    ("set_dataset_dir", ("faces",), {"dataset_dir": "faces"}),
+    ("set_train_image_num", (7,), {"num_sample_per_epoch": 7}),
+    ("set_image_num", (7,), {"num_sample_per_epoch": 7}),
+    ("set_calc_acc", (True,), {"calc_acc": True}),
+    ("set_class_num", (9,), {"num_classes": 9}),
+    ("set_emb_size", (128,), {"emb_size": 128}),
+    ("set_model_name", ("ResNet101",), {"model_name": "ResNet101"}),
+    ("set_train_epochs", (3,), {"num_epochs": 3, "stop_at_step": 0}),
+    ("set_train_steps", (30,), {"num_epochs": 30, "stop_at_step": 30}),
+    ("set_warmup_epochs", (2,), {"warmup_epochs": 2.0}),
+    ("set_loss_type", ("softmax",), {"loss_type": "softmax"}),
+    ("set_loss_type", ("dist_softmax",), {"loss_type": "dist_softmax"}),
+    (
+        "set_loss_type",
+        ("arcface", 0.9, 0.4, 0.1),
+        {"margin1": 0.9, "margin": 0.4, "margin3": 0.1},
+    ),
+    ("set_loss_type", ("cosface", 1.0, 0.0, 0.4), {"margin3": 0.4, "margin": None}),
+    ("set_loss_type", ("sphereface", 1.5), {"margin1": 1.5, "margin3": None}),
+    ("set_image_shape", ([3, 64, 48],), {"image_shape": (3, 64, 48)}),
+    ("set_with_test", (False,), {"with_test": False}),
+    (
+        "set_distfc_attr",
+        (0.01, 0.5),
+        {"head_initial_deviation": 0.01, "head_initial_bias": 0.5},
+    ),
+    ("set_lr", (0.2,), {"learning_rate": 0.2}),
+    ("set_lr_steps", ((5, 9),), {"lr_steps": (5, 9)}),
+    ("set_lr_decay_factor", (0.2,), {"learning_rate_decay_factor": 0.2}),
+    ("set_step_boundaries", ([4, 8],), {"lr_steps": (4, 8)}),
+    ("set_model_parallel", (False,), {"loss_type": "arcface"}),
+    ("set_model_parallel", (True,), {"loss_type": "dist_arcface"}),
+    ("set_sample_ratio", (0.1,), {"sample_rate": 0.1}),
+    ("set_max_last_checkpoint_num", (3,), {"keep_checkpoint_max": 3}),
+    ("set_log_period", (200,), {"log_loss_every_n_iters": 200}),
+    ("set_test_period", (500,), {"eval_every_n_steps": 500}),
+    ("set_input_info", ([{"name": "image", "shape": [-1, 3, 96, 96]}],), {}),
+    ("set_use_quant", (True,), {}),
+    (
+        "set_hdfs_info",
+        ("hdfs://name:9000", "me,secret", "saved"),
+        {"fs_name": "hdfs://name:9000", "fs_dir_for_save": "saved"},
+    ),
+    (
+        "set_mixed_precision",
+        (True, 8.0, 100, 1, 4.0, 0.25, True, "white:Dense"),
+        {
+            "use_fp16": True,
+            "init_loss_scaling": 8.0,
+            "incr_every_n_steps": 100,
+            "decr_every_n_nan_or_inf": 1,
+            "incr_ratio": 4.0,
+            "decr_ratio": 0.25,
+            "use_dynamic_loss_scaling": True,
+            "amp_lists": "white:Dense",
+        },
+    ),
+]
+# Attributes of PLSC 0.1.1 and 0.2 that are methods.
+PLSC = """set_val_targets set_train_batch_size set_mixed_precision set_test_batch_size
+set_hdfs_info set_model_save_dir set_calc_acc set_dataset_dir set_train_image_num
+set_class_num set_emb_size set_model set_train_epochs set_checkpoint_dir
+set_warmup_epochs set_loss_type set_image_shape set_optimizer set_with_test
+set_distfc_attr convert_for_prediction predict test train set_model_name set_use_quant
+set_input_info set_log_period set_test_period set_lr_decay_factor set_step_boundaries
+set_model_parallel set_sample_ratio set_train_steps set_max_last_checkpoint_num"""
+
+
+@pytest.mark.parametrize(("setter", "arguments", "options"), SETTERS)
+def test_a_setter_sets_its_option(setter, arguments, options):
+    entry = Entry()
+    getattr(entry, setter)(*arguments)
+    values = entry.settings.as_dict()
+    assert {name: values[name] for name in options} == options
+
+
+def test_every_setter_of_plsc_is_there():
+    assert not [name for name in PLSC.split() if not callable(getattr(Entry, name))]
+    tried = {setter for setter, _, _ in SETTERS}
+    objects = {"set_model", "set_optimizer"}
+    assert {n for n in dir(Entry) if n.startswith("set_")} == tried | objects
+
+
+def test_defaults_are_plscs():
+    values = Entry().settings.as_dict()
+    assert values["dataset_name"] == "image_list"
+    assert values["dataset_dir"] == "./train_data"
+    assert (values["batch_size"], values["num_epochs"]) == (128, 120)
+    assert values["loss_type"] == "dist_arcface"
+
+
+def test_a_wrong_value_is_refused_by_its_setter():
+    with pytest.raises(ValueError, match="batch_size"):
+        Entry().set_train_batch_size(0)
+    with pytest.raises(ValueError, match="dist_arcface"):
+        Entry().set_loss_type("dist_archface")
+    with pytest.raises(ValueError, match="num_replicas"):
+        Entry(num_replica=2)
+    with pytest.raises(ValueError, match="channels, height, width"):
+        Entry().set_input_info([{"name": "label", "shape": [-1, 1]}])
+    with pytest.raises(ValueError, match="param_attr must be a number"):
+        Entry().set_distfc_attr(param_attr="Xavier")
+
+
+def test_the_last_of_epochs_and_steps_counts():
+    entry = Entry(train_epochs=2)
+    entry.set_train_steps(50)
+    assert entry.settings.logging.stop_at_step == 50
+    entry.set_train_epochs(4)
+    values = entry.settings.as_dict()
+    assert (values["num_epochs"], values["stop_at_step"]) == (4, 0)
+
+
+def test_paddles_list_object_names_layers():
+    lists = types.SimpleNamespace(white_list={"Dense", "Conv2D"}, black_list=None)
+    entry = Entry()
+    entry.set_mixed_precision(True, amp_lists=lists)
+    assert entry.settings.precision.amp_lists == "white:Conv2D,Dense"
+
+
+def test_the_password_is_not_shown():
+    entry = Entry()
+    entry.set_hdfs_info("hdfs://name:9000", "me,secret", "saved")
+    assert "secret" not in repr(entry.settings)
