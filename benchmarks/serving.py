@@ -218,7 +218,7 @@ class ServerProcess:
     def __init__(self, model_dir, case):
         self._process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "plsc_tf.serve", f"--model_dir={model_dir}"),
+                *(sys.executable, "-m", "plsc_tf.serve", f"--model_path={model_dir}"),
                 *("--port=0", f"--latency_ms={case.latency_ms}"),
                 f"--parallel_batches={case.parallel_batches}",
             ],

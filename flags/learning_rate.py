@@ -1,8 +1,11 @@
-"""The learning rate and how it changes."""
+"""The learning rate and how it changes; formulas in docs/schedules.md."""
 
 import dataclasses
 
 from plsc_tf.options import OptionGroup, option
+
+# Decay types that mean something together with a luong scheme.
+WITH_SCHEME = ("piecewise", "exponential", "polynomial")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,20 +21,56 @@ class LearningRate(OptionGroup):
     )
     learning_rate_decay_type: str = option(
         "piecewise",
-        "piecewise: x learning_rate_decay_factor at each of lr_steps, as in PLSC; the "
-        "others run down to end_learning_rate (FastNN learning_rate_decay_type, "
-        "exponential)",
-        choices=("piecewise", "fixed", "polynomial", "cosine", "exponential"),
+        "piecewise: x learning_rate_decay_factor at each of lr_steps, as in PLSC; "
+        "exponential: so once per epoch; fixed; polynomial, cosine and linear run down "
+        "to end_learning_rate, linear (MindSpore's) from the end of the warm-up on "
+        "(FastNN learning_rate_decay_type, exponential)",
+        choices=(
+            "piecewise",
+            "fixed",
+            "polynomial",
+            "cosine",
+            "exponential",
+            "linear",
+        ),
     )
     lr_steps: tuple[int, ...] = option(
         (100000, 160000, 220000),
         "steps at which piecewise decays (PLSC lr_steps)",
         lower=1,
     )
+    lr_epochs: tuple[float, ...] = option(
+        (),
+        "epochs at which piecewise decays, may be fractions, instead of lr_steps: the "
+        "same pictures at every batch size",
+        lower=0,
+        open_ends="lower",
+    )
+    lr_steps_batch_size: int = option(
+        0,
+        "global batch that lr_steps and warmup_steps are counted in, 1024 for PLSC's: "
+        "with another one they are as many pictures; 0: the run's own",
+        lower=0,
+    )
     learning_rate_decay_factor: float = option(
         0.1,
         "factor of one decay (PLSC 0.1; FastNN learning_rate_decay_factor, 0.94)",
         lower=0,
+        open_ends="lower",
+    )
+    decay_scheme: str | None = option(
+        None,
+        "halves the rate 5 or 10 times in the second half of the steps (luong5, "
+        "luong10), or 4 times in the last third (luong234). The steps are stop_at_step "
+        "where it is set, as in FastNN (FastNN decay_scheme)",
+        choices=("luong5", "luong10", "luong234"),
+    )
+    luong_decay_factor: float = option(
+        0.5,
+        "factor of one decay of decay_scheme; FastNN's manual says 0.5, its code takes "
+        "learning_rate_decay_factor",
+        lower=0,
+        upper=1,
         open_ends="lower",
     )
     warmup_epochs: float = option(
@@ -40,10 +79,27 @@ class LearningRate(OptionGroup):
         "fraction (PLSC warmup_epochs)",
         lower=0,
     )
+    warmup_steps: int = option(0, "the same in steps (FastNN warmup_steps)", lower=0)
+    warmup_scheme: str = option(
+        "linear",
+        "how it grows. linear: from 0, of which the first step has one part already; "
+        "linear_from_zero: the first step has 0 (MindSpore, arcface_torch); "
+        "linear_from_lr: from the rate before it is scaled to the batch (PLSC's "
+        "code); t2t: exponentially from a hundredth (FastNN warmup_scheme)",
+        choices=("linear", "linear_from_zero", "linear_from_lr", "t2t"),
+    )
     end_learning_rate: float = option(
         0.0001,
-        "rate that polynomial and cosine decay end at (FastNN end_learning_rate)",
+        "rate that polynomial, cosine and linear end at, and that exponential and "
+        "decay_scheme do not go below (FastNN end_learning_rate)",
         lower=0,
+    )
+    lr_total_epochs: float | None = option(
+        None,
+        "epochs that the decay is planned for, however long is trained; None: "
+        "num_epochs (MindSpore total_epochs)",
+        lower=0,
+        open_ends="lower",
     )
     polynomial_power: float = option(
         1.0, "power of the polynomial decay; 1 is a line", lower=0, open_ends="lower"
@@ -57,8 +113,28 @@ class LearningRate(OptionGroup):
 
     def __post_init__(self):
         super().__post_init__()
-        if list(self.lr_steps) != sorted(set(self.lr_steps)):
+        for name in ("lr_steps", "lr_epochs"):
+            values = getattr(self, name)
+            if list(values) != sorted(set(values)):
+                raise ValueError(
+                    f"{name} must be growing numbers. Received: {name}="
+                    f"{','.join(map(str, values))}."
+                )
+        if self.warmup_steps and self.warmup_epochs:
             raise ValueError(
-                "lr_steps must be growing step numbers. Received: "
-                f"lr_steps={','.join(map(str, self.lr_steps))}."
+                "warmup_steps and warmup_epochs say the same in two units: set one of "
+                f"them. Received: warmup_steps={self.warmup_steps}, "
+                f"warmup_epochs={self.warmup_epochs}."
+            )
+        kind = self.learning_rate_decay_type
+        if self.lr_epochs and kind != "piecewise":
+            raise ValueError(
+                "lr_epochs are for learning_rate_decay_type=piecewise. Received: "
+                f"learning_rate_decay_type={kind}."
+            )
+        if self.decay_scheme and (kind not in WITH_SCHEME or self.lr_epochs):
+            raise ValueError(
+                f"decay_scheme={self.decay_scheme} is a decay of its own: leave "
+                "lr_epochs out, and learning_rate_decay_type or set it to exponential "
+                f"or polynomial. Received: learning_rate_decay_type={kind}."
             )

@@ -9,7 +9,7 @@ from plsc_tf.options import OptionGroup, option
 class Server(OptionGroup):
     """What `python -m plsc_tf.serve` serves, where, and within which limits."""
 
-    model_dir: str = option(
+    model_path: str = option(
         "",
         "folder with the version folders 1, 2, ... of an export (TF Serving "
         "model_base_path, PLSC with_model); a single version folder is served as it is",
@@ -17,7 +17,7 @@ class Server(OptionGroup):
     )
     served_name: str = option(
         "",
-        "the model's name in URLs; empty: the last part of model_dir (TF Serving "
+        "the model's name in URLs; empty: the last part of model_path (TF Serving "
         "model_name)",
         saved=False,
     )

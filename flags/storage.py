@@ -17,7 +17,13 @@ class Storage(OptionGroup):
     checkpoint_dir: str = option(
         "",
         "folder of a checkpoint to start from, or to evaluate or export; empty: none "
-        "(PLSC checkpoint_dir)",
+        "(PLSC checkpoint_dir; FastNN model_dir)",
+        aliases=("model_dir",),
+    )
+    ckpt_file_name: str | None = option(
+        None,
+        "name of the checkpoint in checkpoint_dir; None: the newest (FastNN "
+        "ckpt_file_name)",
     )
     save_checkpoints_steps: int = option(
         0,
@@ -66,8 +72,23 @@ class Storage(OptionGroup):
                 "model_save_dir must name the folder of the run. Received: "
                 "model_save_dir=''."
             )
+        if self.ckpt_file_name:
+            self._settle_checkpoint()
         if self.fs_checkpoint_dir and not self.checkpoint_dir:
             raise ValueError(
                 "fs_checkpoint_dir is copied into checkpoint_dir before training: set "
                 "that to a local folder. Received: checkpoint_dir=''."
             )
+
+    def _settle_checkpoint(self):
+        """Makes checkpoint_dir the checkpoint that FastNN names by two options."""
+        if not self.checkpoint_dir:
+            raise ValueError(
+                "ckpt_file_name names a checkpoint in checkpoint_dir (FastNN "
+                "model_dir): set that too. Received: checkpoint_dir='', "
+                f"ckpt_file_name={self.ckpt_file_name!r}."
+            )
+        path = f"{self.checkpoint_dir.rstrip('/')}/{self.ckpt_file_name}"
+        # The only way to store a value in a frozen dataclass.
+        object.__setattr__(self, "checkpoint_dir", path)
+        object.__setattr__(self, "ckpt_file_name", None)

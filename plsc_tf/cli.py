@@ -22,7 +22,7 @@ from absl import flags
 from plsc_tf.arguments import read_arguments
 from plsc_tf.flagfiles import write_flags
 from plsc_tf.options import options_of
-from plsc_tf.settings import ALL, Settings
+from plsc_tf.settings import ALL, Settings, known_options
 
 __all__ = ["ALL", "UsageError", "help_text", "main", "parse", "write_flags"]
 
@@ -62,11 +62,12 @@ def main(function, groups=ALL, doc=None, argv=None):
     """
     argv = sys.argv[1:] if argv is None else argv
     try:
-        settings = parse(argv, groups, doc)
+        settings, given = _read(argv, groups, doc)
     except UsageError as error:
         _report(error, "--help lists the options.")
         sys.exit(2)
     _set_up_logging()
+    _tell_unused(given)
     try:
         function(settings)
     except KeyboardInterrupt:
@@ -99,11 +100,17 @@ def parse(argv, groups=ALL, usage=None):
         UsageError: with one line that says what is wrong where, and what to write.
         SystemExit: status 0, after `--help` was printed.
     """
+    return _read(argv, groups, usage)[0]
+
+
+def _read(argv, groups, usage):
+    """Returns (the settings, names of the options that were given); see `parse`."""
     if any(item.lstrip("-") in _HELP and item.startswith("-") for item in argv):
         sys.stdout.write(help_text(groups, usage))
         sys.exit(0)
     try:
-        return Settings.from_values(**read_arguments(argv, groups))
+        values = read_arguments(argv, groups)
+        return Settings.from_values(**values), list(values)
     except (ValueError, OSError) as error:
         raise UsageError(_message(error)) from error
 
@@ -164,6 +171,16 @@ def _set_up_logging():
     handler.addFilter(_is_no_chatter)
     # Its warnings here are about how it copies tensors between logical devices.
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
+
+
+def _tell_unused(given):
+    """Says of each option that has no effect here what takes its place."""
+    from absl import logging as absl_logging
+
+    known = known_options()
+    for name in given:
+        if known[name].unused:
+            absl_logging.info("%s has no effect: %s.", name, known[name].unused)
 
 
 def _is_no_chatter(record):

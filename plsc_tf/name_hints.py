@@ -15,6 +15,7 @@ RENAMED = {
     "h": "adaface_h",
     "lambda_g": "magface_lambda_g",
     "log_period": "log_loss_every_n_iters",
+    "log_trainable_vars_statistics": "print_model_statistics",
     "loss": "loss_type",
     "lr_decay_factor": "learning_rate_decay_factor",
     "max_last_checkpoint_num": "keep_checkpoint_max",
@@ -36,42 +37,22 @@ RENAMED = {
 
 # Options that need more than another name, or that do nothing here (yet).
 EXPLAINED = {
-    "ckpt_file_name": "FastNN's checkpoint file: give its folder as checkpoint_dir.",
-    "communication_policy": "It belongs to FastNN's PAISoar; leave it out.",
-    "decay_scheme": "FastNN's luong schedules are not supported yet; use "
-    "learning_rate_decay_type=piecewise with lr_steps.",
     "distfc_attr": "PLSC's set_distfc_attr: set head_initial_deviation and "
     "head_initial_bias.",
-    "enable_paisora": "FastNN's PAISoar is not supported; leave it out: several GPUs "
-    "of a machine are used by themselves (num_replicas).",
-    "enable_paisoar": "FastNN's PAISoar is not supported; leave it out: several GPUs "
-    "of a machine are used by themselves (num_replicas).",
     "eval_files": "FastNN's eval_files: name verification sets in val_targets.",
     "file_pattern": "FastNN's file_pattern: list the files in train_files.",
     "gradient_acc": "arcface_torch's gradient_acc: multiply batch_size by it, and set "
     "gradient_accumulation_steps to it; batch_size counts all parts here.",
     "gpus": "Use num_replicas, the number of GPUs.",
-    "hooks": "FastNN's hooks are not supported yet; leave it out.",
     "l_a": "MagFace's l_a and u_a are magface_norms=10,110.",
     "l_margin": "MagFace's l_margin and u_margin are magface_margins=0.45,0.8.",
-    "log_device_placement": "FastNN's option is not supported yet; leave it out.",
-    "log_trainable_vars_statistics": "FastNN's option is not supported yet.",
     "margin_list": "arcface_torch's margin_list is margin1, margin, margin3.",
-    "model_dir": "FastNN's model_dir, where weights are read, is checkpoint_dir; "
-    "where a run saves is model_save_dir.",
     "model_parallel": "PLSC 0.2's model_parallel: use loss_type=dist_arcface, or "
     "another loss with dist_ before it.",
     "num_gpus": "Use num_replicas, the number of GPUs.",
-    "print_model_statistics": "FastNN's option is not supported yet; leave it out.",
-    "profile_at_task": "FastNN's profiling is not supported yet; leave it out.",
-    "profile_every_n_iters": "FastNN's profiling is not supported yet; leave it out.",
-    "protocol": "FastNN's grpc options are not supported; leave it out.",
     "resume": "A run resumes by itself in its model_save_dir; --restart starts anew.",
-    "tensor_fusion_max_bytes": "It belongs to FastNN's PAISoar; leave it out.",
     "u_a": "MagFace's l_a and u_a are magface_norms=10,110.",
     "u_margin": "MagFace's l_margin and u_margin are magface_margins=0.45,0.8.",
-    "warmup_scheme": "FastNN's t2t warm-up is not supported yet; use warmup_epochs.",
-    "warmup_steps": "Use warmup_epochs (may be a fraction: steps / steps per epoch).",
 }
 
 

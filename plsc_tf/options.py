@@ -21,7 +21,7 @@ _PLURALS = {int: "whole numbers", float: "numbers", str: "names"}
 _BRACKETS = {"[": "]", "(": ")"}
 
 
-def option(
+def option(  # noqa: PLR0913 - what can be said of an option
     default,
     help,
     *,
@@ -31,6 +31,7 @@ def option(
     open_ends="",
     aliases=(),
     saved=True,
+    unused="",
 ):
     """Declares one option of a group as a dataclass field.
 
@@ -44,6 +45,8 @@ def option(
         aliases: other names that mean the same option.
         saved: False for options that `flags.cfg` must not repeat, such as
             secrets and one-time requests.
+        unused: of another system's option that has no effect here: why, and what
+            takes its place. It is said in the log when the option is given.
 
     Returns:
         A `dataclasses.field`; the annotation beside it is the option's type: bool,
@@ -58,6 +61,7 @@ def option(
         "open_ends": open_ends,
         "aliases": tuple(aliases),
         "saved": saved,
+        "unused": unused,
     }
     return dataclasses.field(default=default, metadata={"option": details})
 
@@ -80,6 +84,7 @@ class Option:
     open_ends: str
     aliases: tuple
     saved: bool
+    unused: str
 
     @property
     def boolean(self):
@@ -93,7 +98,10 @@ class Option:
             ValueError: the text spells no allowed value.
         """
         if self.type is str and not self.many and not self.choices:
-            return self.check(text)
+            if text.strip() != "None":
+                return self.check(text)
+            # FastNN documents None where a text may be empty here.
+            return None if self.optional else self.check("")
         text = text.strip()
         if self.many:
             closing = _BRACKETS.get(text[:1]) if self.type is not str else None
@@ -194,7 +202,9 @@ class Option:
         """Whether a text comes back from `flags.cfg` as it went in."""
         if len(text.splitlines()) > 1 or text.endswith(("\n", "\r")):
             return False
-        return not self.many or (text == text.strip() != "" and "," not in text)
+        if not self.many:
+            return self.choices is not None or text.strip() != "None"
+        return text == text.strip() != "" and "," not in text
 
     def _convert(self, item, whole):
         if self.type is str:

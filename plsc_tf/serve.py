@@ -1,7 +1,7 @@
 r"""Serves an exported model over HTTP and gRPC.
 
-    python -m plsc_tf.serve --model_dir=serving/face --port=8010
-    python -m plsc_tf.serve --model_dir=serving/face --port=8010 --grpc_port=8500 \
+    python -m plsc_tf.serve --model_path=serving/face --port=8010
+    python -m plsc_tf.serve --model_path=serving/face --port=8010 --grpc_port=8500 \
         --host=0.0.0.0 --gallery_dir=people
 
 It speaks PLSC's format (POST /FaceClassifyService/inference) and TensorFlow Serving's

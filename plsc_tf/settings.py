@@ -13,8 +13,10 @@ import functools
 from plsc_tf.flags.checking import Checking
 from plsc_tf.flags.classes import Classes
 from plsc_tf.flags.cluster import Cluster
+from plsc_tf.flags.compatibility import Compatibility
 from plsc_tf.flags.conversion import Conversion
 from plsc_tf.flags.dataset import Dataset
+from plsc_tf.flags.embedding import Embedding
 from plsc_tf.flags.evaluation import Evaluation
 from plsc_tf.flags.head import Head
 from plsc_tf.flags.importing import Importing
@@ -55,6 +57,7 @@ class Settings:
     saving: Saving = Saving()
     evaluation: Evaluation = Evaluation()
     scoring: Scoring = Scoring()
+    embedding: Embedding = Embedding()
     serving: Serving = Serving()
     importing: Importing = Importing()
     checking: Checking = Checking()
@@ -62,6 +65,7 @@ class Settings:
     launching: Launching = Launching()
     server: Server = Server()
     classes: Classes = Classes()
+    compatibility: Compatibility = Compatibility()
 
     def __post_init__(self):
         if self.model.task_type == "finetune" and not self.storage.checkpoint_dir:

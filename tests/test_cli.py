@@ -48,7 +48,7 @@ def test_the_later_option_wins():
         (["--lr=x"], "learning_rate must be a number"),
         (["--loss_type=cosfce"], "one of softmax, arcface"),
         (["--undefok=foo", "--foo=1"], "unknown option 'undefok'"),
-        (["--hooks=x"], "hooks are not supported yet"),
+        (["--num_gpus=2"], "Use num_replicas"),
         (["--flagfile="], "received no path"),
         (["--", "--seed=1"], "unexpected argument"),
     ],
@@ -196,4 +196,17 @@ def test_errors_of_tensorflow_are_one_block():
     assert done.stderr.splitlines()[1:] == [
         "plsc_tf: error: /nowhere/at/all; No such file or directory",
         "(PLSC_TF_TRACEBACK=1 shows where it happened.)",
+    ]
+
+
+def test_options_without_effect_are_told():
+    done = run("", "--enable_paisora=true", "--protocol=grpc+verbs", "--seed=1")
+    assert done.returncode == 0
+    told = [line.split(" ", 1)[1] for line in done.stderr.splitlines()]
+    assert told == [
+        "enable_paisoar has no effect: PAISoar is not used: all GPUs of a machine "
+        "train together by themselves (num_replicas).",
+        "protocol has no effect: TensorFlow chooses how workers talk; see "
+        "communication.",
+        "seed is 1",
     ]

@@ -96,7 +96,7 @@ def test_a_nested_file_is_found_beside_its_parent(tmp_path, monkeypatch):
         ("batch_size=many", "run.cfg:1: batch_size must be a whole number"),
         ('dataset_dir="a', "run.cfg:1: expected one value, in quotes"),
         ('dataset_dir="a" b', "run.cfg:1: expected one value, in quotes"),
-        ("enable_paisora=True", "run.cfg:1: unknown option.*PAISoar"),
+        ("num_gpus=8", "run.cfg:1: unknown option.*num_replicas"),
         ("flagfile=run.cfg", "includes itself"),
         ("flagfile=no.cfg", "run.cfg:1: flag file .*no.cfg' does not exist"),
         ("--flagfile", "run.cfg:1: expected --flagfile=<path>"),

@@ -36,7 +36,7 @@ OPTIONS = {item.name: item for item in options_of(Sample)}
         ("switch", "no", False),
         ("switch", "0", False),
         ("word", "", ""),
-        ("word", "None", "None"),
+        ("word", "None", ""),
         ("kind", "Green", "green"),
         ("limit", "None", None),
         ("limit", "none", None),

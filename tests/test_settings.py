@@ -5,6 +5,8 @@ import dataclasses
 import pytest
 
 from plsc_tf.flags.classes import Classes
+from plsc_tf.flags.compatibility import Compatibility
+from plsc_tf.flags.embedding import Embedding
 from plsc_tf.flags.scoring import Scoring
 from plsc_tf.flags.server import Server
 from plsc_tf.name_hints import EXPLAINED, RENAMED, unknown_option
@@ -137,7 +139,7 @@ def test_every_option_has_a_help_text_and_a_group():
 
 def test_secrets_and_single_requests_are_not_saved():
     unsaved = {item.name for item in known_options().values() if not item.saved}
-    groups = (Classes, Scoring, Server)
+    groups = (Classes, Compatibility, Embedding, Scoring, Server)
     requests = {item.name for group in groups for item in options_of(group)}
     assert unsaved == requests | {
         "restart",
@@ -191,11 +193,8 @@ def test_renamed_options_exist():
         ("set_class_num", "'num_classes'"),
         ("val_target", "'val_targets'"),
         ("Batch-Size", "'batch_size'"),
-        ("enable_paisora", "FastNN's PAISoar is not supported"),
-        ("enable_paisoar", "FastNN's PAISoar is not supported"),
-        ("hooks", "not supported yet"),
+        ("eval_files", "val_targets"),
         ("mixed_precision", "'use_fp16'"),
-        ("model_dir", "checkpoint_dir"),
         ("margin_list", "margin1, margin, margin3"),
         ("set_distfc_attr", "head_initial_deviation"),
         ("u_margin", "magface_margins"),

@@ -28,7 +28,7 @@ def run(options, ready=None):
 
     Raises:
         ModuleNotFoundError: the extra `serving` is not installed.
-        ValueError: there is no such GPU, or no model_dir.
+        ValueError: there is no such GPU, or no model_path.
         OSError: no model can be loaded, or a port is in use.
     """
     missing = [name for name in _EXTRA if importlib.util.find_spec(name) is None]
@@ -36,10 +36,10 @@ def run(options, ready=None):
         raise ModuleNotFoundError(
             f"The server needs {', '.join(missing)}: pip install 'plsc_tf[serving]'."
         )
-    if not options.model_dir:
+    if not options.model_path:
         raise ValueError(
-            "model_dir must name the folder with the version folders of an export. "
-            "Received: model_dir=''."
+            "model_path must name the folder with the version folders of an export. "
+            "Received: model_path=''."
         )
     _choose_gpu(options.gpu_index)
     from plsc_tf.serving.server.app import App
@@ -106,7 +106,7 @@ class PLSCServer:
             model_path: folder with the version folders of an export (PLSC model_path).
         """
         self._options = dataclasses.replace(
-            self._options, model_dir=os.fspath(model_path)
+            self._options, model_path=os.fspath(model_path)
         )
         return self
 

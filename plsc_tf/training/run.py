@@ -19,6 +19,7 @@ from plsc_tf.training.callbacks import TrainingLog, Verification
 from plsc_tf.training.checkpoint import Checkpoint
 from plsc_tf.training.losses_file import LossesFile
 from plsc_tf.training.plan import choose_folder, make_plan
+from plsc_tf.training.seeing.seeing import Seeing
 from plsc_tf.training.termination import Termination
 from plsc_tf.training.watchdog import Watchdog
 
@@ -62,13 +63,15 @@ def _train(settings, joined, termination):
     start = _load_weights(model, plan, checkpoints)
     if group.is_chief:
         write_flags(settings, files.join(save_dir, "flags.cfg"))
+    seeing = Seeing(settings, group)
     verify = Verification(
         pairs,
         every_n_steps=settings.evaluation.eval_every_n_steps,
         batch_size=settings.evaluation.test_batch_size,
+        recorder=seeing.recorder,
     )
     verify.set_model(model)
-    log = _training_log(plan, group.is_chief)
+    log = _training_log(plan, seeing.recorder)
     callbacks = [*losses, termination, log, verify, checkpoints]
     watchdog = _watchdog(settings, group)
     _describe(plan, model, batches)
@@ -85,6 +88,7 @@ def _train(settings, joined, termination):
         )
     except BaseException as error:
         log.pause()
+        seeing.recorder.close()
         _save_at_the_end(model, checkpoints, termination, before, error)
         raise
     finally:
@@ -100,6 +104,7 @@ def _train(settings, joined, termination):
         )
     verify.verify(model.position.global_step)
     outcome = _finish(plan, model, history, log, verify, test)
+    seeing.recorder.close()
     if group.is_chief:
         fs_options.upload_end(settings.storage, skip=catalog.REMAINS)
     return settings, outcome
@@ -192,9 +197,12 @@ def _compile(model, plan):
     settings = plan.settings
     schedule = schedules.build(
         settings.learning_rate,
-        rate=plan.rate,
-        steps_per_epoch=plan.steps_per_epoch,
-        total_steps=plan.schedule_steps,
+        schedules.Run(
+            settings.model.global_batch_size,
+            plan.steps_per_epoch,
+            plan.schedule_steps,
+            settings.logging.stop_at_step,
+        ),
     )
     with model.strategy.scope():
         optimizer, l2 = optimizers.build(
@@ -235,16 +243,13 @@ def _load_weights(model, plan, checkpoints):
     return {"initial_epoch": 0, "initial_step": 0}
 
 
-def _training_log(plan, is_chief):
+def _training_log(plan, recorder):
     settings = plan.settings
-    tensorboard = files.join(settings.storage.model_save_dir, "tensorboard")
     return TrainingLog(
         every_n_steps=settings.logging.log_loss_every_n_iters,
         total_steps=plan.total_steps,
         global_batch_size=settings.model.global_batch_size,
-        tensorboard_dir=tensorboard
-        if settings.logging.tensorboard and is_chief
-        else None,
+        recorder=recorder,
         interruptions=(
             settings.evaluation.eval_every_n_steps,
             settings.storage.save_checkpoints_steps,

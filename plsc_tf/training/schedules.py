@@ -1,24 +1,45 @@
-"""Learning rates over the steps of a run."""
+"""Learning rates over the steps of a run; docs/schedules.md has the formulas."""
+
+import dataclasses
 
 import keras
+
+# FastNN's t2t warm-up starts at this share of the rate.
+T2T_START = 0.01
+# Share of the steps before the first interval of a scheme, and its number of decays.
+LUONG = {"luong234": (2 / 3, 4), "luong5": (1 / 2, 5), "luong10": (1 / 2, 10)}
 
 
 @keras.saving.register_keras_serializable("plsc_tf")
 class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
-    """Grows linearly from 0 to a schedule's start, then follows the schedule.
+    """Grows to a schedule's start, then follows the schedule.
 
     The schedule counts its own steps from the start of training, as PLSC's and
-    arcface_torch's do. PLSC starts the growth at the rate before it is scaled to the
-    batch, which shrinks for batches below 1024; this starts at 0.
+    arcface_torch's do.
 
     Args:
         schedule: Keras `LearningRateSchedule`, or a float.
         warmup_steps: steps of growth.
+        scheme: how it grows in n steps to the rate r. "linear": r (step + 1) / n;
+            "linear_from_zero": r step / n (MindSpore, arcface_torch);
+            "linear_from_lr": from `first_rate` to r (PLSC's code); "t2t":
+            r 0.01^((n - step) / n) (FastNN).
+        first_rate: rate of step 0 for "linear_from_lr".
+
+    Raises:
+        ValueError: an unknown scheme.
     """
 
-    def __init__(self, schedule, warmup_steps):
+    def __init__(self, schedule, warmup_steps, scheme="linear", first_rate=0.0):
+        schemes = ("linear", "linear_from_zero", "linear_from_lr", "t2t")
+        if scheme not in schemes:
+            raise ValueError(
+                f"scheme must be one of {', '.join(schemes)}. Received: {scheme!r}"
+            )
         self.schedule = schedule
         self.warmup_steps = warmup_steps
+        self.scheme = scheme
+        self.first_rate = first_rate
 
     def __call__(self, step):
         """The rate of a step, float32 scalar."""
@@ -26,13 +47,90 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
         after = self.schedule(step) if callable(self.schedule) else self.schedule
         if not self.warmup_steps:
             return keras.ops.convert_to_tensor(after, "float32")
-        first = self.schedule(0.0) if callable(self.schedule) else self.schedule
-        growing = first * (step + 1.0) / self.warmup_steps
+        rate = self.schedule(0.0) if callable(self.schedule) else self.schedule
+        growing = self._growing(step, rate)
         return keras.ops.where(step < self.warmup_steps, growing, after)
+
+    def _growing(self, step, rate):
+        done = step / self.warmup_steps
+        if self.scheme == "linear":
+            return rate * (step + 1.0) / self.warmup_steps
+        if self.scheme == "linear_from_zero":
+            return rate * done
+        if self.scheme == "linear_from_lr":
+            return self.first_rate + (rate - self.first_rate) * done
+        return rate * keras.ops.power(T2T_START, 1.0 - done)
 
     def get_config(self):
         """The constructor's arguments."""
-        return {"schedule": self.schedule, "warmup_steps": self.warmup_steps}
+        return {
+            "schedule": self.schedule,
+            "warmup_steps": self.warmup_steps,
+            "scheme": self.scheme,
+            "first_rate": self.first_rate,
+        }
+
+
+@keras.saving.register_keras_serializable("plsc_tf")
+class Later(keras.optimizers.schedules.LearningRateSchedule):
+    """A schedule that begins at a step, and is at its start before.
+
+    Args:
+        schedule: Keras `LearningRateSchedule`.
+        start: the step.
+    """
+
+    def __init__(self, schedule, start):
+        self.schedule = schedule
+        self.start = start
+
+    def __call__(self, step):
+        """The rate of a step, float32 scalar."""
+        step = keras.ops.cast(step, "float32")
+        return self.schedule(keras.ops.maximum(step - self.start, 0.0))
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return {"schedule": self.schedule, "start": self.start}
+
+
+@keras.saving.register_keras_serializable("plsc_tf")
+class AtLeast(keras.optimizers.schedules.LearningRateSchedule):
+    """A schedule that does not go below a bound.
+
+    Args:
+        schedule: Keras `LearningRateSchedule`.
+        bound: the smallest rate (FastNN end_learning_rate).
+    """
+
+    def __init__(self, schedule, bound):
+        self.schedule = schedule
+        self.bound = bound
+
+    def __call__(self, step):
+        """The rate of a step, float32 scalar."""
+        return keras.ops.maximum(self.schedule(step), self.bound)
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return {"schedule": self.schedule, "bound": self.bound}
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """What a schedule depends on beside its flags.
+
+    Attributes:
+        global_batch_size: pictures of a step.
+        steps_per_epoch: steps of an epoch, for what is counted in epochs.
+        total_steps: steps of num_epochs, where the decays end.
+        stop_at_step: step that the run ends at, 0 for total_steps.
+    """
+
+    global_batch_size: int
+    steps_per_epoch: int
+    total_steps: int
+    stop_at_step: int = 0
 
 
 def scaled_rate(rate, global_batch_size, base_batch_size):
@@ -42,43 +140,120 @@ def scaled_rate(rate, global_batch_size, base_batch_size):
     return rate * global_batch_size / base_batch_size
 
 
-def build(options, *, rate, steps_per_epoch, total_steps):
+def build(options, run):
     """The schedule that the learning-rate flags ask for.
 
     Args:
         options: the `LearningRate` flags.
-        rate: rate at the start, after scaling.
-        steps_per_epoch: for `warmup_epochs`.
-        total_steps: where polynomial, cosine and exponential decay end.
+        run: the `Run`.
 
     Raises:
-        ValueError: the warm-up is longer than the run.
+        ValueError: the warm-up is longer than the run, or the decay has fewer steps
+            than it needs.
     """
-    schedules = keras.optimizers.schedules
-    warmup = round(options.warmup_epochs * steps_per_epoch)
-    if warmup >= total_steps and warmup:
+    rate = scaled_rate(
+        options.learning_rate, run.global_batch_size, options.lr_base_batch_size
+    )
+    total = run.total_steps
+    if options.lr_total_epochs is not None:
+        total = round(options.lr_total_epochs * run.steps_per_epoch)
+    warmup = _warmup_steps(options, run)
+    if warmup and warmup >= total:
+        name = "warmup_steps" if options.warmup_steps else "warmup_epochs"
         raise ValueError(
-            f"warmup_epochs={options.warmup_epochs} is {warmup} steps, but the run has "
-            f"{total_steps}. Lower warmup_epochs or train longer."
+            f"{name}={getattr(options, name)} is {warmup} steps, but the run has "
+            f"{total}. Lower {name} or train longer."
         )
+    if options.decay_scheme:
+        if options.lr_total_epochs is None:
+            total = run.stop_at_step or total
+        decay = _luong(options, rate, total)
+    else:
+        decay = _decay(options, run, rate, total, warmup)
+    return WarmUp(decay, warmup, options.warmup_scheme, options.learning_rate)
+
+
+def _warmup_steps(options, run):
+    if options.warmup_steps:
+        return _own_steps(options, run, options.warmup_steps)
+    return round(options.warmup_epochs * run.steps_per_epoch)
+
+
+def _own_steps(options, run, steps):
+    """Steps of this run with as many pictures as so many of lr_steps_batch_size."""
+    meant = options.lr_steps_batch_size
+    return round(steps * meant / run.global_batch_size) if meant else steps
+
+
+def _decay(options, run, rate, total, warmup):
+    schedules = keras.optimizers.schedules
     kind = options.learning_rate_decay_type
     end = min(options.end_learning_rate, rate)
     if kind == "piecewise":
-        # Keras changes the rate one step after a boundary, PLSC at it.
-        boundaries = [step - 1 for step in options.lr_steps]
+        return _piecewise(options, run, rate)
+    if kind == "polynomial":
+        power = options.polynomial_power
+        return schedules.PolynomialDecay(rate, total, end, power=power)
+    if kind == "linear":
+        return Later(schedules.PolynomialDecay(rate, total - warmup, end), warmup)
+    if kind == "cosine":
+        return schedules.CosineDecay(rate, total, alpha=end / (rate or 1.0))
+    if kind == "exponential":
         factor = options.learning_rate_decay_factor
-        values = [rate * factor**i for i in range(len(boundaries) + 1)]
-        decay = schedules.PiecewiseConstantDecay(boundaries, values)
-    elif kind == "polynomial":
-        decay = schedules.PolynomialDecay(
-            rate, total_steps, end, power=options.polynomial_power
-        )
-    elif kind == "cosine":
-        decay = schedules.CosineDecay(rate, total_steps, alpha=end / (rate or 1.0))
-    elif kind == "exponential":
         decay = schedules.ExponentialDecay(
-            rate, steps_per_epoch, options.learning_rate_decay_factor, staircase=True
+            rate, run.steps_per_epoch, factor, staircase=True
         )
-    else:
-        decay = rate
-    return WarmUp(decay, warmup)
+        return AtLeast(decay, end)
+    return rate
+
+
+def _piecewise(options, run, rate):
+    steps = [_own_steps(options, run, step) for step in options.lr_steps]
+    if options.lr_epochs:
+        steps = [round(epoch * run.steps_per_epoch) for epoch in options.lr_epochs]
+    if steps != sorted(set(steps)) or 0 in steps:
+        name = "lr_epochs" if options.lr_epochs else "lr_steps"
+        raise ValueError(
+            f"{name} are steps {', '.join(map(str, steps))} of this run, which must "
+            f"grow from 1 on. Received: {name}="
+            f"{','.join(map(str, getattr(options, name)))}, with a global batch of "
+            f"{run.global_batch_size}."
+        )
+    factor = options.learning_rate_decay_factor
+    return _steps_down(rate, steps, [rate * factor**i for i in range(len(steps) + 1)])
+
+
+def _luong(options, rate, total):
+    """FastNN's decay schemes.
+
+    The k-th decay acts k intervals behind the start, so that the last one falls on
+    the last step, as in FastNN's code and TensorFlow's NMT tutorial that it is from.
+    """
+    share, times = LUONG[options.decay_scheme]
+    start = int(total * share)
+    interval = (total - start) // times
+    if not interval:
+        raise ValueError(
+            f"decay_scheme={options.decay_scheme} decays {times} times in the last "
+            f"{total - start} of {total} steps. Train longer, or leave it out."
+        )
+    end = min(options.end_learning_rate, rate)
+    if options.learning_rate_decay_type == "polynomial":
+        decay = keras.optimizers.schedules.PolynomialDecay(
+            rate, interval, end, power=options.polynomial_power
+        )
+        return Later(decay, start)
+    factor = options.luong_decay_factor
+    values = [max(rate * factor**k, end) for k in range(times + 1)]
+    return _steps_down(
+        rate, [start + k * interval for k in range(1, times + 1)], values
+    )
+
+
+def _steps_down(rate, steps, values):
+    """`values` one after the other, changing at `steps`."""
+    if not steps:
+        return rate
+    # Keras changes the rate one step after a boundary.
+    boundaries = [step - 1 for step in steps]
+    return keras.optimizers.schedules.PiecewiseConstantDecay(boundaries, values)

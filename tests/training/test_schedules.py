@@ -1,4 +1,4 @@
-"""Learning-rate curves."""
+"""Learning-rate curves, each whole, against its formula in numpy."""
 
 import numpy as np
 import pytest
@@ -7,51 +7,196 @@ import plsc_tf
 from plsc_tf.settings import Settings
 from plsc_tf.training import schedules
 
+PER_EPOCH, TOTAL = 10, 120
+STEPS = np.arange(TOTAL, dtype=np.float64)
+LR, BATCH, END = 0.4, 2048, 0.0001
+RATE = LR * BATCH / 1024  # PLSC's rule: 0.8
 
-def curve(steps, **flags):
-    options = Settings.from_values(**flags).learning_rate
-    schedule = schedules.build(options, rate=0.8, steps_per_epoch=10, total_steps=100)
-    return [float(schedule(step)) for step in steps]
+
+def curve(stop_at_step=0, batch=BATCH, total=TOTAL, **flags):
+    options = Settings.from_values(learning_rate=LR, **flags).learning_rate
+    run = schedules.Run(batch, PER_EPOCH, total, stop_at_step)
+    schedule = schedules.build(options, run)
+    return np.array([float(schedule(step)) for step in range(TOTAL)])
 
 
-def test_plsc_scales_by_the_global_batch():
-    # Half of the batch of 1024 that the rate is meant for: half the rate.
+def line(first, last, share):
+    return first + (last - first) * share
+
+
+def luong(start, interval, times, factor=0.5):
+    decays = np.clip((STEPS - start) // interval, 0, times)
+    return np.maximum(RATE * factor**decays, END)
+
+
+# Flags of a decay and the formula of its curve.
+DECAYS = {
+    "piecewise": (
+        {"lr_steps": (30, 60)},
+        RATE * 0.1 ** ((STEPS >= 30) * 1.0 + (STEPS >= 60)),
+    ),
+    "piecewise by epochs": (
+        {"lr_epochs": (3, 6.5)},
+        RATE * 0.1 ** ((STEPS >= 30) * 1.0 + (STEPS >= 65)),
+    ),
+    "piecewise in steps of 1024": (
+        {"lr_steps": (30, 61), "lr_steps_batch_size": 1024},
+        RATE * 0.1 ** ((STEPS >= 15) * 1.0 + (STEPS >= 30)),
+    ),
+    "piecewise without steps": ({"lr_steps": ()}, RATE + 0 * STEPS),
+    "fixed": ({"learning_rate_decay_type": "fixed"}, RATE + 0 * STEPS),
+    "polynomial": (
+        {"learning_rate_decay_type": "polynomial"},
+        line(RATE, END, STEPS / TOTAL),
+    ),
+    "polynomial of power 2": (
+        {"learning_rate_decay_type": "polynomial", "polynomial_power": 2},
+        END + (RATE - END) * (1 - STEPS / TOTAL) ** 2,
+    ),
+    "cosine": (
+        {"learning_rate_decay_type": "cosine"},
+        END + (RATE - END) * 0.5 * (1 + np.cos(np.pi * STEPS / TOTAL)),
+    ),
+    "exponential": (
+        {"learning_rate_decay_type": "exponential", "learning_rate_decay_factor": 0.94},
+        RATE * 0.94 ** (STEPS // PER_EPOCH),
+    ),
+    "exponential down to the bound": (
+        {"learning_rate_decay_type": "exponential", "end_learning_rate": 0.01},
+        np.maximum(RATE * 0.1 ** (STEPS // PER_EPOCH), 0.01),
+    ),
+    "linear": (
+        {"learning_rate_decay_type": "linear", "end_learning_rate": 0},
+        line(RATE, 0, STEPS / TOTAL),
+    ),
+    "linear beyond the run": (
+        {"learning_rate_decay_type": "linear", "lr_total_epochs": 20},
+        line(RATE, END, STEPS / 200),
+    ),
+    "linear that ends early": (
+        {"learning_rate_decay_type": "linear", "lr_total_epochs": 5},
+        line(RATE, END, np.minimum(STEPS / 50, 1)),
+    ),
+    "luong5": ({"decay_scheme": "luong5"}, luong(60, 12, 5)),
+    "luong10": ({"decay_scheme": "luong10"}, luong(60, 6, 10)),
+    "luong234": ({"decay_scheme": "luong234"}, luong(80, 10, 4)),
+    "luong of a stopped run": (
+        {"decay_scheme": "luong234", "stop_at_step": 60},
+        luong(40, 5, 4),
+    ),
+    "luong of a planned run": (
+        {"decay_scheme": "luong5", "stop_at_step": 60, "lr_total_epochs": 12},
+        luong(60, 12, 5),
+    ),
+    "luong as FastNN's code": (
+        {"decay_scheme": "luong10", "luong_decay_factor": 0.94},
+        luong(60, 6, 10, 0.94),
+    ),
+    "luong, exponential": (
+        {"decay_scheme": "luong5", "learning_rate_decay_type": "exponential"},
+        luong(60, 12, 5),
+    ),
+    "luong, polynomial": (
+        {"decay_scheme": "luong5", "learning_rate_decay_type": "polynomial"},
+        line(RATE, END, np.clip((STEPS - 60) / 12, 0, 1)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DECAYS)
+def test_the_whole_curve_of_a_decay(name):
+    flags, expected = DECAYS[name]
+    np.testing.assert_allclose(curve(**flags), expected, rtol=2e-5, atol=1e-7)
+
+
+WARMUPS = {
+    "linear": RATE * (STEPS + 1) / 20,
+    "linear_from_zero": RATE * STEPS / 20,
+    "linear_from_lr": line(LR, RATE, STEPS / 20),
+    "t2t": RATE * 0.01 ** ((20 - STEPS) / 20),
+}
+
+
+@pytest.mark.parametrize("scheme", WARMUPS)
+@pytest.mark.parametrize("length", [{"warmup_epochs": 2}, {"warmup_steps": 20}])
+def test_the_whole_curve_of_a_warm_up(scheme, length):
+    rates = curve(warmup_scheme=scheme, lr_steps=(90,), **length)
+    after = RATE * 0.1 ** (STEPS >= 90)
+    expected = np.where(STEPS < 20, WARMUPS[scheme], after)
+    np.testing.assert_allclose(rates, expected, rtol=2e-5, atol=1e-9)
+
+
+def test_plscs_warm_up_falls_below_a_batch_of_1024():
+    rates = curve(batch=256, warmup_scheme="linear_from_lr", warmup_steps=20)
+    expected = line(LR, LR / 4, STEPS[:20] / 20)
+    np.testing.assert_allclose(rates[:20], expected, rtol=2e-5)
+
+
+def test_mindspores_recipe():
+    # get_lr(lr_init=0, lr_end=0, lr_max=0.8, warmup_epochs=5, total_epochs=90,
+    # steps_per_epoch=10, lr_decay_mode="linear"), of which 12 epochs are trained.
+    rates = curve(
+        learning_rate_decay_type="linear",
+        warmup_scheme="linear_from_zero",
+        warmup_epochs=5,
+        end_learning_rate=0,
+        lr_total_epochs=90,
+    )
+    warm, total, highest = 50, 900, RATE
+    down = highest - highest * (STEPS - warm) / (total - warm)
+    expected = np.where(STEPS < warm, highest * STEPS / warm, down)
+    np.testing.assert_allclose(rates, expected, rtol=2e-5, atol=1e-9)
+
+
+def test_pictures_count_when_the_batch_changes():
+    # Half the batch: half the rate, and every change after as many pictures.
+    flags = {
+        "lr_steps": (20, 40),
+        "warmup_steps": 10,
+        "warmup_scheme": "linear_from_zero",
+        "lr_steps_batch_size": BATCH,
+    }
+    whole, half = curve(**flags), curve(batch=BATCH // 2, **flags)
+    np.testing.assert_allclose(half[::2], whole[: TOTAL // 2] / 2, rtol=2e-5)
+
+
+def test_scaling_can_be_left_out():
     assert schedules.scaled_rate(0.1, 512, 1024) == pytest.approx(0.05)
     assert schedules.scaled_rate(0.1, 512, 0) == 0.1
-
-
-def test_piecewise_changes_exactly_at_its_steps():
-    rates = curve([0, 29, 30, 59, 60, 99], lr_steps=(30, 60))
-    np.testing.assert_allclose(rates, [0.8, 0.8, 0.08, 0.08, 0.008, 0.008], rtol=1e-6)
-
-
-def test_warm_up_grows_linearly_to_the_rate():
-    rates = curve([0, 1, 9, 18, 19, 20, 99], warmup_epochs=2, lr_steps=(90,))
-    expected = [0.04, 0.08, 0.4, 0.76, 0.8, 0.8, 0.08]
-    np.testing.assert_allclose(rates, expected, rtol=1e-6)
+    rates = curve(lr_base_batch_size=0, learning_rate_decay_type="fixed")
+    np.testing.assert_allclose(rates, LR, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("kind", "middle", "last"),
+    ("flags", "message"),
     [
-        ("fixed", 0.8, 0.8),
-        ("polynomial", 0.4 + 0.00005, 0.0001),  # the mean of 0.8 and 0.0001
-        ("cosine", 0.4 + 0.00005, 0.0001),
-        ("exponential", 0.8 * 0.5**5, 0.8 * 0.5**10),  # once per epoch of 10 steps
+        ({"warmup_epochs": 12}, "warmup_epochs=12.0 is 120 steps, but the run has 120"),
+        ({"warmup_steps": 130}, "warmup_steps=130 is 130 steps"),
+        ({"decay_scheme": "luong10", "stop_at_step": 15}, "decays 10 times in the"),
+        (
+            {"lr_steps": (1, 2), "lr_steps_batch_size": 256},
+            "lr_steps are steps 0, 0 of this run",
+        ),
     ],
 )
-def test_decays_end_where_they_should(kind, middle, last):
-    rates = curve(
-        [0, 50, 100],
-        learning_rate_decay_type=kind,
-        learning_rate_decay_factor=0.5,
-    )
-    np.testing.assert_allclose(rates, [0.8, middle, last], rtol=1e-5)
+def test_a_run_too_short_for_its_schedule_is_an_error(flags, message):
+    with pytest.raises(ValueError, match=message):
+        curve(**flags)
 
 
-def test_a_warm_up_longer_than_the_run_is_an_error():
-    with pytest.raises(ValueError, match="warmup_epochs=10.0 is 100 steps"):
-        curve([0], warmup_epochs=10)
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"warmup_epochs": 1, "warmup_steps": 5}, "the same in two units"),
+        ({"lr_epochs": (2, 1)}, "lr_epochs must be growing"),
+        ({"lr_epochs": (2,), "learning_rate_decay_type": "cosine"}, "are for"),
+        ({"decay_scheme": "luong5", "learning_rate_decay_type": "fixed"}, "of its own"),
+        ({"decay_scheme": "luong7"}, "luong5, luong10, luong234"),
+    ],
+)
+def test_flags_that_contradict_each_other(flags, message):
+    with pytest.raises(ValueError, match=message):
+        Settings.from_values(**flags)
 
 
 def test_warm_up_of_a_plain_rate():
@@ -59,3 +204,18 @@ def test_warm_up_of_a_plain_rate():
     np.testing.assert_allclose(
         [schedule(0), schedule(3), schedule(9)], [0.125, 0.5, 0.5]
     )
+    with pytest.raises(ValueError, match="scheme must be one of"):
+        plsc_tf.WarmUp(0.5, 4, scheme="quick")
+
+
+def test_a_schedule_survives_keras_configs():
+    options = Settings.from_values(
+        decay_scheme="luong5",
+        learning_rate_decay_type="polynomial",
+        warmup_steps=5,
+        warmup_scheme="t2t",
+    ).learning_rate
+    schedule = schedules.build(options, schedules.Run(1024, PER_EPOCH, TOTAL))
+    again = type(schedule).from_config(schedule.get_config())
+    for step in (0, 3, 60, 70, 119):
+        assert float(again(step)) == float(schedule(step))

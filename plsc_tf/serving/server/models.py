@@ -21,28 +21,28 @@ _FIRST_RETRY, _LONGEST_RETRY = 1.0, 60.0
 _MOST_ENDED = 20
 
 
-def find_versions(model_dir):
+def find_versions(model_path):
     """Version folders of a model: dict, version -> path.
 
     Args:
-        model_dir: folder with folders 1, 2, ..., or one that is a version itself.
+        model_path: folder with folders 1, 2, ..., or one that is a version itself.
 
     Raises:
         FileNotFoundError: there is no such folder.
     """
-    model_dir = os.fspath(model_dir).rstrip("/")
-    if not tf.io.gfile.isdir(model_dir):
+    model_path = os.fspath(model_path).rstrip("/")
+    if not tf.io.gfile.isdir(model_path):
         raise FileNotFoundError(
-            "model_dir must be a folder with the version folders of an export. "
-            f"Received: model_dir={model_dir!r}."
+            "model_path must be a folder with the version folders of an export. "
+            f"Received: model_path={model_path!r}."
         )
-    if tf.io.gfile.exists(os.path.join(model_dir, "saved_model.pb")):
-        name = os.path.basename(model_dir)
-        return {int(name) if name.isdecimal() else 1: model_dir}
+    if tf.io.gfile.exists(os.path.join(model_path, "saved_model.pb")):
+        name = os.path.basename(model_path)
+        return {int(name) if name.isdecimal() else 1: model_path}
     found = {}
-    for name in tf.io.gfile.listdir(model_dir):
+    for name in tf.io.gfile.listdir(model_path):
         name = name.rstrip("/")
-        folder = os.path.join(model_dir, name)
+        folder = os.path.join(model_path, name)
         if name.isdecimal() and tf.io.gfile.exists(
             os.path.join(folder, "saved_model.pb")
         ):
@@ -54,7 +54,7 @@ def name_of(options):
     """The model's name in URLs."""
     if options.served_name:
         return options.served_name
-    folder = os.path.abspath(os.fspath(options.model_dir))
+    folder = os.path.abspath(os.fspath(options.model_path))
     name = os.path.basename(folder)
     return os.path.basename(os.path.dirname(folder)) if name.isdecimal() else name
 
@@ -118,7 +118,7 @@ class Models:
         if not self._served:
             errors = [message for _, _, message in self._others.values() if message]
             raise OSError(
-                f"No version of {self._options.model_dir!r} could be loaded: "
+                f"No version of {self._options.model_path!r} could be loaded: "
                 f"{errors[0] if errors else 'it has no version folders 1, 2, ...'}"
             )
 
@@ -134,7 +134,7 @@ class Models:
     async def refresh(self):
         """Loads what is new, then drops what is no longer among the newest."""
         loop = asyncio.get_running_loop()
-        folders = await asyncio.to_thread(find_versions, self._options.model_dir)
+        folders = await asyncio.to_thread(find_versions, self._options.model_path)
         wanted = sorted(folders, reverse=True)[: self._options.num_versions]
         for version in wanted:
             due, _ = self._retries.get(version, (0.0, 0.0))

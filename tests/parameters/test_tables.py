@@ -1,0 +1,109 @@
+"""Every parameter of FastNN's and PLSC's manuals, by name, type and default."""
+
+import pathlib
+
+import pytest
+from tables import (
+    FASTNN,
+    FASTNN_CHOICES,
+    NO_DEFAULT,
+    OURS,
+    PLSC,
+    PLSC_SETTERS,
+    PRECISION_DEFAULTS,
+)
+
+from plsc_tf import cli
+from plsc_tf.name_hints import RENAMED
+from plsc_tf.settings import Settings, known_options
+
+ROOT = pathlib.Path(__file__).parents[2]
+KNOWN = known_options()
+PLSC_NAMES = {KNOWN[name].name: default for name, _, default in PLSC}
+
+
+def listed(value):
+    """A comma-separated default as the tuple that a list option has."""
+    return tuple(value.split(",")) if isinstance(value, str) else tuple(value)
+
+
+@pytest.mark.parametrize(("name", "kind", "default"), PLSC, ids=lambda v: str(v))
+def test_a_parameter_of_plsc(name, kind, default):
+    item = KNOWN[name]
+    if name in OURS:
+        assert item.default == OURS[name]
+        return
+    if item.many:
+        assert item.default == listed(default)
+        return
+    assert item.default == default
+    # Fractions of an epoch are allowed here.
+    assert item.type is kind or (item.type, kind) == (float, int)
+
+
+@pytest.mark.parametrize(("name", "kind", "default"), FASTNN, ids=lambda v: str(v))
+def test_a_parameter_of_fastnn(name, kind, default):
+    item = KNOWN[name]
+    assert item.type is kind
+    expected = OURS.get(name, PLSC_NAMES.get(item.name, default))
+    assert expected is not NO_DEFAULT
+    assert item.default == (listed(expected) if item.many else expected)
+
+
+@pytest.mark.parametrize("name", FASTNN_CHOICES)
+def test_the_values_that_fastnn_lists_are_known(name):
+    for value in FASTNN_CHOICES[name]:
+        assert KNOWN[name].parse(value) == value
+
+
+def test_fastnns_defaults_are_in_their_file():
+    path = ROOT / "hparams" / "fastnn_defaults.cfg"
+    settings = cli.parse([f"--flagfile={path}"]).as_dict()
+    differing = {}
+    for name, _, default in FASTNN:
+        item = KNOWN[name]
+        if default in (NO_DEFAULT, None):
+            continue
+        expected = listed(default) if item.many else default
+        if settings[item.name] != expected:
+            differing[name] = settings[item.name]
+    # CPUs have no arithmetic for float16, see the file.
+    assert differing == {"use_fp16": False}
+
+
+@pytest.mark.parametrize("name", PLSC_SETTERS)
+def test_a_setter_of_plsc_has_its_option(name):
+    own = RENAMED.get(name, name)
+    assert KNOWN[own].name == PLSC_SETTERS[name]
+
+
+def test_the_defaults_of_plscs_mixed_precision():
+    values = Settings().as_dict()
+    assert {name: values[name] for name in PRECISION_DEFAULTS} == PRECISION_DEFAULTS
+
+
+def test_fastnns_sample_file_is_read_as_it_is():
+    path = ROOT / "tests" / "parameters" / "sample.cfg"
+    settings = cli.parse([f"--flagfile={path}"])
+    values = settings.as_dict()
+    assert values == Settings().as_dict() | {
+        "enable_paisoar": True,
+        "batch_size": 128,
+        "use_fp16": True,
+        "dataset_name": "flowers",
+        "dataset_dir": "oss://pai-online-beijing.oss-cn-beijing-internal.aliyuncs.com/"
+        "fastnn-data/flowers/",
+        "model_name": "inception_resnet_v2",
+        "optimizer": "sgd",
+        "num_classes": 5,
+        "job_name": "worker",
+    }
+
+
+def test_two_options_of_fastnn_name_a_checkpoint():
+    settings = Settings.from_values(model_dir="runs/a/", ckpt_file_name="step_00000100")
+    assert settings.storage.checkpoint_dir == "runs/a/step_00000100"
+    assert settings.replace(seed=1).storage.checkpoint_dir == "runs/a/step_00000100"
+    assert cli.parse(["--model_dir=None"]) == cli.parse(["--ckpt_file_name=None"])
+    with pytest.raises(ValueError, match="ckpt_file_name names a checkpoint in"):
+        Settings.from_values(ckpt_file_name="step_00000100")
