@@ -9,6 +9,9 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
+from plsc_tf.data import images
+from plsc_tf.data.faults import reason
+
 # Where ArcFace's training pictures of 112 x 112 have the five points, x and y in pixels
 # (insightface, recognition/arcface_torch/eval_ijbc.py).
 REFERENCE = np.array(
@@ -36,7 +39,7 @@ def transforms(points: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 
     Returns:
         float32 [n, 8], from places in the face to places in the photograph, as
-        `align` takes them.
+        `cut_out` takes them.
 
     Raises:
         ValueError: another shape, or five points in one place.
@@ -70,7 +73,44 @@ def transforms(points: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     return np.stack([*columns, zeros, zeros], axis=1).astype(np.float32)
 
 
-def align(image: tf.Tensor, transform: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
+def align(
+    image: bytes | np.ndarray,
+    points: np.ndarray,
+    image_size: tuple[int, int] = (112, 112),
+) -> np.ndarray:
+    """Cuts a face out of a photograph, turned and scaled as networks expect faces.
+
+    Example: `face = plsc_tf.align(open("photo.jpg", "rb").read(), points)`.
+
+    Args:
+        image: an encoded JPEG or PNG, or uint8 [h, w, 3], RGB.
+        points: [5, 2] x and y in pixels: the eye on the left of the picture, the other
+            one, the tip of the nose, the corners of the mouth, left and right.
+        image_size: (height, width) of the result.
+
+    Returns:
+        uint8 [height, width, 3]; black where there is no photograph.
+
+    Raises:
+        ValueError: points that are not those of a face, or bytes that are no picture.
+    """
+    points = np.asarray(points)
+    if points.shape != (5, 2):
+        raise ValueError(
+            "points must be [5, 2]: x and y of eyes, nose and corners of the mouth. "
+            f"Received: shape {points.shape}."
+        )
+    try:
+        pixels = images.to_rgb(image)
+    except (tf.errors.OpError, UnicodeDecodeError) as error:
+        raise ValueError(
+            f"image must be an encoded JPEG or PNG: {reason(error)}"
+        ) from error
+    size = tuple(image_size)
+    return cut_out(pixels, tf.constant(transforms(points[None], size)[0]), size).numpy()
+
+
+def cut_out(image: tf.Tensor, transform: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
     """Cuts a face out of a photograph; black where there is no photograph.
 
     Args:

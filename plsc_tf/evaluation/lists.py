@@ -7,20 +7,29 @@ import numpy as np
 from plsc_tf.evaluation.templates import TemplateMedia
 
 
-def _lines(text, path):
-    """Yields (number, fields) of the lines that are not empty."""
+def _lines(text, path, most=None):
+    """Yields (number, fields) of the lines that are not empty.
+
+    A line with tabs and more than `most` fields is split at the tabs only, so that
+    names may hold blanks.
+    """
     try:
         text = text.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is no text in UTF-8 ({error}).") from error
     for number, line in enumerate(text.splitlines(), 1):
         fields = line.split()
+        if most is not None and len(fields) > most and "\t" in line:
+            parts = [part.strip() for part in line.split("\t")]
+            fields = [part for part in parts if part]
         if fields:
             yield number, fields
 
 
 def read_pair_list(text, path):
     """Reads "left right same" lines, same being 1 or 0.
+
+    Here and for the next two, names may hold blanks when tabs separate the fields.
 
     Args:
         text: bytes of the file.
@@ -34,7 +43,7 @@ def read_pair_list(text, path):
         ValueError: a line is something else; its number is told.
     """
     numbers, left, right, same = {}, [], [], []
-    for number, fields in _lines(text, path):
+    for number, fields in _lines(text, path, most=3):
         if len(fields) != 3 or fields[2] not in ("0", "1"):
             raise _bad(path, number, "'left right 1' or 'left right 0'", fields)
         left.append(numbers.setdefault(fields[0], len(numbers)))
@@ -55,7 +64,7 @@ def read_identity_list(text, path):
         ValueError: a line is something else; its number is told.
     """
     names, identities = [], []
-    for number, fields in _lines(text, path):
+    for number, fields in _lines(text, path, most=2):
         if len(fields) != 2:
             raise _bad(path, number, "'name identity'", fields)
         names.append(fields[0])
@@ -68,13 +77,15 @@ def read_identity_list(text, path):
 def read_names(text, path):
     """Reads the names of saved embeddings, one per line; a further word is dropped.
 
+    A tab ends a name that holds blanks.
+
     Returns:
         tuple of texts.
 
     Raises:
         ValueError: a name comes twice.
     """
-    names = tuple(fields[0] for _, fields in _lines(text, path))
+    names = tuple(fields[0] for _, fields in _lines(text, path, most=1))
     if len(set(names)) != len(names):
         seen = set()
         twice = next(name for name in names if name in seen or seen.add(name))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import plsc_tf
 from plsc_tf.data import alignment
 
 
@@ -46,7 +47,7 @@ def test_the_points_of_a_photograph_land_on_the_reference():
     for number, (x, y) in enumerate(points):
         photograph[y - 3 : y + 4, x - 3 : x + 4] = 50 * (number + 1)
     moves = alignment.transforms(points[None], (112, 112))
-    face = alignment.align(tf.constant(photograph), tf.constant(moves[0]), (112, 112))
+    face = alignment.cut_out(tf.constant(photograph), tf.constant(moves[0]), (112, 112))
     assert (face.dtype, face.shape) == (tf.uint8, (112, 112, 3))
     for number, (x, y) in enumerate(np.round(alignment.REFERENCE).astype(int)):
         assert face.numpy()[y, x].tolist() == [50 * (number + 1)] * 3
@@ -56,7 +57,7 @@ def test_without_a_move_a_picture_stays():
     rng = np.random.default_rng(0)
     picture = rng.integers(0, 256, (112, 112, 3), np.uint8)
     moves = alignment.transforms(alignment.REFERENCE[None], (112, 112))
-    face = alignment.align(tf.constant(picture), tf.constant(moves[0]), (112, 112))
+    face = alignment.cut_out(tf.constant(picture), tf.constant(moves[0]), (112, 112))
     assert np.abs(face.numpy().astype(int) - picture).max() <= 1
 
 
@@ -67,3 +68,19 @@ def test_what_is_no_face_is_told():
         alignment.transforms(
             np.stack([alignment.REFERENCE, np.ones((5, 2))]), (112, 112)
         )
+
+
+def test_one_photograph_by_its_points():
+    photograph = np.zeros((300, 300, 3), np.uint8)
+    points = np.round(alignment.REFERENCE * 2 + [20, 60]).astype(int)
+    for number, (x, y) in enumerate(points):
+        photograph[y - 4 : y + 5, x - 4 : x + 5] = 50 * (number + 1)
+    face = plsc_tf.align(photograph, points, (56, 56))
+    for number, (x, y) in enumerate(np.round(alignment.REFERENCE / 2).astype(int)):
+        assert face[y, x].tolist() == [50 * (number + 1)] * 3
+    encoded = tf.io.encode_png(photograph).numpy()
+    np.testing.assert_array_equal(plsc_tf.align(encoded, points, (56, 56)), face)
+    with pytest.raises(ValueError, match=r"\[5, 2\].*\(1, 5, 2\)"):
+        plsc_tf.align(photograph, points[None])
+    with pytest.raises(ValueError, match="an encoded JPEG or PNG"):
+        plsc_tf.align(b"no picture", points)

@@ -90,6 +90,15 @@ def test_lists_are_read():
     assert lists.read_names(b"x.jpg 0\ny.jpg 1\n", "n") == ("x.jpg", "y.jpg")
 
 
+def test_names_with_blanks_end_at_tabs():
+    names, *_ = lists.read_pair_list(b"a 1.jpg\tb 1.jpg\t1\nc\td 0\n", "p")
+    assert names == ("a 1.jpg", "b 1.jpg", "c", "d")
+    found = lists.read_identity_list(b"a 1.jpg\tAnn Bo\n", "l")
+    assert found == (("a 1.jpg",), ("Ann Bo",))
+    text = b"a 1.jpg\t\nb.jpg\nc 2.jpg\tmore\nd.jpg\t3\n"
+    assert lists.read_names(text, "n") == ("a 1.jpg", "b.jpg", "c 2.jpg", "d.jpg")
+
+
 @pytest.mark.parametrize(
     ("read", "text", "message"),
     [

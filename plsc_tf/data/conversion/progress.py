@@ -14,14 +14,14 @@ class Progress:
     Args:
         doing: the work in a few words.
         total: what it takes, in bytes or records; None where nobody knows.
-        unit: "bytes" or "records".
+        unit: "bytes", or what is counted: "records", "pictures".
         log_every_s: seconds between two lines of a log.
     """
 
     def __init__(
         self, doing: str, total: int | None, unit: str, log_every_s: float = 10.0
     ):
-        self._doing, self._total, self._bytes = doing, total, unit == "bytes"
+        self._doing, self._total, self._unit = doing, total, unit
         self._terminal = sys.stderr.isatty()
         self._every_s = 0.5 if self._terminal else log_every_s
         self._begun = self._last = time.monotonic()
@@ -58,7 +58,11 @@ class Progress:
         return ", ".join(parts + [note] * bool(note))
 
     def _amount(self, number):
-        return f"{number / 1e6:,.1f} MB" if self._bytes else f"{number:,.0f} records"
+        return (
+            f"{number / 1e6:,.1f} MB"
+            if self._unit == "bytes"
+            else f"{number:,.0f} {self._unit}"
+        )
 
     def _show(self, line):
         if self._terminal:

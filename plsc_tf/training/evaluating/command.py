@@ -11,7 +11,7 @@ from plsc_tf.evaluation.bootstrap import Resampling
 from plsc_tf.evaluation.verification import score_pairs
 from plsc_tf.settings import Settings
 from plsc_tf.storage import files
-from plsc_tf.training import closed_set, recipe, trained
+from plsc_tf.training import closed_set, input_recipe, recipe, trained
 from plsc_tf.training.evaluating import protocols, provenance, worst
 from plsc_tf.training.evaluating.embeddings import Pictures, Saved
 
@@ -160,7 +160,9 @@ class _OfModel(_Evaluation):
         module = data_load.find(settings.dataset.dataset_name)
         flip = data_load.suitable_preprocessing(module) != "none"
         size = settings.evaluation.test_batch_size
-        self.protocols(settings, Pictures(found.model, size, flip), with_pictures=True)
+        embed = functools.partial(found.model.embed, batch_size=size)
+        source = Pictures(embed, input_recipe.framing(settings), size, flip)
+        self.protocols(settings, source, with_pictures=True)
         if asked.card_dir:
             self._tell_origins(found, settings)
 

@@ -1,18 +1,14 @@
 """Embeddings by name: of pictures, as they are read, or saved ones."""
 
 import io
-import os
 
 import numpy as np
-import tensorflow as tf
 
-from plsc_tf.data import alignment, images
-from plsc_tf.data.faults import reason
-from plsc_tf.data.source import without_autograph
 from plsc_tf.evaluation import lists
 from plsc_tf.storage import files
+from plsc_tf.training.evaluating import decoding
 
-# Rows that are handed on at a time.
+# Rows of saved embeddings that are handed on at a time.
 ROWS = 2048
 
 
@@ -20,13 +16,15 @@ class Pictures:
     """Embeds pictures by the names of their files.
 
     Args:
-        model: the `Classifier`.
+        embed: callable, uint8 [n, height, width, 3] -> [n, embedding_size].
+        framing: the `Preprocessing` whose `evaluate` frames the pictures.
         batch_size: pictures per step over all replicas.
         flip: whether to add the embeddings of mirror images.
     """
 
-    def __init__(self, model, batch_size, flip=True):
-        self._model, self._batch_size, self._flip = model, batch_size, flip
+    def __init__(self, embed, framing, batch_size, flip=True):
+        self._embed, self._framing = embed, framing
+        self._batch_size, self._flip = batch_size, flip
 
     def blocks(self, names, folder, points=None):
         """Yields (embeddings, norms) of consecutive pictures, block by block.
@@ -34,58 +32,36 @@ class Pictures:
         Args:
             names: of the files, below `folder` or absolute.
             folder: path.
-            points: float32 [pictures, 5, 2], where the eyes, the nose and the corners
-                of the mouth are, to align the pictures by; None: they are taken whole.
+            points: as for `rows`.
 
         Raises:
             ValueError: a picture cannot be read or decoded; says which.
         """
         paths = [files.join(folder, name) for name in names]
-        moves = None
-        if points is not None:
-            moves = alignment.transforms(points, self._model.image_size)
-        for start in range(0, len(paths), ROWS):
-            chosen = slice(start, start + ROWS)
-            part = None if moves is None else moves[chosen]
-            decoded = self._decoded(paths[chosen], part)
-            first = self._model.embed(decoded, self._batch_size).astype(np.float64)
+        try:
+            for _, *found in self.rows(paths, points):
+                yield tuple(found)
+        except decoding.PictureError as error:
+            raise ValueError(
+                f"{error} Is {folder or '.'} the folder that the names are below? "
+                "picture_dir says another one."
+            ) from error
+
+    def rows(self, paths, points=None, skipped=None):
+        """Yields (rows, embeddings, norms) of pictures; see `decoding.blocks`.
+
+        Embeddings are float64, and the sum of both passes with `flip`; the norms are
+        the mean of both.
+        """
+        found = decoding.blocks(paths, self._framing, self._batch_size, points, skipped)
+        for rows, pixels in found:
+            first = self._embed(pixels).astype(np.float64)
             norms = np.linalg.norm(first, axis=1)
             if self._flip:
-                mirrored = np.ascontiguousarray(decoded[:, :, ::-1])
-                mirrored = self._model.embed(mirrored, self._batch_size)
+                mirrored = self._embed(np.ascontiguousarray(pixels[:, :, ::-1]))
                 norms = (norms + np.linalg.norm(mirrored, axis=1)) / 2
                 first += mirrored
-            yield first, norms
-
-    def _decoded(self, paths, moves):
-        """uint8 [n, height, width, 3], resized or aligned."""
-        size = self._model.image_size
-
-        def whole(path):
-            return images.resize(images.decode(tf.io.read_file(path)), size)
-
-        def aligned(path, move):
-            return alignment.align(images.decode(tf.io.read_file(path)), move, size)
-
-        columns = [os.fsencode(path) for path in paths]
-        dataset = tf.data.Dataset.from_tensor_slices(
-            columns if moves is None else (columns, moves)
-        ).map(
-            without_autograph(whole if moves is None else aligned),
-            num_parallel_calls=tf.data.AUTOTUNE,
-            deterministic=True,
-        )
-        result = np.empty((len(paths), *size, 3), np.uint8)
-        iterator = dataset.as_numpy_iterator()
-        for row, path in enumerate(paths):
-            try:
-                result[row] = next(iterator)
-            except (tf.errors.OpError, UnicodeDecodeError) as error:
-                raise ValueError(
-                    f"{path} cannot be read: {reason(error)} Is picture_dir the folder "
-                    "that the names are below?"
-                ) from error
-        return result
+            yield rows, first, norms
 
 
 class Saved:
