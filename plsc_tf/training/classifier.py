@@ -8,14 +8,21 @@ from plsc_tf.backbones.precision import in_float32
 from plsc_tf.data import images as data_images
 from plsc_tf.parallel.alone import Alone
 from plsc_tf.parallel.strategy import gather
-from plsc_tf.training import batching, keras_saving, loop, statistics, step
+from plsc_tf.training import (
+    batching,
+    keras_methods,
+    keras_saving,
+    loop,
+    statistics,
+    step,
+)
 from plsc_tf.training.momentum import Momentum
 from plsc_tf.training.updates import Updater
 
 METRICS = {"accuracy": 1, "top5_accuracy": 5}
 
 
-class Classifier(keras_saving.NoKerasSaving, keras.Model):
+class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.Model):
     """Backbone and head; build it inside `strategy.scope()`.
 
     Images are uint8 or float in 0 … 255, `[N, height, width, 3]`, wherever they
@@ -166,51 +173,7 @@ class Classifier(keras_saving.NoKerasSaving, keras.Model):
             votes=self.votes,
         )
         self._step_function = _function(self._distributed_step)
-
-    def fit(
-        self,
-        x,
-        y=None,
-        *,
-        batch_size=None,
-        epochs=1,
-        verbose="auto",
-        callbacks=None,
-        initial_epoch=0,
-        steps_per_epoch=None,
-        **options,
-    ):
-        """Trains; `keras.Model.fit` with a loop of our own, see `training.loop`.
-
-        Args:
-            x: what `plsc_tf.load` returns, a `tf.data.Dataset` of global batches
-                (images, labels[, weights]), or an array of images.
-            y: labels when `x` is an array.
-            batch_size: images per global batch when `x` is an array; 32 by default.
-            epochs: number of the last epoch + 1, as in Keras.
-            verbose: 0, 1, 2 or "auto", as in Keras.
-            callbacks: Keras callbacks.
-            initial_epoch: number of the first epoch.
-            steps_per_epoch: cuts epochs to so many steps.
-            **options: `initial_step` and `stop_at_step`, see
-                `plsc_tf.training.loop.fit`.
-
-        Returns:
-            `keras.callbacks.History`.
-        """
-        self._check_compiled()
-        keras_saving.check_callbacks(callbacks)
-        data = loop.as_batches(x, y, batch_size)
-        return loop.fit(
-            self,
-            data,
-            epochs=epochs,
-            verbose=1 if verbose == "auto" else verbose,
-            callbacks=callbacks,
-            initial_epoch=initial_epoch,
-            steps_per_epoch=steps_per_epoch,
-            **options,
-        )
+        self._evaluate_function = _function(self._distributed_evaluate)
 
     def train_on_batch(self, images, labels, sample_weight=None):
         """Runs exactly one step on a global batch, over all replicas.

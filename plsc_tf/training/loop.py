@@ -63,7 +63,7 @@ class DatasetBatches:
         return self._dataset.skip(start_step) if start_step else self._dataset
 
 
-def as_batches(x, y=None, batch_size=None):
+def as_batches(x, y=None, batch_size=None, sample_weight=None, shuffle=True):
     """Wraps what users hand to `fit` so that it has `epoch(number, start_step)`."""
     if hasattr(x, "epoch") and hasattr(x, "batch_size"):
         return x
@@ -85,9 +85,19 @@ def as_batches(x, y=None, batch_size=None):
         raise ValueError(
             f"batch_size must be at least 1. Received: batch_size={batch_size}"
         )
-    dataset = tf.data.Dataset.from_tensor_slices((images, labels))
-    dataset = dataset.shuffle(len(labels), seed=0).batch(size)
-    return DatasetBatches(dataset)
+    arrays = (images, labels)
+    if sample_weight is not None:
+        weights = np.asarray(sample_weight, np.float32)
+        if weights.shape != labels.shape or weights.min() < 0:
+            raise ValueError(
+                "sample_weight must hold a weight for each image, none negative. "
+                f"Received: shape {weights.shape} for {len(labels)} images."
+            )
+        arrays += (weights,)
+    dataset = tf.data.Dataset.from_tensor_slices(arrays)
+    if shuffle:
+        dataset = dataset.shuffle(len(labels), seed=0)
+    return DatasetBatches(dataset.batch(size))
 
 
 def fit(  # noqa: PLR0913 - Keras's own arguments of `fit`

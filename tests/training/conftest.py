@@ -12,7 +12,12 @@ def make_model():
     """Builds a compiled classifier of 16 × 16 pictures on so many replicas."""
 
     def make(
-        replicas=2, optimizer=None, batch_norm=False, dropout=0.0, **compile_options
+        replicas=2,
+        optimizer=None,
+        batch_norm=False,
+        dropout=0.0,
+        margins=plsc_tf.ARCFACE,
+        **compile_options,
     ):
         keras.utils.set_random_seed(0)
         with plsc_tf.strategy(replicas).scope():
@@ -27,7 +32,7 @@ def make_model():
                     keras.layers.Dense(8),
                 ]
             )
-            head = plsc_tf.ShardedHead(5, scale=16.0)
+            head = plsc_tf.ShardedHead(5, margins=margins, scale=16.0)
             model = plsc_tf.Classifier(backbone, head)
             model.compile(
                 optimizer() if optimizer else plsc_tf.Momentum(0.05), **compile_options

@@ -1,0 +1,127 @@
+"""What Keras users call: weights and validation in `fit`, `evaluate`, `predict`."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import plsc_tf
+
+
+def losses(model, images, labels):
+    """Softmax losses [N] of a sharded head without margins, in float64."""
+    scores = model.embed(images).astype(np.float64) @ weights(model).T
+    scores -= scores.max(axis=1, keepdims=True)
+    totals = np.log(np.exp(scores).sum(axis=1))
+    return totals - scores[np.arange(len(labels)), labels]
+
+
+def weights(model):
+    return model.head.weights_as_numpy().astype(np.float64)
+
+
+@pytest.fixture
+def softmax(make_model):
+    """A model that computes plain softmax, a little trained."""
+    model = make_model(margins=plsc_tf.SOFTMAX, metrics=["accuracy"])
+    return model
+
+
+def test_evaluate_is_the_mean_loss_and_accuracy(softmax, pictures):
+    images, labels = pictures
+    expected = losses(softmax, images, labels)
+    scores = softmax.embed(images) @ weights(softmax).T
+    right = scores.argmax(axis=1) == labels
+    before = weights(softmax)
+    # Batches of 7 leave a smaller one, and none divides by the replicas.
+    found = softmax.evaluate(images, labels, batch_size=7, return_dict=True)
+    assert found["loss"] == pytest.approx(expected.mean(), rel=1e-5)
+    assert found["accuracy"] == pytest.approx(right.mean(), rel=1e-6)
+    np.testing.assert_array_equal(weights(softmax), before)
+    weight = np.arange(len(labels), dtype=np.float32)
+    loss, _ = softmax.evaluate(images, labels, sample_weight=weight)
+    assert loss == pytest.approx(np.average(expected, weights=weight), rel=1e-5)
+
+
+def test_evaluate_takes_data_sets(softmax, pictures):
+    data = tf.data.Dataset.from_tensor_slices(pictures).batch(6)
+    whole = softmax.evaluate(*pictures)
+    assert softmax.evaluate(data) == pytest.approx(whole, rel=1e-5)
+    first = softmax.evaluate(pictures[0][:12], pictures[1][:12])
+    assert softmax.evaluate(data, steps=2) == pytest.approx(first, rel=1e-5)
+
+
+def test_predict_is_embed(softmax, pictures):
+    expected = softmax.embed(pictures[0])
+    data = tf.data.Dataset.from_tensor_slices(pictures).batch(6)
+    np.testing.assert_allclose(softmax.predict(pictures[0]), expected, atol=1e-6)
+    np.testing.assert_allclose(softmax.predict(data), expected, atol=1e-6)
+    with pytest.raises(ValueError, match="leave callbacks out"):
+        softmax.predict(pictures[0], callbacks=[keras.callbacks.Callback()])
+
+
+def test_weights_of_examples_and_classes_multiply(make_model, pictures):
+    images, labels = pictures
+    by_class = {0: 0.0, 3: 2.5}
+    own = np.linspace(0.5, 1.5, len(labels)).astype(np.float32)
+    both = own * [by_class.get(int(label), 1.0) for label in labels]
+    model, other = make_model(), make_model()
+    history = model.fit(
+        images,
+        labels,
+        batch_size=20,
+        sample_weight=own,
+        class_weight=by_class,
+        shuffle=False,
+        verbose=0,
+    )
+    expected = other.train_on_batch(images, labels, both)["loss"]
+    assert history.history["loss"] == [pytest.approx(expected, rel=1e-5)]
+    np.testing.assert_allclose(weights(model), weights(other), atol=1e-6)
+
+
+def test_callbacks_see_the_validation(make_model, pictures):
+    model = make_model(metrics=["accuracy"])
+    seen = []
+    watch = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: seen.append(dict(logs))
+    )
+    history = model.fit(
+        *pictures,
+        batch_size=20,
+        epochs=4,
+        validation_data=pictures,
+        validation_freq=2,
+        callbacks=watch,
+        verbose=0,
+    )
+    assert ["val_loss" in logs for logs in seen] == [False, True, False, True]
+    expected = model.evaluate(*pictures, return_dict=True)
+    assert history.history["val_loss"][-1] == pytest.approx(expected["loss"], rel=1e-5)
+    assert history.history["val_accuracy"][-1] == expected["accuracy"]
+    stop = keras.callbacks.EarlyStopping("val_loss", patience=0, min_delta=1e9)
+    model.fit(
+        *pictures, epochs=9, validation_data=pictures, callbacks=[stop], verbose=0
+    )
+    assert stop.stopped_epoch == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"sample_weight": [1.0]}, "a weight for each image"),
+        ({"sample_weight": np.full(20, -1.0)}, "none negative"),
+        ({"class_weight": {1: -1.0}}, "no weight negative"),
+        ({"validation_data": (1, 2, 3, 4)}, "a tuple of 4"),
+        ({"validation_split": 0.1}, "validation_split"),
+    ],
+)
+def test_what_does_not_fit_is_refused(make_model, pictures, given, complaint):
+    with pytest.raises((ValueError, TypeError), match=complaint):
+        make_model().fit(*pictures, verbose=0, **given)
+
+
+def test_labels_beside_a_data_set_are_refused(make_model, pictures):
+    data = tf.data.Dataset.from_tensor_slices(pictures).batch(6)
+    with pytest.raises(ValueError, match="y must be left out"):
+        make_model().fit(data, pictures[1])
