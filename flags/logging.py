@@ -7,7 +7,7 @@ from plsc_tf.options import OptionGroup, option
 
 @dataclasses.dataclass(frozen=True)
 class Logging(OptionGroup):
-    """Progress and TensorBoard."""
+    """Progress, logs and the report of the run."""
 
     stop_at_step: int = option(
         0,
@@ -19,8 +19,71 @@ class Logging(OptionGroup):
         "steps between two lines of progress (FastNN log_loss_every_n_iters)",
         lower=1,
     )
-    tensorboard: bool = option(True, "write TensorBoard scalars into model_save_dir")
+    profile_every_n_iters: int = option(
+        0,
+        "steps between two traces of a step, for TensorBoard's profiler; 0: none "
+        "(FastNN profile_every_n_iters)",
+        lower=0,
+    )
+    profile_at_task: int = option(
+        0,
+        "the worker that writes traces, 0 the chief (FastNN profile_at_task)",
+        lower=0,
+    )
+    log_device_placement: bool = option(
+        False,
+        "tell which device holds and computes what (FastNN log_device_placement)",
+    )
+    print_model_statistics: bool = option(
+        False,
+        "print a table of layers, and of the trainable variables with shapes and sums "
+        "(FastNN print_model_statistics)",
+    )
+    hooks: tuple[str, ...] = option(
+        ("StopAtStepHook", "ProfilerHook", "LoggingTensorHook", "CheckpointSaverHook"),
+        "what is called while training: FastNN's four by name, of which one that is "
+        "left out is off, and your own Keras callbacks by dotted path, as "
+        "my.module:Callback (FastNN hooks)",
+    )
+    check_shape: bool = option(
+        False,
+        "print each layer's parameter and output shapes for the first batch (Paddle "
+        "course check_shape)",
+    )
+    check_content: bool = option(
+        False,
+        "print statistics and first values of each layer's parameters and outputs for "
+        "the first batch (Paddle course check_content)",
+    )
+    tensorboard: bool = option(
+        True, "write logs for TensorBoard into model_save_dir/tensorboard"
+    )
+    visualdl: bool = option(
+        False, "write logs for VisualDL into model_save_dir/visualdl"
+    )
+    metrics_files: bool = option(
+        True, "write metrics.jsonl and metrics.csv, a row per line of progress"
+    )
+    angles_every_n_iters: int = option(
+        0,
+        "steps between two histograms of the angles between embeddings and class "
+        "centres; 0: none. Costs a pass through the network without gradients",
+        lower=0,
+    )
+    images_every_n_iters: int = option(
+        0, "steps between two looks at input images, as they are fed; 0: none", lower=0
+    )
+    projector: bool = option(
+        False,
+        "at the end, write embeddings with their pictures for TensorBoard's projector: "
+        "of the first verification set, or of a batch",
+    )
     save_losses: bool = option(
         False,
         "write every step's loss, exact to the last bit, into losses.txt of the run",
+    )
+    run_report: bool = option(
+        True,
+        "at the end, write loss.png and report.html: curves, configuration, memory, "
+        "evaluation, in one page that needs nothing beside itself",
     )

@@ -1,13 +1,15 @@
 """Keras callbacks that verify a training and tell how it goes."""
 
-import sys
 import time
 
 import keras
 from absl import logging
 
 from plsc_tf.evaluation.verification import verify_pairs
-from plsc_tf.training.scalars import Scalars
+from plsc_tf.training.seeing.progress import ProgressLine, format_seconds
+from plsc_tf.training.seeing.recorder import Recorder
+
+__all__ = ["TrainingLog", "Verification", "format_seconds"]
 
 
 class Verification(keras.callbacks.Callback):
@@ -19,14 +21,16 @@ class Verification(keras.callbacks.Callback):
         pairs: `{name: what plsc_tf.load_pairs returns}`.
         every_n_steps: steps between verifications; 0 verifies after each epoch.
         batch_size: images at a time (PLSC: test_batch_size).
+        recorder: the `Recorder` that gets the figures.
 
     Attributes:
         results: `{name: VerificationResult}` of the last verification.
         verified_step: the global step it was made at.
     """
 
-    def __init__(self, pairs, *, every_n_steps=0, batch_size=120):
+    def __init__(self, pairs, *, every_n_steps=0, batch_size=120, recorder=None):
         super().__init__()
+        self.recorder = recorder or Recorder()
         self.pairs = pairs
         self.every_n_steps = every_n_steps
         self.batch_size = batch_size
@@ -61,12 +65,20 @@ class Verification(keras.callbacks.Callback):
             self.results[name] = result
             logging.info("[%s][step %d] XNorm: %.4f", name, step, result.xnorm)
             logging.info("[%s][step %d] %s", name, step, result)
+            self.recorder.scalars(
+                step,
+                {
+                    f"verification/{name}_accuracy": result.accuracy,
+                    f"verification/{name}_threshold": result.threshold,
+                    f"verification/{name}_xnorm": result.xnorm,
+                },
+            )
         self.verified_step = step
         return self.results
 
 
 class TrainingLog(keras.callbacks.Callback):
-    """Tells loss, learning rate, images/s and the time left; writes TensorBoard.
+    """Tells loss, learning rate, images/s and the time left.
 
     On a terminal the line is redrawn in place, elsewhere each one stays.
 
@@ -74,12 +86,14 @@ class TrainingLog(keras.callbacks.Callback):
         every_n_steps: steps between two lines (FastNN: log_loss_every_n_iters).
         total_steps: steps of the whole run, None when unknown.
         global_batch_size: images per step.
-        tensorboard_dir: folder for scalars, or None.
+        recorder: the `Recorder` that gets the figures.
         interruptions: after how many steps others verify or save, which is not
             counted as time of training.
+        tell: whether there are lines; the figures are recorded in any case.
 
     Attributes:
-        images_per_second: mean over the run, without verification and saving.
+        images_per_second: mean over the run, without its first step, in which the
+            graph is traced, and without verification and saving.
     """
 
     def __init__(
@@ -88,29 +102,29 @@ class TrainingLog(keras.callbacks.Callback):
         every_n_steps,
         total_steps,
         global_batch_size,
-        tensorboard_dir=None,
+        recorder=None,
         interruptions=(),
+        tell=True,
     ):
         super().__init__()
         self.every_n_steps = every_n_steps
         self.total_steps = total_steps
         self.global_batch_size = global_batch_size
+        self.recorder = recorder or Recorder()
         self.interruptions = tuple(n for n in interruptions if n)
         self.images_per_second = None
-        self._scalars = None
-        self._tensorboard_dir = tensorboard_dir
+        self._line = ProgressLine(total_steps) if tell else None
         self._seconds = 0.0
         self._steps = 0
         self._since_line = []
         self._line_seconds = 0.0
+        self._line_steps = 0
         self._last = None
         self._paused = True
-        self._line_open = False
 
     def on_train_begin(self, logs=None):
-        """Opens the TensorBoard file."""
-        if self._tensorboard_dir:
-            self._scalars = Scalars(self._tensorboard_dir)
+        """Tells the recorder where the run goes on."""
+        self.recorder.begin(self.model.position.global_step)
         self._paused = True
 
     def on_train_batch_begin(self, batch, logs=None):
@@ -121,9 +135,8 @@ class TrainingLog(keras.callbacks.Callback):
     def pause(self):
         """Stops the clock until the next step, and ends an open line."""
         self._paused = True
-        if self._line_open:
-            sys.stderr.write("\n")
-            self._line_open = False
+        if self._line:
+            self._line.end()
 
     def on_train_batch_end(self, batch, logs=None):
         """Counts the step; prints when `every_n_steps` are done."""
@@ -132,81 +145,71 @@ class TrainingLog(keras.callbacks.Callback):
         step = self.model.position.global_step
         if self.model.step_result:  # none of a step that was skipped
             self._since_line.append(self.model.step_result)
-        self._line_seconds += seconds
-        if self._steps:
-            self._seconds += seconds
-            done = self._steps * self.global_batch_size
-            self.images_per_second = done / max(self._seconds, 1e-9)
-        else:  # the first step traces the graph: it counts only when it is alone
-            self.images_per_second = self.global_batch_size / max(seconds, 1e-9)
-        self._steps += 1
+        self._count(seconds)
         due = step % self.every_n_steps == 0 or step == self.total_steps
-        if due and self._since_line:
-            self._tell(step)
+        if self._since_line and due:
+            values = self._values()
+            self._since_line, self._line_seconds, self._line_steps = [], 0.0, 0
+            self.recorder.scalars(step, values)
+            if self._line:
+                self._line.tell(step, self._text(step, values))
+        elif self._since_line and self._line and self._line.wants_more(now):
+            self._line.redraw(step, self._text(step, self._values()))
         if any(step % n == 0 for n in self.interruptions):
             self.pause()
 
     def on_epoch_end(self, epoch, logs=None):
-        """Writes the epoch's means to TensorBoard."""
+        """Records the epoch's means."""
         self.pause()
-        if self._scalars:
-            values = {f"epoch/{name}": value for name, value in _plain(logs).items()}
-            self._scalars.write(self.model.position.global_step, values)
+        values = {
+            f"epoch/{name}": float(value)
+            for name, value in (logs or {}).items()
+            if value is not None
+        }
+        if values:
+            self.recorder.scalars(self.model.position.global_step, values)
 
-    def on_train_end(self, logs=None):
-        """Closes the TensorBoard file."""
-        if self._scalars:
-            self._scalars.close()
+    def _count(self, seconds):
+        self._steps += 1
+        if self._steps == 1:  # it counts only when it is alone
+            self.images_per_second = self.global_batch_size / max(seconds, 1e-9)
+            return
+        self._seconds += seconds
+        self._line_seconds += seconds
+        self._line_steps += 1
+        done = (self._steps - 1) * self.global_batch_size
+        self.images_per_second = done / max(self._seconds, 1e-9)
 
-    def _tell(self, step):
+    def _values(self):
+        """The figures since the last line."""
         count = len(self._since_line)
-        means = {
+        values = {
             name: sum(result[name] for result in self._since_line) / count
             for name in self._since_line[0]
         }
-        speed = count * self.global_batch_size / max(self._line_seconds, 1e-9)
-        rate = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
-        self._since_line, self._line_seconds = [], 0.0
-        values = "  ".join(f"{name} {value:.4f}" for name, value in means.items())
-        scale = self.model.loss_scale
-        scalars = {"learning_rate": rate}
+        rate = keras.ops.convert_to_numpy(self.model.optimizer.learning_rate)
+        values["learning_rate"] = float(rate)
+        if self.model.loss_scale is not None:
+            values["loss_scale"] = float(self.model.loss_scale.value())
+        values["images_per_second"] = self.images_per_second
+        if self._line_steps:
+            done = self._line_steps * self.global_batch_size
+            values["images_per_second"] = done / max(self._line_seconds, 1e-9)
+        return values
+
+    def _text(self, step, values):
+        values = dict(values)
+        rate, speed = values.pop("learning_rate"), values.pop("images_per_second")
+        scale = values.pop("loss_scale", None)
+        shown = [f"{name} {value:.4f}" for name, value in values.items()]
         if scale is not None:
-            scalars["loss_scale"] = float(scale.value())
-            values += f"  loss scale {scalars['loss_scale']:g}"
+            shown.append(f"loss scale {scale:g}")
         of_total, eta = "", ""
         if self.total_steps:
             of_total = f"/{self.total_steps}"
             left = (self.total_steps - step) * self.global_batch_size
-            pace = self.images_per_second or speed
-            eta = f"  ETA {format_seconds(left / pace)}"
-        self._show(
-            f"epoch {self.model.position.epoch}  step {step}{of_total}  {values}  "
-            f"lr {rate:.3g}  {speed:.1f} images/s{eta}"
+            eta = f"  ETA {format_seconds(left / self.images_per_second)}"
+        return (
+            f"epoch {self.model.position.epoch}  step {step}{of_total}  "
+            f"{'  '.join(shown)}  lr {rate:.3g}  {speed:.1f} images/s{eta}"
         )
-        if self._scalars:
-            values = {**means, **scalars, "images_per_second": speed}
-            self._scalars.write(step, values)
-
-    def _show(self, line):
-        if not sys.stderr.isatty():
-            logging.info("%s", line)
-            return
-        step, total = self.model.position.global_step, self.total_steps
-        done = round(20 * step / total) if total else 0
-        bar = f"[{'=' * done}{' ' * (20 - done)}] " if total else ""
-        sys.stderr.write(f"\r\x1b[K{bar}{line}")
-        sys.stderr.flush()
-        self._line_open = True
-
-
-def format_seconds(seconds):
-    """`1:02:03` or `2:03`."""
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours}:{minutes:02d}:{seconds:02d}"
-    return f"{minutes}:{seconds:02d}"
-
-
-def _plain(logs):
-    return {name: float(value) for name, value in (logs or {}).items()}

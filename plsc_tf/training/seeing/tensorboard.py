@@ -1,0 +1,97 @@
+"""Logs for TensorBoard, which a training can do without."""
+
+import time
+
+import tensorflow as tf
+from absl import logging
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+from plsc_tf.storage import files
+from plsc_tf.storage.deadline import Worker
+
+
+class TensorBoard:
+    """Writes what TensorBoard shows; a store that fails later costs no more than that.
+
+    A file cannot be gone on with whose store was away, so another one is begun. After
+    a call that hangs, nothing more is written.
+
+    Args:
+        folder: on a local disk or any store of `tf.io.gfile`.
+        limit_s: seconds that a call may take.
+
+    Raises:
+        OSError: there can be no such folder.
+    """
+
+    def __init__(self, folder, limit_s=files.RETRY.limit_s):
+        files.make_dirs(folder)
+        self._folder = folder
+        self._limit_s = limit_s
+        self._writer = None
+        self._worker = Worker()
+
+    def begin(self, step):
+        """Takes back what an earlier process of the run wrote after `step`."""
+        if step:
+            self._call(lambda: self._mark(step))
+
+    def scalars(self, step, values):
+        """Writes `{name: number}` at a step."""
+        self._call(lambda: self._each(step, tf.summary.scalar, values))
+
+    def histogram(self, step, name, values):
+        """Writes the distribution of numbers."""
+        self._call(lambda: self._each(step, tf.summary.histogram, {name: values}))
+
+    def images(self, step, name, pictures):
+        """Writes pictures, uint8 `[N, height, width, 3]`."""
+
+        def image(name, pictures):
+            tf.summary.image(name, pictures, max_outputs=len(pictures))
+
+        self._call(lambda: self._each(step, image, {name: pictures}))
+
+    def close(self):
+        """Writes what is not written yet."""
+        self._call(self._close)
+
+    def _each(self, step, write, values):
+        if self._writer is None:
+            self._writer = tf.summary.create_file_writer(self._folder)
+        with self._writer.as_default(step=step):
+            for name, value in values.items():
+                write(name, value)
+
+    def _close(self):
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def _mark(self, step):
+        """TensorBoard drops what it has from the step of a session's start on."""
+        writer = EventFileWriter(self._folder, filename_suffix=".resumed")
+        start = SessionLog(status=SessionLog.START)
+        writer.add_event(Event(wall_time=time.time(), step=step + 1, session_log=start))
+        writer.close()
+
+    def _call(self, function):
+        if self._worker is None:
+            return
+        try:
+            self._worker.run(function, self._limit_s, f"write to {self._folder}")
+        except tf.errors.OpError as error:
+            # Only the worker lets go of the file: closing a broken one may block.
+            self._worker.start(self._forget)
+            logging.warning(
+                "Logs for TensorBoard are lost; %s could not be written: %s",
+                self._folder,
+                str(error.message).strip(),
+            )
+        except files.StorageError as error:
+            self._worker = None
+            logging.warning("No more logs for TensorBoard are written: %s", error)
+
+    def _forget(self):
+        self._writer = None
