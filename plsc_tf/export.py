@@ -1,14 +1,22 @@
-"""Exports a trained model as a SavedModel that TensorFlow Serving loads.
+"""Exports a trained model: a SavedModel for TensorFlow Serving, TFLite and ONNX files.
 
-python -m plsc_tf.export --flagfile=output/flags.cfg
-python -m plsc_tf.export --checkpoint_dir=output --export_dir=serving/face
+    python -m plsc_tf.export --flagfile=output/flags.cfg
+    python -m plsc_tf.export --checkpoint_dir=output --export_dir=serving/face \
+        --card=card/card.json --export_formats=saved_model,tflite_int8,onnx
 """
 
 import sys
 
 from plsc_tf import cli
 
-GROUPS = ("performance", "storage", "serving")
+GROUPS = (
+    "dataset",
+    "preprocessing",
+    "performance",
+    "storage",
+    "evaluation",
+    "serving",
+)
 
 
 def main(settings):

@@ -1,25 +1,54 @@
 """SavedModels of embedding networks, laid out as TensorFlow Serving expects them."""
 
 import concurrent.futures
+import dataclasses
+import io
 import json
 import os
 import uuid
 
-import keras
 import numpy as np
 import tensorflow as tf
 from absl import logging
+from PIL import Image
 
-from plsc_tf.backbones.precision import in_float32
-from plsc_tf.data import images as image_ops
-from plsc_tf.serving import versions
+from plsc_tf.serving import versions, warmup
+from plsc_tf.serving.artefacts import Artefacts, check_formats
+from plsc_tf.serving.evaluation_card import EvaluationCard
+from plsc_tf.serving.proof import Bounds, Proof
+from plsc_tf.serving.signatures import ClosedSet, Signatures, embedding_function
 
-# Largest difference between the network and its export, relative to the largest
-# embedding value where that exceeds 1 (not every network ends in a batch norm).
-TOLERANCE = 1e-4
+# Batch sizes of the requests that TF Serving warms up with.
+WARMUP_BATCHES = (1, 32)
 
 
-def export_saved_model(
+@dataclasses.dataclass(frozen=True)
+class Extras:
+    """What an export holds beside its signatures, and how it is proved.
+
+    Attributes:
+        formats: "saved_model", and of "tflite", "tflite_float16", "tflite_int8" and
+            "onnx" those that shall be in `assets.extra/`.
+        calibration: uint8 [n, height, width, 3], pictures to measure the activations of
+            tflite_int8 on.
+        card: an `EvaluationCard`, or None.
+        class_names: one for each class, or empty.
+        pictures: encoded ones to prove the export on; empty: noise.
+        accuracy: callable, embed -> {verification set: accuracy}, where embed is a
+            callable, uint8 [N, height, width, 3] -> [N, embedding_size]; None without.
+        bounds: what the proof must keep.
+    """
+
+    formats: tuple[str, ...] = ("saved_model",)
+    calibration: np.ndarray | None = None
+    card: EvaluationCard | None = None
+    class_names: tuple[str, ...] = ()
+    pictures: tuple[bytes, ...] = ()
+    accuracy: object = None
+    bounds: Bounds = Bounds()
+
+
+def export_saved_model(  # noqa: PLR0913 - every one has a default
     network,
     export_dir,
     *,
@@ -27,18 +56,25 @@ def export_saved_model(
     normalize=False,
     version=None,
     model_card=None,
+    prepare=None,
+    classes=0,
+    extras=None,
 ):
     """Writes `<export_dir>/<version>/` and proves that it gives the same embeddings.
 
-    Signatures, both with the output `embedding`, float32 [N, embedding_size]:
+    Signatures, the first two with the output `embedding`, float32 [N, embedding_size]:
 
     - `serving_default`: input `bytes`, string [N], encoded JPEG or PNG pictures of any
       size. An undecodable picture is an error of its request.
     - `images`: input `images`, float32 [N, height, width, 3], RGB in 0..255.
+    - `classify`, where asked for: input `bytes`, outputs `classes`, int64 [N, k], and
+      `scores`, float32 [N, k], the probabilities of the best k classes, best first.
 
-    Only variables that the embedding reads are written: no head, no optimizer slots.
-    The folder has a name that TensorFlow Serving ignores until it has been loaded
-    again and compared with the network, so a server never sees half a model.
+    Only variables that these read are written: no optimizer slots, and no head without
+    `classify`. The folder has a name that TensorFlow Serving ignores until everything
+    in it has been loaded again and compared with the network, so a server never sees
+    half a model. `assets.extra/` holds model_card.json, proof.json, TF Serving's
+    warm-up requests, and what `extras` asks for.
 
     The export computes in float32, also where the network was trained in half
     precision, which is for the machine at hand.
@@ -52,36 +88,72 @@ def export_saved_model(
         normalize: whether to divide the embeddings by their L2 norm.
         version: positive integer; None takes the next after the largest one there.
         model_card: dict for JSON, added to what `assets.extra/model_card.json` always
-            holds: image_size, embedding_size, normalize, tensorflow_version.
+            holds: image_size, embedding_size, normalize, preprocessing, artefacts,
+            tensorflow_version.
+        prepare: what makes one encoded picture, a string scalar, uint8 [height, width,
+            3], as `Preprocessing.evaluate`; None decodes and resizes it.
+        classes: how many classes `classify` tells of each picture; 0: no such
+            signature. Needs a network with a `head`, a `Classifier`.
+        extras: the `Extras`; None for their defaults.
 
     Returns:
         Path of the version folder.
 
     Raises:
         ValueError: an argument has the wrong form, or the network's output has.
+        ImportError: a format needs an extra that is not installed.
         FileExistsError: the version is there already; it is never overwritten.
         OSError: `export_dir` is a file or cannot be created.
-        RuntimeError: the written model disagrees with the network; nothing is left.
+        RuntimeError: something written disagrees with the network, or a bound does not
+            hold; nothing is left.
     """
-    export_dir = os.fspath(export_dir)
+    export_dir, extras = os.fspath(export_dir), extras or Extras()
+    check_formats(extras.formats, extras.calibration)
     versions.prepare(export_dir, version)
+    closed_set = _closed_set(network, classes)
     if hasattr(network, "inference_network"):
         network = network.inference_network()
     image_size = _checked_image_size(network, image_size)
-    embed = _embedding_function(network, image_size, normalize)
-    module, signatures = _serving_module(embed, image_size)
-    card = _card_text(model_card or {}, embed, normalize)
+    raw = embedding_function(network, image_size)
+    signatures = Signatures(raw, image_size, normalize, prepare, closed_set)
+    card = {
+        "preprocessing": "resize" if prepare is None else "custom",
+        **(model_card or {}),
+        **(extras.card.thresholds() if extras.card else {}),
+        "image_size": list(image_size),
+        "embedding_size": raw.structured_outputs.shape[-1],
+        "normalize": bool(normalize),
+        "tensorflow_version": tf.__version__,
+    }
     temporary = os.path.join(export_dir, f".exporting-{uuid.uuid4().hex}")
     try:
-        tf.saved_model.save(module, temporary, signatures=signatures)
-        _write_model_card(temporary, card)
-        _compare_with_network(temporary, embed, image_size)
+        tf.saved_model.save(
+            signatures.module, temporary, signatures=signatures.functions()
+        )
+        artefacts = _outside(Artefacts, temporary, image_size, normalize, extras)
+        _write_extras(temporary, extras, _warmup(export_dir, signatures, classes))
+        card["artefacts"] = artefacts.described
+        text = json.dumps(card, indent=2, sort_keys=True) + "\n"
+        _write_model_card(temporary, text)
+        _prove(temporary, signatures, artefacts, extras)
         target = versions.publish(temporary, export_dir, version)
     finally:
         if tf.io.gfile.exists(temporary):
             tf.io.gfile.rmtree(temporary)
     logging.info("Exported %s", target)
     return target
+
+
+def _closed_set(network, classes):
+    if not classes:
+        return None
+    if not hasattr(network, "head"):
+        raise ValueError(
+            "classes=k needs a network with a head, a plsc_tf.Classifier. Received: "
+            f"classes={classes}, {type(network).__name__}."
+        )
+    # Variables made inside a strategy's scope would be mirrored.
+    return _outside(ClosedSet, network.head, classes)
 
 
 def _checked_image_size(network, image_size):
@@ -102,105 +174,79 @@ def _checked_image_size(network, image_size):
     return sizes
 
 
-def _embedding_function(network, image_size, normalize):
-    """Traces the network: a concrete function, [N, h, w, 3] -> [N, embedding_size]."""
+def _outside(function, *arguments):
+    """Calls a function outside of every strategy's scope, where a new thread stands.
 
-    @tf.function(
-        input_signature=[tf.TensorSpec([None, *image_size, 3], tf.float32, "images")]
-    )
-    def embed(images):
-        if isinstance(network, keras.Model):
-            with in_float32(network):
-                embeddings = network(images, training=False)
-        else:
-            embeddings = network(images)
-        embeddings = tf.cast(embeddings, tf.float32)
-        if embeddings.shape.rank != 2 or embeddings.shape[1] is None:
-            raise ValueError(
-                "The network must return [N, embedding_size]. Received: shape "
-                f"{embeddings.shape} for images of shape {images.shape}."
-            )
-        return tf.math.l2_normalize(embeddings, axis=1) if normalize else embeddings
-
-    return embed.get_concrete_function()
+    Inside, loading would make mirrored variables, and fail.
+    """
+    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as outside:
+        return outside.submit(function, *arguments).result()
 
 
-def _serving_module(embed, image_size):
-    """The object to save, which holds what `embed` reads, and its two signatures."""
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "bytes")])
-    def from_bytes(encoded):
-        def picture(one):
-            resized = image_ops.resize(image_ops.decode(one), image_size)
-            return tf.ensure_shape(resized, [*image_size, 3])
-
-        spec = tf.TensorSpec([*image_size, 3], tf.uint8)
-        images = tf.map_fn(picture, encoded, fn_output_signature=spec)
-        return {"embedding": embed(tf.cast(images, tf.float32))}
-
-    @tf.function(
-        input_signature=[tf.TensorSpec([None, *image_size, 3], tf.float32, "images")]
-    )
-    def from_images(images):
-        return {"embedding": embed(images)}
-
-    module = tf.Module()
-    # The network itself would bring its head and optimizer into the files.
-    module.read_variables = list(embed.variables)
-    return module, {"serving_default": from_bytes, "images": from_images}
+def _noise(count, image_size):
+    return np.random.default_rng(0).integers(0, 256, (count, *image_size, 3), np.uint8)
 
 
-def _card_text(model_card, embed, normalize):
-    _, height, width, _ = embed.structured_input_signature[0][0].shape
-    card = {
-        **model_card,
-        "image_size": [height, width],
-        "embedding_size": embed.structured_outputs.shape[-1],
-        "normalize": bool(normalize),
-        "tensorflow_version": tf.__version__,
-    }
-    return json.dumps(card, indent=2, sort_keys=True) + "\n"
+def _encoded(picture, file_format):
+    file = io.BytesIO()
+    Image.fromarray(picture).save(file, file_format)
+    return file.getvalue()
 
 
-def _write_model_card(folder, text):
+def _warmup(export_dir, signatures, classes):
+    """(model name, requests) as `warmup.write` takes them."""
+    (noise,) = _noise(1, signatures.image_size)
+    picture = _encoded(noise, "JPEG")
+    requests = [
+        ("serving_default", {"bytes": [picture] * count}) for count in WARMUP_BATCHES
+    ]
+    if classes:
+        requests.append(("classify", {"bytes": [picture]}))
+    return os.path.basename(os.path.abspath(export_dir)), requests
+
+
+def _write_extras(folder, extras, warm_up):
     # TF Serving and tf.saved_model.load leave assets.extra/ alone.
     extra = os.path.join(folder, "assets.extra")
     tf.io.gfile.makedirs(extra)
-    with tf.io.gfile.GFile(os.path.join(extra, "model_card.json"), "w") as file:
+    warmup.write(folder, *warm_up)
+    content = {}
+    if extras.class_names:
+        content["classes.txt"] = "".join(f"{name}\n" for name in extras.class_names)
+    if extras.card:
+        content["card.json"] = json.dumps(extras.card.content, indent=1) + "\n"
+        if extras.card.page:
+            content["card.html"] = extras.card.page
+    for name, text in content.items():
+        with tf.io.gfile.GFile(os.path.join(extra, name), "wb") as file:
+            file.write(text if isinstance(text, bytes) else text.encode())
+
+
+def _write_model_card(folder, text):
+    with tf.io.gfile.GFile(
+        os.path.join(folder, "assets.extra", "model_card.json"), "w"
+    ) as file:
         file.write(text)
 
 
-def _compare_with_network(folder, embed, image_size):
-    """Runs both signatures of the written model on noise; PNG loses nothing of it."""
-    noise = np.random.default_rng(0).integers(0, 256, (3, *image_size, 3), np.uint8)
-    images = tf.constant(noise, tf.float32)
-    encoded = tf.stack([tf.io.encode_png(image) for image in noise])
-    expected = embed(images).numpy()
-    if not np.isfinite(expected).all():
-        raise RuntimeError(
-            "The network's embeddings are not finite, so it was not exported. Has the "
-            "training diverged?"
-        )
-    inputs = {"images": images, "serving_default": encoded}
-    # Inside a strategy's scope the load would make mirrored variables, and fail. A
-    # new thread stands outside of every scope.
-    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as outside:
-        results = outside.submit(_run_signatures, folder, inputs).result()
-    allowed = TOLERANCE * max(1.0, np.abs(expected).max())
-    for name, found in results.items():
-        difference = np.abs(found - expected).max()
-        if not difference <= allowed:
-            raise RuntimeError(
-                f"The exported signature {name!r} disagrees with the network: largest "
-                f"difference {difference:.3g}, allowed {allowed:.3g}. Nothing was left "
-                "in export_dir."
-            )
+def _prove(folder, signatures, artefacts, extras):
+    """Runs everything that was written; PNG loses nothing of the noise."""
+    encoded, basis = list(extras.pictures), "pictures"
+    if not encoded:
+        encoded = [_encoded(one, "PNG") for one in _noise(3, signatures.image_size)]
+        basis = "pictures of noise"
+    pictures = signatures.prepare(encoded)
 
+    def network(images):
+        return signatures.embed(tf.constant(images, tf.float32)).numpy()
 
-def _run_signatures(folder, inputs):
-    """Loads a SavedModel: {signature: its input} -> {signature: embeddings}."""
-    loaded = tf.saved_model.load(folder)
-    return {
-        name: loaded.signatures[name](tensor)["embedding"].numpy()
-        for name, tensor in inputs.items()
-    }
+    proof = Proof(
+        network(pictures), extras.bounds, basis, extras.accuracy, reference=network
+    )
+    _outside(artefacts.prove, proof, encoded, pictures)
+    if "classify" in artefacts.signatures:
+        floats = tf.constant(pictures, tf.float32)
+        expected = {k: v.numpy() for k, v in signatures.classify(floats).items()}
+        found = _outside(artefacts.run, "classify", encoded)
+        proof.add_classes(found["scores"], found["classes"], expected)
+    proof.write(folder)

@@ -3,10 +3,11 @@
 import json
 import shlex
 
+from absl import logging
+
 from plsc_tf.evaluation import report, verification
-from plsc_tf.serving.export import export_saved_model
 from plsc_tf.storage import files
-from plsc_tf.training import closed_set
+from plsc_tf.training import closed_set, exporting
 
 
 def read(save_dir):
@@ -57,7 +58,7 @@ def raw_pixels(pairs, image_size):
 
 
 def export(settings, model, checkpoint, figures):
-    """Exports the model where the settings say; returns the version folder.
+    """Exports the model of a training that has ended; returns the version folder.
 
     Args:
         settings: the `Settings`.
@@ -65,21 +66,15 @@ def export(settings, model, checkpoint, figures):
         checkpoint: path of the checkpoint that the model stands at.
         figures: `verification_figures`, for the model card.
     """
-    save_dir = settings.storage.model_save_dir
-    export_dir = settings.serving.export_dir or files.join(save_dir, "export")
-    files.prepare(export_dir)
-    return export_saved_model(
-        model,
-        export_dir,
-        image_size=model.image_size,
-        normalize=settings.serving.export_normalized,
-        model_card={
-            "model_name": settings.model.model_name,
-            "dataset_name": settings.dataset.dataset_name,
-            "checkpoint": checkpoint,
-            "verification": figures,
-        },
-    )
+    if settings.serving.export_classes and model.group.size > 1:
+        # The class weights of the other workers come only when all ask for them.
+        logging.warning(
+            "The export gets no signature `classify`: the classes are on several "
+            "workers. python -m plsc_tf.export --flagfile=%s makes one that has it.",
+            files.join(settings.storage.model_save_dir, "flags.cfg"),
+        )
+        settings = settings.replace(export_classes=0)
+    return exporting.export(settings, model, checkpoint, figures)
 
 
 def table(settings, results):

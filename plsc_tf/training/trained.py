@@ -6,10 +6,13 @@ import shlex
 from plsc_tf.checkpoints import catalog, manifest
 from plsc_tf.flags.head import Head
 from plsc_tf.parallel.strategy import strategy as make_strategy
+from plsc_tf.serving import proof
+from plsc_tf.serving.evaluation_card import EvaluationCard
 from plsc_tf.settings import Settings
 from plsc_tf.storage import files, fs_options
-from plsc_tf.training import recipe, results, state
+from plsc_tf.training import exporting, recipe, results, state
 from plsc_tf.training.classifier import Classifier
+from plsc_tf.training.evaluating import provenance
 
 # What a checkpoint decides about the network, whatever the flags say.
 OF_THE_NETWORK = (
@@ -116,25 +119,38 @@ def _hashable(value):
 
 
 def export(settings):
-    """Exports a trained model; returns the rows of a table."""
-    found = load(settings)
+    """Exports a trained model; returns the rows of a table.
+
+    Raises:
+        FileNotFoundError: there is no checkpoint, or no card.
+        ValueError: the card is of another checkpoint.
+        RuntimeError: the proof does not hold; nothing is published.
+    """
+    card = settings.serving.card and EvaluationCard.read(settings.serving.card)
+    found = load(settings, with_head=settings.serving.export_classes > 0)
+    if card:
+        told = provenance.of_model(found)
+        card.check_weights(told["weights_sha256"], found.checkpoint)
     earlier = results.read(found.run_dir)
     figures = {}
     of = earlier.get("checkpoint_dir")
     if of and files.name(of) == files.name(found.checkpoint):
         figures = earlier["verification"]
     target = settings.serving.export_dir or files.join(found.run_dir, "export")
-    exported = results.export(
-        found.run.replace(
-            export_dir=target, export_normalized=settings.serving.export_normalized
-        ),
+    targets = found.settings.evaluation.val_targets
+    exported = exporting.export(
+        found.settings.replace(export_dir=target),
         found.model,
         found.checkpoint,
         figures,
+        card=card or None,
+        need_pairs=targets
+        not in (found.run.evaluation.val_targets, Settings().evaluation.val_targets),
     )
     parent = shlex.quote(files.parent(exported))
     return [
         ("checkpoint", found.checkpoint),
+        *proof.table(exported),
         ("SavedModel", exported),
         ("serve it with", f"tensorflow_model_server --model_base_path={parent}"),
     ]

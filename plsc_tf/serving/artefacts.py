@@ -1,0 +1,119 @@
+"""What an export consists of: the SavedModel, loaded again, and files made from it."""
+
+import os
+
+import tensorflow as tf
+
+from plsc_tf.serving.formats import onnx, tflite
+
+SAVED_MODEL = "saved_model"
+FILES = {
+    "tflite": "embedding.tflite",
+    "tflite_float16": "embedding_float16.tflite",
+    "tflite_int8": "embedding_int8.tflite",
+    "onnx": "embedding.onnx",
+}
+FORMATS = (SAVED_MODEL, *FILES)
+
+
+def check_formats(formats, calibration):
+    """Finds early what would stop a conversion.
+
+    Raises:
+        ValueError: an unknown format, or no pictures to calibrate with.
+        ImportError: names the extra that is missing.
+    """
+    unknown = [name for name in formats if name not in FORMATS]
+    if unknown:
+        raise ValueError(
+            f"formats must be of {', '.join(FORMATS)}. Received: {', '.join(unknown)}."
+        )
+    if "tflite_int8" in formats and (calibration is None or not len(calibration)):
+        raise ValueError(
+            "tflite_int8 needs calibration pictures, uint8 [n, height, width, 3]: some "
+            "like those to come. Received: none."
+        )
+    if "onnx" in formats:
+        onnx.check_installed()
+
+
+class Artefacts:
+    """Loads a SavedModel and writes the other formats into its `assets.extra/`.
+
+    Called outside of every strategy's scope.
+
+    Args:
+        folder: of the SavedModel.
+        image_size: (height, width).
+        normalize: whether its embeddings have length 1.
+        extras: what `formats` to write, and what to calibrate with.
+
+    Attributes:
+        signatures: names of the SavedModel's.
+        described: {format: plain values}, for the model card.
+    """
+
+    def __init__(self, folder, image_size, normalize, extras):
+        self._loaded = tf.saved_model.load(folder)
+        self._folder, self._bounds = folder, extras.bounds
+        self.signatures = list(self._loaded.signatures)
+        self.described = {}
+        for name in FILES:
+            if name in extras.formats:
+                self._write(name, image_size, normalize, extras.calibration)
+
+    def _write(self, name, image_size, normalize, calibration):
+        height, width = image_size
+        told = {"file": f"assets.extra/{FILES[name]}", "normalize": bool(normalize)}
+        if name == "onnx":
+            content = onnx.convert(self._embed, image_size)
+            told |= {"input": f"data: float32 [N, 3, {height}, {width}]"}
+        else:
+            kind = name.partition("_")[2] or "float32"
+            embed = self._embed
+            if normalize and kind == "int8":
+                # Eight bits are too few for numbers of a vector of length 1.
+                embed, told["normalize"] = self._loaded.raw, False
+            content, whole = tflite.convert(embed, image_size, kind, calibration)
+            dtype = "uint8" if kind == "int8" else "float32"
+            told |= {"input": f"images: {dtype} [1, {height}, {width}, 3]"}
+            if kind == "int8":
+                told["integers_only"] = whole
+        path = os.path.join(self._folder, told["file"])
+        tf.io.gfile.makedirs(os.path.dirname(path))
+        with tf.io.gfile.GFile(path, "wb") as file:
+            file.write(content)
+        self.described[name] = {**told, "bytes": len(content)}
+
+    def _embed(self, images):
+        return self._loaded.signatures["images"](images=images)["embedding"]
+
+    def run(self, signature, encoded):
+        """The outputs of a signature for a list of encoded pictures, as numpy."""
+        outputs = self._loaded.signatures[signature](bytes=tf.constant(encoded))
+        return {name: tensor.numpy() for name, tensor in outputs.items()}
+
+    def prove(self, proof, encoded, pictures):
+        """Adds everything that embeds to a `Proof`.
+
+        Args:
+            proof: the `Proof`.
+            encoded: list of bytes, the pictures.
+            pictures: the same, prepared: uint8 [N, height, width, 3].
+
+        Raises:
+            RuntimeError: a bound does not hold.
+        """
+
+        def embed(images):
+            return self._embed(tf.constant(images, tf.float32)).numpy()
+
+        proof.add("serving_default", self.run("serving_default", encoded)["embedding"])
+        proof.add("images", embed(pictures), embed=embed)
+        for name, told in self.described.items():
+            path = os.path.join(self._folder, told["file"])
+            with tf.io.gfile.GFile(path, "rb") as file:
+                content = file.read()
+            loaded = (onnx if name == "onnx" else tflite).load(content)
+            smallest = getattr(self._bounds, name.removeprefix("tflite_"), None)
+            proof.add(name, loaded(pictures), smallest, embed=loaded)

@@ -1,0 +1,77 @@
+"""ONNX files, laid out as insightface's recognition models are."""
+
+import importlib
+
+import numpy as np
+import tensorflow as tf
+
+# Read by ONNX Runtime 1.12 and later.
+OPSET = 17
+INPUT = "data"
+
+
+def check_installed():
+    """Finds out early whether there is what the format needs.
+
+    Raises:
+        ImportError: names the extra.
+    """
+    try:
+        for name in ("onnx", "tf2onnx", "onnxruntime"):
+            importlib.import_module(name)
+    except ImportError as error:
+        raise ImportError(
+            f"The format onnx needs {error.name}: pip install 'plsc_tf[onnx]'"
+        ) from error
+
+
+def convert(embed, image_size):
+    """Converts a function to an ONNX model.
+
+    The input is `data`, float32 [N, 3, height, width] RGB in 0...255, the output
+    `embedding`, float32 [N, embedding_size]; N is free.
+
+    Args:
+        embed: a function of a loaded SavedModel: float32 [N, h, w, 3] -> [N, size].
+        image_size: (height, width).
+
+    Returns:
+        bytes of the file.
+    """
+    check_installed()
+    import onnx
+    import tf2onnx
+
+    spec = [tf.TensorSpec([None, *image_size, 3], tf.float32, INPUT)]
+    function = tf.function(
+        lambda data: {"embedding": embed(data)}, input_signature=spec, autograph=False
+    )
+    model, _ = tf2onnx.convert.from_function(
+        function, spec, opset=OPSET, inputs_as_nchw=[INPUT], large_model=False
+    )
+    graph = model.graph
+    for side, value in (("input", graph.input[0]), ("output", graph.output[0])):
+        value.type.tensor_type.shape.dim[0].dim_param = "N"
+        expected = INPUT if side == "input" else "embedding"
+        if value.name != expected:
+            raise RuntimeError(f"tf2onnx named the {side} {value.name!r}.")
+    # insightface reads from the first nodes' names, "Sub..." and "Mul...", that a model
+    # normalises pixels itself (model_zoo/arcface_onnx.py).
+    for number, node in enumerate(graph.node):
+        node.name = f"{node.op_type}_{number}"
+    onnx.checker.check_model(model)
+    return model.SerializeToString()
+
+
+def load(content):
+    """Makes a callable of a file's bytes; `formats` says which."""
+    check_installed()
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+
+    def embed(pictures):
+        channels_first = np.transpose(pictures, (0, 3, 1, 2)).astype(np.float32)
+        return session.run(None, {INPUT: np.ascontiguousarray(channels_first)})[0]
+
+    return embed

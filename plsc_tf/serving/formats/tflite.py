@@ -1,0 +1,93 @@
+"""TensorFlow Lite files: one picture at a time, for phones and boards."""
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+
+def convert(embed, image_size, kind, calibration=None):
+    """Converts a function to a TensorFlow Lite model.
+
+    The input is `images`, [1, height, width, 3] RGB in 0...255, the output
+    `embedding`, float32 [1, embedding_size]. Batches have a fixed size of 1, which is
+    what delegates of phones can take.
+
+    Args:
+        embed: a function of a loaded SavedModel: float32 [N, h, w, 3] -> [N, size].
+        image_size: (height, width).
+        kind: "float32"; "float16", whose weights are halves; or "int8", whose weights
+            and activations are integers and whose input is uint8, the pixels as they
+            are.
+        calibration: uint8 [n, height, width, 3] for "int8", pictures like those to
+            come.
+
+    Returns:
+        (bytes of the file, whether all of it computes as `kind` says).
+    """
+
+    def one(images):
+        return {"embedding": embed(images)}
+
+    spec = tf.TensorSpec([1, *image_size, 3], tf.float32, "images")
+    function = tf.function(one, input_signature=[spec], autograph=False)
+    concrete = function.get_concrete_function()
+
+    def converter():
+        made = tf.lite.TFLiteConverter.from_concrete_functions([concrete], function)
+        if kind != "float32":
+            made.optimizations = [tf.lite.Optimize.DEFAULT]
+        return made
+
+    made = converter()
+    if kind == "float16":
+        made.target_spec.supported_types = [tf.float16]
+    if kind != "int8":
+        return made.convert(), True
+    integers = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
+    try:
+        return _integer(made, integers, calibration).convert(), True
+    except Exception as error:  # noqa: BLE001 - the converter raises what it likes
+        logging.warning(
+            "Not every operation of the network has an integer version; the others "
+            "compute in float32: %s",
+            str(error).splitlines()[0][:200],
+        )
+    mixed = [*integers, tf.lite.OpsSet.TFLITE_BUILTINS]
+    return _integer(converter(), mixed, calibration).convert(), False
+
+
+def _integer(converter, operations, calibration):
+    pictures = np.array(calibration, np.float32)
+    # The input's scale is measured too: 1, so that the pixels can be given as they
+    # are, once both ends of their range have been seen.
+    pictures[0, 0, 0], pictures[0, 0, -1] = 0, 255
+
+    def examples():
+        for picture in pictures:
+            yield [picture[None]]
+
+    converter.representative_dataset = examples
+    converter.target_spec.supported_ops = operations
+    converter.inference_input_type = tf.uint8
+    converter.inference_output_type = tf.float32
+    return converter
+
+
+def load(content):
+    """Makes a callable of a file's bytes; `formats` says which."""
+    interpreter = tf.lite.Interpreter(model_content=content)
+    interpreter.allocate_tensors()
+    (entry,), (result,) = (
+        interpreter.get_input_details(),
+        interpreter.get_output_details(),
+    )
+
+    def embed(pictures):
+        found = []
+        for picture in pictures:
+            interpreter.set_tensor(entry["index"], picture[None].astype(entry["dtype"]))
+            interpreter.invoke()
+            found.append(interpreter.get_tensor(result["index"])[0])
+        return np.stack(found)
+
+    return embed
