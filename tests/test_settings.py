@@ -143,6 +143,7 @@ def test_secrets_and_single_requests_are_not_saved():
     requests = {item.name for group in groups for item in options_of(group)}
     assert unsaved == requests | {
         "restart",
+        "card",
         "cluster_node_ips",
         "node_ip",
         "task_index",

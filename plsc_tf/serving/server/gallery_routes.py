@@ -56,20 +56,26 @@ class GalleryRoutes:
         """{"name", "base64_string": [...]} -> {"name", "faces"}."""
         body = await self._bodies.read_json(request)
         name = _name(body)
-        embeddings = await self._embed(body)
+        embeddings, _ = await self._embed(body)
         faces = await self._do(self._gallery.enrol, name, embeddings)
         self._count()
         return _json({"name": name, "faces": faces})
 
     async def identify(self, request):
-        """{"base64_string", "count", "threshold"} -> {"instance": [{"candidates"}]}."""
+        """{"base64_string", "count", "threshold"} -> {"instance": [{"candidates"}]}.
+
+        Without a threshold the model card's counts; with null none does. The answer
+        tells which one it was.
+        """
         body = await self._bodies.read_json(request)
         count, threshold = body.get("count", 1), body.get("threshold")
         if type(count) is not int or not 1 <= count <= _MOST_CANDIDATES:
             raise invalid(f"count must be a number from 1 to {_MOST_CANDIDATES}.")
         if threshold is not None and type(threshold) not in (int, float):
             raise invalid("threshold must be a number, the smallest cosine.")
-        embeddings = await self._embed(body)
+        embeddings, calibrated = await self._embed(body)
+        if "threshold" not in body and calibrated:
+            threshold = calibrated["cosine"]
         found = await self._do(
             lambda: self._gallery.identify(embeddings, count=count, threshold=threshold)
         )
@@ -78,7 +84,8 @@ class GalleryRoutes:
                 "instance": [
                     {"candidates": [match._asdict() for match in matches]}
                     for matches in found
-                ]
+                ],
+                "threshold": threshold,
             }
         )
 
@@ -92,15 +99,16 @@ class GalleryRoutes:
         return _json({"name": name, "faces": faces})
 
     async def about(self, request):
-        """How many faces and people there are."""
+        """How many faces and people there are, and who counts as known."""
+        model = self._service.models.get().model
         return _json(
             {
                 "faces": len(self._gallery),
                 "people": self._gallery.num_people,
                 "embedding_size": self._gallery.dim,
                 "dtype": self._gallery.dtype,
-                "usable": self._service.models.get().model.fingerprint
-                == self._fingerprint,
+                "usable": model.fingerprint == self._fingerprint,
+                "threshold": model.threshold,
             }
         )
 
@@ -115,7 +123,7 @@ class GalleryRoutes:
                 f"{servable.version}; their embeddings cannot be compared. Start the "
                 "server with a new gallery_dir and enrol again.",
             )
-        return embeddings
+        return embeddings, servable.model.threshold
 
     async def _do(self, function, *arguments):
         loop = asyncio.get_running_loop()

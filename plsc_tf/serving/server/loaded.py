@@ -26,6 +26,8 @@ class LoadedModel:
         fingerprint: hexadecimal SHA-256 of its graph and its weights' checksums; two
             models with the same one give the same embeddings.
         seconds: dict, batch size -> seconds of a batch, measured by `warm_up`.
+        threshold: of the model card: {"cosine", "far", "set", ...}, the smallest cosine
+            of two faces of one person; None where it has none.
     """
 
     def __init__(self, folder, version):
@@ -45,6 +47,7 @@ class LoadedModel:
         self.fingerprint = _fingerprint(folder, graph)
         self.seconds = {}
         self._card = _card(folder)
+        self.threshold = _threshold(self._card)
         self._loaded = tf.saved_model.load(folder)
 
     def inputs(self, signature):
@@ -139,6 +142,12 @@ def _card(folder):
         return {}
     with tf.io.gfile.GFile(path) as file:
         return json.loads(file.read())
+
+
+def _threshold(card):
+    found = card.get("threshold")
+    cosine = found.get("cosine") if isinstance(found, dict) else None
+    return found if type(cosine) in (int, float) else None
 
 
 def _specs(infos):
