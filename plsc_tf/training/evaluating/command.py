@@ -14,9 +14,10 @@ from plsc_tf.storage import files
 from plsc_tf.training import closed_set, input_recipe, recipe, trained
 from plsc_tf.training.evaluating import protocols, provenance, worst
 from plsc_tf.training.evaluating.embeddings import Pictures, Saved
+from plsc_tf.training.parts import NONE
 
 
-def evaluate(settings):
+def evaluate(settings, parts=NONE):
     """Evaluates a trained model or saved embeddings.
 
     Writes the card and the charts where the settings say.
@@ -24,6 +25,8 @@ def evaluate(settings):
     Args:
         settings: `checkpoint_dir` or `model_save_dir` name the model, `scoring` what
             to compare beside `val_targets`.
+        parts: the `Parts` of the training, where its backbone was given in Python;
+            its pairs stand in the place of `val_targets`.
 
     Returns:
         Rows of a table.
@@ -37,7 +40,7 @@ def evaluate(settings):
     _check(asked, settings.evaluation.val_targets)
     if asked.embeddings:
         return _finish(settings, _OfEmbeddings(settings))
-    return _finish(settings, _OfModel(settings))
+    return _finish(settings, _OfModel(settings, parts))
 
 
 def _check(asked, targets):
@@ -143,19 +146,19 @@ class _OfEmbeddings(_Evaluation):
 class _OfModel(_Evaluation):
     """A trained model, on verification sets, its own classes, and lists."""
 
-    def __init__(self, settings):
+    def __init__(self, settings, parts):
         super().__init__(settings)
         asked = settings.scoring
         targets = settings.evaluation.val_targets
         lists = asked.pair_lists or asked.template_dirs or asked.gallery
         settings = settings.replace(with_test=True)
-        found = trained.load(settings, recipe.TEST_SPLIT in targets)
+        found = trained.load(settings, recipe.TEST_SPLIT in targets, parts)
         settings = found.settings
         if lists and targets == Settings().evaluation.val_targets:
             settings = settings.replace(val_targets=())  # nobody asked for them
         self.head_rows = [("checkpoint", found.checkpoint)]
         self._test(found.model, settings)
-        for name, pairs in recipe.load_pairs(settings).items():
+        for name, pairs in recipe.load_pairs(settings, parts.pairs).items():
             self._verify(found.model, settings, name, pairs)
         module = data_load.find(settings.dataset.dataset_name)
         flip = data_load.suitable_preprocessing(module) != "none"
