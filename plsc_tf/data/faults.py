@@ -102,6 +102,7 @@ def reason(error: Exception) -> str:
     """TensorFlow's message without the names of nodes and ops; one sentence."""
     text = getattr(error, "message", None) or str(error)
     text = re.sub(r"\{\{.*?\}\}|\[Op:.*?\]( name:)?", " ", text).strip()
+    text = re.sub(r"^Error in user-defined function .*? with iterator: \S+: ", "", text)
     text = " ".join(text.split("\n")[0].split())
     return text if text.endswith(".") else text + "."
 

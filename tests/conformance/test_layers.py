@@ -29,6 +29,7 @@ LEVELS = {
     "cli": 6,
     "train": 7,
     "evaluate": 7,
+    "embed": 7,
     "export": 7,
     "import_checkpoint": 7,
     "convert": 7,

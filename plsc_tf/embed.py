@@ -1,0 +1,28 @@
+r"""Embeds pictures: a folder or a list of them becomes a .npy file and their names.
+
+    python -m plsc_tf.embed --checkpoint_dir=output --images=photos --output=faces.npy
+    python -m plsc_tf.embed --checkpoint_dir=output --images=photos \
+        --landmarks=points.txt --output=faces.npy
+    python -m plsc_tf.embed --saved_model=output/export --images=list.txt \
+        --image_dir=photos --output=faces.npy
+
+`python -m plsc_tf.evaluate --embeddings=faces.npy` reads both files.
+"""
+
+import sys
+
+from plsc_tf import cli
+
+GROUPS = ("embedding", "dataset", "preprocessing", "performance", "storage")
+
+
+def main(settings):
+    """Embeds as the settings say and prints what was written."""
+    from plsc_tf.evaluation.report import format_table
+    from plsc_tf.training.embedding.command import embed
+
+    sys.stdout.write(f"\n{format_table(embed(settings))}\n")
+
+
+if __name__ == "__main__":
+    cli.main(main, groups=GROUPS, doc=__doc__)

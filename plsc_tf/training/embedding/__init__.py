@@ -1,0 +1,1 @@
+"""Everything that `python -m plsc_tf.embed` does."""
