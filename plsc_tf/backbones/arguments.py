@@ -9,7 +9,8 @@ class NetworkArguments:
     """The arguments that all networks share, checked.
 
     Args:
-        embedding_size: numbers per embedding.
+        embedding_size: numbers per embedding; None leaves a network of the zoo without
+            an embedding layer.
         image_shape: (height, width, channels) of the images, in pixels.
         dropout: share of the features that is dropped before the embedding layer,
             in [0, 1); None means the network's own default.
@@ -20,18 +21,16 @@ class NetworkArguments:
         ValueError: where an argument is out of its range.
     """
 
-    embedding_size: int = 512
+    embedding_size: int | None = 512
     image_shape: tuple[int, int, int] = (112, 112, 3)
     dropout: float | None = None
     synchronized_batch_norm: bool = False
 
     def __post_init__(self):
         # The dataclass is frozen, so the cleaned values are set past its guard.
-        object.__setattr__(
-            self,
-            "embedding_size",
-            positive_integer(self.embedding_size, "embedding_size"),
-        )
+        if self.embedding_size is not None:
+            size = positive_integer(self.embedding_size, "embedding_size")
+            object.__setattr__(self, "embedding_size", size)
         object.__setattr__(self, "image_shape", checked_image_shape(self.image_shape))
         if self.dropout is not None and not 0.0 <= self.dropout < 1.0:
             raise ValueError(

@@ -12,6 +12,7 @@ from plsc_tf.backbones.mobilefacenet import mobilefacenet
 from plsc_tf.backbones.precision import Precision, apply
 from plsc_tf.backbones.resnet import iresnet, resnet
 from plsc_tf.backbones.small_resnet import small_resnet
+from plsc_tf.backbones.zoo.catalog import ENTRIES, Entry
 
 BUILDERS = {
     "resnet10": small_resnet,
@@ -27,7 +28,13 @@ BUILDERS = {
     "iresnet100": partial(iresnet, depths=(3, 13, 30, 3)),
     "iresnet200": partial(iresnet, depths=(6, 26, 60, 6)),
     "mobilefacenet": mobilefacenet,
+    **{name: entry.build for name, entry in ENTRIES.items()},
 }
+# How a name is written without case, "-", "_" and blanks.
+PLAIN = {name.replace("_", ""): name for name in BUILDERS}
+# Face networks turn 112 x 112 pixels into so many numbers.
+FACE_EMBEDDING_SIZE = 512
+FACE_IMAGE_SIZE = 112
 # What arcface_torch's configurations call these networks.
 ALIASES = {f"r{layers}": f"iresnet{layers}" for layers in (18, 34, 50, 100, 200)}
 
@@ -45,8 +52,8 @@ def names() -> list[str]:
 def build(
     name: str,
     *,
-    embedding_size: int = 512,
-    image_shape: tuple[int, int, int] = (112, 112, 3),
+    embedding_size: int | None = None,
+    image_shape: tuple[int, int, int] | None = None,
     dropout: float | None = None,
     synchronized_batch_norm: bool = False,
     dtype: str = "float32",
@@ -59,16 +66,19 @@ def build(
     Args:
         name: one of `names()`; case, "-", "_" and blanks do not matter, and PLSC's
             "RestNet50" and arcface_torch's "r50" are understood.
-        embedding_size: numbers per embedding.
-        image_shape: (height, width, channels) in pixels.
+        embedding_size: numbers per embedding; None means 512 for a face network, and
+            for one of the zoo the features that its logits are made of, in their own
+            number and without an embedding layer.
+        image_shape: (height, width, channels) in pixels; None means 112 x 112 for a
+            face network, else `default_image_size(name)`, with 3 channels.
         dropout: share of features dropped before the embedding layer; None means the
-            network's own default (0.4 for ResNets, else 0).
+            network's own default (0.4 for PLSC's ResNets; docs/zoo.md has the zoo's).
         synchronized_batch_norm: whether batch statistics are those of all replicas.
         dtype: "float32", or "float16" or "bfloat16" for half precision everywhere but
             in the embedding layers; `plsc_tf.backbones.precision` has finer control.
             Weights are float32.
         **options: of the family: `variant` (resnet), `depths`, `width`,
-            `stem_stride`, `head` (iresnet, resnet10).
+            `stem_stride`, `head` (iresnet, resnet10), `batch_norm_momentum` (zoo).
 
     Returns:
         A functional model from float32 images [N, height, width, channels], already
@@ -78,13 +88,45 @@ def build(
         ValueError: for an unknown name or option and for values out of range.
     """
     canonical = _canonical(name)
-    builder = BUILDERS[canonical]
+    builder, entry = BUILDERS[canonical], ENTRIES.get(canonical)
+    if embedding_size is None and entry is None:
+        embedding_size = FACE_EMBEDDING_SIZE
+    if image_shape is None:
+        size = default_image_size(canonical)
+        image_shape = (size, size, 3)
     arguments = NetworkArguments(
         embedding_size, image_shape, dropout, synchronized_batch_norm
     )
     precision = Precision(dtype)
     _check_options(canonical, builder, options)
+    if entry is not None:
+        entry.check(arguments, canonical)
     return apply(builder(arguments, name=canonical, **options), precision)
+
+
+def default_image_size(name: str) -> int:
+    """Height and width in pixels of the images that a network is made for.
+
+    Args:
+        name: as `build` takes it.
+
+    Raises:
+        ValueError: there is no network of this name.
+    """
+    entry = zoo_entry(name)
+    return FACE_IMAGE_SIZE if entry is None else entry.image_size
+
+
+def zoo_entry(name: str) -> Entry | None:
+    """What belongs to a network of the zoo; None for a face network.
+
+    Args:
+        name: as `build` takes it.
+
+    Raises:
+        ValueError: there is no network of this name.
+    """
+    return ENTRIES.get(_canonical(name))
 
 
 def _canonical(name: str) -> str:
@@ -98,9 +140,9 @@ def _canonical(name: str) -> str:
     # PLSC's manual gives the default model_name as 'RestNet50'.
     spelling = spelling.replace("restnet", "resnet")
     spelling = ALIASES.get(spelling, spelling)
-    if spelling in BUILDERS:
-        return spelling
-    near = difflib.get_close_matches(spelling, names(), n=3)
+    if spelling in PLAIN:
+        return PLAIN[spelling]
+    near = [PLAIN[one] for one in difflib.get_close_matches(spelling, PLAIN, n=3)]
     hint = f"Did you mean {' or '.join(repr(word) for word in near)}? " if near else ""
     raise ValueError(
         f"Unknown network. Received: name={name!r}. {hint}Known: {', '.join(names())}. "

@@ -57,6 +57,10 @@ class EmbeddingLayers:
             x = layers.Flatten(name="flatten")(x)
         if self.dropout:
             x = layers.Dropout(self.dropout, name="dropout")(x)
+        return self.dense(x, style)
+
+    def dense(self, x, style: Style):
+        """[N, features] to [N, size] embeddings: what follows pooling and dropout."""
         precision = keras.config.dtype_policy().variable_dtype
         fans = (x.shape[-1], self.size)
         x = layers.Dense(
