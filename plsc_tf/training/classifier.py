@@ -72,6 +72,7 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
         self.position = loop.Position()
         self.step_result = {}
         self.step_examples = 0.0
+        self.step_batch = None
         self.updater = None
         self.loss_scale = None
         self.accumulation_steps = 1

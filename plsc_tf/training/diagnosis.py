@@ -5,7 +5,6 @@ model; in a cluster by all workers, which find the same. Only what the layers re
 watched, so the graph of the step stays as fast as without any of this.
 """
 
-import contextlib
 import dataclasses
 
 import keras
@@ -15,6 +14,7 @@ import tensorflow as tf
 from plsc_tf.parallel.strategy import gather
 from plsc_tf.training import batching
 from plsc_tf.training.finding import all_finite, examine
+from plsc_tf.training.watching import watched
 
 BLOCK_ROWS = 16384
 
@@ -99,7 +99,8 @@ def _in_images(parts):
 
 def _in_forward(model, images, first):
     """(finding or None, embeddings) of one replica's images."""
-    with _watched(model, first) as watch:
+    watch = _Watch(first)
+    with watched(model.backbone, watch.see):
         embedded, penalty = _embed(model, _values(model.trainable_variables), images)
     # The output of a layer may not be the model's: operations can follow it.
     finding = (
@@ -209,32 +210,6 @@ class _Watch:
             return None
         output = examine("output", self._layer.path, self._output, self._first)
         return _in_weights(self._layer) or output
-
-
-@contextlib.contextmanager
-def _watched(model, first):
-    """Gives a `_Watch` on every layer's call, in the order in which they return."""
-    watch = _Watch(first)
-    before = []
-
-    def watched(layer, call):
-        def call_and_see(*args, **kwargs):
-            outputs = call(*args, **kwargs)
-            watch.see(layer, outputs)
-            return outputs
-
-        return call_and_see
-
-    try:
-        for layer in model.backbone._flatten_layers():
-            before.append((layer, vars(layer).get("call")))
-            layer.call = watched(layer, layer.call)
-        yield watch
-    finally:
-        for layer, call in before:
-            del layer.call
-            if call is not None:
-                layer.call = call
 
 
 def _in_weights(layer):

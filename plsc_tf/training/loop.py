@@ -164,6 +164,7 @@ def fit(  # noqa: PLR0913 - Keras's own arguments of `fit`
             model.position.epoch, model.position.step = finished + 1, 0
         callbacks.on_epoch_end(finished, logs)
     callbacks.on_train_end(logs)
+    model.step_batch = None
     return model.history
 
 
@@ -188,6 +189,7 @@ def _run_epoch(model, batches, callbacks, sentinel):
     position = model.position
     sums, examples, logs = {}, 0, {}
     for batch in batches:
+        model.step_batch = batch  # for callbacks that look at what is fed
         callbacks.on_train_batch_begin(position.step)
         result = _step(model, batch, sentinel)
         position.step += 1
