@@ -1,42 +1,11 @@
 """The evaluation card: card.json, and card.html, which needs nothing beside itself."""
 
 import base64
-import html
 import json
 
-from plsc_tf.evaluation import names
+from plsc_tf.evaluation import names, page
 
 VERSION = 1
-_STYLE = """
-:root { color-scheme: light; }
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 1060px; padding: 24px; color: #222; background: #fff;
-  font: 15px/1.5 system-ui, Helvetica, Arial, sans-serif; }
-h1 { font-size: 26px; margin: 0 0 4px; } h2 { font-size: 21px; margin: 40px 0 8px;
-  border-top: 2px solid #222; padding-top: 12px; }
-h3 { font-size: 16px; margin: 22px 0 6px; }
-p { margin: 6px 0; } .quiet { color: #666; font-size: 13px; }
-table { border-collapse: collapse; width: 100%; margin: 6px 0; }
-th, td { text-align: left; vertical-align: top; padding: 4px 12px 4px 0;
-  border-bottom: 1px solid #e2e2e2; }
-th { font-weight: 600; }
-td.number { font-variant-numeric: tabular-nums; white-space: nowrap; }
-code { font: 13px ui-monospace, Menlo, Consolas, monospace; overflow-wrap: anywhere; }
-.wide { overflow-x: auto; }
-.charts { display: grid; gap: 18px; align-items: end;
-  grid-template-columns: repeat(auto-fill, minmax(min(100%, 400px), 1fr)); }
-figure { margin: 0; min-width: 0; }
-figure svg { width: 100%; height: auto; display: block; }
-figcaption { color: #666; font-size: 13px; }
-.pairs { display: grid; gap: 14px;
-  grid-template-columns: repeat(auto-fill, minmax(232px, 1fr)); }
-.pair { border: 1px solid #e2e2e2; border-radius: 6px; padding: 8px; min-width: 0; }
-.pair div { display: flex; gap: 6px; }
-.pair img { width: 100px; height: 100px; object-fit: contain; background: #f4f4f4; }
-.pair p { overflow-wrap: anywhere; }
-.wrong { color: #a11; font-weight: 600; } .right { color: #2c6e2c; font-weight: 600; }
-@media print { body { max-width: none; } h2 { break-before: page; } }
-"""
 
 
 def build(model, data, reports, resampling):
@@ -75,29 +44,23 @@ def to_html(card, reports):
     title = f"Evaluation of {card['model'].get('model_name', 'saved embeddings')}"
     draws = card["bootstrap"]
     parts = [
-        "<!doctype html>",
-        '<html lang="en"><head><meta charset="utf-8">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{_text(title)}</title><style>{_STYLE}</style></head><body>",
-        f"<h1>{_text(title)}</h1>",
         f'<p class="quiet">Values in brackets are {draws["confidence"]:.0%} confidence '
-        f"intervals: {_text(draws['method'])}, {draws['samples']:,} draws, seed "
+        f"intervals: {page.text(draws['method'])}, {draws['samples']:,} draws, seed "
         f"{draws['seed']}. n/a: the data cannot support the figure.</p>",
-        _table_of("Model", card["model"]),
-        _table_of("Training data", card["data"]),
+        page.table("Model", card["model"]),
+        page.table("Training data", card["data"]),
         *(_section(report) for report in reports),
-        "</body></html>",
     ]
-    return ("\n".join(part for part in parts if part) + "\n").encode()
+    return page.document(title, parts)
 
 
 def _section(report):
     parts = [
-        f"<h2>{_text(report.name)}</h2>",
+        f"<h2>{page.text(report.name)}</h2>",
         _counts(report),
         _figures(report),
         _threshold(report.threshold),
-        _charts(report),
+        page.charts(report.charts),
         _duplicates(report.duplicates),
         _worst(report),
     ]
@@ -106,9 +69,9 @@ def _section(report):
 
 def _counts(report):
     counted = ", ".join(f"{count:,} {what}" for what, count in report.counts.items())
-    text = f"<p>{_text(report.kind.capitalize())}: {_text(counted)}.</p>"
+    text = f"<p>{page.text(report.kind.capitalize())}: {page.text(counted)}.</p>"
     if report.sha256:
-        text += f'<p class="quiet">SHA-256 <code>{_text(report.sha256)}</code></p>'
+        text += f'<p class="quiet">SHA-256 <code>{page.text(report.sha256)}</code></p>'
     return text
 
 
@@ -122,11 +85,11 @@ def _figures(report):
         if figure.low is not None:
             interval = f"[{figure.low:.5f}, {figure.high:.5f}]"
         rows.append(
-            f"<tr><td>{_text(names.long(name))}</td>"
+            f"<tr><td>{page.text(names.long(name))}</td>"
             f'<td class="number">{value}</td><td class="number">{interval}</td>'
-            f'<td class="quiet">{_text(figure.note)}</td></tr>'
+            f'<td class="quiet">{page.text(figure.note)}</td></tr>'
         )
-    basis = f'<p class="quiet">Intervals: {_text(report.basis)}.</p>'
+    basis = f'<p class="quiet">Intervals: {page.text(report.basis)}.</p>'
     return (
         '<div class="wide"><table><tr><th>figure</th><th>value</th>'
         "<th>95 % interval</th><th>remark</th></tr>"
@@ -142,7 +105,7 @@ def _threshold(threshold):
     kind, rate = ("FAR", "far") if "far" in threshold else ("FPIR", "fpir")
     head = f"<h3>Threshold at {kind} {threshold[rate]:g}</h3>"
     if threshold.get("cosine") is None:
-        return head + f"<p>n/a: {_text(threshold.get('note', ''))}.</p>"
+        return head + f"<p>n/a: {page.text(threshold.get('note', ''))}.</p>"
     interval = ""
     if "cosine_low" in threshold:
         low, high = threshold["cosine_low"], threshold["cosine_high"]
@@ -156,19 +119,11 @@ def _threshold(threshold):
     )
 
 
-def _charts(report):
-    figures = [
-        f"<figure>{chart}<figcaption>{_text(caption)}</figcaption></figure>"
-        for caption, chart in report.charts
-    ]
-    return f'<div class="charts">{"".join(figures)}</div>' if figures else ""
-
-
 def _duplicates(found):
     if not found:
         return ""
     rows = [
-        f"<tr><td>{_text(other)}</td><td>{_text(_overlap(one))}</td></tr>"
+        f"<tr><td>{page.text(other)}</td><td>{page.text(_overlap(one))}</td></tr>"
         for other, one in found.items()
     ]
     return (
@@ -209,7 +164,7 @@ def _pair(one, pictures):
     images = ""
     if pictures:
         tags = (
-            f'<img alt="{_text(one[side])}" src="data:image/jpeg;base64,'
+            f'<img alt="{page.text(one[side])}" src="data:image/jpeg;base64,'
             f'{base64.b64encode(picture).decode()}">'
             for side, picture in zip(("left", "right"), pictures, strict=True)
         )
@@ -219,20 +174,5 @@ def _pair(one, pictures):
     return (
         f'<div class="pair">{images}<p>cosine {one["cosine"]:.4f}, '
         f'<span class="{"wrong" if wrong else "right"}">{said}</span></p>'
-        f'<p class="quiet">{_text(one["left"])}<br>{_text(one["right"])}</p></div>'
+        f'<p class="quiet">{page.text(one["left"])}<br>{page.text(one["right"])}</p></div>'
     )
-
-
-def _table_of(title, values):
-    if not values:
-        return ""
-    rows = "".join(
-        f"<tr><th>{_text(what.replace('_', ' '))}</th><td><code>{_text(value)}</code>"
-        "</td></tr>"
-        for what, value in values.items()
-    )
-    return f"<h3>{title}</h3><table>{rows}</table>"
-
-
-def _text(value):
-    return html.escape(str(value))

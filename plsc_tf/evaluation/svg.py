@@ -133,11 +133,11 @@ def _axes(x, y, plot):
     for tick in x.ticks():
         at = left + x.place(tick) * (right - left)
         yield _line(at, top, at, bottom, GRID)
-        yield _text(at, bottom + 16, _number(tick, x.log), "middle", FAINT)
+        yield _text(at, bottom + 16, tick_text(tick, x.log), "middle", FAINT)
     for tick in y.ticks():
         at = bottom - y.place(tick) * (bottom - top)
         yield _line(left, at, right, at, GRID)
-        yield _text(left - 6, at + 4, _number(tick, y.log), "end", FAINT)
+        yield _text(left - 6, at + 4, tick_text(tick, y.log), "end", FAINT)
     yield _line(left, bottom, right, bottom, FAINT)
     yield _line(left, top, left, bottom, FAINT)
     yield _text((left + right) / 2, bottom + 36, x.label, "middle", INK)
@@ -197,7 +197,8 @@ def _text(x, y, text, anchor, color):
     )
 
 
-def _number(value, log):
+def tick_text(value, log=False):
+    """The text beside a tick."""
     if log and not 0.001 <= value <= 1000:
         return f"1e{round(math.log10(value))}"
     return f"{value:.6g}"

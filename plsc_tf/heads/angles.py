@@ -1,0 +1,64 @@
+"""Angles between embeddings and class centres, over shards of classes."""
+
+import math
+
+import tensorflow as tf
+
+from plsc_tf.heads.tiles import read
+
+
+def angles(head, embeddings, labels):
+    """Angles of examples to their own class centre and to the nearest other one.
+
+    Weights stay on their replicas: the embeddings travel, as in a training step, and
+    the largest cosine of each replica.
+
+    Args:
+        head: a built `Head`; called in replica context.
+        embeddings: `[batch, emb]` of the replica's own examples.
+        labels: int64 `[batch]`.
+
+    Returns:
+        two tensors `[batch]` in degrees, 0 … 180, of the replica's own examples. With
+        one class there is no other, and the second is 180.
+    """
+    inputs = tf.math.l2_normalize(embeddings, axis=1)
+    inputs, labels = head._gather([inputs, labels])
+    rows = head._rows(labels, None)
+    own = tf.zeros_like(inputs[:, 0])
+    other = tf.fill(tf.shape(own), tf.constant(-1.0, own.dtype))
+    for numbers, weights in _pieces(head):
+        centres = tf.math.l2_normalize(weights, axis=1)
+        cosines = tf.matmul(centres, inputs, transpose_b=True)
+        mine = numbers[:, None] == rows[None, :]
+        here = tf.reduce_any(mine, axis=0)
+        found = tf.reduce_max(tf.where(mine, cosines, -2.0), axis=0)
+        own = tf.where(here, found, own)
+        rest = tf.reduce_max(tf.where(mine, -1.0, cosines), axis=0)
+        # One piece after the other: together they would need all their logits.
+        with tf.control_dependencies([own]):
+            other = tf.maximum(other, rest)
+    if head.sharded:
+        own = head._total(own)
+        other = tf.reduce_max(head._gather(other[None]), axis=0)
+    return [
+        tf.math.acos(tf.clip_by_value(head._own(value), -1.0, 1.0)) * (180 / math.pi)
+        for value in (own, other)
+    ]
+
+
+def _pieces(head):
+    """Yields (int32 numbers of the replica's rows, their weights) piece by piece."""
+    weight = head.arrays()["weight"]
+    if not getattr(weight, "sparse", False):
+        tiles = head.tiles()
+        for index, start in enumerate(tiles.starts):
+            weights = read(*tiles.handles(index))["weight"]
+            yield start + tf.range(tf.shape(weights)[0]), weights
+        return
+    # Rows of Partial FC are only ever gathered, see `ShardedRows`.
+    variable = weight.local()[0]
+    size = variable.shape[0]
+    for start in range(0, size, head.rows_per_tile):
+        numbers = tf.range(start, min(start + head.rows_per_tile, size))
+        yield numbers, variable.sparse_read(numbers)

@@ -1,0 +1,71 @@
+"""Histograms of the angles that margins act on."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from plsc_tf.heads.angles import angles
+from plsc_tf.parallel.strategy import gather
+
+
+class AngleHistograms(keras.callbacks.Callback):
+    """Records θ to the own class centre and to the nearest other one, in degrees.
+
+    Every so many steps the batch goes through the network once more, as at inference
+    and without gradients; the class weights stay where they are. All workers of a
+    cluster must have it.
+
+    Args:
+        recorder: the `Recorder`.
+        every_n_steps: steps between two histograms.
+    """
+
+    def __init__(self, recorder, every_n_steps):
+        super().__init__()
+        self.recorder = recorder
+        self.every_n_steps = every_n_steps
+        self._function = None
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Records where it is due."""
+        step = self.model.position.global_step
+        if step % self.every_n_steps == 0 and self.model.step_result:
+            own, other = self.measure(self.model.step_batch)
+            self.recorder.histogram(step, "angles/own_centre", own)
+            self.recorder.histogram(step, "angles/nearest_other", other)
+            self.recorder.scalars(
+                step,
+                {
+                    "angles/own_centre_mean": own.mean(),
+                    "angles/nearest_other_mean": other.mean(),
+                },
+            )
+
+    def measure(self, batch):
+        """(own, nearest other) angles of a batch in degrees, float32 `[examples]`.
+
+        Args:
+            batch: per-replica (images, labels, weights).
+        """
+        if self._function is None:
+            self._function = tf.function(self._distributed, autograph=False)
+        found = self._function(batch)
+        columns = [
+            gather(self.model.strategy, self._local(value)).reshape(-1)
+            for value in (*found, batch[2])
+        ]
+        own, other, weights = columns
+        real = weights > 0
+        return own[real], other[real]
+
+    def _local(self, value):
+        results = self.model.strategy.experimental_local_results(value)
+        return [np.asarray(one)[None] for one in results]
+
+    def _distributed(self, batch):
+        return self.model.strategy.run(self._replica, args=batch)
+
+    def _replica(self, images, labels, weights):
+        del weights
+        embeddings = tf.cast(self.model(images, training=False), keras.config.floatx())
+        return angles(self.model.head, embeddings, labels)

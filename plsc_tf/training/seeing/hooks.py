@@ -1,0 +1,86 @@
+"""Hooks by name: FastNN's four, and Keras callbacks of the user's own."""
+
+import difflib
+import importlib
+
+import keras
+from absl import logging
+
+STOP, PROFILER, LOGGING, SAVER = (
+    "StopAtStepHook",
+    "ProfilerHook",
+    "LoggingTensorHook",
+    "CheckpointSaverHook",
+)
+# What leaving out a hook of FastNN's means, and the options that do it.
+LEFT_OUT = {
+    STOP: ("stop_at_step has no effect", {"stop_at_step": 0}),
+    PROFILER: ("no traces are written", {"profile_every_n_iters": 0}),
+    LOGGING: ("there are no lines of progress", {}),
+    SAVER: (
+        "checkpoints are saved at the end only",
+        {"save_checkpoints_steps": 0, "save_checkpoints_epochs": 0},
+    ),
+}
+
+
+def applied(settings):
+    """The settings, without what FastNN's hooks would do that are left out."""
+    changes = {}
+    for name, (effect, options) in LEFT_OUT.items():
+        if name not in settings.logging.hooks:
+            logging.info("hooks has no %s: %s.", name, effect)
+            changes |= options
+    return settings.replace(**changes) if changes else settings
+
+
+def own(names):
+    """The user's callbacks among the names, made.
+
+    Args:
+        names: of `hooks`; "package.module:Class" is a Keras callback, or a function
+            that makes one, called without arguments.
+
+    Raises:
+        ImportError: a path leads nowhere.
+        TypeError: it is no Keras callback.
+        ValueError: a name that is neither a path nor one of FastNN's four.
+    """
+    return [_make(name) for name in names if name not in LEFT_OUT]
+
+
+def _make(path):
+    module_name, _, name = path.replace(":", ".").rpartition(".")
+    if not module_name or not name:
+        near = difflib.get_close_matches(path, LEFT_OUT, n=1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise ValueError(
+            f"A hook is one of {', '.join(LEFT_OUT)}, or the path of a Keras callback, "
+            f"as my_package.module:Callback. Received: {path!r}.{hint}"
+        )
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise  # the user's module exists and itself misses a package
+        raise ImportError(
+            f"No module {error.name!r} on the path for the hook {path!r}. Run from the "
+            "folder that holds it, or add that folder to PYTHONPATH."
+        ) from error
+    if not hasattr(module, name):
+        near = difflib.get_close_matches(name, dir(module), n=1)
+        hint = f" Did you mean {module_name}:{near[0]}?" if near else ""
+        raise ImportError(f"{module_name} has no {name!r}.{hint}")
+    made = getattr(module, name)
+    made = made() if callable(made) and not _is_callback(made) else made
+    if not _is_callback(made):
+        raise TypeError(
+            "A hook must be a keras.callbacks.Callback; hooks of TensorFlow's "
+            "estimators (SessionRunHook) do not fit, as there is no session. "
+            f"Received: {path!r}, which is {type(made).__name__}"
+        )
+    return made
+
+
+def _is_callback(value):
+    return isinstance(value, keras.callbacks.Callback)

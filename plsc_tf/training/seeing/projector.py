@@ -1,0 +1,94 @@
+"""Embeddings with their pictures, for TensorBoard's projector."""
+
+import io
+
+import numpy as np
+from absl import logging
+from PIL import Image
+
+from plsc_tf.evaluation import bootstrap
+from plsc_tf.storage import files
+
+PICTURES = 1000
+# The projector takes one picture of at most 8192 × 8192 pixels with all of them.
+SPRITE_SIDE = 8192
+SMALLEST, LARGEST = 16, 100
+
+
+def write(folder, name, embeddings, labels, pictures):
+    """Writes what TensorBoard's projector shows.
+
+    Args:
+        folder: of TensorBoard's logs.
+        name: of the points.
+        embeddings: `[N, emb]`.
+        labels: N texts, without tabs and line ends.
+        pictures: uint8 `[N, h, w, 3]`.
+    """
+    side = thumbnail_side(len(pictures))
+    parts = {
+        f"{name}.tsv": _table(embeddings),
+        f"{name}_labels.tsv": "".join(f"{label}\n" for label in labels).encode(),
+        f"{name}_sprite.png": _sprite(pictures, side),
+        "projector_config.pbtxt": (
+            f'embeddings {{\n  tensor_name: "{name}"\n  tensor_path: "{name}.tsv"\n'
+            f'  metadata_path: "{name}_labels.tsv"\n  sprite {{\n'
+            f'    image_path: "{name}_sprite.png"\n    single_image_dim: {side}\n'
+            f"    single_image_dim: {side}\n  }}\n}}\n"
+        ).encode(),
+    }
+    files.make_dirs(folder)
+    for file, content in parts.items():
+        files.replace(files.join(folder, file), content)
+    logging.info("%d embeddings for TensorBoard's projector: %s", len(labels), folder)
+
+
+def thumbnail_side(count):
+    """Pixels of the side of a picture among so many."""
+    per_row = int(np.ceil(np.sqrt(count)))
+    return int(np.clip(SPRITE_SIDE // per_row, SMALLEST, LARGEST))
+
+
+def of_pairs(model, pairs):
+    """(embeddings, labels, pictures) of the first pictures of a verification set.
+
+    Args:
+        model: the `Classifier`; all workers must call this.
+        pairs: `Pairs`.
+    """
+    rows = np.arange(min(len(pairs.images), PICTURES))
+    pictures = pairs.decoded_rows(rows, model.image_size)
+    left, right = pairs.left[pairs.same], pairs.right[pairs.same]
+    people = bootstrap.linked(len(pairs.images), left, right)
+    return model.embed(pictures), [f"{people[row]}" for row in rows], pictures
+
+
+def of_batch(model, batches):
+    """(embeddings, labels, pictures) of the first training images.
+
+    Args:
+        model: the `Classifier`; all workers must call this.
+        batches: the training data.
+    """
+    images, labels, *_ = next(iter(batches.epoch(0)))
+    pictures = np.clip(np.rint(np.asarray(images, np.float32)), 0, 255)
+    pictures = pictures[:PICTURES].astype(np.uint8)
+    labels = np.asarray(labels)[:PICTURES]
+    return model.embed(pictures), [f"{label}" for label in labels], pictures
+
+
+def _table(embeddings):
+    text = io.StringIO()
+    np.savetxt(text, embeddings, fmt="%.6g", delimiter="\t")
+    return text.getvalue().encode()
+
+
+def _sprite(pictures, side):
+    per_row = int(np.ceil(np.sqrt(len(pictures))))
+    sheet = Image.new("RGB", (per_row * side, per_row * side), "white")
+    for number, picture in enumerate(pictures):
+        small = Image.fromarray(picture).resize((side, side), Image.Resampling.BILINEAR)
+        sheet.paste(small, (number % per_row * side, number // per_row * side))
+    buffer = io.BytesIO()
+    sheet.save(buffer, "PNG")
+    return buffer.getvalue()
