@@ -74,7 +74,9 @@ class Artefacts:
             if normalize and kind == "int8":
                 # Eight bits are too few for numbers of a vector of length 1.
                 embed, told["normalize"] = self._loaded.raw, False
-            content, whole = tflite.convert(embed, image_size, kind, calibration)
+            content, whole = tflite.convert(
+                self._loaded, embed, image_size, kind, calibration
+            )
             dtype = "uint8" if kind == "int8" else "float32"
             told |= {"input": f"images: {dtype} [1, {height}, {width}, 3]"}
             if kind == "int8":

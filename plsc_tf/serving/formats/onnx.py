@@ -1,6 +1,7 @@
 """ONNX files, laid out as insightface's recognition models are."""
 
 import importlib
+import logging
 
 import numpy as np
 import tensorflow as tf
@@ -42,6 +43,7 @@ def convert(embed, image_size):
     import onnx
     import tf2onnx
 
+    logging.getLogger("tf2onnx").setLevel(logging.WARNING)
     spec = [tf.TensorSpec([None, *image_size, 3], tf.float32, INPUT)]
     function = tf.function(
         lambda data: {"embedding": embed(data)}, input_signature=spec, autograph=False

@@ -1,11 +1,13 @@
 """TensorFlow Lite files: one picture at a time, for phones and boards."""
 
+import warnings
+
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
 
-def convert(embed, image_size, kind, calibration=None):
+def convert(owner, embed, image_size, kind, calibration=None):
     """Converts a function to a TensorFlow Lite model.
 
     The input is `images`, [1, height, width, 3] RGB in 0...255, the output
@@ -13,7 +15,8 @@ def convert(embed, image_size, kind, calibration=None):
     what delegates of phones can take.
 
     Args:
-        embed: a function of a loaded SavedModel: float32 [N, h, w, 3] -> [N, size].
+        owner: the loaded SavedModel, which holds the variables.
+        embed: a function of it: float32 [N, h, w, 3] -> [N, size].
         image_size: (height, width).
         kind: "float32"; "float16", whose weights are halves; or "int8", whose weights
             and activations are integers and whose input is uint8, the pixels as they
@@ -33,7 +36,7 @@ def convert(embed, image_size, kind, calibration=None):
     concrete = function.get_concrete_function()
 
     def converter():
-        made = tf.lite.TFLiteConverter.from_concrete_functions([concrete], function)
+        made = tf.lite.TFLiteConverter.from_concrete_functions([concrete], owner)
         if kind != "float32":
             made.optimizations = [tf.lite.Optimize.DEFAULT]
         return made
@@ -45,7 +48,7 @@ def convert(embed, image_size, kind, calibration=None):
         return made.convert(), True
     integers = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
     try:
-        return _integer(made, integers, calibration).convert(), True
+        return _integers(made, integers, calibration), True
     except Exception as error:  # noqa: BLE001 - the converter raises what it likes
         logging.warning(
             "Not every operation of the network has an integer version; the others "
@@ -53,10 +56,10 @@ def convert(embed, image_size, kind, calibration=None):
             str(error).splitlines()[0][:200],
         )
     mixed = [*integers, tf.lite.OpsSet.TFLITE_BUILTINS]
-    return _integer(converter(), mixed, calibration).convert(), False
+    return _integers(converter(), mixed, calibration), False
 
 
-def _integer(converter, operations, calibration):
+def _integers(converter, operations, calibration):
     pictures = np.array(calibration, np.float32)
     # The input's scale is measured too: 1, so that the pixels can be given as they
     # are, once both ends of their range have been seen.
@@ -70,7 +73,10 @@ def _integer(converter, operations, calibration):
     converter.target_spec.supported_ops = operations
     converter.inference_input_type = tf.uint8
     converter.inference_output_type = tf.float32
-    return converter
+    with warnings.catch_warnings():
+        # It expects statistics of the old quantizer, which nobody needs.
+        warnings.filterwarnings("ignore", "Statistics for quantized inputs")
+        return converter.convert()
 
 
 def load(content):

@@ -1,0 +1,173 @@
+"""TensorFlow Lite and ONNX files give the network's embeddings, and are proved to."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tiny import SIZE, network, pictures, png
+
+from plsc_tf.serving import artefacts
+from plsc_tf.serving.export import Extras, export_saved_model
+from plsc_tf.serving.proof import Bounds
+
+PICTURES = pictures(6)
+ENCODED = tuple(png(one) for one in PICTURES)
+LITE = ("saved_model", "tflite", "tflite_float16", "tflite_int8")
+
+
+def read(folder, name):
+    return json.loads(pathlib.Path(folder, "assets.extra", name).read_text())
+
+
+def cosines(found, expected):
+    lengths = np.linalg.norm(found, axis=1) * np.linalg.norm(expected, axis=1)
+    return np.sum(found * expected, axis=1) / lengths
+
+
+def accuracy(embed):
+    """Stands for verification: how well an embedding knows its own picture again."""
+    return {"set": float(np.mean(cosines(embed(PICTURES), embed(PICTURES)) > 0.5))}
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    model = network()
+    folder = export_saved_model(
+        model,
+        tmp_path_factory.mktemp("lite"),
+        normalize=True,
+        extras=Extras(
+            formats=LITE,
+            calibration=pictures(20, seed=5),
+            pictures=ENCODED,
+            accuracy=accuracy,
+        ),
+    )
+    return model, folder
+
+
+def run_lite(folder, name, images):
+    path = pathlib.Path(folder, "assets.extra", artefacts.FILES[name])
+    signature = tf.lite.Interpreter(str(path)).get_signature_runner()
+    return np.concatenate([signature(images=one[None])["embedding"] for one in images])
+
+
+@pytest.mark.parametrize("name", ["tflite", "tflite_float16"])
+def test_lite_files_of_floats(exported, name):
+    model, folder = exported
+    expected = model(PICTURES.astype(np.float32), training=False).numpy()
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    found = run_lite(folder, name, PICTURES.astype(np.float32))
+    atol = 1e-5 if name == "tflite" else 2e-3
+    np.testing.assert_allclose(found, expected, atol=atol)
+    sizes = {
+        k: v["bytes"] for k, v in read(folder, "model_card.json")["artefacts"].items()
+    }
+    assert sizes["tflite_int8"] < sizes["tflite_float16"] < sizes["tflite"]
+
+
+def test_the_integer_file_takes_the_pixels_as_they_are(exported):
+    model, folder = exported
+    found = run_lite(folder, "tflite_int8", PICTURES)
+    expected = model(PICTURES.astype(np.float32), training=False).numpy()
+    assert cosines(found, expected).min() > 0.99
+    # Not of length 1, which eight bits cannot tell well; the card says so.
+    np.testing.assert_allclose(
+        np.linalg.norm(found, axis=1), np.linalg.norm(expected, axis=1), rtol=0.05
+    )
+    told = read(folder, "model_card.json")["artefacts"]["tflite_int8"]
+    assert (told["normalize"], told["integers_only"]) == (False, True)
+    path = pathlib.Path(folder, told["file"])
+    (entry,) = tf.lite.Interpreter(str(path)).get_input_details()
+    assert entry["dtype"] == np.uint8
+    assert entry["quantization"] == (1.0, 0)
+
+
+def test_the_proof_is_stored(exported):
+    _, folder = exported
+    proof = read(folder, "proof.json")
+    assert (proof["pictures"], proof["basis"]) == (6, "pictures")
+    rows = {row["artefact"]: row for row in proof["artefacts"]}
+    assert set(rows) == {"serving_default", "images", *LITE[1:]}
+    assert rows["tflite"]["max_difference"] < 1e-4
+    assert 0.97 <= rows["tflite_int8"]["mean_cosine"] < 1
+    assert rows["tflite_int8"]["min_cosine"] <= rows["tflite_int8"]["mean_cosine"]
+    for name in ("images", *LITE[1:]):
+        assert rows[name]["verification"]["set"]["change"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("bounds", "worse", "message"),
+    [
+        (Bounds(int8=1.0), 0.0, "'tflite_int8' disagrees.*mean cosine .* least 1"),
+        (Bounds(), 0.02, "accuracy on set falls from 0.9000 to 0.8800"),
+    ],
+)
+def test_a_bound_that_does_not_hold_publishes_nothing(tmp_path, bounds, worse, message):
+    figures = iter([0.9, 0.9, 0.9 - worse])
+    extras = Extras(
+        formats=("saved_model", "tflite_int8"),
+        calibration=PICTURES,
+        bounds=bounds,
+        accuracy=lambda embed: {"set": next(figures)},
+    )
+    with pytest.raises(RuntimeError, match=message):
+        export_saved_model(network(), tmp_path, extras=extras)
+    assert not list(tmp_path.iterdir())
+
+
+def test_onnx_has_insightfaces_layout(tmp_path):
+    for name in ("onnx", "tf2onnx", "onnxruntime"):
+        pytest.importorskip(name, reason="needs pip install 'plsc_tf[onnx]'")
+    import onnxruntime
+
+    model = network()
+    extras = Extras(formats=("saved_model", "onnx"), pictures=ENCODED)
+    folder = export_saved_model(model, tmp_path, extras=extras)
+    path = pathlib.Path(folder, "assets.extra", "embedding.onnx")
+    session = onnxruntime.InferenceSession(str(path))
+    (entry,), (result,) = session.get_inputs(), session.get_outputs()
+    assert (entry.name, entry.shape) == ("data", ["N", 3, *SIZE])
+    assert (result.name, result.shape) == ("embedding", ["N", 16])
+    data = PICTURES.transpose(0, 3, 1, 2).astype(np.float32)
+    expected = model(PICTURES.astype(np.float32), training=False)
+    for count in (1, 6):
+        found = session.run(None, {"data": data[:count]})[0]
+        np.testing.assert_allclose(found, expected[:count], atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("extras", "message"),
+    [
+        (Extras(formats=("saved_model", "tflight")), "Received: tflight"),
+        (Extras(formats=("tflite_int8",)), "needs calibration pictures"),
+    ],
+)
+def test_wrong_formats_are_found_first(tmp_path, extras, message):
+    with pytest.raises(ValueError, match=message):
+        export_saved_model(None, tmp_path / "none", extras=extras)
+    assert not (tmp_path / "none").exists()
+
+
+def test_pictures_are_prepared_as_the_run_does(tmp_path):
+    from plsc_tf.data import preprocessing
+
+    frame = preprocessing.build("inception", SIZE, None)
+    model = network()
+    folder = export_saved_model(
+        model,
+        tmp_path,
+        prepare=frame.evaluate,
+        model_card={"preprocessing": "inception"},
+    )
+    large = np.kron(PICTURES[0], np.ones((3, 3, 1), np.uint8))
+    framed = frame.evaluate(tf.constant(large))
+    served = tf.saved_model.load(folder).signatures["serving_default"]
+    found = served(bytes=tf.constant([png(large)]))["embedding"]
+    expected = model(tf.cast(framed, tf.float32)[None], training=False)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    whole = model(PICTURES[:1].astype(np.float32), training=False)
+    assert np.abs(found - whole).max() > 0.01, "the frame must matter"
+    assert read(folder, "model_card.json")["preprocessing"] == "inception"

@@ -1,0 +1,60 @@
+"""Small networks and pictures that the tests of exports share."""
+
+import io
+
+import keras
+import numpy as np
+from PIL import Image
+
+import plsc_tf
+from plsc_tf.heads.dense import DenseHead
+
+SIZE = (24, 20)
+EMBEDDING = 16
+
+
+def network(seed=0):
+    """Convolution, batch normalisation, PReLU and a dense layer, weights of chance."""
+    inputs = keras.Input((*SIZE, 3))
+    x = keras.layers.Rescaling(1 / 128, offset=-127.5 / 128)(inputs)
+    x = keras.layers.Conv2D(8, 3, strides=2, use_bias=False)(x)
+    x = keras.layers.BatchNormalization()(x)
+    x = keras.layers.PReLU(shared_axes=[1, 2])(x)
+    model = keras.Model(
+        inputs, keras.layers.Dense(EMBEDDING)(keras.layers.Flatten()(x))
+    )
+    rng = np.random.default_rng(seed)
+    for weight in model.weights:
+        weight.assign(weight + rng.uniform(0.0, 0.2, weight.shape))
+    return model
+
+
+def classifier(margins, sharded=True, num_classes=11, **options):
+    """A model on two replicas, its class weights and biases of chance."""
+    with plsc_tf.strategy(num_replicas=2).scope():
+        kind = plsc_tf.ShardedHead if sharded else DenseHead
+        head = kind(num_classes, margins=margins, **options)
+        model = plsc_tf.Classifier(network(), head)
+    rng = np.random.default_rng(1)
+    weights = 0.03 * rng.normal(size=(num_classes, EMBEDDING))
+    head.set_weights_from_numpy(weights.astype(np.float32))
+    if "bias" in head.arrays():
+        head.arrays()["bias"].write(0, rng.normal(size=num_classes).astype(np.float32))
+    return model
+
+
+def pictures(count, seed=0):
+    """Smooth pictures: uint8 [count, height, width, 3]."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for _ in range(count):
+        small = Image.fromarray(rng.integers(0, 256, (4, 4, 3), np.uint8))
+        found.append(np.asarray(small.resize(SIZE[::-1], Image.Resampling.BICUBIC)))
+    return np.stack(found)
+
+
+def png(picture):
+    """Its bytes as PNG."""
+    file = io.BytesIO()
+    Image.fromarray(picture).save(file, "PNG")
+    return file.getvalue()
