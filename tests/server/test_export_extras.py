@@ -1,0 +1,106 @@
+"""What an export brings for a server: warm-up requests, classes, a threshold."""
+
+import json
+
+import grpc
+import numpy as np
+import pytest
+import tensorflow as tf
+from server_tools import ask, b64, picture
+from tensorflow_serving.apis import prediction_log_pb2, prediction_service_pb2_grpc
+
+import plsc_tf
+from plsc_tf.serving.evaluation_card import EvaluationCard
+from plsc_tf.serving.export import Extras, export_saved_model
+from plsc_tf.serving.plsc_server import PLSCServer
+
+THRESHOLD = {"far": 1e-3, "squared_l2": 0.00002, "cosine": 0.99999}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """With `classify`, and a card whose threshold only the same picture passes."""
+    folder = tmp_path_factory.mktemp("extras")
+    backbone = plsc_tf.backbones.build(
+        "iresnet",
+        embedding_size=6,
+        image_shape=(8, 8, 3),
+        depths=(1, 1),
+        width=4,
+        head="gap",
+    )
+    model = plsc_tf.Classifier(backbone, plsc_tf.ShardedHead(num_classes=5))
+    sets = {"people": {"threshold": THRESHOLD}}
+    path = folder / "card.json"
+    path.write_text(json.dumps({"version": 1, "sets": sets}))
+    card = EvaluationCard.read(str(path))
+    export_saved_model(
+        model,
+        folder / "face",
+        image_size=(8, 8),
+        classes=2,
+        extras=Extras(card=card),
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(folder):
+    serving = PLSCServer(grpc_port=0, gallery_dir=str(folder / "people"))
+    serving.with_model(folder / "face").run(port=0, block=False)
+    yield {"port": serving.port, "grpc_port": serving.grpc_port}
+    serving.stop()
+
+
+def test_the_warm_up_requests_are_answered(folder, server):
+    path = folder / "face/1/assets.extra/tf_serving_warmup_requests"
+    with grpc.insecure_channel(f"127.0.0.1:{server['grpc_port']}") as channel:
+        stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+        found = []
+        for raw in tf.data.TFRecordDataset([str(path)]).as_numpy_iterator():
+            log = prediction_log_pb2.PredictionLog.FromString(raw)
+            answer = stub.Predict(log.predict_log.request, timeout=60)
+            found.append(
+                (
+                    answer.model_spec.signature_name,
+                    {k: tf.make_ndarray(v).shape for k, v in answer.outputs.items()},
+                )
+            )
+    assert found == [
+        ("serving_default", {"embedding": (1, 6)}),
+        ("serving_default", {"embedding": (32, 6)}),
+        ("classify", {"classes": (1, 2), "scores": (1, 2)}),
+    ]
+
+
+def test_classify_over_rest(server):
+    body = {"signature_name": "classify", "instances": [{"b64": b64(picture(0))}]}
+    status, answer, _ = ask(server, "POST", "/v1/models/face:predict", body)
+    assert status == 200
+    (one,) = answer["predictions"]
+    assert len(set(one["classes"])) == 2
+    assert one["scores"] == sorted(one["scores"], reverse=True)
+    assert np.isfinite(one["scores"]).all()
+
+
+def test_the_threshold_of_the_card_counts_unless_another_is_given(server):
+    def identify(**more):
+        body = {"base64_string": [b64(picture(1)), b64(picture(2))], **more}
+        status, answer, _ = ask(server, "POST", "/gallery/identify", body)
+        assert status == 200
+        return [len(one["candidates"]) for one in answer["instance"]], answer
+
+    ask(
+        server,
+        "POST",
+        "/gallery/enrol",
+        {"name": "a", "base64_string": [b64(picture(1))]},
+    )
+    counts, answer = identify()
+    assert (counts, answer["threshold"]) == ([1, 0], 0.99999)
+    counts, answer = identify(threshold=-1)
+    assert (counts, answer["threshold"]) == ([1, 1], -1)
+    counts, answer = identify(threshold=None)
+    assert (counts, answer["threshold"]) == ([1, 1], None)
+    about = ask(server, "GET", "/gallery")[1]
+    assert about["threshold"] == {"set": "people", **THRESHOLD}
