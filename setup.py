@@ -26,6 +26,14 @@ SERVING = [
     "tensorflow-serving-api>=2.16.1,<2.18",
 ]
 
+ONNX = [
+    # 1.17 lifted its bound on protobuf, which TensorFlow 2.17 pins to 4.
+    "tf2onnx>=1.17,<2",
+    # 1.19 needs an ml_dtypes that TensorFlow 2.17 excludes.
+    "onnx>=1.17,<1.19",
+    "onnxruntime>=1.20,<2",
+]
+
 setup(
     name="plsc_tf",
     version=VERSION,
@@ -48,8 +56,9 @@ setup(
         "google-crc32c",
     ],
     extras_require={
-        "dev": ["pytest", "ruff", *SERVING],
+        "dev": ["pytest", "ruff", *ONNX, *SERVING],
         "gpu": ["tensorflow[and-cuda]>=2.16.2,<2.18"],
+        "onnx": ONNX,
         "serving": SERVING,
         "torch": ["torch"],
     },
