@@ -10,6 +10,7 @@ from plsc_tf.parallel.alone import Alone
 from plsc_tf.parallel.strategy import gather
 from plsc_tf.training import (
     batching,
+    freezing,
     keras_methods,
     keras_saving,
     loop,
@@ -39,12 +40,14 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
     Args:
         backbone: Keras model from normalised images to embeddings `[N, emb]`.
         head: a `ShardedHead` or `DenseHead`.
+        auxiliary: `plsc_tf.training.auxiliary.Auxiliary`, a second classifier in the
+            middle of this backbone, for training only.
 
     Raises:
         ValueError: the backbone's output is not `[N, emb]`.
     """
 
-    def __init__(self, backbone, head, **kwargs):
+    def __init__(self, backbone, head, *, auxiliary=None, **kwargs):
         super().__init__(**kwargs)
         if not isinstance(backbone, keras.Model) or not backbone.built:
             raise ValueError(
@@ -66,6 +69,7 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
             )
         self.backbone = backbone
         self.head = head
+        self.auxiliary = auxiliary
         self.strategy = tf.distribute.get_strategy()
         self.embedding_size = shape[1]
         self.image_size = tuple(backbone.input_shape[1:3])
@@ -88,8 +92,30 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
 
     def call(self, images, training=False):
         """Embeds images `[N, h, w, 3]` in 0 … 255 to `[N, emb]`."""
-        images = (keras.ops.cast(images, keras.config.floatx()) - 127.5) / 128.0
-        return self.backbone(images, training=training)
+        return self.backbone(self.normalise(images), training=training)
+
+    def normalise(self, images):
+        """(x − 127.5) / 128 of images in 0 … 255."""
+        return (keras.ops.cast(images, keras.config.floatx()) - 127.5) / 128.0
+
+    def trained_network_variables(self):
+        """What is trained of the backbone and of its auxiliary classifier, in order."""
+        own = list(self.backbone.trainable_variables)
+        if self.auxiliary is not None:
+            own += self.auxiliary.branch.trainable_variables
+        return own
+
+    def untrained_variables(self):
+        """What a step changes beside them: moving statistics and random states."""
+        networks = [self.backbone]
+        if self.auxiliary is not None:
+            networks.append(self.auxiliary.branch)
+        return [
+            variable
+            for network in networks
+            for variable in network.non_trainable_variables
+            if not freezing.is_frozen(variable)
+        ]
 
     def join(self, group, votes):
         """Makes this the model of one worker of a cluster; call it before `compile`.
@@ -159,7 +185,7 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
         self.loss_scale = loss_scale
         self.accumulation_steps = gradient_accumulation_steps
         self.ranked_metrics = {name: METRICS[name] for name in metrics}
-        replicated = list(self.backbone.trainable_variables)
+        replicated = self.trained_network_variables()
         if not self.head.sharded:
             replicated += self.head.variables_replicated
         self.updater = Updater(

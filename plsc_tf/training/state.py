@@ -11,12 +11,14 @@ def training_variables(model):
     """`{name: keras.Variable}` of what only a resume needs.
 
     These are the optimizer's variables, but for a fixed learning rate, which is set
-    by the flags of a run, and the random states of layers such as dropout. Keras's own
-    names count layers over the whole process, so they are numbered instead.
+    by the flags of a run, the random states of layers such as dropout, and the
+    auxiliary classifier. Keras's own names count layers over the whole process, so they
+    are numbered instead.
     """
     rate = getattr(model.optimizer, "_learning_rate", None)
     weights = {id(weight) for weight in model.backbone.weights}
     random = [v for v in model.backbone.variables if id(v) not in weights]
+    auxiliary = model.auxiliary.branch.variables if model.auxiliary else []
     return {
         **{
             f"optimizer/{i:04d}": v
@@ -24,6 +26,7 @@ def training_variables(model):
             if v is not rate
         },
         **{f"random/{i:04d}": v for i, v in enumerate(random)},
+        **{f"auxiliary/{i:04d}": v for i, v in enumerate(auxiliary)},
     }
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 
 from plsc_tf.parallel.strategy import gather, local_replicas
+from plsc_tf.training import freezing
 
 
 def variables(model):
@@ -10,7 +11,7 @@ def variables(model):
     return [
         variable
         for variable in model.backbone.non_trainable_weights
-        if variable.value.dtype.is_floating
+        if variable.value.dtype.is_floating and not freezing.is_frozen(variable)
     ]
 
 

@@ -28,7 +28,7 @@ def train_step(model, images, labels, weights):
     weights = tf.cast(weights, dtype)
     total = tf.maximum(collectives.all_sum(tf.reduce_sum(weights)), 1e-12)
     upstream = weights / total
-    states = [v.value for v in model.backbone.non_trainable_variables]
+    states = [v.value for v in model.untrained_variables()]
     statistics = [value for value in states if value.dtype.is_floating]
     random = [value for value in states if not value.dtype.is_floating]
     before = [tf.identity(value) for value in statistics]
@@ -36,18 +36,21 @@ def train_step(model, images, labels, weights):
     head, count = model.head, model.accumulation_steps
     step = tf.convert_to_tensor(model.optimizer.iterations)
     chosen = head.sample(labels, step)
-    gradients, outcomes, state = None, [], None
+    gradients, outcomes, state, extra_losses = None, [], None, []
     penalty = tf.zeros([], dtype)
     parts = (tf.split(value, count) for value in (images, labels, upstream))
     for part in zip(*parts, strict=True):
         # One part after the other: together they would need all activations at once.
         with tf.control_dependencies(_values(gradients)):
-            outcome, found, penalty = _part(model, *part, step, chosen, state)
+            outcome, found, penalty, extra = _part(model, *part, step, chosen, state)
         gradients = found if gradients is None else _sum(gradients, found)
         state = outcome.state
         outcomes.append(outcome)
+        extra_losses.append(extra)
     losses = tf.concat([outcome.losses for outcome in outcomes], axis=0)
     own_loss = tf.reduce_sum(upstream * losses) + penalty / collectives.num_replicas()
+    if model.auxiliary is not None:
+        own_loss += tf.add_n(extra_losses)
     healthy = tf.math.is_finite(own_loss)
     for outcome in outcomes:
         # What is not finite in a shard shows here, before any weight's gradient.
@@ -80,11 +83,15 @@ def _part(model, images, labels, upstream, step, chosen, state):
 
     Returns:
         (`HeadStep`, gradients of the replicated weights times the loss scale, sum of
-        the penalties of a user's layers).
+        the penalties of a user's layers, loss of the auxiliary logits or None).
     """
-    dtype = keras.config.floatx()
+    dtype, extra = keras.config.floatx(), None
     with tf.GradientTape() as tape:
-        embeddings = model(images, training=True)
+        if model.auxiliary is None:
+            embeddings = model(images, training=True)
+        else:
+            normalised = model.normalise(images)
+            embeddings, extra = model.auxiliary(normalised, labels, upstream)
         penalties = [tf.cast(penalty, dtype) for penalty in model.backbone.losses]
     outcome = model.head.loss_and_gradients(
         tf.cast(embeddings, dtype),
@@ -100,18 +107,20 @@ def _part(model, images, labels, upstream, step, chosen, state):
         scale = tf.cast(model.loss_scale.value(), dtype)
     # Penalties are the same on every replica and for every part, and are summed.
     share = scale / (collectives.num_replicas() * model.accumulation_steps)
+    extras = [] if extra is None else [extra]
     gradients = tape.gradient(
-        [embeddings, *penalties],
-        model.backbone.trainable_variables,
+        [embeddings, *extras, *penalties],
+        model.trained_network_variables(),
         output_gradients=[
             tf.cast(scale * outcome.embedding_gradients, embeddings.dtype),
+            *(scale for _ in extras),
             *(share for _ in penalties),
         ],
     )
     if not model.head.sharded:
         own = model.head.weight_gradients(outcome.pending)
         gradients += [scale * gradient for gradient in own]
-    return outcome, gradients, tf.add_n([tf.zeros([], dtype), *penalties])
+    return outcome, gradients, tf.add_n([tf.zeros([], dtype), *penalties]), extra
 
 
 def _values(gradients):

@@ -1,0 +1,54 @@
+"""Auxiliary logits: a second classifier halfway up, for training only."""
+
+import keras
+from keras import layers
+
+from plsc_tf.backbones import precision as precisions
+from plsc_tf.backbones.build import zoo_entry
+from plsc_tf.backbones.precision import Precision
+from plsc_tf.backbones.zoo.layers import Normed
+
+
+def branch(network: keras.Model, num_classes: int, precision: Precision):
+    """The layers from a network's middle to auxiliary logits.
+
+    Average pooling of 5×5 with stride 3, 128 channels, a convolution over all pixels
+    that are left with 768, and the logits. Source: Szegedy et al. 2015,
+    arXiv:1512.00567, section 4, in the form of TF-Slim's Inceptions and NASNets.
+
+    Args:
+        network: of `plsc_tf.backbones.build`.
+        num_classes: classes.
+        precision: what the network computes in; the logits are float32.
+
+    Returns:
+        (name of the layer that they read, model from its output to the logits
+        [N, num_classes]), or None for a network that has none.
+    """
+    tap = tap_of(network)
+    if tap is None:
+        return None
+    net = Normed()
+    features = keras.Input(network.get_layer(tap).output.shape[1:], name="middle")
+    x = layers.ReLU(name="auxiliary_relu")(features)
+    window = [min(5, side) for side in x.shape[1:3]]
+    x = layers.AveragePooling2D(window, 3, name="auxiliary_pool")(x)
+    x = net.conv(x, 128, 1, name="auxiliary_1")
+    x = net.conv(x, 768, tuple(x.shape[1:3]), padding="valid", name="auxiliary_2")
+    x = layers.Flatten(name="auxiliary_flatten")(x)
+    x = layers.Dense(num_classes, name="auxiliary_logits")(x)
+    model = keras.Model(features, x, name=f"{network.name}_auxiliary")
+    # Lists of layers are the network's; what they say of it is not for these layers.
+    return tap, precisions.apply(model, Precision(precision.dtype))
+
+
+def tap_of(network: keras.Model) -> str | None:
+    """The layer that auxiliary logits read; None where a network has none."""
+    try:
+        entry = zoo_entry(network.name)
+    except ValueError:
+        return None
+    if entry is None or entry.auxiliary is None:
+        return None
+    names = [layer.name for layer in network.layers]
+    return entry.auxiliary if entry.auxiliary in names else None

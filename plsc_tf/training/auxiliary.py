@@ -1,0 +1,78 @@
+"""The loss of auxiliary logits, which a zoo network has while it is trained."""
+
+import keras
+import tensorflow as tf
+
+from plsc_tf.backbones.precision import Precision
+from plsc_tf.backbones.zoo import auxiliary
+
+# Every replica holds all of the auxiliary classifier, 768 numbers for each class.
+MOST_CLASSES = 50_000
+
+
+class Auxiliary:
+    """A second softmax classifier on the middle of a backbone.
+
+    Its weights train with the backbone's and are part of a training's checkpoints, but
+    not of the backbone: nothing else sees them.
+
+    Args:
+        backbone: of `plsc_tf.backbones.build`.
+        num_classes: classes.
+        weight: factor of its loss (FastNN: 0.4).
+        label_smoothing: as the head's.
+        precision: the `Precision` of the backbone.
+
+    Raises:
+        ValueError: the network has none, or there are too many classes for it.
+    """
+
+    def __init__(
+        self,
+        backbone,
+        num_classes,
+        *,
+        weight=0.4,
+        label_smoothing=0.0,
+        precision=None,
+    ):
+        if num_classes > MOST_CLASSES:
+            raise ValueError(
+                "Auxiliary logits are whole on every replica, so that they are for at "
+                f"most {MOST_CLASSES:,} classes. Received: num_classes={num_classes}. "
+                "Train without them: aux_logits_weight=0."
+            )
+        found = auxiliary.branch(backbone, num_classes, precision or Precision())
+        if found is None:
+            raise ValueError(
+                f"The network {backbone.name!r} has no auxiliary logits. Those of the "
+                "zoo that have are named in docs/zoo.md."
+            )
+        tap, self.branch = found
+        logits = self.branch(backbone.get_layer(tap).output)
+        self._network = keras.Model(backbone.inputs[0], [backbone.outputs[0], logits])
+        self.weight = weight
+        self.label_smoothing = label_smoothing
+
+    def __call__(self, images, labels, upstream):
+        """Embeds normalised images, as in training, and tells the loss on the way.
+
+        Args:
+            images: `[batch, h, w, 3]`, normalised.
+            labels: int64 `[batch]`.
+            upstream: `[batch]`, see `plsc_tf.heads.base.Head.loss_and_gradients`.
+
+        Returns:
+            (embeddings `[batch, emb]`, the replica's part of the weighted loss).
+        """
+        embeddings, logits = self._network(images, training=True)
+        logs = tf.nn.log_softmax(tf.cast(logits, upstream.dtype))
+        true = tf.gather(logs, labels, axis=1, batch_dims=1)
+        smooth = self.label_smoothing
+        losses = -(1 - smooth) * true - smooth * tf.reduce_mean(logs, axis=1)
+        return embeddings, self.weight * tf.reduce_sum(upstream * losses)
+
+
+def has_auxiliary_logits(backbone) -> bool:
+    """Whether a backbone is one that has auxiliary logits."""
+    return auxiliary.tap_of(backbone) is not None

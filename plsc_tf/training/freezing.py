@@ -1,0 +1,60 @@
+"""Layers that keep the weights they start with."""
+
+import difflib
+import re
+
+from absl import logging
+
+
+def freeze(network, pattern: str) -> list[str]:
+    """Excludes layers from training: their weights and their moving statistics stay.
+
+    Batch normalisations among them work as at inference.
+
+    Args:
+        network: a built Keras model, before it is compiled.
+        pattern: regular expression that matches the beginning of the layers' names.
+
+    Returns:
+        names of the layers, of those that have weights.
+
+    Raises:
+        ValueError: no regular expression, or no layer with weights matches.
+    """
+    try:
+        expression = re.compile(pattern)
+    except re.error as error:
+        raise ValueError(
+            "freeze_layers must be a regular expression, such as conv1|conv2. "
+            f"Received: freeze_layers={pattern!r} ({error})"
+        ) from error
+    layers = [layer for layer in network.layers if layer.weights]
+    found = [layer for layer in layers if expression.match(layer.name)]
+    if not found:
+        names = [layer.name for layer in layers]
+        near = difflib.get_close_matches(pattern, names, n=3) or names[:3]
+        raise ValueError(
+            f"freeze_layers names no layer of '{network.name}' that has weights. "
+            f"Received: freeze_layers={pattern!r}. There are {len(names)}, such as "
+            f"{', '.join(near)}."
+        )
+    for layer in found:
+        layer.trainable = False
+    logging.info(
+        "%d of %d layers are frozen, from %s to %s.",
+        len(found),
+        len(layers),
+        found[0].name,
+        found[-1].name,
+    )
+    return [layer.name for layer in found]
+
+
+def is_frozen(variable) -> bool:
+    """Whether a Keras variable was made to be trained, and is not.
+
+    Args:
+        variable: one of a model's `non_trainable_variables`, whose moving statistics
+            and random states were never to be trained.
+    """
+    return not variable.trainable and bool(variable.value.trainable)

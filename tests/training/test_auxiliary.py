@@ -1,0 +1,161 @@
+"""Auxiliary logits: what their loss adds, and that they belong to the training only."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import plsc_tf
+from plsc_tf import backbones
+from plsc_tf.backbones.zoo.catalog import ENTRIES, Entry
+from plsc_tf.parallel.strategy import strategy as make_strategy
+from plsc_tf.training import state
+from plsc_tf.training.auxiliary import Auxiliary
+
+CLASSES = 5
+RNG = np.random.default_rng(3)
+IMAGES = RNG.integers(0, 256, (8, 16, 16, 3)).astype(np.float32)
+LABELS = RNG.integers(0, CLASSES, 8)
+
+
+@pytest.fixture
+def small_zoo(monkeypatch):
+    """A network of the zoo that is small, under a name of its own."""
+
+    def build(arguments, *, name):
+        image = keras.Input(arguments.image_shape, name="image")
+        x = keras.layers.Conv2D(4, 3, strides=2, name="conv1")(image)
+        x = keras.layers.ReLU(name="middle")(x)
+        x = keras.layers.Conv2D(6, 3, strides=2, name="conv2")(x)
+        x = keras.layers.BatchNormalization(name="bn2")(x)
+        x = keras.layers.GlobalAveragePooling2D(name="pool")(x)
+        return keras.Model(image, x, name=name)
+
+    monkeypatch.setitem(ENTRIES, "lenet", Entry(build, 16, 4, "lenet", "middle"))
+    monkeypatch.setitem(backbones.build.__globals__["BUILDERS"], "lenet", build)
+
+
+def model_of(replicas=1, weight=0.4, *, smoothing=0.0, optimizer=None):
+    strategy = make_strategy(replicas)
+    with strategy.scope():
+        keras.utils.set_random_seed(1)
+        backbone = backbones.build("lenet")
+        auxiliary = None
+        if weight:
+            auxiliary = Auxiliary(
+                backbone, CLASSES, weight=weight, label_smoothing=smoothing
+            )
+        head = plsc_tf.DenseHead(CLASSES, margins=plsc_tf.SOFTMAX)
+        model = plsc_tf.Classifier(backbone, head, auxiliary=auxiliary)
+        model.compile(optimizer or plsc_tf.Momentum(0.1))
+    return model
+
+
+def test_the_loss_is_the_heads_and_the_weighted_cross_entropy(small_zoo):
+    without = model_of(weight=0).train_on_batch(IMAGES, LABELS)["loss"]
+    model = model_of(weight=0.3, smoothing=0.1)
+    middle = keras.Model(
+        model.backbone.inputs[0], model.backbone.get_layer("middle").output
+    )
+    logits = model.auxiliary.branch(middle(model.normalise(IMAGES)), training=True)
+    z = np.asarray(logits, np.float64)
+    logs = z - np.log(np.exp(z).sum(axis=1, keepdims=True))
+    targets = 0.9 * np.eye(CLASSES)[LABELS] + 0.1 / CLASSES
+    expected = without - 0.3 * (targets * logs).sum(axis=1).mean()
+    found = model.train_on_batch(IMAGES, LABELS)["loss"]
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_gradients_reach_the_branch_and_what_is_below_it(small_zoo):
+    plain, model = model_of(weight=0), model_of()
+    branch = model.auxiliary.branch
+    before = [v.numpy().copy() for v in branch.trainable_variables]
+    for one in (plain, model):
+        one.train_on_batch(IMAGES, LABELS)
+    for variable, old in zip(branch.trainable_variables, before, strict=True):
+        assert np.abs(variable.numpy() - old).max() > 0, variable.path
+    below, above = (
+        model.backbone.get_layer(n).get_weights()[0] for n in ("conv1", "conv2")
+    )
+    below_0, above_0 = (
+        plain.backbone.get_layer(n).get_weights()[0] for n in ("conv1", "conv2")
+    )
+    assert np.abs(below - below_0).max() > 1e-6
+    np.testing.assert_allclose(above, above_0, atol=1e-6)
+
+
+def test_the_step_is_that_of_tape_gradient(small_zoo):
+    model = model_of(optimizer="sgd")
+    middle = keras.Model(
+        model.backbone.inputs[0],
+        [model.backbone.outputs[0], model.backbone.get_layer("middle").output],
+    )
+    variables = model.trained_network_variables()
+    with tf.GradientTape() as tape:
+        embeddings, features = middle(model.normalise(IMAGES), training=True)
+        logits = model.auxiliary.branch(features, training=True)
+        own = tf.linalg.matmul(embeddings, model.head.weight, transpose_b=True)
+        losses = [
+            tf.nn.sparse_softmax_cross_entropy_with_logits(LABELS, z)
+            for z in (own + model.head.bias, logits)
+        ]
+        total = tf.reduce_mean(losses[0]) + 0.4 * tf.reduce_mean(losses[1])
+    found = tape.gradient(total, [v.value for v in variables])
+    expected = [
+        v.numpy() - 0.01 * np.asarray(gradient)
+        for v, gradient in zip(variables, found, strict=True)
+    ]
+    model.train_on_batch(IMAGES, LABELS)
+    for variable, value in zip(variables, expected, strict=True):
+        np.testing.assert_allclose(variable.numpy(), value, atol=1e-6)
+
+
+def test_two_replicas_resume_on_one_and_the_export_has_none_of_it(small_zoo, tmp_path):
+    model = model_of(2)
+    for _ in range(2):
+        model.train_on_batch(IMAGES, LABELS)
+    state.save(str(tmp_path / "saved"), model, {})
+    again = model_of(1)
+    state.restore(str(tmp_path / "saved"), again)
+    for old, new in zip(
+        model.auxiliary.branch.trainable_variables,
+        again.auxiliary.branch.trainable_variables,
+        strict=True,
+    ):
+        np.testing.assert_array_equal(old.numpy(), new.numpy())
+    assert len(again.inference_network().outputs) == 1
+    path = plsc_tf.export_saved_model(again, str(tmp_path / "export"))
+    loaded = tf.saved_model.load(path)
+    stored = sum(int(np.prod(v.shape)) for v in loaded.read_variables)
+    assert stored <= model.backbone.count_params()
+
+
+def test_a_bad_batch_leaves_the_branch_as_it_was(small_zoo):
+    model = model_of()
+    model.train_on_batch(IMAGES, LABELS)
+    before = [v.numpy().copy() for v in model.auxiliary.branch.variables]
+    with pytest.raises(FloatingPointError):
+        model.train_on_batch(IMAGES * np.nan, LABELS)
+    for variable, old in zip(model.auxiliary.branch.variables, before, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), old)
+
+
+def test_parts_of_a_batch_add_up(small_zoo):
+    def loss(parts):
+        model = model_of()
+        with model.strategy.scope():
+            model.compile(plsc_tf.Momentum(0.1), gradient_accumulation_steps=parts)
+        # Equal halves: batch normalisation sees the same statistics.
+        images = np.concatenate([IMAGES[:4]] * 2)
+        labels = np.concatenate([LABELS[:4]] * 2)
+        return model.train_on_batch(images, labels)["loss"]
+
+    assert loss(2) == pytest.approx(loss(1), rel=1e-5)
+
+
+def test_networks_without_and_too_many_classes_are_refused():
+    backbone = backbones.build("cifarnet", image_shape=(8, 8, 3))
+    with pytest.raises(ValueError, match="'cifarnet' has no auxiliary logits"):
+        Auxiliary(backbone, 10)
+    with pytest.raises(ValueError, match="aux_logits_weight=0"):
+        Auxiliary(backbone, 1_000_000)
