@@ -28,6 +28,11 @@ def check_formats(formats, calibration):
         raise ValueError(
             f"formats must be of {', '.join(FORMATS)}. Received: {', '.join(unknown)}."
         )
+    if SAVED_MODEL not in formats:
+        raise ValueError(
+            "The other formats lie inside the SavedModel's folder: formats must name "
+            f"saved_model too. Received: {', '.join(formats)}."
+        )
     if "tflite_int8" in formats and (calibration is None or not len(calibration)):
         raise ValueError(
             "tflite_int8 needs calibration pictures, uint8 [n, height, width, 3]: some "

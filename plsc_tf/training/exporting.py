@@ -10,6 +10,7 @@ from PIL import Image
 from plsc_tf.data import load as data_load
 from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.evaluation.verification import FOLDS, verify_pairs
+from plsc_tf.serving.artefacts import check_formats
 from plsc_tf.serving.export import Extras, export_saved_model
 from plsc_tf.serving.proof import Bounds
 from plsc_tf.storage import files
@@ -18,6 +19,30 @@ from plsc_tf.training.input_recipe import framing
 
 # Written by plsc_tf.classes beside a checkpoint: old label, new label, name.
 LABELS_MAP = "labels_map.txt"
+
+
+def check(settings):
+    """Finds before a training what would stop the export at its end.
+
+    Raises:
+        ValueError: more classes are asked for than there are, or a card is given.
+        ImportError: a format needs an extra that is not installed.
+    """
+    given, num_classes = settings.serving, settings.dataset.num_classes
+    if not given.export_at_end:
+        return
+    # The pictures to calibrate on are those that are trained on.
+    check_formats(given.export_formats, calibration=given.export_formats)
+    if given.export_classes > num_classes:
+        raise ValueError(
+            f"export_classes must be at most num_classes={num_classes}. Received: "
+            f"export_classes={given.export_classes}."
+        )
+    if given.card:
+        raise ValueError(
+            "A card is of a checkpoint that is there already: give it to python -m "
+            f"plsc_tf.export. Received: card={given.card!r}."
+        )
 
 
 def export(settings, model, checkpoint, figures, *, card=None, need_pairs=False):

@@ -142,7 +142,8 @@ def test_onnx_has_insightfaces_layout(tmp_path):
     ("extras", "message"),
     [
         (Extras(formats=("saved_model", "tflight")), "Received: tflight"),
-        (Extras(formats=("tflite_int8",)), "needs calibration pictures"),
+        (Extras(formats=("saved_model", "tflite_int8")), "needs calibration pictures"),
+        (Extras(formats=("tflite",)), "name saved_model too. Received: tflite"),
     ],
 )
 def test_wrong_formats_are_found_first(tmp_path, extras, message):
