@@ -16,6 +16,7 @@ GROUPS = (
     "dataset",
     "preprocessing",
     "performance",
+    "cluster",
     "storage",
     "evaluation",
     "scoring",
@@ -23,11 +24,13 @@ GROUPS = (
 
 
 def main(settings):
-    """Evaluates as the settings say and prints a table."""
+    """Evaluates as the settings say; prints a table, in a cluster on its chief."""
     from plsc_tf.evaluation.report import format_table
     from plsc_tf.training.evaluating.command import evaluate
 
-    sys.stdout.write(f"\n{format_table(evaluate(settings))}\n")
+    rows = evaluate(settings)
+    if rows is not None:
+        sys.stdout.write(f"\n{format_table(rows)}\n")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,9 @@
 
 import hashlib
 import json
+import pathlib
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -335,3 +338,38 @@ def test_a_picture_that_is_missing_is_named(trained, tmp_path):
     )
     with pytest.raises(ValueError, match="gone.jpg cannot be read"):
         command.evaluate(asked)
+
+
+def test_the_workers_of_a_cluster_share_the_work(trained, tmp_path):
+    folder, *_ = trained
+    asked = {
+        "checkpoint_dir": str(folder / "run"),
+        "val_targets": str(folder / "pairs.txt"),
+        "num_replicas": "2",
+        "card_far": "0.4",
+        "bootstrap_samples": "20",
+    }
+    launch = ["--num_workers=2", f"--log_dir={tmp_path}/logs"]
+    launch += ["--module=plsc_tf.evaluate", "--", f"--card_dir={tmp_path}/card"]
+    launch += [f"--{name}={value}" for name, value in asked.items()]
+    done = subprocess.run(
+        [sys.executable, "-m", "plsc_tf.launch", *launch],
+        cwd=pathlib.Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    asked["val_targets"] = (asked["val_targets"],)
+    asked |= {"num_replicas": 2, "card_far": 0.4, "bootstrap_samples": 20}
+    alone = Settings.from_values(card_dir=str(tmp_path / "alone"), **asked)
+    table = dict(command.evaluate(alone))
+    # Only the chief prints, and the figures are those of one process.
+    other = (tmp_path / "logs" / "worker-1.log").read_text()
+    assert "pairs: accuracy" in done.stdout and "pairs: accuracy" not in other
+    assert table["pairs: accuracy"] in done.stdout
+    cards = [
+        json.loads((tmp_path / name / "card.json").read_text())
+        for name in ("card", "alone")
+    ]
+    assert cards[0]["sets"] == cards[1]["sets"]

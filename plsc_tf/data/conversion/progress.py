@@ -51,7 +51,9 @@ class Progress:
         parts = [f"{self._doing}: {self._amount(self._done)}"]
         if self._total:
             share = 100 * self._done / self._total
-            parts[0] += f" of {self._amount(self._total)} ({share:.0f} %)"
+            done = self._amount(self._done).removesuffix(f" {self._unit}")
+            total = self._amount(self._total)
+            parts[0] = f"{self._doing}: {done} of {total} ({share:.0f} %)"
         parts.append(f"{self._amount(rate)}/s")
         if self._total and rate:
             parts.append(f"ETA {_clock((self._total - self._done) / rate)}")

@@ -1,6 +1,7 @@
 """`python -m plsc_tf.evaluate`: all that the settings ask for, in one table."""
 
 import functools
+import os
 import re
 
 from absl import logging
@@ -9,9 +10,10 @@ from plsc_tf.data import load as data_load
 from plsc_tf.evaluation import card, names, reports
 from plsc_tf.evaluation.bootstrap import Resampling
 from plsc_tf.evaluation.verification import score_pairs
+from plsc_tf.parallel import cluster as clusters
 from plsc_tf.settings import Settings
 from plsc_tf.storage import files
-from plsc_tf.training import closed_set, input_recipe, recipe, trained
+from plsc_tf.training import closed_set, input_recipe, recipe, trained, workers
 from plsc_tf.training.evaluating import protocols, provenance, worst
 from plsc_tf.training.evaluating.embeddings import Pictures, Saved
 from plsc_tf.training.parts import NONE
@@ -20,7 +22,8 @@ from plsc_tf.training.parts import NONE
 def evaluate(settings, parts=NONE):
     """Evaluates a trained model or saved embeddings.
 
-    Writes the card and the charts where the settings say.
+    Writes the card and the charts where the settings say. The workers of a cluster
+    share the embedding; all else is the chief's.
 
     Args:
         settings: `checkpoint_dir` or `model_save_dir` name the model, `scoring` what
@@ -29,7 +32,7 @@ def evaluate(settings, parts=NONE):
             its pairs stand in the place of `val_targets`.
 
     Returns:
-        Rows of a table.
+        Rows of a table; None on the workers of a cluster that are not its chief.
 
     Raises:
         FileNotFoundError: a checkpoint, a list or a set is not there.
@@ -39,8 +42,19 @@ def evaluate(settings, parts=NONE):
     asked = settings.scoring
     _check(asked, settings.evaluation.val_targets)
     if asked.embeddings:
+        if clusters.resolve(settings.cluster, os.environ) is not None:
+            raise ValueError(
+                "Saved embeddings are compared by one process: leave the launcher out."
+            )
         return _finish(settings, _OfEmbeddings(settings))
-    return _finish(settings, _OfModel(settings, parts))
+    with workers.joined(settings) as joined:
+        rows = None
+        if joined.group.is_chief:
+            rows = _finish(settings, _OfModel(settings, parts, joined))
+        else:
+            _OfModel(settings.replace(card_dir="", plot_dir=""), parts, joined)
+        joined.group.gather("the chief has finished", None)
+        return rows
 
 
 def _check(asked, targets):
@@ -146,13 +160,15 @@ class _OfEmbeddings(_Evaluation):
 class _OfModel(_Evaluation):
     """A trained model, on verification sets, its own classes, and lists."""
 
-    def __init__(self, settings, parts):
+    def __init__(self, settings, parts, joined):
         super().__init__(settings)
         asked = settings.scoring
         targets = settings.evaluation.val_targets
         lists = asked.pair_lists or asked.template_dirs or asked.gallery
         settings = settings.replace(with_test=True)
-        found = trained.load(settings, recipe.TEST_SPLIT in targets, parts)
+        with_head = recipe.TEST_SPLIT in targets
+        found = trained.load(settings, with_head, parts, joined.strategy)
+        found.model.join(joined.group, joined.votes)
         settings = found.settings
         if lists and targets == Settings().evaluation.val_targets:
             settings = settings.replace(val_targets=())  # nobody asked for them

@@ -10,8 +10,10 @@ from plsc_tf.data import alignment, images
 from plsc_tf.data.faults import READ_ERRORS, reason
 from plsc_tf.data.source import without_autograph
 
-# Bytes of the pixels that are decoded at a time: 2,048 pictures of 112 x 112.
-_BLOCK_BYTES = 2048 * 112 * 112 * 3
+# What is decoded at a time: at most so many pictures, as photographs take long, and
+# bytes of their pixels.
+_BLOCK_PICTURES = 512
+_BLOCK_BYTES = 128 << 20
 
 
 class PictureError(ValueError):
@@ -41,7 +43,8 @@ def blocks(paths, framing, batch_size, points=None, skipped=None):
     if points is not None:
         moves = alignment.transforms(points, framing.image_size)
     pixels = 3 * framing.image_size[0] * framing.image_size[1]
-    size = batch_size * max(1, _BLOCK_BYTES // (pixels * batch_size))
+    most = min(_BLOCK_PICTURES, _BLOCK_BYTES // pixels)
+    size = batch_size * max(1, most // batch_size)
     waiting = None
     with concurrent.futures.ThreadPoolExecutor(max_workers=1) as ahead:
         for start in range(0, len(paths), size):

@@ -48,13 +48,14 @@ class Pictures:
             ) from error
 
     def rows(self, paths, points=None, skipped=None):
-        """Yields (rows, embeddings, norms) of pictures; see `decoding.blocks`.
+        """Yields (rows, embeddings, norms) of pictures, a batch at a time.
 
-        Embeddings are float64, and the sum of both passes with `flip`; the norms are
-        the mean of both.
+        The arguments and errors are those of `decoding.blocks`. Embeddings
+        are float64, and the sum of both passes with `flip`; the norms are the mean of
+        both.
         """
         found = decoding.blocks(paths, self._framing, self._batch_size, points, skipped)
-        for rows, pixels in found:
+        for rows, pixels in self._batches(found):
             first = self._embed(pixels).astype(np.float64)
             norms = np.linalg.norm(first, axis=1)
             if self._flip:
@@ -62,6 +63,12 @@ class Pictures:
                 norms = (norms + np.linalg.norm(mirrored, axis=1)) / 2
                 first += mirrored
             yield rows, first, norms
+
+    def _batches(self, blocks):
+        for rows, pixels in blocks:
+            for start in range(0, len(rows), self._batch_size):
+                chosen = slice(start, start + self._batch_size)
+                yield rows[chosen], pixels[chosen]
 
 
 class Saved:
