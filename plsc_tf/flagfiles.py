@@ -69,14 +69,17 @@ def read_flagfile(path, parents=()):
     return found
 
 
-def write_flags(settings, path):
+def write_flags(settings, path, remark=""):
     """Writes all options that may be repeated; `--flagfile=<path>` reads them back.
 
     Args:
         settings: the `Settings` of the run.
         path: the file; its folder is made, an older file is replaced in one move.
+        remark: a line about what the options leave out.
     """
     lines = [_HEADER.format(path=path)]
+    if remark:
+        lines.append(f"# {remark}\n")
     for group in ALL:
         values = getattr(settings, group)
         lines.append(f"\n# {group}\n")

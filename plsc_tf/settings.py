@@ -84,6 +84,18 @@ class Settings:
         """
         return cls().replace(**values)
 
+    @classmethod
+    def from_stored(cls, values):
+        """Returns the settings that `as_dict` gave, by any version of the library.
+
+        Args:
+            values: `{option name: value}`; names that are no options here are left out.
+        """
+        names = set(cls().as_dict())
+        return cls.from_values(
+            **{name: value for name, value in values.items() if name in names}
+        )
+
     def as_dict(self):
         """Returns all options as one flat dict, in the order of the groups."""
         return {

@@ -4,6 +4,7 @@ import concurrent.futures
 import functools
 import os
 import tempfile
+import threading
 
 import numpy as np
 
@@ -16,6 +17,9 @@ from plsc_tf.storage.paths import local_path
 # Rows are read and handed over in pieces of about this size.
 CHUNK_BYTES = 16_000_000
 THREADS = 2
+# numpy reads a header with `ast`, which fails in Python 3.11 now and then ("AST
+# constructor recursion depth mismatch") when two threads do it at a time.
+_PARSING = threading.Lock()
 
 
 def verify(path, content, names=None):
@@ -153,7 +157,8 @@ def _read_header(path, name, stream):
     try:
         if np.lib.format.read_magic(stream) != (1, 0):
             raise ValueError("another version")
-        shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
+        with _PARSING:
+            shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
     except ValueError as error:
         raise DamagedCheckpointError(path, f"{name}: {error}") from error
     if fortran:

@@ -61,3 +61,45 @@ def build(options, rate, *, weight_decay, max_gradient_norm=None):
         ),
     }
     return makers[kind](), weight_decay
+
+
+def adopt(optimizer, settings):
+    """Makes a user's own optimizer once more, where the model is made.
+
+    Call it inside `strategy.scope()`. PLSC: set_optimizer.
+
+    Args:
+        optimizer: a Keras optimizer that has updated nothing yet, with its own rate or
+            schedule; or its name.
+        settings: the `Settings`.
+
+    Raises:
+        ValueError: it is no Keras optimizer, has updated something, or
+            max_gradient_norm is set beside it.
+    """
+    optimizer = keras.optimizers.get(optimizer)
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        raise ValueError(
+            "The optimizer must be a keras.optimizers.Optimizer or its name. Received: "
+            f"{optimizer!r}"
+        )
+    kind = type(optimizer)
+    if optimizer.built:
+        raise ValueError(
+            "The optimizer must be a new one. Received: one of kind "
+            f"{kind.__name__} that belongs to another model already."
+        )
+    bound = settings.model.max_gradient_norm
+    if bound is not None:
+        raise ValueError(
+            "Clipping is part of your own optimizer: "
+            f"{kind.__name__}(..., global_clipnorm={bound}). Received: "
+            f"max_gradient_norm={bound} beside it."
+        )
+    rate = optimizer._learning_rate
+    if isinstance(rate, keras.Variable):
+        rate = float(rate.numpy())
+    made = kind.from_config({**optimizer.get_config(), "learning_rate": rate})
+    pattern = getattr(optimizer, "_exclude_from_weight_decay_pattern", None)
+    made._exclude_from_weight_decay_pattern = pattern
+    return made

@@ -9,6 +9,7 @@ from plsc_tf.parallel.alone import Alone
 from plsc_tf.settings import Settings
 from plsc_tf.storage import files
 from plsc_tf.training import schedules
+from plsc_tf.training.parts import check_resumed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Plan:
     rate: float
 
 
-def choose_folder(settings, num_replicas, *, verify=True, group=None):
+def choose_folder(settings, num_replicas, *, verify=True, group=None, given=()):
     """Settles folder and global batch, and finds the checkpoint to resume from.
 
     Args:
@@ -42,6 +43,7 @@ def choose_folder(settings, num_replicas, *, verify=True, group=None):
         verify: whether to check every file of the checkpoint.
         group: the `Group` of workers, all of which must call this; None: there is
             one.
+        given: names of the parts that are given in Python, `Parts.given()`.
 
     Returns:
         (settings as they will be used, checkpoint folder or None).
@@ -70,13 +72,15 @@ def choose_folder(settings, num_replicas, *, verify=True, group=None):
     checkpoint = _newest(settings, verify, group)
     if checkpoint is None:
         return settings.replace(global_batch_size=batch), None
-    flags = manifest.read(checkpoint)["state"].get("flags", {})
+    stored = manifest.read(checkpoint)["state"]
+    flags = stored.get("flags", {})
     if "global_batch_size" not in flags:
         raise ValueError(
             f"{checkpoint} was saved from Python, not by this command, which cannot "
             f"go on with it. Start from its weights: --checkpoint_dir={checkpoint} "
             "--model_save_dir=<another folder>."
         )
+    check_resumed(checkpoint, stored, given)
     trained_on = flags.get("dataset_name")
     if trained_on != settings.dataset.dataset_name:
         raise ValueError(

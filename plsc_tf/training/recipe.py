@@ -15,10 +15,8 @@ from plsc_tf.training.classifier import Classifier
 from plsc_tf.training.head_recipe import make_head
 from plsc_tf.training.input_recipe import framing, preprocessing_options
 from plsc_tf.training.loss_scale import LossScale
+from plsc_tf.training.parts import TEST_SPLIT, made_here
 from plsc_tf.training.sentinel import Sentinel
-
-# This name in `val_targets` means accuracy on the classes that were trained.
-TEST_SPLIT = "test"
 
 
 def data_request(settings, split="train"):
@@ -37,8 +35,14 @@ def data_request(settings, split="train"):
     )
 
 
-def load_batches(settings, global_batch_size, split="train"):
+def load_batches(settings, global_batch_size, split="train", source=None):
     """Opens the training data as global batches.
+
+    Args:
+        settings: the `Settings`.
+        global_batch_size: pictures of a batch.
+        split: "train" or "test".
+        source: a `Source` in the place of the data set's.
 
     Raises:
         ValueError: num_classes does not fit the data.
@@ -61,7 +65,8 @@ def load_batches(settings, global_batch_size, split="train"):
         sampling=given.sampling if training else "uniform",
         images_per_identity=given.images_per_identity,
     )
-    source = module.examples(data_request(settings, split))
+    if source is None:
+        source = module.examples(data_request(settings, split))
     batches = Batches(source, global_batch_size, options=options)
     _check_classes(settings, batches)
     return batches
@@ -106,10 +111,22 @@ def load_test(settings):
     return load_batches(settings, evaluation.test_batch_size, split=TEST_SPLIT)
 
 
-def load_pairs(settings):
-    """Opens the verification sets, framed as the run does it: `{name: Pairs}`."""
+def load_pairs(settings, given=None):
+    """Opens the verification sets, framed as the run does it: `{name: Pairs}`.
+
+    Args:
+        settings: the `Settings`.
+        given: `{name: Pairs}` in the place of val_targets.
+
+    Raises:
+        ValueError: a set is too small for the folds.
+    """
     if not settings.evaluation.with_test:
         return {}
+    if given is not None:
+        for name, found in given.items():
+            _check_pairs(name, found)
+        return {name: found.framed(framing(settings)) for name, found in given.items()}
     pairs, frame = {}, framing(settings)
     for target in settings.evaluation.val_targets:
         if target == TEST_SPLIT:
@@ -117,17 +134,21 @@ def load_pairs(settings):
         found = data_load.load_val(
             settings.dataset.dataset_name, data_request(settings), target
         )
-        if len(found) < FOLDS:
-            raise ValueError(
-                f"The verification set '{target}' must have at least {FOLDS} pairs, "
-                f"one for each fold. Received: {len(found)} pairs."
-            )
+        _check_pairs(target, found)
         name = found.name if found.name not in pairs else target
         pairs[name] = found.framed(frame)
     return pairs
 
 
-def build_model(settings, strategy, half=None):
+def _check_pairs(name, pairs):
+    if len(pairs) < FOLDS:
+        raise ValueError(
+            f"The verification set '{name}' must have at least {FOLDS} pairs, one for "
+            f"each fold. Received: {len(pairs)} pairs."
+        )
+
+
+def build_model(settings, strategy, half=None, backbone=None):
     """Builds backbone and head under a strategy; not compiled yet.
 
     Args:
@@ -135,10 +156,11 @@ def build_model(settings, strategy, half=None):
         strategy: the `tf.distribute.Strategy`.
         half: the `backbones.precision.Precision` to train in; None for a model that
             shall only embed.
+        backbone: what to make it of in the place of model_name, see `Parts`.
     """
     keras.utils.set_random_seed(settings.performance.seed)
     with strategy.scope():
-        backbone = _build_backbone(settings)
+        backbone = _build_backbone(settings, backbone)
         backbone = precision.apply(backbone, half or precision.Precision())
         return Classifier(backbone, make_head(settings, training=half is not None))
 
@@ -212,14 +234,16 @@ def make_sentinel(settings):
     )
 
 
-def _build_backbone(settings):
-    """A network of the library by name, or the user's own by dotted path."""
+def _build_backbone(settings, own=None):
+    """A network of the library by name, or the user's own, also by dotted path."""
     model = settings.model
     arguments = {
         "embedding_size": model.emb_size,
         "image_shape": (*settings.preprocessing.image_size, 3),
     }
-    if "." in model.model_name:
+    if own is None and "." in model.model_name:
+        own = model.model_name
+    if own is not None:
         if (
             model.dropout is not None
             or model.model_options
@@ -230,7 +254,7 @@ def _build_backbone(settings):
                 "library's networks; your own decides itself. Received: "
                 f"model_name={model.model_name!r}"
             )
-        return backbones.from_user(model.model_name, **arguments)
+        return backbones.from_user(made_here(own), **arguments)
     return backbones.build(
         model.model_name,
         dropout=model.dropout,

@@ -13,6 +13,7 @@ from plsc_tf.storage import files, fs_options
 from plsc_tf.training import exporting, recipe, results, state
 from plsc_tf.training.classifier import Classifier
 from plsc_tf.training.evaluating import provenance
+from plsc_tf.training.parts import NONE
 
 # What a checkpoint decides about the network, whatever the flags say.
 OF_THE_NETWORK = (
@@ -78,12 +79,14 @@ def find(storage):
     return catalog.resolve(storage.checkpoint_dir or storage.model_save_dir)
 
 
-def load(settings, with_head=False):
+def load(settings, with_head=False, parts=NONE, strategy=None):
     """Builds the model of a checkpoint and loads its weights.
 
     Args:
         settings: `checkpoint_dir` or `model_save_dir` name the checkpoint or the run.
         with_head: also load the class weights.
+        parts: the `Parts` of the training, where its backbone was given in Python.
+        strategy: over all devices of a cluster; None: those of this machine.
 
     Returns:
         a `Trained`.
@@ -96,14 +99,16 @@ def load(settings, with_head=False):
     flags = manifest.read(path)["state"].get("flags", {})
     flags = {name: _hashable(value) for name, value in flags.items()}
     settings = _completed(settings, flags)
-    strategy = make_strategy(settings.performance.num_replicas)
+    strategy = strategy or make_strategy(settings.performance.num_replicas)
     # Embedding needs no class, however many there are: the smallest head will do.
     classes = strategy.num_replicas_in_sync
     if with_head:
         classes = settings.dataset.num_classes
-    model = recipe.build_model(settings.replace(num_classes=classes), strategy)
+    model = recipe.build_model(
+        settings.replace(num_classes=classes), strategy, backbone=parts.backbone
+    )
     state.restore_weights(path, model, with_head=with_head)
-    return Trained(model, path, settings, Settings.from_values(**flags))
+    return Trained(model, path, settings, Settings.from_stored(flags))
 
 
 def _completed(settings, flags):
@@ -118,8 +123,12 @@ def _hashable(value):
     return tuple(value) if isinstance(value, list) else value
 
 
-def export(settings):
+def export(settings, parts=NONE):
     """Exports a trained model; returns the rows of a table.
+
+    Args:
+        settings: the `Settings`.
+        parts: see `load`.
 
     Raises:
         FileNotFoundError: there is no checkpoint, or no card.
@@ -127,7 +136,7 @@ def export(settings):
         RuntimeError: the proof does not hold; nothing is published.
     """
     card = settings.serving.card and EvaluationCard.read(settings.serving.card)
-    found = load(settings, with_head=settings.serving.export_classes > 0)
+    found = load(settings, settings.serving.export_classes > 0, parts)
     if card:
         told = provenance.of_model(found)
         card.check_weights(told["weights_sha256"], found.checkpoint)

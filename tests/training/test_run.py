@@ -347,7 +347,7 @@ def test_the_options_of_the_head_reach_the_step(tmp_path, monkeypatch):
     monkeypatch.setattr(
         recipe,
         "build_model",
-        lambda *args: built.append(build_model(*args)) or built[0],
+        lambda *args, **own: built.append(build_model(*args, **own)) or built[0],
     )
     used, outcome = run.train(
         settings(

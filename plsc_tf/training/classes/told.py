@@ -26,7 +26,7 @@ def settings_of(path, settings):
         name: tuple(value) if isinstance(value, list) else value
         for name, value in state.get("flags", {}).items()
     }
-    run = Settings.from_values(**flags)
+    run = Settings.from_stored(flags)
     asked, default = settings.as_dict(), Settings().as_dict()
     names = (*trained.OF_THE_DATA, *_OF_THE_PICTURES)
     taken = {

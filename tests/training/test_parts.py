@@ -1,0 +1,190 @@
+"""Trainings with a backbone, an optimizer, data and pairs given in Python."""
+
+import pathlib
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from plsc_tf.checkpoints import manifest
+from plsc_tf.cli import parse
+from plsc_tf.data.pairs import Pairs
+from plsc_tf.settings import Settings
+from plsc_tf.training import run, trained
+from plsc_tf.training.evaluating import command
+from plsc_tf.training.parts import Parts
+
+COUNT, CLASSES = 30, 5
+RNG = np.random.default_rng(0)
+IMAGES = RNG.integers(0, 256, (COUNT, 16, 16, 3)).astype(np.uint8)
+LABELS = np.arange(COUNT) % CLASSES
+
+
+def network():
+    """A network that is built before the training has its devices."""
+    keras.utils.set_random_seed(1)
+    return keras.Sequential(
+        [
+            keras.Input((16, 16, 3)),
+            keras.layers.Conv2D(8, 3, strides=2, activation="relu"),
+            keras.layers.Flatten(),
+            keras.layers.Dense(8),
+        ]
+    )
+
+
+def optimizer():
+    rate = keras.optimizers.schedules.CosineDecay(0.05, 100)
+    return keras.optimizers.Adam(rate, beta_2=0.99, global_clipnorm=1.0)
+
+
+def examples():
+    yield from zip(IMAGES, LABELS, strict=True)
+
+
+def pairs():
+    left = np.arange(20)
+    right = (left + np.where(left % 2, 1, CLASSES)) % COUNT
+    return {"own": Pairs("own", IMAGES, left, right, LABELS[left] == LABELS[right])}
+
+
+def parts(**changes):
+    given = {
+        "backbone": network(),
+        "optimizer": optimizer(),
+        "source": examples,
+        "pairs": pairs(),
+    }
+    return Parts(**{**given, **changes})
+
+
+def settings(folder, **changes):
+    values = {
+        "num_classes": CLASSES,
+        "num_sample_per_epoch": COUNT,
+        "image_shape": (3, 16, 16),
+        "emb_size": 8,
+        "num_replicas": 2,
+        "global_batch_size": 10,
+        "num_epochs": 2,
+        "preprocessing_name": "none",
+        "tensorboard": False,
+        "save_losses": True,
+        "model_save_dir": str(folder),
+    }
+    return Settings.from_values(**{**values, **changes})
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A finished run: (its folder, its results)."""
+    folder = tmp_path_factory.mktemp("given") / "run"
+    _, outcome = run.train(settings(folder), parts=parts())
+    return folder, outcome
+
+
+def losses(folder):
+    return (pathlib.Path(folder) / "losses.txt").read_text()
+
+
+def test_a_run_of_given_parts(finished):
+    folder, outcome = finished
+    assert outcome["steps"] == 6
+    assert list(outcome["verification"]) == ["own"]
+    state = manifest.read(outcome["checkpoint_dir"])["state"]
+    assert state["given"] == ["backbone", "optimizer", "source"]
+    assert state["optimizer"] == "Adam"
+    text = (folder / "flags.cfg").read_text()
+    assert "# Given in Python, whatever the options say: backbone, optimizer" in text
+    assert parse([f"--flagfile={folder}/flags.cfg"]).model.emb_size == 8
+
+
+def test_its_resume_is_exact(finished, tmp_path):
+    run.train(settings(tmp_path, stop_at_step=2), parts=parts())
+    run.train(settings(tmp_path), parts=parts())
+    assert losses(tmp_path) == losses(finished[0])
+    assert len(losses(tmp_path).splitlines()) == 6
+
+
+def test_the_weights_of_a_given_model_are_taken_and_its_own_stay(tmp_path):
+    model = network()
+    before = model.get_weights()
+    run.train(
+        settings(tmp_path, stop_at_step=1, with_test=False),
+        parts=parts(backbone=model, optimizer=keras.optimizers.SGD(0.0)),
+    )
+    found = trained.load(settings(tmp_path), parts=Parts(backbone=network))
+    for old, own, new in zip(
+        before, model.get_weights(), found.model.backbone.get_weights(), strict=True
+    ):
+        np.testing.assert_array_equal(old, own)
+        np.testing.assert_array_equal(old, new)
+
+
+def test_a_trained_model_is_evaluated_and_exported(finished):
+    folder, outcome = finished
+    given = Parts(backbone=network(), pairs=pairs())
+    asked = settings(folder)
+    rows = dict(command.evaluate(asked, given))
+    figure = outcome["verification"]["own"]["accuracy"]
+    assert rows["own: accuracy"].startswith(f"{figure:.4f}")
+    exported = dict(trained.export(asked, given))
+    assert tf.saved_model.contains_saved_model(exported["SavedModel"])
+
+
+@pytest.mark.parametrize(
+    ("left_out", "message"),
+    [
+        (("source",), "trained with source given in Python"),
+        (("backbone", "optimizer", "source"), "with backbone, optimizer and source"),
+    ],
+)
+def test_a_resume_without_its_parts_is_an_error(finished, left_out, message):
+    given = parts(**dict.fromkeys(left_out))
+    with pytest.raises(ValueError, match=message):
+        run.train(settings(finished[0], num_epochs=3), parts=given)
+
+
+def test_parts_that_are_added_later_are_an_error(tmp_path):
+    asked = settings(
+        tmp_path,
+        dataset_name="mock",
+        val_targets=("mock",),
+        model_name="iresnet",
+        model_options="depths=1-1,width=16,head=gap",
+        stop_at_step=1,
+    )
+    run.train(asked)
+    with pytest.raises(ValueError, match="trained with the optimizer that its options"):
+        run.train(asked.replace(stop_at_step=2), parts=Parts(optimizer=optimizer()))
+
+
+def few_pairs():
+    return {"few": Pairs("few", IMAGES, [0], [1], [True])}
+
+
+def bad_optimizer():
+    built = optimizer()
+    built.build([keras.Variable([1.0])])
+    return built
+
+
+@pytest.mark.parametrize(
+    ("given", "flags", "message"),
+    [
+        ({"optimizer": lambda: "SGDD"}, {}, "SGDD"),
+        ({"optimizer": bad_optimizer}, {}, "must be a new one"),
+        ({}, {"max_gradient_norm": 5}, "global_clipnorm=5"),
+        ({}, {"labels_offset": 1}, "labels_offset and min_images_per_class"),
+        ({}, {"emb_size": 16}, "must return 16 numbers per image"),
+        ({}, {"dropout": 0.5}, "library's networks"),
+        ({"pairs": few_pairs}, {}, "at least 10 pairs"),
+    ],
+)
+def test_what_does_not_go_together_is_told(tmp_path, given, flags, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        run.train(
+            settings(tmp_path, **flags),
+            parts=parts(**{k: v() for k, v in given.items()}),
+        )
