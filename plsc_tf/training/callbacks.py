@@ -168,6 +168,7 @@ class TrainingLog(keras.callbacks.Callback):
         }
         if values:
             self.recorder.scalars(self.model.position.global_step, values)
+        self.recorder.flush()
 
     def _count(self, seconds):
         self._steps += 1
@@ -191,7 +192,6 @@ class TrainingLog(keras.callbacks.Callback):
         values["learning_rate"] = float(rate)
         if self.model.loss_scale is not None:
             values["loss_scale"] = float(self.model.loss_scale.value())
-        values["images_per_second"] = self.images_per_second
         if self._line_steps:
             done = self._line_steps * self.global_batch_size
             values["images_per_second"] = done / max(self._line_seconds, 1e-9)
@@ -199,7 +199,8 @@ class TrainingLog(keras.callbacks.Callback):
 
     def _text(self, step, values):
         values = dict(values)
-        rate, speed = values.pop("learning_rate"), values.pop("images_per_second")
+        rate = values.pop("learning_rate")
+        speed = values.pop("images_per_second", self.images_per_second)
         scale = values.pop("loss_scale", None)
         shown = [f"{name} {value:.4f}" for name, value in values.items()]
         if scale is not None:

@@ -198,11 +198,12 @@ class Job:
         return BLOCKS_KEPT * block
 
 
-def plan(settings):
+def plan(settings, settled=False):
     """The `Job` that the settings describe.
 
     Args:
         settings: the `Settings`.
+        settled: whether folder and global batch are those of a run already.
 
     Raises:
         ValueError: the training would refuse these settings too.
@@ -210,7 +211,8 @@ def plan(settings):
     start = process_memory()
     given = settings.performance
     found = devices(given.num_replicas, given.device_memory_gb)
-    settings, _ = choose_folder(settings, found.replicas)
+    if not settled:
+        settings, _ = choose_folder(settings, found.replicas)
     recipe.check_parts(settings, found.replicas)
     head = _head_load(settings, found.replicas)
     model = _small_model(settings)

@@ -19,6 +19,7 @@ from plsc_tf.training.callbacks import TrainingLog, Verification
 from plsc_tf.training.checkpoint import Checkpoint
 from plsc_tf.training.losses_file import LossesFile
 from plsc_tf.training.plan import choose_folder, make_plan
+from plsc_tf.training.seeing import hooks
 from plsc_tf.training.seeing.seeing import Seeing
 from plsc_tf.training.termination import Termination
 from plsc_tf.training.watchdog import Watchdog
@@ -48,6 +49,7 @@ def train(settings, termination=None):
 
 def _train(settings, joined, termination):
     group, strategy = joined.group, joined.strategy
+    settings = hooks.applied(settings)
     settings, checkpoint, batches = _open(settings, joined)
     save_dir, losses = settings.storage.model_save_dir, []
     if settings.logging.save_losses and group.is_chief:
@@ -56,6 +58,7 @@ def _train(settings, joined, termination):
     recipe.check_parts(settings, strategy.num_replicas_in_sync)
     plan = make_plan(settings, checkpoint, batches)
     half = recipe.backbone_precision(settings)
+    seeing = Seeing(settings, group)
     model = recipe.build_model(settings, strategy, half)
     model.join(group, joined.votes)
     _compile(model, plan)
@@ -63,7 +66,6 @@ def _train(settings, joined, termination):
     start = _load_weights(model, plan, checkpoints)
     if group.is_chief:
         write_flags(settings, files.join(save_dir, "flags.cfg"))
-    seeing = Seeing(settings, group)
     verify = Verification(
         pairs,
         every_n_steps=settings.evaluation.eval_every_n_steps,
@@ -71,10 +73,12 @@ def _train(settings, joined, termination):
         recorder=seeing.recorder,
     )
     verify.set_model(model)
-    log = _training_log(plan, seeing.recorder)
-    callbacks = [*losses, termination, log, verify, checkpoints]
+    log = _training_log(plan, seeing)
+    seen = seeing.callbacks()
+    callbacks = [*losses, termination, log, verify, *seen, checkpoints]
     watchdog = _watchdog(settings, group)
     _describe(plan, model, batches)
+    seeing.begin(model)
     before = model.position.global_step
     try:
         history = model.fit(
@@ -104,7 +108,7 @@ def _train(settings, joined, termination):
         )
     verify.verify(model.position.global_step)
     outcome = _finish(plan, model, history, log, verify, test)
-    seeing.recorder.close()
+    seeing.finish(model, outcome, batches, pairs)
     if group.is_chief:
         fs_options.upload_end(settings.storage, skip=catalog.REMAINS)
     return settings, outcome
@@ -243,16 +247,18 @@ def _load_weights(model, plan, checkpoints):
     return {"initial_epoch": 0, "initial_step": 0}
 
 
-def _training_log(plan, recorder):
+def _training_log(plan, seeing):
     settings = plan.settings
     return TrainingLog(
         every_n_steps=settings.logging.log_loss_every_n_iters,
         total_steps=plan.total_steps,
         global_batch_size=settings.model.global_batch_size,
-        recorder=recorder,
+        recorder=seeing.recorder,
+        tell=seeing.tells,
         interruptions=(
             settings.evaluation.eval_every_n_steps,
             settings.storage.save_checkpoints_steps,
+            *seeing.interruptions,
         ),
     )
 

@@ -5,8 +5,9 @@ class Recorder:
     """Hands on scalars, histograms and pictures to sinks.
 
     A sink has `begin(step)`, `scalars(step, values)`, `histogram(step, name, values)`,
-    `images(step, name, pictures)` and `close()`; steps never go back, but for `begin`,
-    which takes back what is later than the step that the run goes on from.
+    `images(step, name, pictures)`, `flush()` and `close()`; steps
+    never go back, but for `begin`, which takes back what is later than the step that
+    the run goes on from.
 
     Args:
         sinks: list of them.
@@ -34,6 +35,11 @@ class Recorder:
         """Takes pictures, uint8 `[N, height, width, 3]`."""
         for sink in self.sinks:
             sink.images(step, name, pictures)
+
+    def flush(self):
+        """What has come shall be where others can read it."""
+        for sink in self.sinks:
+            sink.flush()
 
     def close(self):
         """Nothing more comes."""

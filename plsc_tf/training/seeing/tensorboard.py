@@ -53,8 +53,12 @@ class TensorBoard:
 
         self._call(lambda: self._each(step, image, {name: pictures}))
 
-    def close(self):
+    def flush(self):
         """Writes what is not written yet."""
+        self._call(lambda: self._writer and self._writer.flush())
+
+    def close(self):
+        """Writes what is not written yet, and closes the file."""
         self._call(self._close)
 
     def _each(self, step, write, values):

@@ -89,6 +89,9 @@ class VisualDL:
             image = _field(4, _BYTES, buffer.getvalue())
             self._write(step, f"{name}/{number}", _field(5, _BYTES, image))
 
+    def flush(self):
+        """Nothing: every record is in the file at once."""
+
     def close(self):
         """Closes the file."""
         if self._file is not None:
@@ -100,7 +103,6 @@ class VisualDL:
             return
         value = (
             _field(1, _VARINT, _varint(step))
-            # VisualDL takes a slash in a tag for a folder, and reads % as one.
             + _field(2, _BYTES, tag.encode())
             + _field(3, _VARINT, _varint(int(time.time() * 1000)))
             + content

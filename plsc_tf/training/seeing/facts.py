@@ -1,0 +1,119 @@
+"""Facts about a run for its report: memory, data, environment, checkpoints, starts."""
+
+import dataclasses
+import datetime
+import json
+import os
+import platform
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import plsc_tf
+from plsc_tf.checkpoints import catalog, manifest
+from plsc_tf.parallel.memory import read_bytes
+from plsc_tf.storage import files
+from plsc_tf.training import planner
+
+STARTS = "starts.jsonl"
+GB = 1e9
+
+
+def environment(strategy, group):
+    """{what: text} about programs and devices."""
+    devices = [device.device_type for device in tf.config.list_physical_devices()]
+    counted = {kind: devices.count(kind) for kind in dict.fromkeys(devices)}
+    return {
+        "plsc_tf": plsc_tf.__version__,
+        "TensorFlow": tf.__version__,
+        "Keras": keras.__version__,
+        "numpy": np.__version__,
+        "Python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": os.cpu_count(),
+        "devices": ", ".join(f"{count} {kind}" for kind, count in counted.items()),
+        "replicas": strategy.num_replicas_in_sync,
+        "workers": group.size,
+    }
+
+
+def add_start(folder, step, told):
+    """Notes that a process begins, or goes on with, the run after a step.
+
+    Args:
+        folder: of the run.
+        step: steps that are done.
+        told: of `environment`.
+    """
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    names = ("plsc_tf", "TensorFlow", "replicas", "workers")
+    entry = {"time": now, "step": step, **{name: told[name] for name in names}}
+    lines = [*starts(folder), entry]
+    text = "".join(f"{json.dumps(one)}\n" for one in lines)
+    files.replace(files.join(folder, STARTS), text.encode())
+
+
+def starts(folder):
+    """[{"time", "step", ...}] of the run so far."""
+    path = files.join(folder, STARTS)
+    if not files.exists(path):
+        return []
+    found = []
+    for line in files.read(path).decode(errors="replace").splitlines():
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            break  # a machine that lost power
+    return found
+
+
+def checkpoints(folder):
+    """[(name, step, bytes)] of the checkpoints that are kept."""
+    found = []
+    for _, path in catalog.find_all(folder):
+        content = manifest.read(path)
+        size = sum(entry["bytes"] for entry in content["files"].values())
+        found.append((files.name(path), content["state"].get("global_step"), size))
+    return found
+
+
+def peak_memory(strategy):
+    """{what: GB} that this process has held at most."""
+    found = {}
+    for device in strategy.extended.worker_devices:
+        if "GPU" in device:
+            info = tf.config.experimental.get_memory_info(device.rpartition("/")[2])
+            found[device] = f"{info['peak'] / GB:.2f} GB at most"
+    try:
+        peak = read_bytes("/proc/self/status", "VmHWM")
+        found["process"] = f"{peak / GB:.2f} GB at most"
+    except OSError:
+        found["process"] = "not told by this system"
+    return found
+
+
+def planned_memory(settings, process):
+    """{what: GB} that the planner expects on the fullest device.
+
+    Args:
+        settings: of the run.
+        process: bytes that the process held before the model was made.
+    """
+    try:
+        job = planner.plan(settings, settled=True)
+    except ValueError as error:
+        return {"planner": f"n/a: {error}"}
+    job = dataclasses.replace(job, process=process or job.process)
+    total = job.total()
+    found = {"planned for a device": f"{total / GB:.2f} GB at most"}
+    if job.devices.kind == "CPU" and job.devices.replicas > 1:
+        found["planned for the process"] = (
+            f"{total * job.devices.replicas / GB:.2f} GB at most"
+        )
+    found |= {
+        f"planned: {what}": f"{size / GB:.3f} GB"
+        for what, size in job.items().items()
+        if size >= GB / 1000
+    }
+    return found
