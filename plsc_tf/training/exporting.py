@@ -45,7 +45,9 @@ def check(settings):
         )
 
 
-def export(settings, model, checkpoint, figures, *, card=None, need_pairs=False):
+def export(
+    settings, model, checkpoint, figures, *, card=None, pairs=None, need_pairs=False
+):
     """Exports the model where the settings say; returns the version folder.
 
     Args:
@@ -54,6 +56,7 @@ def export(settings, model, checkpoint, figures, *, card=None, need_pairs=False)
         checkpoint: path of the checkpoint that the model stands at.
         figures: `results.verification_figures`, for the model card.
         card: an `EvaluationCard` of this checkpoint, or None.
+        pairs: `{name: Pairs}`, the verification sets; None reads those of the settings.
         need_pairs: whether verification sets that cannot be read are an error; else a
             log line, and the proof is about noise.
 
@@ -65,7 +68,8 @@ def export(settings, model, checkpoint, figures, *, card=None, need_pairs=False)
         settings.storage.model_save_dir, "export"
     )
     files.prepare(export_dir)
-    pairs = _pairs(settings, need_pairs)
+    if pairs is None:
+        pairs = _pairs(settings, need_pairs)
     calibration = None
     if "tflite_int8" in given.export_formats:
         calibration = _calibration(settings, frame)

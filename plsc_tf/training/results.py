@@ -57,7 +57,7 @@ def raw_pixels(pairs, image_size):
     return scores
 
 
-def export(settings, model, checkpoint, figures):
+def export(settings, model, checkpoint, figures, pairs=None):
     """Exports the model of a training that has ended; returns the version folder.
 
     Args:
@@ -65,6 +65,7 @@ def export(settings, model, checkpoint, figures):
         model: the `Classifier`.
         checkpoint: path of the checkpoint that the model stands at.
         figures: `verification_figures`, for the model card.
+        pairs: `{name: Pairs}` to prove it on; None reads those of the settings.
     """
     if settings.serving.export_classes and model.group.size > 1:
         # The class weights of the other workers come only when all ask for them.
@@ -74,7 +75,7 @@ def export(settings, model, checkpoint, figures):
             files.join(settings.storage.model_save_dir, "flags.cfg"),
         )
         settings = settings.replace(export_classes=0)
-    return exporting.export(settings, model, checkpoint, figures)
+    return exporting.export(settings, model, checkpoint, figures, pairs=pairs)
 
 
 def table(settings, results):
