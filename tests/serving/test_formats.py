@@ -121,6 +121,7 @@ def test_a_bound_that_does_not_hold_publishes_nothing(tmp_path, bounds, worse, m
 def test_onnx_has_insightfaces_layout(tmp_path):
     for name in ("onnx", "tf2onnx", "onnxruntime"):
         pytest.importorskip(name, reason="needs pip install 'plsc_tf[onnx]'")
+    import onnx
     import onnxruntime
 
     model = network()
@@ -131,6 +132,9 @@ def test_onnx_has_insightfaces_layout(tmp_path):
     (entry,), (result,) = session.get_inputs(), session.get_outputs()
     assert (entry.name, entry.shape) == ("data", ["N", 3, *SIZE])
     assert (result.name, result.shape) == ("embedding", ["N", 16])
+    # What insightface's ArcFaceONNX takes for scaling inside the model.
+    nodes = onnx.load(path).graph.node[:8]
+    assert [node.name for node in nodes][:2] == ["Sub_pixels", "Mul_pixels"]
     data = PICTURES.transpose(0, 3, 1, 2).astype(np.float32)
     expected = model(PICTURES.astype(np.float32), training=False)
     for count in (1, 6):

@@ -57,12 +57,32 @@ def convert(embed, image_size):
         expected = INPUT if side == "input" else "embedding"
         if value.name != expected:
             raise RuntimeError(f"tf2onnx named the {side} {value.name!r}.")
-    # insightface reads from the first nodes' names, "Sub..." and "Mul...", that a model
-    # normalises pixels itself (model_zoo/arcface_onnx.py).
-    for number, node in enumerate(graph.node):
-        node.name = f"{node.op_type}_{number}"
+    _mark_as_scaling(graph, onnx.helper)
     onnx.checker.check_model(model)
     return model.SerializeToString()
+
+
+def _mark_as_scaling(graph, helper):
+    """Lets insightface see that the model scales pixels itself.
+
+    It looks for nodes called "Sub..." and "Mul..." among the first eight, and else
+    scales the pixels before (model_zoo/arcface_onnx.py). What the network does is
+    mostly folded into its first convolution: subtract 0 and multiply by 1.
+    """
+    entered = "pixels"
+    for number, node in enumerate(graph.node):
+        node.name = f"{node.op_type}_{number}"
+        for place, name in enumerate(node.input):
+            if name == INPUT:
+                node.input[place] = entered
+    first = [("Sub", INPUT, "no_mean", 0.0), ("Mul", "Sub_pixels", "no_scale", 1.0)]
+    for place, (operation, data, name, value) in enumerate(first):
+        graph.initializer.append(helper.make_tensor(name, 1, [], [value]))
+        result = entered if operation == "Mul" else "Sub_pixels"
+        node = helper.make_node(
+            operation, [data, name], [result], name=f"{operation}_pixels"
+        )
+        graph.node.insert(place, node)
 
 
 def load(content):
