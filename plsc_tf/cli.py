@@ -66,7 +66,7 @@ def main(function, groups=ALL, doc=None, argv=None):
     except UsageError as error:
         _report(error, "--help lists the options.")
         sys.exit(2)
-    _set_up_logging()
+    set_up_logging()
     _tell_unused(given)
     try:
         function(settings)
@@ -154,7 +154,7 @@ def _help_entry(item, width):
     return "\n".join(lines) + "\n"
 
 
-def _set_up_logging():
+def set_up_logging():
     """Sends the library's logs to standard error, short, and quietens TensorFlow's."""
     from absl import logging as absl_logging
 

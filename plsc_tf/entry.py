@@ -15,6 +15,7 @@ import threading
 
 import numpy as np
 
+from plsc_tf import cli
 from plsc_tf.entry_setters import Setters
 from plsc_tf.settings import Settings
 
@@ -72,6 +73,7 @@ class Entry(Setters):
             dict of the results, see `plsc_tf.training.run.train`; None in a worker that
             is not the chief.
         """
+        cli.set_up_logging()
         from plsc_tf.training import results, run
         from plsc_tf.training.termination import Termination
 
@@ -89,6 +91,7 @@ class Entry(Setters):
         Returns:
             dict of the rows of the table that is printed.
         """
+        cli.set_up_logging()
         from plsc_tf.evaluation.report import format_table
         from plsc_tf.training.evaluating.command import evaluate
 
@@ -105,10 +108,11 @@ class Entry(Setters):
         Raises:
             ValueError: predict_reader is not set, or yields something else.
         """
+        cli.set_up_logging()
         from plsc_tf.data import images
         from plsc_tf.data.readers import plsc
         from plsc_tf.data.readers.python import to_picture
-        from plsc_tf.training import trained
+        from plsc_tf.training import input_recipe, trained
 
         if self.predict_reader is None:
             raise ValueError(
@@ -116,15 +120,14 @@ class Entry(Setters):
                 "function that returns an iterator of images."
             )
         found = trained.load(self.settings, parts=self._parts())
+        frame = input_recipe.framing(found.settings).evaluate
         size = found.settings.evaluation.test_batch_size
         embeddings, batch = [], []
         for number, item in enumerate(plsc.samples(self.predict_reader)):
             image = item[0] if isinstance(item, tuple) else item
             image = to_picture(image, "predict_reader", number)
-            if isinstance(image, bytes):
-                image = images.decode(image)
-            image = images.resize(images.to_rgb(image), found.model.image_size)
-            batch.append(image.numpy())
+            image = images.decode(image) if isinstance(image, bytes) else image
+            batch.append(frame(images.to_rgb(image)).numpy())
             if len(batch) == size:
                 embeddings.append(found.model.embed(np.stack(batch), size))
                 batch = []
@@ -140,6 +143,7 @@ class Entry(Setters):
         Returns:
             dict of the rows of the table that is printed.
         """
+        cli.set_up_logging()
         from plsc_tf.evaluation.report import format_table
         from plsc_tf.training import trained
 
