@@ -26,6 +26,20 @@ REFERENCE = np.array(
 _REFERENCE_SIDE = 112
 
 
+def stored_size(size: tuple[int, int]) -> tuple[int, int]:
+    """The size that faces for a network are cut out at, before they are framed.
+
+    As training pictures are: of 112 pixels, which a smaller network gets resized, with
+    antialiasing; without it, a face of a large photograph would lose all but a few of
+    its pixels.
+
+    Args:
+        size: (height, width) of the network's input.
+    """
+    scale = max(1.0, _REFERENCE_SIDE / max(size))
+    return tuple(round(side * scale) for side in size)
+
+
 def transforms(points: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     """Finds what turns, scales and moves faces so that their points fit best.
 

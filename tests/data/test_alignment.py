@@ -84,3 +84,17 @@ def test_one_photograph_by_its_points():
         plsc_tf.align(photograph, points[None])
     with pytest.raises(ValueError, match="an encoded JPEG or PNG"):
         plsc_tf.align(b"no picture", points)
+
+
+@pytest.mark.parametrize(
+    ("size", "stored"),
+    [
+        ((112, 112), (112, 112)),
+        ((48, 48), (112, 112)),
+        ((112, 96), (112, 96)),
+        ((56, 48), (112, 96)),
+        ((224, 224), (224, 224)),
+    ],
+)
+def test_faces_are_cut_out_as_large_as_those_of_training(size, stored):
+    assert alignment.stored_size(size) == stored

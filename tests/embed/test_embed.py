@@ -8,6 +8,7 @@ from PIL import Image
 
 import plsc_tf
 from plsc_tf.data import alignment
+from plsc_tf.evaluation import verification
 from plsc_tf.settings import Settings
 from plsc_tf.training import run, trained
 from plsc_tf.training.embedding import command
@@ -139,9 +140,8 @@ def test_faces_in_photographs_are_aligned(trained_run, model, tmp_path):
     (tmp_path / "points.txt").write_text("".join(lines))
     (tmp_path / "list.txt").write_text("".join(lines[::-1]))
     found, table = embed(trained_run, tmp_path, landmarks=str(tmp_path / "points.txt"))
-    faces = np.stack(
-        [plsc_tf.align(p, points, (SIZE, SIZE)) for p in pixels(2, 3, 120)]
-    )
+    # Cut out as training pictures are, of 112 pixels, and framed like them.
+    faces = [plsc_tf.align(picture, points) for picture in pixels(2, 3, 120)]
     middle = command.input_recipe.preprocessing.build("inception", (SIZE, SIZE))
     framed = np.stack([middle.evaluate(face).numpy() for face in faces])
     np.testing.assert_allclose(found, sums(model, framed), rtol=1e-5, atol=1e-6)
@@ -211,3 +211,25 @@ def test_mistakes_are_told(trained_run, photos, monkeypatch):
         ),
     )
     refused(ValueError, "embed is for one process")
+
+
+def test_verification_frames_pictures_as_the_run_does(trained_run, model, tmp_path):
+    names = [f"n{k // 2}/n{k // 2}_{k % 2:04d}.jpg" for k in range(24)]
+    save(tmp_path, names, pixels(24, seed=5))
+    same = [f"n{k}\t0\t1" for k in range(12)]
+    different = [f"n{k}\t0\tn{(k + 5) % 12}\t1" for k in range(12)]
+    lines = [line for both in zip(same, different, strict=True) for line in both]
+    (tmp_path / "pairs.txt").write_text("\n".join(lines))
+    path = str(tmp_path / "pairs.txt")
+    asked = Settings.from_values(
+        checkpoint_dir=str(trained_run), num_replicas=2, val_targets=(path,)
+    )
+    table = dict(evaluation.evaluate(asked))
+    pairs = plsc_tf.load_pairs(path)
+    framed = pairs.decoded((STORED, STORED))[MIDDLE]
+    rows = sums(model, framed)
+    expected = verification.verify(rows, pairs.left, pairs.right, pairs.same)
+    whole = sums(model, pairs.decoded((SIZE, SIZE)))
+    other = verification.verify(whole, pairs.left, pairs.right, pairs.same)
+    assert table["pairs: AUC"] == f"{expected.auc:.5f}" != f"{other.auc:.5f}"
+    assert table["pairs: EER"] == f"{expected.eer:.5f}"

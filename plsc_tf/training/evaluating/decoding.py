@@ -41,7 +41,8 @@ def blocks(paths, framing, batch_size, points=None, skipped=None):
     """
     moves = None
     if points is not None:
-        moves = alignment.transforms(points, framing.image_size)
+        size = alignment.stored_size(framing.image_size)
+        moves = alignment.transforms(points, size)
     pixels = 3 * framing.image_size[0] * framing.image_size[1]
     most = min(_BLOCK_PICTURES, _BLOCK_BYTES // pixels)
     size = batch_size * max(1, most // batch_size)
@@ -61,13 +62,14 @@ def blocks(paths, framing, batch_size, points=None, skipped=None):
 def _decode(paths, framing, moves, skipped, first):
     """(rows, pixels) of one block, whose first picture has the number `first`."""
     size = framing.image_size
+    cut_size = alignment.stored_size(size)
 
     def whole(path):
         return framing.evaluate(tf.io.read_file(path))
 
     def aligned(path, move):
         picture = images.decode(tf.io.read_file(path))
-        return framing.evaluate(alignment.cut_out(picture, move, size))
+        return framing.evaluate(alignment.cut_out(picture, move, cut_size))
 
     columns = [os.fsencode(path) for path in paths]
     dataset = tf.data.Dataset.from_tensor_slices(

@@ -66,9 +66,14 @@ class Pictures:
 
     def _batches(self, blocks):
         for rows, pixels in blocks:
-            for start in range(0, len(rows), self._batch_size):
-                chosen = slice(start, start + self._batch_size)
-                yield rows[chosen], pixels[chosen]
+            # What is left over goes with the last batch, as `embed` fills that up: a
+            # batch of another size would be traced anew.
+            count = max(1, len(rows) // self._batch_size)
+            for number in range(count):
+                start, stop = number * self._batch_size, (number + 1) * self._batch_size
+                chosen = slice(start, stop if number < count - 1 else None)
+                if len(rows):
+                    yield rows[chosen], pixels[chosen]
 
 
 class Saved:
