@@ -59,6 +59,7 @@ def all_of(rows):
             "Training accuracy without margins, and verification accuracy.",
             "accuracy",
             _named(rows, [*trained, *verified][: len(svg.COLORS)]),
+            bottom=0.0,
             top=1.0,
         ),
         _chart(
@@ -106,7 +107,8 @@ def _named(rows, names):
             if row.get(name) is not None and math.isfinite(row[name])
         ]
         if points:
-            label = name.removeprefix("verification/").removeprefix("angles/")
+            label = name.replace("verification/", "verification ")
+            label = label.removeprefix("angles/")
             found.append((label.replace("_", " "), thinned(points)))
     return found
 
@@ -137,8 +139,7 @@ def _chart(title, caption, label, named, *, bottom=None, top=None, logarithmic=F
     else:
         margin = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
         low, high = low - margin if bottom is None else bottom, high + margin
-        if top is not None:
-            high = max(top, high if max(values) > top else top)
+        high = high if top is None else top
     first, last = min(steps), max(steps)
     x = svg.Axis("step", 0.0 if last else first - 1, last or first + 1)
     curves = [svg.Curve(name, points) for name, points in named]

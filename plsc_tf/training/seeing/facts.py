@@ -84,12 +84,12 @@ def peak_memory(strategy):
     for device in strategy.extended.worker_devices:
         if "GPU" in device:
             info = tf.config.experimental.get_memory_info(device.rpartition("/")[2])
-            found[device] = f"{info['peak'] / GB:.2f} GB at most"
+            found[f"measured, {device}"] = f"{info['peak'] / GB:.2f} GB at most"
     try:
         peak = read_bytes("/proc/self/status", "VmHWM")
-        found["process"] = f"{peak / GB:.2f} GB at most"
+        found["measured, the process"] = f"{peak / GB:.2f} GB at most"
     except OSError:
-        found["process"] = "not told by this system"
+        found["measured, the process"] = "not told by this system"
     return found
 
 
@@ -106,13 +106,13 @@ def planned_memory(settings, process):
         return {"planner": f"n/a: {error}"}
     job = dataclasses.replace(job, process=process or job.process)
     total = job.total()
-    found = {"planned for a device": f"{total / GB:.2f} GB at most"}
+    found = {"planned, a device": f"{total / GB:.2f} GB at most"}
     if job.devices.kind == "CPU" and job.devices.replicas > 1:
-        found["planned for the process"] = (
+        found["planned, the process"] = (
             f"{total * job.devices.replicas / GB:.2f} GB at most"
         )
     found |= {
-        f"planned: {what}": f"{size / GB:.3f} GB"
+        f"planned, of it: {what}": f"{size / GB:.3f} GB"
         for what, size in job.items().items()
         if size >= GB / 1000
     }

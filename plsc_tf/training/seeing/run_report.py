@@ -122,8 +122,13 @@ def _columns(names, rows):
     head = "".join(f"<th>{page.text(name)}</th>" for name in names)
     lines = "".join(
         "<tr>"
-        + "".join(f"<td><code>{page.text(value)}</code></td>" for value in row)
+        + "".join(f"<td><code>{_breakable(value)}</code></td>" for value in row)
         + "</tr>"
         for row in rows
     )
     return f'<div class="wide"><table><tr>{head}</tr>{lines}</table></div>'
+
+
+def _breakable(value):
+    """Text that narrow pages break behind underscores and commas."""
+    return page.text(value).replace("_", "_<wbr>").replace(",", ",<wbr>")

@@ -34,8 +34,7 @@ class TensorBoard:
 
     def begin(self, step):
         """Takes back what an earlier process of the run wrote after `step`."""
-        if step:
-            self._call(lambda: self._mark(step))
+        self._call(lambda: self._mark(step))
 
     def scalars(self, step, values):
         """Writes `{name: number}` at a step."""
@@ -74,10 +73,15 @@ class TensorBoard:
             self._writer = None
 
     def _mark(self, step):
-        """TensorBoard drops what it has from the step of a session's start on."""
-        writer = EventFileWriter(self._folder, filename_suffix=".resumed")
+        """TensorBoard drops what it has from the step of a session's start on.
+
+        The first start of a folder is taken for the run's own and drops nothing.
+        """
+        writer = EventFileWriter(self._folder, filename_suffix=".begins")
         start = SessionLog(status=SessionLog.START)
-        writer.add_event(Event(wall_time=time.time(), step=step + 1, session_log=start))
+        for _ in range(2):
+            now = time.time()
+            writer.add_event(Event(wall_time=now, step=step + 1, session_log=start))
         writer.close()
 
     def _call(self, function):

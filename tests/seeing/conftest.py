@@ -1,0 +1,114 @@
+"""A small model, and one small run with everything on that is resumed after a kill."""
+
+import dataclasses
+import logging
+import pathlib
+import shutil
+
+import keras
+import numpy as np
+import pytest
+
+import plsc_tf
+from plsc_tf.settings import Settings
+from plsc_tf.training import run
+
+PASSWORD = "open-sesame-17"
+OPTIONS = {
+    "dataset_name": "mock",
+    "num_classes": 7,
+    "num_sample_per_epoch": 42,
+    "image_shape": (3, 16, 16),
+    "model_name": "iresnet",
+    "model_options": "depths=1-1,width=16,head=gap",
+    "emb_size": 8,
+    "num_replicas": 2,
+    "batch_size": 5,
+    "num_epochs": 2,
+    "learning_rate": 0.05,
+    "lr_base_batch_size": 0,
+    "val_targets": ("mock",),
+    "calc_acc": True,
+    "export_at_end": False,
+    "fs_ugi": f"joe,{PASSWORD}",
+    "log_loss_every_n_iters": 1,
+    "save_losses": True,
+    "visualdl": True,
+    "angles_every_n_iters": 4,
+    "images_every_n_iters": 5,
+    "profile_every_n_iters": 3,
+    "projector": True,
+    "check_shape": True,
+    "check_content": True,
+    "print_model_statistics": True,
+    "log_device_placement": True,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """What a run has left: folder, log lines of its first process, results."""
+
+    folder: pathlib.Path
+    lines: list
+    outcome: dict
+
+
+class _Lines(logging.Handler):
+    def __init__(self):
+        super().__init__()
+        self.lines = []
+
+    def emit(self, record):
+        self.lines.append(record.getMessage())
+
+
+@pytest.fixture(scope="session")
+def seen(tmp_path_factory, logical_devices):
+    """Eight steps, of which a kill takes the last three, then all ten."""
+    folder = tmp_path_factory.mktemp("seen") / "run"
+    options = {**OPTIONS, "model_save_dir": str(folder)}
+    log, handler = logging.getLogger("absl"), _Lines()
+    level = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        run.train(Settings.from_values(**options, stop_at_step=8))
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+    shutil.rmtree(folder / "step_00000008")  # as if it had not been saved
+    off = ("check_shape", "check_content", "print_model_statistics", "projector")
+    options |= dict.fromkeys(off, False)
+    _, outcome = run.train(Settings.from_values(**options))
+    return Run(folder, handler.lines, outcome)
+
+
+@pytest.fixture
+def make_model(logical_devices):
+    """Builds a compiled classifier of 8 × 8 pictures over five classes."""
+
+    def make(replicas=2, dense=False, **head):
+        keras.utils.set_random_seed(0)
+        with plsc_tf.strategy(replicas).scope():
+            backbone = keras.Sequential(
+                [
+                    keras.Input((8, 8, 3)),
+                    keras.layers.Conv2D(4, 3, strides=2, name="conv"),
+                    keras.layers.Flatten(name="flat"),
+                    keras.layers.Dense(6, name="last"),
+                ]
+            )
+            kind = plsc_tf.DenseHead if dense else plsc_tf.ShardedHead
+            model = plsc_tf.Classifier(backbone, kind(5, scale=16.0, **head))
+            model.compile(plsc_tf.Momentum(0.05))
+        return model
+
+    return make
+
+
+@pytest.fixture
+def pictures():
+    """uint8 `[10, 8, 8, 3]` noise and labels of five classes."""
+    images = np.random.default_rng(0).integers(0, 256, (10, 8, 8, 3))
+    return images.astype(np.uint8), np.arange(10) % 5

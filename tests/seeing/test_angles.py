@@ -1,0 +1,47 @@
+"""Angles over shards of classes, against numpy on the whole."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from plsc_tf.training import batching
+from plsc_tf.training.seeing.angles import AngleHistograms
+from plsc_tf.training.seeing.recorder import Recorder
+
+
+def expected(model, images, labels):
+    embedded = model.embed(images).astype(np.float64)
+    weights = model.head.weights_as_numpy().astype(np.float64)
+    cosines = (embedded / np.linalg.norm(embedded, axis=1, keepdims=True)) @ (
+        weights / np.linalg.norm(weights, axis=1, keepdims=True)
+    ).T
+    rows = np.arange(len(labels))
+    own = cosines[rows, labels]
+    cosines[rows, labels] = -1
+    return np.degrees(np.arccos([own, cosines.max(axis=1)]))
+
+
+@pytest.mark.parametrize(
+    ("replicas", "options"),
+    [
+        (1, {}),
+        (2, {}),
+        (2, {"tile_rows": 2}),
+        (2, {"sample_rate": 0.7}),
+        (2, {"dense": True}),
+        (3, {}),
+    ],
+)
+def test_angles_are_those_of_the_whole(make_model, pictures, replicas, options):
+    model = make_model(replicas, **options)
+    images, labels = pictures
+    weights = np.ones(len(labels), np.float32)
+    size = batching.padded_size(len(labels), replicas)
+    batch = batching.pad(
+        tf.constant(images), tf.constant(labels), tf.constant(weights), size
+    )
+    callback = AngleHistograms(Recorder(), 1)
+    callback.set_model(model)
+    found = callback.measure(batching.split(model.strategy, batch))
+    assert found[0].shape == (10,)  # what pads a batch does not count
+    np.testing.assert_allclose(found, expected(model, images, labels), atol=0.02)

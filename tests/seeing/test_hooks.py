@@ -1,0 +1,60 @@
+"""Hooks by name, and what leaving one of FastNN's out means."""
+
+import keras
+import pytest
+
+from plsc_tf.settings import Settings
+from plsc_tf.training.seeing import hooks
+
+FASTNN = ("StopAtStepHook", "ProfilerHook", "LoggingTensorHook", "CheckpointSaverHook")
+
+
+class Counter(keras.callbacks.Callback):
+    """A hook of a user's."""
+
+
+def make_counter():
+    return Counter()
+
+
+def test_fastnns_hooks_are_the_default_and_need_no_callback():
+    assert Settings().logging.hooks == FASTNN
+    assert hooks.own(FASTNN) == []
+    settings = Settings.from_values(stop_at_step=5)
+    assert hooks.applied(settings) is settings
+
+
+@pytest.mark.parametrize(
+    "path", ["test_hooks:Counter", "test_hooks.Counter", "test_hooks:make_counter"]
+)
+def test_own_callbacks_by_dotted_path(path):
+    (made,) = hooks.own((*FASTNN, path))
+    assert type(made).__name__ == "Counter"
+
+
+def test_a_hook_that_is_left_out_is_off():
+    settings = Settings.from_values(
+        hooks=("LoggingTensorHook",),
+        stop_at_step=5,
+        profile_every_n_iters=7,
+        save_checkpoints_steps=3,
+    )
+    applied = hooks.applied(settings)
+    assert applied.logging.stop_at_step == 0
+    assert applied.logging.profile_every_n_iters == 0
+    assert applied.storage.save_checkpoints_steps == 0
+    assert applied.saving.save_checkpoints_epochs == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "error", "words"),
+    [
+        ("StopAtStepHok", ValueError, "Did you mean StopAtStepHook"),
+        ("no_such_module:Hook", ImportError, "no_such_module"),
+        ("test_hooks:Countr", ImportError, "Did you mean test_hooks:Counter"),
+        ("test_hooks:FASTNN", TypeError, "keras.callbacks.Callback"),
+    ],
+)
+def test_wrong_hooks_are_explained(path, error, words):
+    with pytest.raises(error, match=words):
+        hooks.own((path,))

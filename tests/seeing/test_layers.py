@@ -1,0 +1,50 @@
+"""Tables of layers and variables, against the model's own numbers."""
+
+import re
+
+import numpy as np
+import pytest
+
+from plsc_tf.training.seeing import layers, statistics
+
+
+def test_shapes_of_parameters_and_outputs(make_model, pictures):
+    model = make_model(replicas=1)
+    before = [v.numpy() for v in model.variables]
+    rows = dict(layers.describe(model, pictures[0]))
+    assert rows["images"] == "10×8×8×3 uint8"
+    assert rows["Conv2D conv"] == "10×3×3×4 float32"
+    (kernel,) = (text for name, text in rows.items() if name.endswith("last/kernel"))
+    assert kernel == "36×6 float32"
+    assert rows["Dense last"] == "10×6 float32"
+    assert rows["head weight"] == "5×6 float32"
+    for variable, value in zip(model.variables, before, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), value)
+
+
+def test_content_is_statistics_and_first_values(make_model, pictures):
+    model = make_model(replicas=1)
+    rows = dict(layers.describe(model, pictures[0], content=True))
+    output = model.embed(pictures[0])
+    found = re.search(r"mean (\S+)  deviation (\S+) .* first (\S+)", rows["Dense last"])
+    expected = [output.mean(), output.std(), output[0, 0]]
+    assert [float(text) for text in found.groups()] == pytest.approx(expected, rel=2e-3)
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_statistics_count_and_sum(make_model, dense):
+    model = make_model(dense=dense)
+    text = statistics.statistics(model)
+    weights = model.head.weights_as_numpy().astype(np.float64)
+    assert f"{weights.sum():.6g}"[:6] in text
+    # 3·3·3·4 + 4, 36·6 + 6, and the head's 5·6.
+    assert re.search(r"network, trainable +334 numbers, 1,336 bytes", text)
+    assert re.search(r"\nhead +30 numbers, 120 bytes", text)
+    assert re.search(r"trainable in all +364 numbers", text)
+
+
+def test_placement_tells_devices(make_model):
+    text = statistics.placement(make_model(replicas=2))
+    first, second = text.splitlines()
+    assert "CPU:0" in first and "334 numbers of the network, 18 of the head" in first
+    assert "CPU:1" in second and "12 of the head" in second

@@ -1,0 +1,197 @@
+"""What a run leaves for people to look at, read back by those who show it."""
+
+import csv
+import glob
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from conftest import PASSWORD
+from PIL import Image
+from tensorboard.backend.event_processing.plugin_event_accumulator import (
+    EventAccumulator,
+)
+from tensorflow.tsl.profiler.protobuf.xplane_pb2 import XSpace
+
+from plsc_tf.evaluation import png
+
+SCALARS = {
+    "loss",
+    "accuracy",
+    "top5_accuracy",
+    "learning_rate",
+    "images_per_second",
+    "verification/mock_accuracy",
+    "verification/mock_threshold",
+    "verification/mock_xnorm",
+    "angles/own_centre_mean",
+    "angles/nearest_other_mean",
+    "epoch/loss",
+    "epoch/accuracy",
+    "epoch/top5_accuracy",
+}
+
+
+@pytest.fixture(scope="module")
+def rows(seen):
+    lines = (seen.folder / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+@pytest.fixture(scope="module")
+def events(seen):
+    accumulator = EventAccumulator(str(seen.folder / "tensorboard"), {"tensors": 0})
+    return accumulator.Reload()
+
+
+def test_rows_hold_each_step_once_and_the_losses_of_losses_txt(seen, rows):
+    assert [row["step"] for row in rows] == list(range(1, 11))
+    lines = (seen.folder / "losses.txt").read_text().split("\n")[:-1]
+    # The killed steps 6, 7, 8 stand there twice.
+    assert [int(line.split()[0]) for line in lines] == [*range(1, 9), *range(6, 11)]
+    last = {int(n): float.fromhex(x) for n, x in (line.split() for line in lines)}
+    assert {row["step"]: row["loss"] for row in rows} == last
+    assert set().union(*rows) == SCALARS | {"step"}
+    assert "epoch/loss" in rows[4] and "verification/mock_accuracy" in rows[4]
+
+
+def test_the_table_has_the_same_figures(seen, rows):
+    with open(seen.folder / "metrics.csv", newline="") as file:
+        table = list(csv.DictReader(file))
+    read = [{n: float(v) for n, v in row.items() if v} for row in table]
+    assert read == rows
+
+
+def test_tensorboard_lists_the_series_with_the_same_values(events, rows):
+    tags = events.Tags()["tensors"]
+    assert set(tags) == SCALARS | {
+        "angles/own_centre",
+        "angles/nearest_other",
+        "input",
+    }
+    for name in SCALARS:
+        shown = {
+            event.step: np.frombuffer(event.tensor_proto.tensor_content, "<f4")[0]
+            if event.tensor_proto.tensor_content
+            else event.tensor_proto.float_val[0]
+            for event in events.Tensors(name)
+        }
+        told = {row["step"]: np.float32(row[name]) for row in rows if name in row}
+        assert shown == told
+
+
+def test_tensorboard_has_histograms_and_pictures(events):
+    histogram = events.Tensors("angles/own_centre")
+    assert [event.step for event in histogram] == [4, 8]
+    counts = np.frombuffer(histogram[0].tensor_proto.tensor_content, "<f8")
+    assert counts.reshape(-1, 3)[:, 2].sum() == 10  # a batch
+    width, height, *images = events.Tensors("input")[0].tensor_proto.string_val
+    assert (width, height, len(images)) == (b"16", b"16", 5)
+    assert images[0].startswith(b"\x89PNG")
+
+
+def test_traces_are_of_the_steps_asked_for(seen):
+    paths = glob.glob(f"{seen.folder}/tensorboard/plugins/profile/*/*.xplane.pb")
+    assert paths
+    for path in paths:
+        space = XSpace.FromString(open(path, "rb").read())
+        names = {
+            plane.event_metadata[event.metadata_id].name
+            for plane in space.planes
+            for line in plane.lines
+            for event in line.events
+        }
+        assert any("MatMul" in name for name in names)
+    told = [line for line in seen.lines if "is traced" in line]
+    assert [int(line.split()[1]) for line in told] == [3, 6]
+
+
+def test_the_projector_has_points_labels_and_a_sprite(seen):
+    folder = seen.folder / "tensorboard"
+    config = (folder / "projector_config.pbtxt").read_text()
+    named = re.findall(r'_path: "(.*)"', config)
+    assert named == ["mock.tsv", "mock_labels.tsv", "mock_sprite.png"]
+    points = np.loadtxt(folder / "mock.tsv", delimiter="\t")
+    labels = (folder / "mock_labels.tsv").read_text().splitlines()
+    assert points.shape == (len(labels), 8)
+    side = int(re.search(r"single_image_dim: (\d+)", config)[1])
+    per_row = int(np.ceil(np.sqrt(len(labels))))
+    assert Image.open(folder / "mock_sprite.png").size == (side * per_row,) * 2
+
+
+def test_visualdl_reads_its_log(seen, rows):
+    python = os.environ.get("PLSC_TF_VISUALDL_PYTHON", "")
+    if not python and importlib.util.find_spec("visualdl") is None:
+        pytest.skip(
+            "VisualDL needs other versions than TensorFlow: install it into an "
+            "environment of its own, and name its python in PLSC_TF_VISUALDL_PYTHON"
+        )
+    code = """if True:
+        import glob, json, sys
+        from visualdl import LogReader
+        (path,) = glob.glob(sys.argv[1] + "/vdlrecords.*")
+        reader = LogReader(file_path=path)
+        loss = [[d.id, d.value] for d in reader.get_data("scalar", "loss")]
+        (first, second) = reader.get_data("histogram", "angles/own_centre")
+        print(json.dumps([reader.get_tags(), loss, sum(first.histogram.hist)]))
+    """
+    command = [python or sys.executable, "-c", code, str(seen.folder / "visualdl")]
+    environ = {"PATH": os.environ["PATH"]}
+    done = subprocess.run(command, capture_output=True, text=True, env=environ)
+    assert done.returncode == 0, done.stderr
+    tags, loss, total = json.loads(done.stdout)
+    assert set(tags["scalar"]) == SCALARS
+    assert set(tags["histogram"]) == {"angles/own_centre", "angles/nearest_other"}
+    assert set(tags["image"]) == {f"input/{number}" for number in range(5)}
+    assert loss == [[row["step"], np.float32(row["loss"])] for row in rows]
+    assert total == 10
+
+
+def test_the_report_tells_the_run_and_no_password(seen):
+    page = (seen.folder / "report.html").read_text()
+    text = re.sub(r"<[^>]*>", " ", page.replace("<wbr>", ""))
+    for expected in (
+        "Training of iresnet on mock",
+        "verification accuracy, mock",
+        "log_loss_every_n_iters",
+        "images per step",
+        "measured, the process",
+        "planned, the process",
+        "TensorFlow",
+        "The run was resumed 1 time.",
+        f"{seen.outcome['loss']:.5g}",
+    ):
+        assert expected in text
+    assert page.count("<svg ") == 5  # loss, accuracy, rate, throughput, angles
+    assert not re.search(r"(src|href)=\"(?!data:)", page)  # nothing beside itself
+    for path in seen.folder.rglob("*"):
+        if path.is_file():
+            assert PASSWORD.encode() not in path.read_bytes()
+
+
+def test_starts_are_noted(seen):
+    lines = (seen.folder / "starts.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [0, 5]
+    assert [json.loads(line)["replicas"] for line in lines] == [2, 2]
+
+
+def test_the_loss_plot_is_a_picture(seen):
+    image = Image.open(seen.folder / "loss.png")
+    image.load()
+    assert (image.format, image.size) == ("PNG", (png.WIDTH, png.HEIGHT))
+
+
+def test_the_log_shows_layers_statistics_and_devices(seen):
+    text = "\n".join(seen.lines)
+    layers = text.split("Layers, for the first batch:")[1]
+    assert re.search(r"images +5×16×16×3 uint8  mean", layers)
+    assert re.search(r"Dense embedding_dense +5×8 float32  mean", layers)
+    assert re.search(r"embedding_dense/kernel +32×8 float32", layers)
+    statistics = text.split("Model statistics:")[1]
+    assert re.search(r"head/weight +7×8 +sum -?\d", statistics)
+    assert re.search(r"device:CPU:1 .* 24 of the head; ", text)  # 3 of 7 classes
