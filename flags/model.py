@@ -51,9 +51,10 @@ class Model(OptionGroup):
         "keeps it on any number of replicas",
         lower=0,
     )
-    emb_size: int = option(
-        512,
-        "length of an embedding (PLSC emb_size)",
+    emb_size: int | None = option(
+        None,
+        "length of an embedding; None: 512, but for the classic networks, which give "
+        "their own features then, without an embedding layer (PLSC emb_size, 512)",
         lower=1,
         aliases=("emb_dim", "embedding_size"),
     )
@@ -64,6 +65,17 @@ class Model(OptionGroup):
         lower=0,
         upper=1,
         open_ends="upper",
+    )
+    aux_logits_weight: float = option(
+        0.4,
+        "factor of the loss of auxiliary logits, for the classic networks that have "
+        "them; 0: none (FastNN: 0.4)",
+        lower=0,
+    )
+    freeze_layers: str = option(
+        "",
+        "layers whose weights stay as they are: a regular expression that matches the "
+        "beginning of their names; empty: none",
     )
     synchronized_batch_norm: bool = option(
         False, "batch statistics over all replicas instead of each replica's own"

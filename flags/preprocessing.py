@@ -11,14 +11,15 @@ class Preprocessing(OptionGroup):
 
     preprocessing_name: str | None = option(
         None,
-        "which part of a picture is used and what happens to it at random; None: the "
-        "data set's own (FastNN preprocessing_name)",
+        "which part of a picture is used and what happens to it at random; None: what "
+        "goes with a classic network, else the data set's own (FastNN "
+        "preprocessing_name)",
         choices=("cifarnet", "face", "inception", "lenet", "none", "vgg"),
     )
     image_shape: tuple[int, ...] = option(
-        (3, 112, 112),
-        "channels, height and width in pixels of the network's input (PLSC "
-        "image_shape)",
+        (),
+        "channels, height and width in pixels of the network's input; empty: the "
+        "network's default, 3,112,112 for faces (PLSC image_shape)",
         lower=1,
     )
     shuffle_buffer_size: int = option(
@@ -158,6 +159,8 @@ class Preprocessing(OptionGroup):
     def __post_init__(self):
         super().__post_init__()
         shape = self.image_shape
+        if not shape:
+            return
         if len(shape) == 3 and shape[0] == 3:
             return
         hint = "for example 3,112,112"
@@ -170,5 +173,5 @@ class Preprocessing(OptionGroup):
 
     @property
     def image_size(self):
-        """Height and width in pixels."""
-        return self.image_shape[1:]
+        """Height and width in pixels; those of faces where nothing is said."""
+        return self.image_shape[1:] or (112, 112)

@@ -44,7 +44,9 @@ def import_checkpoint(settings):
     """
     from plsc_tf import backbones
     from plsc_tf.checkpoints import importers, writer
+    from plsc_tf.training import network_recipe
 
+    settings = network_recipe.completed(settings)
     given = settings.importing
     if not given.import_from:
         raise ValueError(

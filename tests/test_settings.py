@@ -30,9 +30,10 @@ PLSC_DEFAULTS = {
     "model_save_dir": "./output",
     "loss_type": "dist_arcface",
     "num_classes": 85742,
-    "image_shape": (3, 112, 112),
+    # Empty and None: the network's own, PLSC's 3,112,112 and 512 for faces.
+    "image_shape": (),
     "scale": 64.0,
-    "emb_size": 512,
+    "emb_size": None,
 }
 # FastNN's table, where PLSC documents nothing else.
 FASTNN_DEFAULTS = {

@@ -14,7 +14,13 @@ from plsc_tf.data.pipeline_options import PipelineOptions
 from plsc_tf.heads import base, memory
 from plsc_tf.parallel.memory import Devices, devices, process_memory
 from plsc_tf.settings import Settings
-from plsc_tf.training import activations, optimizers, recipe, timeline
+from plsc_tf.training import (
+    activations,
+    network_recipe,
+    optimizers,
+    recipe,
+    timeline,
+)
 from plsc_tf.training.plan import choose_folder
 
 # What TensorFlow 2.17 takes on the host, as measured: the graph of a step and what XLA
@@ -211,6 +217,7 @@ def plan(settings, settled=False):
     start = process_memory()
     given = settings.performance
     found = devices(given.num_replicas, given.device_memory_gb)
+    settings = network_recipe.completed(settings)
     if not settled:
         settings, _ = choose_folder(settings, found.replicas)
     recipe.check_parts(settings, found.replicas)
@@ -245,7 +252,8 @@ def _head_load(settings, replicas):
     given = settings.head
     return memory.HeadLoad(
         num_classes=settings.dataset.num_classes,
-        embedding_size=settings.model.emb_size,
+        # Of a network that keeps its own, the small model tells.
+        embedding_size=settings.model.emb_size or 1,
         replicas=replicas,
         global_batch=settings.model.global_batch_size,
         parts=settings.optimizer.gradient_accumulation_steps,

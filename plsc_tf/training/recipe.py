@@ -11,6 +11,7 @@ from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.data.request import DataRequest
 from plsc_tf.evaluation.verification import FOLDS
 from plsc_tf.settings import Settings
+from plsc_tf.training import network_recipe
 from plsc_tf.training.classifier import Classifier
 from plsc_tf.training.head_recipe import make_head
 from plsc_tf.training.input_recipe import framing, preprocessing_options
@@ -158,11 +159,16 @@ def build_model(settings, strategy, half=None, backbone=None):
             shall only embed.
         backbone: what to make it of in the place of model_name, see `Parts`.
     """
+    settings = network_recipe.completed(settings, backbone)
     keras.utils.set_random_seed(settings.performance.seed)
     with strategy.scope():
         backbone = _build_backbone(settings, backbone)
         backbone = precision.apply(backbone, half or precision.Precision())
-        return Classifier(backbone, make_head(settings, training=half is not None))
+        auxiliary = None
+        if half is not None:
+            auxiliary = network_recipe.prepared(settings, backbone, half)
+        head = make_head(settings, training=half is not None)
+        return Classifier(backbone, head, auxiliary=auxiliary)
 
 
 def check_parts(settings, replicas):

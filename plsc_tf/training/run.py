@@ -8,6 +8,7 @@ from plsc_tf.parallel.collectives import Transport
 from plsc_tf.parallel.strategy import make_deterministic
 from plsc_tf.storage import files, fs_options
 from plsc_tf.training import (
+    network_recipe,
     optimizers,
     recipe,
     results,
@@ -121,6 +122,7 @@ def _open(settings, joined):
         (settings as they will be used, checkpoint to go on from or None, batches).
     """
     group = joined.group
+    settings = network_recipe.completed(settings)
     _one_after_the_chief(group, lambda: fs_options.download_start(settings.storage))
     settings, checkpoint = choose_folder(
         settings, joined.strategy.num_replicas_in_sync, group=group

@@ -148,6 +148,9 @@ PRECISION_DEFAULTS = {
 OURS = {
     # Each loss has its own margin; None is 0.5 for PLSC's.
     "margin": None,
+    # PLSC's 512 and 3,112,112 for face networks.
+    "emb_size": None,
+    "image_shape": (),
     # Empty texts and lists stand for None.
     "model_dir": "",
     "train_files": (),
