@@ -2,6 +2,7 @@
 
 import os
 
+import numpy as np
 import tensorflow as tf
 
 from plsc_tf.serving.formats import onnx, tflite
@@ -61,6 +62,7 @@ class Artefacts:
     def __init__(self, folder, image_size, normalize, extras):
         self._loaded = tf.saved_model.load(folder)
         self._folder, self._bounds = folder, extras.bounds
+        self._normalize = normalize
         self.signatures = list(self._loaded.signatures)
         self.described = {}
         for name in FILES:
@@ -122,5 +124,15 @@ class Artefacts:
             with tf.io.gfile.GFile(path, "rb") as file:
                 content = file.read()
             loaded = (onnx if name == "onnx" else tflite).load(content)
+            if self._normalize and not told["normalize"]:
+                loaded = _at_length_1(loaded)
             smallest = getattr(self._bounds, name.removeprefix("tflite_"), None)
             proof.add(name, loaded(pictures), smallest, embed=loaded)
+
+
+def _at_length_1(embed):
+    def at_length_1(pictures):
+        found = embed(pictures)
+        return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
+
+    return at_length_1

@@ -1,6 +1,7 @@
 """SavedModels of embedding networks, laid out as TensorFlow Serving expects them."""
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import io
 import json
@@ -135,7 +136,8 @@ def export_saved_model(  # noqa: PLR0913 - every one has a default
         card["artefacts"] = artefacts.described
         text = json.dumps(card, indent=2, sort_keys=True) + "\n"
         _write_model_card(temporary, text)
-        _prove(temporary, signatures, artefacts, extras)
+        with _full_float32():
+            _prove(temporary, signatures, artefacts, extras)
         target = versions.publish(temporary, export_dir, version)
     finally:
         if tf.io.gfile.exists(temporary):
@@ -181,6 +183,21 @@ def _outside(function, *arguments):
     """
     with concurrent.futures.ThreadPoolExecutor(max_workers=1) as outside:
         return outside.submit(function, *arguments).result()
+
+
+@contextlib.contextmanager
+def _full_float32():
+    """Lets GPUs multiply all bits of a float32 for a while.
+
+    Ten bits of the mantissa (TensorFloat-32) are TensorFlow's default on new ones, and
+    would be off by more than other formats, computed on a CPU, may be.
+    """
+    before = tf.config.experimental.tensor_float_32_execution_enabled()
+    tf.config.experimental.enable_tensor_float_32_execution(False)
+    try:
+        yield
+    finally:
+        tf.config.experimental.enable_tensor_float_32_execution(before)
 
 
 def _noise(count, image_size):
