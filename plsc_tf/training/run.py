@@ -8,6 +8,7 @@ from plsc_tf.parallel.collectives import Transport
 from plsc_tf.parallel.strategy import make_deterministic
 from plsc_tf.storage import files, fs_options
 from plsc_tf.training import (
+    exporting,
     network_recipe,
     optimizers,
     recipe,
@@ -57,6 +58,7 @@ def _train(settings, joined, termination):
         losses = [LossesFile(files.join(save_dir, "losses.txt"))]
     pairs, test = recipe.load_pairs(settings), recipe.load_test(settings)
     recipe.check_parts(settings, strategy.num_replicas_in_sync)
+    exporting.check(settings)
     plan = make_plan(settings, checkpoint, batches)
     half = recipe.backbone_precision(settings)
     seeing = Seeing(settings, group)
@@ -342,7 +344,9 @@ def _finish(plan, model, history, log, verify, test):
         outcome["export_dir"] = None  # an earlier export is of earlier weights
     results.write(save_dir, outcome)
     if settings.serving.export_at_end and not outcome["export_dir"]:
-        outcome["export_dir"] = results.export(settings, model, checkpoint, figures)
+        outcome["export_dir"] = results.export(
+            settings, model, checkpoint, figures, verify.pairs
+        )
         results.write(save_dir, outcome)
     return outcome
 
