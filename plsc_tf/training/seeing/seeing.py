@@ -104,7 +104,7 @@ class Seeing:
             return
         for title, text in told:
             logging.info("%s:\n%s", title, text)
-        if given.run_report:
+        if given.run_report or given.metrics_files:
             folder = self.settings.storage.model_save_dir
             told = facts.environment(model.strategy, self.group)
             self._guarded(

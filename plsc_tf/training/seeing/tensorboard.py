@@ -15,7 +15,8 @@ class TensorBoard:
     """Writes what TensorBoard shows; a store that fails later costs no more than that.
 
     A file cannot be gone on with whose store was away, so another one is begun. After
-    a call that hangs, nothing more is written.
+    a call that hangs, nothing more is written. Training goes on while one call is in
+    flight.
 
     Args:
         folder: on a local disk or any store of `tf.io.gfile`.
@@ -31,6 +32,7 @@ class TensorBoard:
         self._limit_s = limit_s
         self._writer = None
         self._worker = Worker()
+        self._pending = None
 
     def begin(self, step):
         """Takes back what an earlier process of the run wrote after `step`."""
@@ -59,6 +61,7 @@ class TensorBoard:
     def close(self):
         """Writes what is not written yet, and closes the file."""
         self._call(self._close)
+        self._settle()
 
     def _each(self, step, write, values):
         if self._writer is None:
@@ -85,10 +88,18 @@ class TensorBoard:
         writer.close()
 
     def _call(self, function):
-        if self._worker is None:
+        """Begins a call when the one before has ended."""
+        self._settle()
+        if self._worker is not None:
+            self._pending = self._worker.start(function)
+
+    def _settle(self):
+        """Waits for the call in flight, and tells what went wrong in it."""
+        pending, self._pending = self._pending, None
+        if pending is None:
             return
         try:
-            self._worker.run(function, self._limit_s, f"write to {self._folder}")
+            self._worker.finish(pending, self._limit_s, f"write to {self._folder}")
         except tf.errors.OpError as error:
             # Only the worker lets go of the file: closing a broken one may block.
             self._worker.start(self._forget)
