@@ -13,7 +13,14 @@ import sys
 
 from plsc_tf import cli
 
-GROUPS = ("embedding", "dataset", "preprocessing", "performance", "storage")
+GROUPS = (
+    "embedding",
+    "dataset",
+    "preprocessing",
+    "performance",
+    "cluster",
+    "storage",
+)
 
 
 def main(settings):

@@ -8,6 +8,7 @@ from absl import logging
 
 from plsc_tf.data import load as data_load
 from plsc_tf.data.conversion.progress import Progress
+from plsc_tf.data.preprocessing import own_augmentation
 from plsc_tf.parallel import cluster as clusters
 from plsc_tf.training import input_recipe, trained
 from plsc_tf.training.embedding import pictures
@@ -43,7 +44,7 @@ def embed(settings):
     )
     check_names(names)
     output = RowsFile(asked.output)
-    origin, source, framing = _open(settings)
+    origin, source, (framing, flip) = _open(settings)
     skipped = {} if settings.preprocessing.skip_bad_records else None
     with output:
         kept, size = _write(output, source, asked, located, points, skipped)
@@ -55,6 +56,7 @@ def embed(settings):
         ("pictures", f"{len(kept):,}"),
         ("embedding size", size),
         ("picture size", "{} x {}".format(*framing.image_size)),
+        ("mirror images added", "yes" if flip else "no"),
         ("aligned by five points", "no" if points is None else "yes"),
     ]
     if skipped:
@@ -76,18 +78,21 @@ def _check(asked, settings):
     if clusters.resolve(settings.cluster, os.environ) is not None:
         raise ValueError(
             "embed is for one process, which uses all devices of its machine. To share "
-            "the work over machines, give each a part of the list and another output."
+            "the work over machines, give each a part of the list, another output, and "
+            "--cluster_resolver=none."
         )
 
 
 def _open(settings):
-    """((what, where) of the model, a `Pictures`, how pictures are framed)."""
+    """((what, where) of the model, a `Pictures`, (its framing, whether it mirrors))."""
     asked = settings.embedding
     if asked.saved_model:
         model = Served(asked.saved_model, asked.embed_batch_size)
         flip = asked.flip
         if flip is None:
-            flip = model.framing.name != "none"
+            # The data set is not known: what its preprocessing does in training is.
+            own = own_augmentation(model.framing.name)
+            flip = own is not None and own.flip > 0
         if flip and model.normalized:
             logging.info(
                 "%s gives embeddings of length 1: those of mirror images are added "
@@ -110,7 +115,8 @@ def _open(settings):
         function = functools.partial(
             found.model.embed, batch_size=asked.embed_batch_size
         )
-    return origin, Pictures(function, framing, asked.embed_batch_size, flip), framing
+    source = Pictures(function, framing, asked.embed_batch_size, flip)
+    return origin, source, (framing, flip)
 
 
 def _write(output, source, asked, located, points, skipped):
