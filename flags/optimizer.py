@@ -30,6 +30,31 @@ class Optimizer(OptionGroup):
         upper=1,
         open_ends="upper",
     )
+    no_weight_decay_on: tuple[str, ...] = option(
+        (),
+        "weights without weight decay: norms (scale and shift), biases, prelus (their "
+        "slopes); none in PLSC. adamweightdecay spares norms and biases always, as in "
+        "FastNN",
+        choices=("norms", "biases", "prelus"),
+    )
+    ema_decay: float = option(
+        0.0,
+        "decay of the moving averages of all weights, such as 0.999; 0: none. They "
+        "take the memory of one more slot",
+        lower=0,
+        upper=1,
+        open_ends="upper",
+    )
+    ema_warmup: bool = option(
+        True,
+        "ema_decay is at most (1 + t) / (10 + t) after t steps, so that the first "
+        "weights are soon forgotten",
+    )
+    ema_in_use: bool = option(
+        True,
+        "verify, export and keep as the best the averages instead of the weights, "
+        "where there are some",
+    )
     gradient_accumulation_steps: int = option(
         1,
         "parts that a replica's batch is cut into, worked on one after the other "

@@ -56,12 +56,13 @@ class Verification(keras.callbacks.Callback):
         if self.verified_step == step:
             return self.results
         for name, pairs in self.pairs.items():
-            result = verify_pairs(
-                self.model.embed,
-                pairs,
-                batch_size=self.batch_size,
-                image_size=self.model.image_size,
-            )
+            with self.model.averaged():
+                result = verify_pairs(
+                    self.model.embed,
+                    pairs,
+                    batch_size=self.batch_size,
+                    image_size=self.model.image_size,
+                )
             self.results[name] = result
             logging.info("[%s][step %d] XNorm: %.4f", name, step, result.xnorm)
             logging.info("[%s][step %d] %s", name, step, result)

@@ -1,5 +1,6 @@
 """The Keras callback that saves and resumes a training."""
 
+import contextlib
 import functools
 import time
 
@@ -168,15 +169,18 @@ class Checkpoint(keras.callbacks.Callback):
         start = time.perf_counter()
         # An error of the save before must not take this one with it.
         self.wait()
-        content = state.snapshot(
-            self.model,
-            {**self.extra, "logs": _plain(logs)},
-            weights_only=self.weights_only,
-            held=self.background,
-        )
         path = files.join(self.directory, name)
-        if self._start(functools.partial(self._write, path, content)):
-            self.saved_step = self._step()
+        # Weights without what a resume needs are there to be used.
+        as_it_is = contextlib.nullcontext()
+        with self.model.averaged() if self.weights_only else as_it_is:
+            content = state.snapshot(
+                self.model,
+                {**self.extra, "logs": _plain(logs)},
+                weights_only=self.weights_only,
+                held=self.background,
+            )
+            if self._start(functools.partial(self._write, path, content)):
+                self.saved_step = self._step()
         self.waited_s += time.perf_counter() - start
 
     def wait(self):
@@ -233,15 +237,17 @@ class Checkpoint(keras.callbacks.Callback):
             return
         self.wait()
         self._best = accuracy
-        content = state.snapshot(
-            self.model,
-            {**self.extra, "logs": _plain(logs), "best_accuracy": accuracy},
-            weights_only=True,
-            held=self.background,
-        )
         path = files.join(self.directory, BEST)
-        write = functools.partial(self._replace_best, path, content, epoch, accuracy)
-        self._start(write)
+        with self.model.averaged():
+            content = state.snapshot(
+                self.model,
+                {**self.extra, "logs": _plain(logs), "best_accuracy": accuracy},
+                weights_only=True,
+                held=self.background,
+            )
+            self._start(
+                functools.partial(self._replace_best, path, content, epoch, accuracy)
+            )
 
     def _read_best(self):
         """The accuracy of `best`, whose replacement may have been interrupted."""

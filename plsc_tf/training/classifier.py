@@ -1,5 +1,7 @@
 """The model: an embedding network and a classification head, trained together."""
 
+import contextlib
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -137,6 +139,7 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
         gradient_accumulation_steps=1,
         head_slot_dtype=None,
         transport=None,
+        averaging=None,
     ):
         """Chooses the optimizer of backbone and head, and the training metrics.
 
@@ -158,6 +161,8 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
                 in half the memory.
             transport: `plsc_tf.parallel.collectives.Transport`, how the backbone's
                 gradients travel between replicas.
+            averaging: `plsc_tf.training.average.Averaging`: keep moving averages of
+                all weights, see `averaged`.
 
         Raises:
             ValueError: an unknown metric, a number out of range, or an optimizer that
@@ -198,6 +203,7 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
             loss_scale=loss_scale,
             transport=transport,
             votes=self.votes,
+            averaging=averaging,
         )
         self._step_function = _function(self._distributed_step)
         self._evaluate_function = _function(self._distributed_evaluate)
@@ -236,6 +242,7 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
 
     def run_step(self, batch):
         """One step on per-replica (images, labels, weights); see `train_on_batch`."""
+        self._start_averages()
         outcome = self._step_function(batch)
         result = {
             name: float(self.strategy.experimental_local_results(value)[0])
@@ -311,6 +318,22 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
         self.synchronize_statistics()
         inputs = keras.Input((*self.image_size, 3), dtype="float32")
         return keras.Model(inputs, self.call(inputs))
+
+    def averaged(self):
+        """A context in which the model has the averages of its weights.
+
+        Without `compile(averaging=...)` it changes nothing.
+        """
+        averages = None if self.updater is None else self.updater.averages
+        if averages is None:
+            return contextlib.nullcontext()
+        self._start_averages()
+        return averages.in_use()
+
+    def _start_averages(self):
+        averages = self.updater.averages
+        if averages is not None and not averages.started:
+            averages.start(int(self.optimizer.iterations.numpy()))
 
     @property
     def batch_parts(self):

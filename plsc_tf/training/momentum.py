@@ -15,7 +15,8 @@ class Momentum(keras.optimizers.Optimizer):
     Args:
         learning_rate: float, or a Keras `LearningRateSchedule`.
         momentum: decay of the velocity.
-        l2: factor of the L2 penalty's gradient (PLSC: 5e-4).
+        l2: factor of the L2 penalty's gradient (PLSC: 5e-4); weights named by
+            `exclude_from_weight_decay` have none.
         nesterov: look ahead by one step, as torch.optim.SGD does.
         **kwargs: those of `keras.optimizers.Optimizer`.
 
@@ -54,7 +55,8 @@ class Momentum(keras.optimizers.Optimizer):
         """Updates one variable in place; see the class for the rule."""
         learning_rate = keras.ops.cast(learning_rate, variable.dtype)
         gradient = keras.ops.cast(gradient, variable.dtype)
-        gradient = gradient + self.l2 * keras.ops.convert_to_tensor(variable)
+        if self.l2 and self._use_weight_decay(variable):
+            gradient = gradient + self.l2 * keras.ops.convert_to_tensor(variable)
         velocity = self._velocities[self._get_variable_index(variable)]
         moved = self.momentum * keras.ops.convert_to_tensor(velocity) + gradient
         self.assign(velocity, moved)

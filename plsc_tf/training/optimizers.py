@@ -2,7 +2,16 @@
 
 import keras
 
+from plsc_tf.training.average import Averaging
 from plsc_tf.training.momentum import Momentum
+
+# Names of the weights that `no_weight_decay_on` means, of Keras's own layers; those of
+# TensorFlow's variables have the layer before and the replica behind.
+_WITHOUT_DECAY = {
+    "norms": r"(^|/)(gamma|beta|scale)(/|:|$)",
+    "biases": r"(^|/|head_)bias(/|:|$)",
+    "prelus": r"(^|/)alpha(/|:|$)",
+}
 
 
 def build(options, rate, *, weight_decay, max_gradient_norm=None):
@@ -22,6 +31,27 @@ def build(options, rate, *, weight_decay, max_gradient_norm=None):
     Returns:
         (the Keras optimizer, the L2 factor left for `Classifier.compile`).
     """
+    optimizer, l2 = _make(options, rate, weight_decay, max_gradient_norm)
+    spared = [_WITHOUT_DECAY[name] for name in options.no_weight_decay_on]
+    if options.optimizer == "adamweightdecay":
+        spared += [_WITHOUT_DECAY["norms"], _WITHOUT_DECAY["biases"]]
+    if spared:
+        optimizer.exclude_from_weight_decay(var_names=spared)
+    return optimizer, l2
+
+
+def averaging(options):
+    """The `Averaging` that the flags ask for, or None.
+
+    Args:
+        options: the `Optimizer` flags.
+    """
+    if not options.ema_decay:
+        return None
+    return Averaging(options.ema_decay, options.ema_warmup, options.ema_in_use)
+
+
+def _make(options, rate, weight_decay, max_gradient_norm):
     common = {"learning_rate": rate, "global_clipnorm": max_gradient_norm}
     kind = options.optimizer
     adam = {
@@ -34,9 +64,7 @@ def build(options, rate, *, weight_decay, max_gradient_norm=None):
     if kind == "sgd":
         return Momentum(momentum=0.0, l2=weight_decay, **common), 0.0
     if kind == "adamweightdecay":
-        optimizer = keras.optimizers.AdamW(weight_decay=weight_decay, **adam, **common)
-        optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
-        return optimizer, 0.0
+        return keras.optimizers.AdamW(weight_decay=weight_decay, **adam, **common), 0.0
     makers = {
         "adadelta": lambda: keras.optimizers.Adadelta(
             rho=options.adadelta_rho, epsilon=options.opt_epsilon, **common

@@ -280,17 +280,24 @@ def _small_model(settings):
     optimizer, l2 = optimizers.build(
         settings.optimizer, 0.1, weight_decay=settings.model.weight_decay
     )
-    model.compile(optimizer, l2=l2, head_slot_dtype=settings.head.head_slot_dtype)
+    model.compile(
+        optimizer,
+        l2=l2,
+        head_slot_dtype=settings.head.head_slot_dtype,
+        averaging=optimizers.averaging(settings.optimizer),
+    )
     return model
 
 
 def _backbone(model, images):
     """The `Backbone` of a model in a pass over so many images."""
     found = activations.trace(model, images)
+    averages = model.updater.averages
     shape = [*model.image_size, model.backbone.input_shape[3]]
     return Backbone(
         weights=_bytes(model.backbone.trainable_variables),
-        slots=_bytes(v for v in model.optimizer.variables if v.shape != ()),
+        slots=_bytes(v for v in model.optimizer.variables if v.shape != ())
+        + _bytes(averages.variables if averages else []),
         statistics=_bytes(model.backbone.non_trainable_variables),
         variables=tuple(_bytes([v]) for v in model.backbone.trainable_variables),
         passes=found,

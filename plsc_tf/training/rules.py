@@ -7,6 +7,7 @@ from keras.src.backend.common import stateless_scope
 
 from plsc_tf.heads.tiles import apart, read
 from plsc_tf.parallel.rows import outside_scope
+from plsc_tf.training.average import SLOT, mixed
 
 # Compiling takes longer than it saves on fewer rows to a tile.
 COMPILE_ROWS = 2048
@@ -29,15 +30,26 @@ class RowRules:
         l2: factor of an L2 penalty on every weight, added to the clipped gradients.
         slot_dtype: type that slots are stored in, "bfloat16" to halve them; None for
             that of the weights.
+        averaging: the `Averaging` of the rows, or None; it makes one more slot.
 
     Raises:
         ValueError: the optimizer keeps something that is not one number per weight.
     """
 
-    def __init__(self, optimizer, arrays, gradients, *, l2=0.0, slot_dtype=None):
+    def __init__(
+        self,
+        optimizer,
+        arrays,
+        gradients,
+        *,
+        l2=0.0,
+        slot_dtype=None,
+        averaging=None,
+    ):
         self.arrays = arrays
         self.gradients = gradients
         self.l2 = l2
+        self.averaging = averaging
         self.clipvalue = optimizer.clipvalue
         self._stand_ins, self._twin = outside_scope(
             lambda: _make_twin(optimizer, arrays)
@@ -52,6 +64,9 @@ class RowRules:
             rows = arrays[name].filled(first, f"head_{name}_{slot}", slot_dtype)
             self._slot_stand_ins[name][slot] = variable
             self._slots[name][slot] = rows
+        for name in arrays if averaging else ():
+            # The last of the slots, which is not of the optimizer's rule.
+            self._slots[name][SLOT] = arrays[name].filled(0.0, f"head_{name}_{SLOT}")
         compiled = max(rows.tile_rows for rows in arrays.values()) >= COMPILE_ROWS
         self._change = self._change_arrays
         if compiled:
@@ -144,13 +159,17 @@ class RowRules:
     ):
         """New weight and slots of a tile, all tensors."""
         twin, stand_in = self._twin, self._stand_ins[name]
+        averages = []
+        if self.averaging is not None:
+            *slots, average = slots
+            averages = [average]
         dtype = weight.dtype
         if share is not None:
             gradient -= share[:, None] * weight
         gradient *= tf.cast(factor, dtype)
         if self.clipvalue:
             gradient = tf.clip_by_value(gradient, -self.clipvalue, self.clipvalue)
-        if self.l2:
+        if self.l2 and twin._use_weight_decay(stand_in):
             gradient += self.l2 * weight
         if decays(twin, stand_in):
             # Keras's order: decoupled weight decay first, then the rule.
@@ -166,7 +185,11 @@ class RowRules:
             tf.cast(scope.get_current_value(variable), slot.dtype)
             for variable, slot in zip(slot_stand_ins, slots, strict=True)
         ]
-        return scope.get_current_value(stand_in), new_slots
+        new_weight = scope.get_current_value(stand_in)
+        for average in averages:
+            kept = self.averaging.kept(step)
+            new_slots.append(mixed(average, new_weight, kept))
+        return new_weight, new_slots
 
 
 class _OnTensors:

@@ -20,6 +20,7 @@ from plsc_tf.training import (
 from plsc_tf.training.callbacks import TrainingLog, Verification
 from plsc_tf.training.checkpoint import Checkpoint
 from plsc_tf.training.losses_file import LossesFile
+from plsc_tf.training.parts import NONE
 from plsc_tf.training.plan import choose_folder, make_plan
 from plsc_tf.training.seeing import hooks
 from plsc_tf.training.seeing.seeing import Seeing
@@ -27,12 +28,14 @@ from plsc_tf.training.termination import Termination
 from plsc_tf.training.watchdog import Watchdog
 
 
-def train(settings, termination=None):
+def train(settings, termination=None, parts=NONE):
     """Runs or resumes the training that the settings describe.
 
     Args:
         settings: the `Settings`.
         termination: a `Termination` that listens to signals.
+        parts: the `Parts` that are given in Python; the workers of a cluster must
+            give the same.
 
     Returns:
         (the settings as they were used, the results). Of the workers of a cluster the
@@ -46,29 +49,29 @@ def train(settings, termination=None):
     termination = termination or Termination()
     with workers.joined(settings) as joined:
         termination.listen_again()
-        return _train(settings, joined, termination)
+        return _train(settings, joined, termination, parts)
 
 
-def _train(settings, joined, termination):
+def _train(settings, joined, termination, parts):
     group, strategy = joined.group, joined.strategy
-    settings = hooks.applied(settings)
-    settings, checkpoint, batches = _open(settings, joined)
+    settings = hooks.applied(parts.settled(settings))
+    settings, checkpoint, batches = _open(settings, joined, parts)
     save_dir, losses = settings.storage.model_save_dir, []
     if settings.logging.save_losses and group.is_chief:
         losses = [LossesFile(files.join(save_dir, "losses.txt"))]
-    pairs, test = recipe.load_pairs(settings), recipe.load_test(settings)
+    pairs, test = recipe.load_pairs(settings, parts.pairs), recipe.load_test(settings)
     recipe.check_parts(settings, strategy.num_replicas_in_sync)
     exporting.check(settings)
     plan = make_plan(settings, checkpoint, batches)
     half = recipe.backbone_precision(settings)
     seeing = Seeing(settings, group)
-    model = recipe.build_model(settings, strategy, half)
+    model = recipe.build_model(settings, strategy, half, parts.backbone)
     model.join(group, joined.votes)
-    _compile(model, plan)
-    checkpoints = _checkpoints(settings)
+    _compile(model, plan, parts.optimizer)
+    checkpoints = _checkpoints(settings, parts)
     start = _load_weights(model, plan, checkpoints)
     if group.is_chief:
-        write_flags(settings, files.join(save_dir, "flags.cfg"))
+        write_flags(settings, files.join(save_dir, "flags.cfg"), parts.remark())
     verify = Verification(
         pairs,
         every_n_steps=settings.evaluation.eval_every_n_steps,
@@ -80,7 +83,7 @@ def _train(settings, joined, termination):
     seen = seeing.callbacks()
     callbacks = [*losses, termination, log, verify, *seen, checkpoints]
     watchdog = _watchdog(settings, group)
-    _describe(plan, model, batches)
+    _describe(plan, model, batches, parts)
     seeing.begin(model)
     before = model.position.global_step
     try:
@@ -117,7 +120,7 @@ def _train(settings, joined, termination):
     return settings, outcome
 
 
-def _open(settings, joined):
+def _open(settings, joined, parts):
     """Settles the run's folder and opens its data, alike on all workers.
 
     Returns:
@@ -127,13 +130,21 @@ def _open(settings, joined):
     settings = network_recipe.completed(settings)
     _one_after_the_chief(group, lambda: fs_options.download_start(settings.storage))
     settings, checkpoint = choose_folder(
-        settings, joined.strategy.num_replicas_in_sync, group=group
+        settings,
+        joined.strategy.num_replicas_in_sync,
+        group=group,
+        given=parts.given(),
     )
     if joined.together:
         workers.check_shared(group, settings.storage.model_save_dir)
-    batches = recipe.load_batches(settings, settings.model.global_batch_size)
+    batches = recipe.load_batches(
+        settings,
+        settings.model.global_batch_size,
+        source=parts.open_source(settings),
+    )
     if joined.together:
-        workers.compare(group, {"data": batches.fingerprint()})
+        facts = {"data": batches.fingerprint(), **parts.checksums()}
+        workers.compare(group, facts)
     return settings, checkpoint, batches
 
 
@@ -152,7 +163,7 @@ def _one_after_the_chief(group, function):
         function()
 
 
-def _checkpoints(settings):
+def _checkpoints(settings, parts):
     """The callback that saves, as the settings say."""
     given = settings.saving
     return Checkpoint(
@@ -165,7 +176,7 @@ def _checkpoints(settings):
         save_best=given.save_best,
         on_error=given.on_save_error,
         on_damaged=given.on_damaged_checkpoint,
-        extra={"flags": settings.as_dict()},
+        extra={"flags": settings.as_dict(), "given": parts.given()},
     )
 
 
@@ -201,7 +212,7 @@ def _save_at_the_end(model, checkpoints, termination, before, error):
         )
 
 
-def _compile(model, plan):
+def _compile(model, plan, own_optimizer=None):
     settings = plan.settings
     schedule = schedules.build(
         settings.learning_rate,
@@ -213,12 +224,15 @@ def _compile(model, plan):
         ),
     )
     with model.strategy.scope():
-        optimizer, l2 = optimizers.build(
-            settings.optimizer,
-            schedule,
-            weight_decay=settings.model.weight_decay,
-            max_gradient_norm=settings.model.max_gradient_norm,
-        )
+        if own_optimizer is not None:
+            optimizer, l2 = optimizers.adopt(own_optimizer, settings), 0.0
+        else:
+            optimizer, l2 = optimizers.build(
+                settings.optimizer,
+                schedule,
+                weight_decay=settings.model.weight_decay,
+                max_gradient_norm=settings.model.max_gradient_norm,
+            )
         loss_scale = recipe.make_loss_scale(settings)
     metrics = ("accuracy", "top5_accuracy") if settings.head.calc_acc else ()
     model.compile(
@@ -232,6 +246,7 @@ def _compile(model, plan):
         ),
         gradient_accumulation_steps=settings.optimizer.gradient_accumulation_steps,
         head_slot_dtype=settings.head.head_slot_dtype,
+        averaging=optimizers.averaging(settings.optimizer),
     )
 
 
@@ -267,7 +282,7 @@ def _training_log(plan, seeing):
     )
 
 
-def _describe(plan, model, batches):
+def _describe(plan, model, batches, parts):
     """A few lines in the log: what is about to run."""
     settings = plan.settings
     logging.info(
@@ -278,6 +293,8 @@ def _describe(plan, model, batches):
         model.embedding_size,
     )
     logging.info("%s", _describe_head(model.head, settings.head))
+    if parts.given():
+        logging.info("%s", parts.remark())
     logging.info(
         "%s: %s images; %d replicas, %d images per step, %d steps per epoch, %d steps "
         "in all; learning rate %.4g",
@@ -334,7 +351,8 @@ def _finish(plan, model, history, log, verify, test):
         if trained:
             outcome[f"training_{name}"] = history.history[name][-1]
     if test is not None:
-        outcome["test"] = results.test_figures(model, test)
+        with model.averaged():
+            outcome["test"] = results.test_figures(model, test)
     if settings.evaluation.raw_pixel_baseline:
         outcome["raw_pixels"] = results.raw_pixels(verify.pairs, model.image_size)
     model.synchronize_statistics()
@@ -344,9 +362,10 @@ def _finish(plan, model, history, log, verify, test):
         outcome["export_dir"] = None  # an earlier export is of earlier weights
     results.write(save_dir, outcome)
     if settings.serving.export_at_end and not outcome["export_dir"]:
-        outcome["export_dir"] = results.export(
-            settings, model, checkpoint, figures, verify.pairs
-        )
+        with model.averaged():
+            outcome["export_dir"] = results.export(
+                settings, model, checkpoint, figures, verify.pairs
+            )
         results.write(save_dir, outcome)
     return outcome
 

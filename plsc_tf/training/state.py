@@ -5,6 +5,7 @@ import tensorflow as tf
 from plsc_tf.checkpoints import manifest, reader, writer
 from plsc_tf.checkpoints.content import Content
 from plsc_tf.training import statistics
+from plsc_tf.training.average import SLOT
 
 
 def training_variables(model):
@@ -27,7 +28,26 @@ def training_variables(model):
         },
         **{f"random/{i:04d}": v for i, v in enumerate(random)},
         **{f"auxiliary/{i:04d}": v for i, v in enumerate(auxiliary)},
+        **{f"{SLOT}/{i:04d}": v for i, v in enumerate(_averages(model))},
     }
+
+
+def _averages(model):
+    averages = model.updater.averages
+    return [] if averages is None else averages.variables
+
+
+def _averaged_places(model):
+    """Of what each of `_averages` is: the number of the backbone's weight, or "head n".
+
+    None for those of an auxiliary classifier, which only training has.
+    """
+    places = {id(weight): i for i, weight in enumerate(model.backbone.weights)}
+    if not model.head.sharded:
+        own = enumerate(model.head.variables_replicated)
+        places |= {id(weight): f"head {i}" for i, weight in own}
+    averages = model.updater.averages
+    return [places.get(id(weight)) for weight in averages.replicated]
 
 
 def head_state(model):
@@ -86,6 +106,8 @@ def _position(model, weights_only):
     }
     if not weights_only:
         found["optimizer"] = type(model.optimizer).__name__
+        if model.updater.averages is not None:
+            found["averages"] = _averaged_places(model)
         found["replicas"] = model.strategy.num_replicas_in_sync
         found["loss_scale"] = model.loss_scale.state() if model.loss_scale else None
     return found
@@ -164,6 +186,12 @@ def _check_optimizer(path, content, model):
             f"state {optimizer} cannot go on from. Resume with {trained_with}, or "
             "start from the weights only (checkpoint_dir) in another folder."
         )
+    if model.updater.averages is not None and "averages" not in content["state"]:
+        raise ValueError(
+            f"Checkpoint {path} has no averages of the weights to go on with. Resume "
+            "without ema_decay, or start from the weights (checkpoint_dir) in another "
+            "folder."
+        )
 
 
 def _restore_statistics(path, content, model):
@@ -195,3 +223,35 @@ def restore_head(path, model):
     """Loads the class weights only."""
     state = reader.restore(path, arrays=model.head.arrays())
     _restore_head_state(model, state)
+
+
+def restore_averages(path, model, with_head=False):
+    """Replaces the weights by their averages, where a checkpoint has them.
+
+    Args:
+        path: the checkpoint folder, from which the weights were loaded.
+        model: the `Classifier`.
+        with_head: also the class weights.
+
+    Returns:
+        whether there are any. A checkpoint of weights only has those that were in use.
+    """
+    content = manifest.read(path)
+    places = content["state"].get("averages")
+    if content["kind"] != "training" or not places:
+        return False
+    targets = {i: weight for i, weight in enumerate(model.backbone.weights)}
+    if with_head and not model.head.sharded:
+        own = enumerate(model.head.variables_replicated)
+        targets |= {f"head {i}": weight for i, weight in own}
+    wanted = {
+        f"{SLOT}/{i:04d}": targets[place]
+        for i, place in enumerate(places)
+        if place in targets
+    }
+    arrays = {}
+    if with_head and model.head.sharded:
+        rows = model.head.arrays().items()
+        arrays = {f"{name}/{SLOT}": array for name, array in rows}
+    reader.restore(path, variables=wanted, arrays=arrays)
+    return True

@@ -108,6 +108,8 @@ def load(settings, with_head=False, parts=NONE, strategy=None):
         settings.replace(num_classes=classes), strategy, backbone=parts.backbone
     )
     state.restore_weights(path, model, with_head=with_head)
+    if settings.optimizer.ema_in_use:
+        state.restore_averages(path, model, with_head=with_head)
     return Trained(model, path, settings, Settings.from_stored(flags))
 
 

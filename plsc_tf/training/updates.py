@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from plsc_tf.parallel import collectives
+from plsc_tf.training.average import SLOT, Averages
 from plsc_tf.training.rules import RowRules, decays
 
 # Their rule looks at a whole weight at once: applied shard by shard it would mean
@@ -34,6 +35,10 @@ class Updater:
         transport: `plsc_tf.parallel.collectives.Transport` of the replicated weights'
             gradients.
         votes: `plsc_tf.training.votes.Votes` of the workers of a cluster, or None.
+        averaging: `plsc_tf.training.average.Averaging` of the weights, or None.
+
+    Attributes:
+        averages: the `plsc_tf.training.average.Averages`, or None.
 
     Raises:
         ValueError: the optimizer cannot mean for shards what Keras means by it.
@@ -51,6 +56,7 @@ class Updater:
         loss_scale=None,
         transport=None,
         votes=None,
+        averaging=None,
     ):
         _check(optimizer, head)
         self.l2 = l2
@@ -75,6 +81,18 @@ class Updater:
                 head.tile_gradients,
                 l2=l2,
                 slot_dtype=slot_dtype,
+                averaging=averaging,
+            )
+        self.averages = None
+        if averaging is not None:
+            rows = {} if head is None else head.arrays()
+            slots = self.slots()
+            self.averages = Averages(
+                averaging,
+                strategy,
+                replicated,
+                rows,
+                {name: slots[f"{name}/{SLOT}"] for name in rows},
             )
 
     def slots(self):
@@ -145,6 +163,8 @@ class Updater:
                 strategy.extended.call_for_each_replica(
                     self._update_shards, args=(rate, step, pieces, factors)
                 )
+            if self.averages is not None:
+                self.averages.update(step)
             self.optimizer.iterations.assign_add(1)
             return tf.constant(True)
 
@@ -166,7 +186,7 @@ class Updater:
 
     def _update_one(self, variable, gradient, rate):
         """Keras's order: decoupled weight decay first, then the rule."""
-        if self.l2:
+        if self.l2 and self.optimizer._use_weight_decay(variable):
             gradient += self.l2 * tf.convert_to_tensor(variable)
         if decays(self.optimizer, variable):
             factor = tf.cast(rate, variable.dtype) * self.optimizer.weight_decay

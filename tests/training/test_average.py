@@ -1,0 +1,196 @@
+"""Moving averages of the weights, and weights without weight decay."""
+
+import keras
+import numpy as np
+import pytest
+
+import plsc_tf
+from plsc_tf.settings import Settings
+from plsc_tf.training import optimizers, run, state, trained
+from plsc_tf.training.average import Averaging
+
+
+def weights(model):
+    found = [np.array(w) for w in model.backbone.trainable_variables]
+    return [*found, model.head.arrays()["weight"].read(0, 5)]
+
+
+def averages(model):
+    found = model.updater.averages
+    rows = [rows.read(0, 5) for rows in found.row_averages.values()]
+    return [np.array(v) for v in found.variables] + rows
+
+
+def train(model, pictures, steps=3):
+    """Trains, and returns the weights after each step."""
+    images, labels = pictures
+    after = []
+    for step in range(steps):
+        batch = np.arange(step * 5, step * 5 + 10) % len(labels)
+        model.train_on_batch(images[batch], labels[batch])
+        after.append(weights(model))
+    return after
+
+
+@pytest.mark.parametrize("warm_up", [False, True])
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_averages_follow_their_formula(make_model, pictures, replicas, warm_up):
+    model = make_model(replicas, averaging=Averaging(0.6, warm_up))
+    expected = weights(model)
+    for step, now in enumerate(train(model, pictures)):
+        kept = min(0.6, (1 + step) / (10 + step)) if warm_up else 0.6
+        expected = [
+            kept * e + (1 - kept) * w for e, w in zip(expected, now, strict=True)
+        ]
+    for one, two in zip(averages(model), expected, strict=True):
+        np.testing.assert_allclose(one, two, atol=1e-6)
+
+
+def test_the_training_is_the_same_with_averages(make_model, pictures):
+    plain = train(make_model(), pictures)[-1]
+    averaged = train(make_model(averaging=Averaging(0.9)), pictures)[-1]
+    for one, two in zip(plain, averaged, strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_averages_and_weights_change_places_bit_for_bit(make_model, pictures):
+    model = make_model(averaging=Averaging(0.9))
+    train(model, pictures)
+    before, kept = weights(model), averages(model)
+    with model.averaged():
+        with model.averaged():  # as verifying within an export
+            assert all(map(np.array_equal, weights(model), kept))
+        embedded = model.embed(pictures[0])
+    assert all(map(np.array_equal, weights(model), before))
+    assert all(map(np.array_equal, averages(model), kept))
+    assert not np.allclose(embedded, model.embed(pictures[0]))
+
+
+def test_sampled_rows_only_are_averaged(pictures):
+    with plsc_tf.strategy(1).scope():
+        backbone = keras.Sequential(
+            [keras.Input((16, 16, 3)), keras.layers.Flatten(), keras.layers.Dense(4)]
+        )
+        head = plsc_tf.ShardedHead(50, sample_rate=0.1, scale=16.0)
+        model = plsc_tf.Classifier(backbone, head)
+        model.compile(plsc_tf.Momentum(0.5, l2=0.0), averaging=Averaging(0.5, False))
+    rows = model.head.arrays()["weight"]
+    first = rows.read(0, 50)
+    model.train_on_batch(pictures[0][:4], pictures[1][:4])
+    now = rows.read(0, 50)
+    average = model.updater.slots()["weight/average"].read(0, 50)
+    np.testing.assert_allclose(average, (first + now) / 2, atol=1e-6)
+    assert 0 < np.count_nonzero((now != first).any(1)) < 50
+
+
+def test_a_decay_out_of_range_is_refused():
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        Averaging(1.0)
+
+
+TINY = {
+    "num_classes": 7,
+    "num_sample_per_epoch": 40,
+    "image_shape": (3, 16, 16),
+    "model_name": "iresnet",
+    "model_options": "depths=1-1,width=16,head=gap",
+    "emb_size": 8,
+    "global_batch_size": 10,
+    "num_epochs": 1,
+    "val_targets": ("mock",),
+    "tensorboard": False,
+    "run_report": False,
+    "export_at_end": False,
+    "save_losses": True,
+    "ema_decay": 0.5,
+    "save_best": True,
+}
+
+
+def test_a_resume_on_other_replicas_keeps_the_averages(
+    make_model, tmp_path, pictures
+):
+    one = make_model(1, averaging=Averaging(0.9))
+    train(one, pictures)
+    state.save(str(tmp_path / "0"), one, {})
+    two = make_model(2, averaging=Averaging(0.9))
+    state.restore(str(tmp_path / "0"), two)
+    assert all(map(np.array_equal, averages(one), averages(two)))
+    train(one, pictures, 1)
+    train(two, pictures, 1)
+    for left, right in zip(averages(one), averages(two), strict=True):
+        np.testing.assert_allclose(left, right, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_runs_averages_are_verified_kept_and_loaded(tmp_path):
+    def asked(folder, **changes):
+        save_dir = str(tmp_path / folder)
+        return Settings.from_values(**{**TINY, "model_save_dir": save_dir, **changes})
+
+    _, whole = run.train(asked("a", num_replicas=1))
+    run.train(asked("b", num_replicas=1, stop_at_step=2))
+    _, parted = run.train(asked("b", num_replicas=2))
+    assert whole["steps"] == parted["steps"] == 4
+    one, two = (trained.load(asked(folder), with_head=True) for folder in "ab")
+    for left, right in zip(
+        one.model.backbone.get_weights(),
+        two.model.backbone.get_weights(),
+        strict=True,
+    ):
+        np.testing.assert_allclose(left, right, atol=0.05)
+    # The averages were loaded: those that were verified, and that are the best.
+    raw = trained.load(asked("a", ema_in_use=False), with_head=True).model
+    best = trained.load(asked("c", checkpoint_dir=str(tmp_path / "a" / "best"))).model
+    kernel = [np.array(m.backbone.weights[0]) for m in (one.model, best, raw)]
+    np.testing.assert_array_equal(kernel[0], kernel[1])
+    assert not np.allclose(kernel[0], kernel[2])
+    rows = [m.head.arrays()["weight"].read(0, 7) for m in (one.model, raw)]
+    assert not np.allclose(*rows)
+
+
+def test_a_run_without_averages_cannot_go_on_with_some(make_model, tmp_path, pictures):
+    model = make_model()
+    train(model, pictures, 1)
+    state.save(str(tmp_path / "0"), model, {})
+    with pytest.raises(ValueError, match="no averages of the weights"):
+        state.restore(str(tmp_path / "0"), make_model(averaging=Averaging(0.9)))
+
+
+@pytest.mark.parametrize("name", ["momentum", "adam", "adamweightdecay"])
+def test_weights_without_decay(pictures, name):
+    flags = Settings.from_values(
+        optimizer=name, momentum=0.0, no_weight_decay_on=("norms", "biases")
+    ).optimizer
+
+    def moved(decay):
+        keras.utils.set_random_seed(0)
+        with plsc_tf.strategy(2).scope():
+            image = keras.Input((16, 16, 3))
+            x = keras.layers.Conv2D(4, 3, strides=4, name="beta_block")(image)
+            x = keras.layers.BatchNormalization(name="norm")(x)
+            x = keras.layers.Flatten()(
+                keras.layers.PReLU(shared_axes=[1, 2], name="act")(x)
+            )
+            backbone = keras.Model(image, keras.layers.Dense(4, name="bias_like")(x))
+            head = plsc_tf.ShardedHead(5, margins=plsc_tf.SOFTMAX)
+            model = plsc_tf.Classifier(backbone, head)
+            optimizer, l2 = optimizers.build(flags, 0.1, weight_decay=decay)
+            model.compile(optimizer, l2=l2)
+            for variable in model.backbone.trainable_variables:
+                variable.assign(keras.ops.ones_like(variable) * 0.5)
+        head.arrays()["bias"].write(0, np.full((5,), 0.5, np.float32))
+        model.train_on_batch(pictures[0], pictures[1])
+        values = {v.path: np.array(v) for v in model.backbone.trainable_variables}
+        for key, rows in head.arrays().items():
+            values[f"head/{key}"] = rows.read(0, 5)
+        return values
+
+    without, decayed = moved(0.0), moved(0.3)
+    differ = {k for k in without if not np.array_equal(without[k], decayed[k])}
+    assert differ == {
+        "beta_block/kernel",
+        "act/alpha",
+        "bias_like/kernel",
+        "head/weight",
+    }
