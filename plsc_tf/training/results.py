@@ -104,6 +104,8 @@ def table(settings, results):
         ("flags", files.join(save_dir, "flags.cfg")),
         ("results", files.join(save_dir, "results.json")),
     ]
+    if settings.logging.run_report:
+        rows.append(("report", files.join(save_dir, "report.html")))
     if results["export_dir"]:
         rows.append(("SavedModel", results["export_dir"]))
     verifies = settings.evaluation.with_test and settings.evaluation.val_targets

@@ -12,6 +12,7 @@ import pytest
 import plsc_tf
 from plsc_tf.settings import Settings
 from plsc_tf.training import run
+from plsc_tf.training.seeing import seeing
 
 PASSWORD = "open-sesame-17"
 OPTIONS = {
@@ -81,7 +82,9 @@ def seen(tmp_path_factory, logical_devices):
     shutil.rmtree(folder / "step_00000008")  # as if it had not been saved
     off = ("check_shape", "check_content", "print_model_statistics", "projector")
     options |= dict.fromkeys(off, False)
-    _, outcome = run.train(Settings.from_values(**options))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(seeing, "PLANNED_FROM_S", 0.0)
+        _, outcome = run.train(Settings.from_values(**options))
     return Run(folder, handler.lines, outcome)
 
 

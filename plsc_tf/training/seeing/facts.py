@@ -93,17 +93,24 @@ def peak_memory(strategy):
     return found
 
 
-def planned_memory(settings, process):
+def planned_memory(settings, model, process):
     """{what: GB} that the planner expects on the fullest device.
 
     Args:
         settings: of the run.
+        model: the `Classifier` that was trained.
         process: bytes that the process held before the model was made.
     """
     try:
         job = planner.plan(settings, settled=True)
-    except ValueError as error:
-        return {"planner": f"n/a: {error}"}
+    except (ImportError, ValueError, tf.errors.OpError) as error:
+        return {"planned": f"n/a: {str(error).splitlines()[0]}"}
+    weights = sum(
+        int(np.prod(v.shape)) * tf.as_dtype(v.dtype).size
+        for v in model.backbone.trainable_variables
+    )
+    if job.backbone.weights != weights:
+        return {"planned": "n/a: the network was given in Python"}
     job = dataclasses.replace(job, process=process or job.process)
     total = job.total()
     found = {"planned, a device": f"{total / GB:.2f} GB at most"}

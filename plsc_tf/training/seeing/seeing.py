@@ -1,5 +1,7 @@
 """What a run shows of itself: made from the settings, and finished at its end."""
 
+import time
+
 import tensorflow as tf
 from absl import logging
 
@@ -23,6 +25,9 @@ from plsc_tf.training.seeing.traces import Traces
 from plsc_tf.training.seeing.visualdl import FOLDER, VisualDL
 
 PLOT = "loss.png"
+# The planner builds and traces the network again: seconds, which only runs of so many
+# seconds shall take.
+PLANNED_FROM_S = 60.0
 
 
 class Seeing:
@@ -63,6 +68,7 @@ class Seeing:
         self.tells = hooks.LOGGING in given.hooks
         self._hooks = hooks.own(given.hooks)
         self._process = process_memory()
+        self._made = time.monotonic()
         if group.is_chief:
             self.recorder.sinks += self._sinks()
         if given.log_device_placement:
@@ -134,8 +140,10 @@ class Seeing:
         if loss:
             files.replace(files.join(folder, PLOT), loss.as_png())
         memory = facts.peak_memory(model.strategy)
-        if self.group.size == 1:
-            memory |= facts.planned_memory(settings, self._process)
+        if time.monotonic() - self._made < PLANNED_FROM_S:
+            memory["planned"] = "not for runs of less than a minute; --dry_run tells"
+        elif self.group.size == 1:
+            memory |= facts.planned_memory(settings, model, self._process)
         told = {
             "data": {
                 "data set": settings.dataset.dataset_name,
