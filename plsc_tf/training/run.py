@@ -98,8 +98,8 @@ def _train(settings, joined, termination, parts):
         )
     except BaseException as error:
         log.pause()
-        seeing.recorder.close()
         _save_at_the_end(model, checkpoints, termination, before, error)
+        seeing.abandon()
         raise
     finally:
         for one in watchdog:

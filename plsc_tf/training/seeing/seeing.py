@@ -128,17 +128,28 @@ class Seeing:
         """
         given = self.settings.logging
         if given.projector:
-            self._project(model, batches, pairs)
+            with model.averaged():  # as it is verified and exported
+                self._project(model, batches, pairs)
         self.recorder.close()
         if given.run_report and self.group.is_chief:
             self._guarded(lambda: self._report(model, outcome, batches))
 
-    def _report(self, model, outcome, batches):
-        settings = self.settings
-        folder = settings.storage.model_save_dir
+    def abandon(self):
+        """Closes the logs of a run that has failed, and draws what there is."""
+        self.recorder.close()
+        if self.settings.logging.run_report and self.group.is_chief:
+            self._guarded(self._plot)
+
+    def _plot(self):
+        folder = self.settings.storage.model_save_dir
         loss = curves.loss(self.metrics.rows)
         if loss:
             files.replace(files.join(folder, PLOT), loss.as_png())
+
+    def _report(self, model, outcome, batches):
+        settings = self.settings
+        folder = settings.storage.model_save_dir
+        self._plot()
         memory = facts.peak_memory(model.strategy)
         if time.monotonic() - self._made < PLANNED_FROM_S:
             memory["planned"] = "not for runs of less than a minute; --dry_run tells"
