@@ -7,6 +7,8 @@ import pytest
 
 import plsc_tf
 from plsc_tf.training.callbacks import TrainingLog, format_seconds
+from plsc_tf.training.seeing.metrics_files import MetricsFiles
+from plsc_tf.training.seeing.recorder import Recorder
 
 
 class Pairs:
@@ -69,6 +71,32 @@ def test_the_log_tells_loss_rate_speed_and_the_time_left(make_model, pictures, c
     for word in ("lr 0.05", "images/s", "ETA 0:"):
         assert word in lines[0]
     assert log.images_per_second > 0
+
+
+def test_figures_are_means_of_a_line_and_speed_is_without_the_first_step(
+    make_model, pictures, tmp_path
+):
+    every, each = (MetricsFiles(str(tmp_path), written=False) for _ in range(2))
+    logs = [
+        TrainingLog(
+            every_n_steps=steps,
+            total_steps=8,
+            global_batch_size=5,
+            recorder=Recorder([sink]),
+            tell=False,
+        )
+        for steps, sink in ((4, every), (1, each))
+    ]
+    fit(make_model(), pictures, logs)
+    losses = [row["loss"] for row in each.rows]
+    assert [row["step"] for row in every.rows] == [4, 8]
+    assert [row["loss"] for row in every.rows] == pytest.approx(
+        [np.mean(losses[:4]), np.mean(losses[4:])]
+    )
+    assert every.rows[0]["learning_rate"] == pytest.approx(0.05)
+    assert "images_per_second" not in each.rows[0]
+    assert all(row["images_per_second"] > 0 for row in each.rows[1:])
+    assert every.rows[0]["epoch/loss"] == pytest.approx(np.mean(losses[:4]))
 
 
 @pytest.mark.parametrize(

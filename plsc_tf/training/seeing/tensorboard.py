@@ -100,17 +100,17 @@ class TensorBoard:
             return
         try:
             self._worker.finish(pending, self._limit_s, f"write to {self._folder}")
-        except tf.errors.OpError as error:
+        except files.StorageError as error:
+            self._worker = None
+            logging.warning("No more logs for TensorBoard are written: %s", error)
+        except (OSError, tf.errors.OpError) as error:
             # Only the worker lets go of the file: closing a broken one may block.
             self._worker.start(self._forget)
             logging.warning(
                 "Logs for TensorBoard are lost; %s could not be written: %s",
                 self._folder,
-                str(error.message).strip(),
+                str(error).strip(),
             )
-        except files.StorageError as error:
-            self._worker = None
-            logging.warning("No more logs for TensorBoard are written: %s", error)
 
     def _forget(self):
         self._writer = None

@@ -1,0 +1,41 @@
+"""Logs for TensorBoard: what a resumed run takes back, and a folder that is lost."""
+
+import logging
+import shutil
+
+from tensorboard.backend.event_processing.plugin_event_accumulator import (
+    EventAccumulator,
+)
+
+from plsc_tf.training.seeing.tensorboard import TensorBoard
+
+
+def steps_of(folder):
+    accumulator = EventAccumulator(str(folder), {"tensors": 0}).Reload()
+    return [event.step for event in accumulator.Tensors("loss")]
+
+
+def test_a_run_that_is_begun_or_resumed_again_takes_later_steps_back(tmp_path):
+    for begin, last in ((0, 4), (0, 8), (5, 9)):
+        log = TensorBoard(str(tmp_path))
+        log.begin(begin)
+        for step in range(begin + 1, last + 1):
+            log.scalars(step, {"loss": float(step)})
+        log.close()
+        assert steps_of(tmp_path) == list(range(1, last + 1))
+
+
+def test_a_lost_folder_costs_the_logs_only(tmp_path, caplog):
+    folder = tmp_path / "tensorboard"
+    log = TensorBoard(str(folder))
+    shutil.rmtree(folder)
+    folder.write_text("no folder any more")
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        log.begin(3)
+        log.scalars(4, {"loss": 1.0})
+        log.close()
+    assert "Logs for TensorBoard are lost" in caplog.text
+    folder.unlink()
+    log.scalars(5, {"loss": 1.0})  # the folder can be written again
+    log.close()
+    assert steps_of(folder) == [5]
