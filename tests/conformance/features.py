@@ -1,0 +1,73 @@
+"""Goes through docs/features.md: python -m tests.conformance.features"""
+
+import ast
+import functools
+import importlib.util
+import pathlib
+import re
+import shlex
+import sys
+
+from plsc_tf.settings import known_options
+
+ROOT = pathlib.Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "features.md"
+# Numbers of the design: how many rows each group has.
+GROUPS = {"D": 13, "M": 6, "H": 9, "T": 11, "C": 6, "E": 5, "L": 3, "S": 4}
+
+
+def rows():
+    """Yields (id, feature, [what shows it]) of the page's tables."""
+    for line in PAGE.read_text().splitlines():
+        found = re.fullmatch(r"\| ([A-Z]\d+) \| (.+) \| (.+) \|", line)
+        if found:
+            name, feature, shown = found.groups()
+            yield name, feature, re.findall(r"`([^`]+)`", shown)
+
+
+def fault(shown):
+    """What is wrong with a test or command of the page; None: nothing."""
+    if shown.startswith("python -m "):
+        return _fault_of_command(shlex.split(shown)[2:])
+    file, _, name = shown.partition("::")
+    path = ROOT / "tests" / file
+    if not path.is_file():
+        return f"there is no tests/{file}"
+    names = tests_of(path)
+    if not names or (name and name not in names):
+        return f"tests/{file} has no {name or 'test'}"
+    return None
+
+
+def _fault_of_command(words):
+    module, *options = words
+    if importlib.util.find_spec(module) is None:
+        return f"there is no module {module}"
+    if module.startswith("benchmarks."):
+        return None
+    names = [option.lstrip("-").partition("=")[0] for option in options]
+    unknown = [name for name in names if name not in known_options()]
+    return f"{module} has no option {unknown[0]}" if unknown else None
+
+
+@functools.cache
+def tests_of(path):
+    """Names of the tests of a file."""
+    tree = ast.parse(path.read_text())
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    return {one.name for one in functions if one.name.startswith("test_")}
+
+
+def main():
+    """Prints each row with what shows it; the status is 1 where something is wrong."""
+    wrong = 0
+    for name, feature, shown in rows():
+        faults = [found for found in map(fault, shown) if found]
+        wrong += bool(faults or not shown)
+        told = "; ".join(faults) or ", ".join(shown) or "nothing shows it"
+        sys.stdout.write(f"{name:4}{feature}: {told}\n")
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
