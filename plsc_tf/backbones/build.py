@@ -12,6 +12,8 @@ from plsc_tf.backbones.mobilefacenet import mobilefacenet
 from plsc_tf.backbones.precision import Precision, apply
 from plsc_tf.backbones.resnet import iresnet, resnet
 from plsc_tf.backbones.small_resnet import small_resnet
+from plsc_tf.backbones.vit import SIZES as TRANSFORMERS
+from plsc_tf.backbones.vit import vit
 from plsc_tf.backbones.zoo.catalog import ENTRIES, Entry
 
 BUILDERS = {
@@ -28,6 +30,7 @@ BUILDERS = {
     "iresnet100": partial(iresnet, depths=(3, 13, 30, 3)),
     "iresnet200": partial(iresnet, depths=(6, 26, 60, 6)),
     "mobilefacenet": mobilefacenet,
+    **dict.fromkeys(TRANSFORMERS, vit),
     **{name: entry.build for name, entry in ENTRIES.items()},
 }
 # How a name is written without case, "-", "_" and blanks.
@@ -78,7 +81,8 @@ def build(
             in the embedding layers; `plsc_tf.backbones.precision` has finer control.
             Weights are float32.
         **options: of the family: `variant` (resnet), `depths`, `width`,
-            `stem_stride`, `head` (iresnet, resnet10), `batch_norm_momentum` (zoo).
+            `stem_stride`, `head` (iresnet, resnet10), `drop_path`, `patch` (vit),
+            `batch_norm_momentum` (zoo).
 
     Returns:
         A functional model from float32 images [N, height, width, channels], already

@@ -133,6 +133,15 @@ def test_plain_networks_by_hand(sketch):
     assert round(counts(sketch, "vgg_a")[0] / 1e6) == 133
 
 
+def test_the_face_transformer_by_hand(sketch):
+    # arcface_torch's vit_t: 12 x 12 patches of 9 x 9 pixels, 256 wide, 12 blocks.
+    width, places = 256, 144
+    block = 4 * width * width + width + 8 * width * width + 5 * width + 2 * 2 * width
+    expected = 243 * width + width + places * width + 12 * block + 2 * width
+    expected += places * width * width + 2 * width + width * 512 + 2 * 512
+    assert counts(sketch, "vit_t", 0)[0] == expected
+
+
 def test_every_name_is_checked_here():
     named = {*KERAS, *SLIM, *MILLIONS}
     named |= {"inception_v4", "resnet_v1_200", "resnet_v2_200", "pnasnet_large"}

@@ -80,9 +80,15 @@ class LocalResponseNormalization(layers.Layer):
 
     def call(self, inputs):
         """Normalises [N, h, w, c]."""
-        return tf.nn.local_response_normalization(
-            inputs, self.depth_radius, self.bias, self.alpha, self.beta
+        # TensorFlow has it for float32 only on GPUs, and not for bfloat16 on CPUs.
+        normalised = tf.nn.local_response_normalization(
+            tf.cast(inputs, tf.float32),
+            self.depth_radius,
+            self.bias,
+            self.alpha,
+            self.beta,
         )
+        return tf.cast(normalised, inputs.dtype)
 
     def compute_output_shape(self, input_shape):
         """The input's shape."""

@@ -1,0 +1,208 @@
+"""Every network by name: a step, saved, loaded, exported, in every precision."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import plsc_tf
+from plsc_tf import backbones
+from plsc_tf.backbones.precision import Precision
+from plsc_tf.backbones.zoo.catalog import ENTRIES
+from plsc_tf.parallel.strategy import strategy as make_strategy
+from plsc_tf.settings import Settings
+from plsc_tf.training import network_recipe, recipe, state
+
+CLASSES = 3
+# What is built in every run of the tests; the others with `pytest -m slow`.
+QUICK = {"lenet", "cifarnet", "mobilenet_v1_025"}
+FACES = {"resnet10": 16, "iresnet10": 16, "mobilefacenet": 16, "vit_t": 18}
+SIZES = {
+    # Below 32 pixels the plain ones are quick as well.
+    **{name: max(entry.smallest, 8) for name, entry in ENTRIES.items()},
+    **{name: size for name, size in FACES.items() if name in backbones.list()},
+}
+NAMES = [
+    name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
+    for name in SIZES
+]
+
+
+def settings_of(name, **changes):
+    size = SIZES[name]
+    given = {
+        "model_name": name,
+        "image_shape": (3, size, size),
+        "loss_type": "softmax",
+        "num_classes": CLASSES,
+        "global_batch_size": 4,
+        **changes,
+    }
+    return Settings.from_values(**given)
+
+
+def trained(name, dtype="float32", replicas=1, **changes):
+    """The model after one step, and the backbone's weights before it."""
+    strategy = make_strategy(replicas)
+    settings = settings_of(name, **changes)
+    model = recipe.build_model(settings, strategy, Precision(dtype))
+    before = [v.numpy().copy() for v in model.backbone.trainable_variables]
+    loss_scale = None
+    with strategy.scope():
+        if dtype == "float16":
+            loss_scale = plsc_tf.LossScale(128.0)
+        model.compile(plsc_tf.Momentum(0.01), loss_scale=loss_scale)
+    size = SIZES[name]
+    images = np.random.default_rng(0).integers(0, 256, (4, size, size, 3), np.uint8)
+    result = model.train_on_batch(images, np.arange(4) % CLASSES)
+    assert np.isfinite(result["loss"])
+    assert result.get("finite", True)
+    return model, before, images
+
+
+def changed(model, before):
+    """The share of the backbone's weights that a step has changed."""
+    pairs = zip(model.backbone.trainable_variables, before, strict=True)
+    return np.mean([np.any(variable.numpy() != old) for variable, old in pairs])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_trains_saves_loads_and_exports(name, tmp_path):
+    model, before, images = trained(name)
+    assert changed(model, before) > 0.5
+    expected = model.embed(images)
+    assert np.isfinite(expected).all()
+    state.save(str(tmp_path / "step"), model, {})
+    again = recipe.build_model(
+        settings_of(name), make_strategy(1), Precision("float32")
+    )
+    with again.strategy.scope():
+        again.compile(plsc_tf.Momentum(0.01))
+    state.restore(str(tmp_path / "step"), again)
+    np.testing.assert_array_equal(again.embed(images), expected)
+    model.backbone.save(tmp_path / "backbone.keras")
+    loaded = keras.models.load_model(tmp_path / "backbone.keras")
+    np.testing.assert_allclose(
+        loaded(again.normalise(images), training=False), expected, atol=1e-5
+    )
+    # Compares what it has written with the network itself.
+    path = plsc_tf.export_saved_model(again, str(tmp_path / "export"))
+    assert tf.io.gfile.exists(f"{path}/saved_model.pb")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_trains_in_half_precision(name, dtype):
+    model, before, images = trained(name, dtype)
+    assert changed(model, before) > 0.3
+    assert model.backbone.trainable_variables[0].dtype == "float32"
+    embedded = model.embed(images)
+    assert embedded.dtype == np.float32
+    assert np.isfinite(embedded).all()
+
+
+def test_auxiliary_logits_of_an_inception_train_on_two_replicas():
+    model, before, _ = trained("inception_v3", replicas=2, aux_logits_weight=0.4)
+    assert model.auxiliary.branch.output_shape == (None, CLASSES)
+    assert changed(model, before) > 0.5
+    branch = model.auxiliary.branch.get_layer("auxiliary_logits")
+    assert np.any(branch.get_weights()[1] != 0)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, entry in ENTRIES.items() if entry.auxiliary]
+)
+@pytest.mark.slow
+def test_all_that_have_auxiliary_logits_train_them(name):
+    model, _, _ = trained(name, aux_logits_weight=0.4)
+    branch = model.auxiliary.branch.get_layer("auxiliary_logits")
+    assert np.any(branch.get_weights()[1] != 0)
+
+
+def test_without_weight_there_are_no_auxiliary_logits():
+    settings = settings_of("inception_v3", aux_logits_weight=0)
+    strategy = make_strategy(1)
+    with keras.StatelessScope(initialize_variables=False):
+        backbone = backbones.build("inception_v3", image_shape=(75, 75, 3))
+    with strategy.scope():
+        assert network_recipe.prepared(settings, backbone, Precision()) is None
+
+
+@pytest.mark.parametrize("name", sorted(ENTRIES))
+def test_smaller_images_are_refused_with_the_smallest_size(name):
+    size = ENTRIES[name].smallest - 1
+    with pytest.raises(ValueError, match=f"at least {size + 1} x {size + 1} pixels"):
+        backbones.build(name, image_shape=(size, 400, 3))
+
+
+def test_an_embedding_layer_comes_where_a_size_is_asked_for():
+    own = backbones.build("lenet", image_shape=(8, 8, 3))
+    assert own.output_shape == (None, 1024)
+    asked = backbones.build("lenet", image_shape=(8, 8, 3), embedding_size=16)
+    assert asked.output_shape == (None, 16)
+    assert asked.layers[-1].name == "embedding"
+    assert backbones.build("iresnet10", image_shape=(16, 16, 3)).output_shape[1] == 512
+
+
+def test_the_network_decides_what_the_flags_leave_open():
+    def decided(**values):
+        found = network_recipe.completed(Settings.from_values(**values))
+        given = found.preprocessing
+        return given.image_shape, found.model.emb_size, given.preprocessing_name
+
+    assert decided() == ((3, 112, 112), 512, None)
+    assert decided(model_name="my.Network") == ((3, 112, 112), 512, None)
+    assert decided(model_name="LeNet") == ((3, 28, 28), None, "lenet")
+    assert decided(model_name="inception_resnet_v2")[0] == (3, 299, 299)
+    assert decided(model_name="resnet_v1_50")[2] == "vgg"
+    asked = {"image_shape": (3, 64, 48), "emb_size": 8, "preprocessing_name": "face"}
+    assert decided(model_name="vgg_16", **asked) == ((3, 64, 48), 8, "face")
+
+
+def test_the_batch_norms_have_the_asked_momentum():
+    network = backbones.build(
+        "mobilenet_v1_025",
+        image_shape=(32, 32, 3),
+        batch_norm_momentum=0.9,
+        synchronized_batch_norm=True,
+    )
+    norms = [
+        x for x in network.layers if isinstance(x, keras.layers.BatchNormalization)
+    ]
+    assert len(norms) == 27
+    assert {(x.momentum, x.synchronized) for x in norms} == {(0.9, True)}
+
+
+def test_frozen_layers_stay_and_the_others_train():
+    model, _, images = trained("mobilenet_v1_025")
+    fresh = recipe.build_model(
+        settings_of("mobilenet_v1_025", freeze_layers="conv1|conv_dw_[1-6]_"),
+        make_strategy(2),
+        Precision(),
+    )
+    with fresh.strategy.scope():
+        fresh.compile(plsc_tf.Momentum(0.1))
+    layers = [layer for layer in fresh.backbone.layers if layer.weights]
+    before = {layer.name: layer.get_weights() for layer in layers}
+    for _ in range(2):
+        fresh.train_on_batch(images, np.arange(4) % CLASSES)
+    fresh.synchronize_statistics()
+    for layer in layers:
+        frozen = layer.name.startswith(
+            ("conv1", *(f"conv_dw_{i}_" for i in range(1, 7)))
+        )
+        same = all(
+            np.array_equal(old, new)
+            for old, new in zip(before[layer.name], layer.get_weights(), strict=True)
+        )
+        assert same == frozen, layer.name
+    assert len(model.updater.replicated) > len(fresh.updater.replicated)
+
+
+def test_a_pattern_that_names_no_layer_is_refused():
+    settings = settings_of("lenet", freeze_layers="cnov1")
+    with pytest.raises(ValueError, match=r"freeze_layers='cnov1'.*conv1"):
+        recipe.build_model(settings, make_strategy(1), Precision())
+    settings = settings_of("lenet", freeze_layers="conv(")
+    with pytest.raises(ValueError, match="regular expression"):
+        recipe.build_model(settings, make_strategy(1), Precision())
