@@ -1,4 +1,4 @@
-"""Options of FastNN's runtime that have no meaning here.
+"""Options of FastNN and MindSpore that have no meaning here.
 
 A hyper-parameter file that has them works as it is; the log says of each what takes its
 place.
@@ -14,7 +14,7 @@ _TRANSPORT = "TensorFlow chooses how workers talk; see communication"
 
 @dataclasses.dataclass(frozen=True)
 class Compatibility(OptionGroup):
-    """Accepted, so that FastNN's files work; without effect."""
+    """Accepted, so that files of other systems work; without effect."""
 
     enable_paisoar: bool = option(
         True,
@@ -55,6 +55,14 @@ class Compatibility(OptionGroup):
         lower=1,
         saved=False,
         unused="gradient_accumulation_steps cuts a batch into parts here",
+    )
+    drop_overflow_update: bool = option(
+        True,
+        "whether a step that overflows is left out (MindSpore FixedLossScaleManager "
+        "drop_overflow_update)",
+        saved=False,
+        unused="a step that is not finite is never applied; on_nonfinite says what "
+        "follows",
     )
     ps_hosts: tuple[str, ...] = option(
         (),

@@ -22,6 +22,12 @@ class Precision(OptionGroup):
         "train the backbone in bfloat16, which needs no loss scale",
         aliases=("bf16",),
     )
+    amp_level: str | None = option(
+        None,
+        "O0: float32; O1, O2, O3: the same as use_fp16; None: as use_fp16 and use_bf16 "
+        "say (MindSpore amp_level)",
+        choices=("o0", "o1", "o2", "o3"),
+    )
     keep_batchnorm_fp32: bool = option(
         False,
         "batch normalisations hand on float32 too; their arithmetic and statistics "
@@ -87,6 +93,7 @@ class Precision(OptionGroup):
 
     def __post_init__(self):
         super().__post_init__()
+        self._settle_level()
         if self.use_fp16 and self.use_bf16:
             raise ValueError(
                 "use_fp16 and use_bf16 are two kinds of half precision: set one of "
@@ -119,6 +126,17 @@ class Precision(OptionGroup):
         if self.use_fp16:
             return "float16"
         return "bfloat16" if self.use_bf16 else "float32"
+
+    def _settle_level(self):
+        """Makes MindSpore's level the option that it stands for."""
+        if self.amp_level == "o0" and (self.use_fp16 or self.use_bf16):
+            raise ValueError(
+                "amp_level=O0 is float32. Received: amp_level=O0, use_fp16="
+                f"{self.use_fp16}, use_bf16={self.use_bf16}."
+            )
+        if self.amp_level not in (None, "o0"):
+            # The only way to store a value in a frozen dataclass.
+            object.__setattr__(self, "use_fp16", True)
 
     def layer_lists(self):
         """Returns `amp_lists` as `{"white": names, "black": names}`.

@@ -80,3 +80,15 @@ def test_contradictions_are_refused(options, message):
 @pytest.mark.parametrize("loss_scale", [0, 1])
 def test_no_fixed_scale_goes_with_plscs_dynamic_one(loss_scale):
     assert precision(loss_scale=loss_scale, init_loss_scaling=1024)
+
+
+def test_mindspores_levels_are_precisions():
+    levels = {"O0": "float32", "O1": "float16", "o2": "float16", "O3": "float16"}
+    for level, dtype in levels.items():
+        settings = Settings.from_values(amp_level=level)
+        assert settings.precision.dtype == dtype
+        assert settings.replace(seed=1).precision.dtype == dtype
+    with pytest.raises(ValueError, match="amp_level=O0 is float32"):
+        Settings.from_values(amp_level="O0", use_bf16=True)
+    with pytest.raises(ValueError, match="two kinds of half precision"):
+        Settings.from_values(amp_level="O2", use_bf16=True)

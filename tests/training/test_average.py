@@ -107,9 +107,7 @@ TINY = {
 }
 
 
-def test_a_resume_on_other_replicas_keeps_the_averages(
-    make_model, tmp_path, pictures
-):
+def test_a_resume_on_other_replicas_keeps_the_averages(make_model, tmp_path, pictures):
     one = make_model(1, averaging=Averaging(0.9))
     train(one, pictures)
     state.save(str(tmp_path / "0"), one, {})
