@@ -23,7 +23,7 @@ from plsc_tf.training.losses_file import LossesFile
 from plsc_tf.training.parts import NONE
 from plsc_tf.training.plan import choose_folder, make_plan
 from plsc_tf.training.seeing import hooks
-from plsc_tf.training.seeing.seeing import Seeing
+from plsc_tf.training.seeing.seeing import Seeing, prepare
 from plsc_tf.training.termination import Termination
 from plsc_tf.training.watchdog import Watchdog
 
@@ -47,6 +47,7 @@ def train(settings, termination=None, parts=NONE):
     if settings.performance.deterministic:
         make_deterministic(settings.performance.seed)
     termination = termination or Termination()
+    prepare(settings)
     with workers.joined(settings) as joined:
         termination.listen_again()
         return _train(settings, joined, termination, parts)

@@ -30,6 +30,16 @@ PLOT = "loss.png"
 PLANNED_FROM_S = 60.0
 
 
+def prepare(settings):
+    """Does what must be done before TensorFlow's first operation.
+
+    Args:
+        settings: the `Settings`.
+    """
+    # TensorFlow tells the devices of operations only where it knows from the start.
+    tf.debugging.set_log_device_placement(settings.logging.log_device_placement)
+
+
 class Seeing:
     """All that a run writes for people to look at.
 
@@ -71,8 +81,6 @@ class Seeing:
         self._made = time.monotonic()
         if group.is_chief:
             self.recorder.sinks += self._sinks()
-        if given.log_device_placement:
-            tf.debugging.set_log_device_placement(True)
 
     @property
     def interruptions(self):
