@@ -42,3 +42,11 @@ class Dataset(OptionGroup):
     min_images_per_class: int = option(
         1, "classes with fewer pictures than this are left out", lower=1
     )
+    held_back: float = option(
+        0.0,
+        "share of the training pictures that are the test split instead, chosen by "
+        "their paths; for class folders without test/",
+        lower=0,
+        upper=1,
+        open_ends="upper",
+    )

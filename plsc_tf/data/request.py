@@ -22,6 +22,8 @@ class DataRequest:
         labels_offset: subtracted from each label that is read (FastNN's flag).
         min_images_per_class: classes with fewer images are left out and the others
             are numbered anew; for data sets made of class folders.
+        held_back: share of the training images that are the test split instead, in
+            [0, 1); for data sets made of class folders.
         seed: seed of the data itself, for `mock`.
     """
 
@@ -33,6 +35,7 @@ class DataRequest:
     image_size: tuple[int, int] = (112, 112)
     labels_offset: int = 0
     min_images_per_class: int = 1
+    held_back: float = 0.0
     seed: int = 0
 
     def __post_init__(self):

@@ -32,6 +32,7 @@ def data_request(settings, split="train"):
         image_size=settings.preprocessing.image_size,
         labels_offset=dataset.labels_offset,
         min_images_per_class=dataset.min_images_per_class,
+        held_back=dataset.held_back,
         seed=settings.performance.seed,
     )
 

@@ -34,6 +34,7 @@ OF_THE_DATA = (
     "num_sample_per_epoch",
     "labels_offset",
     "min_images_per_class",
+    "held_back",
     "preprocessing_name",
     "val_targets",
     "seed",

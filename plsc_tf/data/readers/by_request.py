@@ -6,6 +6,9 @@ functions can be checked by the data doctor, whatever is wrong with its files.
 
 from __future__ import annotations
 
+import os
+import zlib
+
 import tensorflow as tf
 
 from plsc_tf.data import paths
@@ -50,23 +53,55 @@ def requested_folders(request: DataRequest) -> Source:
     """Reads <dataset_dir>/<split>, or <dataset_dir> itself for the train split."""
     folder = paths.require_folder(request.dataset_dir)
     below = paths.join(folder, request.split)
+    if request.held_back and request.split in ("train", "test"):
+        return _with_held_back(request, folder)
     if tf.io.gfile.isdir(below):
         folder = below
     elif request.split != "train":
         raise FileNotFoundError(
             f"dataset_dir {folder!r} has no {request.split}/. {paths.found(folder)} "
-            f"Put the images of this split into {below!r}."
+            f"Put the images of this split into {below!r}, or have some of the "
+            "training images held back (held_back=0.2)."
         )
     return requested_classes(request, folder)
 
 
-def requested_classes(request: DataRequest, folder: str, keep=None) -> Source:
-    """Reads the class folders in `folder`, those that `keep` accepts."""
+def _with_held_back(request: DataRequest, folder: str) -> Source:
+    """The training images without those held back, or these, as the split says.
+
+    Which ones these are depends on the images' paths only, whatever else is there.
+    """
+    tests = paths.join(folder, "test")
+    if tf.io.gfile.isdir(tests):
+        raise ValueError(
+            "held_back takes test images from the training images, but there are some "
+            f"in {tests!r}. Received: held_back={request.held_back}"
+        )
+    below = paths.join(folder, "train")
+    if tf.io.gfile.isdir(below):
+        folder = below
+    bound = request.held_back * 2**32
+
+    def belongs(path: str) -> bool:
+        held_back = zlib.crc32(os.fsencode(path)) < bound
+        return held_back == (request.split == "test")
+
+    return requested_classes(request, folder, images=belongs)
+
+
+def requested_classes(
+    request: DataRequest, folder: str, keep=None, images=None
+) -> Source:
+    """Reads the class folders in `folder`: the classes and images that are accepted."""
     least = request.min_images_per_class
     if isinstance(request, LayoutRequest):
         return layouts.ClassFoldersLayout(folder, least, keep)
     return class_folders(
-        folder, num_classes=request.num_classes, min_images_per_class=least, keep=keep
+        folder,
+        num_classes=request.num_classes,
+        min_images_per_class=least,
+        keep=keep,
+        images=images,
     )
 
 

@@ -18,6 +18,7 @@ def class_folders(
     num_classes: int | None = None,
     min_images_per_class: int = 1,
     keep=None,
+    images=None,
 ) -> IndexedSource:
     """Reads images from class folders, nested ones too, in sorted order.
 
@@ -30,6 +31,8 @@ def class_folders(
             numbered without gaps.
         keep: function of the class path ("Greek/character01") that says whether the
             class belongs to the set; None keeps all.
+        images: function of the image's path ("Greek/character01/0709_01.png") that says
+            whether it belongs to the set; the classes are those of all images.
 
     Raises:
         FileNotFoundError: no folder, or no images in it.
@@ -57,6 +60,10 @@ def class_folders(
     names = sorted(n for n in classes if len(classes[n]) >= min_images_per_class)
     if not names:
         raise FileNotFoundError(_nothing(folder, classes, min_images_per_class))
+    if images is not None:
+        classes = {
+            n: FileNames([f for f in classes[n] if images(f"{n}/{f}")]) for n in names
+        }
     labels = array.array("q")
     for label, name in enumerate(names):
         labels.extend([label] * len(classes[name]))
