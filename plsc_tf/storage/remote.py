@@ -183,14 +183,21 @@ def check_scheme(path):
     """
     tf = _tensorflow()
     scheme = scheme_of(path)
-    if scheme in tf.io.gfile.get_registered_schemes():
-        return
-    problem = hdfs.load_plugins()
+    problem = ""
+    if scheme not in tf.io.gfile.get_registered_schemes():
+        problem = hdfs.load_plugins()
     known = [name for name in sorted(tf.io.gfile.get_registered_schemes()) if name]
     if scheme not in known:
         raise StorageError(
             f"TensorFlow has no file system for {scheme}://. Received: {path}. It has "
             f"{', '.join(known)}.{' ' if problem else ''}{problem}"
+        )
+    if scheme == "oss" and "\x01" not in path:
+        raise StorageError(
+            "tensorflow-io reads the keys of oss:// from the path itself "
+            "(oss://bucket\\x01id=...\\x02key=...\\x02host=.../folder), and this one "
+            f"has none. Received: {path}. Copy the folder to this machine (ossutil cp "
+            "-r), or to a store that is reached without, and name that."
         )
 
 

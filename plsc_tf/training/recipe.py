@@ -11,6 +11,7 @@ from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.data.request import DataRequest
 from plsc_tf.evaluation.verification import FOLDS
 from plsc_tf.settings import Settings
+from plsc_tf.storage import files
 from plsc_tf.training import network_recipe
 from plsc_tf.training.classifier import Classifier
 from plsc_tf.training.head_recipe import make_head
@@ -48,6 +49,7 @@ def load_batches(settings, global_batch_size, split="train", source=None):
 
     Raises:
         ValueError: num_classes does not fit the data.
+        StorageError: nothing here serves the scheme of dataset_dir.
     """
     given = settings.preprocessing
     training = split == "train"
@@ -68,6 +70,8 @@ def load_batches(settings, global_batch_size, split="train", source=None):
         images_per_identity=given.images_per_identity,
     )
     if source is None:
+        if settings.dataset.dataset_dir:
+            files.prepare(settings.dataset.dataset_dir)
         source = module.examples(data_request(settings, split))
     batches = Batches(source, global_batch_size, options=options)
     _check_classes(settings, batches)

@@ -16,6 +16,8 @@ from tables import (
 from plsc_tf import cli
 from plsc_tf.name_hints import RENAMED
 from plsc_tf.settings import Settings, known_options
+from plsc_tf.storage.errors import StorageError
+from plsc_tf.training import recipe
 
 ROOT = pathlib.Path(__file__).parents[2]
 KNOWN = known_options()
@@ -107,3 +109,9 @@ def test_two_options_of_fastnn_name_a_checkpoint():
     assert cli.parse(["--model_dir=None"]) == cli.parse(["--ckpt_file_name=None"])
     with pytest.raises(ValueError, match="ckpt_file_name names a checkpoint in"):
         Settings.from_values(ckpt_file_name="step_00000100")
+
+
+def test_fastnns_sample_file_says_that_nothing_serves_oss():
+    settings = cli.parse([f"--flagfile={ROOT / 'tests' / 'parameters' / 'sample.cfg'}"])
+    with pytest.raises(StorageError, match="oss://"):
+        recipe.load_batches(settings, 128)
