@@ -10,6 +10,7 @@ and one line below.
 import dataclasses
 import functools
 
+from plsc_tf.flags.boost import Boost
 from plsc_tf.flags.checking import Checking
 from plsc_tf.flags.classes import Classes
 from plsc_tf.flags.cluster import Cluster
@@ -65,6 +66,7 @@ class Settings:
     launching: Launching = Launching()
     server: Server = Server()
     classes: Classes = Classes()
+    boost: Boost = Boost()
     compatibility: Compatibility = Compatibility()
 
     def __post_init__(self):

@@ -179,6 +179,7 @@ def test_secrets_and_single_requests_are_not_saved():
         "memory_mb",
         "preview",
         "data_dir",
+        "device_num",
         "file_list",
         "nranks",
     }

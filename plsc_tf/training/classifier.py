@@ -88,6 +88,9 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
         self.votes = None
         self.stop_voted = False
         self.alive = _nobody_watches
+        # A stage of training (`plsc_tf.training.stage`) may put its own here.
+        self.make_updater = Updater
+        self.own_step = None
         self._embed_function = _function(self._distributed_embed)
         head.build(shape[1], self.strategy)
         self.built = True
@@ -193,7 +196,7 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
         replicated = self.trained_network_variables()
         if not self.head.sharded:
             replicated += self.head.variables_replicated
-        self.updater = Updater(
+        self.updater = self.make_updater(
             optimizer,
             self.strategy,
             replicated,
@@ -243,7 +246,7 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
     def run_step(self, batch):
         """One step on per-replica (images, labels, weights); see `train_on_batch`."""
         self._start_averages()
-        outcome = self._step_function(batch)
+        outcome = (self.own_step or self._step_function)(batch)
         result = {
             name: float(self.strategy.experimental_local_results(value)[0])
             for name, value in outcome.items()

@@ -24,11 +24,12 @@ from plsc_tf.training.parts import NONE
 from plsc_tf.training.plan import choose_folder, make_plan
 from plsc_tf.training.seeing import hooks
 from plsc_tf.training.seeing.seeing import Seeing, prepare
+from plsc_tf.training.stage import ORDINARY
 from plsc_tf.training.termination import Termination
 from plsc_tf.training.watchdog import Watchdog
 
 
-def train(settings, termination=None, parts=NONE):
+def train(settings, termination=None, parts=NONE, stage=ORDINARY):
     """Runs or resumes the training that the settings describe.
 
     Args:
@@ -36,6 +37,7 @@ def train(settings, termination=None, parts=NONE):
         termination: a `Termination` that listens to signals.
         parts: the `Parts` that are given in Python; the workers of a cluster must
             give the same.
+        stage: a `plsc_tf.training.stage.Stage`, what to do beside the ordinary.
 
     Returns:
         (the settings as they were used, the results). Of the workers of a cluster the
@@ -50,10 +52,10 @@ def train(settings, termination=None, parts=NONE):
     prepare(settings)
     with workers.joined(settings) as joined:
         termination.listen_again()
-        return _train(settings, joined, termination, parts)
+        return _train(settings, joined, termination, parts, stage)
 
 
-def _train(settings, joined, termination, parts):
+def _train(settings, joined, termination, parts, stage):
     group, strategy = joined.group, joined.strategy
     settings = hooks.applied(parts.settled(settings))
     settings, checkpoint, batches = _open(settings, joined, parts)
@@ -68,6 +70,7 @@ def _train(settings, joined, termination, parts):
     seeing = Seeing(settings, group)
     model = recipe.build_model(settings, strategy, half, parts.backbone)
     model.join(group, joined.votes)
+    stage.begin(model, settings)
     _compile(model, plan, parts.optimizer)
     checkpoints = _checkpoints(settings, parts)
     start = _load_weights(model, plan, checkpoints)
@@ -81,7 +84,7 @@ def _train(settings, joined, termination, parts):
     )
     verify.set_model(model)
     log = _training_log(plan, seeing)
-    seen = seeing.callbacks()
+    seen = [*seeing.callbacks(), *stage.callbacks(model, settings)]
     callbacks = [*losses, termination, log, verify, *seen, checkpoints]
     watchdog = _watchdog(settings, group)
     _describe(plan, model, batches, parts)

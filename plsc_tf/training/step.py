@@ -1,5 +1,7 @@
 """One training step of one replica."""
 
+import dataclasses
+
 import keras
 import tensorflow as tf
 
@@ -24,20 +26,52 @@ def train_step(model, images, labels, weights):
         `examples`, the sum of the weights, `finite`, whether the update was applied,
         and what the workers of a cluster have voted.
     """
-    dtype = keras.config.floatx()
-    weights = tf.cast(weights, dtype)
-    total = tf.maximum(collectives.all_sum(tf.reduce_sum(weights)), 1e-12)
-    upstream = weights / total
-    states = [v.value for v in model.untrained_variables()]
-    statistics = [value for value in states if value.dtype.is_floating]
-    random = [value for value in states if not value.dtype.is_floating]
+    found = gradients(model, images, labels, weights)
+    finite, votes = model.updater.apply(found.gradients, found.pending, found.healthy)
+    return finish(model, found, finite, votes)
+
+
+@dataclasses.dataclass
+class Found:
+    """What the forward and backward pass of one replica found.
+
+    Attributes:
+        gradients: the replica's share, one per replicated weight, None where a weight
+            has no part in the loss; times the loss scale.
+        pending: of the head's step, see `HeadStep`; None of a replicated head.
+        healthy: bool scalar, whether losses and embeddings' gradients are finite.
+        loss: scalar, the replica's share of the objective.
+        examples: scalar, sum of the weights of the global batch.
+        upstream: `[b]` share of each example in the objective.
+        ranks: int32 `[b]` of the true classes, or None.
+        state: of the loss.
+        statistics: batch-norm statistics as they were before.
+        random: random states as they were before.
+    """
+
+    gradients: list
+    pending: dict | None
+    healthy: tf.Tensor
+    loss: tf.Tensor
+    examples: tf.Tensor
+    upstream: tf.Tensor
+    ranks: tf.Tensor | None
+    state: dict
+    statistics: list
+    random: list
+
+
+def gradients(model, images, labels, weights):
+    """Forward and backward pass; args as of `train_step`; returns `Found`."""
+    upstream, total = shares(weights)
+    statistics, random = _states(model)
     before = [tf.identity(value) for value in statistics]
     before_random = [tf.identity(value) for value in random]
     head, count = model.head, model.accumulation_steps
     step = tf.convert_to_tensor(model.optimizer.iterations)
     chosen = head.sample(labels, step)
     gradients, outcomes, state, extra_losses = None, [], None, []
-    penalty = tf.zeros([], dtype)
+    penalty = tf.zeros([], upstream.dtype)
     parts = (tf.split(value, count) for value in (images, labels, upstream))
     for part in zip(*parts, strict=True):
         # One part after the other: together they would need all activations at once.
@@ -56,26 +90,68 @@ def train_step(model, images, labels, weights):
         # What is not finite in a shard shows here, before any weight's gradient.
         bad = tf.math.is_finite(outcome.embedding_gradients)
         healthy &= tf.reduce_all(bad)
-    pending = join([o.pending for o in outcomes]) if head.sharded else None
-    finite, votes = model.updater.apply(gradients, pending, healthy)
+    ranks = None
+    if model.ranked_metrics:
+        ranks = tf.concat([outcome.ranks for outcome in outcomes], axis=0)
+    return Found(
+        gradients=gradients,
+        pending=join([o.pending for o in outcomes]) if head.sharded else None,
+        healthy=healthy,
+        loss=own_loss,
+        examples=total,
+        upstream=upstream,
+        ranks=ranks,
+        state=state,
+        statistics=before,
+        random=before_random,
+    )
+
+
+def finish(model, found, finite, votes):
+    """Keeps what the passes have changed, or takes it back; returns the results.
+
+    Args:
+        model: the compiled `Classifier`.
+        found: the `Found`.
+        finite: bool scalar, whether the update was applied.
+        votes: what the workers of a cluster have voted.
+
+    Returns:
+        see `train_step`.
+    """
+    statistics, random = _states(model)
     # The forward pass of a bad batch has moved the batch-norm statistics already.
-    for value, old in zip(statistics, before, strict=True):
+    for value, old in zip(statistics, found.statistics, strict=True):
         value.assign(tf.where(finite, value, old))
     if votes:
-        for value, old in zip(random, before_random, strict=True):
+        for value, old in zip(random, found.random, strict=True):
             value.assign(tf.where(votes["aborted"], old, value))
-    head.keep_state(state, finite)
+    model.head.keep_state(found.state, finite)
     result = {
-        "loss": collectives.all_sum(own_loss),
-        "examples": total,
+        "loss": collectives.all_sum(found.loss),
+        "examples": found.examples,
         "finite": finite,
         **votes,
     }
     for name, k in model.ranked_metrics.items():
-        ranks = tf.concat([outcome.ranks for outcome in outcomes], axis=0)
-        correct = tf.cast(ranks < k, dtype)
-        result[name] = collectives.all_sum(tf.reduce_sum(upstream * correct))
+        correct = tf.cast(found.ranks < k, found.upstream.dtype)
+        result[name] = collectives.all_sum(tf.reduce_sum(found.upstream * correct))
     return result
+
+
+def shares(weights):
+    """(each example's share in the objective `[b]`, sum of the global weights)."""
+    weights = tf.cast(weights, keras.config.floatx())
+    total = tf.maximum(collectives.all_sum(tf.reduce_sum(weights)), 1e-12)
+    return weights / total, total
+
+
+def _states(model):
+    """What a forward pass changes: (batch-norm statistics, random states)."""
+    states = [v.value for v in model.untrained_variables()]
+    statistics = [value for value in states if value.dtype.is_floating]
+    random = [value for value in states if not value.dtype.is_floating]
+    return statistics, random
 
 
 def _part(model, images, labels, upstream, step, chosen, state):

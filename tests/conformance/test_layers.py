@@ -26,6 +26,7 @@ LEVELS = {
     "evaluation": 3,
     "serving": 3,
     "training": 5,
+    "boost": 6,
     "cli": 6,
     "train": 7,
     "evaluate": 7,
