@@ -83,7 +83,7 @@ def seen(tmp_path_factory, logical_devices):
     off = ("check_shape", "check_content", "print_model_statistics", "projector")
     options |= dict.fromkeys(off, False)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(seeing, "PLANNED_FROM_S", 0.0)
+        patch.setattr(seeing, "PLANNED_FROM_STEPS", 1)
         _, outcome = run.train(Settings.from_values(**options))
     return Run(folder, handler.lines, outcome)
 

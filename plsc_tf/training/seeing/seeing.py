@@ -1,7 +1,5 @@
 """What a run shows of itself: made from the settings, and finished at its end."""
 
-import time
-
 import tensorflow as tf
 from absl import logging
 
@@ -26,8 +24,8 @@ from plsc_tf.training.seeing.visualdl import FOLDER, VisualDL
 
 PLOT = "loss.png"
 # The planner builds and traces the network again: seconds, which only runs of so many
-# seconds shall take.
-PLANNED_FROM_S = 60.0
+# steps shall take.
+PLANNED_FROM_STEPS = 500
 
 
 def prepare(settings):
@@ -78,7 +76,7 @@ class Seeing:
         self.tells = hooks.LOGGING in given.hooks
         self._hooks = hooks.own(given.hooks)
         self._process = process_memory()
-        self._made = time.monotonic()
+        self._first = 0
         if group.is_chief:
             self.recorder.sinks += self._sinks()
 
@@ -109,6 +107,7 @@ class Seeing:
     def begin(self, model):
         """Tells what is about to train; all workers call it, the chief tells."""
         given = self.settings.logging
+        self._first = model.position.global_step
         told = []
         if given.print_model_statistics:
             told.append(("Model statistics", statistics.statistics(model)))
@@ -159,8 +158,9 @@ class Seeing:
         folder = settings.storage.model_save_dir
         self._plot()
         memory = facts.peak_memory(model.strategy)
-        if time.monotonic() - self._made < PLANNED_FROM_S:
-            memory["planned"] = "not for runs of less than a minute; --dry_run tells"
+        if model.position.global_step - self._first < PLANNED_FROM_STEPS:
+            few = f"not for runs of less than {PLANNED_FROM_STEPS} steps"
+            memory["planned"] = f"{few}; --dry_run tells"
         elif self.group.size == 1:
             memory |= facts.planned_memory(settings, model, self._process)
         told = {
