@@ -186,8 +186,9 @@ def check_scheme(path):
     problem = ""
     if scheme not in tf.io.gfile.get_registered_schemes():
         problem = hdfs.load_plugins()
-    known = [name for name in sorted(tf.io.gfile.get_registered_schemes()) if name]
-    if scheme not in known:
+    registered = tf.io.gfile.get_registered_schemes()
+    if scheme not in registered:
+        known = [name for name in sorted(registered) if name]
         raise StorageError(
             f"TensorFlow has no file system for {scheme}://. Received: {path}. It has "
             f"{', '.join(known)}.{' ' if problem else ''}{problem}"
