@@ -12,7 +12,8 @@ class Server(OptionGroup):
     model_path: str = option(
         "",
         "folder with the version folders 1, 2, ... of an export (TF Serving "
-        "model_base_path, PLSC with_model); a single version folder is served as it is",
+        "model_base_path, PLSC with_model); a single version folder is served as it "
+        "is. This command takes --model_dir for it too",
         saved=False,
     )
     served_name: str = option(

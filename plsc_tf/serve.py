@@ -1,7 +1,7 @@
 r"""Serves an exported model over HTTP and gRPC.
 
-    python -m plsc_tf.serve --model_path=serving/face --port=8010
-    python -m plsc_tf.serve --model_path=serving/face --port=8010 --grpc_port=8500 \
+    python -m plsc_tf.serve --model_dir=serving/face --port=8010
+    python -m plsc_tf.serve --model_dir=serving/face --port=8010 --grpc_port=8500 \
         --host=0.0.0.0 --gallery_dir=people
 
 It speaks PLSC's format (POST /FaceClassifyService/inference) and TensorFlow Serving's
@@ -9,6 +9,7 @@ It speaks PLSC's format (POST /FaceClassifyService/inference) and TensorFlow Ser
 what it has begun.
 """
 
+import re
 import sys
 
 from plsc_tf import cli
@@ -29,5 +30,14 @@ def _say(app):
     sys.stdout.flush()
 
 
+def arguments(argv):
+    """The arguments with model_path for model_dir, which elsewhere is checkpoint_dir.
+
+    Args:
+        argv: the arguments after the program's name.
+    """
+    return [re.sub("^--?model_dir(?==|$)", "--model_path", word) for word in argv]
+
+
 if __name__ == "__main__":
-    cli.main(main, groups=GROUPS, doc=__doc__)
+    cli.main(main, groups=GROUPS, doc=__doc__, argv=arguments(sys.argv[1:]))

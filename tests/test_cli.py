@@ -7,7 +7,7 @@ import sys
 import pytest
 from absl import flags
 
-from plsc_tf import cli
+from plsc_tf import cli, serve
 from plsc_tf.settings import Settings, known_options
 
 
@@ -98,7 +98,7 @@ def test_help_ends_well(capsys, flag):
 # Commands in processes of their own: main() sets up logging and ends the process.
 PROGRAM = """
 import sys
-from plsc_tf import cli
+from plsc_tf import cli, serve
 
 def command(settings):
     \"\"\"Fails as the environment asks.\"\"\"
@@ -210,3 +210,18 @@ def test_options_without_effect_are_told():
         "communication.",
         "seed is 1",
     ]
+
+
+def test_serve_takes_model_dir_for_its_own_folder():
+    words = ["--model_dir=a", "--model_dir", "b", "--port=1", "--model_dirs=c"]
+    found = serve.arguments(words)
+    assert found == [
+        "--model_path=a",
+        "--model_path",
+        "b",
+        "--port=1",
+        "--model_dirs=c",
+    ]
+    settings = cli.parse(serve.arguments(["--model_dir=face"]), serve.GROUPS)
+    assert settings.server.model_path == "face"
+    assert settings.storage.checkpoint_dir == ""

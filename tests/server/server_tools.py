@@ -21,7 +21,7 @@ EMBEDDING_SIZE = 8
 def running(folder, *options):
     """A server process; yields a dict with its ports and process. It always ends."""
     log = open(f"{folder}.log", "a", encoding="utf8")
-    command = [sys.executable, "-m", "plsc_tf.serve", f"--model_path={folder}"]
+    command = [sys.executable, "-m", "plsc_tf.serve", f"--model_dir={folder}"]
     command += ["--port=0", "--grpc_port=0", "--poll_seconds=0.1", *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
     try:
