@@ -101,6 +101,7 @@ def test_trains_in_half_precision(name, dtype):
     assert np.isfinite(embedded).all()
 
 
+@pytest.mark.slow
 def test_auxiliary_logits_of_an_inception_train_on_two_replicas():
     model, before, _ = trained("inception_v3", replicas=2, aux_logits_weight=0.4)
     assert model.auxiliary.branch.output_shape == (None, CLASSES)
