@@ -171,8 +171,9 @@ def _pair(one, pictures):
         images = f"<div>{''.join(tags)}</div>"
     wrong = one["accepted"] == (one["kind"] == "false accept")
     said = "accepted" if one["accepted"] else "rejected"
+    sides = f"{page.text(one['left'])}<br>{page.text(one['right'])}"
     return (
         f'<div class="pair">{images}<p>cosine {one["cosine"]:.4f}, '
         f'<span class="{"wrong" if wrong else "right"}">{said}</span></p>'
-        f'<p class="quiet">{page.text(one["left"])}<br>{page.text(one["right"])}</p></div>'
+        f'<p class="quiet">{sides}</p></div>'
     )
