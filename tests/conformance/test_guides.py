@@ -1,0 +1,180 @@
+"""What the guides show works: each command is one that the library understands.
+
+They are parsed here, all of them, and some are run; `pytest -m slow` runs them all, in
+test_guides_slow.py.
+"""
+
+import ast
+import importlib
+import os
+import pathlib
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from plsc_tf import cli
+from plsc_tf.data import figures
+from tests.conformance import guide_commands as guides
+from tests.conformance.guide_folder import fill
+
+ROOT = guides.ROOT
+COMMANDS = guides.commands()
+# Flag files that readers write themselves.
+OWN_FILES = ("my.cfg", "fastnn.cfg")
+# Run here in turn, in a folder with photos/, train_data/ and files of embeddings.
+CHEAP = [
+    (guide, line)
+    for guide, start in (
+        ("check.md", "python -m plsc_tf.check --dataset_name=image_list"),
+        ("convert.md", "python -m plsc_tf.convert"),
+        ("getting_started.md", "python -m plsc_tf.check"),
+        ("getting_started.md", "python -m plsc_tf.convert"),
+        ("README.md", "python -m plsc_tf.check"),
+        ("embed.md", "python -m plsc_tf.evaluate --embeddings"),
+    )
+    for line in guides.lines(
+        ROOT / guide if guide == "README.md" else ROOT / "docs" / guide
+    )
+    if line.startswith(start)
+]
+
+
+@pytest.mark.parametrize("path", guides.GUIDES, ids=lambda path: path.name)
+def test_every_command_is_understood(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hparams").symlink_to(ROOT / "hparams")
+    for name in OWN_FILES:
+        pathlib.Path(name).write_text("dataset_name=mock\n")
+    # Pages other than the first begin with the run that it makes.
+    known = {*OWN_FILES, "output/flags.cfg"}
+    pathlib.Path("output").mkdir()
+    cli.write_flags(cli.parse([], ["dataset"]), "output/flags.cfg")
+    for command in COMMANDS:
+        if command.guide != path.name:
+            continue
+        for name in guides.flag_files(command):
+            assert name in known or name.startswith("hparams/"), (
+                f"{command}\nnothing on the page writes {name}"
+            )
+        try:
+            parsed = guides.parse(command)
+        except (ValueError, OSError) as error:
+            pytest.fail(f"{command}\n{error}")
+        for module, settings in parsed:
+            known.update(_writes(module, settings))
+
+
+def _writes(module, settings):
+    """Writes the flag file that a command leaves behind; returns its path."""
+    folder = {
+        "train": settings.storage.model_save_dir,
+        "classes": settings.classes.edit_dir,
+    }.get(module)
+    if not folder or "://" in folder:
+        return
+    path = f"{folder}/flags.cfg"
+    cli.write_flags(settings, path)
+    yield path
+
+
+def test_there_are_commands():
+    assert len(COMMANDS) > 80
+    assert {command.module for command in COMMANDS} >= {
+        *("check", "classes", "convert", "embed", "evaluate", "export"),
+        *("import_checkpoint", "launch", "serve", "train"),
+    }
+
+
+def test_named_files_exist():
+    for path in guides.GUIDES:
+        text = path.read_text(encoding="utf-8")
+        for name in set(re.findall(r"\b(?:hparams/\w+\.cfg|docs/\w+\.md)", text)):
+            assert (ROOT / name).is_file(), f"{path.name}: {name}"
+        text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+        for link, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)]*))?\)", text):
+            if link.startswith("http"):
+                continue
+            target = path.parent / link if link else path
+            assert target.exists(), f"{path.name}: {link}"
+            if anchor:
+                assert anchor in _anchors(target), f"{path.name}: {link}#{anchor}"
+
+
+def _anchors(path):
+    titles = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\s-]", "", t.lower()).replace(" ", "-") for t in titles}
+
+
+def test_every_guide_is_on_the_map():
+    text = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"\]\((?:\.\./)?([\w/]+\.md)", text))
+    assert {path.name for path in guides.GUIDES} - {"index.md"} <= named
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("guides")
+    fill(folder)
+    return folder
+
+
+def test_cheap_commands_run(folder, monkeypatch, capsys):
+    """In this process: a start of TensorFlow takes as long as all of them."""
+    monkeypatch.chdir(folder)
+    assert len(CHEAP) >= 10
+    for guide, line in CHEAP:
+        for command in COMMANDS:
+            if (command.guide, command.line) != (guide, line):
+                continue
+            for name in ("shards", "parts", "cleaned.txt"):
+                _move_away(name, command.words)
+            module = importlib.import_module(f"plsc_tf.{command.module}")
+            try:
+                module.main(cli.parse(list(command.words), module.GROUPS))
+            except SystemExit as end:
+                assert not end.code, f"{command}\n{capsys.readouterr()}"
+
+
+def _move_away(name, words):
+    """What an earlier page has written, where this command writes it anew."""
+    if f"--output_dir={name}" in words and os.path.exists(name):
+        os.rename(name, f"{name}-{len(os.listdir('.'))}")
+
+
+def test_the_drawn_folder_is_what_the_guides_say(folder):
+    people = sorted(path.name for path in (folder / "photos").iterdir())
+    assert len(people) >= 4
+    first = next((folder / "photos" / people[0]).iterdir())
+    assert np.asarray(Image.open(first)).shape == (112, 112, 3)
+    assert figures.draw(0, 0, 0, (8, 8)).shape == (8, 8, 3)
+
+
+def test_the_messages_of_troubleshooting_exist():
+    """Each text in the first column is one that the library can say."""
+    guide = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    messages = re.findall(r"^\| `(.+?)` \| ", guide, re.MULTILINE)
+    assert len(messages) > 25
+    said = [
+        text
+        for folder in ("plsc_tf", "flags", "datasets")
+        for path in (ROOT / folder).rglob("*.py")
+        for text in _texts(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    for message in messages:
+        parts = [re.escape(part) for part in message.split("…")]
+        pattern = re.compile(".*".join(parts), re.DOTALL)
+        assert any(map(pattern.search, said)), message
+
+
+def _texts(tree):
+    """The texts of a module; what is put into them is "…"."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+        elif isinstance(node, ast.JoinedStr):
+            yield "".join(
+                part.value if isinstance(part, ast.Constant) else "…"
+                for part in node.values
+            )

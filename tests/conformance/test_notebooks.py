@@ -1,0 +1,80 @@
+"""The notebooks of examples/ run, and show what is stored in them."""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+FOLDER = pathlib.Path(__file__).parents[2] / "examples"
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+CELL_KEYS = {
+    "markdown": {"cell_type", "id", "metadata", "source"},
+    "code": {
+        *("cell_type", "id", "metadata", "source"),
+        *("execution_count", "outputs"),
+    },
+}
+
+
+def cells(path, kind=None):
+    found = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return [cell for cell in found if kind in (None, cell["cell_type"])]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_the_format(path):
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
+    assert notebook["metadata"]["kernelspec"]["name"] == "python3"
+    names = [cell["id"] for cell in notebook["cells"]]
+    assert len(set(names)) == len(names)
+    assert all(re.fullmatch(r"[\w-]{1,64}", name) for name in names)
+    for cell in notebook["cells"]:
+        assert set(cell) == CELL_KEYS[cell["cell_type"]]
+    counts = [cell["execution_count"] for cell in cells(path, "code")]
+    assert counts == list(range(1, len(counts) + 1))
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_a_newcomer_can_read_it(path):
+    assert "".join(cells(path)[0]["source"]).startswith("# ")
+    for cell in cells(path, "code"):
+        lines = [line for line in "".join(cell["source"]).splitlines() if line]
+        # The file of the fifth one is shown in full.
+        assert len(lines) <= 20 or "write_text" in lines[0], lines
+        assert not any(line.startswith(("%", "!", "?")) for line in lines)
+    assert sum(bool(cell["outputs"]) for cell in cells(path, "code")) >= 4
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_nothing_of_a_machine_is_stored(path):
+    stored = json.dumps(
+        [
+            output.get("text", output.get("data", {}).get("text/plain"))
+            for cell in cells(path, "code")
+            for output in cell["outputs"]
+        ]
+    )
+    assert not re.findall(r"/(?:tmp|home|root|work|usr|var)/|0x[0-9a-f]{6,}", stored)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_links_lead_somewhere(path):
+    for cell in cells(path, "markdown"):
+        for link in re.findall(r"\]\(([^)#]+)\)", "".join(cell["source"])):
+            assert (FOLDER / link).exists(), link
+
+
+def test_they_run():
+    pytest.importorskip("aiohttp", reason="the last notebook needs the extra serving")
+    done = subprocess.run(
+        [sys.executable, str(FOLDER / "run_notebooks.py")],
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    assert len(re.findall(r"ipynb: [\d.]+ s", done.stdout)) == len(NOTEBOOKS) == 6
