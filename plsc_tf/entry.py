@@ -10,6 +10,7 @@
 Every setter sets the option that the commands have under the documented name.
 """
 
+import json
 import sys
 import threading
 
@@ -44,6 +45,9 @@ class Entry(Setters):
         Raises:
             ValueError: an unknown option, or a value that is not allowed.
         """
+        boost = options.get("boost_config_dict")
+        if isinstance(boost, dict):  # MindSpore's form; the option is text
+            options["boost_config_dict"] = json.dumps(boost)
         super().__init__(**{"dataset_name": "image_list", **options})
         self.train_reader = self.test_reader = self.predict_reader = None
 
@@ -74,13 +78,17 @@ class Entry(Setters):
             is not the chief.
         """
         cli.set_up_logging()
+        from plsc_tf.boost import stage
         from plsc_tf.training import results, run
         from plsc_tf.training.termination import Termination
 
         termination = Termination()
         if threading.current_thread() is threading.main_thread():
             termination.listen()
-        settings, outcome = run.train(self.settings, termination, parts=self._parts())
+        settings = self.settings
+        settings, outcome = run.train(
+            settings, termination, parts=self._parts(), stage=stage.of(settings)
+        )
         if outcome is not None:
             sys.stdout.write(f"\n{results.table(settings, outcome)}\n")
         return outcome

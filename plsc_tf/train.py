@@ -31,12 +31,13 @@ def main(settings):
         proof = resume_proof.prove(settings)
         sys.stdout.write(f"{resume_proof.text(proof)}\n")
         sys.exit(0 if proof["exact"] else 1)
+    from plsc_tf.boost import stage
     from plsc_tf.training import results, run
     from plsc_tf.training.termination import Termination
 
     termination = Termination()
     termination.listen()
-    settings, outcome = run.train(settings, termination)
+    settings, outcome = run.train(settings, termination, stage=stage.of(settings))
     if outcome is None:
         return  # a worker beside the chief, which tells
     sys.stdout.write(f"\n{results.table(settings, outcome)}\n")

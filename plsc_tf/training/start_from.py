@@ -34,6 +34,12 @@ def load(model, settings):
             f"num_classes={model.head.num_classes}. --task_type=finetune takes what "
             "fits of the backbone and starts a new head."
         )
+    if not content["arrays"]:
+        raise ValueError(
+            f"Checkpoint {path} is a snapshot of the backbone alone. "
+            "--task_type=finetune starts from it with a new head; checkpoints, and "
+            "snapshots with dim_reduce_scope=all, hold the class weights too."
+        )
     state.restore_weights(path, model)
     logging.info("Starting from the weights of %s.", path)
 
@@ -42,7 +48,7 @@ def _load_matching(path, content, model, settings):
     """The backbone's weights that fit; the head's if its classes are these."""
     matched = matching.load_matching(path, model.backbone)
     model.statistics_differ = False
-    with_head = _same_classes(content["state"], model, settings)
+    with_head = _same_classes(content["state"], content["arrays"], model, settings)
     if with_head:
         state.restore_head(path, model)
     logging.info(
@@ -57,7 +63,7 @@ def _load_matching(path, content, model, settings):
     _tell("Not used of the checkpoint", matched.unused)
 
 
-def _same_classes(stored, model, settings):
+def _same_classes(stored, arrays, model, settings):
     """Whether class n of the checkpoint is class n here."""
     flags = stored.get("flags", {})
     return (
@@ -65,6 +71,7 @@ def _same_classes(stored, model, settings):
         and flags.get("dataset_dir") == settings.dataset.dataset_dir
         and stored["num_classes"] == model.head.num_classes
         and stored["embedding_size"] == model.embedding_size
+        and bool(arrays)
     )
 
 

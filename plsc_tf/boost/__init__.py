@@ -1,0 +1,1 @@
+"""Dimension-reduction training: snapshots, their principal components, the steps."""

@@ -1,0 +1,122 @@
+"""Which weights are reduced, and where each of them stands in one long vector."""
+
+import dataclasses
+import os
+import tempfile
+
+import h5py
+import numpy as np
+import tensorflow as tf
+
+from plsc_tf.checkpoints.content import Content
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """A weight of the vector.
+
+    Attributes:
+        name: of the weight.
+        shape: of it.
+        start: its first place in the vector.
+        dataset: its place in the weights file of a checkpoint; empty for class weights.
+        rows: name of the array of a checkpoint that it is, such as "weight"; empty for
+            the backbone's.
+    """
+
+    name: str
+    shape: tuple
+    start: int
+    dataset: str = ""
+    rows: str = ""
+
+    @property
+    def size(self):
+        """How many numbers it has."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def stop(self):
+        """The place behind its last one."""
+        return self.start + self.size
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """The trained weights in the order of the network, then the head's.
+
+    Keras's names count layers over the whole process, so an order by names would not be
+    the same in another one. That of the network is, and checkpoints keep it.
+
+    Attributes:
+        pieces: list of `Piece`.
+        weights: `[(name, shape)]` of all weights of the backbone, to compare with.
+    """
+
+    pieces: tuple
+    weights: tuple
+
+    @property
+    def size(self):
+        """n, the numbers of the vector."""
+        return self.pieces[-1].stop
+
+    @property
+    def backbone_size(self):
+        """How many of them are the backbone's."""
+        return sum(piece.size for piece in self.pieces if not piece.rows)
+
+    def describe(self):
+        """What is kept beside a projection: `[[name, shape]]`."""
+        return [[piece.name, list(piece.shape)] for piece in self.pieces]
+
+
+def of_model(model, scope):
+    """The `Layout` of a model.
+
+    Args:
+        model: the `Classifier`.
+        scope: "backbone", or "all" with the class weights.
+    """
+    network = model.backbone
+    numbers = {id(weight): i for i, weight in enumerate(network.weights)}
+    places = _datasets(network)
+    pieces, start = [], 0
+    for variable in network.trainable_variables:
+        i = numbers[id(variable)]
+        pieces.append(Piece(variable.path, tuple(variable.shape), start, places[i]))
+        start = pieces[-1].stop
+    if scope == "all":
+        for name, rows in model.head.arrays().items():
+            shape = tuple(rows.shape)
+            pieces.append(Piece(f"head/{name}", shape, start, rows=name))
+            start = pieces[-1].stop
+    weights = tuple((w.path, tuple(w.shape)) for w in network.weights)
+    return Layout(tuple(pieces), weights)
+
+
+def _datasets(network):
+    """Where Keras's weights file keeps each weight: `{number: name}`.
+
+    A file is written in which every weight is filled with its own number.
+    """
+    numbered = [
+        (weight, tf.fill(weight.shape, tf.cast(i, weight.dtype)))
+        for i, weight in enumerate(network.weights)
+    ]
+    others = [(v, v.value) for v in network.variables]
+    known = {id(weight) for weight, _ in numbered}
+    values = numbered + [pair for pair in others if id(pair[0]) not in known]
+    content = Content("weights", {}, network, values, {}, {})
+    found = {}
+
+    def look(name, item):
+        if isinstance(item, h5py.Dataset) and item.size:
+            found[int(np.ravel(item[(0,) * item.ndim])[0])] = name
+
+    with tempfile.TemporaryDirectory(prefix="plsc_tf-") as folder:
+        path = os.path.join(folder, "numbered.weights.h5")
+        content.save_backbone(path)
+        with h5py.File(path) as file:
+            file.visititems(look)
+    return found

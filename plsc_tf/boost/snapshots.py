@@ -1,0 +1,160 @@
+"""Stage 1: weights-only snapshots beside the checkpoints of a training."""
+
+import functools
+import json
+
+import keras
+from absl import logging
+
+from plsc_tf.checkpoints import catalog, writer
+from plsc_tf.checkpoints.background import BackgroundSaver
+from plsc_tf.storage import files
+from plsc_tf.training import state
+
+NAME = "snapshots"
+
+
+class Snapshots(keras.callbacks.Callback):
+    """Keeps the weights of many steps, of which stage 2 learns where they go.
+
+    A snapshot is a checkpoint of weights, `<directory>/step_<n>/`, and a training can
+    start from it (checkpoint_dir). The class weights are in it with scope "all", and
+    where they are no larger than the backbone.
+
+    Args:
+        directory: their folder, on any store.
+        every_n_steps: steps between two of them; 0: none by steps.
+        per_epoch: snapshots in each epoch, evenly spread; 0: none by epochs.
+        start_epoch: epochs that are done before the first one.
+        max_to_keep: newest ones that stay; 0 keeps all.
+        scope: "backbone" or "all".
+        background: training goes on while files are written.
+        extra: dict that is stored with each.
+
+    Raises:
+        ValueError: when training begins: there are more snapshots asked for in an epoch
+            than it has steps, or the folder holds those of another training.
+    """
+
+    def __init__(  # noqa: PLR0913 - every one but the first has a default
+        self,
+        directory,
+        *,
+        every_n_steps=0,
+        per_epoch=0,
+        start_epoch=0,
+        max_to_keep=40,
+        scope="backbone",
+        background=True,
+        extra=None,
+    ):
+        super().__init__()
+        self.directory = str(directory)
+        self.every_n_steps = every_n_steps
+        self.per_epoch = per_epoch
+        self._epoch_steps = None
+        self.start_epoch = start_epoch
+        self.max_to_keep = max_to_keep
+        self.scope = scope
+        self.background = background
+        self.extra = extra or {}
+        self._saver = BackgroundSaver()
+
+    def on_train_begin(self, logs=None):
+        """Refuses a folder with somebody else's snapshots."""
+        self._epoch_steps = self.params.get("steps")
+        if self.per_epoch and self.per_epoch > (self._epoch_steps or 0):
+            raise ValueError(
+                f"An epoch has {self._epoch_steps or 'an unknown number of'} steps. "
+                f"Received: snapshots_per_epoch={self.per_epoch}. Take fewer, or use "
+                "snapshot_every_n_steps."
+            )
+        files.prepare(self.directory)
+        if not self.model.group.is_chief:
+            return
+        if not self.model.position.global_step and catalog.find_all(self.directory):
+            raise ValueError(
+                f"{self.directory} holds snapshots of another training. Give another "
+                "snapshot_dir."
+            )
+        catalog.sweep(self.directory)
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Takes a snapshot where one is due."""
+        self._saver.check()
+        if self._due():
+            self.take()
+
+    def on_train_end(self, logs=None):
+        """Waits until all are written."""
+        self._saver.wait()
+
+    def take(self):
+        """Takes a snapshot now, unless a run that was broken off took it before."""
+        model, step = self.model, self.model.position.global_step
+        path = files.join(self.directory, f"step_{step:08d}")
+        self._saver.wait()
+        there = model.group.is_chief and files.exists(path)
+        if model.group.gather(f"snapshot {step}", there)[0]:
+            return
+        content = state.snapshot(
+            model, dict(self.extra), weights_only=True, held=self.background
+        )
+        if not self._with_head():
+            content.arrays = {}
+        write = functools.partial(self._write, path, content)
+        if self.background:
+            self._saver.submit(write)
+        else:
+            write()
+
+    def _due(self):
+        position = self.model.position
+        if position.epoch < self.start_epoch:
+            return False
+        if self.every_n_steps:
+            return position.global_step % self.every_n_steps == 0
+        count, whole = self.per_epoch, self._epoch_steps
+        done = position.step
+        return count * done // whole > count * (done - 1) // whole
+
+    def _with_head(self):
+        model = self.model
+        sizes = [rows.shape for rows in model.head.arrays().values()]
+        numbers = sum(shape[0] * (shape[1] if shape[1:] else 1) for shape in sizes)
+        return self.scope == "all" or numbers <= model.backbone.count_params()
+
+    def _write(self, path, content):
+        size = writer.save(path, content, self.model.group, self.model.alive)
+        if self.model.group.is_chief:
+            logging.info("Snapshot %s: %.1f MB", path, size / 1e6)
+            catalog.prune(self.directory, self.max_to_keep)
+
+
+class LineSearchLog(keras.callbacks.Callback):
+    """Stage 2: adds a line of JSON for every step's line search.
+
+    Args:
+        path: the file, on a local disk.
+        walk: the `Walk`.
+    """
+
+    def __init__(self, path, walk):
+        super().__init__()
+        self.path = path
+        self.walk = walk
+        self._file = None
+
+    def on_train_begin(self, logs=None):
+        """Opens the file at its end."""
+        files.make_dirs(files.parent(self.path))
+        self._file = open(self.path, "a", encoding="ascii", buffering=1)
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Writes the step's line."""
+        line = {"step": self.model.position.global_step, **self.walk.last}
+        self._file.write(json.dumps(line) + "\n")
+
+    def on_train_end(self, logs=None):
+        """Closes the file."""
+        self._file.close()

@@ -1,0 +1,245 @@
+"""The few dimensions as each replica holds them: its own columns of the projection."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from plsc_tf.parallel import collectives
+from plsc_tf.parallel.rows import ShardedRows
+
+# Weights whose columns stand in one variable.
+TILE = 1 << 20
+
+
+class HostRows:
+    """A numpy array that is alike on all workers, with the face of `ShardedRows`.
+
+    Args:
+        owner: the object that has it.
+        name: of the attribute.
+    """
+
+    def __init__(self, owner, name):
+        self._owner = owner
+        self._name = name
+        self.shape = self._array().shape
+        self.dtype = self._array().dtype.name
+
+    def _array(self):
+        return getattr(self._owner, self._name)
+
+    def here(self):
+        """The rows of this process: all of them."""
+        return 0, self.shape[0]
+
+    def pieces(self, low, high):
+        """The rows `[low, high)`."""
+        yield self._array()[low:high]
+
+    def release(self, low, high):
+        """Nothing is held."""
+
+    def held(self):
+        """These rows as they are now."""
+        copy = HostRows(self._owner, self._name)
+        array = np.array(self._array())
+        copy._array = lambda: array
+        return copy
+
+    def spans(self, low, high, most):
+        """The rows `[low, high)` in one span."""
+        del most
+        yield low, high
+
+    def write(self, low, rows):
+        """Overwrites the rows that start at `low`."""
+        whole = np.array(self._array())
+        whole[low : low + len(rows)] = rows
+        setattr(self._owner, self._name, whole)
+
+
+class Space:
+    """P, cut over the replicas, and the residual gradient beside it.
+
+    Replica r holds the columns of its share of the replicated weights, and those of its
+    own class rows: k · n / W numbers. Products with P are then a sum of k numbers over
+    all replicas, and Pᵀd is formed where it is needed, but for the replicated weights,
+    whose shares are gathered.
+
+    Args:
+        strategy: the `tf.distribute.Strategy`.
+        projection: the `Projection`.
+        layout: the `Layout`.
+        rows: `{name: ShardedRows}` of a sharded head that is reduced too, or `{}`.
+        with_residual: whether there is a residual gradient.
+
+    Attributes:
+        dimensions: k.
+        size: numbers of the replicated weights.
+    """
+
+    def __init__(self, strategy, projection, layout, rows, *, with_residual):
+        self.dimensions = projection.shape[0]
+        self.with_residual = with_residual
+        self._rows = rows
+        dtype = keras.config.floatx()
+        own = [piece for piece in layout.pieces if piece.rows not in rows]
+        self.size = own[-1].stop
+
+        def columns(low, high):
+            return np.ascontiguousarray(projection.columns(low, high).T, dtype)
+
+        def zeros(low, high):
+            return np.zeros(high - low, dtype)
+
+        replicas = strategy.num_replicas_in_sync
+        tile_rows = min(TILE, -(-self.size // replicas))
+        layout_of = {"tile_rows": tile_rows}
+        self._basis = {
+            "": ShardedRows.create(strategy, columns, self.size, "basis", **layout_of)
+        }
+        self._residual = {}
+        if with_residual:
+            self._residual[""] = ShardedRows.create(
+                strategy, zeros, self.size, "residual", **layout_of
+            )
+        for piece in layout.pieces:
+            if piece.rows not in rows:
+                continue
+            like = rows[piece.rows]
+            self._basis[piece.rows] = ShardedRows.create(
+                strategy,
+                _row_columns(projection, piece, dtype),
+                piece.shape[0],
+                f"basis_{piece.rows}",
+                tile_rows=like.tile_rows,
+            )
+            if with_residual:
+                self._residual[piece.rows] = like.filled(0.0, f"residual_{piece.rows}")
+
+    def slots(self):
+        """What a checkpoint keeps: `{name: ShardedRows}`."""
+        return {
+            f"dim_reduce/residual{'_' if name else ''}{name}": rows
+            for name, rows in self._residual.items()
+        }
+
+    def cut(self, flat, gradients):
+        """A gradient as the calling replica works on it: a list, tile by tile.
+
+        Args:
+            flat: `[n]` of the replicated weights, summed.
+            gradients: `{name: [own rows, …]}` of the reduced class rows.
+        """
+        basis = self._basis[""]
+        first = basis.split.first(collectives.replica_id())
+        found = []
+        for tile in basis.local():
+            found.append(flat[first : first + tile.shape[0]])
+            first += tile.shape[0]
+        for name, gradient in gradients.items():
+            low = 0
+            for tile in self._basis[name].local():
+                high = low + tile.shape[0]
+                found.append(tf.reshape(gradient[low:high], [-1]))
+                low = high
+        return found
+
+    def project(self, own):
+        """The calling replica's share of P g, `[k]`.
+
+        Args:
+            own: the gradient's list, of `cut`.
+        """
+        return tf.add_n(
+            [
+                tf.linalg.matvec(self._matrix(tile), values, transpose_a=True)
+                for tile, values in zip(self._tiles(), own, strict=True)
+            ]
+        )
+
+    def lift(self, direction, projected, own, gamma):
+        """Pᵀd and the new residual r = γ r + g − Pᵀ(P g), tile by tile.
+
+        Args:
+            direction: d, `[k]`.
+            projected: P g, `[k]`.
+            own: the gradient's list, of `cut`.
+            gamma: momentum of the residual.
+
+        Returns:
+            (list of Pᵀd, list of residuals or None).
+        """
+        both = tf.stack([direction, projected], axis=1)
+        if not self.with_residual:
+            both = direction[:, None]
+        lifted = [tf.matmul(self._matrix(tile), both) for tile in self._tiles()]
+        moves = [one[:, 0] for one in lifted]
+        if not self.with_residual:
+            return moves, None
+        residuals = [
+            gamma * tf.reshape(old, [-1]) + (values - one[:, 1])
+            for old, values, one in zip(
+                self._residual_tiles(), own, lifted, strict=True
+            )
+        ]
+        return moves, residuals
+
+    def gather(self, pieces):
+        """`[n]` of the replicated weights, of every replica's own tiles.
+
+        Args:
+            pieces: list of which the first ones are the replicated weights'.
+        """
+        basis = self._basis[""]
+        whole = tf.concat(pieces[: len(basis.local())], axis=0)
+        count = collectives.num_replicas()
+        if count == 1:
+            return whole
+        longest = basis.split.size(0)
+        padded = tf.pad(whole, [[0, longest - whole.shape[0]]])
+        gathered = collectives.all_gather(padded)
+        return tf.concat(
+            [
+                gathered[r * longest : r * longest + basis.split.size(r)]
+                for r in range(count)
+            ],
+            axis=0,
+        )
+
+    def class_rows(self, pieces):
+        """[(the head's tile variable, its part of `pieces`)] of the calling replica."""
+        behind = pieces[len(self._basis[""].local()) :]
+        tiles = [tile for rows in self._rows.values() for tile in rows.local()]
+        return [
+            (tile, tf.reshape(piece, tile.shape))
+            for tile, piece in zip(tiles, behind, strict=True)
+        ]
+
+    def keep_residuals(self, residuals, finite):
+        """Stores new residuals if the step was applied."""
+        for tile, new in zip(self._residual_tiles(), residuals, strict=True):
+            shaped = tf.reshape(new, tile.shape)
+            tile.assign(tf.where(finite, shaped, tf.convert_to_tensor(tile)))
+
+    def _tiles(self):
+        return [tile for rows in self._basis.values() for tile in rows.local()]
+
+    def _residual_tiles(self):
+        return [tile for rows in self._residual.values() for tile in rows.local()]
+
+    def _matrix(self, tile):
+        return tf.reshape(tf.convert_to_tensor(tile), [-1, self.dimensions])
+
+
+def _row_columns(projection, piece, dtype):
+    """A function of class rows (low, high) that returns their columns `[…, k]`."""
+    width = piece.size // piece.shape[0]
+
+    def columns(low, high):
+        start = piece.start
+        found = projection.columns(start + low * width, start + high * width)
+        shape = (high - low, *piece.shape[1:], projection.shape[0])
+        return np.ascontiguousarray(found.T, dtype).reshape(shape)
+
+    return columns

@@ -1,0 +1,248 @@
+"""What the options of dimension reduction add to a training."""
+
+import dataclasses
+import functools
+
+from absl import logging
+
+from plsc_tf.boost import layout, projection, trajectory
+from plsc_tf.boost.snapshots import NAME, LineSearchLog, Snapshots
+from plsc_tf.boost.updater import ReducedUpdater
+from plsc_tf.boost.walk import Walk
+from plsc_tf.checkpoints import catalog
+from plsc_tf.parallel.memory import free_memory
+from plsc_tf.storage import files
+from plsc_tf.storage.paths import local_path
+from plsc_tf.training.stage import ORDINARY, Stage
+
+PROJECTION = "pca_mat.npy"
+LOG = "line_search.jsonl"
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What a stage 2 needs to know.
+
+    Attributes:
+        projection: the `Projection`.
+        layout: the `Layout` of its columns.
+        variables: the mirrored `keras.Variable`s that are reduced, in that order.
+        with_head: whether the class weights are reduced too.
+        rho: each trial's step, as a share of the one before.
+        gamma: momentum of the residual gradient.
+        alpha: learning rate of the residual gradient.
+        sigma: Armijo's constant.
+        trials: steps that are tried.
+    """
+
+    projection: projection.Projection
+    layout: layout.Layout
+    variables: list
+    with_head: bool
+    rho: float
+    gamma: float
+    alpha: float
+    sigma: float
+    trials: int
+
+
+def of(settings):
+    """The stage that the settings ask for; `ORDINARY` where they ask for none.
+
+    Args:
+        settings: the `Settings`.
+    """
+    given = settings.boost
+    asked = given.dim_reduce or given.boost_config_dict
+    if given.boost_level == "o0" and asked:
+        logging.warning("boost_level=O0: dimension reduction is switched off.")
+    if given.boost_level in ("o1", "o2") and not given.dim_reduce:
+        logging.warning(
+            "boost_level=%s does nothing by itself here; dim_reduce or "
+            "boost_config_dict asks for dimension reduction.",
+            given.boost_level.upper(),
+        )
+    return BoostStage() if given.snapshots or given.reduces else ORDINARY
+
+
+class BoostStage(Stage):
+    """Snapshots for stage 1, reduced steps for stage 2, or both."""
+
+    def __init__(self):
+        self._plan = None
+
+    def begin(self, model, settings):
+        """See `Stage.begin`: checks everything, and makes the projection.
+
+        Raises:
+            OSError: no room for the projection, on disk or in memory.
+            ValueError: options or snapshots that do not fit.
+        """
+        given = settings.boost
+        if not given.reduces:
+            return
+        _check(settings, model)
+        whole = layout.of_model(model, given.dim_reduce_scope)
+        check_memory(whole, model, given)
+        found = obtain(model, settings, whole)
+        variables = list(model.backbone.trainable_variables)
+        with_head = given.dim_reduce_scope == "all"
+        if with_head and not model.head.sharded:
+            variables += model.head.variables_replicated
+        self._plan = Plan(
+            projection=found,
+            layout=whole,
+            variables=variables,
+            with_head=with_head,
+            rho=given.dim_reduce_rho,
+            gamma=given.dim_reduce_gamma,
+            alpha=given.dim_reduce_alpha,
+            sigma=given.dim_reduce_sigma,
+            trials=given.line_search_trials,
+        )
+        model.make_updater = functools.partial(ReducedUpdater, plan=self._plan)
+        logging.info(
+            "Dimension reduction: %s weights in %d dimensions",
+            f"{whole.size:,}",
+            given.n_component,
+        )
+
+    def callbacks(self, model, settings):
+        """See `Stage.callbacks`."""
+        given, found = settings.boost, []
+        save_dir = settings.storage.model_save_dir
+        if self._plan is not None:
+            walk = Walk(model, self._plan)
+            model.own_step = walk.step
+            if model.group.is_chief and files.is_local(save_dir):
+                path = local_path(files.join(save_dir, LOG))
+                found.append(LineSearchLog(path, walk))
+        if given.snapshots:
+            found.append(
+                Snapshots(
+                    given.snapshot_dir or files.join(save_dir, NAME),
+                    every_n_steps=given.snapshot_every_n_steps,
+                    per_epoch=given.snapshots_per_epoch,
+                    start_epoch=given.snapshot_start_epoch,
+                    max_to_keep=given.snapshot_max,
+                    scope=given.dim_reduce_scope,
+                    background=settings.saving.save_in_background,
+                    extra={"flags": settings.as_dict()},
+                )
+            )
+        return found
+
+
+def _check(settings, model):
+    """Raises ValueError for options that mean nothing in stage 2."""
+    if settings.optimizer.ema_decay:
+        raise ValueError(
+            "dim_reduce keeps no moving averages of the weights. Received: "
+            f"ema_decay={settings.optimizer.ema_decay}; leave it out in stage 2."
+        )
+    everything = settings.boost.dim_reduce_scope == "all"
+    if everything and getattr(model.head, "sample_rate", 1) < 1:
+        raise ValueError(
+            "dim_reduce_scope=all needs the gradients of all classes in every step. "
+            f"Received: sample_rate={model.head.sample_rate}; use "
+            "dim_reduce_scope=backbone, or sample_rate=1."
+        )
+
+
+def needed_bytes(size, components, replicated, replicas, alpha):
+    """Bytes that stage 2 needs in this machine's memory beside the ordinary step.
+
+    Args:
+        size: n, all reduced weights.
+        components: k.
+        replicated: how many of them every replica has.
+        replicas: of this process, which share the columns.
+        alpha: rate of the residual gradient, which is held unless it is 0.
+    """
+    residual = 2 if alpha else 0
+    cut = size * (components + 2 + residual)
+    # Gradient, path, residual and a trial's weights, whole on every replica.
+    return 4 * (cut + replicas * replicated * (4 if alpha else 3))
+
+
+def check_memory(whole, model, given):
+    """Raises ValueError where the projection does not fit into memory.
+
+    Args:
+        whole: the `Layout`.
+        model: the `Classifier`.
+        given: the `Boost` options.
+    """
+    workers = model.group.size
+    replicas = max(1, model.strategy.num_replicas_in_sync // workers)
+    replicated = whole.size if not model.head.sharded else whole.backbone_size
+    needed = needed_bytes(
+        whole.size // workers,
+        given.n_component,
+        replicated,
+        replicas,
+        given.dim_reduce_alpha,
+    )
+    free = free_memory()
+    if free and needed > free:
+        raise ValueError(
+            f"dim_reduce_scope={given.dim_reduce_scope} with n_component="
+            f"{given.n_component} needs {needed:,} bytes for {whole.size:,} weights. "
+            f"Received: {free:,} bytes free. Lower n_component"
+            + (
+                ", or use dim_reduce_scope=backbone."
+                if given.dim_reduce_scope == "all"
+                else ", or use more workers, which share it."
+            )
+        )
+
+
+def obtain(model, settings, whole):
+    """The `Projection` that is asked for, made of the snapshots where it must be.
+
+    Args:
+        model: the `Classifier`.
+        settings: the `Settings`.
+        whole: the `Layout`.
+    """
+    given, group = settings.boost, model.group
+    save_dir = settings.storage.model_save_dir
+    path = given.pca_mat_path or files.join(save_dir, PROJECTION)
+    problem = None
+    if group.is_chief:
+        try:
+            _make_or_check(path, model, settings, whole)
+        except (OSError, ValueError) as error:
+            problem = error
+    waited = given.dim_reduce_timeout
+    told = group.gather("projection", problem and str(problem), timeout_s=waited)[0]
+    if problem is not None:
+        raise problem
+    if told:
+        raise ValueError(told)
+    return projection.Projection(path)
+
+
+def _make_or_check(path, model, settings, whole):
+    given = settings.boost
+    components = given.n_component
+    if not given.pca_mat_path and not _is_kept(path, settings):
+        snapshots = trajectory.open_folder(
+            given.weight_load_dir, whole, components, model.alive
+        )
+        projection.make(path, snapshots, whole, components, model.alive)
+    projection.Projection(path).check(whole, components)
+
+
+def _is_kept(path, settings):
+    """Whether the run has made its projection already, of these snapshots."""
+    if not files.exists(path):
+        return False
+    if catalog.find_all(settings.storage.model_save_dir):
+        return True  # the run goes on, in the space it began in
+    described = projection.read_description(path)
+    if described is None or described["shape"][0] != settings.boost.n_component:
+        return False
+    folder = settings.boost.weight_load_dir
+    now = [place for _, place in catalog.find_all(folder)]
+    return described["snapshots"] == now

@@ -1,0 +1,168 @@
+"""The snapshots of a training as the rows of a matrix that is never whole in memory."""
+
+import dataclasses
+import re
+
+import h5py
+import numpy as np
+
+from plsc_tf.boost.ranged_file import RangedFile
+from plsc_tf.checkpoints import manifest, reader
+from plsc_tf.checkpoints.stored_rows import StoredRows
+from plsc_tf.storage import files
+
+_NUMBER = re.compile(r"\d+|step_\d+")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Stretch:
+    """Numbers that stand one after the other in a file."""
+
+    start: int
+    stop: int
+    dtype: np.dtype
+    offset: int
+
+
+class Snapshot:
+    """One snapshot, whose numbers are read by their places in the vector.
+
+    Args:
+        path: of the checkpoint.
+        layout: the `Layout`.
+
+    Raises:
+        DamagedCheckpointError: its files are not what was written.
+        ValueError: it is of another model.
+    """
+
+    def __init__(self, path, layout):
+        self.path = path
+        content = manifest.read(path)
+        self.step = content["state"]["global_step"]
+        _compare(path, content, layout)
+        names = [content["backbone"]["file"]]
+        names += [
+            part["file"]
+            for piece in layout.pieces
+            if piece.rows
+            for part in content["arrays"][piece.rows]["parts"]
+        ]
+        reader.verify(path, content, names)
+        self._file = files.join(path, content["backbone"]["file"])
+        self._stretches = self._index(layout)
+        self._rows = [
+            (piece, StoredRows(path, content["arrays"][piece.rows]))
+            for piece in layout.pieces
+            if piece.rows
+        ]
+
+    def read(self, low, high):
+        """The numbers `[low, high)` of the vector, float32."""
+        found = np.empty(high - low, np.float32)
+        for one in self._stretches:
+            start, stop = max(low, one.start), min(high, one.stop)
+            if start < stop:
+                size = one.dtype.itemsize
+                begin = one.offset + (start - one.start) * size
+                raw = files.read(self._file, begin, begin + (stop - start) * size)
+                found[start - low : stop - low] = np.frombuffer(raw, one.dtype)
+        for piece, rows in self._rows:
+            start, stop = max(low, piece.start), min(high, piece.stop)
+            if start < stop:
+                found[start - low : stop - low] = _part(
+                    rows, start - piece.start, stop - piece.start
+                )
+        return found
+
+    def _index(self, layout):
+        found = []
+        with h5py.File(RangedFile(self._file), "r") as file:
+            for piece in layout.pieces:
+                if piece.rows:
+                    continue
+                data = file[piece.dataset]
+                offset = data.id.get_offset()
+                if offset is None:
+                    raise ValueError(
+                        f"Snapshot {self.path}: {piece.name} is stored in chunks, and "
+                        "not as plsc_tf writes weights."
+                    )
+                if found and found[-1].dtype == data.dtype:
+                    last = found[-1]
+                    end = last.offset + (last.stop - last.start) * data.dtype.itemsize
+                    if end == offset:
+                        found[-1] = dataclasses.replace(last, stop=piece.stop)
+                        continue
+                found.append(_Stretch(piece.start, piece.stop, data.dtype, offset))
+        return found
+
+
+def _part(rows, low, high):
+    """The numbers `[low, high)` of rows that are read whole."""
+    width = int(np.prod(rows.shape[1:], dtype=np.int64))
+    first, end = low // width, -(-high // width)
+    whole = rows.read(first, end).reshape(-1)
+    return whole[low - first * width : high - first * width]
+
+
+def _compare(path, content, layout):
+    stored = content["backbone"]["weights"]
+    problem = ""
+    if len(stored) != len(layout.weights):
+        problem = f"{len(stored)} weights of the backbone, {len(layout.weights)} here"
+    for described, (name, shape) in zip(stored, layout.weights, strict=False):
+        if not problem and tuple(described["shape"]) != shape:
+            problem = f"{name} of shape {described['shape']}, {list(shape)} here"
+    for piece in layout.pieces:
+        if problem or not piece.rows:
+            continue
+        if piece.rows not in content["arrays"]:
+            problem = (
+                f"no class weights, which dim_reduce_scope=all needs ({piece.name})"
+            )
+        elif tuple(content["arrays"][piece.rows]["shape"]) != piece.shape:
+            there = content["arrays"][piece.rows]["shape"]
+            problem = f"{piece.name} of shape {there}, {list(piece.shape)} here"
+    if problem:
+        raise ValueError(
+            f"Snapshot {path} is not of this model: it has {problem}. Use the "
+            "model_name, emb_size, num_classes and dim_reduce_scope of stage 1."
+        )
+
+
+def open_folder(folder, layout, components, alive=None):
+    """All snapshots of a folder, oldest first, each checked.
+
+    Args:
+        folder: of the snapshots (MindSpore: weight_load_dir).
+        layout: the `Layout` of the model.
+        components: how many principal components are wanted.
+        alive: function that is called after each.
+
+    Returns:
+        list of `Snapshot`.
+
+    Raises:
+        FileNotFoundError: there is no such folder.
+        ValueError: too few snapshots, or some of another model.
+    """
+    if not files.is_dir(folder):
+        raise FileNotFoundError(
+            f"weight_load_dir '{folder}' is not there: expected the folder of stage "
+            "1's snapshots, model_save_dir/snapshots unless snapshot_dir named it."
+        )
+    names = [name for name in files.list_dir(folder) if _NUMBER.fullmatch(name)]
+    if len(names) <= components:
+        raise ValueError(
+            f"n_component={components} dimensions need at least {components + 1} "
+            f"snapshots. Received: weight_load_dir='{folder}' with {len(names)}. Keep "
+            "more of them in stage 1 (snapshots_per_epoch, snapshot_max), or lower "
+            "n_component."
+        )
+    found = []
+    for name in names:
+        found.append(Snapshot(files.join(folder, name), layout))
+        if alive is not None:
+            alive()
+    return sorted(found, key=lambda snapshot: snapshot.step)

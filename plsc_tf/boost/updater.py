@@ -1,0 +1,90 @@
+"""The update of a stage 2: the optimizer's for what is not reduced, and the walk's."""
+
+import functools
+
+import tensorflow as tf
+
+from plsc_tf.boost.bfgs import Bfgs
+from plsc_tf.boost.space import HostRows, Space
+from plsc_tf.training.updates import Updater
+
+
+class ReducedUpdater(Updater):
+    """Leaves the reduced weights to a `Walk`, and the others to the optimizer.
+
+    Args:
+        optimizer: as of `Updater`.
+        strategy: as of `Updater`.
+        replicated: list of mirrored `keras.Variable`s, reduced or not.
+        head: the sharded head, or None.
+        plan: the `plsc_tf.boost.stage.Plan` of the stage.
+        **options: of `Updater`.
+
+    Attributes:
+        space: the `Space`.
+        bfgs: the `Bfgs`.
+        reduced: list of the mirrored variables that are reduced.
+        places: their numbers in `replicated`.
+        left: numbers of the others.
+    """
+
+    def __init__(self, optimizer, strategy, replicated, head=None, *, plan, **options):
+        wanted = {id(variable) for variable in plan.variables}
+        self.places = [i for i, v in enumerate(replicated) if id(v) in wanted]
+        self.left = [i for i, v in enumerate(replicated) if id(v) not in wanted]
+        self.reduced = [replicated[i] for i in self.places]
+        rows = {} if head is None or not plan.with_head else head.arrays()
+        super().__init__(
+            optimizer,
+            strategy,
+            [replicated[i] for i in self.left],
+            None if rows else head,
+            **options,
+        )
+        self.space = Space(
+            strategy,
+            plan.projection,
+            plan.layout,
+            rows,
+            with_residual=plan.alpha > 0,
+        )
+        self.bfgs = Bfgs(self.space.dimensions)
+
+    def slots(self):
+        """The optimizer's state for the shards, and the walk's."""
+        names = ("inverse", "gradient", "step")
+        own = {f"dim_reduce/{name}": HostRows(self.bfgs, name) for name in names}
+        return {**super().slots(), **own, **self.space.slots()}
+
+    def move(self, flat, finite):
+        """Adds `[n]` to the reduced weights on all replicas; in replica context.
+
+        Args:
+            flat: what to add, alike on every replica.
+            finite: bool scalar, whether to.
+        """
+        changes = self.split(tf.where(finite, flat, tf.zeros_like(flat)))
+        variables = [variable.value for variable in self.reduced]
+        tf.distribute.get_replica_context().merge_call(
+            functools.partial(_add_everywhere, variables), args=(changes,)
+        )
+
+    def split(self, flat):
+        """`[n]` as the reduced weights' shapes, a list."""
+        sizes = [variable.value.shape.num_elements() for variable in self.reduced]
+        return [
+            tf.reshape(tf.cast(part, variable.dtype), variable.shape)
+            for part, variable in zip(tf.split(flat, sizes), self.reduced, strict=True)
+        ]
+
+    def _clip(self, replicated, pending):
+        if not replicated and self.rules is None:
+            return [], {}  # all is reduced
+        return super()._clip(replicated, pending)
+
+
+def _add_everywhere(variables, strategy, changes):
+    for variable, change in zip(variables, changes, strict=True):
+        strategy.extended.update(
+            variable, lambda own, value: own.assign_add(value), args=(change,)
+        )
