@@ -5,19 +5,24 @@ test_guides_slow.py.
 """
 
 import ast
+import functools
 import importlib
 import os
 import pathlib
 import re
+import sys
+import types
 
 import numpy as np
 import pytest
 from PIL import Image
 
+import plsc_tf
 from plsc_tf import cli
 from plsc_tf.data import figures
 from tests.conformance import guide_commands as guides
 from tests.conformance.guide_folder import fill
+from tests.entry.plsc_folder import SMALL
 
 ROOT = guides.ROOT
 COMMANDS = guides.commands()
@@ -178,3 +183,80 @@ def _texts(tree):
                 part.value if isinstance(part, ast.Constant) else "…"
                 for part in node.values
             )
+
+
+def python_blocks(name, *words):
+    """The blocks of Python of a guide that have one of the words."""
+    text = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    found = [block for block in blocks if any(word in block for word in words)]
+    assert len(found) >= len(words), f"{name}: no block with {words}"
+    return found
+
+
+def run_block(block, names):
+    exec(compile(block, "guide.md", "exec"), names)  # noqa: S102
+
+
+def test_scripts_from_plsc(folder, monkeypatch):
+    """The page's scripts on a network that is small, as tests/entry runs PLSC's."""
+    small = types.ModuleType("plsc_tf")
+    small.__dict__.update(vars(plsc_tf))
+    options = {**SMALL, "num_classes": 50, "batch_size": 50}
+    small.Entry = functools.partial(plsc_tf.Entry, **options)
+    monkeypatch.chdir(folder)
+    monkeypatch.setitem(sys.modules, "plsc_tf", small)
+    (folder / "dataset").symlink_to("train_data")
+    pictures = [figures.draw(0, label, 0, (16, 16)) for label in range(6)]
+    pairs = [(pictures[i], pictures[i // 2 * 2], i % 2 == 0) for i in range(6)] * 4
+    names = {"my_pairs": pairs, "my_images": pictures}
+    train, tiny, readers = python_blocks("from_plsc.md", "ins.train()", "Tiny", "_read")
+    run_block(train, names)
+    assert (folder / "saved_model" / "0" / "manifest.json").is_file()
+    run_block(tiny, names)
+    assert names["ins"].settings.model.model_name.endswith("Tiny")
+    run_block(readers, names)
+    assert len(list(names["ins"].train_reader())) == 100
+    names["ins"].set_checkpoint_dir("saved_model")
+    names["ins"].set_model(None)
+    embeddings = names["ins"].predict()
+    assert embeddings.shape == (6, SMALL["emb_size"])
+
+
+def test_every_setter_is_in_the_table():
+    from plsc_tf.entry_setters import Setters
+    from plsc_tf.settings import known_options
+
+    text = (ROOT / "docs" / "from_plsc.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`set_.*?) \| (.*?) \|$", text, re.MULTILINE)
+    named = set(re.findall(r"`(set_\w+)", " ".join(row[0] for row in rows)))
+    setters = {name for name in vars(Setters) if name.startswith("set_")}
+    # The manual's other name of one of them.
+    assert setters - {"set_image_num"} == named
+    options = set(re.findall(r"`([a-z]\w+)`", " ".join(row[1] for row in rows)))
+    assert options - {"dist_"} <= set(known_options())
+
+
+def test_options_from_fastnn_exist():
+    from plsc_tf.settings import known_options
+
+    text = (ROOT / "docs" / "from_fastnn.md").read_text(encoding="utf-8")
+    named = set()
+    for title in ("The same name", "Without effect"):
+        section = text.split(f"## {title}")[1].split("\n## ")[0]
+        named |= set(re.findall(r"`([a-z]\w+)`", section))
+    assert named - set(known_options()) <= {"ring", "nccl"}
+
+
+def test_lists_and_galleries(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    kept = {name: (folder / name).read_text() for name in ("pairs.txt", "known.txt")}
+    names = {}
+    for block in python_blocks("evaluation.md", "random.shuffle(pairs)"):
+        run_block(block, names)
+    assert len((folder / "pairs.txt").read_text().splitlines()) == 120
+    for name, text in kept.items():
+        (folder / name).write_text(text)
+    (block,) = python_blocks("embed.md", "Gallery(")
+    run_block(block.replace("print(", "found = ("), names)
+    assert names["found"][0][0].name == "ann"
