@@ -67,8 +67,11 @@ class Layout:
         return sum(piece.size for piece in self.pieces if not piece.rows)
 
     def describe(self):
-        """What is kept beside a projection: `[[name, shape]]`."""
-        return [[piece.name, list(piece.shape)] for piece in self.pieces]
+        """What is kept beside a projection: `[[name, shape]]`.
+
+        Names are those of the weights file, which another process uses too.
+        """
+        return [[p.dataset or p.name, list(p.shape)] for p in self.pieces]
 
 
 def of_model(model, scope):

@@ -77,7 +77,7 @@ class Projection:
                 "have it made from weight_load_dir."
             )
         described = read_description(self.path)
-        if described and _shapes(described["weights"]) != _shapes(layout.describe()):
+        if described and described["weights"] != layout.describe():
             raise ValueError(
                 f"pca_mat '{self.path}' is of a model with other weights, in another "
                 "order. Use the model_name of stage 1."
@@ -243,10 +243,6 @@ def _tell(path, variances, components, seconds):
         path,
         seconds,
     )
-
-
-def _shapes(weights):
-    return [list(shape) for _, shape in weights]
 
 
 def _stem(path):

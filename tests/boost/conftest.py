@@ -1,0 +1,104 @@
+"""A small model, its snapshots, and their projection."""
+
+import functools
+
+import keras
+import numpy as np
+import pytest
+
+import plsc_tf
+from plsc_tf.boost import layout, projection, snapshots, stage, trajectory, walk
+from plsc_tf.boost.updater import ReducedUpdater
+from plsc_tf.heads.dense import DenseHead
+
+COMPONENTS = 5
+EPOCHS = 9
+
+
+def make_network(dropout):
+    """16 × 16 pictures to embeddings of 8, alike on any number of replicas."""
+    return keras.Sequential(
+        [
+            keras.Input((16, 16, 3)),
+            keras.layers.Conv2D(8, 3, strides=2),
+            keras.layers.BatchNormalization(synchronized=True),
+            keras.layers.ReLU(),
+            keras.layers.Flatten(),
+            *([keras.layers.Dropout(dropout, seed=1)] if dropout else []),
+            keras.layers.Dense(8),
+        ]
+    )
+
+
+@pytest.fixture(scope="session")
+def make_model():
+    """A classifier of 7 classes on so many replicas, compiled where a rate is given."""
+
+    def make(replicas=1, head=plsc_tf.ShardedHead, dropout=0.0, rate=None):
+        keras.utils.set_random_seed(0)
+        with plsc_tf.strategy(replicas).scope():
+            model = plsc_tf.Classifier(make_network(dropout), head(7, scale=16.0))
+            if rate:
+                model.compile(plsc_tf.Momentum(rate))
+        return model
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def pictures():
+    """uint8 `[24, 16, 16, 3]` noise and labels of seven classes."""
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (24, 16, 16, 3)).astype(np.uint8)
+    return images, np.arange(24) % 7
+
+
+@pytest.fixture(scope="session")
+def folder(make_model, pictures, tmp_path_factory):
+    """Nine snapshots, with class weights, of a training on one replica."""
+    path = tmp_path_factory.mktemp("snapshots")
+    model = make_model(rate=0.02)
+    keep = snapshots.Snapshots(path, every_n_steps=1, scope="all", background=False)
+    model.fit(*pictures, batch_size=24, epochs=EPOCHS, callbacks=[keep], shuffle=False)
+    return str(path)
+
+
+@pytest.fixture(scope="session")
+def projections(make_model, folder, tmp_path_factory):
+    """`{scope: path of the projection}`."""
+    made = {}
+    for scope in ("backbone", "all"):
+        path = str(tmp_path_factory.mktemp("pca") / f"{scope}.npy")
+        whole = layout.of_model(make_model(), scope)
+        found = trajectory.open_folder(folder, whole, COMPONENTS)
+        projection.make(path, found, whole, COMPONENTS)
+        made[scope] = path
+    return made
+
+
+@pytest.fixture(scope="session")
+def reduce(make_model, projections):
+    """Prepares a stage 2 on so many replicas: (model, its `Walk`)."""
+
+    def prepare(replicas=1, scope="backbone", *, plan=None, compiled=None, **options):
+        model = make_model(replicas, **options)
+        variables = list(model.backbone.trainable_variables)
+        if scope == "all" and isinstance(model.head, DenseHead):
+            variables += model.head.variables_replicated
+        given = {"rho": 0.55, "gamma": 0.9, "alpha": 0.001, "sigma": 0.4, "trials": 8}
+        made = stage.Plan(
+            projection=projection.Projection(projections[scope]),
+            layout=layout.of_model(model, scope),
+            variables=variables,
+            with_head=scope == "all",
+            **{**given, **(plan or {})},
+        )
+        model.make_updater = functools.partial(ReducedUpdater, plan=made)
+        with model.strategy.scope():
+            compiled = {k: make() for k, make in (compiled or {}).items()}
+            model.compile(plsc_tf.Momentum(0.02), **compiled)
+        steps = walk.Walk(model, made)
+        model.own_step = steps.step
+        return model, steps
+
+    return prepare

@@ -1,0 +1,100 @@
+"""Principal components by blocks, against numpy's whole decomposition."""
+
+import numpy as np
+import pytest
+
+from plsc_tf.boost import pca
+
+ROWS, SIZE, WANTED = 9, 1000, 5
+
+
+class Row:
+    """A row of a matrix in memory."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def read(self, low, high):
+        return self.values[low:high]
+
+
+@pytest.fixture
+def matrix():
+    """`[9, 1000]` float32: a path that moves less and less, away from the origin."""
+    rng = np.random.default_rng(1)
+    scales = 0.3 ** np.arange(ROWS)[:, None]
+    moves = (scales * rng.standard_normal((ROWS, SIZE))).cumsum(axis=0)
+    return (100 * rng.standard_normal(SIZE) + moves).astype(np.float32)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Blocks of 77 columns, of which the last is smaller."""
+    monkeypatch.setattr(pca, "BLOCK", 77 * ROWS)
+
+
+def components(matrix, wanted=WANTED):
+    rows = [Row(values) for values in matrix]
+    found = pca.decompose(rows, matrix.shape[1], wanted)
+    parts = []
+    product = pca.project(
+        rows, matrix.shape[1], found, lambda low, part: parts.append((low, part))
+    )
+    assert [low for low, _ in parts] == sorted({low for low, _ in parts})
+    return found, np.concatenate([part for _, part in parts], axis=1), product
+
+
+def whole_svd(matrix):
+    wide = matrix.astype(np.float64)
+    return np.linalg.svd(wide - wide.mean(axis=0), full_matrices=False)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_the_span_is_that_of_a_whole_svd(matrix):
+    found, projection, product = components(matrix)
+    assert projection.shape == (WANTED, SIZE) and projection.dtype == np.float32
+    np.testing.assert_allclose(projection @ projection.T, np.eye(WANTED), atol=1e-5)
+    np.testing.assert_allclose(product, projection @ projection.T, atol=1e-6)
+    _, singular, right = whole_svd(matrix)
+    exact, _ = np.linalg.qr(projection.astype(np.float64).T)
+    # What of the one span is outside the other: the largest principal angle's sine.
+    outside = exact - right[:WANTED].T @ (right[:WANTED] @ exact)
+    assert np.linalg.norm(outside, 2) < 1e-5
+    shares = singular**2 / np.sum(singular**2)
+    np.testing.assert_allclose(found.variances, shares, rtol=1e-5, atol=1e-12)
+
+
+def test_signs_are_settled(matrix):
+    # The largest entry of each left singular vector is positive.
+    left = whole_svd(matrix)[0][:, :WANTED]
+    largest = left[np.argmax(np.abs(left), axis=0), np.arange(WANTED)]
+    _, projection, _ = components(matrix)
+    right = (whole_svd(matrix)[2][:WANTED].T * np.sign(largest)).T
+    np.testing.assert_allclose(projection, right, atol=1e-5)
+
+
+def test_rows_are_made_orthonormal_again(matrix):
+    found, _, _ = components(matrix)
+    skewed = pca.Components(
+        found.mixing + 0.05 * np.roll(found.mixing, 1, 0), found.variances
+    )
+    rows = [Row(values) for values in matrix]
+    product = pca.project(rows, SIZE, skewed, lambda low, part: None)
+    assert pca.deviation(product) > 0.01
+    exact = pca.orthonormal(skewed, product)
+    product = pca.project(rows, SIZE, exact, lambda low, part: None)
+    assert pca.deviation(product) < pca.TOLERANCE
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_a_number_that_is_not_finite_is_found(matrix):
+    matrix[3, 500] = np.nan
+    rows = [Row(values) for values in matrix]
+    with pytest.raises(ValueError, match="Snapshot 3 .* the first in weight 500"):
+        pca.decompose(rows, SIZE, WANTED, lambda place: f"weight {place}")
+
+
+def test_equal_snapshots_span_too_little(matrix):
+    matrix[4:] = matrix[4]
+    with pytest.raises(ValueError, match=r"differ in 4 dimensions only.*n_component=5"):
+        components(matrix)

@@ -1,0 +1,117 @@
+"""Projections on disk, and every error before a training begins."""
+
+import json
+import shutil
+
+import keras
+import numpy as np
+import pytest
+
+import plsc_tf
+from plsc_tf.boost import layout, projection, trajectory
+
+
+@pytest.fixture
+def whole(make_model):
+    return layout.of_model(make_model(), "backbone")
+
+
+def test_the_file_is_plain_numpy(projections, whole):
+    path = projections["backbone"]
+    matrix = np.load(path)
+    assert matrix.dtype == np.float32 and matrix.shape == (5, whole.size)
+    np.testing.assert_allclose(matrix @ matrix.T, np.eye(5), atol=1e-5)
+    described = json.loads(open(f"{path}.json").read())
+    assert described["weights"] == whole.describe()
+    assert len(described["snapshots"]) == 9
+    assert sum(described["explained_variance"]) == pytest.approx(1)
+    assert "<svg" in open(path.replace(".npy", ".svg")).read()
+
+
+def test_it_is_the_same_when_made_again(projections, whole, folder, tmp_path):
+    path = str(tmp_path / "again.npy")
+    found = trajectory.open_folder(folder, whole, 5)
+    projection.make(path, found, whole, 5)
+    np.testing.assert_array_equal(np.load(path), np.load(projections["backbone"]))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_matrix_from_elsewhere_is_taken(whole, tmp_path, dtype):
+    rng = np.random.default_rng(3)
+    matrix = np.linalg.qr(rng.standard_normal((whole.size, 3)))[0].T.astype(dtype)
+    path = str(tmp_path / "own.npy")
+    np.save(path, np.ascontiguousarray(matrix))
+    found = projection.Projection(path)
+    found.check(whole, 3)
+    np.testing.assert_allclose(found.columns(10, 20), matrix[:, 10:20], rtol=1e-6)
+
+
+def test_wrong_matrices_are_refused(whole, tmp_path):
+    path, size = str(tmp_path / "wrong.npy"), whole.size
+    with pytest.raises(FileNotFoundError, match="pca_mat_path"):
+        projection.Projection(path)
+    np.save(path, np.eye(3, size - 1, dtype=np.float32))
+    with pytest.raises(ValueError, match=rf"\[3, {size}\]. Received: \[3, {size - 1}"):
+        projection.Projection(path).check(whole, 3)
+    np.save(path, 1.01 * np.eye(3, size, dtype=np.float32))
+    with pytest.raises(ValueError, match=r"orthonormal rows.*off by 0\.02"):
+        projection.Projection(path).check(whole, 3)
+    np.save(path, np.full((3, size), np.nan, np.float32))
+    with pytest.raises(ValueError, match="off by nan"):
+        projection.Projection(path).check(whole, 3)
+    np.save(path, np.eye(3, size, dtype=np.int32))
+    with pytest.raises(ValueError, match="matrix of floats"):
+        projection.Projection(path)
+    with open(path, "r+b") as file:
+        file.truncate(500)
+    np.save(path, np.eye(3, size, dtype=np.float32))
+    with open(path, "r+b") as file:
+        file.truncate(1000)
+    with pytest.raises(ValueError, match="is cut off"):
+        projection.Projection(path)
+    with open(path, "wb") as file:
+        file.write(b"no numpy file")
+    with pytest.raises(ValueError, match="must be a numpy file"):
+        projection.Projection(path)
+
+
+def test_too_few_snapshots(folder, whole):
+    with pytest.raises(ValueError, match=r"n_component=9 .*at least 10 .* with 9"):
+        trajectory.open_folder(folder, whole, 9)
+    with pytest.raises(FileNotFoundError, match="expected the folder of stage 1"):
+        trajectory.open_folder(f"{folder}/none", whole, 5)
+
+
+def test_snapshots_of_another_model(folder):
+    backbone = keras.Sequential(
+        [keras.Input((16, 16, 3)), keras.layers.Flatten(), keras.layers.Dense(8)]
+    )
+    other = plsc_tf.Classifier(backbone, plsc_tf.ShardedHead(7))
+    with pytest.raises(ValueError, match="step_00000001 is not of this model"):
+        trajectory.open_folder(folder, layout.of_model(other, "backbone"), 5)
+
+
+def test_a_damaged_snapshot(folder, whole, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    with open(copy / "step_00000002" / "backbone.weights.h5", "r+b") as file:
+        file.seek(-8, 2)
+        file.write(b"damaged!")
+    with pytest.raises(ValueError, match="step_00000002 is damaged"):
+        trajectory.open_folder(str(copy), whole, 5)
+
+
+def test_a_snapshot_that_is_not_finite(make_model, folder, whole, tmp_path):
+    copy = str(shutil.copytree(folder, tmp_path / "copy"))
+    model = make_model()
+    model.backbone.trainable_variables[2].assign(np.full(8, np.nan))
+    model.position.global_step = 10
+    plsc_tf.training.state.save_weights(f"{copy}/step_00000010", model)
+    found = trajectory.open_folder(copy, whole, 5)
+    with pytest.raises(ValueError, match="step_00000010 holds .* not finite.*gamma"):
+        projection.make(str(tmp_path / "p.npy"), found, whole, 5)
+    assert not list(tmp_path.glob("*.npy*")) and not list(tmp_path.glob("*.writing"))
+
+
+def test_a_disk_without_room(tmp_path):
+    with pytest.raises(OSError, match=r"needs [\d,]+ bytes .* lower n_component"):
+        projection.Writer(str(tmp_path / "p.npy"), (32, 1 << 55))

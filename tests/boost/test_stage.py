@@ -1,0 +1,129 @@
+"""Both stages as the command runs them."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from plsc_tf.boost import stage
+from plsc_tf.checkpoints import catalog
+from plsc_tf.settings import Settings
+from plsc_tf.training import run
+from plsc_tf.training.parts import Parts
+from plsc_tf.training.stage import ORDINARY
+
+COMMON = {
+    "dataset_name": "mock",
+    "num_classes": 4,
+    "num_sample_per_epoch": 64,
+    "image_shape": (3, 16, 16),
+    "batch_size": 16,
+    "emb_size": 8,
+    "loss_type": "dist_softmax",
+    "lr_base_batch_size": 0,
+    "learning_rate": 0.05,
+    "num_epochs": 2,
+    "val_targets": (),
+    "with_test": False,
+    "export_at_end": False,
+    "tensorboard": False,
+    "run_report": False,
+}
+
+
+def network(image_shape, embedding_size):
+    return keras.Sequential(
+        [
+            keras.Input(image_shape),
+            keras.layers.Conv2D(8, 3, strides=2),
+            keras.layers.BatchNormalization(),
+            keras.layers.ReLU(),
+            keras.layers.GlobalAveragePooling2D(),
+            keras.layers.Dense(embedding_size),
+        ]
+    )
+
+
+def train(**values):
+    settings = Settings.from_values(**{**COMMON, **values})
+    parts = Parts(backbone=network)
+    return run.train(settings, parts=parts, stage=stage.of(settings))[1]
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    """The folder of a stage 1 with eight snapshots."""
+    folder = tmp_path_factory.mktemp("run") / "stage_1"
+    outcome = train(
+        model_save_dir=str(folder),
+        snapshot_every_n_steps=1,
+        dim_reduce_scope="all",
+    )
+    assert outcome["steps"] == 8
+    return folder
+
+
+def second(first, folder, **values):
+    return train(
+        model_save_dir=str(folder),
+        checkpoint_dir=str(first),
+        dim_reduce=True,
+        dim_reduce_scope="all",
+        **{
+            "n_component": 4,
+            "weight_load_dir": str(first / "snapshots"),
+            **values,
+        },
+    )
+
+
+def test_both_stages(first, tmp_path):
+    snapshots = catalog.find_all(str(first / "snapshots"))
+    assert [step for step, _ in snapshots] == list(range(1, 9))
+    folder = tmp_path / "stage_2"
+    outcome = second(first, folder, num_epochs=1)
+    lines = (folder / "line_search.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert [row["step"] for row in rows] == [1, 2, 3, 4]
+    assert outcome["steps"] == 4
+    assert np.load(folder / "pca_mat.npy").shape[0] == 4
+    # The projection serves another run, without the snapshots.
+    made = (folder / "pca_mat.npy").stat().st_mtime_ns
+    again = second(
+        first,
+        tmp_path / "again",
+        num_epochs=1,
+        weight_load_dir="",
+        pca_mat_path=str(folder / "pca_mat.npy"),
+    )
+    assert again["loss"] == pytest.approx(outcome["loss"], rel=1e-6)
+    # And the run itself, when it goes on.
+    assert second(first, folder, num_epochs=2)["steps"] == 8
+    assert (folder / "pca_mat.npy").stat().st_mtime_ns == made
+    assert len((folder / "line_search.jsonl").read_text().splitlines()) == 8
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"n_component": 8}, "at least 9 snapshots"),
+        ({"ema_decay": 0.9}, "no moving averages"),
+        ({"sample_rate": 0.5, "loss_type": "dist_arcface"}, "gradients of all classes"),
+        ({"emb_size": 9}, "is not of this model"),
+        ({"weight_load_dir": "", "pca_mat_path": "none.npy"}, "'none.npy' is not"),
+    ],
+)
+def test_errors_come_before_the_training(first, tmp_path, values, message):
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        second(first, tmp_path / "stage_2", **values)
+    assert not catalog.find_all(str(tmp_path / "stage_2"))
+
+
+def test_what_does_not_fit_into_memory_is_refused(first, tmp_path):
+    with pytest.raises(ValueError, match=r"needs [\d,]+ bytes for .* weights"):
+        second(first, tmp_path / "stage_2", n_component=1 << 40)
+
+
+def test_an_ordinary_training_has_no_stage():
+    assert stage.of(Settings()) is ORDINARY

@@ -1,0 +1,235 @@
+"""Steps of stage 2: what facts.md 2.7 promises."""
+
+import keras
+import numpy as np
+import pytest
+
+import plsc_tf
+from plsc_tf.boost import projection
+from plsc_tf.heads.dense import DenseHead
+from plsc_tf.training import state
+
+STEPS = 6
+
+
+def vector(model, scope):
+    """The reduced weights, as the projection's columns are ordered."""
+    parts = [np.ravel(v.numpy()) for v in model.backbone.trainable_variables]
+    if scope == "all":
+        arrays = model.head.arrays().values()
+        parts += [np.ravel(rows.read(0, rows.shape[0])) for rows in arrays]
+    return np.concatenate(parts).astype(np.float64)
+
+
+def run(model, steps, pictures, count=STEPS):
+    """So many steps: (losses, step sizes, line searches)."""
+    results, searches = [], []
+    for _ in range(count):
+        results.append(model.train_on_batch(*pictures))
+        searches.append(dict(steps.last))
+    return (
+        [result["loss"] for result in results],
+        [result["step_size"] for result in results],
+        searches,
+    )
+
+
+@pytest.fixture
+def start(folder):
+    """Puts a model where the snapshots end."""
+
+    def load(model):
+        state.restore_weights(f"{folder}/step_00000009", model)
+
+    return load
+
+
+@pytest.mark.parametrize(("scope", "counts"), [("backbone", [2]), ("all", [2, 4])])
+def test_any_number_of_replicas_walks_the_same_path(
+    reduce, start, pictures, scope, counts
+):
+    paths, ends = {}, {}
+    for replicas in (1, *counts):
+        model, steps = reduce(replicas, scope)
+        start(model)
+        losses, sizes, _ = run(model, steps, pictures)
+        paths[replicas] = (losses, sizes)
+        ends[replicas] = vector(model, "all")
+    losses, sizes = paths[1]
+    assert losses[-1] < losses[0] and any(sizes)
+    for replicas in counts:
+        assert paths[replicas][1] == sizes
+        np.testing.assert_allclose(paths[replicas][0], losses, rtol=2e-3)
+        np.testing.assert_allclose(ends[replicas], ends[1], atol=2e-5)
+
+
+def test_the_accepted_point_is_lower_by_armijos_bound(reduce, start, pictures):
+    model, steps = reduce(scope="all", plan={"alpha": 0.0})
+    start(model)
+    _, sizes, searches = run(model, steps, pictures)
+    for i, (size, search) in enumerate(zip(sizes, searches, strict=True)):
+        assert search["slope"] < 0
+        accepted = search["loss"] + 0.4 * size * search["slope"]
+        tried = search["trials"]
+        assert size == 0.55 ** (len(tried) - 1)
+        assert tried[-1] < accepted
+        for m, loss in enumerate(tried[:-1]):
+            assert not loss < search["loss"] + 0.4 * 0.55**m * search["slope"]
+        if i:  # without a residual the next step begins where the trial was
+            assert search["loss"] == pytest.approx(searches[i - 1]["trials"][-1])
+
+
+@pytest.mark.parametrize(("scope", "replicas"), [("backbone", 1), ("all", 2)])
+def test_without_alpha_the_complement_stays(
+    reduce, start, pictures, projections, scope, replicas
+):
+    model, steps = reduce(replicas, scope, plan={"alpha": 0.0})
+    start(model)
+    before = vector(model, scope)
+    run(model, steps, pictures, 3)
+    moved = vector(model, scope) - before
+    basis = projection.Projection(projections[scope])
+    basis = basis.columns(0, basis.shape[1]).astype(np.float64)
+    outside = moved - basis.T @ (basis @ moved)
+    assert np.linalg.norm(moved) > 1e-3
+    assert np.linalg.norm(outside) < 1e-6
+
+
+def test_a_step_is_that_of_the_equations(
+    reduce, make_model, start, pictures, projections
+):
+    model, steps = reduce(scope="backbone")
+    start(model)
+    plain = gradient(make_model, start, pictures)
+    basis = projection.Projection(projections["backbone"])
+    basis = basis.columns(0, basis.shape[1]).astype(np.float64)
+    before = vector(model, "backbone")
+    (size,) = run(model, steps, pictures, 1)[1]
+    projected = basis @ plain
+    residual = plain - basis.T @ projected
+    expected = before - size * (basis.T @ projected) - 0.001 * residual
+    assert size > 0
+    np.testing.assert_allclose(vector(model, "backbone"), expected, atol=1e-6)
+    assert steps.last["slope"] == pytest.approx(-projected @ projected, rel=1e-4)
+
+
+def gradient(make_model, start, pictures):
+    """The batch's, as the ordinary step with rate 1 and no momentum goes along it."""
+    model = make_model()
+    with model.strategy.scope():
+        model.compile(keras.optimizers.SGD(1.0))
+    start(model)
+    before = vector(model, "backbone")
+    model.train_on_batch(*pictures)
+    return before - vector(model, "backbone")
+
+
+def test_a_replicated_head_is_reduced_too(reduce, start, pictures):
+    sharded, steps = reduce(1, "all")
+    start(sharded)
+    dense, own = reduce(1, "all", head=DenseHead)
+    start(dense)
+    expected = run(sharded, steps, pictures, 3)
+    found = run(dense, own, pictures, 3)
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-3)
+    assert found[1] == expected[1]
+
+
+def test_the_loss_scale_is_divided_out_first(reduce, start, pictures):
+    paths = []
+    for scale in (None, 1024.0):
+        made = {"loss_scale": lambda s=scale: plsc_tf.LossScale(s)} if scale else {}
+        model, steps = reduce(compiled=made)
+        start(model)
+        paths.append(run(model, steps, pictures, 3)[0])
+    np.testing.assert_allclose(*paths, rtol=1e-5)
+
+
+def test_trials_draw_the_same_dropout_and_move_no_statistics(
+    reduce, make_model, start, pictures
+):
+    # The bias before a batch norm changes nothing: all trials have the batch's loss.
+    model, steps = reduce(dropout=0.5)
+    start(model)
+    bias = model.backbone.trainable_variables[1]
+    assert bias.path.endswith("bias")
+    updater = model.updater
+    first = int(np.prod(model.backbone.trainable_variables[0].shape))
+    tile = updater.space._basis[""].tiles[0][0]
+    basis = np.zeros(tile.shape, np.float32)
+    basis[first : first + 5] = np.eye(5)
+    tile.assign(basis)
+    updater.bfgs.inverse = 1e6 * np.eye(5)  # rounding is what the gradient is
+    model.train_on_batch(*pictures)
+    search = steps.last
+    np.testing.assert_allclose(search["trials"], search["loss"], rtol=1e-4)
+    # The statistics are those of one pass: 0.99 of the old and 0.01 of the batch's.
+    reference = make_model(dropout=0.5, rate=0.02)
+    start(reference)
+    reference.train_on_batch(*pictures)
+    pairs = zip(
+        model.backbone.non_trainable_variables,
+        reference.backbone.non_trainable_variables,
+        strict=True,
+    )
+    for found, expected in pairs:  # random states too: one draw
+        np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-6)
+
+
+def test_a_trial_that_is_not_finite_is_not_accepted(reduce, start, pictures):
+    model, steps = reduce(plan={"alpha": 0.0})
+    start(model)
+    model.updater.bfgs.inverse = 1e38 * np.eye(5)
+    before = vector(model, "backbone")
+    size = run(model, steps, pictures, 1)[1]
+    assert size == [0.0] and not np.isfinite(steps.last["trials"]).any()
+    np.testing.assert_array_equal(vector(model, "backbone"), before)
+    np.testing.assert_array_equal(model.updater.bfgs.step, np.zeros(5))
+
+
+def test_a_step_that_is_not_finite_changes_nothing(reduce, start, pictures):
+    model, steps = reduce(2, "all")
+    start(model)
+    run(model, steps, pictures, 2)
+    bias = model.backbone.trainable_variables[1]
+    sound = bias.numpy()
+    bias.assign(np.full_like(sound, np.inf))
+    before = vector(model, "all"), model.updater.bfgs.inverse.copy()
+    residual = model.updater.slots()["dim_reduce/residual"]
+    kept = residual.read(0, residual.shape[0])
+    with pytest.raises(FloatingPointError, match="weights are those of the step"):
+        model.train_on_batch(*pictures)
+    np.testing.assert_array_equal(vector(model, "all"), before[0])
+    np.testing.assert_array_equal(model.updater.bfgs.inverse, before[1])
+    np.testing.assert_array_equal(residual.read(0, residual.shape[0]), kept)
+    assert np.isfinite(kept).all()
+
+
+@pytest.mark.parametrize(("scope", "counts"), [("backbone", [2]), ("all", [2, 1])])
+def test_a_resumed_stage_goes_on_bit_for_bit(
+    reduce, start, pictures, tmp_path, scope, counts
+):
+    model, steps = reduce(2, scope)
+    start(model)
+    run(model, steps, pictures, 3)
+    state.save(str(tmp_path / "3"), model, {})
+    kept = _carried(model)
+    assert np.any(kept["dim_reduce/step"]) and np.any(kept["dim_reduce/residual"])
+    following = run(model, steps, pictures, 2)
+    for replicas in counts:
+        again, own = reduce(replicas, scope)
+        state.restore(str(tmp_path / "3"), again)
+        for name, values in _carried(again).items():
+            np.testing.assert_array_equal(values, kept[name], err_msg=name)
+        found = run(again, own, pictures, 2)
+        if replicas == 2:
+            assert found == following
+        else:
+            np.testing.assert_allclose(found[0], following[0], rtol=1e-3)
+
+
+def _carried(model):
+    return {
+        name: np.concatenate(list(rows.held().pieces(0, rows.shape[0])))
+        for name, rows in model.updater.slots().items()
+    }
