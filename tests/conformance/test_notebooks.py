@@ -74,7 +74,7 @@ def test_they_run():
         [sys.executable, str(FOLDER / "run_notebooks.py")],
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1800,
     )
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
     assert len(re.findall(r"ipynb: [\d.]+ s", done.stdout)) == len(NOTEBOOKS) == 6
