@@ -88,6 +88,9 @@ class Snapshots(keras.callbacks.Callback):
     def on_train_end(self, logs=None):
         """Waits until all are written."""
         self._saver.wait()
+        if self.model.group.is_chief:
+            count = len(catalog.find_all(self.directory))
+            logging.info("%d snapshots in %s", count, self.directory)
 
     def take(self):
         """Takes a snapshot now, unless a run that was broken off took it before."""
@@ -125,10 +128,10 @@ class Snapshots(keras.callbacks.Callback):
         return self.scope == "all" or numbers <= model.backbone.count_params()
 
     def _write(self, path, content):
-        size = writer.save(path, content, self.model.group, self.model.alive)
-        if self.model.group.is_chief:
-            logging.info("Snapshot %s: %.1f MB", path, size / 1e6)
-            catalog.prune(self.directory, self.max_to_keep)
+        writer.save(path, content, self.model.group, self.model.alive)
+        if self.model.group.is_chief and self.max_to_keep:
+            for _, old in catalog.find_all(self.directory)[: -self.max_to_keep]:
+                catalog.remove(old)
 
 
 class LineSearchLog(keras.callbacks.Callback):
