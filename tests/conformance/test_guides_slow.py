@@ -35,6 +35,10 @@ ELSEWHERE = {
     "hparams/lenet_mnist.cfg": "conformance/test_hparams.py",
     "hparams/flowers.cfg": "conformance/test_hparams.py",
     "hparams/cifar10.cfg": "conformance/test_hparams.py",
+    # ResNet50 with 85,742 classes of 112 x 112 pixels, PLSC's defaults.
+    "--num_epochs=1 --model_save_dir=saved_model": "entry/test_examples.py",
+    "saved_model/0": "entry/test_examples.py",
+    "--checkpoint_dir=saved_model ": "entry/test_examples.py",
     "hparams/fastnn_defaults.cfg": "conformance/test_hparams.py",
     "--landmarks": "embed/test_embed.py",
 }
