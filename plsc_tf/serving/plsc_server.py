@@ -38,8 +38,8 @@ def run(options, ready=None):
         )
     if not options.model_path:
         raise ValueError(
-            "model_path must name the folder with the version folders of an export. "
-            "Received: model_path=''."
+            "model_dir must name the folder with the version folders of an export. "
+            "Received: model_dir=''."
         )
     _choose_gpu(options.gpu_index)
     from plsc_tf.serving.server.app import App

@@ -33,8 +33,8 @@ def find_versions(model_path):
     model_path = os.fspath(model_path).rstrip("/")
     if not tf.io.gfile.isdir(model_path):
         raise FileNotFoundError(
-            "model_path must be a folder with the version folders of an export. "
-            f"Received: model_path={model_path!r}."
+            "model_dir must be a folder with the version folders of an export. "
+            f"Received: model_dir={model_path!r}."
         )
     if tf.io.gfile.exists(os.path.join(model_path, "saved_model.pb")):
         name = os.path.basename(model_path)
