@@ -1,0 +1,275 @@
+"""Dimension-reduction training beside what else the same epochs could be used for.
+
+For each seed a stage 1 stops while its rate is high; from its end go on, for equally
+many epochs: (reduced) stage 2; (schedule) the rest of the schedule, down to 0; (drop) a
+tenth of the rate; (average) no training, but the mean of the same snapshots, with
+batch-norm statistics of one pass over the data (stochastic weight averaging, Izmailov
+et al., arXiv:1803.05407); (plain) the same rate. The last line printed is one JSON
+object.
+
+    python -m benchmarks.dim_reduce --dataset_dir=cifar10 --work_dir=/tmp/dim_reduce
+    python -m benchmarks.dim_reduce --flagfile=hparams/dim_reduce_stage1.cfg --seeds=1
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+
+from benchmarks import machine, options
+from plsc_tf.options import OptionGroup, option
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+@dataclasses.dataclass(frozen=True)
+class ReduceCase(OptionGroup):
+    """The recipe that all trainings share, and its budget."""
+
+    flagfile: str = option(
+        "hparams/cifar10.cfg", "recipe: data, network, loss, batch; has a test split"
+    )
+    dataset_dir: str = option("", "folder of the data; empty: the recipe's")
+    seeds: int = option(3, "trainings from other initial weights", lower=1)
+    first_seed: int = option(0, "of them")
+    epochs: int = option(9, "epochs that the schedule is planned for", lower=2)
+    budget: int = option(2, "the last of them, which stage 1 leaves out", lower=1)
+    snapshot_epochs: int = option(5, "last epochs of stage 1 with snapshots", lower=1)
+    snapshots_per_epoch: int = option(8, "snapshots in each of them", lower=1)
+    n_component: int = option(32, "dimensions of stage 2", lower=1)
+    scope: str = option(
+        "all", "what stage 2 reduces", choices=("backbone", "all"), aliases=()
+    )
+    learning_rate: float = option(0.2, "largest rate", lower=0)
+    work_dir: str = option("", "where the trainings are kept; empty: a temporary one")
+
+
+def main(case):
+    """Runs all trainings and prints the table and the figures."""
+    folder = case.work_dir or tempfile.mkdtemp(prefix="dim_reduce-")
+    os.makedirs(folder, exist_ok=True)
+    runs = {}
+    try:
+        with machine.watch_others() as others:
+            for seed in range(case.first_seed, case.first_seed + case.seeds):
+                for name, found in one_seed(case, seed, folder).items():
+                    runs.setdefault(name, []).append(found)
+    finally:
+        if not case.work_dir:
+            shutil.rmtree(folder)
+    speeds = {
+        name: statistics.median(run["images_per_second"] for run in runs[name])
+        for name in ("plain", "reduced")
+    }
+    for name, found in runs.items():
+        told = [100 * run["accuracy"] for run in found]
+        print(f"{name:10} {mean(told):6.2f} ± {spread(told):.2f}")
+    figures = {
+        "accuracy": {
+            n: [run["accuracy"] for run in found] for n, found in runs.items()
+        },
+        "loss": {n: [run["loss"] for run in found] for n, found in runs.items()},
+        # Epochs with pauses for checkpoints in between, so not exactly of a step.
+        "step_time_ratio": round(speeds["plain"] / speeds["reduced"], 2),
+        **dataclasses.asdict(case),
+        **others,
+        "machine": machine.describe(),
+    }
+    print(json.dumps(figures))
+
+
+def _values(runs, name):
+    return {key: [run[name] for run in found] for key, found in runs.items()}
+
+
+def mean(values):
+    """Of a list of numbers."""
+    return statistics.fmean(values)
+
+
+def spread(values):
+    """Standard deviation of a sample; 0 of a single number."""
+    return statistics.stdev(values) if len(values) > 1 else 0.0
+
+
+def one_seed(case, seed, folder):
+    """All trainings of one seed: `{name: figures}`."""
+    first = os.path.join(folder, f"{seed}-stage_1")
+    found = {"stage_1": stage_1(case, seed, first)}
+    left = found["stage_1"]["rate_left"]
+    going_on = {
+        "schedule": {},
+        "drop": {"learning_rate": left / 10, "learning_rate_decay_type": "fixed"},
+        "plain": {"learning_rate": left, "learning_rate_decay_type": "fixed"},
+    }
+    for name, changed in going_on.items():
+        own = os.path.join(folder, f"{seed}-{name}")
+        if not os.path.exists(own):
+            shutil.copytree(first, own, ignore=shutil.ignore_patterns("snapshots"))
+        options_ = {**schedule(case), **changed, "warmup_epochs": 0}
+        if name == "schedule":
+            options_["warmup_epochs"] = schedule(case)["warmup_epochs"]
+        found[name] = train(case, seed, own, **options_)
+    found["reduced"] = train(
+        case,
+        seed,
+        os.path.join(folder, f"{seed}-reduced"),
+        num_epochs=case.budget,
+        checkpoint_dir=first,
+        dim_reduce=True,
+        dim_reduce_scope=case.scope,
+        n_component=case.n_component,
+        weight_load_dir=f"{first}/snapshots",
+    )
+    found["average"] = average(first)
+    sys.stderr.write(f"seed {seed}: {json.dumps(found)}\n")
+    return found
+
+
+def schedule(case):
+    """Options of the whole schedule: up in 1/18 of it, down to 0 in a straight line."""
+    return {
+        "num_epochs": case.epochs,
+        "learning_rate": case.learning_rate,
+        "lr_base_batch_size": 0,
+        "learning_rate_decay_type": "linear",
+        "end_learning_rate": 0,
+        "warmup_epochs": case.epochs / 18,
+    }
+
+
+def stage_1(case, seed, folder):
+    """Trains until the budget is left; the rate that it ends with is `rate_left`."""
+    steps = steps_per_epoch(case)
+    kept = case.epochs - case.budget
+    found = train(
+        case,
+        seed,
+        folder,
+        stop_at_step=kept * steps,
+        snapshots_per_epoch=case.snapshots_per_epoch,
+        snapshot_start_epoch=max(0, kept - case.snapshot_epochs),
+        snapshot_max=0,
+        dim_reduce_scope="all",
+        **schedule(case),
+    )
+    warm = case.epochs / 18
+    share = case.budget / (case.epochs - warm)
+    return {**found, "rate_left": case.learning_rate * share}
+
+
+def steps_per_epoch(case):
+    """Of the recipe's data and batch."""
+    code = (
+        "import sys; from plsc_tf import cli; from plsc_tf.training import recipe;"
+        "s = cli.parse(sys.argv[1:]); n = max(1, s.performance.num_replicas);"
+        "b = s.model.global_batch_size or s.model.batch_size * n;"
+        "print(recipe.load_batches(s, b).steps_per_epoch)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *common(case)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip().splitlines()[-1])
+    return int(done.stdout.split()[-1])
+
+
+def common(case):
+    """The options of every training."""
+    found = [f"--flagfile={ROOT / case.flagfile}"]
+    if case.dataset_dir:
+        found.append(f"--dataset_dir={os.path.abspath(case.dataset_dir)}")
+    return found
+
+
+def train(case, seed, folder, **changed):
+    """Runs a training, unless an earlier call has; returns its figures."""
+    path = os.path.join(folder, "dim_reduce.json")
+    if os.path.exists(path) and "stop_at_step" in changed:
+        return json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+    given = {
+        "model_save_dir": folder,
+        "seed": seed,
+        "snapshots_per_epoch": 0,
+        "val_targets": "test",
+        "eval_every_n_steps": 1_000_000,
+        "export_at_end": False,
+        "tensorboard": False,
+        "run_report": False,
+        **changed,
+    }
+    command = [sys.executable, "-m", "plsc_tf.train", *common(case)]
+    command += [f"--{name}={value}" for name, value in given.items()]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=False)
+    if done.returncode:
+        raise RuntimeError(f"failed: {' '.join(command)}")
+    text = pathlib.Path(folder, "results.json").read_text(encoding="utf-8")
+    results = json.loads(text)
+    found = {
+        "accuracy": results["test"]["accuracy"],
+        "loss": results["loss"],
+        "images_per_second": results["images_per_second"],
+    }
+    pathlib.Path(path).write_text(json.dumps(found), encoding="utf-8")
+    return found
+
+
+def average(first):
+    """Figures of the mean of all snapshots of a stage 1, in a process of its own."""
+    code = f"from benchmarks import dim_reduce; dim_reduce.print_average({first!r})"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"the average of {first}/snapshots failed")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def print_average(first):
+    """Averages backbone and class weights, passes over the data once, and tests."""
+    import numpy as np
+    import tensorflow as tf
+
+    from plsc_tf import cli
+    from plsc_tf.boost import layout, trajectory
+    from plsc_tf.parallel.strategy import strategy
+    from plsc_tf.training import recipe, results
+
+    settings = cli.parse([f"--flagfile={first}/flags.cfg"])
+    model = recipe.build_model(settings, strategy(1))
+    whole = layout.of_model(model, "all")
+    rows = trajectory.open_folder(f"{first}/snapshots", whole, 1)
+    flat = np.mean([row.read(0, whole.size) for row in rows], axis=0, dtype=np.float64)
+    trained = iter(model.backbone.trainable_variables)
+    for piece in whole.pieces:
+        values = flat[piece.start : piece.stop].reshape(piece.shape)
+        if piece.rows:
+            model.head.arrays()[piece.rows].write(0, values.astype(np.float32))
+        else:
+            next(trained).assign(values)
+    batch = settings.model.global_batch_size
+    passed = tf.function(lambda images: model(images, training=True))
+    for images, *_ in recipe.load_batches(settings, batch).epoch(0):
+        passed(images)
+    figures = results.test_figures(model, recipe.load_test(settings))
+    print(json.dumps({**figures, "loss": None}))
+
+
+if __name__ == "__main__":
+    try:
+        main(options.parse(ReduceCase, __doc__))
+    except (ValueError, OSError, RuntimeError) as error:
+        sys.exit(f"benchmarks.dim_reduce: {error}")

@@ -1,0 +1,140 @@
+"""Principal components of many snapshots of a large model: time and memory.
+
+Snapshots are written first, in a process of its own, as a random walk with a drift;
+then the projection is made of them and its memory is measured. The last line printed is
+one JSON object.
+
+    python -m benchmarks.pca
+    python -m benchmarks.pca --snapshots=20 --weights=2000000 --folder=/mnt/disk
+"""
+
+import dataclasses
+import json
+import multiprocessing
+import os
+import shutil
+import sys
+import tempfile
+import time
+
+from benchmarks import machine, options
+from plsc_tf.options import OptionGroup, option
+
+
+@dataclasses.dataclass(frozen=True)
+class PcaCase(OptionGroup):
+    """How much is decomposed, and where it lies."""
+
+    snapshots: int = option(60, "rows of the matrix, T", lower=2)
+    weights: int = option(25_000_000, "columns of the matrix, n", lower=1000)
+    n_component: int = option(32, "components, k", lower=1)
+    folder: str = option("", "where the snapshots are written; empty: temporary folder")
+    seed: int = option(0, "of the snapshots")
+
+
+def main(case):
+    """Measures one case and prints it."""
+    need = 4 * case.weights * (case.snapshots + case.n_component)
+    place = case.folder or tempfile.gettempdir()
+    os.makedirs(place, exist_ok=True)
+    free = shutil.disk_usage(place).free
+    if need > free:
+        raise ValueError(
+            f"{place} must have room for {need:,} bytes. Received: {free:,}."
+        )
+    folder = tempfile.mkdtemp(prefix="pca-", dir=place)
+    try:
+        context = multiprocessing.get_context("spawn")
+        for work in (write, measure):
+            queue = context.Queue()
+            process = context.Process(target=_run, args=(work, case, folder, queue))
+            process.start()
+            found = queue.get()
+            process.join()
+            if process.exitcode:
+                raise RuntimeError(f"{work.__name__} failed: {found}")
+    finally:
+        shutil.rmtree(folder)
+    print(json.dumps(found))
+
+
+def _run(work, case, folder, queue):
+    try:
+        queue.put(work(case, folder))
+    except Exception as error:
+        queue.put(str(error))
+        raise
+
+
+def network(case):
+    """A model with so many weights, in four layers of different size, and a head."""
+    import keras
+
+    import plsc_tf
+
+    width = 256
+    rest = case.weights - 2 * width * width - 12 * width
+    inputs = keras.Input((2, 2, 3))
+    x = keras.layers.Flatten()(inputs)
+    x = keras.layers.Dense(width, use_bias=False)(x)
+    x = keras.layers.Dense(rest // (2 * width), use_bias=False)(x)
+    x = keras.layers.Dense(width, use_bias=False)(x)
+    x = keras.layers.Dense(width, use_bias=False)(x)
+    x = keras.layers.Dense(width, use_bias=False)(x)
+    return plsc_tf.Classifier(keras.Model(inputs, x), plsc_tf.ShardedHead(4))
+
+
+def write(case, folder):
+    """Writes the snapshots: a drift, and noise that is theirs."""
+    import numpy as np
+
+    from plsc_tf.training import state
+
+    model = network(case)
+    rng = np.random.default_rng(case.seed)
+    variables = model.backbone.trainable_variables
+    drift = [rng.standard_normal(v.shape, np.float32) for v in variables]
+    for number in range(case.snapshots):
+        for variable, way in zip(variables, drift, strict=True):
+            noise = rng.standard_normal(variable.shape, np.float32)
+            variable.assign_add(0.001 * way + 0.001 * noise)
+        model.position.global_step = number + 1
+        state.save_weights(f"{folder}/step_{number + 1:08d}", model)
+    return model.backbone.count_params()
+
+
+def measure(case, folder):
+    """Makes the projection; returns the figures."""
+    from plsc_tf.boost import layout, projection, trajectory
+
+    whole = layout.of_model(network(case), "backbone")
+    before = machine.peak_rss()
+    with machine.watch_others() as others:
+        begun, cpu = time.perf_counter(), time.process_time()
+        rows = trajectory.open_folder(folder, whole, case.n_component)
+        opened = time.perf_counter()
+        path = f"{folder}/pca_mat.npy"
+        projection.make(path, rows, whole, case.n_component)
+        seconds = time.perf_counter() - begun
+        cpu = time.process_time() - cpu
+    described = projection.read_description(path)
+    return {
+        "snapshots": case.snapshots,
+        "weights": whole.size,
+        "n_component": case.n_component,
+        "seconds": round(seconds, 1),
+        "checking_seconds": round(opened - begun, 1),
+        "processor_seconds": round(cpu, 1),
+        "peak_memory_gb": round(machine.peak_rss() / machine.GB, 2),
+        "memory_before_gb": round(before / machine.GB, 2),
+        "off_orthonormal": described["off_orthonormal"],
+        **others,
+        "machine": machine.describe(),
+    }
+
+
+if __name__ == "__main__":
+    try:
+        main(options.parse(PcaCase, __doc__))
+    except (ValueError, OSError) as error:
+        sys.exit(f"benchmarks.pca: {error}")
