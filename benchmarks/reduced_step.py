@@ -1,0 +1,144 @@
+"""A step of dimension-reduction training beside an ordinary one, by turns.
+
+The projection is random, so all `line_search_trials` are run unless the first one is
+accepted by chance. The last line printed is one JSON object.
+
+    python -m benchmarks.reduced_step
+    python -m benchmarks.reduced_step --model_name=resnet10 --image_size=48
+"""
+
+import dataclasses
+import functools
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+
+from benchmarks import machine, options
+from plsc_tf.options import OptionGroup, option
+
+
+@dataclasses.dataclass(frozen=True)
+class StepCase(OptionGroup):
+    """The network, the batch and the space."""
+
+    model_name: str = option("resnet10", "backbone, by its name")
+    image_size: int = option(64, "height and width of the images", lower=8)
+    emb_size: int = option(128, "length of the embeddings", lower=1)
+    num_classes: int = option(1000, "classes of the head", lower=2)
+    global_batch: int = option(64, "images of a step", lower=1)
+    num_replicas: int = option(1, "replicas", lower=1)
+    n_component: int = option(32, "dimensions, k", lower=1)
+    trials: int = option(2, "trials of a line search", lower=1)
+    scope: str = option("backbone", "what is reduced", choices=("backbone", "all"))
+    steps: int = option(6, "timed steps of each kind", lower=1)
+
+
+def main(case):
+    """Measures one case and prints it."""
+    import numpy as np
+
+    from plsc_tf.parallel.strategy import strategy
+
+    rng = np.random.default_rng(0)
+    shape = (case.global_batch, case.image_size, case.image_size, 3)
+    images = rng.integers(0, 256, shape).astype(np.uint8)
+    labels = rng.integers(0, case.num_classes, case.global_batch)
+    with tempfile.TemporaryDirectory() as folder:
+        under = strategy(case.num_replicas)
+        plain, (reduced, walk) = _plain(case, under), _reduced(case, under, folder)
+        seconds, cpu, trials = {}, {}, []
+        with machine.watch_others() as others:
+            for turn in range(case.steps + 2):
+                for name, model in (("plain", plain), ("reduced", reduced)):
+                    begun, used = time.perf_counter(), time.process_time()
+                    model.train_on_batch(images, labels)
+                    if turn >= 2:  # graphs are made in the first one
+                        wall = time.perf_counter() - begun
+                        seconds.setdefault(name, []).append(wall)
+                        used = time.process_time() - used
+                        cpu.setdefault(name, []).append(used)
+                if turn >= 2:
+                    trials.append(len(walk.last["trials"]))
+    ratio = [r / p for r, p in zip(seconds["reduced"], seconds["plain"], strict=True)]
+    cpu_ratio = [r / p for r, p in zip(cpu["reduced"], cpu["plain"], strict=True)]
+    figures = {
+        "step_ratio": round(statistics.median(ratio), 2),
+        "processor_ratio": round(statistics.median(cpu_ratio), 2),
+        "seconds": {
+            name: [round(s, 3) for s in all_] for name, all_ in seconds.items()
+        },
+        "trials": trials,
+        "weights": reduced.updater.space.size,
+        **dataclasses.asdict(case),
+        **others,
+        "machine": machine.describe(),
+    }
+    print(json.dumps(figures))
+
+
+def _model(case, under):
+    import keras
+
+    import plsc_tf
+
+    keras.utils.set_random_seed(0)
+    with under.scope():
+        backbone = plsc_tf.backbones.build(
+            case.model_name,
+            embedding_size=case.emb_size,
+            image_shape=(case.image_size, case.image_size, 3),
+        )
+        return plsc_tf.Classifier(backbone, plsc_tf.ShardedHead(case.num_classes))
+
+
+def _plain(case, under):
+    import plsc_tf
+
+    model = _model(case, under)
+    with under.scope():
+        model.compile(plsc_tf.Momentum(1e-6))
+    return model
+
+
+def _reduced(case, under, folder):
+    """(model, its `Walk`) in a random space."""
+    import numpy as np
+
+    import plsc_tf
+    from plsc_tf.boost import layout, projection, stage, walk
+    from plsc_tf.boost.updater import ReducedUpdater
+
+    model = _model(case, under)
+    whole = layout.of_model(model, case.scope)
+    rng = np.random.default_rng(1)
+    matrix = rng.standard_normal((case.n_component, whole.size), np.float32)
+    matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
+    path = os.path.join(folder, "pca_mat.npy")
+    np.save(path, matrix)
+    plan = stage.Plan(
+        projection=projection.Projection(path),
+        layout=whole,
+        variables=list(model.backbone.trainable_variables),
+        with_head=case.scope == "all",
+        rho=0.55,
+        gamma=0.9,
+        alpha=1e-6,
+        sigma=0.4,
+        trials=case.trials,
+    )
+    model.make_updater = functools.partial(ReducedUpdater, plan=plan)
+    with under.scope():
+        model.compile(plsc_tf.Momentum(1e-6))
+    steps = walk.Walk(model, plan)
+    model.own_step = steps.step
+    return model, steps
+
+
+if __name__ == "__main__":
+    try:
+        main(options.parse(StepCase, __doc__))
+    except (ValueError, OSError) as error:
+        sys.exit(f"benchmarks.reduced_step: {error}")
