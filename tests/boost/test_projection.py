@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import plsc_tf
-from plsc_tf.boost import layout, projection, trajectory
+from plsc_tf.boost import layout, projection, snapshots, trajectory
 
 
 @pytest.fixture
@@ -115,3 +115,16 @@ def test_a_snapshot_that_is_not_finite(make_model, folder, whole, tmp_path):
 def test_a_disk_without_room(tmp_path):
     with pytest.raises(OSError, match=r"needs [\d,]+ bytes .* lower n_component"):
         projection.Writer(str(tmp_path / "p.npy"), (32, 1 << 55))
+
+
+def test_another_store_than_the_local_disk(make_model, pictures, whole):
+    # TensorFlow's file system in memory has no names that can be opened otherwise.
+    model = make_model(rate=0.01)
+    keep = snapshots.Snapshots("ram://boost/snapshots", every_n_steps=1)
+    model.fit(*pictures, batch_size=6, callbacks=[keep], shuffle=False, verbose=0)
+    found = trajectory.open_folder("ram://boost/snapshots", whole, 2)
+    assert [one.step for one in found] == [1, 2, 3, 4]
+    projection.make("ram://boost/run/pca_mat.npy", found, whole, 2)
+    made = projection.Projection("ram://boost/run/pca_mat.npy")
+    made.check(whole, 2)
+    assert made.columns(10, 30).shape == (2, 20)
