@@ -140,6 +140,11 @@ def _check(settings, model):
             "dim_reduce keeps no moving averages of the weights. Received: "
             f"ema_decay={settings.optimizer.ema_decay}; leave it out in stage 2."
         )
+    if getattr(settings.performance, "steps_per_execution", 1) > 1:
+        raise ValueError(
+            "A step of dim_reduce is several graphs. Received: steps_per_execution="
+            f"{settings.performance.steps_per_execution}; leave it at 1 in stage 2."
+        )
     everything = settings.boost.dim_reduce_scope == "all"
     if everything and getattr(model.head, "sample_rate", 1) < 1:
         raise ValueError(
