@@ -24,6 +24,14 @@ class Performance(OptionGroup):
         "only operations whose results are the same in every run, bit for bit; slower "
         "on GPUs, where TensorFlow else sums in any order",
     )
+    steps_per_execution: int = option(
+        1,
+        "training steps per call of one TensorFlow function; the training is the same, "
+        "and SIGTERM waits for the end of a call. Only outside clusters (Keras "
+        "steps_per_execution, MindSpore sink_size)",
+        lower=1,
+        aliases=("sink_size",),
+    )
     dry_run: bool = option(
         False,
         "train: only plan the memory of a step and print it, with the largest number "

@@ -37,6 +37,10 @@ class Verification(keras.callbacks.Callback):
         self.results = {}
         self.verified_step = None
 
+    def wants(self, step):
+        """Whether this step is verified, see `several_steps`."""
+        return self.every_n_steps and step % self.every_n_steps == 0
+
     def on_train_batch_end(self, batch, logs=None):
         """Verifies when `every_n_steps` steps are done."""
         step = self.model.position.global_step
@@ -128,6 +132,10 @@ class TrainingLog(keras.callbacks.Callback):
         self.recorder.begin(self.model.position.global_step)
         self._paused = True
 
+    def wants(self, step):
+        """Whether there is a line after this step, see `several_steps`."""
+        return self._is_due(step) or any(step % n == 0 for n in self.interruptions)
+
     def on_train_batch_begin(self, batch, logs=None):
         """Starts the clock again after verification and saving."""
         if self._paused:
@@ -147,8 +155,7 @@ class TrainingLog(keras.callbacks.Callback):
         if self.model.step_result:  # none of a step that was skipped
             self._since_line.append(self.model.step_result)
         self._count(seconds)
-        due = step % self.every_n_steps == 0 or step == self.total_steps
-        if self._since_line and due:
+        if self._since_line and self._is_due(step):
             values = self._values()
             self._since_line, self._line_seconds, self._line_steps = [], 0.0, 0
             self.recorder.scalars(step, values)
@@ -170,6 +177,9 @@ class TrainingLog(keras.callbacks.Callback):
         if values:
             self.recorder.scalars(self.model.position.global_step, values)
         self.recorder.flush()
+
+    def _is_due(self, step):
+        return step % self.every_n_steps == 0 or step == self.total_steps
 
     def _count(self, seconds):
         self._steps += 1

@@ -134,6 +134,10 @@ class Checkpoint(keras.callbacks.Callback):
         position = model.position
         return {"initial_epoch": position.epoch, "initial_step": position.step}
 
+    def wants(self, step):
+        """Whether this step is saved, see `several_steps`."""
+        return self.every_n_steps and step % self.every_n_steps == 0
+
     def on_train_batch_end(self, batch, logs=None):
         """Saves when `every_n_steps` steps are done."""
         self._settle(self._saver.check)

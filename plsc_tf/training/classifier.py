@@ -16,6 +16,7 @@ from plsc_tf.training import (
     keras_methods,
     keras_saving,
     loop,
+    several_steps,
     statistics,
     step,
 )
@@ -86,6 +87,7 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
         self.finish_saving = None
         self.group = Alone()
         self.votes = None
+        self.calls = None
         self.stop_voted = False
         self.alive = _nobody_watches
         # A stage of training (`plsc_tf.training.stage`) may put its own here.
@@ -132,7 +134,7 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
         self.group = group
         self.votes = votes
 
-    def compile(
+    def compile(  # noqa: PLR0913 - Keras's method, and every one has a default
         self,
         optimizer=None,
         *,
@@ -143,6 +145,7 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
         head_slot_dtype=None,
         transport=None,
         averaging=None,
+        steps_per_execution=1,
     ):
         """Chooses the optimizer of backbone and head, and the training metrics.
 
@@ -166,6 +169,9 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
                 gradients travel between replicas.
             averaging: `plsc_tf.training.average.Averaging`: keep moving averages of
                 all weights, see `averaged`.
+            steps_per_execution: steps of `fit` per call of one `tf.function`, as in
+                Keras; callbacks are told of each, see
+                `plsc_tf.training.several_steps`.
 
         Raises:
             ValueError: an unknown metric, a number out of range, or an optimizer that
@@ -187,9 +193,11 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
                 'head_slot_dtype must be "float32" or "bfloat16". Received: '
                 f"head_slot_dtype={head_slot_dtype!r}"
             )
+        several_steps.check(steps_per_execution, self.votes)
         with self.strategy.scope():
             optimizer = keras.optimizers.get(optimizer or Momentum())
             super().compile(optimizer=optimizer, auto_scale_loss=False)
+        self.steps_per_execution = steps_per_execution
         self.loss_scale = loss_scale
         self.accumulation_steps = gradient_accumulation_steps
         self.ranked_metrics = {name: METRICS[name] for name in metrics}
@@ -208,7 +216,8 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
             votes=self.votes,
             averaging=averaging,
         )
-        self._step_function = _function(self._distributed_step)
+        self._step_function = _function(self.distributed_step)
+        self.several_steps_function = _function(self._several_steps)
         self._evaluate_function = _function(self._distributed_evaluate)
 
     def train_on_batch(self, images, labels, sample_weight=None):
@@ -246,11 +255,13 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
     def run_step(self, batch):
         """One step on per-replica (images, labels, weights); see `train_on_batch`."""
         self._start_averages()
-        outcome = (self.own_step or self._step_function)(batch)
-        result = {
-            name: float(self.strategy.experimental_local_results(value)[0])
-            for name, value in outcome.items()
-        }
+        result = None if self.calls is None else self.calls.outcome(batch)
+        if result is None:
+            outcome = (self.own_step or self._step_function)(batch)
+            result = {
+                name: float(self.strategy.experimental_local_results(value)[0])
+                for name, value in outcome.items()
+            }
         self.statistics_differ = True
         examples = result.pop("examples")
         self.stop_voted = bool(result.pop("stop", False))
@@ -343,8 +354,12 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
         """Parts that a global batch is cut into: the replicas' and accumulation's."""
         return self.strategy.num_replicas_in_sync * self.accumulation_steps
 
-    def _distributed_step(self, batch):
+    def distributed_step(self, batch):
+        """The step of all replicas, on per-replica (images, labels, weights)."""
         return self.strategy.run(self.train_step, args=batch)
+
+    def _several_steps(self, batches):
+        return several_steps.run(self, batches)
 
     def _distributed_embed(self, batch):
         def embed(images):

@@ -9,7 +9,7 @@ from absl import logging
 
 from plsc_tf.data.faults import READ_ERRORS, reason
 from plsc_tf.data.part import Part
-from plsc_tf.training import batching
+from plsc_tf.training import batching, several_steps
 from plsc_tf.training.votes import EndedElsewhereError
 
 
@@ -145,6 +145,7 @@ def fit(  # noqa: PLR0913 - Keras's own arguments of `fit`
     )
     model.stop_training = False
     model.position.epoch, model.position.step = initial_epoch, initial_step
+    model.calls = several_steps.calls_of(model, callbacks.callbacks)
     callbacks.on_train_begin()
     logs = {}
     if _is_whole(model, data, steps_per_epoch):
@@ -156,7 +157,14 @@ def fit(  # noqa: PLR0913 - Keras's own arguments of `fit`
     while model.position.epoch < epochs and not model.stop_training:
         callbacks.on_epoch_begin(model.position.epoch)
         batches = _batches(model, data, steps_per_epoch, stop_at_step)
-        logs = _run_epoch(model, batches, callbacks, sentinel)
+        if model.calls is not None:
+            batches = model.calls.gathered(batches)
+        try:
+            logs = _run_epoch(model, batches, callbacks, sentinel)
+        except BaseException:
+            if model.calls is not None:
+                model.calls.catch_up()
+            raise
         if stop_at_step and model.position.global_step >= stop_at_step:
             model.stop_training = True
         finished = model.position.epoch
@@ -164,8 +172,13 @@ def fit(  # noqa: PLR0913 - Keras's own arguments of `fit`
             model.position.epoch, model.position.step = finished + 1, 0
         callbacks.on_epoch_end(finished, logs)
     callbacks.on_train_end(logs)
-    model.step_batch = None
+    model.step_batch = model.calls = None
     return model.history
+
+
+def _untold(model):
+    """Steps that are done, of a call whose results are being told."""
+    return 0 if model.calls is None else model.calls.untold
 
 
 def _is_whole(model, data, steps_per_epoch):
@@ -175,11 +188,12 @@ def _is_whole(model, data, steps_per_epoch):
 
 def _batches(model, data, steps_per_epoch, stop_at_step):
     """The distributed batches that are left of the epoch at `model.position`."""
-    position = model.position
-    for batch in _distributed_epoch(model, data):
-        if steps_per_epoch and position.step >= steps_per_epoch:
+    # Not `model.position` itself: batches may be taken some steps ahead.
+    step, global_step = model.position.step, model.position.global_step
+    for ahead, batch in enumerate(_distributed_epoch(model, data)):
+        if steps_per_epoch and step + ahead >= steps_per_epoch:
             return
-        if stop_at_step and position.global_step >= stop_at_step:
+        if stop_at_step and global_step + ahead >= stop_at_step:
             return
         yield batch
 
@@ -203,7 +217,7 @@ def _run_epoch(model, batches, callbacks, sentinel):
         if model.stop_voted:
             model.votes.end()
             raise EndedElsewhereError("Another worker was asked to end the training.")
-        if model.stop_training:
+        if model.stop_training and not _untold(model):
             break
     if not position.step:
         raise ValueError(
@@ -249,14 +263,14 @@ def _step(model, batch, sentinel):
 
 def _distributed_epoch(model, data):
     """Yields per-replica batches; explains what is wrong with a bad example."""
-    part = _own_part(model, data)
+    part, where = _own_part(model, data), dataclasses.replace(model.position)
     iterator, last = iter(_dataset(model, data, part)), None
     cut = batching.split if part is None else batching.split_own
     while True:
         try:
             batch = next(iterator, None)
         except READ_ERRORS as error:
-            explained = _explained(data, model.position, error, part)
+            explained = _explained(data, where, error, part)
             if model.votes is None:
                 raise explained from error
             # The others are in their step already: end it together.
@@ -265,6 +279,7 @@ def _distributed_epoch(model, data):
         if batch is None:
             return
         last = batch
+        where.step += 1
         yield cut(model.strategy, batch)
 
 

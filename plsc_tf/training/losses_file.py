@@ -35,6 +35,10 @@ class LossesFile(keras.callbacks.Callback):
         files.make_dirs(files.parent(self.path))
         self._file = open(self.path, "a", encoding="ascii", buffering=1)
 
+    def wants(self, step):
+        """Losses alone: the model is not looked at, see `several_steps`."""
+        return False
+
     def on_train_batch_end(self, batch, logs=None):
         """Writes the step's loss, unless the step was skipped."""
         if self.model.step_result:

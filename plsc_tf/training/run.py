@@ -251,6 +251,7 @@ def _compile(model, plan, own_optimizer=None):
         gradient_accumulation_steps=settings.optimizer.gradient_accumulation_steps,
         head_slot_dtype=settings.head.head_slot_dtype,
         averaging=optimizers.averaging(settings.optimizer),
+        steps_per_execution=settings.performance.steps_per_execution,
     )
 
 

@@ -46,6 +46,10 @@ class Termination(keras.callbacks.Callback):
         if self._listens:
             self.listen()
 
+    def wants(self, step):
+        """A training ends between two calls of steps, see `several_steps`."""
+        return False
+
     def on_train_batch_begin(self, batch, logs=None):
         """From here on the model is being changed."""
         self.in_step = True
@@ -54,6 +58,9 @@ class Termination(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         """Ends the training, if that was asked for during the step."""
+        calls = None if self.model is None else self.model.calls
+        if calls is not None and calls.untold:
+            return  # the weights are those of a later step
         self.in_step = False
         if self._requested is None:
             return

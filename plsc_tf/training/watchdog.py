@@ -33,6 +33,10 @@ class Watchdog(keras.callbacks.Callback):
         """Ends watching, also after an exception."""
         self._detector.stop()
 
+    def wants(self, step):
+        """A call of several steps is one to wait for, see `several_steps`."""
+        return False
+
     def on_train_batch_begin(self, batch, logs=None):
         """A step begins."""
         self._detector.tell(f"step {self._next_step()}")

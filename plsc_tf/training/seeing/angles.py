@@ -26,6 +26,10 @@ class AngleHistograms(keras.callbacks.Callback):
         self.every_n_steps = every_n_steps
         self._function = None
 
+    def wants(self, step):
+        """Whether angles are measured after this step, see `several_steps`."""
+        return step % self.every_n_steps == 0
+
     def on_train_batch_end(self, batch, logs=None):
         """Records where it is due."""
         step = self.model.position.global_step

@@ -28,6 +28,10 @@ class LayerCheck(keras.callbacks.Callback):
         self.content = content
         self._done = False
 
+    def wants(self, step):
+        """Only before the first step, see `several_steps`."""
+        return False
+
     def on_train_batch_begin(self, batch, logs=None):
         """Prints before the first step."""
         if self._done:

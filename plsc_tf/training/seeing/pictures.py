@@ -20,6 +20,10 @@ class InputImages(keras.callbacks.Callback):
         self.every_n_steps = every_n_steps
         self._next = 0
 
+    def wants(self, step):
+        """Pictures alone: the model is not looked at, see `several_steps`."""
+        return False
+
     def on_train_batch_end(self, batch, logs=None):
         """Records where a look is due."""
         step = self.model.position.global_step

@@ -24,6 +24,10 @@ class Traces(keras.callbacks.Callback):
         self._running = False
         self._broken = False
 
+    def wants(self, step):
+        """A step that is traced has a call of its own, see `several_steps`."""
+        return step % self.every_n_steps == 0 or (step + 1) % self.every_n_steps == 0
+
     def on_train_batch_begin(self, batch, logs=None):
         """Begins a trace where one is due."""
         step = self.model.position.global_step + 1

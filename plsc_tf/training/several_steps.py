@@ -1,0 +1,261 @@
+"""Several steps per call of one `tf.function` (steps_per_execution).
+
+The batches of a call are gathered before it, and the results of its steps are told
+after it, one by one. So callbacks, losses and positions see every step, while
+weights are those of the call's last one. A callback that looks at the model in
+`on_train_batch_begin` or `on_train_batch_end` says where: its method `wants(step)` is
+true for the global steps after which the model must be as it was then, and calls
+end there. A callback with such a hook and without `wants` wants every step.
+"""
+
+import collections
+
+import keras
+import tensorflow as tf
+from absl import logging
+
+from plsc_tf.parallel import collectives
+from plsc_tf.training.updates import Updater
+
+HOOKS = (
+    "on_train_batch_begin",
+    "on_train_batch_end",
+    "on_batch_begin",
+    "on_batch_end",
+)
+# Keras's own that look at nothing but the logs.
+_ONLY_LOGS = (keras.callbacks.ProgbarLogger,)
+
+
+def check(steps, votes):
+    """Raises ValueError where so many steps in a call are impossible.
+
+    Args:
+        steps: steps per call.
+        votes: the `Votes` of a cluster, or None.
+    """
+    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
+        raise ValueError(
+            "steps_per_execution must be a whole number, at least 1. Received: "
+            f"steps_per_execution={steps!r}"
+        )
+    if steps > 1 and votes is not None:
+        raise ValueError(
+            "The workers of a cluster decide after every step together whether to go "
+            "on, so steps_per_execution must be 1 there. Received: "
+            f"steps_per_execution={steps}"
+        )
+
+
+def calls_of(model, callbacks):
+    """The `Calls` of a training, or None with one step per call.
+
+    Args:
+        model: the compiled `Classifier`.
+        callbacks: the Keras callbacks of the training.
+
+    Raises:
+        ValueError: the model's steps are not those of `train_step`.
+    """
+    if model.steps_per_execution == 1:
+        return None
+    if model.own_step is not None or model.make_updater is not Updater:
+        raise ValueError(
+            "This stage of training has steps of its own: leave "
+            "steps_per_execution at 1. Received: "
+            f"steps_per_execution={model.steps_per_execution}"
+        )
+    return Calls(model, callbacks)
+
+
+def run(model, batches):
+    """Runs steps one after the other, in a `tf.function`.
+
+    Behind one that is not finite the others leave no trace. The steps stand in the
+    graph side by side: within a loop, or as functions of their own, TensorFlow rewrites
+    their sums in another order, and the last bits are others.
+
+    Args:
+        model: the compiled `Classifier`.
+        batches: list of per-replica (images, labels, weights).
+
+    Returns:
+        float64 `[len(batches), names]`, results in the order of `result_names`.
+    """
+    names, rows, finite = result_names(model), [], None
+    try:
+        for batch in batches:
+            model.updater.votes = None if finite is None else _Gate(~finite)
+            outcome = model.distributed_step(batch)
+            own = {
+                name: model.strategy.experimental_local_results(outcome[name])[0]
+                for name in names
+            }
+            finite = own["finite"]
+            # Every number of a step is exact in float64.
+            rows.append(tf.stack([tf.cast(own[name], tf.float64) for name in names]))
+    finally:
+        model.updater.votes = None
+    return tf.stack(rows)
+
+
+class _Gate:
+    """`Votes` by which a step of a call is aborted when one before it was not finite.
+
+    Args:
+        aborted: bool scalar.
+    """
+
+    def __init__(self, aborted):
+        self._aborted = aborted
+
+    def count(self, unhealthy):
+        """See `plsc_tf.training.votes.Votes.count`."""
+        return collectives.all_sum(unhealthy), {"aborted": self._aborted}
+
+
+def result_names(model):
+    """What a step without votes returns, see `plsc_tf.training.step.train_step`."""
+    return ["loss", "examples", "finite", *model.ranked_metrics]
+
+
+class Calls:
+    """Runs a training's steps, several per call; results are handed out singly.
+
+    Args:
+        model: the compiled `Classifier`.
+        callbacks: the Keras callbacks of the training.
+
+    """
+
+    def __init__(self, model, callbacks):
+        self._model = model
+        self._most = model.steps_per_execution
+        self._wants = [_wants(callback) for callback in callbacks if _looks(callback)]
+        self._gathered = collections.deque()
+        self._results = collections.deque()
+        self._warm = False
+
+    @property
+    def untold(self):
+        """Steps that are done and not handed out: the weights are so far ahead."""
+        return len(self._results)
+
+    def gathered(self, batches):
+        """Yields the batches, of which those of a call are taken before it.
+
+        Args:
+            batches: iterator of per-replica batches.
+
+        Raises:
+            Exception: of the iterator, after all batches before it were trained on.
+        """
+        batches, error, ended = iter(batches), None, False
+        self._gathered.clear()
+        while True:
+            room = 0 if ended or self._results else self._room()
+            while not ended and len(self._gathered) < room:
+                try:
+                    self._gathered.append(next(batches))
+                except StopIteration:
+                    ended = True
+                except Exception as raised:  # noqa: BLE001 - raised again below
+                    error, ended = raised, True
+            if not self._gathered:
+                break
+            batch = self._gathered[0]
+            yield batch
+            if self._gathered and self._gathered[0] is batch:
+                self._gathered.popleft()  # its step was made in another way
+        if error is not None:
+            raise error
+
+    def outcome(self, batch):
+        """The results of the step on this batch; None: it is to be made singly.
+
+        Args:
+            batch: the one that `gathered` has yielded last.
+
+        Returns:
+            dict of floats, as of `plsc_tf.training.step.train_step`.
+        """
+        if not self._gathered or batch is not self._gathered[0]:
+            return None
+        if not self._results:
+            self._run()
+        self._gathered.popleft()
+        return self._results.popleft() if self._results else None
+
+    def catch_up(self):
+        """Counts steps whose results will not be told: an error came before.
+
+        So that a checkpoint of these weights has their position. A step that is not
+        finite has left no trace and is not counted: a resumed run meets its batch.
+        """
+        self._advance(sum(bool(outcome["finite"]) for outcome in self._results))
+        self._results.clear()
+        self._gathered.clear()
+
+    def _run(self):
+        """The next call, if the gathered batches fill one."""
+        function = self._model.several_steps_function
+        batches = [self._gathered[i % len(self._gathered)] for i in range(self._most)]
+        if not self._warm:
+            # Who takes the time leaves out the first step, so that it makes the graphs.
+            function.get_concrete_function(batches)
+            self._warm = True
+            return
+        if min(len(self._gathered), self._room()) < self._most:
+            return
+        updates = self._updates()
+        try:
+            table = function(batches).numpy()
+        except BaseException:
+            # What failed was not the first step of the call.
+            self._advance(self._updates() - updates)
+            raise
+        names = result_names(self._model)
+        for row in table.tolist():
+            self._results.append(dict(zip(names, row, strict=True)))
+            if not self._results[-1]["finite"]:
+                break
+
+    def _updates(self):
+        return int(self._model.optimizer.iterations.numpy())
+
+    def _advance(self, steps):
+        self._model.position.step += steps
+        self._model.position.global_step += steps
+
+    def _room(self):
+        """Steps until the next one that a callback wants, and so many at most."""
+        most = self._most if self._warm else 1
+        step = self._model.position.global_step
+        for i in range(1, most):
+            if any(wants(step + i) for wants in self._wants):
+                return i
+        return most
+
+
+def _looks(callback):
+    """Whether a callback does something before or after single steps."""
+    if isinstance(callback, _ONLY_LOGS):
+        return False
+    base = keras.callbacks.Callback
+    return any(
+        name in vars(callback)
+        or getattr(type(callback), name) is not getattr(base, name)
+        for name in HOOKS
+    )
+
+
+def _wants(callback):
+    wants = getattr(callback, "wants", None)
+    if wants is not None:
+        return wants
+    logging.info(
+        "%s looks at every step, so that steps_per_execution has no effect beside it; "
+        "its method wants(step) could say at which steps it needs the model.",
+        type(callback).__name__,
+    )
+    return lambda step: True

@@ -1,0 +1,113 @@
+"""Several steps per call of one function train as single ones do, bit for bit."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import plsc_tf
+from plsc_tf.training.sentinel import Sentinel
+
+
+class Told(keras.callbacks.Callback):
+    """Keeps what is told of every step; looks at the weights where it says so."""
+
+    def __init__(self, every=0):
+        super().__init__()
+        self.every = every
+        self.steps, self.kernels, self.untold = [], {}, []
+
+    def wants(self, step):
+        return bool(self.every) and step % self.every == 0
+
+    def on_train_batch_end(self, batch, logs=None):
+        step = self.model.position.global_step
+        self.steps.append((batch, step, dict(self.model.step_result), dict(logs)))
+        if self.wants(step):
+            self.kernels[step] = self.model.backbone.layers[0].kernel.numpy()
+        self.untold.append(0 if self.model.calls is None else self.model.calls.untold)
+
+
+def dataset(bad_step=None):
+    """Ten batches of 8."""
+    generator = np.random.default_rng(0)
+    images = generator.integers(0, 256, (10, 8, 16, 16, 3)).astype(np.float32)
+    if bad_step is not None:
+        images[bad_step, 2, 0, 0, 0] = np.nan
+    labels = np.tile(np.arange(8) % 5, (10, 1))
+    return tf.data.Dataset.from_tensor_slices((images, labels))
+
+
+def trained(make_model, folder, count, bad_step=None, every=0, **options):
+    scaled = options.pop("scaled", False)
+    if scaled:
+        options["loss_scale"] = plsc_tf.LossScale(64.0, decr_every_n_nan_or_inf=1)
+    model = make_model(
+        batch_norm=True, dropout=0.3, steps_per_execution=count, **options
+    )
+    told = Told(every)
+    model.fit(
+        dataset(bad_step),
+        verbose=0,
+        callbacks=[told],
+        sentinel=Sentinel(folder / str(count), "skip"),
+        stop_at_step=9,
+    )
+    state = [v.numpy() for v in (*model.backbone.variables, *model.optimizer.variables)]
+    scale = model.loss_scale.state() if scaled else None
+    return told, [*state, model.head.weights_as_numpy()], scale
+
+
+@pytest.mark.parametrize(
+    ("bad_step", "options", "untold"),
+    [
+        # Step 1 makes the graph; 5 and 6 are single, as 6 is wanted.
+        (None, {"every": 6, "replicas": 1}, [0, 2, 1, 0, 0, 0, 2, 1, 0]),
+        # Step 3 is bad, and step 4 of its call is made again.
+        (2, {}, [0, 1, 0, 2, 1, 0, 2, 1, 0]),
+        (4, {"replicas": 1, "scaled": True}, [0, 2, 1, 0, 0, 2, 1, 0, 0]),
+    ],
+)
+def test_all_is_as_with_single_steps(make_model, tmp_path, bad_step, options, untold):
+    single, weights, scale = trained(make_model, tmp_path, 1, bad_step, **options)
+    several, same, same_scale = trained(make_model, tmp_path, 3, bad_step, **options)
+    assert several.steps == single.steps and len(single.steps) == 9
+    assert scale == same_scale
+    for one, other in zip(weights, same, strict=True):
+        np.testing.assert_array_equal(one, other)
+    for step, kernel in single.kernels.items():
+        np.testing.assert_array_equal(several.kernels[step], kernel)
+    assert several.untold == untold
+    assert list(single.kernels) == ([6] if "every" in options else [])
+    names = sorted(p.name for p in (tmp_path / "1").rglob("*.json"))
+    assert names == sorted(p.name for p in (tmp_path / "3").rglob("*.json"))
+
+
+def test_an_error_between_two_steps_leaves_the_position_of_the_weights(make_model):
+    class Fails(Told):
+        def on_train_batch_end(self, batch, logs=None):
+            if self.model.position.global_step == 2:
+                raise OSError("full")
+
+    model = make_model(1, steps_per_execution=3)
+    with pytest.raises(OSError, match="full"):
+        model.fit(dataset(), verbose=0, callbacks=[Fails()])
+    assert model.position.global_step == int(model.optimizer.iterations.numpy()) == 4
+
+
+def test_what_has_no_wants_sees_every_step(make_model):
+    class Plain(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            assert self.model.calls.untold == 0
+
+    make_model(1, steps_per_execution=3).fit(dataset(), verbose=0, callbacks=[Plain()])
+
+
+def test_what_cannot_be_is_refused(make_model):
+    for steps in (0, 2.5):
+        with pytest.raises(ValueError, match=f"steps_per_execution={steps}"):
+            make_model(steps_per_execution=steps)
+    model = make_model()
+    model.votes = object()
+    with pytest.raises(ValueError, match="cluster decide"):
+        model.compile(plsc_tf.Momentum(0.1), steps_per_execution=2)
