@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from plsc_tf.entry import Entry
 from plsc_tf.settings import Settings
 
 # The tutorial's dictionary, as it stands there.
@@ -83,3 +84,12 @@ def test_the_library_mode_leaves_it_off():
 def test_what_makes_no_sense_is_refused(values, message):
     with pytest.raises(ValueError, match=message):
         boost(**values)
+
+
+def test_entry_takes_the_dictionary_itself():
+    entry = Entry(boost_config_dict=TUTORIAL, boost_level="O1")
+    assert entry.settings.boost == boost(
+        boost_config_dict=str(TUTORIAL), boost_level="O1"
+    )
+    with pytest.raises(ValueError, match="dim_reduce.roh=1"):
+        _ = Entry(boost_config_dict={"dim_reduce": {"roh": 1}}).settings
