@@ -11,7 +11,6 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import PASSWORD
 from PIL import Image
 from tensorboard.backend.event_processing.plugin_event_accumulator import (
     EventAccumulator,
@@ -19,6 +18,7 @@ from tensorboard.backend.event_processing.plugin_event_accumulator import (
 from tensorflow.tsl.profiler.protobuf.xplane_pb2 import XSpace
 
 from plsc_tf.evaluation import png
+from tests.seeing.seen_options import PASSWORD
 
 SCALARS = {
     "loss",
