@@ -6,10 +6,10 @@ import pathlib
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiny import SIZE, classifier, network, pictures, png
 
 import plsc_tf
 from plsc_tf.serving.export import Extras, export_saved_model
+from tests.serving.tiny import SIZE, classifier, network, pictures, png
 
 PICTURES = pictures(5)
 

@@ -4,10 +4,10 @@ import json
 import pathlib
 
 import pytest
-from tiny import network
 
 from plsc_tf.serving.evaluation_card import EvaluationCard
 from plsc_tf.serving.export import Extras, export_saved_model
+from tests.serving.tiny import network
 
 SETS = {
     "small": {

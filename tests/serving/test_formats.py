@@ -6,11 +6,11 @@ import pathlib
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiny import SIZE, network, pictures, png
 
 from plsc_tf.serving import artefacts
 from plsc_tf.serving.export import Extras, export_saved_model
 from plsc_tf.serving.proof import Bounds
+from tests.serving.tiny import SIZE, network, pictures, png
 
 PICTURES = pictures(6)
 ENCODED = tuple(png(one) for one in PICTURES)

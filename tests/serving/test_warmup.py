@@ -5,10 +5,10 @@ import pathlib
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiny import SIZE, network
 
 from plsc_tf.serving import warmup
 from plsc_tf.serving.export import export_saved_model
+from tests.serving.tiny import SIZE, network
 
 
 def records(folder):
