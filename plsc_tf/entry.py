@@ -86,9 +86,12 @@ class Entry(Setters):
         if threading.current_thread() is threading.main_thread():
             termination.listen()
         settings = self.settings
-        settings, outcome = run.train(
-            settings, termination, parts=self._parts(), stage=stage.of(settings)
-        )
+        try:
+            settings, outcome = run.train(
+                settings, termination, parts=self._parts(), stage=stage.of(settings)
+            )
+        finally:
+            termination.stop_listening()
         if outcome is not None:
             sys.stdout.write(f"\n{results.table(settings, outcome)}\n")
         return outcome

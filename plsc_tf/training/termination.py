@@ -32,19 +32,27 @@ class Termination(keras.callbacks.Callback):
         super().__init__()
         self.in_step = False
         self._training = False
-        self._listens = False
+        self._before = {}
         self._requested = None
 
     def listen(self):
         """Takes over SIGTERM and SIGINT; call it in the main thread."""
-        self._listens = True
-        signal.signal(signal.SIGTERM, lambda *_: self._request(Terminated))
-        signal.signal(signal.SIGINT, lambda *_: self._request(KeyboardInterrupt))
+        endings = {signal.SIGTERM: Terminated, signal.SIGINT: KeyboardInterrupt}
+        for number, ending in endings.items():
+            before = signal.signal(number, lambda *_, e=ending: self._request(e))
+            self._before.setdefault(number, before)
 
     def listen_again(self):
         """Takes them back from TensorFlow's servers, which take SIGTERM silently."""
-        if self._listens:
+        if self._before:
             self.listen()
+
+    def stop_listening(self):
+        """Gives them back to whoever had them; call it in the main thread."""
+        for number, before in self._before.items():
+            # A handler that is not Python's cannot be set from here.
+            signal.signal(number, signal.SIG_DFL if before is None else before)
+        self._before = {}
 
     def wants(self, step):
         """A training ends between two calls of steps, see `several_steps`."""

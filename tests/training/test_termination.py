@@ -133,3 +133,14 @@ def test_who_presses_ctrl_c_twice_does_not_wait():
     with pytest.raises(KeyboardInterrupt):
         termination._request(KeyboardInterrupt)
     assert termination.in_step  # so the half step is not saved
+
+
+def test_signals_are_given_back():
+    before = [signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)]
+    termination = Termination()
+    termination.listen()
+    termination.listen_again()
+    assert signal.getsignal(signal.SIGINT) is not before[1]
+    termination.stop_listening()
+    after = [signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)]
+    assert after == before
