@@ -30,7 +30,9 @@ def run(name, uri, directory, folder):
     script = script.replace("you_hdfs_addr", uri).replace("some_dir", directory)
     small = types.ModuleType("plsc_tf")
     small.__dict__.update(vars(plsc_tf))
-    small.Entry = functools.partial(plsc_tf.Entry, **SMALL)
+    # As many replicas as the driver's other trainings: TensorFlow cannot change it.
+    options = {**SMALL, "num_replicas": 2, "batch_size": 2}
+    small.Entry = functools.partial(plsc_tf.Entry, **options)
     before = os.getcwd()
     os.chdir(folder)
     sys.modules["plsc_tf"] = small

@@ -115,7 +115,12 @@ def test_every_worker_writes_its_own_rows(story, seen_by_another_client):
     assert {name.partition("/")[0] for name in seen} == {
         *(f"step_{step:08d}" for step in (2, 4, 6)),
         "flags.cfg",
+        "loss.png",
+        "metrics.csv",
+        "metrics.jsonl",
+        "report.html",
         "results.json",
+        "starts.jsonl",
     }
 
 
