@@ -1,12 +1,11 @@
 """Networks of the user's own: a Keras model, a `build_network` class, a dotted path."""
 
-import difflib
-import importlib
 import inspect
 from functools import partial
 
 import keras
 
+from plsc_tf import dotted_paths
 from plsc_tf.backbones.arguments import checked_image_shape
 
 
@@ -109,26 +108,12 @@ def from_user(
 
 def _import(path: str):
     """The object at a dotted path, "package.module.Name" or "package.module:Name"."""
-    module_name, _, name = path.replace(":", ".").rpartition(".")
-    if not module_name or not name:
+    if not all(dotted_paths.split(path)):
         raise ImportError(
             "The path of a network is 'package.module.Name'. "
             f"Received: {path!r}. plsc_tf.backbones.list() names the built-in ones."
         )
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # the user's module exists and itself misses a package
-        raise ImportError(
-            f"No module {error.name!r} on the path for the network {path!r}. Run from "
-            "the folder that holds it, or add that folder to PYTHONPATH."
-        ) from error
-    if not hasattr(module, name):
-        near = difflib.get_close_matches(name, dir(module), n=1)
-        hint = f" Did you mean {module_name}.{near[0]}?" if near else ""
-        raise ImportError(f"{module_name} has no {name!r}.{hint}")
-    return getattr(module, name)
+    return dotted_paths.load(path, "network")
 
 
 def _make(factory, embedding_size, image_shape):

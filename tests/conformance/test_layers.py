@@ -11,6 +11,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 # A module imports from its own part and from parts of lower levels.
 LEVELS = {
     "name_hints": 0,
+    "dotted_paths": 0,
     "options": 1,
     "flags": 2,
     "settings": 3,

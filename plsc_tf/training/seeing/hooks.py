@@ -1,10 +1,11 @@
 """Hooks by name: FastNN's four, and Keras callbacks of the user's own."""
 
 import difflib
-import importlib
 
 import keras
 from absl import logging
+
+from plsc_tf import dotted_paths
 
 STOP, PROFILER, LOGGING, SAVER = (
     "StopAtStepHook",
@@ -50,28 +51,14 @@ def own(names):
 
 
 def _make(path):
-    module_name, _, name = path.replace(":", ".").rpartition(".")
-    if not module_name or not name:
+    if not all(dotted_paths.split(path)):
         near = difflib.get_close_matches(path, LEFT_OUT, n=1)
         hint = f" Did you mean {near[0]}?" if near else ""
         raise ValueError(
             f"A hook is one of {', '.join(LEFT_OUT)}, or the path of a Keras callback, "
             f"as my_package.module:Callback. Received: {path!r}.{hint}"
         )
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # the user's module exists and itself misses a package
-        raise ImportError(
-            f"No module {error.name!r} on the path for the hook {path!r}. Run from the "
-            "folder that holds it, or add that folder to PYTHONPATH."
-        ) from error
-    if not hasattr(module, name):
-        near = difflib.get_close_matches(name, dir(module), n=1)
-        hint = f" Did you mean {module_name}:{near[0]}?" if near else ""
-        raise ImportError(f"{module_name} has no {name!r}.{hint}")
-    made = getattr(module, name)
+    made = dotted_paths.load(path, "hook", separator=":")
     made = made() if callable(made) and not _is_callback(made) else made
     if not _is_callback(made):
         raise TypeError(

@@ -1,0 +1,38 @@
+"""Objects of a user's code by dotted path, "package.module.Name" or "module:Name"."""
+
+import difflib
+import importlib
+
+
+def split(path):
+    """(module, name) of a path; one of them is "" where it is no dotted path."""
+    module_name, _, name = path.replace(":", ".").rpartition(".")
+    return module_name, name
+
+
+def load(path, what, separator="."):
+    """The object at a dotted path.
+
+    Args:
+        path: of both parts, see `split`.
+        what: it is, for messages.
+        separator: between module and name in hints.
+
+    Raises:
+        ImportError: it leads nowhere; says where it stopped.
+    """
+    module_name, name = split(path)
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise  # the user's module exists and itself misses a package
+        raise ImportError(
+            f"No module {error.name!r} on the path for the {what} {path!r}. Run from "
+            "the folder that holds it, or add that folder to PYTHONPATH."
+        ) from error
+    if not hasattr(module, name):
+        near = difflib.get_close_matches(name, dir(module), n=1)
+        hint = f" Did you mean {module_name}{separator}{near[0]}?" if near else ""
+        raise ImportError(f"{module_name} has no {name!r}.{hint}")
+    return getattr(module, name)
