@@ -1,14 +1,11 @@
 """A folder as PLSC has it, and its scripts run in it on small networks."""
 
 import base64
-import functools
 import sys
-import types
 
 import pytest
 
-import plsc_tf
-from tests.entry.plsc_folder import SMALL, make_train_data
+from tests.entry.plsc_folder import make_train_data, small_library
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +34,9 @@ def run_script(folder, monkeypatch):
     """
 
     def run(script, **options):
-        small = types.ModuleType("plsc_tf")
-        small.__dict__.update(vars(plsc_tf))
-        small.Entry = functools.partial(plsc_tf.Entry, **{**SMALL, **options})
         with monkeypatch.context() as patch:
             patch.chdir(folder)
-            patch.setitem(sys.modules, "plsc_tf", small)
+            patch.setitem(sys.modules, "plsc_tf", small_library(**options))
             names = {"__name__": "__main__", "LAYERS": 10, "EMB_DIM": 8}
             exec(compile(script, "script.py", "exec"), names)  # noqa: S102
         return names

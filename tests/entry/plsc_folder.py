@@ -1,11 +1,15 @@
 """A folder as PLSC has it, and options that make its trainings small."""
 
+import functools
 import json
 import pathlib
 import pickle
+import types
 
 import numpy as np
 from PIL import Image
+
+import plsc_tf
 
 SMALL = {
     "model_name": "iresnet",
@@ -47,3 +51,15 @@ def make_train_data(folder, labels, size=16):
 def results(folder):
     """results.json of a run."""
     return json.loads((pathlib.Path(folder) / "results.json").read_text())
+
+
+def small_library(**options):
+    """plsc_tf as a script imports it, but with an `Entry` of a small network.
+
+    Args:
+        **options: of `Entry`, beside those of `SMALL`.
+    """
+    library = types.ModuleType("plsc_tf")
+    library.__dict__.update(vars(plsc_tf))
+    library.Entry = functools.partial(plsc_tf.Entry, **{**SMALL, **options})
+    return library

@@ -1,15 +1,13 @@
 """PLSC's scripts that copy models to and from HDFS, run by the driver."""
 
 import contextlib
-import functools
 import os
 import pathlib
 import sys
-import types
 
 import plsc_tf
 from tests.entry import plsc_scripts
-from tests.entry.plsc_folder import SMALL, make_train_data, results
+from tests.entry.plsc_folder import make_train_data, results, small_library
 
 
 def run(name, uri, directory, folder):
@@ -28,11 +26,8 @@ def run(name, uri, directory, folder):
     make_train_data(pathlib.Path(folder), [number % 5 for number in range(8)])
     script = getattr(plsc_scripts, name)
     script = script.replace("you_hdfs_addr", uri).replace("some_dir", directory)
-    small = types.ModuleType("plsc_tf")
-    small.__dict__.update(vars(plsc_tf))
     # As many replicas as the driver's other trainings: TensorFlow cannot change it.
-    options = {**SMALL, "num_replicas": 2, "batch_size": 2}
-    small.Entry = functools.partial(plsc_tf.Entry, **options)
+    small = small_library(num_replicas=2, batch_size=2)
     before = os.getcwd()
     os.chdir(folder)
     sys.modules["plsc_tf"] = small
