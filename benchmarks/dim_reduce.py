@@ -1,11 +1,12 @@
 """Dimension-reduction training beside what else the same epochs could be used for.
 
 For each seed a stage 1 stops while its rate is high; from its end go on, for equally
-many epochs: (reduced) stage 2; (schedule) the rest of the schedule, down to 0; (drop) a
-tenth of the rate; (average) no training, but the mean of the same snapshots, with
-batch-norm statistics of one pass over the data (stochastic weight averaging, Izmailov
-et al., arXiv:1803.05407); (plain) the same rate. The last line printed is one JSON
-object.
+many epochs: (reduced) stage 2 with the tutorial's parameters; (reduced_large) stage 2 as
+its paper has it, with large batches and up to 20 trials; (schedule) the rest of the
+schedule, down to 0; (drop) a tenth of the rate; (average) no training, but the mean of
+the same snapshots, with batch-norm statistics of one pass over the data (stochastic
+weight averaging, Izmailov et al., arXiv:1803.05407); (plain) the same rate. The last
+line printed is one JSON object.
 
     python -m benchmarks.dim_reduce --dataset_dir=cifar10 --work_dir=/tmp/dim_reduce
     python -m benchmarks.dim_reduce --flagfile=hparams/dim_reduce_stage1.cfg --seeds=1
@@ -25,6 +26,7 @@ from benchmarks import machine, options
 from plsc_tf.options import OptionGroup, option
 
 ROOT = pathlib.Path(__file__).parents[1]
+DONE = "dim_reduce.json"  # figures of a training that has been run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +47,9 @@ class ReduceCase(OptionGroup):
     scope: str = option(
         "all", "what stage 2 reduces", choices=("backbone", "all"), aliases=()
     )
+    large_batch: int = option(1024, "images per step of reduced_large", lower=1)
     learning_rate: float = option(0.2, "largest rate", lower=0)
+    train_options: str = option("", "of every training beside these, with blanks")
     work_dir: str = option("", "where the trainings are kept; empty: a temporary one")
 
 
@@ -74,6 +78,7 @@ def main(case):
             n: [run["accuracy"] for run in found] for n, found in runs.items()
         },
         "loss": {n: [run["loss"] for run in found] for n, found in runs.items()},
+        "rate": {n: found[0].get("rate") for n, found in runs.items()},
         # Epochs with pauses for checkpoints in between, so not exactly of a step.
         "step_time_ratio": round(speeds["plain"] / speeds["reduced"], 2),
         **dataclasses.asdict(case),
@@ -81,10 +86,6 @@ def main(case):
         "machine": machine.describe(),
     }
     print(json.dumps(figures))
-
-
-def _values(runs, name):
-    return {key: [run[name] for run in found] for key, found in runs.items()}
 
 
 def mean(values):
@@ -101,7 +102,7 @@ def one_seed(case, seed, folder):
     """All trainings of one seed: `{name: figures}`."""
     first = os.path.join(folder, f"{seed}-stage_1")
     found = {"stage_1": stage_1(case, seed, first)}
-    left = found["stage_1"]["rate_left"]
+    left = found["stage_1"]["rate"]
     going_on = {
         "schedule": {},
         "drop": {"learning_rate": left / 10, "learning_rate_decay_type": "fixed"},
@@ -110,22 +111,24 @@ def one_seed(case, seed, folder):
     for name, changed in going_on.items():
         own = os.path.join(folder, f"{seed}-{name}")
         if not os.path.exists(own):
-            shutil.copytree(first, own, ignore=shutil.ignore_patterns("snapshots"))
+            left_out = shutil.ignore_patterns("snapshots", DONE)
+            shutil.copytree(first, own, ignore=left_out)
         options_ = {**schedule(case), **changed, "warmup_epochs": 0}
         if name == "schedule":
             options_["warmup_epochs"] = schedule(case)["warmup_epochs"]
         found[name] = train(case, seed, own, **options_)
-    found["reduced"] = train(
-        case,
-        seed,
-        os.path.join(folder, f"{seed}-reduced"),
-        num_epochs=case.budget,
-        checkpoint_dir=first,
-        dim_reduce=True,
-        dim_reduce_scope=case.scope,
-        n_component=case.n_component,
-        weight_load_dir=f"{first}/snapshots",
-    )
+    reduced = {
+        "num_epochs": case.budget,
+        "checkpoint_dir": first,
+        "dim_reduce": True,
+        "dim_reduce_scope": case.scope,
+        "n_component": case.n_component,
+        "weight_load_dir": f"{first}/snapshots",
+    }
+    large = {"global_batch_size": case.large_batch, "line_search_trials": 20}
+    for name, changed in (("reduced", {}), ("reduced_large", large)):
+        own = os.path.join(folder, f"{seed}-{name}")
+        found[name] = train(case, seed, own, **reduced, **changed)
     found["average"] = average(first)
     sys.stderr.write(f"seed {seed}: {json.dumps(found)}\n")
     return found
@@ -144,10 +147,10 @@ def schedule(case):
 
 
 def stage_1(case, seed, folder):
-    """Trains until the budget is left; the rate that it ends with is `rate_left`."""
+    """Trains until the budget is left."""
     steps = steps_per_epoch(case)
     kept = case.epochs - case.budget
-    found = train(
+    return train(
         case,
         seed,
         folder,
@@ -158,9 +161,6 @@ def stage_1(case, seed, folder):
         dim_reduce_scope="all",
         **schedule(case),
     )
-    warm = case.epochs / 18
-    share = case.budget / (case.epochs - warm)
-    return {**found, "rate_left": case.learning_rate * share}
 
 
 def steps_per_epoch(case):
@@ -188,13 +188,13 @@ def common(case):
     found = [f"--flagfile={ROOT / case.flagfile}"]
     if case.dataset_dir:
         found.append(f"--dataset_dir={os.path.abspath(case.dataset_dir)}")
-    return found
+    return found + case.train_options.split()
 
 
 def train(case, seed, folder, **changed):
     """Runs a training, unless an earlier call has; returns its figures."""
-    path = os.path.join(folder, "dim_reduce.json")
-    if os.path.exists(path) and "stop_at_step" in changed:
+    path = os.path.join(folder, DONE)
+    if os.path.exists(path):
         return json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
     given = {
         "model_save_dir": folder,
@@ -218,9 +218,20 @@ def train(case, seed, folder, **changed):
         "accuracy": results["test"]["accuracy"],
         "loss": results["loss"],
         "images_per_second": results["images_per_second"],
+        "rate": last_rate(folder),
     }
     pathlib.Path(path).write_text(json.dumps(found), encoding="utf-8")
     return found
+
+
+def last_rate(folder):
+    """The learning rate of a training's last step, as it was logged."""
+    text = pathlib.Path(folder, "metrics.jsonl").read_text(encoding="utf-8")
+    return [
+        row["learning_rate"]
+        for row in map(json.loads, text.splitlines())
+        if "learning_rate" in row
+    ][-1]
 
 
 def average(first):
