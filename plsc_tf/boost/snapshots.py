@@ -79,10 +79,25 @@ class Snapshots(keras.callbacks.Callback):
             )
         catalog.sweep(self.directory)
 
+    def wants(self, step):
+        """Whether a snapshot is due after this step of the running epoch.
+
+        Args:
+            step: counted as `position.global_step`.
+        """
+        position = self.model.position
+        if position.epoch < self.start_epoch:
+            return False
+        if self.every_n_steps:
+            return step % self.every_n_steps == 0
+        count, whole = self.per_epoch, self._epoch_steps
+        done = position.step + step - position.global_step
+        return count * done // whole > count * (done - 1) // whole
+
     def on_train_batch_end(self, batch, logs=None):
         """Takes a snapshot where one is due."""
         self._saver.check()
-        if self._due():
+        if self.wants(self.model.position.global_step):
             self.take()
 
     def on_train_end(self, logs=None):
@@ -110,16 +125,6 @@ class Snapshots(keras.callbacks.Callback):
             self._saver.submit(write)
         else:
             write()
-
-    def _due(self):
-        position = self.model.position
-        if position.epoch < self.start_epoch:
-            return False
-        if self.every_n_steps:
-            return position.global_step % self.every_n_steps == 0
-        count, whole = self.per_epoch, self._epoch_steps
-        done = position.step
-        return count * done // whole > count * (done - 1) // whole
 
     def _with_head(self):
         model = self.model

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import plsc_tf
 from plsc_tf.boost import layout, snapshots, trajectory
 from plsc_tf.checkpoints import catalog, manifest
 from plsc_tf.training import state
@@ -32,6 +33,50 @@ def model(make_model):
 )
 def test_the_right_steps_are_kept(model, pictures, tmp_path, options, steps):
     assert train(model, pictures, tmp_path, **options) == steps
+
+
+@pytest.mark.parametrize(
+    ("options", "steps", "calls"),
+    [
+        # Four steps to an epoch. Step 1 makes the graph; then calls of two steps end
+        # where a snapshot is due: after 3, 6 and 9, or after 2 and 4 of an epoch.
+        ({"every_n_steps": 3}, [3, 6, 9, 12], 4),
+        ({"per_epoch": 2, "start_epoch": 1}, [6, 8, 10, 12], 5),
+    ],
+)
+def test_several_steps_per_call_end_at_a_snapshot(
+    make_model, pictures, tmp_path, options, steps, calls
+):
+    single, several = make_model(rate=0.01), make_model(rate=0.01)
+    assert train(single, pictures, tmp_path / "1", **options) == steps
+    with several.strategy.scope():
+        several.compile(plsc_tf.Momentum(0.01), steps_per_execution=2)
+    counted = Counted(several)
+    assert train(several, pictures, tmp_path / "2", **options) == steps
+    assert counted.calls == calls
+    whole = layout.of_model(single, "all")
+    for step in steps:
+        values = [
+            trajectory.Snapshot(f"{tmp_path}/{n}/step_{step:08d}", whole).read(
+                0, whole.size
+            )
+            for n in (1, 2)
+        ]
+        np.testing.assert_array_equal(*values)
+
+
+class Counted:
+    """Counts the calls of several steps that a model makes."""
+
+    def __init__(self, model):
+        self.calls = 0
+        self._function = model.several_steps_function
+        self.get_concrete_function = self._function.get_concrete_function
+        model.several_steps_function = self
+
+    def __call__(self, batches):
+        self.calls += 1
+        return self._function(batches)
 
 
 def test_the_numbers_are_those_of_the_weights(model, pictures, tmp_path):
