@@ -75,6 +75,8 @@ def load_batches(settings, global_batch_size, split="train", source=None):
         source = module.examples(data_request(settings, split))
     batches = Batches(source, global_batch_size, options=options)
     _check_classes(settings, batches)
+    if training:
+        _warn_of_padding(settings, batches)
     return batches
 
 
@@ -107,6 +109,20 @@ def _check_classes(settings, batches):
         name,
         known,
     )
+
+
+def _warn_of_padding(settings, batches):
+    count = batches.num_examples or settings.dataset.num_sample_per_epoch
+    if count < batches.batch_size:
+        logging.warning(
+            "The global batch has %d images, and the data set '%s' only %d. Every step "
+            "computes %d more, copies of weight 0: memory and time for nothing. Lower "
+            "batch_size, or global_batch_size where that is given.",
+            batches.batch_size,
+            settings.dataset.dataset_name,
+            count,
+            batches.batch_size - count,
+        )
 
 
 def load_test(settings):

@@ -1,10 +1,13 @@
-"""From flags to preprocessing options."""
+"""From flags to preprocessing options, and to batches."""
+
+import logging
 
 import pytest
 
 from plsc_tf.data.augmentation import Augmentation
 from plsc_tf.data.preprocessing import own_augmentation
 from plsc_tf.settings import Settings
+from plsc_tf.training import recipe
 from plsc_tf.training.input_recipe import preprocessing_options
 
 
@@ -59,3 +62,21 @@ def test_what_a_preprocessing_does_can_be_switched_off():
         random_hue=0,
     )
     assert changed["augmentation"] is None
+
+
+@pytest.mark.parametrize(
+    ("split", "examples", "warned"),
+    [("train", 10, True), ("train", 128, False), ("test", 10, False)],
+)
+def test_a_batch_that_the_data_do_not_fill_is_told(split, examples, warned, caplog):
+    asked = Settings.from_values(
+        dataset_name="mock",
+        num_classes=5,
+        num_sample_per_epoch=examples,
+        image_shape=(3, 8, 8),
+    )
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        recipe.load_batches(asked, 128, split=split)
+    words = "128 images, and the data set 'mock' only 10. Every step computes 118 more"
+    assert (words in caplog.text) == warned
+    assert ("Lower batch_size" in caplog.text) == warned
