@@ -57,14 +57,20 @@ def trace(model, batch):
     results, turn = [], []
 
     @tf.function(autograph=False)
-    def both_passes(images, upstream):
+    def both_passes(images, upstream, labels, shares):
         with tf.GradientTape() as tape:
-            embeddings = model(images, training=True)
-        turn.append(embeddings.op)
+            if model.auxiliary is None:
+                found = [model(images, training=True)]
+            else:
+                found = model.auxiliary(model.normalise(images), labels, shares)
+        turn.append(found[-1].op)
         gradients = tape.gradient(
-            embeddings,
-            model.backbone.trainable_variables,
-            output_gradients=tf.cast(upstream, embeddings.dtype),
+            found,
+            model.trained_network_variables(),
+            output_gradients=[
+                tf.cast(upstream, found[0].dtype),
+                *(tf.ones_like(loss) for loss in found[1:]),
+            ],
         )
         results.extend(g for g in gradients if isinstance(g, tf.Tensor))
         return gradients
@@ -72,6 +78,8 @@ def trace(model, batch):
     graph = both_passes.get_concrete_function(
         tf.TensorSpec(shape, tf.uint8),
         tf.TensorSpec([batch, model.embedding_size], tf.float32),
+        tf.TensorSpec([batch], tf.int64),
+        tf.TensorSpec([batch], tf.float32),
     ).graph
     operations = graph.get_operations()
     unknown = sum(

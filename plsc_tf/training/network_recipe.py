@@ -47,15 +47,32 @@ def prepared(settings, backbone, half):
         half: the `backbones.precision.Precision`.
 
     Returns:
-        the `Auxiliary`, or None where the network has none or the flags want none.
+        what `auxiliary` returns.
 
     Raises:
         ValueError: freeze_layers names no layer, or there are too many classes for
             auxiliary logits.
     """
+    if settings.model.freeze_layers:
+        freezing.freeze(backbone, settings.model.freeze_layers)
+    return auxiliary(settings, backbone, half)
+
+
+def auxiliary(settings, backbone, half):
+    """Makes the auxiliary classifier; call it under the strategy.
+
+    Args:
+        settings: the `Settings`.
+        backbone: the network in its precision.
+        half: the `backbones.precision.Precision`.
+
+    Returns:
+        the `Auxiliary`, or None where the network has none or the flags want none.
+
+    Raises:
+        ValueError: there are too many classes for auxiliary logits.
+    """
     model = settings.model
-    if model.freeze_layers:
-        freezing.freeze(backbone, model.freeze_layers)
     if not model.aux_logits_weight or not has_auxiliary_logits(backbone):
         return None
     return Auxiliary(

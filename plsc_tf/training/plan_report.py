@@ -100,7 +100,8 @@ def _notes(job):
         "kept logits": kept,
         "tile": f"work on one of {tiles}",
         "activations": f"{images} images at a time, {each:.1f} MB each",
-        "backbone weights": settings.model.model_name,
+        "backbone weights": settings.model.model_name
+        + (" and its auxiliary logits" if job.backbone.auxiliary_classes else ""),
         "gradients": "of the weights that every replica has",
         "new values": "of weights, beside the old ones",
         "allocator": "what it has taken and leaves unused (simulated)",

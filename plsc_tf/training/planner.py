@@ -16,6 +16,7 @@ from plsc_tf.parallel.memory import Devices, devices, process_memory
 from plsc_tf.settings import Settings
 from plsc_tf.training import (
     activations,
+    auxiliary,
     network_recipe,
     optimizers,
     recipe,
@@ -56,7 +57,7 @@ CLASSES_SHARE = 1 / 500
 
 @dataclasses.dataclass(frozen=True)
 class Backbone:
-    """What the backbone needs on one replica, in bytes.
+    """What the backbone needs on one replica, in bytes; auxiliary logits included.
 
     Attributes:
         weights: trained weights.
@@ -66,6 +67,8 @@ class Backbone:
         passes: the `activations.Activations` of a pass over `traced_images`.
         traced_images: how many these are.
         image: one image, uint8.
+        auxiliary_classes: of the auxiliary logits, whose weights are the last two; 0
+            without any.
     """
 
     weights: int
@@ -75,6 +78,32 @@ class Backbone:
     passes: activations.Activations
     traced_images: int
     image: int
+    auxiliary_classes: int = 0
+
+    def for_classes(self, classes):
+        """A copy whose auxiliary logits are of another number of classes.
+
+        Their weights change, with slots and gradients. That the logits themselves are
+        more or fewer is left out: a pass holds much more.
+        """
+        if not self.auxiliary_classes:
+            return self
+        asked = [size // self.auxiliary_classes for size in self.variables[-2:]]
+        kernel, bias = (size * classes for size in asked)
+        weights = self.weights - sum(self.variables[-2:]) + kernel + bias
+        gradients = self.passes.gradients
+        backward = tuple(
+            (key, kernel if key in gradients and size == self.variables[-2] else size)
+            for key, size in self.passes.backward
+        )
+        return dataclasses.replace(
+            self,
+            weights=weights,
+            slots=self.slots * weights // self.weights,
+            variables=(*self.variables[:-2], kernel, bias),
+            passes=dataclasses.replace(self.passes, backward=backward),
+            auxiliary_classes=classes,
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,8 +171,14 @@ class Job:
         """A copy with attributes of the `HeadLoad` changed, and the devices' number."""
         count = changes.get("replicas", self.devices.replicas)
         changed = dataclasses.replace(self.devices, replicas=count)
+        backbone = self.backbone.for_classes(
+            changes.get("num_classes", self.head.num_classes)
+        )
         return dataclasses.replace(
-            self, head=self.head.replace(**changes), devices=changed
+            self,
+            head=self.head.replace(**changes),
+            devices=changed,
+            backbone=backbone,
         )
 
     def most_classes(self):
@@ -157,6 +192,8 @@ class Job:
             return 0
         # So many need all the memory for their weights.
         high = low * (self.devices.bytes // self.head.row_bytes + 1)
+        if self.backbone.auxiliary_classes:
+            high = min(high, auxiliary.MOST_CLASSES + 1)
         while high - low > max(1, CLASSES_SHARE * low):
             middle = (low + high) // 2
             low, high = (middle, high) if fits(middle) else (low, middle)
@@ -276,7 +313,10 @@ def _small_model(settings):
         head_tile_rows=None,
     )
     half = recipe.backbone_precision(small)
-    model = recipe.build_model(small, tf.distribute.get_strategy(), half)
+    strategy = tf.distribute.get_strategy()
+    model = recipe.build_model(small.replace(aux_logits_weight=0), strategy, half)
+    # These are of all classes.
+    model.auxiliary = network_recipe.auxiliary(settings, model.backbone, half)
     optimizer, l2 = optimizers.build(
         settings.optimizer, 0.1, weight_decay=settings.model.weight_decay
     )
@@ -292,17 +332,23 @@ def _small_model(settings):
 def _backbone(model, images):
     """The `Backbone` of a model in a pass over so many images."""
     found = activations.trace(model, images)
-    averages = model.updater.averages
+    averages, weights = model.updater.averages, model.trained_network_variables()
+    untrained, classes = model.backbone.non_trainable_variables, 0
+    if model.auxiliary is not None:
+        branch = model.auxiliary.branch
+        untrained = [*untrained, *branch.non_trainable_variables]
+        classes = branch.output_shape[1]
     shape = [*model.image_size, model.backbone.input_shape[3]]
     return Backbone(
-        weights=_bytes(model.backbone.trainable_variables),
+        weights=_bytes(weights),
         slots=_bytes(v for v in model.optimizer.variables if v.shape != ())
         + _bytes(averages.variables if averages else []),
-        statistics=_bytes(model.backbone.non_trainable_variables),
-        variables=tuple(_bytes([v]) for v in model.backbone.trainable_variables),
+        statistics=_bytes(untrained),
+        variables=tuple(_bytes([v]) for v in weights),
         passes=found,
         traced_images=images,
         image=tf.TensorShape(shape).num_elements(),
+        auxiliary_classes=classes,
     )
 
 

@@ -9,7 +9,8 @@ import plsc_tf
 from plsc_tf import backbones
 from plsc_tf.backbones.zoo.catalog import ENTRIES, Entry
 from plsc_tf.parallel.strategy import strategy as make_strategy
-from plsc_tf.training import state
+from plsc_tf.settings import Settings
+from plsc_tf.training import plan_report, planner, state
 from plsc_tf.training.auxiliary import Auxiliary
 
 CLASSES = 5
@@ -151,6 +152,54 @@ def test_parts_of_a_batch_add_up(small_zoo):
         return model.train_on_batch(images, labels)["loss"]
 
     assert loss(2) == pytest.approx(loss(1), rel=1e-5)
+
+
+def planned(folder, **changes):
+    """The plan of training the small network with Adam on two devices."""
+    given = {
+        "dataset_name": "mock",
+        "model_name": "lenet",
+        "image_shape": (3, 16, 16),
+        "loss_type": "softmax",
+        "optimizer": "adam",
+        "num_classes": CLASSES,
+        "num_replicas": 2,
+        "batch_size": 8,
+        "device_memory_gb": 4.0,
+        "model_save_dir": str(folder),
+        **changes,
+    }
+    return planner.plan(Settings.from_values(**given))
+
+
+def test_the_plan_of_the_memory_counts_them(small_zoo, tmp_path):
+    plain, found = planned(tmp_path, aux_logits_weight=0), planned(tmp_path)
+    # Convolutions of 27 x 4 and 36 x 6, their biases, scale and offset of the norm.
+    assert plain.backbone.weights == 4 * (108 + 4 + 216 + 6 + 12)
+    # From 4 channels to 128 and 768, an offset each; 768 weights and a bias per class.
+    branch = 4 * (4 * 128 + 128 + 128 * 768 + 768 + 769 * CLASSES)
+    assert found.backbone.weights == plain.backbone.weights + branch
+    assert found.backbone.slots == 2 * found.backbone.weights
+    assert found.backbone.statistics == 4 * 2 * (6 + 128 + 768)
+    assert found.backbone.passes.operations > plain.backbone.passes.operations
+    assert "lenet and its auxiliary logits" in plan_report.text(found)
+    assert "auxiliary" not in plan_report.text(plain)
+    # A replica's 8 examples: logits and what becomes of them.
+    many = planned(tmp_path, num_classes=5000)
+    more = many.backbone.passes.bytes - found.backbone.passes.bytes
+    assert more >= 2 * 8 * 4 * (5000 - CLASSES)
+
+
+def test_the_plan_knows_them_for_other_numbers_of_classes(small_zoo, tmp_path):
+    few, many = planned(tmp_path), planned(tmp_path, num_classes=5000)
+    scaled = few.with_head(num_classes=5000)
+    for name in ("weights", "slots", "variables", "statistics"):
+        assert getattr(scaled.backbone, name) == getattr(many.backbone, name)
+    assert scaled.total() == pytest.approx(many.total(), rel=0.01)
+    # More of them are refused, however much memory there is.
+    assert few.most_classes() <= 50_000
+    with pytest.raises(ValueError, match="aux_logits_weight=0"):
+        planned(tmp_path, num_classes=60_000)
 
 
 def test_networks_without_and_too_many_classes_are_refused():
