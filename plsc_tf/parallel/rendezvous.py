@@ -119,6 +119,9 @@ class Reception:
         problem = hello.get("problem") or self._compare(index, hello["addresses"])
         former = self._members.get(index)
         if former is not None and former.is_open() and not problem:
+            if not connection.is_open():
+                connection.close()
+                return  # had gone before it came again, and is only heard of later
             problem = (
                 f"Two processes say that they are {name(self._cluster, index)}. Each "
                 "worker needs its own node_ip or task index."

@@ -3,6 +3,7 @@
 import concurrent.futures
 import contextlib
 import http.client
+import queue
 import socket
 import threading
 import time
@@ -13,7 +14,6 @@ import pytest
 from plsc_tf.parallel import doors, links, wire
 from plsc_tf.parallel import group as groups
 from plsc_tf.parallel.addresses import free_ports, split
-from plsc_tf.parallel.chief import Chief
 from plsc_tf.parallel.cluster import Cluster
 from plsc_tf.parallel.doors import Door, JoinError
 from plsc_tf.parallel.group import Group
@@ -304,6 +304,28 @@ def test_one_that_has_gone_may_come_again(clusters):
         door.close()
 
 
+def test_one_that_has_gone_may_be_heard_of_after_it_came_again(clusters):
+    guests = queue.SimpleQueue()
+    door = Door(clusters[0], {"join": lambda *guest: guests.put(guest)})
+    reception = Reception(clusters[0], 30)
+    try:
+        hello = {"purpose": "join", "addresses": clusters[1].addresses}
+        doors.dial(clusters[1], 0, hello, 30).close()
+        gone = guests.get(timeout=MOST_S)
+        again = doors.dial(clusters[1], 0, hello, 30)
+        other = doors.dial(clusters[2], 0, hello, 30)
+        here = [guests.get(timeout=MOST_S) for _ in range(2)]
+        first, second = sorted(here, key=lambda guest: guest[1]["index"])
+        for guest in (first, gone, second):
+            reception.welcome(*guest)
+        members, _ = reception.meet_all()
+        assert sorted(members) == [1, 2]
+        for connection in (again, other, *members.values()):
+            connection.close()
+    finally:
+        door.close()
+
+
 def test_a_port_in_use_is_told_to_the_chief_too(clusters, monkeypatch):
     monkeypatch.setattr(doors, "BIND_S", 0.1)
 
@@ -323,92 +345,3 @@ def test_a_port_that_becomes_free_within_seconds_is_taken(clusters):
     holder = socket.create_server(split(clusters[1].address))
     threading.Timer(0.5, holder.close).start()
     Door(clusters[1], {}).close()
-
-
-# What the chief decides
-
-
-@pytest.fixture
-def announced():
-    return []
-
-
-@pytest.fixture
-def chief(announced):
-    return Chief(["W0", "W1", "W2"], 30.0, announced.append)
-
-
-def verdicts(announced):
-    return [message for message in announced if message["kind"] == "lost"]
-
-
-def report(text, status=76):
-    return {"kind": "fail", "text": text, "status": status}
-
-
-def test_one_that_vanishes_is_the_cause_of_failures_just_before(chief, announced):
-    chief.receive(2, report("connection reset by peer"))
-    chief.receive(0, report("collective aborted"))
-    chief.closed(1)
-    chief.look(time.monotonic() + 5)
-    (verdict,) = verdicts(announced)
-    assert verdict["index"] == 1 and verdict["text"].startswith("W1 has gone")
-
-
-def test_of_failures_the_first_counts(chief, announced):
-    chief.receive(2, report("the disk is full", 75))
-    chief.closed(2)
-    chief.receive(1, report("collective aborted"))
-    chief.look(time.monotonic())
-    assert not verdicts(announced)
-    chief.look(time.monotonic() + 1.5)
-    expected = {"index": 2, "text": "W2 failed: the disk is full", "status": 75}
-    assert verdicts(announced) == [{"kind": "lost", **expected}]
-
-
-def test_one_that_has_left_is_neither_silent_nor_gone(chief, announced):
-    chief.receive(1, {"kind": "bye"})
-    chief.closed(1)
-    now = time.monotonic()
-    chief.look(now + 29)
-    assert not verdicts(announced)
-    chief.receive(0, {"kind": "bye"})
-    chief.receive(2, {"kind": "bye"})
-    assert announced[-1] == {"kind": "end"}
-    chief.look(now + 100)
-    assert not verdicts(announced)
-
-
-@pytest.mark.parametrize("leaves_first", [True, False])
-def test_nobody_waits_for_one_that_has_left(chief, announced, leaves_first):
-    value = {"kind": "value", "name": "loss", "value": 1, "timeout_s": None}
-    messages = [(0, value), (1, {"kind": "bye"})]
-    for index, message in messages[::-1] if leaves_first else messages:
-        chief.receive(index, message)
-    (verdict,) = verdicts(announced)
-    assert verdict["index"] == 1
-    assert "W1 has left, while others wait for its value of 'loss'" in verdict["text"]
-
-
-def test_the_silent_one_is_named_with_what_all_do(chief, announced):
-    def beat(index, activity):
-        chief.receive(index, {"kind": "beat", "activity": activity, "since": 0})
-
-    beat(1, "reading step 8")
-    heard = time.monotonic()
-    time.sleep(0.2)
-    beat(0, "step 8")
-    beat(2, "step 8")
-    chief.look(heard + 30.1)
-    (verdict,) = verdicts(announced)
-    assert verdict["text"] == (
-        "W1 was silent for 30 s (stopped, or its machine is gone). It was last in: "
-        "reading step 8; the others are in: step 8."
-    )
-
-
-def test_suspension_of_the_chief_is_nobodys_silence(chief, announced):
-    now = time.monotonic() + 1000
-    chief.forgive(now)
-    chief.look(now + 29)
-    assert not verdicts(announced)

@@ -1,6 +1,5 @@
 """The callback that saves: when, what of, where to, and what a resume makes of it."""
 
-import logging
 import subprocess
 import sys
 import threading
@@ -9,84 +8,27 @@ import time
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import plsc_tf
-from plsc_tf.checkpoints import catalog, manifest
-from plsc_tf.checkpoints.manifest import DamagedCheckpointError
+from plsc_tf.checkpoints import manifest
 from plsc_tf.storage import files
 from plsc_tf.training import state, statistics
+from tests.training.checkpointed import (
+    Watch,
+    assert_equal,
+    build,
+    data,
+    fit,
+    head_of,
+    names,
+    snapshot,
+)
 
 
 @pytest.fixture(scope="module")
 def model():
     """One model that the tests of this file train on: tracing takes the time."""
     return build(2)
-
-
-def build(replicas, classes=5, size=6, optimizer=None, units=7, **head):
-    keras.utils.set_random_seed(0)
-    with plsc_tf.strategy(replicas).scope():
-        backbone = keras.Sequential(
-            [
-                keras.Input((8, 8, 3)),
-                keras.layers.Conv2D(units, 3, strides=2),
-                keras.layers.BatchNormalization(),
-                keras.layers.Flatten(),
-                keras.layers.Dropout(0.2),
-                keras.layers.Dense(size),
-            ]
-        )
-        kind = head.pop("kind", plsc_tf.ShardedHead)
-        model = plsc_tf.Classifier(backbone, kind(classes, scale=8.0, **head))
-        model.compile(optimizer() if optimizer else plsc_tf.Momentum(0.05))
-    return model
-
-
-def data():
-    """Four global batches of ten."""
-    rng = np.random.default_rng(0)
-    images = rng.integers(0, 256, (40, 8, 8, 3)).astype(np.uint8)
-    return tf.data.Dataset.from_tensor_slices((images, np.arange(40) % 5)).batch(10)
-
-
-def fit(model, *callbacks, epochs=2, **options):
-    """A run of its own: four steps to an epoch."""
-    model.position.global_step = 0
-    return model.fit(
-        data(), epochs=epochs, verbose=0, callbacks=list(callbacks), **options
-    )
-
-
-def snapshot(model):
-    """`{name: array}` of everything that a checkpoint holds, every replica's own."""
-    arrays = {**model.head.arrays(), **model.updater.slots()}
-    found = {name: rows.read(0, rows.shape[0]) for name, rows in arrays.items()}
-    for variable in [*model.backbone.variables, *model.optimizer.variables]:
-        copies = model.strategy.experimental_local_results(variable.value)
-        found |= {f"{variable.path} {i}": c.numpy() for i, c in enumerate(copies)}
-    return found
-
-
-def assert_equal(found, expected):
-    assert found.keys() == expected.keys()
-    for name, array in expected.items():
-        np.testing.assert_array_equal(found[name], array, err_msg=name)
-
-
-def names(folder):
-    return sorted(p.name for p in folder.iterdir())
-
-
-class Watch(keras.callbacks.Callback):
-    """Calls a function after each step, behind the callbacks before it."""
-
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.function(self.model.position.global_step)
 
 
 # When and how many
@@ -121,72 +63,6 @@ def test_a_run_that_stops_in_mid_epoch_saves_the_step(model, tmp_path):
     content = manifest.read(str(tmp_path / "step_00000006"))
     expected = {"epoch": 1, "step": 2, "global_step": 6, "num_classes": 5}
     assert expected.items() <= content["state"].items()
-
-
-class Accuracies(keras.callbacks.Callback):
-    """Stands for a verification; keeps what the weights were."""
-
-    def __init__(self, *values):
-        super().__init__()
-        self.values = values
-        self.kernels = []
-
-    def on_epoch_end(self, epoch, logs=None):
-        if self.values[epoch] is not None:
-            logs["a_accuracy"] = self.values[epoch] - 0.1
-            logs["b_accuracy"] = self.values[epoch] + 0.1
-        self.kernels.append(self.model.head.weights_as_numpy())
-
-
-def head_of(model, path):
-    """The class weights of a checkpoint."""
-    state.restore_weights(str(path), model)
-    return model.head.weights_as_numpy()
-
-
-def test_the_best_epoch_is_kept_beside_the_newest(model, tmp_path):
-    seen = Accuracies(0.5, 0.8, 0.6, None)
-    options = {"max_to_keep": 1, "save_best": True}
-    fit(model, seen, plsc_tf.Checkpoint(tmp_path, **options), epochs=4)
-    assert names(tmp_path) == ["3", "best"]
-    content = manifest.read(str(tmp_path / "best"))
-    assert content["state"]["best_accuracy"] == pytest.approx(0.8)
-    assert (content["kind"], content["state"]["epoch"]) == ("weights", 2)
-    np.testing.assert_array_equal(head_of(model, tmp_path / "best"), seen.kernels[1])
-
-    # A resumed run goes on comparing with it.
-    worse = plsc_tf.Checkpoint(tmp_path, **options)
-    model.fit(
-        data(),
-        epochs=5,
-        verbose=0,
-        callbacks=[Accuracies(*[0.7] * 5), worse],
-        **worse.restore(model),
-    )
-    assert manifest.read(str(tmp_path / "best"))["state"]["epoch"] == 2
-    better = plsc_tf.Checkpoint(tmp_path, **options)
-    model.fit(
-        data(),
-        epochs=6,
-        verbose=0,
-        callbacks=[Accuracies(*[0.9] * 6), better],
-        **better.restore(model),
-    )
-    assert names(tmp_path) == ["5", "best"]
-    assert manifest.read(str(tmp_path / "best"))["state"]["epoch"] == 6
-
-
-def test_a_best_that_was_just_being_replaced_is_not_lost(model, tmp_path):
-    options = {"every_n_epochs": 0, "save_best": True}
-    fit(model, Accuracies(0.7), plsc_tf.Checkpoint(tmp_path, **options), epochs=1)
-    (tmp_path / "best").rename(tmp_path / "best.next")
-    (tmp_path / "best.removing").mkdir()
-    after = plsc_tf.Checkpoint(tmp_path, **options)
-    after.restore(model)
-    fit(model, Accuracies(0.6), after, epochs=1)
-    assert names(tmp_path) == ["best", "step_00000004"]
-    content = manifest.read(str(tmp_path / "best"))
-    assert content["state"]["best_accuracy"] == pytest.approx(0.7)
 
 
 # What of
@@ -298,94 +174,6 @@ def test_how_long_training_waited_is_known(model, tmp_path, monkeypatch):
     fit(model, checkpoint)
     # Two checkpoints; each writes its manifest after its two arrays of rows.
     assert checkpoint.waited_s >= 2 * 2 * 0.02
-
-
-def failing_at(step):
-    """A `files.write` that fails while the checkpoint of a step is written."""
-    write = files.write
-
-    def function(path, *args, **options):
-        if f"step_{step:08d}" in path:
-            raise OSError(28, "No space left on device", path)
-        return write(path, *args, **options)
-
-    return function
-
-
-def settled(step):
-    """Waits until no save is in flight, so that its error is there."""
-    while any(thread.name == "plsc_tf-save" for thread in threading.enumerate()):
-        time.sleep(0.001)
-
-
-@pytest.mark.parametrize(("background", "stops_at"), [(True, 3), (False, 2)])
-def test_an_error_stops_the_training_at_the_next_step(
-    model, tmp_path, monkeypatch, background, stops_at
-):
-    monkeypatch.setattr(files, "write", failing_at(2))
-    checkpoint = plsc_tf.Checkpoint(tmp_path, every_n_steps=1, background=background)
-    with pytest.raises(OSError, match="Older checkpoints are as they were") as caught:
-        fit(model, checkpoint, Watch(settled))
-    assert caught.value.errno == 28 and str(tmp_path) in str(caught.value)
-    assert model.position.global_step == stops_at
-    assert names(tmp_path) == ["step_00000001"]
-    # It was raised once; the steps that are done can still be saved.
-    checkpoint.save("step_00000009")
-    checkpoint.wait()
-    assert names(tmp_path) == ["step_00000001", "step_00000009"]
-
-
-@pytest.mark.parametrize("background", [True, False])
-@pytest.mark.parametrize("waits", [True, False])
-def test_training_goes_on_without_a_checkpoint_where_that_is_asked_for(
-    model, tmp_path, monkeypatch, caplog, background, waits
-):
-    """Also when the error comes to light only as the next save begins."""
-    monkeypatch.setattr(files, "write", failing_at(2))
-    checkpoint = plsc_tf.Checkpoint(
-        tmp_path,
-        every_n_steps=1,
-        every_n_epochs=0,
-        background=background,
-        on_error="continue",
-    )
-    with caplog.at_level(logging.ERROR, logger="absl"):
-        fit(model, checkpoint, *([Watch(settled)] if waits else []), epochs=1)
-    assert names(tmp_path) == ["step_00000001", "step_00000003", "step_00000004"]
-    assert "Training goes on without it" in caplog.text
-
-
-def test_the_last_step_is_saved_again_when_it_could_not_be_saved(
-    model, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(files, "write", failing_at(4))
-    checkpoint = plsc_tf.Checkpoint(
-        tmp_path, every_n_steps=4, every_n_epochs=0, on_error="continue"
-    )
-
-    def repair(step):
-        if step == 4:
-            settled(step)
-            monkeypatch.undo()
-
-    fit(model, checkpoint, Watch(repair), epochs=1)
-    assert names(tmp_path) == ["step_00000004"]
-
-
-def test_a_save_that_is_interrupted_is_made_again(model, tmp_path, monkeypatch):
-    """Ctrl-C while training waits for the files."""
-
-    def interrupted(path, *args, **options):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(files, "write", interrupted)
-    checkpoint = plsc_tf.Checkpoint(tmp_path, every_n_steps=2, background=False)
-    with pytest.raises(KeyboardInterrupt):
-        fit(model, checkpoint)
-    assert names(tmp_path) == []
-    monkeypatch.undo()
-    checkpoint.save("step_00000002")
-    assert names(tmp_path) == ["step_00000002"]
 
 
 # What a resume makes of it
@@ -504,25 +292,6 @@ def test_weights_only_start_a_training_but_do_not_go_on_with_one(model, tmp_path
         fresh.head.weights_as_numpy(), model.head.weights_as_numpy()
     )
     assert fresh.position.global_step == 0
-
-
-def test_a_damaged_one_stops_or_is_passed_over_as_asked(model, tmp_path):
-    fit(model, plsc_tf.Checkpoint(tmp_path))
-    expected = head_of(model, tmp_path / "0")
-    path = tmp_path / "1" / "backbone.weights.h5"
-    path.write_bytes(path.read_bytes()[:-9])
-    fresh = build(2)
-    before = snapshot(fresh)
-    with pytest.raises(DamagedCheckpointError, match=r"backbone\.weights\.h5 has"):
-        plsc_tf.Checkpoint(tmp_path).restore(fresh)
-    assert_equal(snapshot(fresh), before)
-    checkpoint = plsc_tf.Checkpoint(tmp_path, on_damaged="previous")
-    start = checkpoint.restore(model)
-    assert start == {"initial_epoch": 1, "initial_step": 0}
-    np.testing.assert_array_equal(model.head.weights_as_numpy(), expected)
-    model.fit(data(), epochs=2, verbose=0, callbacks=[checkpoint], **start)
-    assert names(tmp_path) == ["0", "1", "1.damaged-1"]
-    assert catalog.newest(str(tmp_path)) == str(tmp_path / "1")
 
 
 @pytest.mark.parametrize("name", ["on_error", "on_damaged"])

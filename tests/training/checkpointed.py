@@ -1,0 +1,79 @@
+"""The model, the data and the runs that the tests of checkpoints share."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import plsc_tf
+from plsc_tf.training import state
+
+
+def build(replicas, classes=5, size=6, optimizer=None, units=7, **head):
+    keras.utils.set_random_seed(0)
+    with plsc_tf.strategy(replicas).scope():
+        backbone = keras.Sequential(
+            [
+                keras.Input((8, 8, 3)),
+                keras.layers.Conv2D(units, 3, strides=2),
+                keras.layers.BatchNormalization(),
+                keras.layers.Flatten(),
+                keras.layers.Dropout(0.2),
+                keras.layers.Dense(size),
+            ]
+        )
+        kind = head.pop("kind", plsc_tf.ShardedHead)
+        model = plsc_tf.Classifier(backbone, kind(classes, scale=8.0, **head))
+        model.compile(optimizer() if optimizer else plsc_tf.Momentum(0.05))
+    return model
+
+
+def data():
+    """Four global batches of ten."""
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (40, 8, 8, 3)).astype(np.uint8)
+    return tf.data.Dataset.from_tensor_slices((images, np.arange(40) % 5)).batch(10)
+
+
+def fit(model, *callbacks, epochs=2, **options):
+    """A run of its own: four steps to an epoch."""
+    model.position.global_step = 0
+    return model.fit(
+        data(), epochs=epochs, verbose=0, callbacks=list(callbacks), **options
+    )
+
+
+def snapshot(model):
+    """`{name: array}` of everything that a checkpoint holds, every replica's own."""
+    arrays = {**model.head.arrays(), **model.updater.slots()}
+    found = {name: rows.read(0, rows.shape[0]) for name, rows in arrays.items()}
+    for variable in [*model.backbone.variables, *model.optimizer.variables]:
+        copies = model.strategy.experimental_local_results(variable.value)
+        found |= {f"{variable.path} {i}": c.numpy() for i, c in enumerate(copies)}
+    return found
+
+
+def assert_equal(found, expected):
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array, err_msg=name)
+
+
+def names(folder):
+    return sorted(p.name for p in folder.iterdir())
+
+
+def head_of(model, path):
+    """The class weights of a checkpoint."""
+    state.restore_weights(str(path), model)
+    return model.head.weights_as_numpy()
+
+
+class Watch(keras.callbacks.Callback):
+    """Calls a function after each step, behind the callbacks before it."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.function(self.model.position.global_step)

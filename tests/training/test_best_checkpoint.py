@@ -1,0 +1,75 @@
+"""The best checkpoint beside the newest."""
+
+import keras
+import numpy as np
+import pytest
+
+import plsc_tf
+from plsc_tf.checkpoints import manifest
+from tests.training.checkpointed import build, data, fit, head_of, names
+
+
+@pytest.fixture(scope="module")
+def model():
+    """One model that the tests of this file train on: tracing takes the time."""
+    return build(2)
+
+
+class Accuracies(keras.callbacks.Callback):
+    """Stands for a verification; keeps what the weights were."""
+
+    def __init__(self, *values):
+        super().__init__()
+        self.values = values
+        self.kernels = []
+
+    def on_epoch_end(self, epoch, logs=None):
+        if self.values[epoch] is not None:
+            logs["a_accuracy"] = self.values[epoch] - 0.1
+            logs["b_accuracy"] = self.values[epoch] + 0.1
+        self.kernels.append(self.model.head.weights_as_numpy())
+
+
+def test_the_best_epoch_is_kept_beside_the_newest(model, tmp_path):
+    seen = Accuracies(0.5, 0.8, 0.6, None)
+    options = {"max_to_keep": 1, "save_best": True}
+    fit(model, seen, plsc_tf.Checkpoint(tmp_path, **options), epochs=4)
+    assert names(tmp_path) == ["3", "best"]
+    content = manifest.read(str(tmp_path / "best"))
+    assert content["state"]["best_accuracy"] == pytest.approx(0.8)
+    assert (content["kind"], content["state"]["epoch"]) == ("weights", 2)
+    np.testing.assert_array_equal(head_of(model, tmp_path / "best"), seen.kernels[1])
+
+    # A resumed run goes on comparing with it.
+    worse = plsc_tf.Checkpoint(tmp_path, **options)
+    model.fit(
+        data(),
+        epochs=5,
+        verbose=0,
+        callbacks=[Accuracies(*[0.7] * 5), worse],
+        **worse.restore(model),
+    )
+    assert manifest.read(str(tmp_path / "best"))["state"]["epoch"] == 2
+    better = plsc_tf.Checkpoint(tmp_path, **options)
+    model.fit(
+        data(),
+        epochs=6,
+        verbose=0,
+        callbacks=[Accuracies(*[0.9] * 6), better],
+        **better.restore(model),
+    )
+    assert names(tmp_path) == ["5", "best"]
+    assert manifest.read(str(tmp_path / "best"))["state"]["epoch"] == 6
+
+
+def test_a_best_that_was_just_being_replaced_is_not_lost(model, tmp_path):
+    options = {"every_n_epochs": 0, "save_best": True}
+    fit(model, Accuracies(0.7), plsc_tf.Checkpoint(tmp_path, **options), epochs=1)
+    (tmp_path / "best").rename(tmp_path / "best.next")
+    (tmp_path / "best.removing").mkdir()
+    after = plsc_tf.Checkpoint(tmp_path, **options)
+    after.restore(model)
+    fit(model, Accuracies(0.6), after, epochs=1)
+    assert names(tmp_path) == ["best", "step_00000004"]
+    content = manifest.read(str(tmp_path / "best"))
+    assert content["state"]["best_accuracy"] == pytest.approx(0.7)
