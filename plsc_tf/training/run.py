@@ -8,6 +8,7 @@ from plsc_tf.parallel.collectives import Transport
 from plsc_tf.parallel.strategy import make_deterministic
 from plsc_tf.storage import files, fs_options
 from plsc_tf.training import (
+    description,
     exporting,
     network_recipe,
     optimizers,
@@ -86,36 +87,16 @@ def _train(settings, joined, termination, parts, stage):
     log = _training_log(plan, seeing)
     seen = [*seeing.callbacks(), *stage.callbacks(model, settings)]
     callbacks = [*losses, termination, log, verify, *seen, checkpoints]
-    watchdog = _watchdog(settings, group)
-    _describe(plan, model, batches, parts)
+    description.log_run(plan, model, batches, parts)
     seeing.begin(model)
     before = model.position.global_step
-    try:
-        history = model.fit(
-            batches,
-            epochs=settings.model.num_epochs,
-            verbose=0,
-            callbacks=[*watchdog, *callbacks],
-            stop_at_step=settings.logging.stop_at_step or None,
-            sentinel=recipe.make_sentinel(settings),
-            **start,
-        )
-    except BaseException as error:
+
+    def rescue(error):
         log.pause()
         _save_at_the_end(model, checkpoints, termination, before, error)
         seeing.abandon()
-        raise
-    finally:
-        for one in watchdog:
-            one.stop()
-    if model.position.global_step == before:
-        logging.info(
-            "Nothing to train: the run stands at step %d of %d already. A larger "
-            "num_epochs, or stop_at_step=0, goes on; --restart begins anew in a fresh "
-            "folder.",
-            before,
-            plan.total_steps,
-        )
+
+    history = _fit(model, batches, plan, callbacks, start, rescue)
     verify.verify(model.position.global_step)
     outcome = _finish(plan, model, history, log, verify, test)
     seeing.finish(model, outcome, batches, pairs)
@@ -152,10 +133,44 @@ def _open(settings, joined, parts):
     return settings, checkpoint, batches
 
 
-def _watchdog(settings, group):
-    """[the `Watchdog`], first of all callbacks, where there is a time limit."""
+def _fit(model, batches, plan, callbacks, start, rescue):
+    """Trains, within the time limit of a step if there is one.
+
+    Args:
+        start: where `fit` begins, its arguments by name.
+        rescue: function of the error that ends the training, called before it goes on.
+
+    Returns:
+        The `keras.callbacks.History`.
+    """
+    settings, before = plan.settings, model.position.global_step
     limit = settings.cluster.step_timeout
-    return [Watchdog(limit, group)] if limit else []
+    watchdog = [Watchdog(limit, model.group)] if limit else []
+    try:
+        history = model.fit(
+            batches,
+            epochs=settings.model.num_epochs,
+            verbose=0,
+            callbacks=[*watchdog, *callbacks],
+            stop_at_step=settings.logging.stop_at_step or None,
+            sentinel=recipe.make_sentinel(settings),
+            **start,
+        )
+    except BaseException as error:
+        rescue(error)
+        raise
+    finally:
+        for one in watchdog:
+            one.stop()
+    if model.position.global_step == before:
+        logging.info(
+            "Nothing to train: the run stands at step %d of %d already. A larger "
+            "num_epochs, or stop_at_step=0, goes on; --restart begins anew in a fresh "
+            "folder.",
+            before,
+            plan.total_steps,
+        )
+    return history
 
 
 def _one_after_the_chief(group, function):
@@ -285,51 +300,6 @@ def _training_log(plan, seeing):
             *seeing.interruptions,
         ),
     )
-
-
-def _describe(plan, model, batches, parts):
-    """A few lines in the log: what is about to run."""
-    settings = plan.settings
-    logging.info(
-        "%s: %s parameters, %s, %d-dimensional embeddings",
-        settings.model.model_name,
-        f"{model.backbone.count_params():,}",
-        settings.precision.dtype,
-        model.embedding_size,
-    )
-    logging.info("%s", _describe_head(model.head, settings.head))
-    if parts.given():
-        logging.info("%s", parts.remark())
-    logging.info(
-        "%s: %s images; %d replicas, %d images per step, %d steps per epoch, %d steps "
-        "in all; learning rate %.4g",
-        settings.dataset.dataset_name,
-        f"{batches.num_examples:,}" if batches.num_examples else "?",
-        model.strategy.num_replicas_in_sync,
-        settings.model.global_batch_size,
-        plan.steps_per_epoch,
-        plan.total_steps,
-        plan.rate,
-    )
-
-
-def _describe_head(head, given):
-    """The head in words: loss, classes, and how they are held and worked on."""
-    parts = [f"{given.loss_type} over {head.num_classes:,} classes: {head.margins}"]
-    if given.label_smoothing:
-        parts.append(f"label smoothing {given.label_smoothing:g}")
-    if not head.sharded:
-        return "; ".join([*parts, "whole on each replica"])
-    weight = head.arrays()["weight"]
-    split = weight.split
-    rows = ", ".join(f"{split.size(shard):,}" for shard in range(split.num_shards))
-    parts.append(f"classes per replica: {rows}")
-    if given.sample_rate < 1:
-        parts.append(f"{given.sample_rate:.3g} of them sampled for each step")
-    parts.append(f"in tiles of {head.rows_per_tile:,}")
-    if given.head_dtype != "float32":
-        parts.append(f"products in {given.head_dtype}")
-    return "; ".join(parts)
 
 
 def _finish(plan, model, history, log, verify, test):
