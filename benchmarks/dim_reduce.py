@@ -1,8 +1,8 @@
 """Dimension-reduction training beside what else the same epochs could be used for.
 
 For each seed a stage 1 stops while its rate is high; from its end go on, for equally
-many epochs: (reduced) stage 2 with the tutorial's parameters; (reduced_large) stage 2 as
-its paper has it, with large batches and up to 20 trials; (schedule) the rest of the
+many epochs: (reduced) stage 2 with the tutorial's parameters; (reduced_large) stage 2
+as its paper has it, with large batches and up to 20 trials; (schedule) the rest of the
 schedule, down to 0; (drop) a tenth of the rate; (average) no training, but the mean of
 the same snapshots, with batch-norm statistics of one pass over the data (stochastic
 weight averaging, Izmailov et al., arXiv:1803.05407); (plain) the same rate. The last
