@@ -51,21 +51,35 @@ def lines(path):
                 yield " ".join(line.split())
 
 
-def commands():
-    """All commands of all guides, in their order."""
+def commands(blanks=None):
+    """All commands of all guides, in their order.
+
+    Args:
+        blanks: `{"<new>": "12"}`, what stands for a blank; 7 stands for all others.
+    """
+    return [command for path in GUIDES for command in commands_of(path, blanks)]
+
+
+def commands_of(path, blanks=None):
+    """The commands of one guide; see `commands`."""
     return [
         Command(path.name, line, module, words)
-        for path in GUIDES
         for line in lines(path)
-        for module, words in _in_line(line)
+        for module, words in in_line(line, blanks or {})
     ]
 
 
-def _in_line(line):
+def other_lines(path):
+    """The lines of a guide's shell blocks that have no command of ours."""
+    return [line for line in lines(path) if not list(in_line(line, {}))]
+
+
+def in_line(line, blanks):
     """Yields (module, words) of each of our commands in a line."""
-    words = shlex.split(_BLANK.sub("7", _VARIABLE.sub("0", line)), comments=True)
+    filled = _BLANK.sub(lambda blank: blanks.get(blank[0], "7"), line)
+    words = shlex.split(_VARIABLE.sub("0", filled), comments=True)
     if "-c" in words and words[words.index("-c") - 1] == "bash":
-        yield from _in_line(words[words.index("-c") + 1])
+        yield from in_line(words[words.index("-c") + 1], blanks)
         return
     for place, word in enumerate(words):
         if word == "-m" and words[place + 1].startswith("plsc_tf."):

@@ -2,9 +2,7 @@
 
 import base64
 import io
-import pathlib
 import pickle
-import re
 
 import numpy as np
 from PIL import Image
@@ -87,41 +85,3 @@ def _train_data(folder):
         sides = [(first + i, first + i + (i % 2)) for i in range(20)]
         pictures = [jpeg(who, k) for pair in sides for k, who in enumerate(pair)]
         (folder / f"{name}.bin").write_bytes(pickle.dumps((pictures, same)))
-
-
-def fill_more(folder):
-    """What only the longer commands need: new people, lists of labels, flag files."""
-    for label, name in enumerate(("gina", "hugo")):
-        for number in range(3):
-            path = folder / "new_people" / name / f"{number}.jpg"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(jpeg(500 + label, number))
-    for label in range(5):
-        path = folder / "flower_photos" / f"kind{label}" / "0.jpg"
-        path.parent.mkdir(parents=True)
-        path.write_bytes(jpeg(700 + label, 0))
-        path.with_name("1.jpg").write_bytes(jpeg(700 + label, 1))
-    guide = pathlib.Path(__file__).parents[2] / "docs" / "logs.md"
-    hooks = re.search(r"```python\n(# my_hooks.py.*?)```", guide.read_text(), re.DOTALL)
-    (folder / "my_hooks.py").write_text(hooks[1])
-    (folder / "noise.merge.txt").write_text("5 9\n20 31 44\n")
-    (folder / "my.cfg").write_text(MY_FILE)
-    (folder / "fastnn.cfg").write_text("stop_at_step=3\nmodel_name=lenet\n")
-
-
-# As in docs/getting_started.md.
-MY_FILE = """\
-dataset_name=folder
-dataset_dir=photos
-num_classes=6
-image_shape=3,48,48
-batch_size=24
-model_name=resnet10
-emb_size=128
-num_epochs=20
-learning_rate=0.05
-lr_base_batch_size=0
-learning_rate_decay_type=cosine
-with_test=false
-model_save_dir=output/mine
-"""

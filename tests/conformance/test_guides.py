@@ -246,17 +246,3 @@ def test_options_from_fastnn_exist():
         section = text.split(f"## {title}")[1].split("\n## ")[0]
         named |= set(re.findall(r"`([a-z]\w+)`", section))
     assert named - set(known_options()) <= {"ring", "nccl"}
-
-
-def test_lists_and_galleries(folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    kept = {name: (folder / name).read_text() for name in ("pairs.txt", "known.txt")}
-    names = {}
-    for block in python_blocks("evaluation.md", "random.shuffle(pairs)"):
-        run_block(block, names)
-    assert len((folder / "pairs.txt").read_text().splitlines()) == 120
-    for name, text in kept.items():
-        (folder / name).write_text(text)
-    (block,) = python_blocks("embed.md", "Gallery(")
-    run_block(block.replace("print(", "found = ("), names)
-    assert names["found"][0][0].name == "ann"

@@ -1,0 +1,300 @@
+"""The blocks of Python of the guides run: page by page, in order, in one namespace.
+
+Where a page says "your model" or "your pictures", there is a small network, trained on
+drawn people, on two logical devices.
+"""
+
+import contextlib
+import dataclasses
+import pathlib
+import re
+import shutil
+import subprocess
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import plsc_tf
+from plsc_tf.data import images
+from plsc_tf.serving.export import Extras
+from tests.conformance import guide_commands as guides
+from tests.conformance import guide_folder, guide_more
+
+DOCS = guides.ROOT / "docs"
+EMBEDDING, SIDE = 512, 48
+# Pages whose blocks another test runs.
+RUN_BY = {
+    "README.md": "conformance/test_readme.py::test_python_blocks_run_in_order",
+    "from_plsc.md": "conformance/test_guides.py::test_scripts_from_plsc",
+}
+# Pages that build a large network.
+SLOW = {"zoo.md"}
+# Blocks that cannot run: words of the block, and the test that shows it instead.
+ELSEWHERE = {
+    # It serves until it is ended.
+    "PLSCServer().with_model": "entry/test_examples.py::test_server_and_client",
+}
+# What a page shows, and what stands for it here.
+REPLACED = (
+    # PyTorch is no part of `.[dev]`: PLSC's files, of a smaller network.
+    ("importing.md", "work_dirs/ms1mv3_r50", "output/119"),
+    (
+        "importing.md",
+        '"iresnet50"',
+        '"ResNet50", embedding_size=6, image_shape=(16, 16, 3)',
+    ),
+    ("importing.md", "read(0, 1000)", "read(0, 50)"),
+)
+QUICKSTART = (
+    "dataset_name=mock num_classes=6 num_sample_per_epoch=24 image_shape=3,16,16 "
+    "model_name=iresnet model_options=depths=1-1,width=8,head=gap emb_size=8 "
+    "batch_size=12 num_replicas=2 num_epochs=1 with_test=False export_at_end=False"
+)
+
+
+@dataclasses.dataclass
+class World:
+    """What the pages share.
+
+    Attributes:
+        folder: what each page gets a copy of as its working directory.
+        model: a trained `Classifier`.
+        faces: its training pictures, as batches.
+        ports: the pages' ports, and those of a server of the model's export.
+        embeddings: of photo.jpg by the model as it was exported, float32 [1, 512].
+    """
+
+    folder: pathlib.Path
+    model: plsc_tf.Classifier
+    faces: object
+    ports: dict
+    embeddings: np.ndarray
+
+    @property
+    def pictures(self):
+        """uint8 [24, 48, 48, 3]."""
+        return next(iter(self.faces))[0]
+
+
+def blocks(name):
+    folder = guides.ROOT if name == "README.md" else DOCS
+    text = (folder / name).read_text(encoding="utf-8")
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+
+PAGES = [path.name for path in guides.GUIDES if blocks(path.name)]
+
+
+def small_model():
+    with plsc_tf.strategy(num_replicas=2).scope():
+        inputs = keras.Input((SIDE, SIDE, 3))
+        x = keras.layers.Conv2D(8, 5, strides=4, activation="relu")(inputs)
+        x = keras.layers.Dense(EMBEDDING)(keras.layers.Flatten()(x))
+        model = plsc_tf.Classifier(
+            keras.Model(inputs, x), plsc_tf.ShardedHead(6, margins=plsc_tf.ARCFACE)
+        )
+        model.compile(plsc_tf.Momentum(0.01))
+    return model
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    pytest.importorskip("aiohttp", reason="the server needs the extra serving")
+    folder = tmp_path_factory.mktemp("blocks")
+    guide_folder.fill(folder)
+    (folder / "hparams").mkdir()
+    text = "\n".join(QUICKSTART.split())
+    (folder / "hparams" / "quickstart.cfg").write_text(text)
+    with contextlib.chdir(folder):
+        model = small_model()
+        faces = plsc_tf.load(
+            "folder", "photos", batch_size=24, image_size=(SIDE, SIDE), num_classes=6
+        )
+        model.fit(faces, epochs=1, callbacks=[plsc_tf.Checkpoint("output")], verbose=0)
+        plsc_tf.export_saved_model(model, "serving/face", classes=5)
+        photo = images.decode(pathlib.Path("photo.jpg").read_bytes())
+    embeddings = model.embed(images.resize(photo[tf.newaxis], (SIDE, SIDE)))
+    server = plsc_tf.PLSCServer(grpc_port=0).with_model(folder / "serving" / "face")
+    server.run(port=0, block=False)
+    ports = {"8010": server.port, "8500": server.grpc_port}
+    try:
+        yield World(folder, model, faces, ports, embeddings)
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def here(world, tmp_path, monkeypatch):
+    """The working directory."""
+    shutil.copytree(world.folder, tmp_path / "here")
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "here"
+
+
+def with_ports(text, world):
+    for shown, real in world.ports.items():
+        text = re.sub(rf"(127\.0\.0\.1|localhost):{shown}", rf"\1:{real}", text)
+    return text
+
+
+def _rows_and_names(world, here):
+    """What a program of one's own has made."""
+    names = (here / "faces.txt").read_text().split()
+    return {"rows": np.load(here / "faces.npy"), "names": names}
+
+
+def _exported(world, here):
+    """The files that the page's commands make, and what its last blocks speak of."""
+    encoded = [guide_folder.jpeg(0, number) for number in range(4)]
+    extras = Extras(
+        formats=("saved_model", "tflite_int8", "onnx"),
+        calibration=world.pictures,
+        pictures=encoded,
+    )
+    shutil.rmtree("serving")
+    plsc_tf.export_saved_model(world.model, "serving/face", extras=extras)
+    return {"model": world.model, "pictures": world.pictures, "encoded": encoded}
+
+
+def _photograph(world, here):
+    picture = tf.io.encode_jpeg(np.zeros((450, 600, 3), np.uint8))
+    (here / "photos" / "ann" / "party.jpg").write_bytes(picture.numpy())
+    return {}
+
+
+def _figures(world, here):
+    (here / "output" / "seen").mkdir()
+    lines = '{"step": 1, "loss": 2.5}\n{"step": 1, "loss_scale": 1}\n'
+    (here / "output" / "seen" / "metrics.jsonl").write_text(lines)
+    return {"model": world.model, "faces": world.faces}
+
+
+def _from_plsc(world, here):
+    guide_more.plsc_checkpoint(here / "output" / "119")
+    return {}
+
+
+# What a page takes for granted: the names, and the files of its commands.
+GIVEN = {
+    "embed.md": _photograph,
+    "evaluation.md": _rows_and_names,
+    "export.md": _exported,
+    "importing.md": _from_plsc,
+    "logs.md": _figures,
+}
+
+
+def _weights(names, world, here):
+    np.testing.assert_array_equal(names["weight"], world.model.head.weights_as_numpy())
+
+
+def _who(names, world, here):
+    assert names["face"].shape == (112, 112, 3)
+    with plsc_tf.Gallery("people", 16) as gallery:
+        assert gallery.identify(np.load("new.npy"))[0][0].name == "ann"
+
+
+def _lists_and_figures(names, world, here):
+    # Six pairs of the same, 114 of different people; a gallery of every second one.
+    lines = (here / "pairs.txt").read_text().splitlines()
+    assert len(lines) == 120
+    assert sum(line.endswith(" 1") for line in lines) == 6
+    assert len((here / "known.txt").read_text().splitlines()) == 3
+    assert names["result"].accuracy > 0.95
+    assert len(names["sought"]) == 18
+
+
+def _versions_and_files(names, world, here):
+    assert names["embedding"].shape == (1, EMBEDDING)
+    assert names["embeddings"].shape == (4, EMBEDDING)
+    versions = here / "serving" / "face"
+    assert (versions / "2" / "saved_model.pb").is_file()
+    assert (versions / "3" / "assets.extra" / "embedding_int8.tflite").is_file()
+
+
+def _served(names, world, here):
+    np.testing.assert_allclose(names["embeddings"], world.embeddings, atol=1e-3)
+
+
+def _imported(names, world, here):
+    assert names["rows"].shape == (50, 6)
+    assert names["backbone"].output_shape == (None, 6)
+
+
+def _losses_and_events(names, world, here):
+    assert names["losses"] == {1: 2.5}
+    assert list((here / "logs").rglob("events.out.tfevents.*"))
+
+
+def _batches(names, world, here):
+    assert next(iter(names["faces"]))[0].shape == (100, 112, 112, 3)
+
+
+def _run(names, world, here):
+    assert (here / "output" / "lion" / "0" / "manifest.json").is_file()
+
+
+def _auxiliary(names, world, here):
+    assert names["model"].head.num_classes == 10
+
+
+# What there is behind the last block.
+CHECKS = {
+    "checkpoint_format.md": _weights,
+    "embed.md": _who,
+    "evaluation.md": _lists_and_figures,
+    "export.md": _versions_and_files,
+    "getting_started.md": _served,
+    "importing.md": _imported,
+    "logs.md": _losses_and_events,
+    "preprocessing.md": _batches,
+    "schedules.md": _run,
+    "serving.md": _served,
+    "zoo.md": _auxiliary,
+}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.slow) if page in SLOW else page
+        for page in PAGES
+        if page not in RUN_BY
+    ],
+)
+def test_the_blocks_of_a_page_run(page, world, here):
+    names = GIVEN[page](world, here) if page in GIVEN else {}
+    for block in blocks(page):
+        if any(words in block for words in ELSEWHERE):
+            continue
+        for guide, shown, real in REPLACED:
+            block = block.replace(shown, real) if guide == page else block
+        code = compile(with_ports(block, world), page, "exec")
+        exec(code, names)  # noqa: S102
+    CHECKS[page](names, world, here)
+
+
+def test_every_exception_is_needed():
+    for words, test in ELSEWHERE.items():
+        assert sum(words in block for page in PAGES for block in blocks(page)) == 1
+        assert _exists(test), test
+    for guide, shown, _ in REPLACED:
+        assert any(shown in block for block in blocks(guide)), (guide, shown)
+    for page, test in RUN_BY.items():
+        assert page in PAGES
+        assert _exists(test), test
+
+
+def _exists(test):
+    path, _, name = test.partition("::")
+    return f"def {name}(" in (guides.ROOT / "tests" / path).read_text(encoding="utf-8")
+
+
+def test_classify_by_curl(world, here):
+    (line,) = [line for line in guides.lines(DOCS / "export.md") if "curl" in line]
+    line = with_ports(line, world).replace("curl ", "curl -sSf ")
+    done = subprocess.run(["bash", "-euc", line], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert '"scores"' in done.stdout
