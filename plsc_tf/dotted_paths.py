@@ -32,6 +32,12 @@ def load(path, what, separator="."):
             "the folder that holds it, or add that folder to PYTHONPATH."
         ) from error
     if not hasattr(module, name):
+        if module_name == "__main__":
+            raise ImportError(
+                f"The {what} {path!r} was defined in another script, which is not "
+                f"here. Give the {what} again in Python, as that script did, or put "
+                "its code into a module that both can import."
+            )
         near = difflib.get_close_matches(name, dir(module), n=1)
         hint = f" Did you mean {module_name}{separator}{near[0]}?" if near else ""
         raise ImportError(f"{module_name} has no {name!r}.{hint}")

@@ -1,5 +1,7 @@
 """The setters of PLSC's `Entry`, of 0.1 and 0.2, each for the option it sets."""
 
+import os
+
 from absl import logging
 
 from plsc_tf.name_hints import unknown_option
@@ -35,7 +37,7 @@ class Setters:
         """Verification sets, as "lfw,cfp_fp" or a list."""
         if isinstance(targets, str):
             targets = [part.strip() for part in targets.split(",") if part.strip()]
-        self._set(val_targets=tuple(targets))
+        self._set(val_targets=targets)
 
     def set_train_batch_size(self, size):
         """Images per replica and step."""
@@ -101,15 +103,15 @@ class Setters:
 
     def set_model_save_dir(self, directory):
         """Folder of the run; of `convert_for_prediction`: of the export."""
-        self._set(model_save_dir=str(directory))
+        self._set(model_save_dir=_path(directory))
 
     def set_checkpoint_dir(self, directory):
         """Folder of the checkpoint to start from, verify, export or predict with."""
-        self._set(checkpoint_dir=str(directory))
+        self._set(checkpoint_dir=_path(directory))
 
     def set_dataset_dir(self, directory):
         """Root folder of the data set, with label.txt."""
-        self._set(dataset_dir=str(directory))
+        self._set(dataset_dir=_path(directory))
 
     def set_train_image_num(self, num):
         """Images of an epoch, where they cannot be counted."""
@@ -180,7 +182,7 @@ class Setters:
 
     def set_image_shape(self, shape):
         """(channels, height, width) of the images."""
-        self._set(image_shape=tuple(shape))
+        self._set(image_shape=shape)
 
     def set_optimizer(self, optimizer):
         """Any Keras optimizer, with its own learning rate or schedule.
@@ -216,13 +218,17 @@ class Setters:
 
     def set_step_boundaries(self, boundaries):
         """Steps at which the learning rate decays (PLSC 0.2)."""
-        self._set(lr_steps=tuple(boundaries))
+        self._set(lr_steps=boundaries)
 
     # PLSC 0.1 has them in its configuration only.
     set_lr_steps = set_step_boundaries
 
     def set_model_parallel(self, model_parallel):
         """Whether the classes are split over the replicas (PLSC 0.2)."""
+        if model_parallel not in (True, False):
+            raise ValueError(
+                f"model_parallel must be True or False. Received: {model_parallel!r}."
+            )
         self._model_parallel = bool(model_parallel)
 
     def set_sample_ratio(self, ratio):
@@ -259,12 +265,13 @@ class Setters:
         Raises:
             ValueError: none of them is an image.
         """
-        for one in inputs:
-            shape = tuple(one.get("shape") or ())[-3:]
-            if len(shape) == 3:
-                return self.set_image_shape(shape)
+        for one in inputs if isinstance(inputs, list | tuple) else ():
+            shape = one.get("shape") if isinstance(one, dict) else None
+            if len(shape or ()) >= 3:
+                return self.set_image_shape(tuple(shape)[-3:])
         raise ValueError(
-            "set_input_info needs an input of shape (channels, height, width). "
+            "set_input_info needs a list of dicts, one of them with the shape "
+            "(channels, height, width). "
             f"Received: {inputs!r}."
         )
 
@@ -276,9 +283,19 @@ class Setters:
             self._values[known[name].name] = known[name].check(value)
 
 
+def _path(directory):
+    """Text of a `pathlib.Path`; anything else as it is, for the option to check."""
+    return os.fspath(directory) if isinstance(directory, os.PathLike) else directory
+
+
 def _amp_lists(lists):
     if lists is None or isinstance(lists, str):
         return lists or ""
+    if not (hasattr(lists, "white_list") or hasattr(lists, "black_list")):
+        raise ValueError(
+            'amp_lists must be text as "white:Dense;black:PReLU", or an object with '
+            f"white_list and black_list. Received: {lists!r}."
+        )
     parts = []
     for kind in ("white", "black"):
         names = sorted(getattr(lists, f"{kind}_list", None) or ())

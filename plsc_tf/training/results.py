@@ -108,10 +108,12 @@ def table(settings, results):
         rows.append(("report", files.join(save_dir, "report.html")))
     if results["export_dir"]:
         rows.append(("SavedModel", results["export_dir"]))
-    verifies = settings.evaluation.with_test and settings.evaluation.val_targets
-    verb = "evaluate" if verifies else "export"
-    flags = shlex.quote(f"--flagfile={files.join(save_dir, 'flags.cfg')}")
-    rows.append(("next, try", f"python -m plsc_tf.{verb} {flags}"))
+    # No command finds a network of a script.
+    if not settings.model.model_name.startswith("__main__."):
+        verifies = settings.evaluation.with_test and settings.evaluation.val_targets
+        verb = "evaluate" if verifies else "export"
+        flags = shlex.quote(f"--flagfile={files.join(save_dir, 'flags.cfg')}")
+        rows.append(("next, try", f"python -m plsc_tf.{verb} {flags}"))
     return report.format_table(rows)
 
 

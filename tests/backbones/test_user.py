@@ -195,6 +195,8 @@ def test_dotted_paths_that_lead_nowhere_say_where_they_stopped(my_networks):
         from_user("no_networks.Mean")
     with pytest.raises(ImportError, match="Did you mean my_networks.Mean"):
         from_user("my_networks.Meen")
+    with pytest.raises(ImportError, match="__main__.*another script.*in Python"):
+        from_user("__main__.Absent")
     with pytest.raises(ImportError, match="package.module.Name"):
         from_user("Mean")
     with pytest.raises(ModuleNotFoundError, match="no_such_package"):

@@ -117,6 +117,27 @@ def test_a_wrong_value_is_refused_by_its_setter():
         Entry().set_distfc_attr(param_attr="Xavier")
 
 
+@pytest.mark.parametrize(
+    ("setter", "value", "words"),
+    [
+        ("set_val_targets", None, "val_targets must be.*Received: .*None"),
+        ("set_image_shape", 112, "image_shape must be.*112"),
+        ("set_step_boundaries", 1000, "lr_steps must be.*1000"),
+        ("set_model_save_dir", None, "model_save_dir must be.*=None"),
+        ("set_model_parallel", "no", "model_parallel must be.*'no'"),
+        ("set_input_info", {"shape": [3, 8, 8]}, "list of dicts.*'shape'"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_in_words(setter, value, words):
+    with pytest.raises(ValueError, match=words):
+        getattr(Entry(), setter)(value)
+
+
+def test_amp_lists_need_lists():
+    with pytest.raises(ValueError, match="white_list and black_list"):
+        Entry().set_mixed_precision(True, amp_lists=object())
+
+
 def test_the_last_of_epochs_and_steps_counts():
     entry = Entry(train_epochs=2)
     entry.set_train_steps(50)
