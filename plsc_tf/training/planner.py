@@ -22,6 +22,7 @@ from plsc_tf.training import (
     recipe,
     timeline,
 )
+from plsc_tf.training.freezing import is_frozen
 from plsc_tf.training.plan import choose_folder
 
 # What TensorFlow 2.17 takes on the host, as measured: the graph of a step and what XLA
@@ -62,13 +63,14 @@ class Backbone:
     Attributes:
         weights: trained weights.
         slots: of the optimizer.
-        statistics: weights that are not trained, such as batch-norm statistics.
+        statistics: what a step changes beside them: batch-norm statistics.
         variables: of each trained weight.
         passes: the `activations.Activations` of a pass over `traced_images`.
         traced_images: how many these are.
         image: one image, uint8.
         auxiliary_classes: of the auxiliary logits, whose weights are the last two; 0
             without any.
+        frozen: weights that stay as they are.
     """
 
     weights: int
@@ -79,6 +81,7 @@ class Backbone:
     traced_images: int
     image: int
     auxiliary_classes: int = 0
+    frozen: int = 0
 
     def for_classes(self, classes):
         """A copy whose auxiliary logits are of another number of classes.
@@ -333,22 +336,19 @@ def _backbone(model, images):
     """The `Backbone` of a model in a pass over so many images."""
     found = activations.trace(model, images)
     averages, weights = model.updater.averages, model.trained_network_variables()
-    untrained, classes = model.backbone.non_trainable_variables, 0
-    if model.auxiliary is not None:
-        branch = model.auxiliary.branch
-        untrained = [*untrained, *branch.non_trainable_variables]
-        classes = branch.output_shape[1]
+    classes = model.auxiliary.branch.output_shape[1] if model.auxiliary else 0
     shape = [*model.image_size, model.backbone.input_shape[3]]
     return Backbone(
         weights=_bytes(weights),
         slots=_bytes(v for v in model.optimizer.variables if v.shape != ())
         + _bytes(averages.variables if averages else []),
-        statistics=_bytes(untrained),
+        statistics=_bytes(model.untrained_variables()),
         variables=tuple(_bytes([v]) for v in weights),
         passes=found,
         traced_images=images,
         image=tf.TensorShape(shape).num_elements(),
         auxiliary_classes=classes,
+        frozen=_bytes(filter(is_frozen, model.backbone.non_trainable_variables)),
     )
 
 

@@ -163,6 +163,8 @@ def _made(load, backbone):
         for number, size in enumerate(backbone.variables)
     ]
     statistics = ("batch-norm statistics", 0, 2 * backbone.statistics)
+    if backbone.frozen:
+        weights.append(("backbone weights", "frozen", backbone.frozen))
     yield [statistics, *weights]
     yield list(memory.making(load))
     yield slots

@@ -190,6 +190,15 @@ def test_the_plan_of_the_memory_counts_them(small_zoo, tmp_path):
     assert more >= 2 * 8 * 4 * (5000 - CLASSES)
 
 
+def test_the_plan_has_frozen_weights_once(small_zoo, tmp_path):
+    found = planned(tmp_path, aux_logits_weight=0, freeze_layers="conv2")
+    assert found.backbone.weights == 4 * (108 + 4 + 12)
+    assert found.backbone.statistics == 4 * 12
+    held = found.items()["backbone weights"]
+    assert held == 4 * (108 + 4 + 216 + 6 + 12)
+    assert found.items()["backbone slots"] == 2 * found.backbone.weights
+
+
 def test_the_plan_knows_them_for_other_numbers_of_classes(small_zoo, tmp_path):
     few, many = planned(tmp_path), planned(tmp_path, num_classes=5000)
     scaled = few.with_head(num_classes=5000)
