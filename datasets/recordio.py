@@ -1,6 +1,6 @@
 """Your own MXNet RecordIO files: train.rec and train.idx, as insightface has them."""
 
-from plsc_tf.data.readers.by_request import requested_recordio
+from plsc_tf.data.readers.by_request import requested_recordio, requested_records
 from plsc_tf.data.request import DataRequest, DatasetInfo
 from plsc_tf.data.source import Source
 
@@ -10,5 +10,7 @@ INFO = DatasetInfo(
 
 
 def examples(request: DataRequest) -> Source:
-    """Reads <dataset_dir>/<split>.rec, with the .idx beside it or without."""
+    """Reads <dataset_dir>/<split>.rec, with .idx or not, or train_files' TFRecords."""
+    if request.train_files:
+        return requested_records(request, "recordio", INFO)
     return requested_recordio(request)

@@ -21,6 +21,8 @@ DAMAGED = ".damaged"
 VERIFY, VERIFIED = "verify a checkpoint", "verified a checkpoint"
 # Folders that are no checkpoints, or none any more.
 REMAINS = (f"*{WRITING}*", f"*{REMOVING}", f"*{DAMAGED}-*")
+# In checkpoints of PLSC, whose names are 0, 1, … as well.
+PLSC_META = "meta.json"
 
 
 def find_all(directory):
@@ -186,14 +188,23 @@ def _look(directory):
             state = manifest.read(path)["state"]
         except FileNotFoundError:
             if files.atomic_rename(path):
-                problem = f"{manifest.NAME} is missing"
-                problems.append(DamagedCheckpointError(path, problem))
+                problems.append(DamagedCheckpointError(path, _why_no_manifest(path)))
         except DamagedCheckpointError as error:
             problems.append(error)
         else:
             place = (state["global_step"], state.get("epoch", 0), path)
             found.append(place)
     return [(step, path) for step, _, path in sorted(found)], problems
+
+
+def _why_no_manifest(path):
+    problem = f"{manifest.NAME} is missing"
+    if files.exists(files.join(path, PLSC_META)):
+        problem += (
+            f" ({PLSC_META} is PLSC's: python -m plsc_tf.import_checkpoint reads such "
+            "checkpoints, and model_save_dir must be another folder)"
+        )
+    return problem
 
 
 def _check_name(path, content):

@@ -157,6 +157,13 @@ def test_where_none_is_whole_nothing_begins_by_itself(run, on_damaged):
         assert sorted(p.name for p in run.iterdir()) == names
 
 
+def test_a_checkpoint_of_plsc_in_the_folder_is_told(tmp_path):
+    (tmp_path / "119").mkdir()
+    (tmp_path / "119" / "meta.json").write_text("{}")
+    with pytest.raises(DamagedCheckpointError, match="plsc_tf.import_checkpoint"):
+        catalog.newest(str(tmp_path))
+
+
 def test_damage_in_an_older_checkpoint_does_not_matter(run):
     flip(run / GOOD / FILES[2], None)
     assert catalog.newest(str(run)) == str(run / BAD)

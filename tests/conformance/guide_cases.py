@@ -29,7 +29,7 @@ SMALLER = (
     ("importing.md", "--import_from=output/119", _PLSC),
     (
         "importing.md",
-        "--model_name=iresnet50 --num_classes=93431 ...",
+        "--model_save_dir=runs/r50 ...",
         f"{_PLSC} --model_name=ResNet50 --num_classes=50 --dataset_name=image_list "
         "--dataset_dir=train_data --batch_size=25 --num_epochs=1 --val_targets=lfw",
     ),

@@ -160,7 +160,10 @@ def test_lists_and_records(tmp_path, name):
     assert find(name).examples(_request(tmp_path, split="val")).num_classes == 5
 
 
-@pytest.mark.parametrize("name", ["ms1m", "casia", "flowers", "cifar10", "mnist"])
+TAKE_RECORDS = ["casia", "cifar10", "flowers", "folder", "image_list", "mnist", "ms1m"]
+
+
+@pytest.mark.parametrize("name", [*TAKE_RECORDS, "recordio"])
 def test_train_files_are_tfrecords(tmp_path, name):
     import tensorflow as tf
 
