@@ -5,8 +5,8 @@ many epochs: (reduced) stage 2 with the tutorial's parameters; (reduced_large) s
 as its paper has it, with large batches and up to 20 trials; (schedule) the rest of the
 schedule, down to 0; (drop) a tenth of the rate; (average) no training, but the mean of
 the same snapshots, with batch-norm statistics of one pass over the data (stochastic
-weight averaging, Izmailov et al., arXiv:1803.05407); (plain) the same rate. The last
-line printed is one JSON object.
+weight averaging, Izmailov et al., arXiv:1803.05407); (average_last) the mean of those
+of the last epoch; (plain) the same rate. The last line printed is one JSON object.
 
     python -m benchmarks.dim_reduce --dataset_dir=cifar10 --work_dir=/tmp/dim_reduce
     python -m benchmarks.dim_reduce --flagfile=hparams/dim_reduce_stage1.cfg --seeds=1
@@ -130,6 +130,7 @@ def one_seed(case, seed, folder):
         own = os.path.join(folder, f"{seed}-{name}")
         found[name] = train(case, seed, own, **reduced, **changed)
     found["average"] = average(first)
+    found["average_last"] = average(first, case.snapshots_per_epoch)
     sys.stderr.write(f"seed {seed}: {json.dumps(found)}\n")
     return found
 
@@ -234,9 +235,10 @@ def last_rate(folder):
     ][-1]
 
 
-def average(first):
-    """Figures of the mean of all snapshots of a stage 1, in a process of its own."""
-    code = f"from benchmarks import dim_reduce; dim_reduce.print_average({first!r})"
+def average(first, last=0):
+    """Figures of the mean of a stage 1's last snapshots, in a process of its own."""
+    call = f"print_average({first!r}, {last})"
+    code = f"from benchmarks import dim_reduce; dim_reduce.{call}"
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=ROOT,
@@ -249,8 +251,13 @@ def average(first):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def print_average(first):
-    """Averages backbone and class weights, passes over the data once, and tests."""
+def print_average(first, last):
+    """Averages backbone and class weights, passes over the data once, and tests.
+
+    Args:
+        first: folder of the stage 1.
+        last: how many snapshots, the newest; 0: all.
+    """
     import numpy as np
     import tensorflow as tf
 
@@ -262,7 +269,7 @@ def print_average(first):
     settings = cli.parse([f"--flagfile={first}/flags.cfg"])
     model = recipe.build_model(settings, strategy(1))
     whole = layout.of_model(model, "all")
-    rows = trajectory.open_folder(f"{first}/snapshots", whole, 1)
+    rows = trajectory.open_folder(f"{first}/snapshots", whole, 1)[-last:]
     flat = np.mean([row.read(0, whole.size) for row in rows], axis=0, dtype=np.float64)
     trained = iter(model.backbone.trainable_variables)
     for piece in whole.pieces:
