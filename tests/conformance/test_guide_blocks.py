@@ -112,7 +112,8 @@ def world(tmp_path_factory):
         faces = plsc_tf.load(
             "folder", "photos", batch_size=24, image_size=(SIDE, SIDE), num_classes=6
         )
-        model.fit(faces, epochs=1, callbacks=[plsc_tf.Checkpoint("output")], verbose=0)
+        checkpoint = plsc_tf.Checkpoint("output/quickstart")
+        model.fit(faces, epochs=8, initial_epoch=7, callbacks=[checkpoint], verbose=0)
         plsc_tf.export_saved_model(model, "serving/face", classes=5)
         photo = images.decode(pathlib.Path("photo.jpg").read_bytes())
     embeddings = model.embed(images.resize(photo[tf.newaxis], (SIDE, SIDE)))

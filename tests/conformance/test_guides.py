@@ -53,9 +53,10 @@ def test_every_command_is_understood(path, tmp_path, monkeypatch):
     for name in OWN_FILES:
         pathlib.Path(name).write_text("dataset_name=mock\n")
     # Pages other than the first begin with the run that it makes.
-    known = {*OWN_FILES, "output/flags.cfg"}
-    pathlib.Path("output").mkdir()
-    cli.write_flags(cli.parse([], ["dataset"]), "output/flags.cfg")
+    quickstart = "output/quickstart/flags.cfg"
+    known = {*OWN_FILES, quickstart}
+    pathlib.Path(quickstart).parent.mkdir(parents=True)
+    cli.write_flags(cli.parse([], ["dataset"]), quickstart)
     for command in COMMANDS:
         if command.guide != path.name:
             continue

@@ -26,7 +26,7 @@ ROOT = guides.ROOT
 SMALL_RUN = (
     "--dataset_name=image_list --dataset_dir=train_data --num_classes=50 "
     "--image_shape=3,48,48 --batch_size=25 --num_replicas=2 --model_name=resnet10 "
-    "--model_options=width=8 --emb_size=16 --num_epochs=1 --val_targets=lfw"
+    "--model_options=width=8 --emb_size=16 --num_epochs=1 --model_save_dir=runs/ms1m"
 )
 IMPORT = (
     "--import_from=output/119 --model_name=ResNet50 --checkpoint_dir=imported/r50 "
@@ -74,19 +74,16 @@ def prepare(folder):
     guide_more.fill(folder)
     for name in ("hparams", "scripts"):
         (folder / name).symlink_to(ROOT / name)
-    small = [*SMALL_RUN.split(), "--model_save_dir=output"]
     shards = "--dataset_name=folder --dataset_dir=flower_photos --output_dir=shards"
     quickstart = ["--flagfile=hparams/quickstart.cfg"]
     for module, words in (
-        ("train", small),
+        ("train", SMALL_RUN.split()),
         ("import_checkpoint", IMPORT.split()),
         ("convert", shards.split()),
         ("train", quickstart),
     ):
         status, text = run_module(module, words, folder)
         assert status == 0, text
-    shutil.copytree(folder / "output" / "0", folder / "runs" / "ms1m" / "0")
-    shutil.copy(folder / "output" / "flags.cfg", folder / "runs" / "ms1m")
     shutil.copytree(folder / "output/quickstart/export", folder / "serving/face")
     return text
 
