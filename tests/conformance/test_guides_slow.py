@@ -10,6 +10,7 @@ stand there, or with the further options of guide_cases.py.
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -34,6 +35,8 @@ IMPORT = (
 )
 # Options that name what is written and must not be there.
 OUTPUTS = r"--(?:output|output_dir|edit_dir|new_list|cleaned_list|noise_report)=(\S+)"
+# What a server prints when it is ready.
+SERVERS = {"plsc_tf.serve": "serving port=", "tensorboard": " at http://"}
 MINUTES = 60
 
 
@@ -42,21 +45,31 @@ def run(words, cwd):
     path = f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path}
     options = {"cwd": cwd, "env": environ, "text": True}
-    if "plsc_tf.serve" not in words:
-        with open(cwd / "output.log", "w+", encoding="utf-8") as log:
-            done = subprocess.run(
-                words, stdout=log, stderr=log, timeout=MINUTES * 60, **options
-            )
-            log.seek(0)
-            return done.returncode, log.read()
-    process = subprocess.Popen([*words, "--port=0"], stdout=subprocess.PIPE, **options)
+    for name, ready in SERVERS.items():
+        if name in words:
+            return _run_until([*words, "--port=0"], ready, options)
+    with open(cwd / "output.log", "w+", encoding="utf-8") as log:
+        done = subprocess.run(
+            words, stdout=log, stderr=log, timeout=MINUTES * 60, **options
+        )
+        log.seek(0)
+        return done.returncode, log.read()
+
+
+def _run_until(words, ready, options):
+    """Runs a server until it says that it is ready. Returns (status, output)."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    process = subprocess.Popen(words, **pipes, **options)
+    text = ""
     try:
-        line = process.stdout.readline()
+        while ready not in text and (line := process.stdout.readline()):
+            text += line
         process.send_signal(signal.SIGTERM)
-        status = process.wait(60)
+        rest, _ = process.communicate(timeout=60)
     finally:
         process.kill()
-    return (status, line) if line.startswith("serving port=") else (1, line)
+    ended = process.returncode in (0, -signal.SIGTERM)
+    return (0 if ended and ready in text else 1), text + rest
 
 
 def run_module(name, words, cwd):
@@ -99,7 +112,7 @@ def steps(path):
     """Yields (line, words of the program) of what of a guide is run here."""
     for line in guides.lines(path):
         if cases.of(cases.OTHER_LINES, path.name, line) is True:
-            yield line, ["bash", "-c", line]
+            yield line, shlex.split(line, comments=True)
         if cases.of(cases.ELSEWHERE, path.name, line):
             continue
         more = cases.of(cases.SMALLER, path.name, line) or ""
