@@ -132,9 +132,19 @@ class LearningRate(OptionGroup):
                 "lr_epochs are for learning_rate_decay_type=piecewise. Received: "
                 f"learning_rate_decay_type={kind}."
             )
+        if self.lr_epochs and self.lr_steps != _default("lr_steps"):
+            raise ValueError(
+                "lr_steps and lr_epochs say the same in two units: set one of them. "
+                f"Received: lr_steps={','.join(map(str, self.lr_steps))}, "
+                f"lr_epochs={','.join(map(str, self.lr_epochs))}."
+            )
         if self.decay_scheme and (kind not in WITH_SCHEME or self.lr_epochs):
             raise ValueError(
                 f"decay_scheme={self.decay_scheme} is a decay of its own: leave "
                 "lr_epochs out, and learning_rate_decay_type or set it to exponential "
                 f"or polynomial. Received: learning_rate_decay_type={kind}."
             )
+
+
+def _default(name):
+    return LearningRate.__dataclass_fields__[name].default

@@ -6,6 +6,7 @@ import keras
 from absl import logging
 
 from plsc_tf.evaluation.verification import verify_pairs
+from plsc_tf.training.schedules import rate_of_last_step
 from plsc_tf.training.seeing.progress import ProgressLine, format_seconds
 from plsc_tf.training.seeing.recorder import Recorder
 
@@ -199,8 +200,7 @@ class TrainingLog(keras.callbacks.Callback):
             name: sum(result[name] for result in self._since_line) / count
             for name in self._since_line[0]
         }
-        rate = keras.ops.convert_to_numpy(self.model.optimizer.learning_rate)
-        values["learning_rate"] = float(rate)
+        values["learning_rate"] = rate_of_last_step(self.model.optimizer)
         if self.model.loss_scale is not None:
             values["loss_scale"] = float(self.model.loss_scale.value())
         if self._line_steps:

@@ -173,6 +173,23 @@ def build(options, run):
     return WarmUp(decay, warmup, options.warmup_scheme, options.learning_rate)
 
 
+def rate_of_last_step(optimizer):
+    """The learning rate that the last update was made with, a float.
+
+    Keras's `optimizer.learning_rate` is a schedule's rate of the update to come.
+
+    Args:
+        optimizer: Keras optimizer.
+    """
+    schedule = optimizer._learning_rate
+    if isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
+        done = keras.ops.convert_to_numpy(optimizer.iterations)
+        rate = schedule(keras.ops.convert_to_tensor(max(done - 1, 0), "int64"))
+    else:
+        rate = optimizer.learning_rate
+    return float(keras.ops.convert_to_numpy(rate))
+
+
 def _warmup_steps(options, run):
     if options.warmup_steps:
         return _own_steps(options, run, options.warmup_steps)

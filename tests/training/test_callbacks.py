@@ -2,6 +2,7 @@
 
 import logging
 
+import keras
 import numpy as np
 import pytest
 
@@ -71,6 +72,23 @@ def test_the_log_tells_loss_rate_speed_and_the_time_left(make_model, pictures, c
     for word in ("lr 0.05", "images/s", "ETA 0:"):
         assert word in lines[0]
     assert log.images_per_second > 0
+
+
+def test_the_rate_of_a_line_is_that_of_its_last_step(make_model, pictures, tmp_path):
+    schedule = keras.optimizers.schedules.PolynomialDecay(0.08, 8, 0.0)
+    sink = MetricsFiles(str(tmp_path), written=False)
+    log = TrainingLog(
+        every_n_steps=3,
+        total_steps=8,
+        global_batch_size=5,
+        recorder=Recorder([sink]),
+        tell=False,
+    )
+    fit(make_model(optimizer=lambda: plsc_tf.Momentum(schedule)), pictures, [log])
+    rates = {row["step"]: row.get("learning_rate") for row in sink.rows}
+    rates.pop(4)  # the first epoch's own line
+    # Step k of 8 is made with what is left after k - 1 of them.
+    assert rates == pytest.approx({3: 0.06, 6: 0.03, 8: 0.01})
 
 
 def test_figures_are_means_of_a_line_and_speed_is_without_the_first_step(
