@@ -13,6 +13,7 @@ from plsc_tf.parallel.strategy import gather
 from plsc_tf.training import (
     batching,
     freezing,
+    keras_arguments,
     keras_methods,
     keras_saving,
     loop,
@@ -146,6 +147,7 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
         transport=None,
         averaging=None,
         steps_per_execution=1,
+        **others,
     ):
         """Chooses the optimizer of backbone and head, and the training metrics.
 
@@ -172,11 +174,14 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
             steps_per_execution: steps of `fit` per call of one `tf.function`, as in
                 Keras; callbacks are told of each, see
                 `plsc_tf.training.several_steps`.
+            **others: refused; the error says what takes the place of Keras's.
 
         Raises:
+            TypeError: an argument that is none of these.
             ValueError: an unknown metric, a number out of range, or an optimizer that
                 does not fit shards.
         """
+        keras_arguments.refuse("compile", others)
         unknown = sorted(set(metrics) - set(METRICS))
         if unknown:
             raise ValueError(

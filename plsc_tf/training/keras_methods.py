@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from plsc_tf.parallel import collectives
-from plsc_tf.training import batching, keras_saving, loop
+from plsc_tf.training import batching, keras_arguments, keras_saving, loop
 
 
 class KerasMethods:
@@ -57,6 +57,9 @@ class KerasMethods:
             `keras.callbacks.History`.
         """
         self._check_compiled()
+        keras_arguments.refuse(
+            "fit", options, ("initial_step", "stop_at_step", "sentinel")
+        )
         keras_saving.check_callbacks(callbacks)
         data = training_data(
             x,
@@ -169,6 +172,20 @@ class KerasMethods:
         if not parts:
             raise ValueError("There is nothing to embed: the data set is empty.")
         return np.concatenate(parts)
+
+    def test_on_batch(self, x, y=None, sample_weight=None, return_dict=False):
+        """`evaluate` on one global batch of arrays."""
+        return self.evaluate(
+            x,
+            y,
+            batch_size=max(1, len(x)),
+            sample_weight=sample_weight,
+            return_dict=return_dict,
+        )
+
+    def predict_on_batch(self, x):
+        """`predict` on one array of images."""
+        return self.predict(x, batch_size=max(1, len(x)))
 
     def _distributed_evaluate(self, batch):
         return self.strategy.run(evaluate_step, args=(self, *batch))

@@ -72,9 +72,16 @@ def as_batches(x, y=None, batch_size=None, sample_weight=None, shuffle=True):
     if y is None:
         raise ValueError(
             "x must be what plsc_tf.load returns or a tf.data.Dataset of (images, "
-            f"labels), or an array of images with y=labels. Received: {type(x)}"
+            "labels), or an array of images with y=labels. A generator becomes one by "
+            f"tf.data.Dataset.from_generator. Received: {type(x)}"
         )
-    images, labels = np.asarray(x), np.asarray(y).reshape(-1)
+    images, labels = np.asarray(x), np.asarray(y)
+    if labels.ndim > 1 and labels.size > len(labels):
+        raise ValueError(
+            "Labels must be whole numbers [N]; of one-hot rows numpy.argmax(y, axis=1) "
+            f"makes them. Received: labels of shape {labels.shape}."
+        )
+    labels = labels.reshape(-1)
     if len(images) != len(labels) or not len(labels):
         raise ValueError(
             "There must be as many images as labels, and the arrays must not be "

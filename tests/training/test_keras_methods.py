@@ -125,3 +125,29 @@ def test_labels_beside_a_data_set_are_refused(make_model, pictures):
     data = tf.data.Dataset.from_tensor_slices(pictures).batch(6)
     with pytest.raises(ValueError, match="y must be left out"):
         make_model().fit(data, pictures[1])
+
+
+def test_one_batch_at_a_time_is_evaluate_and_predict(softmax, pictures):
+    images, labels = pictures
+    few = images[:3], labels[:3]
+    assert softmax.test_on_batch(*few) == pytest.approx(softmax.evaluate(*few))
+    named = softmax.test_on_batch(*few, return_dict=True)
+    assert set(named) == {"loss", "accuracy"}
+    found = softmax.predict_on_batch(images[:3])
+    np.testing.assert_allclose(found, softmax.embed(images)[:3], atol=1e-5)
+
+
+def test_what_keras_has_and_the_model_has_not_is_told(softmax, pictures):
+    images, labels = pictures
+    with pytest.raises(TypeError, match="validation_split.*validation_data"):
+        softmax.fit(images, labels, validation_split=0.1)
+    with pytest.raises(TypeError, match="no argument 'epoch'.*docstring"):
+        softmax.fit(images, labels, epoch=2)
+    with pytest.raises(TypeError, match="no argument 'loss'.*margins="):
+        softmax.compile(loss="categorical_crossentropy")
+    with pytest.raises(ValueError, match=r"argmax.*shape \(20, 5\)"):
+        softmax.fit(images, np.eye(5)[labels])
+    with pytest.raises(ValueError, match="from_generator"):
+        softmax.fit(iter([pictures]))
+    column = softmax.evaluate(images, labels[:, None])
+    assert column == pytest.approx(softmax.evaluate(images, labels))

@@ -1,0 +1,32 @@
+"""Arguments of Keras that have another place here, or none."""
+
+_FIT = {
+    "validation_split": "hold pictures back and give them as validation_data",
+    "validation_batch_size": "give validation_data as a tf.data.Dataset of batches",
+    "workers": "what plsc_tf.load returns has workers of its own",
+    "use_multiprocessing": "what plsc_tf.load returns has workers of its own",
+    "max_queue_size": "what plsc_tf.load returns has a queue of its own",
+}
+_COMPILE = {
+    "loss": "the head has it: plsc_tf.ShardedHead(classes, margins=plsc_tf.ARCFACE)",
+    "loss_weights": "there is one loss, the head's",
+    "weighted_metrics": 'metrics=["accuracy"] are weighted by sample_weight',
+    "run_eagerly": "steps are always graphs; tf.print works within them",
+    "jit_compile": "what gains from XLA in a head is compiled always",
+    "auto_scale_loss": "loss_scale=plsc_tf.LossScale() is for float16",
+}
+_HINTS = {"fit": _FIT, "compile": _COMPILE}
+
+
+def refuse(method, given, allowed=()):
+    """Raises TypeError for arguments that a method does not have, and says what to do.
+
+    Args:
+        method: "fit" or "compile".
+        given: their names.
+        allowed: names that are all right.
+    """
+    for name in given:
+        if name not in allowed:
+            hint = _HINTS[method].get(name, "its docstring tells what it takes")
+            raise TypeError(f"Classifier.{method} has no argument {name!r}: {hint}.")
