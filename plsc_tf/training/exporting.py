@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import itertools
 
 import numpy as np
 from absl import logging
@@ -78,7 +79,7 @@ def export(
         calibration=calibration,
         card=card,
         class_names=_class_names(settings, checkpoint),
-        pictures=_pictures(pairs, given.proof_images),
+        pictures=_pictures(settings, pairs, given.proof_images),
         accuracy=_accuracy(pairs, settings, model.image_size),
         bounds=Bounds(given.float16_cosine, given.int8_cosine, given.accuracy_loss),
     )
@@ -117,13 +118,30 @@ def _pairs(settings, needed):
     return {}
 
 
-def _pictures(pairs, count):
-    """Encoded pictures of the first set, spread over it."""
-    if not (pairs and count):
+def _pictures(settings, pairs, count):
+    """Encoded pictures of the first set, spread over it, or of the test split."""
+    if not count:
         return ()
+    if not pairs:
+        test = _test(settings)
+        records = itertools.islice(test.source.records(), count) if test else ()
+        return tuple(_encoded(record.image) for record in records)
     images = next(iter(pairs.values())).images
     rows = np.unique(np.linspace(0, len(images) - 1, count).astype(int))
     return tuple(_encoded(images[row]) for row in rows)
+
+
+def _test(settings):
+    """The test split where the run is judged on it; None where there is none."""
+    try:
+        return recipe.load_test(settings)
+    except (OSError, ValueError) as error:
+        logging.warning(
+            "The run's test split cannot be read, so the export is compared with the "
+            "network on noise only: %s",
+            error,
+        )
+    return None
 
 
 def _encoded(image):

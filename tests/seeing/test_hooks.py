@@ -46,13 +46,18 @@ def test_a_hook_that_is_left_out_is_off():
     assert applied.saving.save_checkpoints_epochs == 0
 
 
+def with_arguments(limit):
+    """Not what a hook may be."""
+
+
 @pytest.mark.parametrize(
     ("path", "error", "words"),
     [
         ("StopAtStepHok", ValueError, "Did you mean StopAtStepHook"),
         ("no_such_module:Hook", ImportError, "no_such_module"),
         ("test_hooks:Countr", ImportError, "Did you mean test_hooks:Counter"),
-        ("test_hooks:FASTNN", TypeError, "keras.callbacks.Callback"),
+        ("test_hooks:with_arguments", ValueError, "without arguments.*'limit'"),
+        ("test_hooks:FASTNN", ValueError, "keras.callbacks.Callback"),
     ],
 )
 def test_wrong_hooks_are_explained(path, error, words):

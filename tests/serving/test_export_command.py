@@ -120,6 +120,18 @@ def test_without_the_verification_sets_the_proof_is_about_noise(trained_run, tmp
     assert rows["proved on"] == "3 pictures of noise"
 
 
+def test_a_classifier_is_proved_on_its_test_split(trained_run, tmp_path):
+    settings, outcome, _ = trained_run
+    shutil.copytree(outcome["checkpoint_dir"], tmp_path / "run" / "0")
+    settings = settings.replace(
+        checkpoint_dir=str(tmp_path / "run"),
+        model_save_dir=str(tmp_path / "run"),
+        val_targets=("test",),
+        proof_images=5,
+    )
+    assert dict(trained.export(settings))["proved on"] == "5 pictures"
+
+
 def test_pairs_are_thinned_by_kind(trained_run):
     settings, _, _ = trained_run
     pairs = data_load.load_val("mock", recipe.data_request(settings), "mock")

@@ -1,6 +1,7 @@
 """Hooks by name: FastNN's four, and Keras callbacks of the user's own."""
 
 import difflib
+import inspect
 
 import keras
 from absl import logging
@@ -44,8 +45,8 @@ def own(names):
 
     Raises:
         ImportError: a path leads nowhere.
-        TypeError: it is no Keras callback.
-        ValueError: a name that is neither a path nor one of FastNN's four.
+        ValueError: a name that is neither a path nor one of FastNN's four; what is
+            there is no Keras callback, or needs arguments.
     """
     return [_make(name) for name in names if name not in LEFT_OUT]
 
@@ -59,9 +60,17 @@ def _make(path):
             f"as my_package.module:Callback. Received: {path!r}.{hint}"
         )
     made = dotted_paths.load(path, "hook", separator=":")
-    made = made() if callable(made) and not _is_callback(made) else made
+    if callable(made) and not _is_callback(made):
+        try:
+            inspect.signature(made).bind()
+        except TypeError as error:
+            raise ValueError(
+                f"A hook is called without arguments. Received: {path!r}, {error}. "
+                "A function that makes it with its arguments is a hook too."
+            ) from error
+        made = made()
     if not _is_callback(made):
-        raise TypeError(
+        raise ValueError(
             "A hook must be a keras.callbacks.Callback; hooks of TensorFlow's "
             "estimators (SessionRunHook) do not fit, as there is no session. "
             f"Received: {path!r}, which is {type(made).__name__}"
