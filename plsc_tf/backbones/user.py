@@ -113,7 +113,13 @@ def _import(path: str):
             "The path of a network is 'package.module.Name'. "
             f"Received: {path!r}. plsc_tf.backbones.list() names the built-in ones."
         )
-    return dotted_paths.load(path, "network")
+    found = dotted_paths.load(path, "network")
+    if not (callable(found) or isinstance(found, BaseModel)):
+        raise ValueError(
+            "The path of a network must lead to a class, a function that makes one, or "
+            f"a Keras model. Received: {path!r}, which is {type(found).__name__}."
+        )
+    return found
 
 
 def _make(factory, embedding_size, image_shape):

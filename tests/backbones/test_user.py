@@ -199,5 +199,7 @@ def test_dotted_paths_that_lead_nowhere_say_where_they_stopped(my_networks):
         from_user("__main__.Absent")
     with pytest.raises(ImportError, match="package.module.Name"):
         from_user("Mean")
+    with pytest.raises(ValueError, match="'os.path', which is module"):
+        from_user("os.path")
     with pytest.raises(ModuleNotFoundError, match="no_such_package"):
         from_user("my_broken.Net")
