@@ -1,48 +1,22 @@
 """What every classification head is to the training step."""
 
-import dataclasses
-
 import keras
 import numpy as np
 import tensorflow as tf
 
+from plsc_tf.heads.initial import BLOCK_ROWS, normal_rows
 from plsc_tf.heads.margins import ARCFACE, MarginLoss, require
+from plsc_tf.heads.passes import Passes
 from plsc_tf.heads.products import DTYPES
 from plsc_tf.heads.second_pass import SecondPass
-from plsc_tf.heads.tiled_softmax import Examples, TiledSoftmax
+from plsc_tf.heads.tiled_softmax import TiledSoftmax
 from plsc_tf.heads.tiles import read
-from plsc_tf.heads.unit import normalize, normalize_gradient
-
-# Initial weights are drawn in blocks of rows, each from its own seed, so that a
-# class starts with the same weights on any number of replicas.
-BLOCK_ROWS = 4096
 
 # Compiling takes longer than it saves with fewer classes to a tile.
 COMPILE_ROWS = 2048
 
 
-@dataclasses.dataclass
-class HeadStep:
-    """Outcome of a head's first pass on one replica.
-
-    Attributes:
-        losses: `[batch]` losses of the replica's own examples.
-        embedding_gradients: `[batch, emb]` for the replica's own examples.
-        ranks: int32 `[batch]`, how many classes score above the true one; None
-            unless asked for.
-        pending: dict of tensors from which the gradients of the weights are made,
-            tile by tile (`Head.pieces`) or in one piece (`Head.weight_gradients`).
-        state: `{name: scalar}` of the loss, to be stored with the update.
-    """
-
-    losses: tf.Tensor
-    embedding_gradients: tf.Tensor
-    ranks: tf.Tensor | None
-    pending: dict
-    state: dict
-
-
-class Head(tf.Module):
+class Head(Passes, tf.Module):
     """A linear classifier over embeddings, with a margin loss or plain softmax.
 
     Args:
@@ -124,92 +98,6 @@ class Head(tf.Module):
 
     def arrays(self):
         """`{"weight": rows, "bias": rows}`; the bias with plain softmax only."""
-        raise NotImplementedError
-
-    def loss_and_gradients(
-        self,
-        embeddings,
-        labels,
-        upstream,
-        with_ranks=False,
-        *,
-        step=0,
-        chosen=None,
-        state=None,
-    ):
-        """Losses and gradients of the embeddings, called in replica context.
-
-        Args:
-            embeddings: `[batch, emb]` of the replica's own examples; every replica
-                must bring equally many.
-            labels: int64 `[batch]`.
-            upstream: `[batch]` derivative of the objective by each loss, which is
-                the example's weight / the sum of weights of the global batch.
-            with_ranks: also rank the true class (top-1 / top-5 accuracy).
-            step: int64 scalar, number of the update, which seeds the sampling.
-            chosen: of `sample`, for a batch that is worked on in parts.
-            state: of the `HeadStep` of the part before.
-
-        Returns:
-            a `HeadStep`.
-
-        Raises:
-            ValueError: the batch is empty, or the embeddings do not fit the weights.
-        """
-        self._check_built()
-        self._check_batch(embeddings, labels)
-        raw = embeddings
-        entered, inverse = raw, None
-        if self.margins.normalized:
-            entered, inverse = normalize(raw)
-        inputs, weights, norms, labels = self._gather(
-            [entered, upstream, tf.norm(raw, axis=1), labels]
-        )
-        if chosen is None:
-            chosen = self.sample(labels, step, gathered=True)
-        tiles = self.tiles(chosen)
-        rows = self._rows(labels, chosen)
-        toward, score = self.softmax.true_class(tiles, inputs, rows)
-        score = self._total(score)
-        state = self._next_state(state, score, norms, weights)
-        target = self.margins.target(score, norms, state)
-        examples = Examples(inputs, rows, weights, score, target, state)
-        first = self.softmax.first_pass(tiles, examples, with_ranks)
-        losses, example = self.softmax.combine(
-            self._gather(first.statistics[None]), examples
-        )
-        gradients, ranks = self._own_total(
-            self.softmax.input_gradients(first, toward, example), first.above
-        )
-        by_norm = self.softmax.norm_gradients(examples, example)
-        if inverse is not None:
-            gradients = normalize_gradient(entered, inverse, gradients)
-        if by_norm is not None:
-            gradients += self._own(by_norm)[:, None] * entered
-        pending = self.softmax.pending(first, examples, example)
-        if chosen is not None:
-            pending["chosen"] = chosen
-        return HeadStep(
-            losses=self._own(losses),
-            embedding_gradients=gradients,
-            ranks=ranks,
-            pending=pending,
-            state=state,
-        )
-
-    def sample(self, labels, step, gathered=False):
-        """The replica's rows that take part in a step; None for all of them.
-
-        Args:
-            labels: int64 `[batch]` of the replica's own examples.
-            step: int64 scalar, number of the update.
-            gathered: whether the labels are those of the global batch already.
-        """
-        del labels, step, gathered
-        return None
-
-    def tiles(self, chosen=None):
-        """The replica's classes in tiles; `chosen` as of `sample`."""
         raise NotImplementedError
 
     def weight_gradients(self, pending):
@@ -298,18 +186,9 @@ class Head(tf.Module):
         deviation = self.initial_deviation
         if deviation is None:
             deviation = np.sqrt(2.0 / (self.embedding_size + self.num_classes))
-        rows = np.empty((high - low, self.embedding_size), keras.config.floatx())
-        for block in range(low // BLOCK_ROWS, -(-high // BLOCK_ROWS)):
-            first = block * BLOCK_ROWS
-            generator = np.random.default_rng([self.seed, block])
-            drawn = generator.standard_normal(
-                (BLOCK_ROWS, self.embedding_size), np.float32
-            )
-            start, stop = max(low, first), min(high, first + BLOCK_ROWS)
-            rows[start - low : stop - low] = (
-                deviation * drawn[start - first : stop - first]
-            )
-        return rows
+        shape = (self.num_classes, self.embedding_size)
+        rows = normal_rows(low, high, shape, deviation, seed=self.seed)
+        return rows.astype(keras.config.floatx(), copy=False)
 
     def _initial_bias(self, low, high):
         """Rows `[low, high)` of the initial biases: zeros in PLSC."""
@@ -320,15 +199,6 @@ class Head(tf.Module):
             raise ValueError(
                 "The head has no weights yet: give it to plsc_tf.Classifier, or call "
                 "head.build(embedding_size, strategy)."
-            )
-
-    def _check_batch(self, embeddings, labels):
-        shape, count = tuple(embeddings.shape), labels.shape[0]
-        if count == 0 or shape != (count, self.embedding_size):
-            raise ValueError(
-                "Every replica must bring embeddings [batch, embedding_size="
-                f"{self.embedding_size}] and as many labels, at least one. Received: "
-                f"embeddings of shape {shape}, labels of shape {tuple(labels.shape)}"
             )
 
     def _prepare(self, embedding_size, strategy, rows_per_tile):
@@ -363,36 +233,3 @@ class Head(tf.Module):
             stored = self.state_variables.items()
             state = {name: tf.convert_to_tensor(value) for name, value in stored}
         return self.margins.next_state(score, norms, weights, state)
-
-    def _own_total(self, gradients, above):
-        """The replica's part of what is summed over those that share the classes.
-
-        Args:
-            gradients: `[batch, emb]`.
-            above: int32 `[batch]`, or None; a column beside the gradients on its way.
-        """
-        if above is None:
-            return self._reduce_scatter(gradients), None
-        column = tf.cast(above, gradients.dtype)[:, None]
-        own = self._reduce_scatter(tf.concat([gradients, column], axis=1))
-        return own[:, :-1], tf.cast(own[:, -1], above.dtype)
-
-    def _gather(self, value):
-        """`[batch, ...]` of all replicas that share the classes, or a list of it."""
-        raise NotImplementedError
-
-    def _total(self, value):
-        """Sum over all replicas that share the classes."""
-        raise NotImplementedError
-
-    def _reduce_scatter(self, value):
-        """The replica's part of the sum over all that share the classes."""
-        raise NotImplementedError
-
-    def _own(self, value):
-        """The replica's part of a gathered `[batch, ...]`."""
-        raise NotImplementedError
-
-    def _rows(self, labels, chosen):
-        """int32 `[batch]` rows of the true classes on this replica, or −1."""
-        raise NotImplementedError

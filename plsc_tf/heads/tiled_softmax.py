@@ -58,7 +58,8 @@ class FirstPass:
         statistics: `[batch, 2 or 3]`: largest logit, Σ exp(logit − largest), and with
             smoothing Σ logits; all without the true class.
         above: int32 `[batch]` scores above the true class's, or None.
-        pulled: `[batch, emb]` Σ exp(logit − largest) ∂value/∂input.
+        pulled: `[batch, emb]` Σ exp(logit − largest) ∂value/∂input; None where no
+            gradients are wanted, and so are the following.
         even: `[batch, emb]` Σ ∂value/∂input with smoothing, else None.
         offsets: for every tile `[classes]` 1 / ‖w‖, or biases.
         kept: for every tile its products `[classes, batch]`, or None.
@@ -66,7 +67,7 @@ class FirstPass:
 
     statistics: tf.Tensor
     above: tf.Tensor | None
-    pulled: tf.Tensor
+    pulled: tf.Tensor | None
     even: tf.Tensor | None
     offsets: list
     kept: list
@@ -139,19 +140,21 @@ class TiledSoftmax:
         score = tf.reduce_sum(weight * inputs, axis=1) + picked["bias"]
         return here[:, None] * weight, here * score
 
-    def first_pass(self, tiles, examples, with_ranks):
+    def first_pass(self, tiles, examples, with_ranks, gradients=True):
         """Statistics and gradients of a replica's own classes: a `FirstPass`."""
         zero = tf.zeros_like(examples.score)
         running = {
             "maximum": zero if self.kernels.bounded else zero + LOWEST,
             "total": zero,
-            "pulled": tf.zeros_like(examples.inputs),
         }
+        if gradients:
+            running["pulled"] = tf.zeros_like(examples.inputs)
         if with_ranks:
             running["above"] = tf.zeros_like(zero, tf.int32)
         if self.even_share:
             running["logits"] = zero
-            running["even"] = tf.zeros_like(examples.inputs)
+            if gradients:
+                running["even"] = tf.zeros_like(examples.inputs)
         offsets, kept = [], []
         space = self.logits_bytes
         for index, start in enumerate(tiles.starts):
@@ -165,6 +168,8 @@ class TiledSoftmax:
                 examples.score,
                 running,
             )
+            if not gradients:
+                continue
             space -= _bytes(products)
             kept.append(products if space >= 0 else None)
             offsets.append(offset)
@@ -174,7 +179,7 @@ class TiledSoftmax:
         return FirstPass(
             statistics=tf.stack(columns, axis=1),
             above=running.get("above"),
-            pulled=running["pulled"],
+            pulled=running.get("pulled"),
             even=running.get("even"),
             offsets=offsets,
             kept=kept,
@@ -193,16 +198,20 @@ class TiledSoftmax:
             target: the `Target` of the examples.
             state: of the loss.
             score: `[batch]` of the true classes.
-            running: dict of tensors.
+            running: dict of tensors, "pulled" among them where gradients are wanted.
 
         Returns:
-            (products `[classes, batch]`, `[classes]` 1 / ‖w‖ or biases, what runs).
+            (products `[classes, batch]`, `[classes]` 1 / ‖w‖ or biases, what runs);
+            the first two are None without gradients.
         """
         arrays = read(handles, chosen)
         weight, offset = arrays["weight"], self._offset(arrays)
         # Before all else, so that nothing of this tile exists while another is
         # worked on.
-        with tf.control_dependencies([running["pulled"]]):
+        with_gradients = "pulled" in running
+        with tf.control_dependencies(
+            [running["pulled" if with_gradients else "total"]]
+        ):
             products = product(weight, inputs, self.dtype, transpose_b=True)
         found = self.kernels.forward(
             products,
@@ -214,20 +223,25 @@ class TiledSoftmax:
             running["maximum"],
             "above" in running,
         )
-        pull = product(found["pull"], weight, self.dtype, transpose_a=True)
-        pulled, total, result = running["pulled"], running["total"], dict(running)
+        total, result = running["total"], dict(running)
         if "shrink" in found:
             result["maximum"] = found["maximum"]
-            pulled *= found["shrink"][:, None]
             total *= found["shrink"]
-        result["pulled"] = pulled + pull
         result["total"] = total + self._total(found, offset)
         if "above" in running:
             result["above"] = running["above"] + found["above"]
         if self.even_share:
+            result["logits"] = running["logits"] + found["logits"]
+        if not with_gradients:
+            return None, None, result
+        pull = product(found["pull"], weight, self.dtype, transpose_a=True)
+        pulled = running["pulled"]
+        if "shrink" in found:
+            pulled *= found["shrink"][:, None]
+        result["pulled"] = pulled + pull
+        if self.even_share:
             even = product(found["even"], weight, self.dtype, transpose_a=True)
             result["even"] = running["even"] + even
-            result["logits"] = running["logits"] + found["logits"]
         return products, offset, result
 
     def _total(self, found, offset):

@@ -328,7 +328,7 @@ def evaluate_step(model, images, labels, weights):
     dtype = keras.config.floatx()
     weights = tf.cast(weights, dtype)
     embeddings = tf.cast(model(images, training=False), dtype)
-    outcome = model.head.loss_and_gradients(
+    outcome = model.head.losses(
         embeddings,
         labels,
         weights,

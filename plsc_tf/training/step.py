@@ -38,7 +38,8 @@ class Found:
     Attributes:
         gradients: the replica's share, one per replicated weight, None where a weight
             has no part in the loss; times the loss scale.
-        pending: of the head's step, see `HeadStep`; None of a replicated head.
+        pending: of the head's step, see `plsc_tf.heads.passes.HeadStep`; None of a
+            replicated head.
         healthy: bool scalar, whether losses and embeddings' gradients are finite.
         loss: scalar, the replica's share of the objective.
         examples: scalar, sum of the weights of the global batch.
