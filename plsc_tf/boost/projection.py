@@ -163,9 +163,12 @@ def make(path, snapshots, layout, components, alive=None):
     begun = time.perf_counter()
     files.make_dirs(files.parent(path))
     local = files.is_local(path)
-    folder = os.path.dirname(os.path.abspath(local_path(path))) if local else None
-    handle, scratch = tempfile.mkstemp(".writing", "pca_mat-", folder)
-    os.close(handle)
+    if local:
+        # What a run that was killed has left of it is written over.
+        scratch = f"{os.path.abspath(local_path(path))}.writing"
+    else:
+        handle, scratch = tempfile.mkstemp(".writing", "pca_mat-")
+        os.close(handle)
     shape = (components, layout.size)
     try:
         writer = Writer(scratch, shape)

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import math
 
 import keras
 from absl import logging
@@ -160,9 +161,17 @@ class LineSearchLog(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         """Writes the step's line."""
-        line = {"step": self.model.position.global_step, **self.walk.last}
-        self._file.write(json.dumps(line) + "\n")
+        line = {"step": self.model.position.global_step}
+        line.update({name: _plain(value) for name, value in self.walk.last.items()})
+        self._file.write(json.dumps(line, allow_nan=False) + "\n")
 
     def on_train_end(self, logs=None):
         """Closes the file."""
         self._file.close()
+
+
+def _plain(value):
+    """What JSON can hold: null in place of numbers that are not finite."""
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return value if math.isfinite(value) else None

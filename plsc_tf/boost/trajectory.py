@@ -81,7 +81,15 @@ class Snapshot:
             for piece in layout.pieces:
                 if piece.rows:
                     continue
-                data = file[piece.dataset]
+                data = file.get(piece.dataset)
+                if data is None or data.shape != piece.shape:
+                    raise ValueError(
+                        _other_model(
+                            self.path,
+                            f"no {piece.dataset} of shape {list(piece.shape)} "
+                            f"({piece.name} here)",
+                        )
+                    )
                 offset = data.id.get_offset()
                 if offset is None:
                     raise ValueError(
@@ -125,10 +133,14 @@ def _compare(path, content, layout):
             there = content["arrays"][piece.rows]["shape"]
             problem = f"{piece.name} of shape {there}, {list(piece.shape)} here"
     if problem:
-        raise ValueError(
-            f"Snapshot {path} is not of this model: it has {problem}. Use the "
-            "model_name, emb_size, num_classes and dim_reduce_scope of stage 1."
-        )
+        raise ValueError(_other_model(path, problem))
+
+
+def _other_model(path, problem):
+    return (
+        f"Snapshot {path} is not of this model: it has {problem}. Use the model_name, "
+        "emb_size, num_classes and dim_reduce_scope of stage 1."
+    )
 
 
 def open_folder(folder, layout, components, alive=None):

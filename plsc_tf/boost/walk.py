@@ -61,9 +61,9 @@ class Walk:
         wanted = tf.constant(direction, keras.config.floatx())
         direction, path = self._point(carried, told["projected"], wanted)
         direction = self._host(direction).astype(np.float64)
-        slope = _dot(gradient, direction)
-        accepted, tried = 0.0, []
-        if healthy:
+        slope, accepted, tried = math.nan, 0.0, []
+        if healthy and np.isfinite(direction).all():
+            slope = _dot(gradient, direction)
             accepted, tried = self._search(batch, path, loss, slope)
         outcome = dict(self._move(carried, path, _scalar(accepted)))
         finite = bool(self._host(outcome["finite"]))
@@ -197,7 +197,9 @@ class Walk:
             random=carried["random"],
         )
         finite, votes = updater.apply(found.gradients, found.pending, found.healthy)
-        change, moves = size * path["flat"], [size * move for move in path["moves"]]
+        # Where no trial was accepted the direction may be anything, and counts as 0.
+        change = tf.math.multiply_no_nan(path["flat"], size)
+        moves = [tf.math.multiply_no_nan(move, size) for move in path["moves"]]
         if path["residuals"]:
             change -= plan.alpha * path["residual"]
             pairs = zip(moves, path["residuals"], strict=True)
@@ -240,7 +242,7 @@ def _objective(model, images, labels, weights):
                 own.append(extra)
             penalties = [tf.cast(penalty, dtype) for penalty in model.backbone.losses]
             penalty = tf.add_n([tf.zeros([], dtype), *penalties])
-            outcome = model.head.loss_and_gradients(
+            outcome = model.head.losses(
                 tf.cast(embeddings, dtype),
                 part_labels,
                 part_upstream,

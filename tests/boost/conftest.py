@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import plsc_tf
+from plsc_tf.backbones import precision
 from plsc_tf.boost import layout, projection, snapshots, stage, trajectory, walk
 from plsc_tf.boost.updater import ReducedUpdater
 from plsc_tf.heads.dense import DenseHead
@@ -15,9 +16,9 @@ COMPONENTS = 5
 EPOCHS = 9
 
 
-def make_network(dropout):
+def make_network(dropout, dtype):
     """16 × 16 pictures to embeddings of 8, alike on any number of replicas."""
-    return keras.Sequential(
+    network = keras.Sequential(
         [
             keras.Input((16, 16, 3)),
             keras.layers.Conv2D(8, 3, strides=2),
@@ -28,16 +29,24 @@ def make_network(dropout):
             keras.layers.Dense(8),
         ]
     )
+    return precision.apply(network, precision.Precision(dtype))
 
 
 @pytest.fixture(scope="session")
 def make_model():
     """A classifier of 7 classes on so many replicas, compiled where a rate is given."""
 
-    def make(replicas=1, head=plsc_tf.ShardedHead, dropout=0.0, rate=None):
+    def make(
+        replicas=1,
+        head=plsc_tf.ShardedHead,
+        dropout=0.0,
+        rate=None,
+        dtype="float32",
+    ):
         keras.utils.set_random_seed(0)
         with plsc_tf.strategy(replicas).scope():
-            model = plsc_tf.Classifier(make_network(dropout), head(7, scale=16.0))
+            network = make_network(dropout, dtype)
+            model = plsc_tf.Classifier(network, head(7, scale=16.0))
             if rate:
                 model.compile(plsc_tf.Momentum(rate))
         return model

@@ -1,6 +1,8 @@
 """Projections on disk, and every error before a training begins."""
 
+import dataclasses
 import json
+import resource
 import shutil
 
 import keras
@@ -31,7 +33,11 @@ def test_the_file_is_plain_numpy(projections, whole):
 def test_it_is_the_same_when_made_again(projections, whole, folder, tmp_path):
     path = str(tmp_path / "again.npy")
     found = trajectory.open_folder(folder, whole, 5)
+    # What a process that was killed may have left.
+    (tmp_path / "again.npy.writing").write_bytes(b"x" * 1_000_000)
     projection.make(path, found, whole, 5)
+    names = {place.name for place in tmp_path.iterdir()}
+    assert names == {"again.npy", "again.npy.json", "again.svg"}
     np.testing.assert_array_equal(np.load(path), np.load(projections["backbone"]))
 
 
@@ -91,6 +97,14 @@ def test_snapshots_of_another_model(folder):
         trajectory.open_folder(folder, layout.of_model(other, "backbone"), 5)
 
 
+def test_weights_that_a_snapshot_keeps_elsewhere(folder, whole):
+    pieces = list(whole.pieces)
+    pieces[1] = dataclasses.replace(pieces[1], dataset="layers/other/vars/1")
+    other = dataclasses.replace(whole, pieces=tuple(pieces))
+    with pytest.raises(ValueError, match="it has no layers/other/vars/1 of shape"):
+        trajectory.open_folder(folder, other, 5)
+
+
 def test_a_damaged_snapshot(folder, whole, tmp_path):
     copy = shutil.copytree(folder, tmp_path / "copy")
     with open(copy / "step_00000002" / "backbone.weights.h5", "r+b") as file:
@@ -115,6 +129,19 @@ def test_a_snapshot_that_is_not_finite(make_model, folder, whole, tmp_path):
 def test_a_disk_without_room(tmp_path):
     with pytest.raises(OSError, match=r"needs [\d,]+ bytes .* lower n_component"):
         projection.Writer(str(tmp_path / "p.npy"), (32, 1 << 55))
+
+
+def test_a_file_system_that_takes_no_more(folder, whole, tmp_path):
+    found = trajectory.open_folder(folder, whole, 5)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # The kernel's own refusal (EFBIG), as of a full disk (ENOSPC).
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20 * whole.size - 1, limits[1]))
+    try:
+        with pytest.raises(OSError, match=r"needs [\d,]+ bytes .* lower n_component"):
+            projection.make(str(tmp_path / "pca_mat.npy"), found, whole, 5)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not list(tmp_path.iterdir())
 
 
 def test_another_store_than_the_local_disk(make_model, pictures, whole):
