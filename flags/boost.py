@@ -180,9 +180,10 @@ class Boost(OptionGroup):
         object.__setattr__(self, name, value)
         OptionGroup.__post_init__(self)
         if own not in (default, getattr(self, name)):
+            hint = " (mode=auto leaves it off)" if name == "dim_reduce" else ""
             raise ValueError(
                 f"{name} and boost_config_dict say different things. Received: "
-                f"{own!r} and {value!r}."
+                f"{name}={own!r}, and in the dictionary {value!r}{hint}."
             )
 
 
@@ -194,7 +195,7 @@ def _read_dictionary(text):
     """
     whole = _parse(text)
     boost = _part(whole, "boost")
-    found = {"dim_reduce": False}
+    found = {}
     for key, value in boost.items():
         if key == "mode" and value in ("auto", "manual"):
             continue
@@ -234,7 +235,9 @@ def _parse(text):
 def _part(whole, name):
     part = whole.get(name, {})
     if not isinstance(part, dict):
-        _refuse(name, part, ["a dictionary"])
+        raise ValueError(
+            f"boost_config_dict: {name} must be a dictionary. Received: {part!r}."
+        )
     return part
 
 

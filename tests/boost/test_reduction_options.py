@@ -73,7 +73,12 @@ def test_the_library_mode_leaves_it_off():
         ({"boost_config_dict": "{"}, "must be a dictionary in JSON or Python"),
         ({"boost_config_dict": "[1]"}, "must be a dictionary. Received: list"),
         ({"boost_config_dict": "{'dim_reduce': {'rho': 'x'}}"}, "dim_reduce_rho must"),
+        ({"boost_config_dict": "{'dim_reduce': 3}"}, "dim_reduce must be a dict.*3"),
         ({"dim_reduce": True}, "needs the snapshots of stage 1"),
+        (
+            {"dim_reduce": True, "boost_config_dict": '{"boost":{"dim_reduce":false}}'},
+            "dim_reduce=True, and in the dictionary False",
+        ),
         ({"snapshot_every_n_steps": 2, "snapshots_per_epoch": 2}, "or snapshots_per"),
         (
             {"rho": 0.3, "boost_config_dict": "{'dim_reduce': {'rho': 0.4}}"},
@@ -84,6 +89,13 @@ def test_the_library_mode_leaves_it_off():
 def test_what_makes_no_sense_is_refused(values, message):
     with pytest.raises(ValueError, match=message):
         boost(**values)
+
+
+def test_a_dictionary_of_numbers_goes_with_the_option():
+    numbers = {"dim_reduce": {"rho": 0.3, "weight_load_dir": "w"}}
+    found = boost(dim_reduce=True, boost_config_dict=str(numbers))
+    assert found.reduces and found.dim_reduce_rho == 0.3
+    assert not boost(boost_config_dict=str(numbers)).reduces
 
 
 def test_entry_takes_the_dictionary_itself():
