@@ -73,7 +73,7 @@ class Projection:
             raise ValueError(
                 f"pca_mat '{self.path}' must have the shape [n_component, weights] = "
                 f"{list(wanted)}. Received: {list(self.shape)}. It is of another "
-                "model, n_component or dim_reduce_scope. In another model_save_dir, and "
+                "model, n_component or dim_reduce_scope. In another model_save_dir and "
                 "without pca_mat_path, it is made anew from weight_load_dir."
             )
         described = read_description(self.path)
