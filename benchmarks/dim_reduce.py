@@ -111,7 +111,7 @@ def one_seed(case, seed, folder):
     for name, changed in going_on.items():
         own = os.path.join(folder, f"{seed}-{name}")
         if not os.path.exists(own):
-            left_out = shutil.ignore_patterns("snapshots", DONE)
+            left_out = shutil.ignore_patterns("snapshots", DONE, "average-*")
             shutil.copytree(first, own, ignore=left_out)
         options_ = {**schedule(case), **changed, "warmup_epochs": 0}
         if name == "schedule":
@@ -237,6 +237,9 @@ def last_rate(folder):
 
 def average(first, last=0):
     """Figures of the mean of a stage 1's last snapshots, in a process of its own."""
+    path = pathlib.Path(first, f"average-{last}.json")
+    if path.exists():
+        return json.loads(path.read_text(encoding="utf-8"))
     call = f"print_average({first!r}, {last})"
     code = f"from benchmarks import dim_reduce; dim_reduce.{call}"
     done = subprocess.run(
@@ -248,7 +251,9 @@ def average(first, last=0):
     )
     if done.returncode:
         raise RuntimeError(f"the average of {first}/snapshots failed")
-    return json.loads(done.stdout.splitlines()[-1])
+    found = json.loads(done.stdout.splitlines()[-1])
+    path.write_text(json.dumps(found), encoding="utf-8")
+    return found
 
 
 def print_average(first, last):
