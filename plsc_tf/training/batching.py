@@ -39,6 +39,29 @@ def check_batch(images, labels, weights, num_classes):
         )
 
 
+def check_size(dataset, image_size):
+    """Raises ValueError where a dataset's pictures have another size than a network's.
+
+    Args:
+        dataset: `tf.data.Dataset` of (images, ...), whose sizes may be unknown.
+        image_size: (height, width), of which either may be None.
+    """
+    spec = dataset.element_spec
+    shape = getattr(spec[0] if isinstance(spec, tuple) else spec, "shape", None)
+    if shape is None or shape.rank != 4:
+        return
+    found = tuple(shape[1:3])
+    if any(a != b for a, b in zip(found, image_size, strict=False) if a and b):
+        raise ValueError(
+            f"The network takes pictures of {_by(image_size)} pixels (height x width). "
+            f"Received: {_by(found)}. tf.image.resize makes them fit."
+        )
+
+
+def _by(size):
+    return " x ".join(str(number or "?") for number in size)
+
+
 def _check_label_shape(shape):
     if len(shape) > 1 and tuple(shape[1:]) != (1,):
         raise ValueError(

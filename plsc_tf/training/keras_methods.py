@@ -348,8 +348,10 @@ def evaluate_step(model, images, labels, weights):
 
 def _distributed(model, data, steps):
     """Yields per-replica (images, labels, weights) of the data's first epoch."""
+    whole = data.epoch(0)
+    batching.check_size(whole, model.image_size)
     dataset = batching.prepare(
-        data.epoch(0),
+        whole,
         data.batch_size,
         model.strategy.num_replicas_in_sync,
         model.head.num_classes,

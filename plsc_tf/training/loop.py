@@ -9,6 +9,7 @@ from absl import logging
 
 from plsc_tf.data.faults import READ_ERRORS, reason
 from plsc_tf.data.part import Part
+from plsc_tf.data.readers.python import check_range
 from plsc_tf.training import batching, several_steps
 from plsc_tf.training.votes import EndedElsewhereError
 
@@ -75,18 +76,7 @@ def as_batches(x, y=None, batch_size=None, sample_weight=None, shuffle=True):
             "labels), or an array of images with y=labels. A generator becomes one by "
             f"tf.data.Dataset.from_generator. Received: {type(x)}"
         )
-    images, labels = np.asarray(x), np.asarray(y)
-    if labels.ndim > 1 and labels.size > len(labels):
-        raise ValueError(
-            "Labels must be whole numbers [N]; of one-hot rows numpy.argmax(y, axis=1) "
-            f"makes them. Received: labels of shape {labels.shape}."
-        )
-    labels = labels.reshape(-1)
-    if len(images) != len(labels) or not len(labels):
-        raise ValueError(
-            "There must be as many images as labels, and the arrays must not be "
-            f"empty. Received: {len(images)} images, {len(labels)} labels."
-        )
+    images, labels = _arrays(x, y)
     size = 32 if batch_size is None else batch_size
     if size < 1:
         raise ValueError(
@@ -105,6 +95,25 @@ def as_batches(x, y=None, batch_size=None, sample_weight=None, shuffle=True):
     if shuffle:
         dataset = dataset.shuffle(len(labels), seed=0)
     return DatasetBatches(dataset.batch(size))
+
+
+def _arrays(x, y):
+    """Images and labels [N] of arrays that fit together."""
+    images, labels = np.asarray(x), np.asarray(y)
+    if labels.ndim > 1 and labels.size > len(labels):
+        raise ValueError(
+            "Labels must be whole numbers [N]; of one-hot rows numpy.argmax(y, axis=1) "
+            f"makes them. Received: labels of shape {labels.shape}."
+        )
+    labels = labels.reshape(-1)
+    if images.ndim == 4:
+        check_range(images, "x")
+    if len(images) != len(labels) or not len(labels):
+        raise ValueError(
+            "There must be as many images as labels, and the arrays must not be "
+            f"empty. Received: {len(images)} images, {len(labels)} labels."
+        )
+    return images, labels
 
 
 def fit(  # noqa: PLR0913 - Keras's own arguments of `fit`
@@ -304,8 +313,10 @@ def _dataset(model, data, part):
     if part is not None:
         own = data.part_of_epoch(position.epoch, position.step, part=part)
         return batching.checked(own, classes)
+    left = data.epoch(position.epoch, position.step)
+    batching.check_size(left, model.image_size)
     return batching.prepare(
-        data.epoch(position.epoch, position.step),
+        left,
         data.batch_size,
         model.batch_parts,
         classes,

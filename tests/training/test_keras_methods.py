@@ -151,3 +151,15 @@ def test_what_keras_has_and_the_model_has_not_is_told(softmax, pictures):
         softmax.fit(iter([pictures]))
     column = softmax.evaluate(images, labels[:, None])
     assert column == pytest.approx(softmax.evaluate(images, labels))
+
+
+def test_pictures_that_do_not_fit_the_network_are_refused(softmax, pictures):
+    images, labels = pictures
+    with pytest.raises(ValueError, match=r"x must yield pixels in 0\.\.\.255"):
+        softmax.fit(images / 255.0, labels)
+    with pytest.raises(ValueError, match=r"of 16 x 16 pixels.*Received: 8 x 16\."):
+        softmax.fit(images[:, ::2], labels)
+    data = tf.data.Dataset.from_tensor_slices((images[:, :, ::2], labels)).batch(5)
+    for method in (softmax.fit, softmax.evaluate):
+        with pytest.raises(ValueError, match=r"Received: 16 x 8\."):
+            method(data)
