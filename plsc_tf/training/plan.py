@@ -1,6 +1,8 @@
 """Decides what a run will do before anything is built or trained."""
 
 import dataclasses
+import os
+import pathlib
 
 from absl import logging
 
@@ -8,6 +10,7 @@ from plsc_tf.checkpoints import catalog, manifest
 from plsc_tf.parallel.alone import Alone
 from plsc_tf.settings import Settings
 from plsc_tf.storage import files
+from plsc_tf.storage.paths import local_path
 from plsc_tf.training import schedules
 from plsc_tf.training.parts import check_resumed
 
@@ -40,7 +43,7 @@ def choose_folder(settings, num_replicas, *, verify=True, group=None, given=()):
     Args:
         settings: the `Settings` as asked for.
         num_replicas: for `batch_size`, which counts images per replica.
-        verify: whether to check every file of the checkpoint.
+        verify: whether to check the folder, and every file of the checkpoint.
         group: the `Group` of workers, all of which must call this; None: there is
             one.
         given: names of the parts that are given in Python, `Parts.given()`.
@@ -49,14 +52,16 @@ def choose_folder(settings, num_replicas, *, verify=True, group=None, given=()):
         (settings as they will be used, checkpoint folder or None).
 
     Raises:
-        ValueError: another global batch is asked for than the run has, or its newest
-            checkpoint is damaged.
+        ValueError: the folder cannot be written to, another global batch is asked for
+            than the run has, or its newest checkpoint is damaged.
         OSError: the folder cannot be reached, which never means that it is empty.
     """
     save_dir, group = settings.storage.model_save_dir, group or Alone()
     asked = settings.model.global_batch_size
     batch = asked or settings.model.batch_size * num_replicas
     files.prepare(save_dir)
+    if verify and group.is_chief:
+        _check_folder(save_dir)
     if settings.storage.restart:
         fresh, number = save_dir, 1
         while group.is_chief and files.exists(fresh):
@@ -72,6 +77,12 @@ def choose_folder(settings, num_replicas, *, verify=True, group=None, given=()):
     checkpoint = _newest(settings, verify, group)
     if checkpoint is None:
         return settings.replace(global_batch_size=batch), None
+    return _resumed(settings, checkpoint, batch, given), checkpoint
+
+
+def _resumed(settings, checkpoint, batch, given):
+    """The settings of a run that goes on; raises ValueError where it cannot."""
+    save_dir = settings.storage.model_save_dir
     stored = manifest.read(checkpoint)["state"]
     flags = stored.get("flags", {})
     if "global_batch_size" not in flags:
@@ -88,7 +99,7 @@ def choose_folder(settings, num_replicas, *, verify=True, group=None, given=()):
             f"dataset_name={settings.dataset.dataset_name}. Start a new run from these "
             f"weights: --checkpoint_dir={checkpoint} --model_save_dir=<another folder>."
         )
-    kept = flags["global_batch_size"]
+    asked, kept = settings.model.global_batch_size, flags["global_batch_size"]
     if asked and asked != kept:
         raise ValueError(
             f"The run in {save_dir} has global_batch_size={kept}, which a resume "
@@ -100,7 +111,25 @@ def choose_folder(settings, num_replicas, *, verify=True, group=None, given=()):
         logging.warning(
             "A resume keeps the run's global batch of %d images, not %d.", kept, batch
         )
-    return settings.replace(global_batch_size=kept), checkpoint
+    return settings.replace(global_batch_size=kept)
+
+
+def _check_folder(save_dir):
+    """Raises ValueError where a run's folder on this machine cannot be written to."""
+    if not files.is_local(save_dir):
+        return
+    path = pathlib.Path(local_path(save_dir)).absolute()
+    there = next(one for one in (path, *path.parents) if one.exists())
+    if not there.is_dir():
+        problem = "is a file"
+    elif not os.access(there, os.W_OK | os.X_OK):
+        problem = "cannot be written to"
+    else:
+        return
+    raise ValueError(
+        "model_save_dir must be a folder for the run's files. Received: "
+        f"model_save_dir={save_dir!r}, but {there} {problem}."
+    )
 
 
 def _newest(settings, verify, group):

@@ -100,7 +100,7 @@ def table(settings, results):
     for name, value in results.get("test", {}).items():
         rows.append((f"test {name}", value))
     rows += [
-        ("checkpoint", results["checkpoint_dir"]),
+        ("checkpoint", results["checkpoint_dir"] or "none: no save has succeeded"),
         ("flags", files.join(save_dir, "flags.cfg")),
         ("results", files.join(save_dir, "results.json")),
     ]
@@ -109,7 +109,8 @@ def table(settings, results):
     if results["export_dir"]:
         rows.append(("SavedModel", results["export_dir"]))
     # No command finds a network of a script.
-    if not settings.model.model_name.startswith("__main__."):
+    of_a_script = settings.model.model_name.startswith("__main__.")
+    if results["checkpoint_dir"] and not of_a_script:
         verifies = settings.evaluation.with_test and settings.evaluation.val_targets
         verb = "evaluate" if verifies else "export"
         flags = shlex.quote(f"--flagfile={files.join(save_dir, 'flags.cfg')}")

@@ -384,6 +384,14 @@ def test_a_batch_that_cannot_be_cut_is_told_before_anything_is_written(tmp_path)
     assert not (tmp_path / "d").exists()
 
 
+def test_a_file_in_the_folders_place_is_told(tmp_path):
+    (tmp_path / "notes").write_text("mine")
+    for folder in ("notes", "notes/run"):
+        with pytest.raises(ValueError, match="model_save_dir=.*notes is a file"):
+            run.train(settings(tmp_path / folder))
+    assert (tmp_path / "notes").read_text() == "mine"
+
+
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
