@@ -189,6 +189,11 @@ class Setters:
 
         It stands instead of lr, lr_steps, warm-up and the scaling to the batch.
         """
+        if isinstance(optimizer, type):
+            raise ValueError(
+                "set_optimizer takes an optimizer, not its class. Received: "
+                f"{optimizer.__name__}; write {optimizer.__name__}(learning_rate=...)."
+            )
         self._optimizer = optimizer
 
     def set_with_test(self, with_test):

@@ -124,6 +124,7 @@ def test_a_wrong_value_is_refused_by_its_setter():
         ("set_image_shape", 112, "image_shape must be.*112"),
         ("set_step_boundaries", 1000, "lr_steps must be.*1000"),
         ("set_model_save_dir", None, "model_save_dir must be.*=None"),
+        ("set_optimizer", dict, "not its class. Received: dict"),
         ("set_model_parallel", "no", "model_parallel must be.*'no'"),
         ("set_input_info", {"shape": [3, 8, 8]}, "list of dicts.*'shape'"),
     ],
