@@ -20,9 +20,10 @@ GROUPS = tuple(group for group in cli.ALL if group not in ELSEWHERE)
 def main(settings):
     """Trains as the settings say and prints the closing table, or plans the memory."""
     if settings.performance.dry_run:
+        from plsc_tf.boost import stage
         from plsc_tf.training import plan_report, planner
 
-        job = planner.plan(settings)
+        job = planner.plan(settings, stage=stage.of(settings))
         sys.stdout.write(f"{plan_report.text(job)}\n")
         sys.exit(0 if job.fits() else 1)
     if settings.saving.prove_resume:

@@ -41,16 +41,14 @@ class Projection:
         if not files.exists(path):
             raise FileNotFoundError(f"pca_mat_path '{path}' is not there.")
         self.shape, self._dtype, self._offset = _read_header(path)
-        self._mapped = None
-        if files.is_local(path):
-            self._mapped = np.memmap(
-                local_path(path), self._dtype, "r", self._offset, self.shape
-            )
 
     def columns(self, low, high):
         """The columns `[low, high)`: `[k, high − low]` float32."""
-        if self._mapped is not None:
-            return np.array(self._mapped[:, low:high], np.float32)
+        if files.is_local(self.path):
+            # Mapped for this while only: its pages would count as the process's.
+            place = local_path(self.path)
+            mapped = np.memmap(place, self._dtype, "r", self._offset, self.shape)
+            return np.array(mapped[:, low:high], np.float32)
         size, found = self._dtype.itemsize, []
         for row in range(self.shape[0]):
             start = self._offset + (row * self.shape[1] + low) * size

@@ -7,9 +7,11 @@ from absl import logging
 
 from plsc_tf.boost import layout, projection, trajectory
 from plsc_tf.boost.snapshots import NAME, LineSearchLog, Snapshots
+from plsc_tf.boost.space import TILE
 from plsc_tf.boost.updater import ReducedUpdater
 from plsc_tf.boost.walk import Walk
 from plsc_tf.checkpoints import catalog
+from plsc_tf.heads.memory import FLOAT
 from plsc_tf.parallel.memory import free_memory
 from plsc_tf.storage import files
 from plsc_tf.storage.paths import local_path
@@ -132,6 +134,35 @@ class BoostStage(Stage):
             )
         return found
 
+    def trimmed(self, backbone, head, settings):
+        """See `Stage.trimmed`: reduced weights have no slots."""
+        given = settings.boost
+        if given.reduces:
+            backbone = dataclasses.replace(backbone, slots=0)
+            if given.dim_reduce_scope == "all":
+                head = head.replace(slot_bytes=0)
+        return backbone, head
+
+    def memory(self, backbone, head, settings):
+        """See `Stage.memory`."""
+        given = settings.boost
+        if not given.reduces:
+            return {}
+        size = replicated = backbone.weights // FLOAT
+        if given.dim_reduce_scope == "all":
+            classes = head.num_classes * head.row_bytes // FLOAT
+            size += classes
+            replicated += 0 if head.sharded else classes
+        alpha = given.dim_reduce_alpha
+        kept = kept_bytes(size, given.n_component, alpha)
+        working = working_bytes(size, replicated, head.replicas, alpha)
+        # The allocator keeps what one tile of P was made in.
+        tile = FLOAT * given.n_component * min(TILE, -(-size // head.replicas))
+        return {
+            "projection": kept // head.replicas + tile,
+            "path": working // head.replicas,
+        }
+
 
 def _check(settings, model):
     """Raises ValueError for options that mean nothing in stage 2."""
@@ -154,20 +185,30 @@ def _check(settings, model):
         )
 
 
-def needed_bytes(size, components, replicated, replicas, alpha):
-    """Bytes that stage 2 needs in this machine's memory beside the ordinary step.
+def kept_bytes(size, components, alpha):
+    """Bytes that stage 2 keeps between steps: P and the residual gradient.
 
     Args:
-        size: n, all reduced weights.
+        size: n, all reduced weights of this process.
         components: k.
-        replicated: how many of them every replica has.
-        replicas: of this process, which share the columns.
-        alpha: rate of the residual gradient, which is held unless it is 0.
+        alpha: rate of the residual gradient, which is kept unless it is 0.
     """
-    residual = 2 if alpha else 0
-    cut = size * (components + 2 + residual)
+    return FLOAT * size * (components + (1 if alpha else 0))
+
+
+def working_bytes(size, replicated, replicas, alpha):
+    """Bytes that a step of stage 2 works with beside an ordinary one.
+
+    Args:
+        size: n, all reduced weights of this process.
+        replicated: how many of them every replica has.
+        replicas: of this process, which share the columns of P.
+        alpha: rate of the residual gradient.
+    """
+    # Gradient and path, cut, and the new residual.
+    cut = size * (3 if alpha else 2)
     # Gradient, path, residual and a trial's weights, whole on every replica.
-    return 4 * (cut + replicas * replicated * (4 if alpha else 3))
+    return FLOAT * (cut + replicas * replicated * (4 if alpha else 3))
 
 
 def check_memory(whole, model, given):
@@ -181,13 +222,9 @@ def check_memory(whole, model, given):
     workers = model.group.size
     replicas = max(1, model.strategy.num_replicas_in_sync // workers)
     replicated = whole.size if not model.head.sharded else whole.backbone_size
-    needed = needed_bytes(
-        whole.size // workers,
-        given.n_component,
-        replicated,
-        replicas,
-        given.dim_reduce_alpha,
-    )
+    size, alpha = whole.size // workers, given.dim_reduce_alpha
+    needed = kept_bytes(size, given.n_component, alpha)
+    needed += working_bytes(size, replicated, replicas, alpha)
     free = free_memory()
     if free and needed > free:
         raise ValueError(

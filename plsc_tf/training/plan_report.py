@@ -104,6 +104,8 @@ def _notes(job):
         + (" and its auxiliary logits" if job.backbone.auxiliary_classes else ""),
         "gradients": "of the weights that every replica has",
         "new values": "of weights, beside the old ones",
+        "projection": "stage 2: the columns of P, and the residual gradient",
+        "path": "stage 2: gradient, direction and moved weights",
         "allocator": "what it has taken and leaves unused (simulated)",
         "programs": "graphs and compiled code (estimated)",
         "input pipeline": f"{job.batches_ahead} batches ahead",

@@ -24,6 +24,7 @@ from plsc_tf.training import (
 )
 from plsc_tf.training.freezing import is_frozen
 from plsc_tf.training.plan import choose_folder
+from plsc_tf.training.stage import ORDINARY, Stage
 
 # What TensorFlow 2.17 takes on the host, as measured: the graph of a step and what XLA
 # compiles for it, for each tile, and for each operation of the backbone's graph.
@@ -120,6 +121,7 @@ class Job:
         process: bytes of a process that has only started TensorFlow.
         batches_ahead: batches that the input pipeline may hold.
         settings: the `Settings` as the training would use them.
+        stage: the `plsc_tf.training.stage.Stage` of it.
     """
 
     head: memory.HeadLoad
@@ -128,6 +130,7 @@ class Job:
     process: int
     batches_ahead: int
     settings: Settings
+    stage: Stage = ORDINARY
 
     @functools.cached_property
     def fullest(self):
@@ -150,6 +153,7 @@ class Job:
             if size or (name in HEAD_ITEMS and passing[name])
         }
         allocator = self.fullest.touched - sum(live.values())
+        found.update(self._of_stage())
         return {**found, "allocator": allocator, **self._host()}
 
     def total(self):
@@ -213,7 +217,11 @@ class Job:
             + backbone.slots
             + int((1 - MINOR_SHARE) * passes)
             + sum(self._host().values())
+            + sum(self._of_stage().values())
         )
+
+    def _of_stage(self):
+        return self.stage.memory(self.backbone, self.head, self.settings)
 
     def _host(self):
         """Bytes on the host beside the tensors of a step; 0 on GPUs."""
@@ -244,12 +252,13 @@ class Job:
         return BLOCKS_KEPT * block
 
 
-def plan(settings, settled=False):
+def plan(settings, settled=False, stage=ORDINARY):
     """The `Job` that the settings describe.
 
     Args:
         settings: the `Settings`.
         settled: whether folder and global batch are those of a run already.
+        stage: the `plsc_tf.training.stage.Stage`.
 
     Raises:
         ValueError: the training would refuse these settings too.
@@ -277,13 +286,16 @@ def plan(settings, settled=False):
         num_parallel_batches=given.num_parallel_batches,
         prefetch_buffer_size=given.prefetch_buffer_size,
     ).for_batches_of(settings.model.global_batch_size)
+    backbone = _backbone(model, head.own_batch // head.parts)
+    backbone, head = stage.trimmed(backbone, head, settings)
     return Job(
         head=head,
-        backbone=_backbone(model, head.own_batch // head.parts),
+        backbone=backbone,
         devices=found,
         process=start,
         batches_ahead=pipeline.prefetch_buffer_size + pipeline.num_parallel_batches,
         settings=settings,
+        stage=stage,
     )
 
 

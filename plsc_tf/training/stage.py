@@ -33,5 +33,33 @@ class Stage:
         del model, settings
         return []
 
+    def trimmed(self, backbone, head, settings):
+        """What the planner shall count of a model: less what the stage does without.
+
+        Args:
+            backbone: the `plsc_tf.training.planner.Backbone`.
+            head: the `plsc_tf.heads.memory.HeadLoad`.
+            settings: the `Settings`.
+
+        Returns:
+            (backbone, head).
+        """
+        del settings
+        return backbone, head
+
+    def memory(self, backbone, head, settings):
+        """Bytes of each device that the stage needs beside an ordinary step.
+
+        Args:
+            backbone: as of `trimmed`.
+            head: as of `trimmed`.
+            settings: the `Settings`.
+
+        Returns:
+            `{what: bytes}`.
+        """
+        del backbone, head, settings
+        return {}
+
 
 ORDINARY = Stage()

@@ -1,5 +1,6 @@
 """Both stages as the command runs them."""
 
+import dataclasses
 import json
 
 import keras
@@ -9,7 +10,7 @@ import pytest
 from plsc_tf.boost import stage
 from plsc_tf.checkpoints import catalog
 from plsc_tf.settings import Settings
-from plsc_tf.training import run
+from plsc_tf.training import plan_report, planner, run
 from plsc_tf.training.parts import Parts
 from plsc_tf.training.stage import ORDINARY
 
@@ -67,10 +68,10 @@ def first(tmp_path_factory):
 def second(first, folder, **values):
     return train(
         model_save_dir=str(folder),
-        checkpoint_dir=str(first),
         dim_reduce=True,
-        dim_reduce_scope="all",
         **{
+            "checkpoint_dir": str(first),
+            "dim_reduce_scope": "all",
             "n_component": 4,
             "weight_load_dir": str(first / "snapshots"),
             **values,
@@ -104,6 +105,25 @@ def test_both_stages(first, tmp_path):
     assert len((folder / "line_search.jsonl").read_text().splitlines()) == 8
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("scope", ["backbone", "all"])
+@pytest.mark.parametrize("half", [{}, {"use_bf16": True}, {"use_fp16": True}])
+def test_any_snapshot_is_a_start_in_any_precision(first, tmp_path, scope, half):
+    outcome = second(
+        first,
+        tmp_path / "stage_2",
+        num_epochs=1,
+        checkpoint_dir=str(first / "snapshots" / "step_00000003"),
+        dim_reduce_scope=scope,
+        **half,
+    )
+    assert outcome["steps"] == 4
+    lines = (tmp_path / "stage_2" / "line_search.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert any(row["accepted"] for row in rows)
+    assert rows[-1]["loss"] < rows[0]["loss"]
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -123,6 +143,34 @@ def test_errors_come_before_the_training(first, tmp_path, values, message):
 def test_what_does_not_fit_into_memory_is_refused(first, tmp_path):
     with pytest.raises(ValueError, match=r"needs [\d,]+ bytes for .* weights"):
         second(first, tmp_path / "stage_2", n_component=1 << 40)
+
+
+def test_the_plan_of_the_memory_counts_the_space(tmp_path):
+    settings = Settings.from_values(
+        **COMMON,
+        model_name="iresnet",
+        model_options="depths=1-1-1,width=8,head=gap",
+        num_replicas=2,
+        model_save_dir=str(tmp_path),
+        weight_load_dir="snapshots",
+        dim_reduce=True,
+        dim_reduce_scope="all",
+        n_component=4,
+    )
+    job = planner.plan(settings, stage=stage.of(settings))
+    found = job.items()
+    # Half of k columns and of the residual, of all weights, and what P is made in.
+    backbone = job.backbone.weights // 4
+    size = backbone + 4 * (8 + 1)
+    assert found["projection"] == 4 * (4 + 1) * size // 2 + 4 * 4 * size // 2
+    assert found["path"] == 4 * (3 * size + 2 * 4 * backbone) // 2
+    assert not {"backbone slots", "head slots"} & set(found)
+    added = found["projection"] + found["path"]
+    ordinary = dataclasses.replace(job, stage=ORDINARY)
+    assert sum(found.values()) == sum(ordinary.items().values()) + added
+    assert "stage 2: the columns of P" in plan_report.text(job)
+    many = settings.replace(n_component=1 << 40)
+    assert job.fits() and not dataclasses.replace(job, settings=many).fits()
 
 
 def test_an_ordinary_training_has_no_stage():
