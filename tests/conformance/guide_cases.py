@@ -23,7 +23,8 @@ SMALLER = (
     (
         "classes.md",
         "--num_classes=<new>",
-        f"{_SMALL} --num_classes=1052 --num_epochs=1",
+        f"{_SMALL} --num_classes=1052 --num_epochs=1 --dataset_name=image_list "
+        "--dataset_dir=train_data",
     ),
     ("from_plsc.md", "plsc_tf.train --dataset_name=image_list", _SMALL),
     ("importing.md", "--import_from=output/119", _PLSC),
