@@ -132,7 +132,9 @@ def test_an_overflow_moves_nothing_and_lowers_the_scale(
     assert model.loss_scale.state()["scale"] == 64.0
     after = _everything(model)
     np.testing.assert_array_equal(after["dim_reduce/step"], before["dim_reduce/step"])
-    moved = after["weights"] - before["weights"]  # along the residual only
+    # Along the residual only; the optimizer goes on with what is not reduced.
+    reduced = len(vector(model, scope))
+    moved = (after["weights"] - before["weights"])[:reduced]
     assert 0 < np.linalg.norm(moved) < 1e-2
     # And the walk goes on.
     model.updater.bfgs.inverse = inverse
