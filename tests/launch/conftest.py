@@ -1,5 +1,6 @@
 """Launchers as processes of their own, with workers that are small scripts."""
 
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -62,6 +63,8 @@ class Launchers:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            # Under nohup it would be ignored, which a launcher respects.
+            preexec_fn=_heed_hangups,
         )
         self.started.append(process)
         return process
@@ -96,8 +99,13 @@ class Launchers:
             process.stderr.close()
         # Workers outlive a killed launcher only where a test has failed.
         for pid in self.pids():
-            if runs(pid) and pathlib.Path(f"/proc/{pid}/cwd").resolve() == self.folder:
-                os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                if runs(pid) and os.readlink(f"/proc/{pid}/cwd") == str(self.folder):
+                    os.kill(pid, signal.SIGKILL)
+
+
+def _heed_hangups():
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def runs(pid):
