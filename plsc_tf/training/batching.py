@@ -15,7 +15,7 @@ def check_batch(images, labels, weights, num_classes):
         weights: `[batch]`.
         num_classes: number of classes.
     """
-    _check_label_shape(np.shape(labels))
+    check_label_shape(np.shape(labels))
     lengths = {len(images), len(labels), len(weights)}
     if len(lengths) > 1:
         raise ValueError(
@@ -62,7 +62,8 @@ def _by(size):
     return " x ".join(str(number or "?") for number in size)
 
 
-def _check_label_shape(shape):
+def check_label_shape(shape):
+    """Raises ValueError where labels are not `[batch]` or `[batch, 1]`."""
     if len(shape) > 1 and tuple(shape[1:]) != (1,):
         raise ValueError(
             "Labels must be integers [batch]; of one-hot labels take argmax(axis=1). "
@@ -116,7 +117,7 @@ def prepare(dataset, batch_size, num_replicas, num_classes):
 
     def complete(images, labels, weights=None):
         if labels.shape.rank is not None:
-            _check_label_shape(labels.shape.as_list())
+            check_label_shape(labels.shape.as_list())
         count = tf.shape(labels)[0]
         tf.debugging.Assert(count <= size, [too_many, count])
         tf.debugging.Assert(

@@ -100,11 +100,7 @@ def as_batches(x, y=None, batch_size=None, sample_weight=None, shuffle=True):
 def _arrays(x, y):
     """Images and labels [N] of arrays that fit together."""
     images, labels = np.asarray(x), np.asarray(y)
-    if labels.ndim > 1 and labels.size > len(labels):
-        raise ValueError(
-            "Labels must be whole numbers [N]; of one-hot rows numpy.argmax(y, axis=1) "
-            f"makes them. Received: labels of shape {labels.shape}."
-        )
+    batching.check_label_shape(labels.shape)
     labels = labels.reshape(-1)
     if images.ndim == 4:
         check_range(images, "x")
