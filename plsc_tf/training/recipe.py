@@ -27,7 +27,7 @@ def data_request(settings, split="train"):
     return DataRequest(
         dataset_dir=dataset.dataset_dir,
         split=split,
-        train_files=dataset.train_files,
+        train_files=dataset.train_files if split == "train" else (),
         num_classes=_asked_classes(settings),
         num_examples=dataset.num_sample_per_epoch,
         image_size=settings.preprocessing.image_size,

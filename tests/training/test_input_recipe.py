@@ -80,3 +80,9 @@ def test_a_batch_that_the_data_do_not_fill_is_told(split, examples, warned, capl
     words = "128 images, and the data set 'mock' only 10. Every step computes 118 more"
     assert (words in caplog.text) == warned
     assert ("Lower batch_size" in caplog.text) == warned
+
+
+def test_the_test_split_is_not_read_from_the_files_to_train_on():
+    settings = Settings.from_values(train_files=("part-0.tfrecord",))
+    assert recipe.data_request(settings).train_files == ("part-0.tfrecord",)
+    assert recipe.data_request(settings, "test").train_files == ()
