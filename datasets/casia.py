@@ -1,4 +1,4 @@
-"""CASIA-WebFace faces: label.txt and images/, train.rec (insightface), or TFRecords."""
+"""CASIA-WebFace faces: label.txt and images/, or train.rec (insightface)."""
 
 from plsc_tf.data.readers.by_request import requested_faces
 from plsc_tf.data.request import DataRequest, DatasetInfo
@@ -10,9 +10,10 @@ INFO = DatasetInfo(
     num_examples=490_623,
     image_size=(112, 112),
     source="Yi et al.: Learning face representation from scratch, 2014; insightface",
+    tfrecords=True,
 )
 
 
 def examples(request: DataRequest) -> Source:
-    """Reads <dataset_dir>/label.txt or train.rec, or the TFRecords of train_files."""
-    return requested_faces(request, "casia", INFO)
+    """Reads <dataset_dir>/label.txt or train.rec."""
+    return requested_faces(request)

@@ -1,4 +1,4 @@
-"""CIFAR-10 from the binary batches, from class folders, or from TFRecords."""
+"""CIFAR-10 from the binary batches or from class folders."""
 
 import dataclasses
 
@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from plsc_tf.data import paths
-from plsc_tf.data.readers.by_request import requested_classes, requested_records
+from plsc_tf.data.readers.by_request import requested_classes
 from plsc_tf.data.readers.layouts import ArraysLayout, LayoutRequest
 from plsc_tf.data.request import DataRequest, DatasetInfo
 from plsc_tf.data.source import IndexedSource, Source, on_host
@@ -17,6 +17,7 @@ INFO = DatasetInfo(
     num_examples=50_000,
     image_size=(32, 32),
     source="Krizhevsky: Learning multiple layers of features from tiny images, 2009",
+    tfrecords=True,
 )
 _TRAIN_BATCHES = tuple(f"data_batch_{k}.bin" for k in range(1, 6))
 _SIDE = 32
@@ -24,10 +25,8 @@ _RECORD = 1 + 3 * _SIDE * _SIDE
 
 
 def examples(request: DataRequest) -> Source:
-    """Reads whichever layout the folder holds; train_files means TFRecords."""
+    """Reads whichever layout the folder holds."""
     folder = request.dataset_dir
-    if request.train_files:
-        return requested_records(request, "cifar10", INFO)
     classes = request.num_classes or INFO.num_classes
     paths.require_folder(folder)
     split = "train" if request.split == "train" else "test"

@@ -1,6 +1,6 @@
-"""Five kinds of flowers, from class folders or from TFRecords."""
+"""Five kinds of flowers, from class folders."""
 
-from plsc_tf.data.readers.by_request import requested_folders, requested_records
+from plsc_tf.data.readers.by_request import requested_folders
 from plsc_tf.data.request import DataRequest, DatasetInfo
 from plsc_tf.data.source import Source
 
@@ -9,11 +9,10 @@ INFO = DatasetInfo(
     num_classes=5,
     num_examples=3_670,
     source="The TensorFlow team: Flowers, 2019 (flower_photos, CC BY 2.0)",
+    tfrecords=True,
 )
 
 
 def examples(request: DataRequest) -> Source:
-    """Reads class folders, [<dataset_dir>/train], or the TFRecords of train_files."""
-    if request.train_files:
-        return requested_records(request, "flowers", INFO)
+    """Reads the class folders of <dataset_dir>[/<split>]."""
     return requested_folders(request)

@@ -17,6 +17,7 @@ INFO = DatasetInfo(
     image_size=(112, 112),
     source="Huang, Ramesh, Berg, Learned-Miller: Labeled Faces in the Wild, "
     "University of Massachusetts, Technical report 07-49, 2007",
+    tfrecords=True,
 )
 
 

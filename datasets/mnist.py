@@ -4,7 +4,6 @@ import numpy as np
 import tensorflow as tf
 
 from plsc_tf.data import paths
-from plsc_tf.data.readers.by_request import requested_records
 from plsc_tf.data.readers.layouts import ArraysLayout, LayoutRequest
 from plsc_tf.data.records.idx import read_idx_file
 from plsc_tf.data.request import DataRequest, DatasetInfo
@@ -18,6 +17,7 @@ INFO = DatasetInfo(
     source="LeCun, Bottou, Bengio, Haffner: Gradient-based learning applied to "
     "document recognition, 1998",
     augmentation="none",
+    tfrecords=True,
 )
 # "val" is what other data sets call the images that were not trained on.
 _PREFIXES = {"train": "train", "test": "t10k", "val": "t10k"}
@@ -25,11 +25,9 @@ _IMAGES_RANK, _LABELS_RANK = 3, 1
 
 
 def examples(request: DataRequest) -> Source:
-    """Reads train-*-ubyte[.gz] or t10k-*-ubyte[.gz], or TFRecords when given."""
+    """Reads train-*-ubyte[.gz] or t10k-*-ubyte[.gz]."""
     classes = request.num_classes or INFO.num_classes
     folder = request.dataset_dir
-    if request.train_files:
-        return requested_records(request, "mnist", INFO)
     if request.split not in _PREFIXES:
         raise ValueError(
             f"mnist has the splits {', '.join(_PREFIXES)}. "

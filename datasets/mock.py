@@ -30,6 +30,12 @@ _FOLDS, _CLASSES_PER_FOLD, _PICTURES_PER_CLASS, _PAIRS_PER_FOLD = 10, 20, 4, 200
 
 def examples(request: DataRequest) -> Source:
     """Draws num_examples pictures; picture i shows class i modulo num_classes."""
+    if request.train_files:
+        raise ValueError(
+            "The data set mock draws its pictures and reads no files. Received: "
+            f"train_files={','.join(request.train_files)}. Say what they are of: "
+            "--dataset_name=ms1m, image_list, folder, ..."
+        )
     classes = request.num_classes or DEFAULT_CLASSES
     count = request.num_examples or classes * DEFAULT_IMAGES_PER_CLASS
     first = 0 if request.split == "train" else _FIRST_VAL_PICTURE

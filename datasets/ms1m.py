@@ -1,4 +1,4 @@
-"""MS1M-ArcFace faces: label.txt and images/ (PLSC), train.rec, or TFRecords."""
+"""MS1M-ArcFace faces: label.txt and images/ (PLSC), or train.rec."""
 
 from plsc_tf.data.readers.by_request import requested_faces
 from plsc_tf.data.request import DataRequest, DatasetInfo
@@ -10,9 +10,10 @@ INFO = DatasetInfo(
     num_examples=5_822_653,
     image_size=(112, 112),
     source="Guo et al.: MS-Celeb-1M, ECCV 2016; cleaned by Deng et al., ArcFace, 2019",
+    tfrecords=True,
 )
 
 
 def examples(request: DataRequest) -> Source:
-    """Reads <dataset_dir>/label.txt or train.rec, or the TFRecords of train_files."""
-    return requested_faces(request, "ms1m", INFO)
+    """Reads <dataset_dir>/label.txt or train.rec."""
+    return requested_faces(request)

@@ -23,6 +23,7 @@ INFO = DatasetInfo(
     source="Lake, Salakhutdinov, Tenenbaum: Human-level concept learning through "
     "probabilistic program induction, Science 350, 2015",
     augmentation="none",
+    tfrecords=True,
 )
 # A benchmark must not change with the seed of a run.
 _PAIRS_SEED = 0

@@ -1,16 +1,15 @@
 """Your own MXNet RecordIO files: train.rec and train.idx, as insightface has them."""
 
-from plsc_tf.data.readers.by_request import requested_recordio, requested_records
+from plsc_tf.data.readers.by_request import requested_recordio
 from plsc_tf.data.request import DataRequest, DatasetInfo
 from plsc_tf.data.source import Source
 
 INFO = DatasetInfo(
     description="train.rec and train.idx (MXNet RecordIO), read without mxnet",
+    tfrecords=True,
 )
 
 
 def examples(request: DataRequest) -> Source:
-    """Reads <dataset_dir>/<split>.rec, with .idx or not, or train_files' TFRecords."""
-    if request.train_files:
-        return requested_records(request, "recordio", INFO)
+    """Reads <dataset_dir>/<split>.rec, with .idx or not."""
     return requested_recordio(request)

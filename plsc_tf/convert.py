@@ -110,12 +110,12 @@ def open_input(settings):
         else:
             files = listed_files(dataset.dataset_dir)
         return Base64Input(files, **labels)
-    if dataset.train_files and "." not in name:
+    if dataset.train_files and load.takes_records(module):
         files = paths.expand(dataset.train_files, dataset.dataset_dir)
         return RecordInput(files, **labels)
     request = _request(settings)
     identity = {"dataset_name": dataset.dataset_name, **dataclasses.asdict(request)}
-    return SourceInput(module.examples(request), identity)
+    return SourceInput(load.open_source(dataset.dataset_name, request), identity)
 
 
 def _draw_preview(settings):
@@ -127,8 +127,7 @@ def _draw_preview(settings):
     if given.is_plsc:
         source = base64_files(_part_files(given.data_dir, given.file_list))
     else:
-        module = load.find(settings.dataset.dataset_name)
-        source = module.examples(_request(settings))
+        source = load.open_source(settings.dataset.dataset_name, _request(settings))
     first = itertools.islice(source.records(), _PREVIEWED)
     contact_sheet.draw_ops(
         given.preview,

@@ -14,7 +14,9 @@ from plsc_tf.data import paths
 from plsc_tf.data.augmentation import Augmentation
 from plsc_tf.data.pairs import Pairs, load_pairs
 from plsc_tf.data.pipeline import Batches, PipelineOptions
+from plsc_tf.data.readers.by_request import requested_records
 from plsc_tf.data.request import DataRequest
+from plsc_tf.data.source import Source
 
 _PACKAGE = "plsc_tf.datasets"
 
@@ -68,7 +70,21 @@ def load(
         **known,
         **{key: value for key, value in fields.items() if key in request_names},
     )
-    return Batches(module.examples(request), batch_size, options=options)
+    return Batches(open_source(name, request), batch_size, options=options)
+
+
+def open_source(name: str, request: DataRequest) -> Source:
+    """Opens the examples that a request asks of a data set; see `load` for names."""
+    module = find(name)
+    if request.train_files and takes_records(module):
+        short = module.__name__.removeprefix(f"{_PACKAGE}.")
+        return requested_records(request, short, module.INFO)
+    return module.examples(request)
+
+
+def takes_records(module: ModuleType) -> bool:
+    """Whether train_files of a data set are TFRecord files that plsc_tf reads."""
+    return getattr(getattr(module, "INFO", None), "tfrecords", False)
 
 
 def suitable_preprocessing(module: ModuleType) -> str:

@@ -13,8 +13,8 @@ class DataRequest:
         dataset_dir: folder that holds the data set; any path that tf.io.gfile reads.
         split: "train", "val" or "test", as far as the data set has them.
         train_files: TFRecord files, absolute or below `dataset_dir`; patterns such
-            as "part-*" are allowed. Data sets with several layouts read TFRecords
-            when this is given.
+            as "part-*" are allowed. They are read in the place of what the data set
+            finds, see `DatasetInfo.tfrecords`.
         num_classes: number of classes C, labels are 0...C-1; None takes it from the
             data.
         num_examples: how many pictures `mock` draws; data sets on disk ignore it.
@@ -70,6 +70,8 @@ class DatasetInfo:
         source: where the data set comes from: a paper or a public address.
         augmentation: name of the augmentation that suits it ("face", "none"):
             digits and letters must not be mirrored.
+        tfrecords: whether the files of `DataRequest.train_files` are TFRecords of this
+            data set, which plsc_tf reads; else its `examples` sees to them.
     """
 
     description: str
@@ -78,6 +80,7 @@ class DatasetInfo:
     image_size: tuple[int, int] | None = None
     source: str = ""
     augmentation: str = "face"
+    tfrecords: bool = False
 
 
 def check_image_size(image_size) -> tuple[int, int]:

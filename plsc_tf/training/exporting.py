@@ -192,9 +192,8 @@ def _calibration(settings, frame):
     """Training pictures, framed as for evaluation: uint8 [n, height, width, 3]."""
     dataset = settings.dataset
     try:
-        source = data_load.find(dataset.dataset_name).examples(
-            recipe.data_request(settings)
-        )
+        request = recipe.data_request(settings)
+        source = data_load.open_source(dataset.dataset_name, request)
     except (OSError, ValueError) as error:
         raise ValueError(
             "tflite_int8 is calibrated on training pictures. --dataset_name, "
@@ -219,9 +218,8 @@ def _class_names(settings, checkpoint):
     if path and files.exists(path):
         return _names_in(files.read(path).decode(errors="replace"))
     try:
-        source = data_load.find(settings.dataset.dataset_name).examples(
-            recipe.data_request(settings)
-        )
+        request = recipe.data_request(settings)
+        source = data_load.open_source(settings.dataset.dataset_name, request)
     except (OSError, ValueError) as error:
         logging.info("The classes get no names, the data cannot be read: %s", error)
         return ()

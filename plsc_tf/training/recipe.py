@@ -72,7 +72,8 @@ def load_batches(settings, global_batch_size, split="train", source=None):
     if source is None:
         if settings.dataset.dataset_dir:
             files.prepare(settings.dataset.dataset_dir)
-        source = module.examples(data_request(settings, split))
+        request = data_request(settings, split)
+        source = data_load.open_source(settings.dataset.dataset_name, request)
     batches = Batches(source, global_batch_size, options=options)
     _check_classes(settings, batches)
     if training:

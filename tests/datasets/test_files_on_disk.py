@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from plsc_tf.data.load import find, load, load_val
+from plsc_tf.data.load import find, load, load_val, names, open_source
 from plsc_tf.data.request import DataRequest
 
 
@@ -160,10 +160,10 @@ def test_lists_and_records(tmp_path, name):
     assert find(name).examples(_request(tmp_path, split="val")).num_classes == 5
 
 
-TAKE_RECORDS = ["casia", "cifar10", "flowers", "folder", "image_list", "mnist", "ms1m"]
+TAKE_RECORDS = [name for name in names() if name not in ("base64_text", "mock")]
 
 
-@pytest.mark.parametrize("name", [*TAKE_RECORDS, "recordio"])
+@pytest.mark.parametrize("name", TAKE_RECORDS)
 def test_train_files_are_tfrecords(tmp_path, name):
     import tensorflow as tf
 
@@ -183,12 +183,17 @@ def test_train_files_are_tfrecords(tmp_path, name):
             )
             writer.write(tf.train.Example(features=features).SerializeToString())
     request = _request(tmp_path, train_files=("faces-*",), labels_offset=1)
-    source = find(name).examples(request)
+    source = open_source(name.upper(), request)
     items = list(source.epoch(seed=0, epoch=0, shuffle=False))
     assert [int(item["label"]) for item in items] == [0, 1]
-    assert source.num_classes == find(name).INFO.num_classes
+    assert (source.name, source.num_classes) == (name, find(name).INFO.num_classes)
     with pytest.raises(FileNotFoundError, match="No file matches train_files 'x'"):
-        find(name).examples(_request(tmp_path, train_files=("x",)))
+        open_source(name, _request(tmp_path, train_files=("x",)))
+
+
+def test_drawn_pictures_are_not_taken_for_the_files_that_were_named(tmp_path):
+    with pytest.raises(ValueError, match=r"mock draws.*train_files=x,y.*dataset_name="):
+        open_source("mock", _request(tmp_path, train_files=("x", "y")))
 
 
 def test_omniglot_holds_five_alphabets_out(tmp_path):

@@ -136,7 +136,7 @@ def open_listing(name: str, request: DataRequest) -> tuple[Listing, int | None]:
     """Returns the pictures of a data set and the number of classes its module says."""
     module = data_load.find(name)
     fields = {f.name: getattr(request, f.name) for f in dataclasses.fields(request)}
-    opened = module.examples(layouts.LayoutRequest(**fields))
+    opened = data_load.open_source(name, layouts.LayoutRequest(**fields))
     listing = _LISTINGS.get(type(opened), SourceImages)(opened)
     known = getattr(getattr(module, "INFO", None), "num_classes", None)
     if isinstance(listing, FolderImages | RecordioImages | SourceImages):

@@ -24,7 +24,13 @@ from plsc_tf.data.source import Source
 
 
 def requested_records(request: DataRequest, name: str, info: DatasetInfo) -> Source:
-    """Reads the TFRecord files that `train_files` names, below dataset_dir or not."""
+    """Reads the TFRecord files that `train_files` names, below dataset_dir or not.
+
+    Args:
+        request: what was asked.
+        name: of the data set, for messages.
+        info: of the data set.
+    """
     files = paths.expand(request.train_files, request.dataset_dir)
     if isinstance(request, LayoutRequest):
         return layouts.TfrecordLayout(tuple(files))
@@ -133,16 +139,8 @@ def requested_base64(request: DataRequest) -> Source:
     )
 
 
-def requested_faces(request: DataRequest, name: str, info: DatasetInfo) -> Source:
-    """Reads what a set of faces comes as: train_files, else label.txt, else train.rec.
-
-    Args:
-        request: what was asked.
-        name: of the data set, for messages.
-        info: of the data set.
-    """
-    if request.train_files:
-        return requested_records(request, name, info)
+def requested_faces(request: DataRequest) -> Source:
+    """Reads what a set of faces comes as: label.txt, else train.rec."""
     folder = request.dataset_dir
     rec = paths.join(folder, f"{request.split}.rec")
     listed = tf.io.gfile.exists(paths.join(folder, list_name(request)))

@@ -17,8 +17,8 @@ _LINES = 4096
 
 def open_source(settings):
     """The training pictures that the settings name."""
-    module = data_load.find(settings.dataset.dataset_name)
-    return module.examples(recipe.data_request(settings))
+    request = recipe.data_request(settings)
+    return data_load.open_source(settings.dataset.dataset_name, request)
 
 
 def open_batches(settings, source=None):

@@ -41,8 +41,8 @@ def of_data(settings):
     dataset = settings.dataset
     told = {"dataset_name": dataset.dataset_name, "dataset_dir": dataset.dataset_dir}
     try:
-        module = data_load.find(dataset.dataset_name)
-        source = module.examples(recipe.data_request(settings))
+        request = recipe.data_request(settings)
+        source = data_load.open_source(dataset.dataset_name, request)
     except (OSError, ValueError) as error:
         return told | {"note": f"not read: {error}"}
     return told | {
