@@ -156,7 +156,14 @@ def _checked_model(model, embedding_size, image_shape) -> keras.Model:
                 "or set image_shape to the model's."
             )
     image = keras.Input(image_shape, name="image")
-    output = model(image)
+    try:
+        output = model(image)
+    except NotImplementedError as error:
+        raise TypeError(
+            f"{name} has no call(): give a network that was built, "
+            "keras.Model(inputs, outputs), or a class of your own with __init__ and "
+            f"call. Received: a {type(model).__name__}"
+        ) from error
     embedding = _checked_embedding(output, embedding_size, name)
     if own_shape is not None and embedding is output:
         return model

@@ -33,6 +33,7 @@ class Projection:
 
     Raises:
         FileNotFoundError: there is none.
+        IsADirectoryError: it is a folder.
         ValueError: it is no matrix of float32 or float64.
     """
 
@@ -40,6 +41,11 @@ class Projection:
         self.path = path
         if not files.exists(path):
             raise FileNotFoundError(f"pca_mat_path '{path}' is not there.")
+        if files.is_dir(path):
+            raise IsADirectoryError(
+                f"pca_mat_path '{path}' is a folder: expected the numpy file, which a "
+                "stage 2 without this option keeps as model_save_dir/pca_mat.npy."
+            )
         self.shape, self._dtype, self._offset = _read_header(path)
 
     def columns(self, low, high):

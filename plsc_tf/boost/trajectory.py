@@ -156,12 +156,14 @@ def open_folder(folder, layout, components, alive=None):
         list of `Snapshot`.
 
     Raises:
-        FileNotFoundError: there is no such folder.
+        OSError: there is no such folder.
         ValueError: too few snapshots, or some of another model.
     """
     if not files.is_dir(folder):
-        raise FileNotFoundError(
-            f"weight_load_dir '{folder}' is not there: expected the folder of stage "
+        is_file = files.exists(folder)
+        problem = "is a file" if is_file else "is not there"
+        raise (NotADirectoryError if is_file else FileNotFoundError)(
+            f"weight_load_dir '{folder}' {problem}: expected the folder of stage "
             "1's snapshots, model_save_dir/snapshots unless snapshot_dir named it."
         )
     names = [name for name in files.list_dir(folder) if _NUMBER.fullmatch(name)]

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from plsc_tf.backbones.precision import in_float32
 from plsc_tf.data import images as data_images
+from plsc_tf.data.readers.python import check_range
 from plsc_tf.parallel.alone import Alone
 from plsc_tf.parallel.strategy import gather
 from plsc_tf.training import (
@@ -303,6 +304,7 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
         Returns:
             `[N, embedding_size]` float32, not normalised.
         """
+        check_range(np.asarray(images), "images")
         self.synchronize_statistics()
         size = batching.padded_size(
             max(1, min(batch_size, len(images))), self.strategy.num_replicas_in_sync

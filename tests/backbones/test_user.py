@@ -167,6 +167,8 @@ def test_a_model_of_other_shapes_is_refused(make, message):
 def test_an_object_that_is_no_network_is_refused():
     with pytest.raises(TypeError, match="must be a keras.Model.*3 of type int"):
         from_user(3)
+    with pytest.raises(TypeError, match=r"has no call\(\).*keras.Model\(inputs"):
+        from_user(keras.Model)
 
 
 @pytest.fixture

@@ -56,6 +56,8 @@ def test_wrong_matrices_are_refused(whole, tmp_path):
     path, size = str(tmp_path / "wrong.npy"), whole.size
     with pytest.raises(FileNotFoundError, match="pca_mat_path"):
         projection.Projection(path)
+    with pytest.raises(IsADirectoryError, match="pca_mat_path .* is a folder"):
+        projection.Projection(str(tmp_path))
     np.save(path, np.eye(3, size - 1, dtype=np.float32))
     with pytest.raises(ValueError, match=rf"\[3, {size}\]. Received: \[3, {size - 1}"):
         projection.Projection(path).check(whole, 3)
@@ -81,11 +83,14 @@ def test_wrong_matrices_are_refused(whole, tmp_path):
         projection.Projection(path)
 
 
-def test_too_few_snapshots(folder, whole):
+def test_too_few_snapshots(folder, whole, tmp_path):
     with pytest.raises(ValueError, match=r"n_component=9 .*at least 10 .* with 9"):
         trajectory.open_folder(folder, whole, 9)
     with pytest.raises(FileNotFoundError, match="expected the folder of stage 1"):
         trajectory.open_folder(f"{folder}/none", whole, 5)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotADirectoryError, match="is a file: expected the folder"):
+        trajectory.open_folder(str(tmp_path / "file"), whole, 5)
 
 
 def test_snapshots_of_another_model(folder):

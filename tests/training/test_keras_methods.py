@@ -155,8 +155,11 @@ def test_what_keras_has_and_the_model_has_not_is_told(softmax, pictures):
 
 def test_pictures_that_do_not_fit_the_network_are_refused(softmax, pictures):
     images, labels = pictures
-    with pytest.raises(ValueError, match=r"x must yield pixels in 0\.\.\.255"):
+    with pytest.raises(ValueError, match=r"x must be pixels in 0\.\.\.255"):
         softmax.fit(images / 255.0, labels)
+    for method in (softmax.embed, softmax.predict, softmax.predict_on_batch):
+        with pytest.raises(ValueError, match=r"images must be pixels in 0\.\.\.255"):
+            method(images / 255.0)
     with pytest.raises(ValueError, match=r"of 16 x 16 pixels.*Received: 8 x 16\."):
         softmax.fit(images[:, ::2], labels)
     data = tf.data.Dataset.from_tensor_slices((images[:, :, ::2], labels)).batch(5)

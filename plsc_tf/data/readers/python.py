@@ -186,6 +186,6 @@ def check_range(image: np.ndarray, name: str) -> None:
         return
     if image.max() <= 1 or image.min() < 0:
         raise ValueError(
-            f"{name} must yield pixels in 0...255; the model normalises them itself. "
+            f"{name} must be pixels in 0...255; the model normalises them itself. "
             f"Received: pixels in {image.min():.3g}...{image.max():.3g}."
         )
