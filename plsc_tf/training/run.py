@@ -68,7 +68,7 @@ def _train(settings, joined, termination, parts, stage):
     exporting.check(settings)
     plan = make_plan(settings, checkpoint, batches)
     half = recipe.backbone_precision(settings)
-    seeing = Seeing(settings, group)
+    seeing = Seeing(settings, group, stage)
     model = recipe.build_model(settings, strategy, half, parts.backbone)
     model.join(group, joined.votes)
     stage.begin(model, settings)

@@ -7,11 +7,14 @@ import keras
 import numpy as np
 import pytest
 
+from plsc_tf.backbones.precision import Precision
 from plsc_tf.boost import stage
 from plsc_tf.checkpoints import catalog
+from plsc_tf.parallel.strategy import strategy as make_strategy
 from plsc_tf.settings import Settings
-from plsc_tf.training import plan_report, planner, run
+from plsc_tf.training import plan_report, planner, recipe, run
 from plsc_tf.training.parts import Parts
+from plsc_tf.training.seeing import facts
 from plsc_tf.training.stage import ORDINARY
 
 COMMON = {
@@ -147,11 +150,16 @@ def test_what_does_not_fit_into_memory_is_refused(first, tmp_path):
         second(first, tmp_path / "stage_2", n_component=1 << 40)
 
 
+NAMED_NETWORK = {
+    "model_name": "iresnet",
+    "model_options": "depths=1-1-1,width=8,head=gap",
+}
+
+
 def test_the_plan_of_the_memory_counts_the_space(tmp_path):
     settings = Settings.from_values(
         **COMMON,
-        model_name="iresnet",
-        model_options="depths=1-1-1,width=8,head=gap",
+        **NAMED_NETWORK,
         num_replicas=2,
         model_save_dir=str(tmp_path),
         weight_load_dir="snapshots",
@@ -173,6 +181,25 @@ def test_the_plan_of_the_memory_counts_the_space(tmp_path):
     assert "stage 2: the columns of P" in plan_report.text(job)
     many = settings.replace(n_component=1 << 40)
     assert job.fits() and not dataclasses.replace(job, settings=many).fits()
+
+
+def test_the_report_plans_with_the_stage():
+    settings = Settings.from_values(
+        **COMMON,
+        **NAMED_NETWORK,
+        num_replicas=1,
+        global_batch_size=16,
+        pca_mat_path="pca_mat.npy",
+        dim_reduce=True,
+        n_component=1000,
+    )
+    one = make_strategy(1)
+    model = recipe.build_model(settings, one, Precision("float32"))
+    told = facts.planned_memory(settings, model, 0, stage.of(settings))
+    assert "planned, of it: projection" in told
+    assert "planned, of it: projection" not in facts.planned_memory(
+        settings, model, 0, ORDINARY
+    )
 
 
 def test_an_ordinary_training_has_no_stage():

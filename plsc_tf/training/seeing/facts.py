@@ -93,16 +93,17 @@ def peak_memory(strategy):
     return found
 
 
-def planned_memory(settings, model, process):
+def planned_memory(settings, model, process, stage):
     """{what: GB} that the planner expects on the fullest device.
 
     Args:
         settings: of the run.
         model: the `Classifier` that was trained.
         process: bytes that the process held before the model was made.
+        stage: the `plsc_tf.training.stage.Stage` of the training.
     """
     try:
-        job = planner.plan(settings, settled=True)
+        job = planner.plan(settings, settled=True, stage=stage)
     except (ImportError, ValueError, tf.errors.OpError) as error:
         return {"planned": f"n/a: {str(error).splitlines()[0]}"}
     weights = sum(

@@ -47,6 +47,7 @@ class Seeing:
         settings: the `Settings` of the run.
         group: the `Group` of workers; the chief writes, the others write nothing but a
             trace, where they are asked for it.
+        stage: the `plsc_tf.training.stage.Stage`, whose memory the report counts.
 
     Raises:
         ValueError: no worker has the number profile_at_task, or an option needs a
@@ -58,7 +59,7 @@ class Seeing:
         tells: whether there are lines of progress.
     """
 
-    def __init__(self, settings, group):
+    def __init__(self, settings, group, stage):
         given = settings.logging
         if given.profile_at_task >= group.size:
             raise ValueError(
@@ -68,6 +69,7 @@ class Seeing:
             )
         self.settings = settings
         self.group = group
+        self.stage = stage
         self.metrics = MetricsFiles(
             settings.storage.model_save_dir,
             written=given.metrics_files and group.is_chief,
@@ -162,7 +164,7 @@ class Seeing:
             few = f"not for runs of less than {PLANNED_FROM_STEPS} steps"
             memory["planned"] = f"{few}; --dry_run tells"
         elif self.group.size == 1:
-            memory |= facts.planned_memory(settings, model, self._process)
+            memory |= facts.planned_memory(settings, model, self._process, self.stage)
         told = {
             "data": {
                 "data set": settings.dataset.dataset_name,
