@@ -105,17 +105,9 @@ def _pairs(settings, needed):
     given = settings.serving
     if not (given.proof_images or given.proof_pairs):
         return {}
-    try:
+    if needed:
         return recipe.load_pairs(settings)
-    except (OSError, ValueError) as error:
-        if needed:
-            raise
-        logging.warning(
-            "The run's verification sets cannot be read, so the export is compared "
-            "with the network on noise only: %s",
-            error,
-        )
-    return {}
+    return _read(recipe.load_pairs, settings, "verification sets") or {}
 
 
 def _pictures(settings, pairs, count):
@@ -123,7 +115,7 @@ def _pictures(settings, pairs, count):
     if not count:
         return ()
     if not pairs:
-        test = _test(settings)
+        test = _read(recipe.load_test, settings, "test split")
         records = itertools.islice(test.source.records(), count) if test else ()
         return tuple(_encoded(record.image) for record in records)
     images = next(iter(pairs.values())).images
@@ -131,14 +123,15 @@ def _pictures(settings, pairs, count):
     return tuple(_encoded(images[row]) for row in rows)
 
 
-def _test(settings):
-    """The test split where the run is judged on it; None where there is none."""
+def _read(load, settings, what):
+    """What a function loads for the settings; None, and a warning, where it cannot."""
     try:
-        return recipe.load_test(settings)
+        return load(settings)
     except (OSError, ValueError) as error:
         logging.warning(
-            "The run's test split cannot be read, so the export is compared with the "
-            "network on noise only: %s",
+            "The run's %s cannot be read, so the export is compared with the network "
+            "on noise only: %s",
+            what,
             error,
         )
     return None

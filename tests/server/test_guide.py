@@ -4,13 +4,11 @@ import pathlib
 import re
 import subprocess
 
-import numpy as np
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
 SHELL = re.findall(r"```shell\n(.*?)```", GUIDE, re.DOTALL)
-PYTHON = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
 
 
 @pytest.fixture
@@ -30,22 +28,6 @@ def test_curl_lines(server, here):
     assert done.returncode == 0, done.stderr
     for words in (b'"instance":', b'"predictions":', b"AVAILABLE", b"signature_def"):
         assert words in done.stdout
-
-
-@pytest.mark.parametrize(
-    "words", ["FaceService()", "grpc.insecure_channel", "Gallery("]
-)
-def test_python_blocks(server, here, expected, words):
-    (block,) = [block for block in PYTHON if words in block]
-    for shown, real in (
-        ("127.0.0.1:8010", f"127.0.0.1:{server['port']}"),
-        ("localhost:8500", f"localhost:{server['grpc_port']}"),
-        ('"people", 512', '"people", 8'),
-    ):
-        block = block.replace(shown, real)
-    names = {"embeddings": expected[:1]}
-    exec(compile(block, "serving.md", "exec"), names)  # noqa: S102
-    np.testing.assert_allclose(names["embeddings"], expected[:1], atol=1e-5)
 
 
 def test_named_options_exist_and_defaults_are_right():

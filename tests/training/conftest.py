@@ -5,6 +5,13 @@ import numpy as np
 import pytest
 
 import plsc_tf
+from tests.training import checkpointed
+
+
+@pytest.fixture(scope="module")
+def model():
+    """One model that the tests of a file train on: tracing takes the time."""
+    return checkpointed.build(2)
 
 
 @pytest.fixture

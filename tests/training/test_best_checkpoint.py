@@ -6,13 +6,7 @@ import pytest
 
 import plsc_tf
 from plsc_tf.checkpoints import manifest
-from tests.training.checkpointed import build, data, fit, head_of, names
-
-
-@pytest.fixture(scope="module")
-def model():
-    """One model that the tests of this file train on: tracing takes the time."""
-    return build(2)
+from tests.training.checkpointed import data, fit, head_of, names
 
 
 class Accuracies(keras.callbacks.Callback):

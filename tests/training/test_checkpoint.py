@@ -24,13 +24,6 @@ from tests.training.checkpointed import (
     snapshot,
 )
 
-
-@pytest.fixture(scope="module")
-def model():
-    """One model that the tests of this file train on: tracing takes the time."""
-    return build(2)
-
-
 # When and how many
 
 

@@ -23,12 +23,6 @@ from tests.training.checkpointed import (
 )
 
 
-@pytest.fixture(scope="module")
-def model():
-    """One model that the tests of this file train on: tracing takes the time."""
-    return build(2)
-
-
 def failing_at(step):
     """A `files.write` that fails while the checkpoint of a step is written."""
     write = files.write

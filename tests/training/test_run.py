@@ -16,27 +16,7 @@ from plsc_tf.settings import Settings
 from plsc_tf.training import recipe, results, run, trained
 from plsc_tf.training.evaluating import command
 from plsc_tf.training.plan import choose_folder
-
-TINY = {
-    "dataset_name": "mock",
-    "num_classes": 7,
-    "num_sample_per_epoch": 42,
-    "image_shape": (3, 16, 16),
-    "model_name": "iresnet",
-    "model_options": "depths=1-1,width=16,head=gap",
-    "emb_size": 8,
-    "num_replicas": 2,
-    "batch_size": 5,
-    "num_epochs": 2,
-    "learning_rate": 0.05,
-    "lr_base_batch_size": 0,
-    "val_targets": ("mock",),
-    "tensorboard": False,
-}
-
-
-def settings(folder, **changes):
-    return Settings.from_values(**{**TINY, "model_save_dir": str(folder), **changes})
+from tests.training.tiny_run import settings
 
 
 @pytest.fixture(scope="module")
@@ -376,32 +356,3 @@ def test_the_options_of_the_head_reach_the_step(tmp_path, monkeypatch):
     # Evaluating needs no class at all, however large the tiles are.
     asked = parse([f"--flagfile={used.storage.model_save_dir}/flags.cfg"])
     assert dict(command.evaluate(asked))["mock: pairs"] > 0
-
-
-def test_a_batch_that_cannot_be_cut_is_told_before_anything_is_written(tmp_path):
-    with pytest.raises(ValueError, match="gradient_accumulation_steps=6, with 10"):
-        run.train(settings(tmp_path / "d", gradient_accumulation_steps=6))
-    assert not (tmp_path / "d").exists()
-
-
-def test_a_file_in_the_folders_place_is_told(tmp_path):
-    (tmp_path / "notes").write_text("mine")
-    for folder in ("notes", "notes/run"):
-        with pytest.raises(ValueError, match="model_save_dir=.*notes is a file"):
-            run.train(settings(tmp_path / folder))
-    assert (tmp_path / "notes").read_text() == "mine"
-
-
-@pytest.mark.parametrize(
-    ("changes", "complaint"),
-    [
-        ({"val_targets": ("lfw",)}, "--with_test=false"),
-        ({"model_name": "resnet5"}, "resnet50"),
-        ({"dataset_name": "mok"}, "mock"),
-    ],
-)
-def test_mistakes_are_told_before_anything_is_written(tmp_path, changes, complaint):
-    folder = tmp_path / "d"
-    with pytest.raises((ValueError, FileNotFoundError), match=complaint):
-        run.train(settings(folder, **changes))
-    assert not folder.exists()

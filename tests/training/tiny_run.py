@@ -1,0 +1,24 @@
+"""Settings of a run that takes seconds: small drawn pictures, two replicas."""
+
+from plsc_tf.settings import Settings
+
+TINY = {
+    "dataset_name": "mock",
+    "num_classes": 7,
+    "num_sample_per_epoch": 42,
+    "image_shape": (3, 16, 16),
+    "model_name": "iresnet",
+    "model_options": "depths=1-1,width=16,head=gap",
+    "emb_size": 8,
+    "num_replicas": 2,
+    "batch_size": 5,
+    "num_epochs": 2,
+    "learning_rate": 0.05,
+    "lr_base_batch_size": 0,
+    "val_targets": ("mock",),
+    "tensorboard": False,
+}
+
+
+def settings(folder, **changes):
+    return Settings.from_values(**{**TINY, "model_save_dir": str(folder), **changes})
