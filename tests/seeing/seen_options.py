@@ -1,20 +1,11 @@
 """Options of the small run with everything on."""
 
+from tests.training.tiny_run import TINY
+
 PASSWORD = "open-sesame-17"
 OPTIONS = {
-    "dataset_name": "mock",
-    "num_classes": 7,
-    "num_sample_per_epoch": 42,
-    "image_shape": (3, 16, 16),
-    "model_name": "iresnet",
-    "model_options": "depths=1-1,width=16,head=gap",
-    "emb_size": 8,
-    "num_replicas": 2,
-    "batch_size": 5,
-    "num_epochs": 2,
-    "learning_rate": 0.05,
-    "lr_base_batch_size": 0,
-    "val_targets": ("mock",),
+    **TINY,
+    "tensorboard": True,
     "calc_acc": True,
     "export_at_end": False,
     "fs_ugi": f"joe,{PASSWORD}",

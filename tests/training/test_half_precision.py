@@ -11,6 +11,7 @@ from plsc_tf.settings import Settings
 from plsc_tf.training import run
 from plsc_tf.training.loss_scale import LossScale
 from plsc_tf.training.sentinel import Sentinel
+from tests.training.tiny_run import TINY
 
 
 @pytest.fixture
@@ -100,24 +101,6 @@ def test_at_the_minimum_of_the_scale_the_run_stops(make_half, pictures, tmp_path
         model.fit(data, verbose=0)
     with pytest.raises(FloatingPointError, match="step 1 is the images.*examples 3"):
         model.fit(data, verbose=0, sentinel=Sentinel(tmp_path))
-
-
-TINY = {
-    "dataset_name": "mock",
-    "num_classes": 7,
-    "num_sample_per_epoch": 42,
-    "image_shape": (3, 16, 16),
-    "model_name": "iresnet",
-    "model_options": "depths=1-1,width=8,head=gap",
-    "emb_size": 8,
-    "num_replicas": 2,
-    "batch_size": 5,
-    "num_epochs": 2,
-    "learning_rate": 0.05,
-    "lr_base_batch_size": 0,
-    "val_targets": ("mock",),
-    "tensorboard": False,
-}
 
 
 def test_a_float16_run_and_its_resume(tmp_path):
