@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import importlib
+import importlib.util
 import pkgutil
 from types import ModuleType
 
@@ -35,7 +36,8 @@ def load(
 
     Args:
         name: a module of datasets/ ("mock", "ms1m", "folder", ...) or the dotted
-            path of a module of your own with `examples(request)`.
+            path of a module of your own with `examples(request)`, or with
+            `parse_fn(record)` for TFRecords (FastNN).
         dataset_dir: folder of the data set.
         batch_size: images per batch, over all replicas.
         image_size: (height, width) in pixels.
@@ -74,11 +76,30 @@ def load(
 
 
 def open_source(name: str, request: DataRequest) -> Source:
-    """Opens the examples that a request asks of a data set; see `load` for names."""
+    """Opens the examples that a request asks of a data set.
+
+    Args:
+        name: see `load`.
+        request: with train_files, a module's `parse_fn` reads their records (FastNN):
+            a record, a string scalar, to (image, label).
+
+    Raises:
+        ValueError: the data set has nothing but TFRecords, and none are named.
+    """
     module = find(name)
-    if request.train_files and takes_records(module):
-        short = module.__name__.removeprefix(f"{_PACKAGE}.")
-        return requested_records(request, short, module.INFO)
+    parse_fn = getattr(module, "parse_fn", None)
+    if request.train_files and (parse_fn or takes_records(module)):
+        return requested_records(
+            request,
+            module.__name__.removeprefix(f"{_PACKAGE}."),
+            num_classes=getattr(getattr(module, "INFO", None), "num_classes", None),
+            parse_fn=parse_fn,
+        )
+    if not hasattr(module, "examples"):
+        raise ValueError(
+            f"The data set {name!r} has a parse_fn, which reads TFRecord files: say "
+            f"which. Received: train_files=(), split={request.split!r}."
+        )
     return module.examples(request)
 
 
@@ -100,13 +121,15 @@ def names() -> list[str]:
 
 def find(name: str) -> ModuleType:
     """Returns the module of a data set; see `load` for what a name may be."""
-    dotted = name if "." in name else f"{_PACKAGE}.{name.lower()}"
-    if "." not in name and name.lower() not in names():
+    dotted = name
+    if name.lower() in names():
+        dotted = f"{_PACKAGE}.{name.lower()}"
+    elif "." not in name and not _importable(name):
         near = difflib.get_close_matches(name.lower(), names(), n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise ValueError(
-            f"There is no data set {name!r}.{hint} Known: {', '.join(names())}; or the "
-            "dotted path of a module of your own."
+            f"There is no data set {name!r}.{hint} Known: {', '.join(names())}; or a "
+            "module of your own, by its dotted path."
         )
     try:
         module = importlib.import_module(dotted)
@@ -117,12 +140,22 @@ def find(name: str) -> ModuleType:
             f"There is no module {dotted!r} (no {error.name!r}). Give the dotted path "
             "of a module that Python can import; is its folder in PYTHONPATH?"
         ) from error
-    if not callable(getattr(module, "examples", None)):
+    if not _is_data_set(module):
         raise ValueError(
             f"The module {dotted!r} is no data set: it has no function "
-            "examples(request) that returns a Source."
+            "examples(request) that returns a Source, and no parse_fn(record) that "
+            f"returns (image, label). plsc_tf's own: {', '.join(names())}."
         )
     return module
+
+
+def _importable(name: str) -> bool:
+    """Whether there is such a module of the user's own, which is in no package."""
+    return name.isidentifier() and importlib.util.find_spec(name) is not None
+
+
+def _is_data_set(module: ModuleType) -> bool:
+    return any(callable(getattr(module, n, None)) for n in ("examples", "parse_fn"))
 
 
 def load_val(name: str, request: DataRequest, target: str) -> Pairs:

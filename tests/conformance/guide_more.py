@@ -25,6 +25,9 @@ def fill(folder):
         _people(folder / "new_people" / name, 500 + label, 3)
     for label in range(5):
         _people(folder / "flower_photos" / f"kind{label}", 700 + label, 6)
+    (folder / "my_flowers.py").write_text(
+        _block("from_fastnn.md", "python", "# my_flowers.py")
+    )
     (folder / "my_hooks.py").write_text(_block("logs.md", "python", "# my_hooks.py"))
     (folder / "my.cfg").write_text(_block("getting_started.md", "text", "dataset_name"))
     (folder / "fastnn.cfg").write_text("stop_at_step=3\nmodel_name=lenet\n")

@@ -17,6 +17,7 @@ import pytest
 import tensorflow as tf
 
 import plsc_tf
+from plsc_tf import cli, convert
 from plsc_tf.data import images
 from plsc_tf.serving.export import Extras
 from tests.conformance import guide_commands as guides
@@ -237,6 +238,15 @@ def _run(names, world, here):
     assert (here / "output" / "lion" / "0" / "manifest.json").is_file()
 
 
+def _parsed(names, world, here):
+    """The page's parse_fn reads what the commands of the guides write."""
+    words = "--dataset_name=folder --dataset_dir=photos --output_dir=shards"
+    convert.main(cli.parse(words.split()))
+    records = tf.data.TFRecordDataset(sorted(map(str, here.glob("shards/*.tfrecord"))))
+    labels = {int(names["parse_fn"](record)[1]) for record in records}
+    assert labels == set(range(len(list((here / "photos").iterdir()))))
+
+
 def _auxiliary(names, world, here):
     assert names["model"].head.num_classes == 10
 
@@ -247,6 +257,7 @@ CHECKS = {
     "embed.md": _who,
     "evaluation.md": _lists_and_figures,
     "export.md": _versions_and_files,
+    "from_fastnn.md": _parsed,
     "getting_started.md": _served,
     "importing.md": _imported,
     "logs.md": _losses_and_events,

@@ -5,9 +5,10 @@ import sys
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from plsc_tf.data.augmentation import Augmentation
-from plsc_tf.data.load import find, load, load_val, names
+from plsc_tf.data.load import find, load, load_val, names, open_source
 from plsc_tf.data.request import DataRequest
 
 
@@ -46,6 +47,35 @@ def test_a_module_of_ones_own(tmp_path, monkeypatch):
     ((images, _),) = load("own_sets.dots", batch_size=2, image_size=(4, 4))
     assert images.shape == (1, 4, 4, 3)
     sys.modules.pop("own_sets.dots")
+
+
+def test_fastnns_module_with_a_parse_fn(tmp_path, monkeypatch):
+    """Records with keys of one's own, by a module that is in no package."""
+    (tmp_path / "my_dots.py").write_text(
+        "import tensorflow as tf\n"
+        "def parse_fn(example):\n"
+        "    key = tf.io.FixedLenFeature([], tf.int64)\n"
+        "    keys = {'grey': key, 'kind': key}\n"
+        "    found = tf.io.parse_single_example(example, keys)\n"
+        "    grey = tf.cast(found['grey'], tf.uint8)\n"
+        "    return tf.fill([4, 4, 3], grey), found['kind']\n"
+    )
+    with tf.io.TFRecordWriter(str(tmp_path / "dots.tfrecord")) as writer:
+        for number in range(3):
+            features = {
+                name: tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
+                for name, value in (("grey", 10 * number), ("kind", 1 + number))
+            }
+            example = tf.train.Example(features=tf.train.Features(feature=features))
+            writer.write(example.SerializeToString())
+    monkeypatch.syspath_prepend(str(tmp_path))
+    request = DataRequest(str(tmp_path), train_files="dots.*", labels_offset=1)
+    source = open_source("my_dots", request)
+    found = [(int(record.image[0, 0, 0]), record.label) for record in source.records()]
+    assert found == [(0, 0), (10, 1), (20, 2)]
+    with pytest.raises(ValueError, match=r"'my_dots' has a parse_fn.*train_files=\(\)"):
+        open_source("my_dots", DataRequest(str(tmp_path)))
+    sys.modules.pop("my_dots")
 
 
 def test_load_passes_fields_on(list_folder):

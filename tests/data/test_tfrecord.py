@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.data.readers.tfrecord import parse, tfrecords
@@ -126,8 +127,6 @@ def test_a_changed_length_is_noticed_before_training(files):
 
 
 def test_records_of_another_kind_are_parsed_by_a_function(files, picture):
-    import tensorflow as tf
-
     def parse_fn(record):
         image, label = parse(record)
         return tf.io.decode_png(image, 3)[:, : 5 + label], label * 2
@@ -140,6 +139,19 @@ def test_records_of_another_kind_are_parsed_by_a_function(files, picture):
     assert records[3].image[4, 4, 0] == 30 and source.labels[6] == 4
     made = Batches(source, 4, options=SMALL)
     assert sum(len(labels) for _, labels in made) == 13
+
+
+@pytest.mark.parametrize(
+    ("returned", "received"),
+    [
+        (lambda image, label: (image, tf.one_hot(label, 4)), r"label float32 \(4,\)"),
+        (lambda image, label: (tf.zeros([4, 4, 3]), label), r"image float32 \(4, 4, 3"),
+        (lambda image, label: (image,), "Tensor"),
+    ],
+)
+def test_what_a_parse_fn_returns_is_checked(files, returned, received):
+    with pytest.raises(ValueError, match=rf"\(image, label\).*Received: .*{received}"):
+        tfrecords(files, parse_fn=lambda record: returned(*parse(record)))
 
 
 def test_cached_records_keep_order_and_pictures(files):

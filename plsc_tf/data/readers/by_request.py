@@ -19,26 +19,30 @@ from plsc_tf.data.readers.image_list import image_list
 from plsc_tf.data.readers.layouts import LayoutRequest
 from plsc_tf.data.readers.recordio import recordio_source
 from plsc_tf.data.readers.tfrecord import tfrecords
-from plsc_tf.data.request import DataRequest, DatasetInfo
+from plsc_tf.data.request import DataRequest
 from plsc_tf.data.source import Source
 
 
-def requested_records(request: DataRequest, name: str, info: DatasetInfo) -> Source:
+def requested_records(
+    request: DataRequest, name: str, *, num_classes=None, parse_fn=None
+) -> Source:
     """Reads the TFRecord files that `train_files` names, below dataset_dir or not.
 
     Args:
         request: what was asked.
         name: of the data set, for messages.
-        info: of the data set.
+        num_classes: where the request does not say.
+        parse_fn: of records with other keys than FastNN's, see `tfrecords`.
     """
     files = paths.expand(request.train_files, request.dataset_dir)
-    if isinstance(request, LayoutRequest):
+    if isinstance(request, LayoutRequest) and parse_fn is None:
         return layouts.TfrecordLayout(tuple(files))
     return tfrecords(
         files,
         name=name,
-        num_classes=request.num_classes or info.num_classes,
+        num_classes=request.num_classes or num_classes,
         labels_offset=request.labels_offset,
+        parse_fn=parse_fn,
     )
 
 

@@ -41,7 +41,8 @@ def tfrecords(
 
     Raises:
         FileNotFoundError: one of the files does not exist.
-        ValueError: no files, no records, or a file that is cut off.
+        ValueError: no files, no records, a file that is cut off, or a parse_fn that
+            returns something else.
     """
     files = list(files)
     if not files:
@@ -165,12 +166,30 @@ def _walk(path, size, header_at, begins, lengths):
         position = end
 
 
+def _checked_pair(found):
+    """(image, label) that a parse_fn returns; raises ValueError of anything else."""
+    if not (isinstance(found, tuple | list) and len(found) == 2):
+        problem = f"{found!r}"
+    else:
+        image, label = found
+        encoded = image.dtype == tf.string and image.shape.rank == 0
+        pixels = image.dtype == tf.uint8 and image.shape.rank in (2, 3)
+        if (encoded or pixels) and label.dtype.is_integer and label.shape.rank == 0:
+            return image, label
+        problem = f"image {image.dtype.name} {image.shape}, "
+        problem += f"label {label.dtype.name} {label.shape}"
+    raise ValueError(
+        "parse_fn must return (image, label): encoded bytes or uint8 pixels [h, w, "
+        f"channels], and a whole number. Received: {problem}."
+    )
+
+
 def _for_blocks(parse_fn, labels_offset):
     """A function of records [block] made of one of a single record."""
     traced = tf.function(parse_fn, autograph=False).get_concrete_function(
         tf.TensorSpec([], tf.string)
     )
-    image, label = traced.structured_outputs
+    image, label = _checked_pair(traced.structured_outputs)
     spec, rank = tf.TensorSpec(image.shape, image.dtype), image.shape.rank
     sizes_differ = rank and not image.shape.is_fully_defined()
     if sizes_differ:
