@@ -8,8 +8,8 @@ The exit status is 0 when the set is sound, 1 when there are errors, 2 when it c
 be checked. Nothing of the data set is changed.
 """
 
+import contextlib
 import sys
-import time
 
 from plsc_tf import cli
 
@@ -44,6 +44,7 @@ def check(settings):
         ValueError: settings that do not go together.
     """
     from plsc_tf.data.checks import doctor, report
+    from plsc_tf.progress import Progress
 
     given = settings.checking
     report.check_outputs(given.report, given.cleaned_list)
@@ -60,13 +61,10 @@ def check(settings):
         near=given.near_duplicates,
         threads=given.check_threads,
     )
-    progress = _Progress()
-    try:
+    with contextlib.closing(Progress("checking", None, "pictures")) as progress:
         result = doctor.check(
-            settings.dataset.dataset_name, request, options, progress.show
+            settings.dataset.dataset_name, request, options, progress.at
         )
-    finally:
-        progress.close()
     rows = report.rows(result)
     if given.report:
         report.write_report(given.report, result)
@@ -115,35 +113,6 @@ def _targets(settings, request):
         for target in targets
         if files.exists(paths.join(request.dataset_dir, f"{target}.bin"))
     )
-
-
-class _Progress:
-    """Shows how far a check is, once a second on a terminal, else twice a minute."""
-
-    def __init__(self):
-        self._terminal = sys.stderr.isatty()
-        self._every = 1.0 if self._terminal else 30.0
-        self._start = self._last = time.monotonic()
-
-    def show(self, count, fraction):
-        """Shows pictures done, the rate, and the time that is left."""
-        now = time.monotonic()
-        if now - self._last < self._every:
-            return
-        self._last, passed = now, now - self._start
-        left = passed * (1 - fraction) / fraction if fraction else 0
-        text = (
-            f"{count:,} pictures, {fraction:.0%}, {count / passed:,.0f}/s, "
-            f"{left // 3600:.0f}:{left // 60 % 60:02.0f}:{left % 60:02.0f} left"
-        )
-        sys.stderr.write(f"\r{text}\x1b[K" if self._terminal else f"{text}\n")
-        sys.stderr.flush()
-
-    def close(self):
-        """Takes the line off a terminal."""
-        if self._terminal:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
 
 
 def _cannot():

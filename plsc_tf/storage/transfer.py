@@ -6,6 +6,7 @@ last.
 """
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import fnmatch
 import hashlib
@@ -15,6 +16,7 @@ import time
 
 from absl import logging
 
+from plsc_tf.progress import Progress
 from plsc_tf.storage import files
 from plsc_tf.storage.errors import StorageError
 
@@ -100,14 +102,20 @@ def copy_folder(
     begun = time.monotonic()
     found = _scan(source_dir, (*skip, f"*{PARTIAL}"), retry)
     found = _listed(source_dir, found, replace_unlisted, retry)
-    progress = _Progress(doing, source_dir, target_dir, found, log_every_s)
+    progress = Progress(
+        f"{doing} {source_dir} to {target_dir}",
+        sum(file.size for file in found),
+        "bytes",
+        log_every_s,
+    )
     job = _Job(source_dir, target_dir, retry, progress)
     files.make_dirs(target_dir, retry)
     job.check_sizes(found)
     manifests = [file for file in found if files.name(file.name) == MANIFEST]
     others = [file for file in found if files.name(file.name) != MANIFEST]
-    for group in (others, manifests):
-        _in_parallel(job, group, files_at_once)
+    with contextlib.closing(progress):
+        for group in (others, manifests):
+            _in_parallel(job, group, files_at_once)
     done = Transfer(
         job.copied, len(found) - job.copied, job.num_bytes, time.monotonic() - begun
     )
@@ -276,37 +284,6 @@ class _Job:
             f"{self.target_dir} has other files of the same names than "
             f"{self.source_dir}: {listed}. They were left as they are. Remove them, or "
             "name another folder."
-        )
-
-
-class _Progress:
-    """Logs how far a copy is, how fast, and how long it will take."""
-
-    def __init__(self, doing, source_dir, target_dir, found, every_s):
-        self._what = f"{doing} {source_dir} to {target_dir}"
-        self._total = sum(file.size for file in found)
-        self._every_s = every_s
-        self._begun = self._last = time.monotonic()
-        self._done = 0
-        self._lock = threading.Lock()
-
-    def add(self, num_bytes):
-        """Counts a finished file, and reports when it is time."""
-        with self._lock:
-            self._done += num_bytes
-            now = time.monotonic()
-            if now - self._last < self._every_s or not self._done:
-                return
-            self._last = now
-            rate = self._done / (now - self._begun)
-        logging.info(
-            "%s: %.1f of %.1f MB (%.0f %%), %.1f MB/s, %.0f s left",
-            self._what,
-            self._done / 1e6,
-            self._total / 1e6,
-            100 * self._done / max(self._total, 1),
-            rate / 1e6,
-            (self._total - self._done) / rate,
         )
 
 

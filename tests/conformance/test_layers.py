@@ -11,6 +11,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 # A module imports from its own part and from parts of lower levels.
 LEVELS = {
     "name_hints": 0,
+    "progress": 0,
     "dotted_paths": 0,
     "options": 1,
     "flags": 2,
@@ -18,7 +19,7 @@ LEVELS = {
     "flagfiles": 4,
     "arguments": 5,
     "parallel": 0,
-    "storage": 0,
+    "storage": 1,
     "data": 3,
     "datasets": 4,
     "backbones": 3,

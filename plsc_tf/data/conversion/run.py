@@ -13,10 +13,10 @@ from plsc_tf.data.conversion import finished, manifest, vectors
 from plsc_tf.data.conversion.buckets import BucketReader, Buckets, bucket_path
 from plsc_tf.data.conversion.outputs import output_of
 from plsc_tf.data.conversion.places import Places
-from plsc_tf.data.conversion.progress import Progress
 from plsc_tf.data.conversion.shards import ShardWriter, read_record
 from plsc_tf.data.conversion.work import Work, full_disk
 from plsc_tf.parallel import memory
+from plsc_tf.progress import Progress
 from plsc_tf.storage import files
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import tempfile
-import time
 
 import numpy as np
 from absl import logging
@@ -15,6 +14,7 @@ from plsc_tf.evaluation.embedding_store import (
     MeanCenters,
     WeightCenters,
 )
+from plsc_tf.progress import Progress
 from plsc_tf.storage import files
 from plsc_tf.training import trained
 from plsc_tf.training.classes import noise_report, pictures, sheets, told
@@ -111,15 +111,17 @@ def find(store, centers, given):
         "margin": given.noise_margin,
         "split": given.noise_split,
     }
-    pairs = label_noise.closest_pairs(centers, progress=_Progress("pairs of blocks"))
+    pairs = label_noise.closest_pairs(
+        centers, progress=_progress("comparing centres", "pairs of blocks")
+    )
     alike = pairs.above(thresholds["pair"])
     nearest = label_noise.nearest_centers(
-        store, centers, alike, progress=_Progress("pictures compared")
+        store, centers, alike, progress=_progress("comparing pictures", "pictures")
     )
     mislabelled = nearest.excess > thresholds["margin"]  # False where it is NaN
     splitter = two_in_one.Splitter(store, ~mislabelled)
     scores = two_in_one.scores(
-        splitter.alike(progress=_Progress("classes parted")), splitter.sizes
+        splitter.alike(progress=_progress("parting classes", "classes")), splitter.sizes
     )
     order = np.argsort(-scores, kind="stable")
     first = splitter.labels[order[: given.noise_top]].tolist()
@@ -135,17 +137,16 @@ def find(store, centers, given):
     )
 
 
-class _Progress:
-    """Logs how far something is, twice a minute."""
+def _progress(doing, unit):
+    """A function of what is done and of how much there is to do."""
+    progress = Progress(doing, None, unit, log_every_s=30)
 
-    def __init__(self, what):
-        self._what, self._last = what, time.monotonic()
+    def tell(done, of):
+        progress.at(done, done / of)
+        if done >= of:
+            progress.close()
 
-    def __call__(self, done, of):
-        now = time.monotonic()
-        if now - self._last >= 30:
-            self._last = now
-            logging.info("%s: %s of %s", self._what, f"{done:,}", f"{of:,}")
+    return tell
 
 
 def _centers(given, path, store):

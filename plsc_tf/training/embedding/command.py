@@ -7,9 +7,9 @@ import numpy as np
 from absl import logging
 
 from plsc_tf.data import load as data_load
-from plsc_tf.data.conversion.progress import Progress
 from plsc_tf.data.preprocessing import own_augmentation
 from plsc_tf.parallel import cluster as clusters
+from plsc_tf.progress import Progress
 from plsc_tf.training import input_recipe, trained
 from plsc_tf.training.embedding import pictures
 from plsc_tf.training.embedding.rows import RowsFile, check_names

@@ -1,8 +1,9 @@
-"""How far a conversion is, how fast, and how long it will take."""
+"""How far long work is, how fast, and how long it will take."""
 
 from __future__ import annotations
 
 import sys
+import threading
 import time
 
 from absl import logging
@@ -10,6 +11,8 @@ from absl import logging
 
 class Progress:
     """Shows a line that renews itself on a terminal, else a log line now and then.
+
+    Any thread may tell of progress.
 
     Args:
         doing: the work in a few words.
@@ -26,6 +29,7 @@ class Progress:
         self._every_s = 0.5 if self._terminal else log_every_s
         self._begun = self._last = time.monotonic()
         self._done = self._before = 0
+        self._lock = threading.Lock()
 
     def resumed(self, done: int) -> None:
         """Tells what was done by an earlier process."""
@@ -34,11 +38,16 @@ class Progress:
 
     def add(self, done: int, note: str = "") -> None:
         """Counts what was done, and reports when it is time."""
-        self._done += done
-        now = time.monotonic()
-        if now - self._last >= self._every_s:
-            self._last = now
-            self._show(self._line(now, note))
+        with self._lock:
+            self._done += done
+            share = self._done / self._total if self._total else 0
+            self._report(share, note)
+
+    def at(self, done: int, share: float) -> None:
+        """Tells how much is done in all, and which share of the work that is."""
+        with self._lock:
+            self._done = done
+            self._report(share)
 
     def close(self) -> None:
         """Ends the line of a terminal."""
@@ -46,17 +55,24 @@ class Progress:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
 
-    def _line(self, now, note):
-        rate = (self._done - self._before) / max(now - self._begun, 1e-9)
-        parts = [f"{self._doing}: {self._amount(self._done)}"]
+    def _report(self, share, note=""):
+        now = time.monotonic()
+        if now - self._last >= self._every_s:
+            self._last = now
+            self._show(self._line(now, share, note))
+
+    def _line(self, now, share, note):
+        made = self._done - self._before
+        rate = made / max(now - self._begun, 1e-9)
+        text = f"{self._doing}: {self._amount(self._done)}"
         if self._total:
-            share = 100 * self._done / self._total
             done = self._amount(self._done).removesuffix(f" {self._unit}")
-            total = self._amount(self._total)
-            parts[0] = f"{self._doing}: {done} of {total} ({share:.0f} %)"
-        parts.append(f"{self._amount(rate)}/s")
-        if self._total and rate:
-            parts.append(f"ETA {_clock((self._total - self._done) / rate)}")
+            text = f"{self._doing}: {done} of {self._amount(self._total)}"
+        if share:
+            text += f" ({share:.0%})"
+        parts = [text, f"{self._amount(rate)}/s"]
+        if share and rate:
+            parts.append(f"ETA {_clock(self._done * (1 / share - 1) / rate)}")
         return ", ".join(parts + [note] * bool(note))
 
     def _amount(self, number):
