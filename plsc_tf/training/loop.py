@@ -9,7 +9,7 @@ from absl import logging
 
 from plsc_tf.data.faults import READ_ERRORS, reason
 from plsc_tf.data.part import Part
-from plsc_tf.data.readers.python import check_range
+from plsc_tf.data.pixel_range import check_range
 from plsc_tf.training import batching, several_steps
 from plsc_tf.training.votes import EndedElsewhereError
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from plsc_tf.data.pairs import Pairs
-from plsc_tf.data.readers.python import check_range, from_generator, to_picture
+from plsc_tf.data.pixel_range import check_range
+from plsc_tf.data.readers.python import from_generator, to_picture
 from plsc_tf.data.source import Source
 
 

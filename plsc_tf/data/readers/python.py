@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
+from plsc_tf.data.pixel_range import check_range
 from plsc_tf.data.stream_source import StreamSource
 
 
@@ -174,18 +175,3 @@ def _shown(item) -> str:
     if isinstance(item, tuple | list) and len(item) == 2:
         return f"{kind} of {type(item[0]).__name__} and label {item[1]!r:.80}"
     return kind
-
-
-def check_range(image: np.ndarray, name: str) -> None:
-    """Refuses pictures in 0...1, which would train on black without a word.
-
-    Raises:
-        ValueError: the pixels are not in 0...255.
-    """
-    if image.dtype == np.uint8 or not image.size:
-        return
-    if image.max() <= 1 or image.min() < 0:
-        raise ValueError(
-            f"{name} must be pixels in 0...255; the model normalises them itself. "
-            f"Received: pixels in {image.min():.3g}...{image.max():.3g}."
-        )
