@@ -7,6 +7,7 @@ import difflib
 import importlib
 import importlib.util
 import pkgutil
+import sys
 from types import ModuleType
 
 import tensorflow as tf
@@ -43,13 +44,19 @@ def load(
         image_size: (height, width) in pixels.
         augmentation: "face" mirrors, "none" or None changes nothing, "own" is what
             the preprocessing does by itself, "auto" is that or, without one, what
-            suits the data set; or an `Augmentation`.
+            suits the data set, and nothing unless training; or an `Augmentation`.
         seed: of the order and the augmentation.
         **fields: other fields of `DataRequest` (num_classes, split, train_files, ...)
-            and of `PipelineOptions` (preprocessing, shuffle, use_caching, ...).
+            and of `PipelineOptions` (preprocessing, use_caching, ...). `training` and
+            `shuffle` are True for split="train", the default, and False for any other:
+            its pictures come in the order of the files, framed as for evaluation.
     """
     module = find(name)
-    if augmentation == "auto":
+    for field in ("training", "shuffle"):
+        fields.setdefault(field, fields.get("split", "train") == "train")
+    if augmentation == "auto" and not fields["training"]:
+        augmentation = None
+    elif augmentation == "auto":
         own = "preprocessing" in fields
         augmentation = "own" if own else suitable_preprocessing(module)
     if augmentation != "own":
@@ -84,9 +91,17 @@ def open_source(name: str, request: DataRequest) -> Source:
             a record, a string scalar, to (image, label).
 
     Raises:
-        ValueError: the data set has nothing but TFRecords, and none are named.
+        ValueError: the data set has nothing but TFRecords, and none are named; or
+            train_files are given for another split than "train".
     """
     module = find(name)
+    if request.train_files and request.split != "train":
+        raise ValueError(
+            "train_files are the training records, which are no other split. Received: "
+            f"split={request.split!r}, train_files={','.join(request.train_files)}. "
+            f"Leave out train_files for the {request.split} split of {name!r} itself, or "
+            "the split for these files (`load` takes training=False, shuffle=False)."
+        )
     parse_fn = getattr(module, "parse_fn", None)
     if request.train_files and (parse_fn or takes_records(module)):
         return requested_records(
@@ -131,15 +146,7 @@ def find(name: str) -> ModuleType:
             f"There is no data set {name!r}.{hint} Known: {', '.join(names())}; or a "
             "module of your own, by its dotted path."
         )
-    try:
-        module = importlib.import_module(dotted)
-    except ModuleNotFoundError as error:
-        if error.name is None or not dotted.startswith(error.name):
-            raise
-        raise ValueError(
-            f"There is no module {dotted!r} (no {error.name!r}). Give the dotted path "
-            "of a module that Python can import; is its folder in PYTHONPATH?"
-        ) from error
+    module = _imported(dotted)
     if not _is_data_set(module):
         raise ValueError(
             f"The module {dotted!r} is no data set: it has no function "
@@ -149,9 +156,31 @@ def find(name: str) -> ModuleType:
     return module
 
 
+def _imported(dotted: str) -> ModuleType:
+    """The module at a dotted path; raises ValueError where there is none."""
+    try:
+        return importlib.import_module(dotted)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{dotted}.".startswith(f"{error.name}."):
+            raise  # The user's module exists and itself misses a package.
+        # Python has imported what lies above by now.
+        above, _, last = dotted.rpartition(".")
+        if hasattr(sys.modules.get(above), last):
+            raise ValueError(
+                f"A data set is a module, not what is in it. Received: {dotted!r}. "
+                f"Give {above!r}."
+            ) from error
+        raise ValueError(
+            f"There is no module {dotted!r} (no {error.name!r}). Give the dotted path "
+            "of a module that Python can import; is its folder in PYTHONPATH?"
+        ) from error
+
+
 def _importable(name: str) -> bool:
     """Whether there is such a module of the user's own, which is in no package."""
-    return name.isidentifier() and importlib.util.find_spec(name) is not None
+    # A script that runs, __main__, is there and has no spec to be found.
+    there = name in sys.modules
+    return there or (name.isidentifier() and importlib.util.find_spec(name) is not None)
 
 
 def _is_data_set(module: ModuleType) -> bool:

@@ -34,6 +34,26 @@ def test_unknown_name_suggests_the_near_one():
         find("json.decoder")
 
 
+def test_what_is_wrong_with_a_module_of_ones_own_is_told(tmp_path, monkeypatch):
+    (tmp_path / "dotsets.py").write_text("import dots\n")
+    (tmp_path / "good_dots.py").write_text("def parse_fn(record):\n    return 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ModuleNotFoundError, match="No module named 'dots'"):
+        find("dotsets")
+    with pytest.raises(ValueError, match=r"not what is in it.*fn'. Give 'good_dots'"):
+        find("good_dots.parse_fn")
+    sys.modules.pop("good_dots")
+
+
+def test_the_script_that_runs_may_be_the_data_set(monkeypatch):
+    script = sys.modules["__main__"]
+    monkeypatch.setattr(script, "__spec__", None)
+    with pytest.raises(ValueError, match="'__main__' is no data set"):
+        find("__main__")
+    monkeypatch.setattr(script, "parse_fn", lambda record: record, raising=False)
+    assert find("__main__") is script
+
+
 def test_a_module_of_ones_own(tmp_path, monkeypatch):
     package = tmp_path / "own_sets"
     package.mkdir()
@@ -76,6 +96,30 @@ def test_fastnns_module_with_a_parse_fn(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"'my_dots' has a parse_fn.*train_files=\(\)"):
         open_source("my_dots", DataRequest(str(tmp_path)))
     sys.modules.pop("my_dots")
+
+
+@pytest.mark.parametrize("given", [{}, {"training": True, "shuffle": True}])
+def test_a_split_that_is_not_trained_on_comes_as_it_is(given):
+    """Unless the caller says otherwise: nothing shuffled, nothing mirrored."""
+    options = load("mock", batch_size=1, split="test", **given).options
+    assert options.training == options.shuffle == bool(given)
+    assert options.augmentation == (Augmentation(flip=0.5) if given else None)
+    fields = {"batch_size": 8, "num_classes": 4, "image_size": (12, 12)}
+    batches = load("mock", num_examples=8, split="test", **fields, **given)
+    ((images, labels),) = batches.epoch(3)
+    framed = [record.image for record in batches.source.records()]
+    as_it_is = np.array_equal(images, framed) and list(labels) == 2 * list(range(4))
+    assert as_it_is != bool(given)
+    options = load("mock", batch_size=1, training=False).options
+    assert (options.shuffle, options.augmentation) == (True, None)
+
+
+def test_train_files_are_no_other_split(tmp_path):
+    request = DataRequest(str(tmp_path), split="test", train_files="a,b")
+    with pytest.raises(ValueError, match=r"split='test', train_files=a,b. Leave out.*training=False"):
+        open_source("cifar10", request)
+    with pytest.raises(FileNotFoundError, match="matches train_files"):
+        open_source("cifar10", DataRequest(str(tmp_path), train_files="a,b"))
 
 
 def test_load_passes_fields_on(list_folder):
