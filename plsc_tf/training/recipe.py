@@ -87,9 +87,14 @@ def _asked_classes(settings):
     The default of num_classes is PLSC's data set's, not the user's word on this one.
     """
     dataset = settings.dataset
-    left_alone = dataset.num_classes == Settings().dataset.num_classes
-    countable = dataset.dataset_name != "mock" and not dataset.train_files
-    return None if left_alone and countable else dataset.num_classes
+    if dataset.num_classes != Settings().dataset.num_classes:
+        return dataset.num_classes
+    countable = dataset.dataset_name != "mock"
+    if dataset.train_files:
+        # Records do not say how many classes there are, but their module may.
+        module = data_load.find(dataset.dataset_name)
+        countable = getattr(getattr(module, "INFO", None), "num_classes", None)
+    return None if countable else dataset.num_classes
 
 
 def _check_classes(settings, batches):

@@ -3,6 +3,7 @@
 import logging
 
 import pytest
+import tensorflow as tf
 
 from plsc_tf.data.augmentation import Augmentation
 from plsc_tf.data.preprocessing import own_augmentation
@@ -86,3 +87,23 @@ def test_the_test_split_is_not_read_from_the_files_to_train_on():
     settings = Settings.from_values(train_files=("part-0.tfrecord",))
     assert recipe.data_request(settings).train_files == ("part-0.tfrecord",)
     assert recipe.data_request(settings, "test").train_files == ()
+
+
+@pytest.mark.parametrize("given", [None, 12])
+def test_records_have_the_classes_of_their_data_set(tmp_path, given):
+    """Where num_classes was left alone: a head for 85,742 would be built silently."""
+    with tf.io.TFRecordWriter(str(tmp_path / "part-0")) as writer:
+        writer.write(b"not read before training")
+    flags = {} if given is None else {"num_classes": given}
+    asked = {"dataset_dir": str(tmp_path), "train_files": ("part-0",), **flags}
+
+    def load(name):
+        return recipe.load_batches(Settings.from_values(dataset_name=name, **asked), 1)
+
+    classes = given or 85_742
+    assert load("ms1m").num_classes == load("image_list").num_classes == classes
+    if given is None:
+        with pytest.raises(ValueError, match="'cifar10' has 10.*--num_classes=10"):
+            load("cifar10")
+    else:
+        assert load("cifar10").num_classes == given
