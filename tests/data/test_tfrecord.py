@@ -147,11 +147,44 @@ def test_records_of_another_kind_are_parsed_by_a_function(files, picture):
         (lambda image, label: (image, tf.one_hot(label, 4)), r"label float32 \(4,\)"),
         (lambda image, label: (tf.zeros([4, 4, 3]), label), r"image float32 \(4, 4, 3"),
         (lambda image, label: (image,), "Tensor"),
+        (lambda image, label: (None, label), "None"),
     ],
 )
 def test_what_a_parse_fn_returns_is_checked(files, returned, received):
     with pytest.raises(ValueError, match=rf"\(image, label\).*Received: .*{received}"):
         tfrecords(files, parse_fn=lambda record: returned(*parse(record)))
+
+
+def test_a_parse_fn_may_branch_on_what_a_record_holds(files):
+    def doubled(label):
+        if label > 1:
+            label = label * 2
+        return label
+
+    def parse_fn(record):
+        image, label = parse(record)
+        if label == 0:
+            image = tf.zeros([4, 4, 3], tf.uint8)
+        else:
+            image = tf.io.decode_png(image, 3)
+        return image, doubled(label)
+
+    records = list(tfrecords(files, parse_fn=parse_fn).records())
+    assert [record.label for record in records[:4]] == [0, 1, 4, 6]
+    assert [record.image.shape for record in records[:2]] == [(4, 4, 3), (12, 10, 3)]
+
+
+@pytest.mark.parametrize(
+    ("parse_fn", "error"),
+    [
+        (lambda record: tf.parse_single_example(record, {}), "Attr.* tf.io.FixedLenF"),
+        (lambda record, training: (record, training), "TypeError.*training"),
+        (lambda record: {}["kind"], "KeyError"),
+    ],
+)
+def test_a_parse_fn_that_fails_is_named(files, parse_fn, error):
+    with pytest.raises(ValueError, match=f"(?s)parse_fn of dots failed: {error}"):
+        tfrecords(files, name="dots", parse_fn=parse_fn)
 
 
 def test_cached_records_keep_order_and_pictures(files):

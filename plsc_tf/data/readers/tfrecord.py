@@ -36,13 +36,13 @@ def tfrecords(
         name: for messages.
         num_classes: number of classes, None when it is not known.
         labels_offset: subtracted from each label.
-        parse_fn: maps a record, a string scalar, to (image, label); None reads
-            FastNN's keys.
+        parse_fn: maps a record, a string scalar, to (image, label), branches and loops
+            included (AutoGraph); None reads FastNN's keys.
 
     Raises:
         FileNotFoundError: one of the files does not exist.
         ValueError: no files, no records, a file that is cut off, or a parse_fn that
-            returns something else.
+            fails or returns something else.
     """
     files = list(files)
     if not files:
@@ -83,7 +83,7 @@ def tfrecords(
         name,
         PackedFiles(index, after=FOOTER),
         unpack if parse_fn is None else checked,
-        parse=None if parse_fn is None else _for_blocks(parse_fn, labels_offset),
+        parse=None if parse_fn is None else _for_blocks(parse_fn, labels_offset, name),
         labels=labels if parse_fn is None else None,
         num_classes=num_classes,
         describe=describe,
@@ -166,9 +166,29 @@ def _walk(path, size, header_at, begins, lengths):
         position = end
 
 
+def _traced(parse_fn, name):
+    """A parse_fn as a graph of one record, and the (image, label) that it returns."""
+    # With AutoGraph: a user's function may branch on what a record holds.
+    function = tf.function(parse_fn, autograph=True)
+    try:
+        traced = function.get_concrete_function(tf.TensorSpec([], tf.string))
+    except Exception as error:
+        hint = ""
+        if isinstance(error, AttributeError):
+            hint = (
+                " TF 1's tf.parse_single_example and tf.FixedLenFeature are "
+                "tf.io.parse_single_example and tf.io.FixedLenFeature."
+            )
+        raise ValueError(
+            f"parse_fn of {name} failed: {type(error).__name__}: {error}{hint}"
+        ) from error
+    return traced, _checked_pair(traced.structured_outputs)
+
+
 def _checked_pair(found):
     """(image, label) that a parse_fn returns; raises ValueError of anything else."""
-    if not (isinstance(found, tuple | list) and len(found) == 2):
+    pair = isinstance(found, tuple | list) and len(found) == 2
+    if not (pair and all(tf.is_tensor(one) for one in found)):
         problem = f"{found!r}"
     else:
         image, label = found
@@ -184,19 +204,17 @@ def _checked_pair(found):
     )
 
 
-def _for_blocks(parse_fn, labels_offset):
+def _for_blocks(parse_fn, labels_offset, name):
     """A function of records [block] made of one of a single record."""
-    traced = tf.function(parse_fn, autograph=False).get_concrete_function(
-        tf.TensorSpec([], tf.string)
-    )
-    image, label = _checked_pair(traced.structured_outputs)
+    traced, (image, label) = _traced(parse_fn, name)
     spec, rank = tf.TensorSpec(image.shape, image.dtype), image.shape.rank
     sizes_differ = rank and not image.shape.is_fully_defined()
     if sizes_differ:
         spec = tf.RaggedTensorSpec([None] * rank, image.dtype, rank - 1)
 
     def parse_one(record):
-        image, label = parse_fn(record)
+        # The graph, and not the function: AutoGraph is switched off where it is used.
+        image, label = traced(record)
         if sizes_differ:
             image = tf.RaggedTensor.from_tensor(image, ragged_rank=rank - 1)
         return image, label
