@@ -78,6 +78,32 @@ def test_generator_that_fails_later_is_reported():
         list(batches)
 
 
+@pytest.mark.parametrize(("first", "noticed"), [(0, True), (15, True), (16, False)])
+def test_normalised_pictures_behind_one_that_happens_to_be_fine(first, noticed):
+    """The first sixteen of an epoch are looked at; black ones say nothing."""
+
+    def reader():
+        for number in range(17):
+            value = np.linspace(-1, 1, 6 * 4 * 3) if number >= first else 0.0
+            yield np.broadcast_to(value, 72).reshape(6, 4, 3).astype(np.float32), 0
+
+    def read():
+        list(Batches(from_generator(reader, name="dots"), 2, options=OPTIONS))
+
+    if noticed:
+        with pytest.raises(ValueError, match=r"dots must be pixels in 0...255; the"):
+            read()
+    else:
+        read()
+    pixels = np.stack([picture for picture, _ in reader()])
+    dataset = tf.data.Dataset.from_tensor_slices((pixels, np.zeros(17, int)))
+    if noticed:
+        with pytest.raises(ValueError, match=r"dots must be pixels in 0...255; the"):
+            from_dataset(dataset, name="dots")
+    else:
+        from_dataset(dataset, name="dots")
+
+
 def test_dataset_of_single_examples():
     dataset = tf.data.Dataset.from_tensor_slices(
         (np.full((5, 6, 4, 3), 200.0, np.float32), np.arange(5, dtype=np.int32))

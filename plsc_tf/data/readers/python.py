@@ -10,6 +10,9 @@ import tensorflow as tf
 from plsc_tf.data.pixel_range import check_range
 from plsc_tf.data.stream_source import StreamSource
 
+# How many pictures of an epoch are looked at: the first may be fine by chance.
+_CHECKED = 16
+
 
 def from_generator(
     function: Callable,
@@ -21,7 +24,8 @@ def from_generator(
     """Makes a source of any Python generator function of (image, label).
 
     Images may be encoded bytes, or arrays of 0...255: [h, w], [h, w, 3], or
-    [3, h, w] as PLSC's readers yield them. The function is called once per epoch.
+    [3, h, w] as PLSC's readers yield them. The function is called once per epoch, whose
+    first arrays of floats must not look as if they were normalised.
 
     Args:
         function: takes nothing, returns an iterator of (image, label).
@@ -40,12 +44,15 @@ def from_generator(
     image, _ = _convert(first, name, 0)
     spec = tf.TensorSpec([], tf.string)
     if not isinstance(image, bytes):
-        check_range(np.asarray(first[0]), name)
+        check_range(np.asarray(first[0]), name)  # Now, and not in the first epoch.
         spec = tf.TensorSpec([None, None, image.shape[-1]], tf.uint8)
 
     def converted():
         for number, item in enumerate(function()):
-            yield _convert(item, name, number)
+            picture, label = _convert(item, name, number)
+            if number < _CHECKED and np.asarray(item[0]).dtype.kind == "f":
+                check_range(np.asarray(item[0]), f"Example {number} of {name}")
+            yield picture, label
 
     def open_part(part):
         del part
@@ -95,7 +102,7 @@ def from_dataset(
             f"{name} repeats without end, but an epoch needs one. Leave out .repeat()."
         )
     if image.dtype.is_floating:
-        for picture, _ in dataset.take(1):
+        for picture, _ in dataset.take(_CHECKED):
             check_range(picture.numpy(), name)
     known = num_examples or (cardinality if cardinality >= 0 else None)
     return _single_stream(name, lambda part: dataset, num_classes, known)
