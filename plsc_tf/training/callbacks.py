@@ -16,11 +16,13 @@ __all__ = ["TrainingLog", "Verification", "format_seconds"]
 class Verification(keras.callbacks.Callback):
     """Verifies pairs while training (PLSC: with_test, val_targets).
 
-    After each epoch, or every so many steps, `<name>_accuracy` joins the logs.
+    `<name>_accuracy` joins the logs of an epoch whose last weights are verified.
 
     Args:
         pairs: `{name: what plsc_tf.load_pairs returns}`.
         every_n_steps: steps between verifications; 0 verifies after each epoch.
+        after_epochs: whether to verify after each epoch too, where every_n_steps is
+            given; `Checkpoint(save_best=True)` needs it.
         batch_size: images at a time (PLSC: test_batch_size).
         recorder: the `Recorder` that gets the figures.
 
@@ -29,11 +31,20 @@ class Verification(keras.callbacks.Callback):
         verified_step: the global step it was made at.
     """
 
-    def __init__(self, pairs, *, every_n_steps=0, batch_size=120, recorder=None):
+    def __init__(
+        self,
+        pairs,
+        *,
+        every_n_steps=0,
+        batch_size=120,
+        recorder=None,
+        after_epochs=False,
+    ):
         super().__init__()
         self.recorder = recorder or Recorder()
         self.pairs = pairs
         self.every_n_steps = every_n_steps
+        self.after_epochs = after_epochs
         self.batch_size = batch_size
         self.results = {}
         self.verified_step = None
@@ -50,11 +61,14 @@ class Verification(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         """Verifies after the epoch, unless steps decide."""
-        if not self.every_n_steps:
-            self.verify(self.model.position.global_step)
+        step = self.model.position.global_step
+        if self.after_epochs or not self.every_n_steps:
+            self.verify(step)
+        # An earlier verification was of other weights than the epoch ends with.
+        if logs is None or self.verified_step != step:
+            return
         for name, result in self.results.items():
-            if logs is not None:
-                logs[f"{name}_accuracy"] = result.accuracy
+            logs[f"{name}_accuracy"] = result.accuracy
 
     def verify(self, step):
         """Verifies now, unless it was done at this step already."""

@@ -35,7 +35,8 @@ class Checkpoint(keras.callbacks.Callback):
         background: training goes on while files are written, which takes memory for
             at most one copy of weights and slots; otherwise it waits.
         save_best: keep the weights of the best epoch in `<directory>/best/`: that of
-            the largest mean of the `…_accuracy` values that `Verification` logs.
+            the largest mean of the `…_accuracy` values that `Verification` logs. One
+            that verifies every so many steps needs `after_epochs=True` for it.
         on_error: "stop" the training when a checkpoint cannot be written, or
             "continue" without it. Older ones stay whatever happens.
         on_damaged: what `restore` does when the newest checkpoint is damaged: "stop",
@@ -85,6 +86,7 @@ class Checkpoint(keras.callbacks.Callback):
         self._saver = BackgroundSaver()
         self._continues = False
         self._best = -1.0
+        self._ranked = True
 
     def set_model(self, model):
         """Lets the model know what is still being written; see `Sentinel`."""
@@ -232,9 +234,16 @@ class Checkpoint(keras.callbacks.Callback):
 
     def _save_best(self, epoch, logs):
         """Replaces `best` where the epoch's verification is better than its."""
-        values = [v for name, v in logs.items() if name.endswith("_accuracy")]
-        verified = [v for v in values if v is not None]
+        verified = self._verified(logs)
         if not verified:
+            if self._ranked:
+                logging.warning(
+                    "Epoch %d cannot become the best one: its weights are not "
+                    "verified. Verify after each epoch (Verification with "
+                    "after_epochs=True), before the Checkpoint among the callbacks.",
+                    epoch,
+                )
+            self._ranked = False  # which is said once
             return
         accuracy = float(sum(verified) / len(verified))
         if accuracy <= self._best:
@@ -252,6 +261,16 @@ class Checkpoint(keras.callbacks.Callback):
             self._start(
                 functools.partial(self._replace_best, path, content, epoch, accuracy)
             )
+
+    def _verified(self, logs):
+        """The accuracies of verification, and not those on classes in training."""
+        trained = self.model.ranked_metrics
+        others = {*trained, *(f"val_{name}" for name in trained)}
+        return [
+            value
+            for name, value in logs.items()
+            if name.endswith("_accuracy") and name not in others and value is not None
+        ]
 
     def _read_best(self):
         """The accuracy of `best`, whose replacement may have been interrupted."""
@@ -287,4 +306,5 @@ def _replace(path):
 
 
 def _plain(logs):
-    return {name: float(value) for name, value in (logs or {}).items()}
+    items = (logs or {}).items()
+    return {name: None if value is None else float(value) for name, value in items}

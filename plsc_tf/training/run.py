@@ -82,6 +82,7 @@ def _train(settings, joined, termination, parts, stage):
         every_n_steps=settings.evaluation.eval_every_n_steps,
         batch_size=settings.evaluation.test_batch_size,
         recorder=seeing.recorder,
+        after_epochs=settings.saving.save_best,
     )
     verify.set_model(model)
     log = _training_log(plan, seeing)

@@ -1,5 +1,7 @@
 """The best checkpoint beside the newest."""
 
+import logging
+
 import keras
 import numpy as np
 import pytest
@@ -67,3 +69,28 @@ def test_a_best_that_was_just_being_replaced_is_not_lost(model, tmp_path):
     assert names(tmp_path) == ["best", "step_00000004"]
     content = manifest.read(str(tmp_path / "best"))
     assert content["state"]["best_accuracy"] == pytest.approx(0.7)
+
+
+def test_the_best_epoch_is_that_of_verification_only(model, tmp_path, caplog):
+    """Accuracies on the classes in training grow whatever the embeddings are worth."""
+
+    class Trained(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            for name in ("accuracy", "top5_accuracy"):
+                logs[name] = logs[f"val_{name}"] = epoch / 2
+            logs["c_accuracy"] = None
+
+    model.ranked_metrics = {"accuracy": 1, "top5_accuracy": 5}
+    saving = plsc_tf.Checkpoint(tmp_path / "a", save_best=True)
+    try:
+        fit(model, Accuracies(0.8, 0.7), Trained(), saving)
+        with caplog.at_level(logging.WARNING, logger="absl"):
+            saving = plsc_tf.Checkpoint(tmp_path / "b", save_best=True)
+            fit(model, Trained(), saving)
+    finally:
+        model.ranked_metrics = {}
+    state = manifest.read(str(tmp_path / "a" / "best"))["state"]
+    assert state["best_accuracy"] == pytest.approx(0.8) and state["epoch"] == 1
+    assert state["logs"]["c_accuracy"] is None
+    assert not (tmp_path / "b" / "best").exists()
+    assert caplog.text.count("its weights are not verified") == 1

@@ -62,6 +62,22 @@ def test_verification_every_n_steps(make_model, pictures):
     assert steps == [3, 6]  # of 8
 
 
+@pytest.mark.parametrize(
+    ("every_n_steps", "after_epochs", "in_logs"),
+    [(3, False, 0), (3, True, 2), (2, False, 2)],
+)
+def test_the_logs_tell_of_the_weights_that_an_epoch_ends_with(
+    make_model, pictures, every_n_steps, after_epochs, in_logs
+):
+    verification = plsc_tf.Verification(
+        {"few": Pairs(pictures[0])},
+        every_n_steps=every_n_steps,
+        after_epochs=after_epochs,
+    )
+    history = fit(make_model(), pictures, [verification])  # steps 4 and 8 end epochs
+    assert len(history.history.get("few_accuracy", [])) == in_logs
+
+
 def test_the_log_tells_loss_rate_speed_and_the_time_left(make_model, pictures, caplog):
     log = TrainingLog(every_n_steps=2, total_steps=8, global_batch_size=5)
     with caplog.at_level(logging.INFO, logger="absl"):
