@@ -1,9 +1,11 @@
 """Networks of the user's own: a Keras model, a `build_network` class, a dotted path."""
 
 import inspect
-from functools import partial
+from functools import cache, partial
 
 import keras
+import numpy as np
+from absl import logging
 
 from plsc_tf import dotted_paths
 from plsc_tf.backbones.arguments import checked_image_shape
@@ -84,6 +86,7 @@ def from_user(
     Returns:
         A Keras model from [N, height, width, channels] to [N, embedding_size] float32.
         It is `model` itself where that already fits, otherwise it shares its weights.
+        A network that scales the pixels by itself is warned of.
 
     Raises:
         ImportError: where the dotted path leads nowhere.
@@ -96,14 +99,19 @@ def from_user(
     if callable(model) and not isinstance(model, keras.layers.Layer):
         model = _make(model, embedding_size, image_shape)
     if isinstance(model, BaseModel):
-        return model.to_keras(image_shape, embedding_size)
-    if isinstance(model, keras.layers.Layer):
-        return _checked_model(model, embedding_size, image_shape)
-    raise TypeError(
-        "A network must be a keras.Model, a plsc_tf.backbones.BaseModel, a function "
-        "that returns one of them, or its dotted path. "
-        f"Received: {model!r} of type {type(model).__name__}"
-    )
+        network = model.to_keras(image_shape, embedding_size)
+    elif isinstance(model, keras.layers.Layer):
+        network = _checked_model(model, embedding_size, image_shape)
+    else:
+        raise TypeError(
+            "A network must be a keras.Model, a plsc_tf.backbones.BaseModel, a "
+            "function that returns one of them, or its dotted path. "
+            f"Received: {model!r} of type {type(model).__name__}"
+        )
+    scaling = _own_scaling(network)
+    if scaling is not None:
+        _warn_of_scaling(network.name, scaling.name, type(scaling).__name__)
+    return network
 
 
 def _import(path: str):
@@ -146,10 +154,8 @@ def _checked_model(model, embedding_size, image_shape) -> keras.Model:
     name = f"The network {model.name!r}"
     own_shape = _own_input_shape(model, name)
     if own_shape is not None:
-        wanted = (None, *image_shape)
-        if len(own_shape) != 4 or any(
-            own not in (None, size) for own, size in zip(own_shape, wanted, strict=True)
-        ):
+        sizes = zip(own_shape[1:], image_shape, strict=False)
+        if len(own_shape) != 4 or any(own not in (None, size) for own, size in sizes):
             raise ValueError(
                 f"{name} must take images [N, {', '.join(map(str, image_shape))}]. "
                 f"Received: input shape {own_shape}. Build it for this image_shape, "
@@ -165,7 +171,9 @@ def _checked_model(model, embedding_size, image_shape) -> keras.Model:
             f"call. Received: a {type(model).__name__}"
         ) from error
     embedding = _checked_embedding(output, embedding_size, name)
-    if own_shape is not None and embedding is output:
+    # Of free size, it says nothing of its images; of a fixed number, it takes no other.
+    fits = own_shape is not None and own_shape == (None, *image_shape)
+    if fits and embedding is output:
         return model
     return keras.Model(image, embedding, name=model.name)
 
@@ -180,6 +188,32 @@ def _own_input_shape(model, name: str):
             f"{name} must have one input, the images. Received: {len(inputs)} inputs"
         )
     return tuple(inputs[0].shape)
+
+
+def _own_scaling(network):
+    """The layer that makes pixels of 0...255 small once more; None without one."""
+    # The order of the layers, which Keras tells from the last one to the first.
+    for layer in reversed(list(network._flatten_layers(include_self=False))):
+        if isinstance(layer, keras.layers.Normalization):
+            return layer
+        if isinstance(layer, keras.layers.Rescaling):
+            # One that enlarges them undoes what was done before.
+            return layer if np.max(np.abs(layer.scale)) < 1 else None
+    return None
+
+
+@cache
+def _warn_of_scaling(network: str, layer: str, kind: str):
+    """Warns of `_own_scaling`, once for each layer of a name."""
+    logging.warning(
+        "The network '%s' scales its images itself, in layer '%s' (%s), but what it is "
+        "handed is (pixel - 127.5) / 128 already, in training and in the export. Leave "
+        "the layer out (in keras.applications: include_preprocessing=False), or put "
+        "keras.layers.Rescaling(128.0, 127.5) before it.",
+        network,
+        layer,
+        kind,
+    )
 
 
 def _checked_embedding(embedding, embedding_size, name: str):

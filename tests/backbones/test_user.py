@@ -1,12 +1,16 @@
 """Networks of the user's own: `BaseModel` and `from_user`."""
 
+import logging
 import textwrap
 
 import keras
 import numpy as np
 import pytest
 
-from plsc_tf.backbones import BaseModel, from_user
+from plsc_tf.backbones import BaseModel, from_user, precision
+from plsc_tf.backbones.precision import Precision
+from plsc_tf.heads.dense import DenseHead
+from plsc_tf.training.classifier import Classifier
 
 SHAPE = (16, 12, 3)
 
@@ -128,8 +132,61 @@ def test_a_function_that_needs_more_is_refused():
 def test_from_user_takes_images_of_free_size():
     image = keras.Input((None, None, 3))
     pooled = keras.layers.GlobalAveragePooling2D()(image)
-    network = keras.Model(image, keras.layers.Dense(4)(pooled))
-    assert from_user(network, image_shape=SHAPE) is network
+    free = keras.Model(image, keras.layers.Dense(4)(pooled))
+    network = from_user(free, image_shape=SHAPE)
+    assert (network.input_shape, network.output_shape) == ((None, *SHAPE), (None, 4))
+    assert network.trainable_weights[0] is free.trainable_weights[0]
+    assert Classifier(network, DenseHead(3)).image_size == SHAPE[:2]
+    assert precision.apply(network, Precision("bfloat16")).output.dtype == "float32"
+
+
+def test_from_user_takes_models_that_were_called_already():
+    class Called(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = keras.layers.Dense(5)
+
+        def call(self, x):
+            return self.dense(keras.ops.mean(x, axis=(1, 2)))
+
+    layers = [keras.layers.Flatten(), keras.layers.Dense(5)]
+    for model in (Called(), keras.Sequential(layers)):
+        expected = model(np.ones((2, *SHAPE), "float32"))
+        network = from_user(model, image_shape=SHAPE)
+        assert (network.input_shape, network.output_shape) == (
+            (None, *SHAPE),
+            (None, 5),
+        )
+        found = network(np.ones((3, *SHAPE), "float32"))
+        np.testing.assert_allclose(found[:2], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("scales", "warned"),
+    [([1 / 255], 1), ([128.0], 0), ([128.0, 1 / 255], 0), ([], 0)],
+)
+def test_a_network_that_scales_pixels_itself_is_warned_of(scales, warned, caplog):
+    image = keras.Input(SHAPE)
+    inner = keras.Sequential(
+        [keras.Input(SHAPE)]
+        + [keras.layers.Rescaling(k, name=f"own_{k:.0f}") for k in scales]
+        + [keras.layers.Flatten(), keras.layers.Dense(4)]
+    )
+    network = keras.Model(image, inner(image), name=f"of_{len(scales)}_{warned}")
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        for _ in range(2):
+            from_user(network, image_shape=SHAPE)
+    words = "scales its images itself, in layer 'own_0' (Rescaling)"
+    assert caplog.text.count(words) == warned
+
+
+def test_keras_applications_own_preprocessing_is_warned_of(caplog):
+    network = keras.applications.MobileNetV3Small(
+        (32, 32, 3), weights=None, include_top=False, pooling="avg"
+    )
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        from_user(network, image_shape=(32, 32, 3))
+    assert "include_preprocessing=False" in caplog.text
 
 
 def test_from_user_lifts_half_precision_to_float32():
