@@ -24,6 +24,7 @@ def ranks(model, batches):
 
     Raises:
         ValueError: there is no image, or a label that the head does not have.
+        FloatingPointError: an embedding or a class weight is no finite number.
     """
     found, labels, waiting = [], [], []
     most = max(_IMAGES, _BLOCK_NUMBERS // model.embedding_size)
@@ -61,6 +62,13 @@ def _ranks(head, waiting, labels):
             f"The head has the classes 0 to {head.num_classes - 1}. Received: labels "
             f"from {own.min()} to {own.max()}."
         )
+    bad = np.flatnonzero(~np.isfinite(embeddings).all(axis=1))
+    if len(bad):
+        raise FloatingPointError(
+            f"{len(bad)} of {len(own)} embeddings hold NaN or infinity, the first that "
+            f"of an image of class {own[bad[0]]}: no class can score highest. The "
+            "weights or the images are broken; take an earlier checkpoint."
+        )
     scores = np.empty(len(own), np.float32)
     counts = np.ones(len(own), np.int64)
     for count in (False, True):
@@ -92,4 +100,11 @@ def _class_blocks(head):
             weights = weights / np.maximum(norms, 1e-12)
         else:
             bias = np.asarray(head.arrays()["bias"].read(low, high))
+        bad = np.flatnonzero(~np.isfinite(weights).all(axis=1) | ~np.isfinite(bias))
+        if len(bad):
+            raise FloatingPointError(
+                f"The weights of class {low + bad[0]} hold NaN or infinity, as those "
+                f"of {len(bad)} of the classes {low} to {high - 1}: no image can be "
+                "ranked. Take an earlier checkpoint."
+            )
         yield low, weights, bias

@@ -7,9 +7,10 @@ import tensorflow as tf
 
 # Paddle's rule never goes below this, and MindSpore refuses less.
 MINIMUM = 1.0
-# From 2^24 down to 1 by halves, twice at each: more skips in a row are no overflow
-# of a scale that was too high.
-MAX_SKIPS_IN_A_ROW = 48
+# More skips in a row than a scale of 2^24 needs down to 1 are no overflow of a scale
+# that was too high: 48 by halves, twice at each.
+HIGH = 2.0**24
+MIN_SKIPS_IN_A_ROW = 48
 
 
 class LossScale:
@@ -79,6 +80,7 @@ class LossScale:
         self._decr_every_n_nan_or_inf = int(decr_every_n_nan_or_inf)
         self._incr_ratio = float(incr_ratio)
         self._decr_ratio = float(decr_ratio)
+        self._max_skips = self._skips_from(initial)
         self._scale = _scalar(initial, tf.float32, "loss_scale")
         self._good_steps = _scalar(0, tf.int64, "good_steps")
         self._bad_steps = _scalar(0, tf.int64, "bad_steps")
@@ -131,7 +133,15 @@ class LossScale:
         """
         if self.last_value() <= MINIMUM:
             return False
-        return 0 < int(self._skips.numpy()) <= MAX_SKIPS_IN_A_ROW
+        return 0 < int(self._skips.numpy()) <= self._max_skips
+
+    def _skips_from(self, scale):
+        """How many skips in a row a scale, or a high one, may need to its minimum."""
+        if not self.dynamic:
+            return MIN_SKIPS_IN_A_ROW
+        decades = math.log(max(scale, HIGH) / MINIMUM)
+        shrinks = math.ceil(decades / -math.log(self._decr_ratio))
+        return max(MIN_SKIPS_IN_A_ROW, shrinks * self._decr_every_n_nan_or_inf)
 
     def state(self):
         """What a checkpoint keeps: `{"scale", "good_steps", "bad_steps"}`, numbers."""
@@ -166,6 +176,7 @@ class LossScale:
         if self.dynamic:
             self._scale.assign(scale)
             self._used.assign(scale)
+            self._max_skips = self._skips_from(max(scale, self._initial))
             self._good_steps.assign(good)
             self._bad_steps.assign(bad)
         self._skips.assign(0)

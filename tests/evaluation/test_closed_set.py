@@ -67,3 +67,24 @@ def test_labels_that_the_head_lacks_are_told(model):
         closed_set.ranks(model, Images([0, 11]))
     with pytest.raises(ValueError, match="holds no image"):
         closed_set.ranks(model, Images([]))
+
+
+def test_numbers_that_are_not_finite_are_no_accuracy(model):
+    """No score is as high as NaN, which would make every image the first."""
+    images = Images([0, 1, 2])
+    before = model.backbone.get_weights()
+    model.backbone.set_weights([np.full_like(w, np.nan) for w in before])
+    try:
+        with pytest.raises(FloatingPointError, match="3 of 3 embeddings .* class 0"):
+            closed_set.accuracy(model, images)
+    finally:
+        model.backbone.set_weights(before)
+    rows = model.head.weights_as_numpy()
+    broken = rows.copy()
+    broken[7, 2] = np.nan
+    model.head.set_weights_from_numpy(broken)
+    try:
+        with pytest.raises(FloatingPointError, match="weights of class 7 hold NaN"):
+            closed_set.accuracy(model, images)
+    finally:
+        model.head.set_weights_from_numpy(rows)

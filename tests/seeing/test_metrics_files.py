@@ -81,3 +81,16 @@ def test_a_folder_that_is_gone_costs_the_files_only(tmp_path):
     metrics.scalars(1, {"loss": 1.0})
     metrics.close()
     assert metrics.rows == [{"step": 1, "loss": 1.0}]
+
+
+def test_what_was_never_begun_does_not_empty_the_files(metrics, tmp_path):
+    metrics.scalars(1, {"loss": 1.0})
+    metrics.close()
+    other = MetricsFiles(str(tmp_path))
+    other._local = False  # as on a store, whose files are written as a whole
+    other.close()
+    assert rows_of(tmp_path) == [{"step": 1, "loss": 1.0}]
+    other.begin(1)
+    other.scalars(2, {"loss": 2.0})
+    other.close()
+    assert [row["step"] for row in rows_of(tmp_path)] == [1, 2]

@@ -1,6 +1,7 @@
 """VisualDL's records, parsed by protobuf from the message's own definition."""
 
 import io
+import logging
 import struct
 
 import numpy as np
@@ -100,3 +101,44 @@ def test_a_resumed_run_goes_on_in_the_same_file(tmp_path, record):
 def test_a_remote_folder_is_refused():
     with pytest.raises(ValueError, match="local"):
         VisualDL("hdfs://namenode:9000/run/visualdl")
+
+
+@pytest.mark.parametrize(
+    "tail", [bytes(64), struct.pack("<Q", 4) + b"\xff" * 4, struct.pack("<Q", 2**63)]
+)
+def test_a_tail_that_cannot_be_read_is_the_end(tmp_path, record, tail):
+    log = VisualDL(str(tmp_path))
+    log.begin(0)
+    log.scalars(1, {"loss": 1.0})
+    log.close()
+    (path,) = tmp_path.glob("vdlrecords.*.log")
+    path.write_bytes(path.read_bytes() + tail)
+    again = VisualDL(str(tmp_path))
+    again.begin(1)
+    again.scalars(2, {"loss": 2.0})
+    again.close()
+    found = [(value.id, value.value) for value in values_of(tmp_path, record)[1:]]
+    assert found == [(1, 1), (2, 2)]
+
+
+def test_values_that_are_not_finite_are_left_out_and_told(tmp_path, record, caplog):
+    log = VisualDL(str(tmp_path))
+    log.begin(0)
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        log.histogram(1, "angles", np.array([np.nan, 1.0, np.inf]))
+        log.histogram(2, "angles", np.array([np.nan]))
+    log.close()
+    (angles,) = values_of(tmp_path, record)[1:]
+    assert sum(angles.histogram.hist) == 1
+    assert "angles at step 1: 2 of 3 values are no finite numbers" in caplog.text
+    assert "angles at step 2: 1 of 1" in caplog.text
+
+
+def test_a_folder_that_cannot_be_had_costs_the_log_only(tmp_path, caplog):
+    (tmp_path / "file").write_text("no folder")
+    log = VisualDL(str(tmp_path / "file" / "visualdl"))
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        log.begin(0)
+    log.scalars(1, {"loss": 1.0})
+    log.close()
+    assert "No more logs for VisualDL" in caplog.text

@@ -7,7 +7,7 @@ import tensorflow as tf
 import plsc_tf
 from plsc_tf.settings import Settings
 from plsc_tf.training import recipe
-from plsc_tf.training.loss_scale import MAX_SKIPS_IN_A_ROW, LossScale
+from plsc_tf.training.loss_scale import MIN_SKIPS_IN_A_ROW, LossScale
 
 GOOD, BAD = True, False
 
@@ -81,7 +81,7 @@ def test_a_scale_above_its_minimum_explains_a_skip():
     scale.update(BAD)
     assert not scale.explains_skip()
     fixed = LossScale(4.0, dynamic=False)
-    run(fixed, *[BAD] * MAX_SKIPS_IN_A_ROW)
+    run(fixed, *[BAD] * MIN_SKIPS_IN_A_ROW)
     assert fixed.explains_skip()
     fixed.update(BAD)
     assert not fixed.explains_skip()
@@ -165,6 +165,33 @@ def test_under_a_strategy_every_replica_reads_one_scale(replicas):
     scale.restore({"scale": 2.0, "good_steps": 0, "bad_steps": 1})
     step(tf.constant(BAD))
     assert scale.state()["scale"] == 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"initial": 2.0**15, "decr_every_n_nan_or_inf": 20},
+        {"initial": 2.0**24, "decr_ratio": 0.9},
+        {"initial": 2.0**40},
+    ],
+)
+def test_a_scale_may_come_down_to_its_minimum_as_slowly_as_it_is_told_to(options):
+    scale = LossScale(**options)
+    skips = 0
+    while float(scale.value()) > 1:
+        scale.update(BAD)
+        skips += 1
+        assert scale.explains_skip(), f"skip {skips} at {scale.last_value()}"
+    assert skips > MIN_SKIPS_IN_A_ROW
+    scale.update(BAD)
+    assert not scale.explains_skip()
+
+
+def test_a_restored_scale_may_come_down_from_where_it_was():
+    scale = LossScale(2.0, incr_every_n_steps=1)
+    scale.restore({"scale": 2.0**40, "good_steps": 0, "bad_steps": 0})
+    run(scale, *[BAD] * 79)
+    assert scale.explains_skip()
 
 
 def made(**options):

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from plsc_tf.backbones.precision import in_float32
 from plsc_tf.heads.angles import angles
 from plsc_tf.parallel.strategy import gather
 
@@ -67,7 +68,9 @@ class AngleHistograms(keras.callbacks.Callback):
         return [np.asarray(one)[None] for one in results]
 
     def _distributed(self, batch):
-        return self.model.strategy.run(self._replica, args=batch)
+        # As `Classifier.embed`: what overflows in half precision would be no angle.
+        with in_float32(self.model.backbone):
+            return self.model.strategy.run(self._replica, args=batch)
 
     def _replica(self, images, labels, weights):
         del weights

@@ -40,6 +40,8 @@ class MetricsFiles:
         self._last = []
         self._columns = []
         self._broken = False
+        # Before, there is nothing here that could take the place of the files.
+        self._begun = False
 
     def begin(self, step):
         """Reads the rows of the run so far, up to a step."""
@@ -47,6 +49,7 @@ class MetricsFiles:
             return
         self.close()
         self.rows = [row for row in read(self._paths[0]) if row["step"] <= step]
+        self._begun = True
         self._guarded(self._rewrite)
 
     def scalars(self, step, values):
@@ -72,7 +75,7 @@ class MetricsFiles:
 
     def flush(self):
         """Writes what a store that takes no additions has not got yet."""
-        if self.written and not self._local:
+        if self._begun and not self._local:
             self._guarded(self._replace)
 
     def close(self):

@@ -57,6 +57,16 @@ class VisualDL:
     def begin(self, step):
         """Opens the log of the run, without what is later than `step`."""
         self.close()
+        try:
+            kept = self._open(step)
+        except OSError as error:
+            self._give_up(error)
+            return
+        if not kept:
+            self._write(0, "meta_data_tag", _field(10, _BYTES, b""))
+
+    def _open(self, step):
+        """Opens the file; returns the bytes that are kept of it."""
         files.make_dirs(self._folder)
         logs = sorted(n for n in files.list_dir(self._folder) if "vdlrecords" in n)
         name = logs[-1] if logs else f"vdlrecords.{int(time.time()):010d}.log"
@@ -64,8 +74,7 @@ class VisualDL:
         kept = _length_until(files.read(path), step) if logs else 0
         self._file = open(path, "ab")
         self._file.truncate(kept)
-        if not kept:
-            self._write(0, "meta_data_tag", _field(10, _BYTES, b""))
+        return kept
 
     def scalars(self, step, values):
         """Writes `{name: number}` at a step."""
@@ -73,8 +82,20 @@ class VisualDL:
             self._write(step, name, _field(4, _FLOAT, struct.pack("<f", value)))
 
     def histogram(self, step, name, values):
-        """Writes the distribution of numbers."""
-        counts, edges = np.histogram(np.asarray(values, np.float64), BINS)
+        """Writes the distribution of the numbers that are finite."""
+        values = np.asarray(values, np.float64)
+        finite = values[np.isfinite(values)]
+        if finite.size < values.size:
+            logging.warning(
+                "%s at step %d: %d of %d values are no finite numbers.",
+                name,
+                step,
+                values.size - finite.size,
+                values.size,
+            )
+        if not finite.size:
+            return
+        counts, edges = np.histogram(finite, BINS)
         packed = [
             _field(number, _BYTES, np.asarray(column, "<f8").tobytes())
             for number, column in ((1, counts), (2, edges))
@@ -112,8 +133,12 @@ class VisualDL:
             self._file.write(struct.pack("<Q", len(record)) + record)
             self._file.flush()
         except OSError as error:
-            self._file = None
-            logging.warning("No more logs for VisualDL are written: %s", error)
+            self._give_up(error)
+
+    def _give_up(self, error):
+        """A disk that is full costs the log, and not the training."""
+        self._file = None
+        logging.warning("No more logs for VisualDL are written: %s", error)
 
 
 def _field(number, kind, content):
@@ -144,12 +169,21 @@ def _read_varint(data, start):
 
 
 def _length_until(data, step):
-    """Bytes of the whole records that are not later than a step."""
+    """Bytes of the whole records that are not later than a step.
+
+    What cannot be read, such as the zeros that a loss of power leaves, ends the log.
+    """
     start = 0
     while start + 8 <= len(data):
         (size,) = struct.unpack_from("<Q", data, start)
         end = start + 8 + size
-        if end > len(data) or _step_of(data[start + 8 : end]) > step:
+        if not size or end > len(data):
+            break
+        try:
+            later = _step_of(data[start + 8 : end]) > step
+        except IndexError:
+            break
+        if later:
             break
         start = end
     return start
