@@ -189,5 +189,7 @@ class Entry(Setters):
 
 def _dotted(model):
     """The name of a network that is given in Python, for messages and checkpoints."""
+    if isinstance(model, str):
+        return model.replace(":", ".")
     kind = model if hasattr(model, "__qualname__") else type(model)
     return f"{kind.__module__}.{kind.__qualname__}".replace("<locals>.", "")

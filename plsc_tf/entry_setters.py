@@ -4,6 +4,7 @@ import os
 
 from absl import logging
 
+from plsc_tf import dotted_paths
 from plsc_tf.name_hints import unknown_option
 from plsc_tf.settings import known_options
 
@@ -137,8 +138,25 @@ class Setters:
 
         Args:
             model: a `plsc_tf.models.base_model.BaseModel` or its class, a Keras model
-                from images [h, w, 3] to embeddings, or a function that makes one.
+                from images [h, w, 3] to embeddings, a function that makes one, or the
+                dotted path of any of these; None: the one that model_name names.
+
+        Raises:
+            ValueError: it is none of these.
         """
+        if isinstance(model, str) and not all(dotted_paths.split(model)):
+            raise ValueError(
+                "set_model takes a network of your own or its dotted path, as in "
+                f"'package.module.Name'. Received: {model!r}; a network of the library "
+                f"is named by set_model_name({model!r})."
+            )
+        # Not by class: Keras takes seconds to import, and may not be needed yet.
+        known = isinstance(model, str) or hasattr(model, "build_network")
+        if not (known or callable(model) or model is None):
+            raise ValueError(
+                "set_model takes a BaseModel, a Keras model, or a function that makes "
+                f"one. Received: {model!r} of type {type(model).__name__}."
+            )
         self._backbone = model
 
     def set_model_name(self, name):
@@ -185,14 +203,24 @@ class Setters:
         self._set(image_shape=shape)
 
     def set_optimizer(self, optimizer):
-        """Any Keras optimizer, with its own learning rate or schedule.
+        """Any Keras optimizer, with its own learning rate or schedule, or its name.
 
         It stands instead of lr, lr_steps, warm-up and the scaling to the batch.
+
+        Raises:
+            ValueError: it is no optimizer.
         """
         if isinstance(optimizer, type):
             raise ValueError(
                 "set_optimizer takes an optimizer, not its class. Received: "
                 f"{optimizer.__name__}; write {optimizer.__name__}(learning_rate=...)."
+            )
+        named = isinstance(optimizer, str) or optimizer is None
+        if not (named or hasattr(optimizer, "apply_gradients")):
+            raise ValueError(
+                "set_optimizer takes a Keras optimizer, as in keras.optimizers.SGD("
+                f"learning_rate=0.1). Received: {optimizer!r} of type "
+                f"{type(optimizer).__name__}; set_lr sets the learning rate alone."
             )
         self._optimizer = optimizer
 

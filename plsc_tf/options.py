@@ -128,6 +128,8 @@ class Option:
             ValueError: wrong type, outside the bounds, or not one of the choices.
         """
         if self.many:
+            if self.type is str and isinstance(value, str):
+                return self.parse(value)  # As on a command line: "lfw,cfp_fp".
             if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
                 self._refuse(value)
             return tuple(self._check_one(item, value) for item in value)

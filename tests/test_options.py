@@ -98,7 +98,8 @@ def test_the_nearest_choice_is_told():
         {"word": "two\nlines"},
         {"sizes": 3},
         {"sizes": "3"},
-        {"names": "lfw"},
+        {"names": b"lfw"},
+        {"names": "lfw,,agedb"},
         {"names": ("a,b",)},
         {"names": ("",)},
     ],
@@ -113,6 +114,14 @@ def test_values_take_the_type_of_the_option():
     assert (sample.whole, sample.real, sample.sizes) == (4, 0.25, (5,))
     assert [type(sample.whole), type(sample.real)] == [int, float]
     assert type(Sample(limit=2).limit) is float
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [("lfw", ("lfw",)), ("lfw, cfp_fp,", ("lfw", "cfp_fp")), ("", ())],
+)
+def test_several_names_may_be_one_text_in_python_too(text, names):
+    assert Sample(names=text).names == names
 
 
 @pytest.mark.parametrize("value", [0.1 + 0.2, 1e-300, 123456789.123456789, 5e-4])

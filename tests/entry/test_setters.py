@@ -125,6 +125,9 @@ def test_a_wrong_value_is_refused_by_its_setter():
         ("set_step_boundaries", 1000, "lr_steps must be.*1000"),
         ("set_model_save_dir", None, "model_save_dir must be.*=None"),
         ("set_optimizer", dict, "not its class. Received: dict"),
+        ("set_optimizer", 5, "a Keras optimizer.*5 of type int; set_lr"),
+        ("set_model", 5, "a BaseModel, a Keras model.*5 of type int"),
+        ("set_model", "resnet50", r"set_model_name\('resnet50'\)"),
         ("set_model_parallel", "no", "model_parallel must be.*'no'"),
         ("set_input_info", {"shape": [3, 8, 8]}, "list of dicts.*'shape'"),
     ],
@@ -132,6 +135,21 @@ def test_a_wrong_value_is_refused_by_its_setter():
 def test_a_value_of_another_type_is_refused_in_words(setter, value, words):
     with pytest.raises(ValueError, match=words):
         getattr(Entry(), setter)(value)
+
+
+@pytest.mark.parametrize("path", ["my_networks.Mean", "my_networks:Mean"])
+def test_a_network_may_be_given_by_its_dotted_path(path):
+    entry = Entry()
+    entry.set_model(path)
+    assert entry.settings.model.model_name == "my_networks.Mean"
+    entry.set_model(None)
+    assert entry.settings == Entry().settings
+
+
+def test_several_names_may_be_one_text():
+    settings = Entry(val_targets="lfw", train_files="a.rec, b.rec").settings
+    assert settings.evaluation.val_targets == ("lfw",)
+    assert settings.dataset.train_files == ("a.rec", "b.rec")
 
 
 def test_amp_lists_need_lists():
