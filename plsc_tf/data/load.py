@@ -99,8 +99,8 @@ def open_source(name: str, request: DataRequest) -> Source:
         raise ValueError(
             "train_files are the training records, which are no other split. Received: "
             f"split={request.split!r}, train_files={','.join(request.train_files)}. "
-            f"Leave out train_files for the {request.split} split of {name!r} itself, or "
-            "the split for these files (`load` takes training=False, shuffle=False)."
+            f"Leave out train_files for the {request.split} split of {name!r} itself, "
+            "or the split for these files (`load` takes training=False, shuffle=False)."
         )
     parse_fn = getattr(module, "parse_fn", None)
     if request.train_files and (parse_fn or takes_records(module)):
