@@ -126,6 +126,22 @@ class Batches:
                 raise (self.explain(0, step) or error) from error
             yield batch
 
+    def in_order(self) -> Batches:
+        """The same pictures in the order of the files, without augmentation."""
+        if not (self.options.training or self.options.shuffle):
+            return self
+        options = dataclasses.replace(
+            self.options,
+            training=False,
+            shuffle=False,
+            sampling="uniform",
+            use_caching=False,
+            cache_dir="",
+            # The source is tolerant already.
+            skip_bad_records=False,
+        )
+        return Batches(self.source, self.batch_size, options=options)
+
     def epoch(self, epoch: int, start_step: int = 0) -> tf.data.Dataset:
         """Returns the batches of an epoch from a step on.
 

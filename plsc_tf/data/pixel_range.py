@@ -9,9 +9,10 @@ _NORMALISED = 4.0
 
 
 def check_range(images: np.ndarray, name: str) -> None:
-    """Refuses pixels that were normalised already, in 0...1 or about 0, and NaN.
+    """Refuses pixels that were normalised already, in 0...1 or about 0.
 
-    Black pictures pass, and what an interpolation has beyond 0...255.
+    Black pictures pass, and what an interpolation has beyond 0...255. So does NaN, of
+    which a training says by itself in which picture it is.
 
     Args:
         images: pixels of one picture or of several, which are judged together.
@@ -25,7 +26,7 @@ def check_range(images: np.ndarray, name: str) -> None:
     low, high = images.min(), images.max()
     in_unit = low >= 0 and 0 < high <= 1
     about_zero = low < 0 and high <= _NORMALISED
-    if in_unit or about_zero or not (np.isfinite(low) and np.isfinite(high)):
+    if in_unit or about_zero:
         raise ValueError(
             f"{name} must be pixels in 0...255; the model normalises them itself. "
             f"Received: pixels in {low:.3g}...{high:.3g}."

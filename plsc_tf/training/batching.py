@@ -11,11 +11,11 @@ def check_batch(images, labels, weights, num_classes):
 
     Args:
         images: `[batch, h, w, 3]`.
-        labels: integers `[batch]` in [0, num_classes).
+        labels: `[batch]` of `whole_labels`, in [0, num_classes).
         weights: `[batch]`.
         num_classes: number of classes.
     """
-    check_label_shape(np.shape(labels))
+    check_rank(np.shape(images), "images")
     lengths = {len(images), len(labels), len(weights)}
     if len(lengths) > 1:
         raise ValueError(
@@ -24,13 +24,12 @@ def check_batch(images, labels, weights, num_classes):
         )
     if not len(labels):
         raise ValueError("A batch must hold at least one example. Received: 0 images.")
-    negative = np.flatnonzero(np.asarray(weights) < 0)
-    if negative.size:
+    if not are_weights(weights):
+        example = np.flatnonzero(~(np.asarray(weights) >= 0) | np.isinf(weights))[0]
         raise ValueError(
-            "Weights must not be negative. Received: a weight of "
-            f"{weights[negative[0]]} at example {negative[0]} of the batch."
+            "Weights must be numbers, none negative. Received: a weight of "
+            f"{weights[example]} at example {example} of the batch."
         )
-    labels = np.reshape(labels, -1)
     bad = [i for i, label in enumerate(labels) if not 0 <= label < num_classes]
     if bad:
         raise ValueError(
@@ -39,21 +38,90 @@ def check_batch(images, labels, weights, num_classes):
         )
 
 
-def check_size(dataset, image_size):
-    """Raises ValueError where a dataset's pictures have another size than a network's.
+def whole_labels(labels):
+    """Labels int64 `[N]` of an array `[N]` or `[N, 1]`.
+
+    Raises:
+        ValueError: it has another shape, or holds something else than whole numbers.
+    """
+    labels = np.asarray(labels)
+    check_label_shape(labels.shape)
+    labels = labels.reshape(-1)
+    is_number = labels.dtype.kind in "biuf"
+    if not is_number or (labels.dtype.kind == "f" and (labels % 1 != 0).any()):
+        raise ValueError(
+            "Labels must be whole numbers from 0 on. Received: "
+            f"{labels.dtype.name}, as in {labels[:3].tolist()}"
+        )
+    return labels.astype(np.int64)
+
+
+def are_weights(weights):
+    """Whether all weights are numbers from 0 on, none of them infinite."""
+    weights = np.asarray(weights)
+    return bool(((weights >= 0) & (weights < np.inf)).all())
+
+
+def check_rank(shape, name):
+    """Raises ValueError where an array is no batch of pictures `[N, h, w, channels]`.
+
+    Args:
+        shape: of the array.
+        name: what it is called.
+    """
+    if len(shape) != 4:
+        raise ValueError(
+            f"{name} must be pictures [N, height, width, 3]. Received: shape "
+            f"{tuple(shape)}. A single picture is {name}[np.newaxis]; grey ones are "
+            f"np.stack([{name}] * 3, axis=-1)."
+        )
+
+
+def check_channels(shape, channels):
+    """Raises ValueError where pictures have other channels than a network takes.
+
+    Args:
+        shape: `[N, h, w, channels]`, the last of which may be None.
+        channels: of the network.
+    """
+    if shape[3] in (None, channels):
+        return
+    hint = ""
+    if shape[1] == channels:
+        hint = " Channels come last: transpose(0, 2, 3, 1)."
+    elif shape[3] == 1:
+        hint = " Of grey pictures take np.repeat(x, 3, axis=-1)."
+    raise ValueError(
+        f"The network takes pictures of {channels} channels, [N, height, width, "
+        f"{channels}]. Received: shape {tuple(shape)}.{hint}"
+    )
+
+
+def check_pictures(dataset, input_shape):
+    """Raises ValueError where a dataset's pictures are not what a network takes.
 
     Args:
         dataset: `tf.data.Dataset` of (images, ...), whose sizes may be unknown.
-        image_size: (height, width), of which either may be None.
+        input_shape: of the network, (None, height, width, channels).
     """
     spec = dataset.element_spec
     shape = getattr(spec[0] if isinstance(spec, tuple) else spec, "shape", None)
-    if shape is None or shape.rank != 4:
-        return
-    found = tuple(shape[1:3])
-    if any(a != b for a, b in zip(found, image_size, strict=False) if a and b):
+    if shape is not None and shape.rank == 4:
+        check_shape(shape, input_shape)
+
+
+def check_shape(shape, input_shape):
+    """Raises ValueError where pictures are not what a network takes.
+
+    Args:
+        shape: `[N, h, w, channels]`, of which any may be None.
+        input_shape: of the network, (None, height, width, channels).
+    """
+    check_channels(shape, input_shape[3])
+    found, wanted = tuple(shape[1:3]), input_shape[1:3]
+    if any(a != b for a, b in zip(found, wanted, strict=True) if a and b):
         raise ValueError(
-            f"The network takes pictures of {_by(image_size)} pixels (height x width). "
+            f"The network takes pictures of {_by(wanted)} pixels (height x width). "
             f"Received: {_by(found)}. tf.image.resize makes them fit."
         )
 
@@ -124,14 +192,39 @@ def prepare(dataset, batch_size, num_replicas, num_classes):
             count == tf.shape(images)[0],
             ["Images and labels must be equally many:", tf.shape(images)[0], count],
         )
-        labels = tf.cast(tf.reshape(labels, [-1]), tf.int64)
+        labels = _whole(tf.reshape(labels, [-1]))
         check_labels(labels)
         if weights is None:
             weights = tf.ones_like(labels, tf.float32)
-        return pad(images, labels, tf.cast(weights, tf.float32), size)
+        else:
+            weights = _checked_weights(weights, count)
+        return pad(images, labels, weights, size)
 
     complete = tf.autograph.experimental.do_not_convert(complete)
     return dataset.map(complete).with_options(_options())
+
+
+def _whole(labels):
+    """Labels as int64, of which those that are no whole numbers are an error."""
+    if labels.dtype == tf.string:
+        raise ValueError("Labels must be whole numbers from 0 on. Received: strings.")
+    if labels.dtype.is_floating:
+        whole = tf.reduce_all(labels == tf.floor(labels))
+        tf.debugging.Assert(whole, ["Labels must be whole numbers:", labels])
+    return tf.cast(labels, tf.int64)
+
+
+def _checked_weights(weights, count):
+    """Weights `[count]` or `[count, 1]` as float32 `[count]`, none negative."""
+    weights = tf.reshape(tf.cast(weights, tf.float32), [-1])
+    tf.debugging.Assert(
+        count == tf.shape(weights)[0],
+        ["Weights must be one for each image:", count, tf.shape(weights)[0]],
+    )
+    good = tf.reduce_all((weights >= 0) & (weights < np.inf))
+    message = "Weights must be numbers, none negative:"
+    tf.debugging.Assert(good, [message, weights], summarize=1000)
+    return weights
 
 
 def checked(dataset, num_classes):

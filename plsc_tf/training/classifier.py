@@ -54,17 +54,18 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
 
     def __init__(self, backbone, head, *, auxiliary=None, **kwargs):
         super().__init__(**kwargs)
-        if not isinstance(backbone, keras.Model) or not backbone.built:
+        outputs = getattr(backbone, "outputs", None)
+        if not isinstance(backbone, keras.Model) or not outputs:
             raise ValueError(
-                "The backbone must be a built keras.Model; "
-                "plsc_tf.backbones.from_user makes one of other things. "
-                f"Received: {backbone!r}"
+                "The backbone must be a keras.Model of known inputs and outputs; "
+                "plsc_tf.backbones.from_user makes one of other things, with "
+                f"image_shape=(height, width, 3). Received: {backbone!r}"
             )
-        shape = tuple(backbone.output_shape)
-        if len(shape) != 2 or shape[1] is None:
+        shape = tuple(outputs[0].shape)
+        if len(outputs) != 1 or len(shape) != 2 or shape[1] is None:
             raise ValueError(
                 "The backbone must give embeddings [batch, embedding_size]. "
-                f"Received: a backbone with output shape {shape}"
+                f"Received: a backbone with output shape {backbone.output_shape}"
             )
         if None in backbone.input_shape[1:3]:
             raise ValueError(
@@ -139,7 +140,7 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
     def compile(  # noqa: PLR0913 - Keras's method, and every one has a default
         self,
         optimizer=None,
-        *,
+        *positional,
         metrics=(),
         l2=0.0,
         loss_scale=None,
@@ -175,20 +176,16 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
             steps_per_execution: steps of `fit` per call of one `tf.function`, as in
                 Keras; callbacks are told of each, see
                 `plsc_tf.training.several_steps`.
-            **others: refused; the error says what takes the place of Keras's.
+            *positional, **others: refused; the error says what takes the place of
+                Keras's.
 
         Raises:
             TypeError: an argument that is none of these.
             ValueError: an unknown metric, a number out of range, or an optimizer that
                 does not fit shards.
         """
-        keras_arguments.refuse("compile", others)
-        unknown = sorted(set(metrics) - set(METRICS))
-        if unknown:
-            raise ValueError(
-                f"metrics may hold {sorted(METRICS)}; others cannot be computed "
-                f"without gathering the logits. Received: {unknown}"
-            )
+        keras_arguments.refuse("compile", ("loss",) if positional else others)
+        metrics = keras_arguments.names_of_metrics(metrics, METRICS)
         if gradient_accumulation_steps < 1:
             raise ValueError(
                 "gradient_accumulation_steps must be at least 1. Received: "
@@ -244,11 +241,13 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
                 loss scale; the weights are unchanged then.
         """
         self._check_compiled()
-        labels = np.asarray(labels)
+        labels = batching.whole_labels(labels)
         if sample_weight is None:
             sample_weight = np.ones(len(labels), np.float32)
+        sample_weight = np.reshape(sample_weight, -1)
         batching.check_batch(images, labels, sample_weight, self.head.num_classes)
-        labels = labels.reshape(-1)
+        batching.check_shape(np.shape(images), self.backbone.input_shape)
+        check_range(np.asarray(images), "images")
         size = batching.padded_size(len(labels), self.batch_parts)
         batch = batching.pad(
             tf.convert_to_tensor(images),
@@ -304,6 +303,8 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
         Returns:
             `[N, embedding_size]` float32, not normalised.
         """
+        batching.check_rank(np.shape(images), "images")
+        batching.check_channels(np.shape(images), self.backbone.input_shape[3])
         check_range(np.asarray(images), "images")
         self.synchronize_statistics()
         size = batching.padded_size(

@@ -18,6 +18,26 @@ _COMPILE = {
 _HINTS = {"fit": _FIT, "compile": _COMPILE}
 
 
+def names_of_metrics(given, known):
+    """The names of metrics that `compile` is given: a name, some of them, or None.
+
+    Args:
+        given: as of Keras's `compile`.
+        known: names that there are.
+
+    Raises:
+        ValueError: one is unknown, or no name.
+    """
+    names = [given] if isinstance(given, str) else list(given or ())
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ValueError(
+            f"metrics may hold {sorted(known)}; others cannot be computed without "
+            f"gathering the logits. Received: {unknown}"
+        )
+    return names
+
+
 def refuse(method, given, allowed=()):
     """Raises TypeError for arguments that a method does not have, and says what to do.
 

@@ -1,11 +1,22 @@
 """Keras's `fit`, `evaluate` and `predict`, with its weights and validation."""
 
+import itertools
+
 import keras
 import numpy as np
 import tensorflow as tf
 
+from plsc_tf.backbones.precision import in_float32
+from plsc_tf.data.faults import READ_ERRORS, reason
+from plsc_tf.data.pixel_range import check_range
 from plsc_tf.parallel import collectives
-from plsc_tf.training import batching, keras_arguments, keras_saving, loop
+from plsc_tf.training import (
+    batching,
+    keras_arguments,
+    keras_saving,
+    loop,
+    user_data,
+)
 
 
 class KerasMethods:
@@ -47,9 +58,11 @@ class KerasMethods:
             class_weight: `{label: weight}`, as in Keras.
             sample_weight: `[N]` when `x` is an array.
             initial_epoch: number of the first epoch.
-            steps_per_epoch: cuts epochs to so many steps.
+            steps_per_epoch: cuts epochs to so many steps; a `tf.data.Dataset` goes on
+                with the next epoch where it was, and begins anew at its end.
             validation_steps: batches of a validation; None: all.
-            validation_freq: epochs between two validations.
+            validation_freq: epochs between two validations, or numbers of epochs,
+                counted from 1, after which there is one.
             **options: `initial_step` and `stop_at_step`, see
                 `plsc_tf.training.loop.fit`.
 
@@ -61,18 +74,22 @@ class KerasMethods:
             "fit", options, ("initial_step", "stop_at_step", "sentinel")
         )
         keras_saving.check_callbacks(callbacks)
-        data = training_data(
+        done = self.position.global_step - options.get("initial_step", 0)
+        data = user_data.training_data(
             x,
             y,
             batch_size=batch_size,
             sample_weight=sample_weight,
             class_weight=class_weight,
             shuffle=shuffle,
+            begun=(done, initial_epoch),
         )
         if validation_data is not None:
-            found = validation_batches(validation_data, batch_size)
-            validation = Validation(found, validation_freq, validation_steps)
-            callbacks = [validation, *listed(callbacks)]
+            found = user_data.validation_batches(validation_data, batch_size)
+            user_data.check_endless(found, validation_steps, "validation_steps")
+            own = listed(callbacks)
+            validation = Validation(found, validation_freq, validation_steps, own)
+            callbacks = [validation, *own]
         return loop.fit(
             self,
             data,
@@ -101,8 +118,9 @@ class KerasMethods:
         The loss is the one that is trained, with its margins; metrics are without.
 
         Args:
-            x: what `plsc_tf.load` returns, a `tf.data.Dataset` of (images, labels[,
-                weights]) batches, or an array of images `[N, h, w, 3]`.
+            x: what `plsc_tf.load` returns, taken in the order of its files and without
+                augmentation, a `tf.data.Dataset` of (images, labels[, weights])
+                batches, or an array of images `[N, h, w, 3]`.
             y: labels when `x` is an array.
             batch_size: images per global batch when `x` is an array.
             verbose: accepted; nothing is shown.
@@ -119,10 +137,13 @@ class KerasMethods:
             ValueError: the data has another form, or holds no example.
         """
         self._check_compiled()
-        data = training_data(
-            x, y, batch_size=batch_size, sample_weight=sample_weight, shuffle=False
+        data = user_data.evaluation_data(
+            x, y, batch_size=batch_size, sample_weight=sample_weight
         )
-        callbacks = keras.callbacks.CallbackList(callbacks, model=self)
+        user_data.check_endless(data, steps, "steps")
+        self.synchronize_statistics()
+        if not isinstance(callbacks, keras.callbacks.CallbackList):
+            callbacks = keras.callbacks.CallbackList(callbacks, model=self)
         callbacks.on_test_begin()
         sums = {}
         for number, batch in enumerate(_distributed(self, data, steps)):
@@ -147,8 +168,10 @@ class KerasMethods:
         is never gathered. The export's signature `classify` gives the best classes.
 
         Args:
-            x: array of images `[N, h, w, 3]` in 0 … 255, or a `tf.data.Dataset` of
-                batches of images, or of tuples that begin with one.
+            x: array of images `[N, h, w, 3]` in 0 … 255, a `tf.data.Dataset` of
+                batches of images, or of tuples that begin with one, or what
+                `plsc_tf.load` returns, in the order of its files and without
+                augmentation.
             batch_size: images at a time over all replicas.
             verbose: accepted; nothing is shown.
             steps: cuts a data set to so many batches.
@@ -161,10 +184,13 @@ class KerasMethods:
         if callbacks:
             raise ValueError("predict calls no callbacks: leave callbacks out.")
         size = batch_size or 120
+        x = user_data.in_order(x)
         if hasattr(x, "epoch") and hasattr(x, "batch_size"):
             x = x.epoch(0)
         if not isinstance(x, tf.data.Dataset):
             return self.embed(np.asarray(x), size)
+        if steps is None and int(x.cardinality()) == tf.data.INFINITE_CARDINALITY:
+            raise ValueError("The data set repeats without end: say steps.")
         parts = []
         for element in x.take(steps) if steps else x:
             images = element[0] if isinstance(element, tuple) else element
@@ -188,7 +214,9 @@ class KerasMethods:
         return self.predict(x, batch_size=max(1, len(x)))
 
     def _distributed_evaluate(self, batch):
-        return self.strategy.run(evaluate_step, args=(self, *batch))
+        # For the reasons of `Classifier.embed`.
+        with in_float32(self.backbone):
+            return self.strategy.run(evaluate_step, args=(self, *batch))
 
 
 class Validation(keras.callbacks.Callback):
@@ -196,114 +224,36 @@ class Validation(keras.callbacks.Callback):
 
     Args:
         data: what `Classifier.evaluate` takes as `x`.
-        freq: epochs between two validations.
+        freq: epochs between two validations, or numbers of epochs, from 1.
         steps: batches of one; None: all.
+        callbacks: those of the training, whose `on_test_…` are called.
+
+    Raises:
+        ValueError: freq is neither.
     """
 
-    def __init__(self, data, freq=1, steps=None):
+    def __init__(self, data, freq=1, steps=None, callbacks=()):
         super().__init__()
+        is_number = isinstance(freq, int) and freq >= 1
+        if not (is_number or isinstance(freq, list | tuple | set)):
+            raise ValueError(
+                "validation_freq must be a number of epochs from 1 on, or a list of "
+                f"epochs. Received: validation_freq={freq!r}"
+            )
         self._data, self._freq, self._steps = data, freq, steps
+        # Without a model: they have theirs.
+        self._told = keras.callbacks.CallbackList(list(callbacks))
 
     def on_epoch_end(self, epoch, logs=None):
         """Evaluates after every so many epochs."""
-        if (epoch + 1) % self._freq or logs is None:
+        number = epoch + 1
+        every = self._freq if isinstance(self._freq, int) else 0
+        if logs is None or (number % every if every else number not in self._freq):
             return
-        found = self.model.evaluate(self._data, steps=self._steps, return_dict=True)
+        found = self.model.evaluate(
+            self._data, steps=self._steps, callbacks=self._told, return_dict=True
+        )
         logs.update({f"val_{name}": value for name, value in found.items()})
-
-
-class WeighedBatches:
-    """Batches whose examples weigh what their class weighs.
-
-    Args:
-        data: has `epoch`, as `training.loop` wants it.
-        class_weight: `{label: weight}`; other classes weigh 1.
-    """
-
-    def __init__(self, data, class_weight):
-        self._data = data
-        labels = np.fromiter(class_weight, np.int64)
-        weights = np.fromiter(class_weight.values(), np.float32)
-        if not len(labels) or weights.min() < 0:
-            raise ValueError(
-                "class_weight must be {label: weight}, no weight negative. Received: "
-                f"class_weight={class_weight}"
-            )
-        self._table = tf.lookup.StaticHashTable(
-            tf.lookup.KeyValueTensorInitializer(labels, weights), default_value=1.0
-        )
-
-    def __getattr__(self, name):
-        value = getattr(self._data, name)
-        if name != "part_of_epoch":
-            return value
-        return lambda *where, **part: self._weighed(value(*where, **part))
-
-    def epoch(self, epoch, start_step=0):
-        """The weighed batches of an epoch from a step on."""
-        return self._weighed(self._data.epoch(epoch, start_step))
-
-    def _weighed(self, dataset):
-        def weigh(images, labels, weights=None):
-            own = self._table.lookup(tf.cast(labels, tf.int64))
-            own = tf.reshape(own, [-1])
-            return images, labels, own if weights is None else own * weights
-
-        return dataset.map(tf.autograph.experimental.do_not_convert(weigh))
-
-
-def training_data(
-    x, y=None, *, batch_size=None, sample_weight=None, class_weight=None, shuffle=True
-):
-    """What Keras users hand to `fit`, as `training.loop` wants it.
-
-    Args:
-        x: what `plsc_tf.load` returns, a `tf.data.Dataset`, or an array.
-        y: labels when `x` is an array.
-        batch_size: images per global batch when `x` is an array.
-        sample_weight: `[N]` when `x` is an array.
-        class_weight: `{label: weight}`.
-        shuffle: whether an array is shuffled.
-
-    Raises:
-        ValueError: they do not go together.
-    """
-    given = [
-        name
-        for name, value in (("y", y), ("sample_weight", sample_weight))
-        if value is not None
-    ]
-    if given and (isinstance(x, tf.data.Dataset) or hasattr(x, "epoch")):
-        raise ValueError(
-            f"{' and '.join(given)} must be left out when x is a data set: it yields "
-            "(images, labels) or (images, labels, weights)."
-        )
-    data = loop.as_batches(x, y, batch_size, sample_weight, shuffle)
-    return WeighedBatches(data, class_weight) if class_weight else data
-
-
-def validation_batches(given, batch_size):
-    """`validation_data` of Keras's `fit` as `Classifier.evaluate` takes it.
-
-    Args:
-        given: (images, labels[, weights]), or what `evaluate` takes as `x`.
-        batch_size: images per global batch of arrays.
-    """
-    if isinstance(given, tuple | list):
-        if len(given) not in (2, 3):
-            raise ValueError(
-                "validation_data must be (images, labels), (images, labels, weights) "
-                f"or a data set. Received: a tuple of {len(given)}"
-            )
-        images, labels, *weights = given
-        return training_data(
-            images,
-            labels,
-            batch_size=batch_size,
-            sample_weight=weights[0] if weights else None,
-            shuffle=False,
-        )
-    return training_data(given, batch_size=batch_size)
 
 
 def listed(callbacks):
@@ -349,12 +299,23 @@ def evaluate_step(model, images, labels, weights):
 def _distributed(model, data, steps):
     """Yields per-replica (images, labels, weights) of the data's first epoch."""
     whole = data.epoch(0)
-    batching.check_size(whole, model.image_size)
+    batching.check_pictures(whole, model.backbone.input_shape)
     dataset = batching.prepare(
         whole,
         data.batch_size,
         model.strategy.num_replicas_in_sync,
         model.head.num_classes,
     )
-    for batch in dataset.take(steps) if steps else dataset:
+    iterator = iter(dataset.take(steps) if steps else dataset)
+    for number in itertools.count():
+        try:
+            batch = next(iterator, None)
+        except READ_ERRORS as error:
+            explain = getattr(data, "explain", lambda epoch, step: None)
+            text = f"Reading the data to evaluate failed: {reason(error)}"
+            raise (explain(0, number) or ValueError(text)) from error
+        if batch is None:
+            return
+        if not number and batch[0].dtype.is_floating:
+            check_range(batch[0].numpy(), "images")
         yield batching.split(model.strategy, batch)

@@ -3,14 +3,13 @@
 import dataclasses
 
 import keras
-import numpy as np
 import tensorflow as tf
 from absl import logging
 
 from plsc_tf.data.faults import READ_ERRORS, reason
 from plsc_tf.data.part import Part
 from plsc_tf.data.pixel_range import check_range
-from plsc_tf.training import batching, several_steps
+from plsc_tf.training import batching, several_steps, user_data
 from plsc_tf.training.votes import EndedElsewhereError
 
 
@@ -22,94 +21,34 @@ class Position:
         epoch: number of the running epoch, from 0.
         step: steps of it that are done.
         global_step: steps done since the run began.
+        sums: of the epoch's examples so far, their number as "examples", and figure by
+            figure.
     """
 
     epoch: int = 0
     step: int = 0
     global_step: int = 0
+    sums: dict = dataclasses.field(default_factory=dict)
 
+    def go_to(self, other):
+        """Takes over another position."""
+        for field in dataclasses.fields(self):
+            setattr(self, field.name, getattr(other, field.name))
 
-class DatasetBatches:
-    """A user's `tf.data.Dataset` of global batches, with the face of our own data.
+    def add(self, figures, examples):
+        """Counts a step's figures, which are means over so many examples."""
+        # A new dict: copies of this position keep theirs.
+        sums = {"examples": 0.0, **self.sums}
+        sums["examples"] += examples
+        for name, value in figures.items():
+            sums[name] = sums.get(name, 0.0) + value * examples
+        self.sums = sums
 
-    Args:
-        dataset: yields (images, labels) or (images, labels, weights).
-    """
-
-    def __init__(self, dataset):
-        spec = dataset.element_spec
-        if not isinstance(spec, tuple) or len(spec) not in (2, 3):
-            raise ValueError(
-                "A data set must yield (images, labels) or (images, labels, "
-                f"weights). Received: elements {spec}"
-            )
-        if spec[0].shape.rank != 4:
-            raise ValueError(
-                "Images must come in batches [batch, height, width, 3]; did you "
-                f"forget .batch()? Received: elements {spec}"
-            )
-        self._dataset = dataset
-        self.batch_size = spec[0].shape[0]
-        if self.batch_size is None:
-            first = next(iter(dataset), None)
-            if first is None:
-                raise ValueError("The data set is empty: it yields no batch.")
-            self.batch_size = int(first[0].shape[0])
-        size = int(dataset.cardinality())
-        self.steps_per_epoch = size if size > 0 else None
-
-    def epoch(self, epoch, start_step=0):
-        """The data set from batch `start_step` on, whichever the epoch."""
-        del epoch  # the data set knows only itself
-        return self._dataset.skip(start_step) if start_step else self._dataset
-
-
-def as_batches(x, y=None, batch_size=None, sample_weight=None, shuffle=True):
-    """Wraps what users hand to `fit` so that it has `epoch(number, start_step)`."""
-    if hasattr(x, "epoch") and hasattr(x, "batch_size"):
-        return x
-    if isinstance(x, tf.data.Dataset):
-        return DatasetBatches(x)
-    if y is None:
-        raise ValueError(
-            "x must be what plsc_tf.load returns or a tf.data.Dataset of (images, "
-            "labels), or an array of images with y=labels. A generator becomes one by "
-            f"tf.data.Dataset.from_generator. Received: {type(x)}"
-        )
-    images, labels = _arrays(x, y)
-    size = 32 if batch_size is None else batch_size
-    if size < 1:
-        raise ValueError(
-            f"batch_size must be at least 1. Received: batch_size={batch_size}"
-        )
-    arrays = (images, labels)
-    if sample_weight is not None:
-        weights = np.asarray(sample_weight, np.float32)
-        if weights.shape != labels.shape or weights.min() < 0:
-            raise ValueError(
-                "sample_weight must hold a weight for each image, none negative. "
-                f"Received: shape {weights.shape} for {len(labels)} images."
-            )
-        arrays += (weights,)
-    dataset = tf.data.Dataset.from_tensor_slices(arrays)
-    if shuffle:
-        dataset = dataset.shuffle(len(labels), seed=0)
-    return DatasetBatches(dataset.batch(size))
-
-
-def _arrays(x, y):
-    """Images and labels [N] of arrays that fit together."""
-    images, labels = np.asarray(x), np.asarray(y)
-    batching.check_label_shape(labels.shape)
-    labels = labels.reshape(-1)
-    if images.ndim == 4:
-        check_range(images, "x")
-    if len(images) != len(labels) or not len(labels):
-        raise ValueError(
-            "There must be as many images as labels, and the arrays must not be "
-            f"empty. Received: {len(images)} images, {len(labels)} labels."
-        )
-    return images, labels
+    def means(self):
+        """The epoch's figures so far."""
+        examples = max(self.sums.get("examples", 0.0), 1e-12)
+        figures = (item for item in self.sums.items() if item[0] != "examples")
+        return {name: value / examples for name, value in figures}
 
 
 def fit(  # noqa: PLR0913 - Keras's own arguments of `fit`
@@ -135,7 +74,8 @@ def fit(  # noqa: PLR0913 - Keras's own arguments of `fit`
         callbacks: Keras callbacks.
         initial_epoch: number of the first epoch.
         steps_per_epoch: cuts epochs to so many steps.
-        initial_step: steps of the first epoch that are done already.
+        initial_step: steps of the first epoch that are done already; what a
+            checkpoint knows of them counts for the epoch's means.
         stop_at_step: global step to stop at.
         sentinel: a `training.sentinel.Sentinel`, asked when a step is not finite.
 
@@ -155,20 +95,27 @@ def fit(  # noqa: PLR0913 - Keras's own arguments of `fit`
         steps=steps_per_epoch or data.steps_per_epoch,
         verbose=verbose,
     )
+    user_data.check_endless(data, steps_per_epoch or stop_at_step, "steps_per_epoch")
+    passes = None
+    if steps_per_epoch and getattr(data, "one_pass", False):
+        passes = _Passes(model, data, steps_per_epoch)
     model.stop_training = False
     model.position.epoch, model.position.step = initial_epoch, initial_step
+    if not initial_step:
+        model.position.sums = {}
     model.calls = several_steps.calls_of(model, callbacks.callbacks)
     callbacks.on_train_begin()
     logs = {}
     if _is_whole(model, data, steps_per_epoch):
-        model.position.epoch, model.position.step = initial_epoch + 1, 0
         # The run before ended between the epoch's last step and its end.
-        callbacks.on_epoch_end(initial_epoch, {})
+        logs = model.position.means()
+        _end_epoch(model, callbacks, logs, whole=True)
     if stop_at_step and model.position.global_step >= stop_at_step:
         model.stop_training = True
     while model.position.epoch < epochs and not model.stop_training:
         callbacks.on_epoch_begin(model.position.epoch)
-        batches = _batches(model, data, steps_per_epoch, stop_at_step)
+        feed = _distributed_epoch(model, data, passes)
+        batches = _batches(model, feed, steps_per_epoch, stop_at_step)
         if model.calls is not None:
             batches = model.calls.gathered(batches)
         try:
@@ -179,13 +126,20 @@ def fit(  # noqa: PLR0913 - Keras's own arguments of `fit`
             raise
         if stop_at_step and model.position.global_step >= stop_at_step:
             model.stop_training = True
-        finished = model.position.epoch
-        if not model.stop_training or _is_whole(model, data, steps_per_epoch):
-            model.position.epoch, model.position.step = finished + 1, 0
-        callbacks.on_epoch_end(finished, logs)
+        whole = not model.stop_training or _is_whole(model, data, steps_per_epoch)
+        _end_epoch(model, callbacks, logs, whole)
     callbacks.on_train_end(logs)
     model.step_batch = model.calls = None
     return model.history
+
+
+def _end_epoch(model, callbacks, logs, whole):
+    """Tells the callbacks, from whom on the next epoch counts if this one is whole."""
+    finished = model.position.epoch
+    if whole:
+        model.position.epoch, model.position.step = finished + 1, 0
+        model.position.sums = {}
+    callbacks.on_epoch_end(finished, logs)
 
 
 def _untold(model):
@@ -198,33 +152,32 @@ def _is_whole(model, data, steps_per_epoch):
     return steps is not None and model.position.step >= steps
 
 
-def _batches(model, data, steps_per_epoch, stop_at_step):
-    """The distributed batches that are left of the epoch at `model.position`."""
+def _batches(model, feed, steps_per_epoch, stop_at_step):
+    """Those of the batches of `feed` that are left at `model.position`."""
     # Not `model.position` itself: batches may be taken some steps ahead.
     step, global_step = model.position.step, model.position.global_step
-    for ahead, batch in enumerate(_distributed_epoch(model, data)):
-        if steps_per_epoch and step + ahead >= steps_per_epoch:
-            return
-        if stop_at_step and global_step + ahead >= stop_at_step:
+    # A batch that is not trained on must not be taken: the next epoch wants it.
+    while not (steps_per_epoch and step >= steps_per_epoch) and not (
+        stop_at_step and global_step >= stop_at_step
+    ):
+        batch = next(feed, None)
+        if batch is None:
             return
         yield batch
+        step, global_step = step + 1, global_step + 1
 
 
 def _run_epoch(model, batches, callbacks, sentinel):
     """Trains on the batches; returns the means over their examples."""
-    position = model.position
-    sums, examples, logs = {}, 0, {}
+    position, logs = model.position, {}
     for batch in batches:
         model.step_batch = batch  # for callbacks that look at what is fed
         callbacks.on_train_batch_begin(position.step)
         result = _step(model, batch, sentinel)
         position.step += 1
         if result:
-            count = model.step_examples
-            examples += count
-            for name, value in result.items():
-                sums[name] = sums.get(name, 0.0) + value * count
-            logs = {name: value / max(examples, 1e-12) for name, value in sums.items()}
+            position.add(result, model.step_examples)
+            logs = position.means()
         callbacks.on_train_batch_end(position.step - 1, logs)
         if model.stop_voted:
             model.votes.end()
@@ -273,10 +226,52 @@ def _step(model, batch, sentinel):
     return {}
 
 
-def _distributed_epoch(model, data):
+class _Passes:
+    """One pass after the other over a user's data set, whatever epochs are.
+
+    A run that is resumed leaves out what was trained on, if the data set is always the
+    same.
+
+    Args:
+        model: the `Classifier`.
+        data: a data set with `one_pass`.
+        steps_per_epoch: steps of an epoch.
+    """
+
+    def __init__(self, model, data, steps_per_epoch):
+        self._model, self._data = model, data
+        self._steps_per_epoch = steps_per_epoch
+        self._iterator = None
+
+    def __next__(self):
+        if self._iterator is None:
+            position = self._model.position
+            done = position.epoch * self._steps_per_epoch + position.step
+            if self._data.steps_per_epoch:
+                done %= self._data.steps_per_epoch
+            self._iterator = self._from(done)
+        try:
+            return next(self._iterator)
+        except StopIteration:
+            self._iterator = self._from(0)
+        return next(self._iterator)
+
+    @property
+    def element_spec(self):
+        """Of the padded global batches."""
+        return self._iterator.element_spec
+
+    def _from(self, step):
+        left = self._data.epoch(0, step)
+        return iter(_prepared(self._model, self._data, left))
+
+
+def _distributed_epoch(model, data, passes):
     """Yields per-replica batches; explains what is wrong with a bad example."""
     part, where = _own_part(model, data), dataclasses.replace(model.position)
-    iterator, last = iter(_dataset(model, data, part)), None
+    iterator, last = passes, None
+    if passes is None:
+        iterator = iter(_dataset(model, data, part))
     cut = batching.split if part is None else batching.split_own
     while True:
         try:
@@ -290,6 +285,8 @@ def _distributed_epoch(model, data):
             batch = last or _nothing(iterator.element_spec)
         if batch is None:
             return
+        if last is None and batch[0].dtype.is_floating:
+            check_range(batch[0].numpy(), "images")
         last = batch
         where.step += 1
         yield cut(model.strategy, batch)
@@ -309,13 +306,14 @@ def _dataset(model, data, part):
     if part is not None:
         own = data.part_of_epoch(position.epoch, position.step, part=part)
         return batching.checked(own, classes)
-    left = data.epoch(position.epoch, position.step)
-    batching.check_size(left, model.image_size)
+    return _prepared(model, data, data.epoch(position.epoch, position.step))
+
+
+def _prepared(model, data, left):
+    """What is left of a data set as padded global batches."""
+    batching.check_pictures(left, model.backbone.input_shape)
     return batching.prepare(
-        left,
-        data.batch_size,
-        model.batch_parts,
-        classes,
+        left, data.batch_size, model.batch_parts, model.head.num_classes
     )
 
 

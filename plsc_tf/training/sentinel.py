@@ -147,9 +147,7 @@ class Sentinel:
                 logging.warning("Not rolled back to %s: %s", path, error)
                 continue
             # The data and the schedule go on; only the training is taken back.
-            model.position.epoch = position.epoch
-            model.position.step = position.step
-            model.position.global_step = position.global_step
+            model.position.go_to(position)
             model.optimizer.iterations.assign(iterations)
             if _weights_are_finite(model):
                 return path

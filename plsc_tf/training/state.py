@@ -100,6 +100,7 @@ def _position(model, weights_only):
         "epoch": model.position.epoch,
         "step": model.position.step,
         "global_step": model.position.global_step,
+        "epoch_sums": model.position.sums,
         "num_classes": model.head.num_classes,
         "embedding_size": model.embedding_size,
         "head_state": head_state(model),
@@ -172,6 +173,8 @@ def restore(path, model, *, verified=False):
     position = model.position
     position.epoch, position.step = state["epoch"], state["step"]
     position.global_step = state["global_step"]
+    # Older checkpoints have none.
+    position.sums = state.get("epoch_sums", {})
     return state
 
 

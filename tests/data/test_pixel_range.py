@@ -30,10 +30,8 @@ def test_pictures_pass(images):
         (PIXELS / 255, r"pixels in 0\.\.\.1\."),
         (PIXELS / 127.5 - 1, r"pixels in -1\.\.\.1\."),
         ((PIXELS / 255 - 0.456) / 0.225, r"pixels in -2\.03\.\.\.2\.42\."),
-        (np.where(PIXELS > 250, np.nan, PIXELS), r"pixels in nan\.\.\.nan"),
-        (np.where(PIXELS > 250, np.inf, PIXELS), r"\.\.\.inf"),
     ],
 )
-def test_normalised_pixels_and_no_numbers_are_refused(images, received):
+def test_normalised_pixels_are_refused(images, received):
     with pytest.raises(ValueError, match=f"x must be pixels in 0.*{received}"):
         check_range(images, "x")

@@ -109,7 +109,7 @@ def test_callbacks_see_the_validation(make_model, pictures):
 @pytest.mark.parametrize(
     ("given", "complaint"),
     [
-        ({"sample_weight": [1.0]}, "a weight for each image"),
+        ({"sample_weight": [1.0]}, "a number for each image"),
         ({"sample_weight": np.full(20, -1.0)}, "none negative"),
         ({"class_weight": {1: -1.0}}, "no weight negative"),
         ({"validation_data": (1, 2, 3, 4)}, "a tuple of 4"),

@@ -1,0 +1,268 @@
+"""What Keras's users hand to `fit` and `evaluate`, with the face of our own data.
+
+That is `batch_size`, `steps_per_epoch` and `epoch(number, start_step)`, which returns a
+`tf.data.Dataset` of global batches (images, labels[, weights]).
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from plsc_tf.data.pixel_range import check_range
+from plsc_tf.training import batching
+
+
+class DatasetBatches:
+    """A user's `tf.data.Dataset` of global batches.
+
+    Args:
+        dataset: yields (images, labels) or (images, labels, weights).
+
+    Raises:
+        ValueError: it yields something else, or nothing.
+    """
+
+    # With steps_per_epoch an epoch goes on where the one before ended, as in Keras.
+    one_pass = True
+
+    def __init__(self, dataset):
+        spec = dataset.element_spec
+        if not isinstance(spec, tuple) or len(spec) not in (2, 3):
+            raise ValueError(
+                "A data set must yield (images, labels) or (images, labels, "
+                f"weights). Received: elements {spec}"
+            )
+        if spec[0].shape.rank != 4:
+            raise ValueError(
+                "Images must come in batches [batch, height, width, 3]; did you "
+                f"forget .batch()? Received: elements {spec}"
+            )
+        self._dataset = dataset
+        self.batch_size = spec[0].shape[0]
+        if self.batch_size is None:
+            first = next(iter(dataset), None)
+            if first is None:
+                raise ValueError("The data set is empty: it yields no batch.")
+            self.batch_size = int(first[0].shape[0])
+        size = int(dataset.cardinality())
+        self.endless = size == tf.data.INFINITE_CARDINALITY
+        self.steps_per_epoch = size if size > 0 else None
+
+    def epoch(self, epoch, start_step=0):
+        """The data set from batch `start_step` on, whichever the epoch."""
+        del epoch  # the data set knows only itself
+        return self._dataset.skip(start_step) if start_step else self._dataset
+
+
+class ArrayBatches:
+    """Arrays, in another order in each epoch, which its number decides.
+
+    Args:
+        arrays: images `[N, h, w, 3]`, labels `[N]` and, it may be, weights `[N]`.
+        batch_size: images per global batch.
+        shuffle: whether they are shuffled.
+        begun: (steps done before the first epoch, its number). So a second `fit` has
+            other orders than the first, and one that resumes has the same.
+    """
+
+    def __init__(self, arrays, batch_size, shuffle, begun=(0, 0)):
+        with tf.device("CPU"):
+            self._arrays = tuple(tf.convert_to_tensor(array) for array in arrays)
+        self.batch_size = batch_size
+        self.steps_per_epoch = -(-len(arrays[1]) // batch_size)
+        steps, epoch = begun
+        self._shuffle = shuffle
+        self._seed = max(steps - epoch * self.steps_per_epoch, 0)
+
+    def epoch(self, epoch, start_step=0):
+        """The batches of an epoch from a step on."""
+        order = np.arange(len(self._arrays[1]))
+        if self._shuffle:
+            order = np.random.default_rng([self._seed, epoch]).permutation(order)
+        rows = tf.data.Dataset.from_tensor_slices(order[start_step * self.batch_size :])
+
+        def gather(chosen):
+            return tuple(tf.gather(array, chosen) for array in self._arrays)
+
+        gather = tf.autograph.experimental.do_not_convert(gather)
+        return rows.batch(self.batch_size).map(gather)
+
+
+class WeighedBatches:
+    """Batches whose examples weigh what their class weighs.
+
+    Args:
+        data: has `epoch`, as `training.loop` wants it.
+        class_weight: `{label: weight}`; other classes weigh 1.
+
+    Raises:
+        ValueError: class_weight is something else.
+    """
+
+    def __init__(self, data, class_weight):
+        self._data = data
+        weights = list(class_weight.values()) if isinstance(class_weight, dict) else []
+        if not weights or not np.isfinite(weights).all() or min(weights) < 0:
+            raise ValueError(
+                "class_weight must be {label: weight}, no weight negative. Received: "
+                f"class_weight={class_weight}"
+            )
+        labels = np.fromiter(class_weight, np.int64)
+        self._table = tf.lookup.StaticHashTable(
+            tf.lookup.KeyValueTensorInitializer(labels, np.float32(weights)),
+            default_value=1.0,
+        )
+
+    def __getattr__(self, name):
+        value = getattr(self._data, name)
+        if name != "part_of_epoch":
+            return value
+        return lambda *where, **part: self._weighed(value(*where, **part))
+
+    def epoch(self, epoch, start_step=0):
+        """The weighed batches of an epoch from a step on."""
+        return self._weighed(self._data.epoch(epoch, start_step))
+
+    def _weighed(self, dataset):
+        def weigh(images, labels, weights=None):
+            own = self._table.lookup(tf.cast(labels, tf.int64))
+            own = tf.reshape(own, [-1])
+            if weights is not None:
+                own *= tf.cast(tf.reshape(weights, [-1]), tf.float32)
+            return images, labels, own
+
+        return dataset.map(tf.autograph.experimental.do_not_convert(weigh))
+
+
+def training_data(
+    x,
+    y=None,
+    *,
+    batch_size=None,
+    sample_weight=None,
+    class_weight=None,
+    shuffle=True,
+    begun=(0, 0),
+):
+    """What Keras users hand to `fit`, as `training.loop` wants it.
+
+    Args:
+        x: what `plsc_tf.load` returns, a `tf.data.Dataset`, or an array.
+        y: labels when `x` is an array.
+        batch_size: images per global batch when `x` is an array.
+        sample_weight: `[N]` when `x` is an array.
+        class_weight: `{label: weight}`.
+        shuffle: whether an array is shuffled.
+        begun: of an array's order, see `ArrayBatches`.
+
+    Raises:
+        ValueError: they do not go together.
+    """
+    ours, is_dataset = _is_ours(x), isinstance(x, tf.data.Dataset)
+    extra = {"y": y, "sample_weight": sample_weight}
+    given = [name for name, value in extra.items() if value is not None]
+    if given and (ours or is_dataset):
+        raise ValueError(
+            f"{' and '.join(given)} must be left out when x is a data set: it yields "
+            "(images, labels) or (images, labels, weights)."
+        )
+    if ours:
+        data = x
+    elif is_dataset:
+        data = DatasetBatches(x)
+    else:
+        arrays = _arrays(x, y, sample_weight)
+        size = 32 if batch_size is None else batch_size
+        if size < 1:
+            raise ValueError(
+                f"batch_size must be at least 1. Received: batch_size={batch_size}"
+            )
+        data = ArrayBatches(arrays, size, shuffle, begun)
+    return data if class_weight is None else WeighedBatches(data, class_weight)
+
+
+def _is_ours(x):
+    return hasattr(x, "epoch") and hasattr(x, "batch_size")
+
+
+def evaluation_data(x, y=None, *, batch_size=None, sample_weight=None):
+    """What Keras users hand to `evaluate`, in its own order and unchanged.
+
+    Args:
+        x, y, batch_size, sample_weight: see `training_data`.
+    """
+    return training_data(
+        in_order(x),
+        y,
+        batch_size=batch_size,
+        sample_weight=sample_weight,
+        shuffle=False,
+    )
+
+
+def in_order(x):
+    """Our own batches in the order of the files, without augmentation; others as is."""
+    return x.in_order() if hasattr(x, "in_order") else x
+
+
+def validation_batches(given, batch_size):
+    """`validation_data` of Keras's `fit` as `Classifier.evaluate` takes it.
+
+    Args:
+        given: (images, labels[, weights]), or what `evaluate` takes as `x`.
+        batch_size: images per global batch of arrays.
+    """
+    if not isinstance(given, tuple | list):
+        return evaluation_data(given, batch_size=batch_size)
+    if len(given) not in (2, 3):
+        raise ValueError(
+            "validation_data must be (images, labels), (images, labels, weights) "
+            f"or a data set. Received: a tuple of {len(given)}"
+        )
+    images, labels, *weights = given
+    return evaluation_data(
+        images,
+        labels,
+        batch_size=batch_size,
+        sample_weight=weights[0] if weights else None,
+    )
+
+
+def check_endless(data, steps, argument):
+    """Raises ValueError where a data set without an end is to be gone through.
+
+    Args:
+        data: as of `training_data`.
+        steps: how many batches of it are asked for; None: all.
+        argument: that says so.
+    """
+    if steps is None and getattr(data, "endless", False):
+        raise ValueError(
+            f"The data set repeats without end: say {argument}, or leave out .repeat()."
+        )
+
+
+def _arrays(x, y, sample_weight):
+    """Images `[N, h, w, 3]`, labels `[N]` and perhaps weights `[N]`, all checked."""
+    if y is None:
+        raise ValueError(
+            "x must be what plsc_tf.load returns or a tf.data.Dataset of (images, "
+            "labels), or an array of images with y=labels. A generator becomes one by "
+            f"tf.data.Dataset.from_generator. Received: {type(x)}"
+        )
+    images, labels = np.asarray(x), batching.whole_labels(y)
+    batching.check_rank(images.shape, "x")
+    check_range(images, "x")
+    if len(images) != len(labels) or not len(labels):
+        raise ValueError(
+            "There must be as many images as labels, and the arrays must not be "
+            f"empty. Received: {len(images)} images, {len(labels)} labels."
+        )
+    if sample_weight is None:
+        return images, labels
+    weights = np.asarray(sample_weight, np.float32)
+    if weights.size != len(labels) or not batching.are_weights(weights):
+        raise ValueError(
+            "sample_weight must hold a number for each image, none negative. "
+            f"Received: shape {weights.shape} for {len(labels)} images."
+        )
+    return images, labels, weights.reshape(-1)

@@ -1,0 +1,258 @@
+"""Data as Keras's users have it: endless sets, arrays, weights, and their mistakes."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import plsc_tf
+from plsc_tf.data.pipeline import Batches, PipelineOptions
+from plsc_tf.data.readers.python import from_dataset
+from plsc_tf.training import user_data
+from plsc_tf.training.user_data import ArrayBatches
+
+
+class Fed(keras.callbacks.Callback):
+    """The first pixel of the first picture of every step, and its position."""
+
+    def __init__(self, until=None):
+        super().__init__()
+        self.pixels, self.until = [], until
+
+    def on_train_batch_begin(self, batch, logs=None):
+        local = self.model.strategy.experimental_local_results(self.model.step_batch[0])
+        self.pixels.append(int(local[0][0, 0, 0, 0]))
+
+    def on_train_batch_end(self, batch, logs=None):
+        if len(self.pixels) == self.until:
+            self.model.stop_training = True
+
+
+@pytest.fixture(scope="module")
+def model():
+    """A small model on two replicas, with batch normalisation."""
+    with plsc_tf.strategy(2).scope():
+        backbone = keras.Sequential(
+            [
+                keras.Input((16, 16, 3)),
+                keras.layers.Conv2D(4, 3, strides=4),
+                keras.layers.BatchNormalization(momentum=0.5),
+                keras.layers.Flatten(),
+                keras.layers.Dense(8),
+            ]
+        )
+        made = plsc_tf.Classifier(
+            backbone, plsc_tf.ShardedHead(5, margins=plsc_tf.SOFTMAX)
+        )
+        made.compile(plsc_tf.Momentum(0.01))
+    return made
+
+
+@pytest.fixture(scope="module")
+def numbered():
+    """uint8 `[20, 16, 16, 3]`, picture k full of k, and labels of five classes."""
+    images = np.ones((20, 16, 16, 3), np.uint8) * np.arange(20)[:, None, None, None]
+    return images.astype(np.uint8), np.arange(20) % 5
+
+
+def batched(arrays, size):
+    return tf.data.Dataset.from_tensor_slices(arrays).batch(size)
+
+
+def test_epochs_of_some_steps_go_on_where_the_last_ended(model, numbered):
+    fed = Fed()
+    data = batched(numbered, 4)
+    model.fit(data.repeat(), epochs=3, steps_per_epoch=2, verbose=0, callbacks=[fed])
+    assert fed.pixels == [0, 4, 8, 12, 16, 0]
+    again = Fed()
+    # One that ends begins anew, as in Keras.
+    model.fit(data, epochs=2, steps_per_epoch=4, verbose=0, callbacks=[again])
+    assert again.pixels == [0, 4, 8, 12, 16, 0, 4, 8]
+    resumed = Fed()
+    model.fit(
+        data.repeat(),
+        epochs=3,
+        initial_epoch=1,
+        initial_step=1,
+        steps_per_epoch=2,
+        verbose=0,
+        callbacks=[resumed],
+    )
+    assert resumed.pixels == [12, 16, 0]
+
+
+def test_what_has_no_end_is_refused(model, numbered):
+    endless = batched(numbered, 10).repeat()
+    with pytest.raises(ValueError, match="say steps_per_epoch, or"):
+        model.fit(endless, verbose=0)
+    with pytest.raises(ValueError, match="say validation_steps, or"):
+        model.fit(*numbered, validation_data=endless, verbose=0)
+    with pytest.raises(ValueError, match="say steps, or"):
+        model.evaluate(endless)
+    with pytest.raises(ValueError, match="say steps"):
+        model.predict(endless)
+    assert model.predict(endless, steps=1).shape == (10, 8)
+    model.fit(endless, verbose=0, stop_at_step=model.position.global_step + 1)
+
+
+def orders(data, epoch, start_step=0):
+    found = data.epoch(epoch, start_step).as_numpy_iterator()
+    return [labels.tolist() for _, labels in found]
+
+
+def test_the_order_of_arrays_is_that_of_the_epoch():
+    arrays = np.zeros((8, 1, 1, 3)), np.arange(8)
+    data, again = ArrayBatches(arrays, 3, True), ArrayBatches(arrays, 3, True)
+    first, second = orders(data, 0), orders(data, 1)
+    assert first != second and sorted(sum(first, [])) == list(range(8))
+    # Resumed in another process, in the middle of the second epoch.
+    assert orders(again, 1, 2) == second[2:]
+    assert orders(ArrayBatches(arrays, 3, True, begun=(3, 1)), 1) == second
+    # A second `fit` with the same arrays.
+    assert orders(ArrayBatches(arrays, 3, True, begun=(6, 0)), 0) not in (first, second)
+    assert orders(ArrayBatches(arrays, 3, False), 5) == [[0, 1, 2], [3, 4, 5], [6, 7]]
+
+
+def test_evaluating_our_own_data_is_in_the_order_of_the_files(model, numbered):
+    images = numbered[0].copy()
+    images[:, :, :8] = 200  # mirroring shows
+    source = from_dataset(
+        tf.data.Dataset.from_tensor_slices((images, numbered[1])), num_classes=5
+    )
+    options = PipelineOptions(image_size=(16, 16), augmentation="face", shuffle=True)
+    ours = Batches(source, 6, options=options)
+    np.testing.assert_allclose(model.predict(ours), model.embed(images), atol=1e-5)
+    expected = model.evaluate(images, numbered[1])
+    assert model.evaluate(ours) == pytest.approx(expected, rel=1e-5)
+
+
+def test_evaluating_does_not_depend_on_which_replica_sees_what(model, numbered):
+    images = np.random.default_rng(0).integers(0, 256, (20, 16, 16, 3), np.uint8)
+    labels = numbered[1]
+    model.fit(images, labels, batch_size=4, epochs=2, verbose=0)
+    swapped = np.arange(20).reshape(5, 2, 2)[:, ::-1].reshape(-1)
+    model.statistics_differ = True
+    one = model.evaluate(images, labels, batch_size=4)
+    two = model.evaluate(images[swapped], labels[swapped], batch_size=4)
+    assert one == pytest.approx(two, rel=1e-6)
+
+
+def test_weights_may_be_a_column(model, numbered):
+    weights = np.linspace(0, 1, 20, dtype=np.float32)
+    expected = model.evaluate(*numbered, sample_weight=weights)
+    for arrays in ((*numbered, weights), (*numbered, weights[:, None])):
+        found = model.evaluate(batched(arrays, 10))
+        assert found == pytest.approx(expected, rel=1e-5)
+    column = batched((*numbered, weights[:, None]), 10)
+    model.fit(column, class_weight={0: 2.0}, verbose=0)
+    model.train_on_batch(*numbered, sample_weight=weights[:, None])
+
+
+BAD = {
+    "0...1": (lambda x, y, w: (x / 255.0, y, w), "must be pixels in 0...255"),
+    "fractions": (lambda x, y, w: (x, y + 0.7, w), "whole numbers"),
+    "strings": (lambda x, y, w: (x, y.astype(str), w), "whole numbers"),
+    "negative": (lambda x, y, w: (x, y, -w), "none negative"),
+    "nan": (lambda x, y, w: (x, y, w * np.nan), "none negative"),
+    "too large": (lambda x, y, w: (x, y + 1, w), "num_classes"),
+    "channels": (lambda x, y, w: (x[..., :1], y, w), r"np.repeat\(x, 3, axis=-1\)"),
+    "order": (lambda x, y, w: (x.transpose(0, 3, 1, 2), y, w), r"0, 2, 3, 1"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_mistakes_are_told_whatever_the_container(model, kind):
+    images = np.random.default_rng(0).integers(0, 256, (20, 16, 16, 3), np.uint8)
+    change, message = BAD[kind]
+    x, y, w = change(images, np.arange(20) % 5, np.ones(20, np.float32))
+    data = batched((x, y, w), 10)
+    for call in (
+        lambda: model.fit(x, y, sample_weight=w, verbose=0),
+        lambda: model.fit(data, verbose=0),
+        lambda: model.evaluate(x, y, sample_weight=w),
+        lambda: model.evaluate(data),
+        lambda: model.train_on_batch(x, y, w),
+    ):
+        with pytest.raises(ValueError, match=message.replace("...", r"\.\.\.")):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("pictures", "message"),
+    [
+        (np.zeros((16, 16, 3), np.uint8), r"images\[np.newaxis\]"),
+        (np.zeros((4, 16, 16), np.uint8), "np.stack"),
+        (np.zeros((4, 16, 16, 4), np.uint8), r"3 channels.*Received: shape \(4, 16"),
+    ],
+)
+def test_pictures_of_another_form_are_not_embedded(model, pictures, message):
+    for call in (model.embed, model.predict):
+        with pytest.raises(ValueError, match=message):
+            call(pictures)
+
+
+def test_whole_labels_may_have_any_type(model, numbered):
+    images, labels = numbered
+    expected = model.evaluate(images, labels)
+    for kind in (np.uint8, np.float32):
+        found = model.evaluate(batched((images, labels.astype(kind)), 20))
+        assert found == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("freq", [0, -1, 0.5])
+def test_a_frequency_that_is_none(model, numbered, freq):
+    with pytest.raises(ValueError, match=f"validation_freq={freq}"):
+        model.fit(*numbered, validation_data=numbered, validation_freq=freq)
+
+
+def test_epochs_of_a_validation_and_what_callbacks_hear(model, numbered):
+    heard = []
+    listener = keras.callbacks.LambdaCallback(
+        on_test_begin=lambda logs: heard.append("begin"),
+        on_test_end=lambda logs: heard.append(sorted(logs)),
+    )
+    history = model.fit(
+        *numbered,
+        epochs=3,
+        verbose=0,
+        validation_data=numbered,
+        validation_freq=[2],
+        callbacks=[listener],
+    )
+    assert len(history.history["val_loss"]) == 1
+    assert heard == ["begin", ["loss"]]
+
+
+def test_a_list_is_no_class_weight(numbered):
+    with pytest.raises(ValueError, match=r"\{label: weight\}"):
+        user_data.training_data(*numbered, class_weight=[1, 1, 1, 1, 2])
+
+
+def test_compile_takes_metrics_as_keras_does(make_model):
+    make_model(metrics=None)
+    assert list(make_model(metrics="accuracy").ranked_metrics) == ["accuracy"]
+    metric = keras.metrics.SparseCategoricalAccuracy()
+    with pytest.raises(ValueError, match="metrics may hold.*Sparse"):
+        make_model(metrics=[metric, "precision"])
+    with pytest.raises(TypeError, match="no argument 'loss': the head has it"):
+        make_model().compile("adam", "sparse_categorical_crossentropy", ["accuracy"])
+
+
+def test_networks_that_do_not_say_their_shape_or_have_two_outputs():
+    class Called(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = keras.layers.Dense(4)
+
+        def call(self, images):
+            return self.dense(keras.ops.reshape(images, (-1, 48)))
+
+    called = Called()
+    called(np.zeros((1, 4, 4, 3), np.float32))
+    with pytest.raises(ValueError, match="from_user"):
+        plsc_tf.Classifier(called, plsc_tf.ShardedHead(5))
+    image = keras.Input((4, 4, 3))
+    flat = keras.layers.Flatten()(image)
+    two = keras.Model(image, [flat, flat])
+    with pytest.raises(ValueError, match="must give embeddings"):
+        plsc_tf.Classifier(two, plsc_tf.ShardedHead(5))
