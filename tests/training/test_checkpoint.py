@@ -220,9 +220,34 @@ def test_a_resumed_training_is_that_of_an_unbroken_one(make_model, tmp_path):
     assert start == {"initial_epoch": 1, "initial_step": 2}
     second.fit(data, epochs=3, verbose=0, **start)
     assert second.position.global_step == 12
+    # The mean of the epoch's four steps, though two of them were made before.
+    assert second.history.history["loss"] == whole.history.history["loss"][1:]
     np.testing.assert_array_equal(
         second.head.weights_as_numpy(), whole.head.weights_as_numpy()
     )
+
+
+def test_an_end_of_an_epoch_that_was_not_told_is_told_with_its_figures(model, tmp_path):
+    """The run dies between the checkpoint of an epoch's last step and its end."""
+
+    def dies(epoch, logs):
+        expected.update(logs)
+        raise KeyboardInterrupt
+
+    expected, told = {}, []
+    died = keras.callbacks.LambdaCallback(on_epoch_end=dies)
+    saver = plsc_tf.Checkpoint(str(tmp_path), every_n_steps=1)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(data(), epochs=2, verbose=0, callbacks=[died, saver])
+    saver.wait()
+    again = plsc_tf.Checkpoint(str(tmp_path))
+    start = again.restore(model)
+    assert start["initial_epoch"] == 0 and start["initial_step"] > 1
+    listener = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: told.append((epoch, dict(logs)))
+    )
+    model.fit(data(), epochs=1, verbose=0, callbacks=[listener, again], **start)
+    assert told == [(0, expected)] and "loss" in expected
 
 
 @pytest.mark.parametrize(
