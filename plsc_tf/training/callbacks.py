@@ -97,6 +97,47 @@ class Verification(keras.callbacks.Callback):
         return self.results
 
 
+class EpochLength(keras.callbacks.Callback):
+    """Warns once where an epoch has other steps than the run was planned for.
+
+    Args:
+        steps_per_epoch: as planned.
+        global_batch_size: images per step.
+    """
+
+    def __init__(self, steps_per_epoch, global_batch_size):
+        super().__init__()
+        self.steps_per_epoch = steps_per_epoch
+        self.global_batch_size = global_batch_size
+        self._steps = 0
+        self._told = False
+
+    def wants(self, step):
+        """Never the model of a certain step, see `several_steps`."""
+        return False
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Counts the steps of the epoch, those of an earlier process too."""
+        self._steps = self.model.position.step
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Compares, where the epoch is whole."""
+        steps, self._steps = self._steps, 0
+        whole = steps and self.model.position.epoch > epoch
+        if self._told or not whole or steps == self.steps_per_epoch:
+            return
+        self._told = True
+        logging.warning(
+            "Epoch %d had %d steps, but %d were planned: the learning rate and the "
+            "time left are for another length. Set num_sample_per_epoch to the number "
+            "of examples, which is at most %d.",
+            epoch,
+            steps,
+            self.steps_per_epoch,
+            steps * self.global_batch_size,
+        )
+
+
 class TrainingLog(keras.callbacks.Callback):
     """Tells loss, learning rate, images/s and the time left.
 

@@ -14,7 +14,7 @@ from plsc_tf.settings import Settings
 
 # This name in `val_targets` means accuracy on the classes that were trained.
 TEST_SPLIT = "test"
-_DEFAULT_EXAMPLES = Settings().dataset.num_sample_per_epoch
+DEFAULT_EXAMPLES = Settings().dataset.num_sample_per_epoch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Parts:
             "name": "source",
             "num_classes": dataset.num_classes,
             # The default is PLSC's data set's, and says nothing about this one.
-            "num_examples": None if examples == _DEFAULT_EXAMPLES else examples,
+            "num_examples": None if examples == DEFAULT_EXAMPLES else examples,
         }
         if isinstance(self.source, tf.data.Dataset):
             return python.from_dataset(self.source, **counts)

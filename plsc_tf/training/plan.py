@@ -12,7 +12,7 @@ from plsc_tf.settings import Settings
 from plsc_tf.storage import files
 from plsc_tf.storage.paths import local_path
 from plsc_tf.training import schedules
-from plsc_tf.training.parts import check_resumed
+from plsc_tf.training.parts import DEFAULT_EXAMPLES, check_resumed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,7 +142,21 @@ def _newest(settings, verify, group):
 
 
 def make_plan(settings, checkpoint, batches):
-    """Counts the steps and scales the learning rate; see `Plan`."""
+    """Counts the steps and scales the learning rate; see `Plan`.
+
+    Raises:
+        ValueError: neither the data nor the settings say how long an epoch is.
+    """
+    default = settings.dataset.num_sample_per_epoch == DEFAULT_EXAMPLES
+    if batches.num_examples is None and default:
+        raise ValueError(
+            "The data does not say how many examples an epoch has, which the learning "
+            "rate and the steps are planned by. Expected: num_sample_per_epoch (in a "
+            "script of PLSC: set_train_image_num), or a tf.data.Dataset with "
+            ".apply(tf.data.experimental.assert_cardinality(n)). Received: "
+            f"num_sample_per_epoch={DEFAULT_EXAMPLES}, the default, which is of PLSC's "
+            "data set."
+        )
     examples = batches.num_examples or settings.dataset.num_sample_per_epoch
     steps_per_epoch = -(-examples // settings.model.global_batch_size)
     planned = steps_per_epoch * settings.model.num_epochs

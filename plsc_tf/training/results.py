@@ -16,11 +16,17 @@ def read(save_dir):
     if not files.exists(path):
         return {}
     try:
-        return json.loads(files.read(path))
+        found = json.loads(files.read(path))
     except ValueError as error:
         raise ValueError(
             f"{path} is no JSON ({error}). Remove it; the checkpoints stay."
         ) from error
+    if not isinstance(found, dict):
+        raise ValueError(
+            f"{path} must hold the results of a run by name. Received: "
+            f"{type(found).__name__}. Remove it; the checkpoints stay."
+        )
+    return found
 
 
 def write(save_dir, results):

@@ -1,5 +1,7 @@
 """The main job: train, verify, save, export, and say what came out."""
 
+import functools
+
 from absl import logging
 
 from plsc_tf.checkpoints import catalog, manifest
@@ -18,7 +20,7 @@ from plsc_tf.training import (
     start_from,
     workers,
 )
-from plsc_tf.training.callbacks import TrainingLog, Verification
+from plsc_tf.training.callbacks import EpochLength, TrainingLog, Verification
 from plsc_tf.training.checkpoint import Checkpoint
 from plsc_tf.training.losses_file import LossesFile
 from plsc_tf.training.parts import NONE
@@ -67,6 +69,7 @@ def _train(settings, joined, termination, parts, stage):
     recipe.check_parts(settings, strategy.num_replicas_in_sync)
     exporting.check(settings)
     plan = make_plan(settings, checkpoint, batches)
+    earlier = results.read(save_dir)  # before the training, if it cannot be read
     half = recipe.backbone_precision(settings)
     seeing = Seeing(settings, group, stage)
     model = recipe.build_model(settings, strategy, half, parts.backbone)
@@ -87,7 +90,8 @@ def _train(settings, joined, termination, parts, stage):
     verify.set_model(model)
     log = _training_log(plan, seeing)
     seen = [*seeing.callbacks(), *stage.callbacks(model, settings)]
-    callbacks = [*losses, termination, log, verify, *seen, checkpoints]
+    length = EpochLength(plan.steps_per_epoch, settings.model.global_batch_size)
+    callbacks = [*losses, termination, log, length, verify, *seen, checkpoints]
     description.log_run(plan, model, batches, parts)
     seeing.begin(model)
     before = model.position.global_step
@@ -98,11 +102,18 @@ def _train(settings, joined, termination, parts, stage):
         seeing.abandon()
 
     history = _fit(model, batches, plan, callbacks, start, rescue)
-    verify.verify(model.position.global_step)
-    outcome = _finish(plan, model, history, log, verify, test)
-    seeing.finish(model, outcome, batches, pairs)
-    if group.is_chief:
-        fs_options.upload_end(settings.storage, skip=catalog.REMAINS)
+    outcome = {}
+    try:
+        verify.verify(model.position.global_step)
+        _note(outcome, plan, model, history, log, verify, earlier)
+        _finish(outcome, settings, model, verify, test)
+        seeing.finish(model, outcome, batches, pairs)
+    except BaseException:
+        _leave(settings, model, seeing, outcome, batches)
+        raise
+    if not group.is_chief:
+        return settings, None
+    fs_options.upload_end(settings.storage, skip=catalog.REMAINS)
     return settings, outcome
 
 
@@ -303,29 +314,35 @@ def _training_log(plan, seeing):
     )
 
 
-def _finish(plan, model, history, log, verify, test):
-    """Exports and writes results.json."""
+def _note(outcome, plan, model, history, log, verify, earlier):
+    """Notes what the training itself has come to in `outcome`, a dict."""
     settings = plan.settings
-    save_dir = settings.storage.model_save_dir
-    earlier = results.read(save_dir)
     trained = "loss" in history.history
-    found = catalog.find_all(save_dir)
+    found = catalog.find_all(settings.storage.model_save_dir)
     checkpoint = found[-1][1] if found else None  # none with on_save_error=continue
-    figures = results.verification_figures(verify.results)
-    outcome = {
+    if trained or earlier.get("steps") != model.position.global_step:
+        earlier = {}  # it is of other weights
+    outcome |= {
         "steps": model.position.global_step,
         "loss": history.history["loss"][-1] if trained else _last_loss(checkpoint),
         "loss_type": settings.head.loss_type,
         "num_classes": model.head.num_classes,
         "sample_rate": settings.head.sample_rate,
         "images_per_second": log.images_per_second or earlier.get("images_per_second"),
-        "verification": figures,
+        "verification": results.verification_figures(verify.results),
         "checkpoint_dir": checkpoint,
         "export_dir": earlier.get("export_dir"),
     }
     for name in model.ranked_metrics:
         if trained:
             outcome[f"training_{name}"] = history.history[name][-1]
+        elif f"training_{name}" in earlier:
+            outcome[f"training_{name}"] = earlier[f"training_{name}"]
+
+
+def _finish(outcome, settings, model, verify, test):
+    """Adds the test split and the export, and writes results.json."""
+    save_dir = settings.storage.model_save_dir
     if test is not None:
         with model.averaged():
             outcome["test"] = results.test_figures(model, test)
@@ -333,17 +350,35 @@ def _finish(plan, model, history, log, verify, test):
         outcome["raw_pixels"] = results.raw_pixels(verify.pairs, model.image_size)
     model.synchronize_statistics()
     if not model.group.is_chief:
-        return None
-    if trained:
-        outcome["export_dir"] = None  # an earlier export is of earlier weights
+        return
     results.write(save_dir, outcome)
     if settings.serving.export_at_end and not outcome["export_dir"]:
+        figures, checkpoint = outcome["verification"], outcome["checkpoint_dir"]
         with model.averaged():
             outcome["export_dir"] = results.export(
                 settings, model, checkpoint, figures, verify.pairs
             )
         results.write(save_dir, outcome)
-    return outcome
+
+
+def _leave(settings, model, seeing, outcome, batches):
+    """What is left of a training whose end has failed is written and uploaded."""
+
+    def write():
+        save_dir = settings.storage.model_save_dir
+        if outcome and results.read(save_dir).get("steps") != outcome["steps"]:
+            results.write(save_dir, outcome)
+
+    def upload():
+        fs_options.upload_end(settings.storage, skip=catalog.REMAINS)
+
+    chief = model.group.is_chief
+    report = functools.partial(seeing.abandon, model, outcome, batches)
+    for step in [write, report, upload] if chief else [seeing.abandon]:
+        try:
+            step()
+        except Exception as failure:  # noqa: BLE001 - what has failed first comes first
+            logging.error("%s", failure)
 
 
 def _last_loss(checkpoint):

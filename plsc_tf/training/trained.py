@@ -115,10 +115,11 @@ def load(settings, with_head=False, parts=NONE, strategy=None):
 
 
 def _completed(settings, flags):
-    """Takes the network from the run's flags, and the data where nothing is asked."""
+    """Takes the network from the run's flags, and the rest where nothing is asked."""
     asked, default = settings.as_dict(), Settings().as_dict()
     names = [*OF_THE_NETWORK]
-    names += [name for name in OF_THE_DATA if asked[name] == default[name]]
+    others = (*OF_THE_DATA, "ema_in_use")
+    names += [name for name in others if asked[name] == default[name]]
     return settings.replace(**{name: flags[name] for name in names if name in flags})
 
 
@@ -146,7 +147,12 @@ def export(settings, parts=NONE):
     earlier = results.read(found.run_dir)
     figures = {}
     of = earlier.get("checkpoint_dir")
-    if of and files.name(of) == files.name(found.checkpoint):
+    # The averages and the weights themselves have each their own figures.
+    same_weights = (
+        found.settings.optimizer.ema_in_use == found.run.optimizer.ema_in_use
+        or not found.run.optimizer.ema_decay
+    )
+    if of and files.name(of) == files.name(found.checkpoint) and same_weights:
         figures = earlier["verification"]
     target = settings.serving.export_dir or files.join(found.run_dir, "export")
     targets = found.settings.evaluation.val_targets

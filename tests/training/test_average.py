@@ -1,10 +1,14 @@
 """Moving averages of the weights, and weights without weight decay."""
 
+import json
+import pathlib
+
 import keras
 import numpy as np
 import pytest
 
 import plsc_tf
+from plsc_tf.checkpoints import manifest
 from plsc_tf.settings import Settings
 from plsc_tf.training import optimizers, run, state, trained
 from plsc_tf.training.average import Averaging
@@ -118,6 +122,35 @@ def test_a_resume_on_other_replicas_keeps_the_averages(make_model, tmp_path, pic
     train(two, pictures, 1)
     for left, right in zip(averages(one), averages(two), strict=True):
         np.testing.assert_allclose(left, right, atol=1e-5)
+
+
+def test_a_run_without_averages_in_use_is_loaded_and_exported_so(tmp_path):
+    options = {**TINY, "ema_warmup": False, "ema_decay": 0.99, "num_replicas": 1}
+    folder = str(tmp_path / "run")
+    _, outcome = run.train(
+        Settings.from_values(**options, model_save_dir=folder, ema_in_use=False)
+    )
+    asked = Settings.from_values(checkpoint_dir=folder, num_replicas=1)
+    model = trained.load(asked).model
+    raw = trained.load(asked.replace(ema_in_use=False)).model
+    for one, two in zip(
+        model.backbone.get_weights(), raw.backbone.get_weights(), strict=True
+    ):
+        np.testing.assert_array_equal(one, two)
+
+    def exported():
+        path = pathlib.Path(dict(trained.export(asked))["SavedModel"])
+        text = (path / "assets.extra" / "model_card.json").read_text()
+        return json.loads(text)["verification"]
+
+    assert exported() == outcome["verification"]
+    # Of a run with averages in use, the weights themselves have no figures.
+    path = pathlib.Path(outcome["checkpoint_dir"])
+    content = manifest.read(str(path))
+    content["state"]["flags"]["ema_in_use"] = True
+    (path / manifest.NAME).write_bytes(manifest.encode(content))
+    asked = asked.replace(ema_in_use=False)
+    assert exported() == {}
 
 
 @pytest.mark.slow

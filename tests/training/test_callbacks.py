@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import plsc_tf
-from plsc_tf.training.callbacks import TrainingLog, format_seconds
+from plsc_tf.training.callbacks import EpochLength, TrainingLog, format_seconds
 from plsc_tf.training.seeing.metrics_files import MetricsFiles
 from plsc_tf.training.seeing.recorder import Recorder
 
@@ -78,6 +78,24 @@ def test_the_logs_tell_of_the_weights_that_an_epoch_ends_with(
     assert len(history.history.get("few_accuracy", [])) == in_logs
 
 
+@pytest.mark.parametrize(("planned", "told"), [(4, 0), (5, 1)])
+def test_an_epoch_of_another_length_than_planned_is_told_once(
+    make_model, pictures, caplog, planned, told
+):
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        # A resume in mid-epoch, two epochs, and the end in the midst of another.
+        fit(
+            make_model(),
+            pictures,
+            [EpochLength(planned, 5)],
+            epochs=3,
+            initial_step=2,
+            stop_at_step=8,
+        )
+    text = "Epoch 0 had 4 steps, but 5 were planned"
+    assert caplog.text.count(text) == caplog.text.count("were planned") == told
+
+
 def test_the_log_tells_loss_rate_speed_and_the_time_left(make_model, pictures, caplog):
     log = TrainingLog(every_n_steps=2, total_steps=8, global_batch_size=5)
     with caplog.at_level(logging.INFO, logger="absl"):
@@ -134,7 +152,7 @@ def test_figures_are_means_of_a_line_and_speed_is_without_the_first_step(
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0, "0:00"), (61.4, "1:01"), (3723, "1:02:03")]
+    ("seconds", "text"), [(-5, "0:00"), (0, "0:00"), (61.4, "1:01"), (3723, "1:02:03")]
 )
 def test_format_seconds(seconds, text):
     assert format_seconds(seconds) == text

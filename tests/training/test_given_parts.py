@@ -160,6 +160,12 @@ def test_parts_that_are_added_later_are_an_error(tmp_path):
         run.train(asked.replace(stop_at_step=2), parts=Parts(optimizer=optimizer()))
 
 
+def test_data_that_does_not_tell_its_length_is_refused(tmp_path):
+    default = Settings().dataset.num_sample_per_epoch
+    with pytest.raises(ValueError, match="does not say how many examples an epoch"):
+        run.train(settings(tmp_path, num_sample_per_epoch=default), parts=parts())
+
+
 def few_pairs():
     return {"few": Pairs("few", IMAGES, [0], [1], [True])}
 

@@ -52,6 +52,63 @@ def test_the_same_command_again_trains_nothing_and_keeps_the_results(finished):
     assert not (folder / "export" / "2").exists()
 
 
+def test_a_run_without_training_keeps_the_figures_of_the_training(tmp_path):
+    asked = settings(
+        tmp_path,
+        num_epochs=1,
+        calc_acc=True,
+        val_targets=("mock", "test"),
+        export_at_end=False,
+    )
+    _, outcome = run.train(asked)
+    names = ("training_accuracy", "training_top5_accuracy")
+    before = {name: outcome[name] for name in names}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(results, "test_figures", failing)
+        with pytest.raises(RuntimeError, match="for a reason"):
+            run.train(asked)
+        assert json.loads((tmp_path / "results.json").read_text()) == outcome
+    _, again = run.train(asked)
+    assert {name: again[name] for name in names} == before
+    # An export and figures of other steps would be of other weights.
+    (tmp_path / "results.json").write_text(
+        json.dumps({**outcome, "steps": 3, "export_dir": "elsewhere"})
+    )
+    _, again = run.train(asked)
+    assert again["export_dir"] is None and "training_accuracy" not in again
+
+
+def failing(*_, **__):
+    raise RuntimeError("for a reason")
+
+
+@pytest.mark.parametrize("name", ["export", "test_figures"])
+def test_what_fails_behind_a_training_costs_nothing_else(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(results, name, failing)
+    asked = settings(
+        tmp_path / "run",
+        num_epochs=1,
+        val_targets=("mock", "test"),
+        fs_name=f"file://{tmp_path}",
+        fs_dir_for_save="kept",
+    )
+    with pytest.raises(RuntimeError, match="for a reason"):
+        run.train(asked)
+    for folder in ("run", "kept"):
+        outcome = json.loads((tmp_path / folder / "results.json").read_text())
+        assert outcome["steps"] == 5 and outcome["verification"]["mock"]
+        assert (tmp_path / folder / "0").is_dir()
+        assert "Results" in (tmp_path / folder / "report.html").read_text()
+
+
+@pytest.mark.parametrize("text", ["{", "[]"])
+def test_results_that_cannot_be_read_are_told_before_the_training(tmp_path, text):
+    (tmp_path / "results.json").write_text(text)
+    with pytest.raises(ValueError, match="results.json .* Remove it"):
+        run.train(settings(tmp_path))
+    assert not (tmp_path / "flags.cfg").exists()
+
+
 def test_flags_cfg_resumes_with_another_number_of_replicas(tmp_path, finished):
     folder = tmp_path / "b"
     run.train(settings(folder, stop_at_step=7, save_checkpoints_steps=3))

@@ -61,8 +61,8 @@ class ProgressLine:
 
 
 def format_seconds(seconds):
-    """`1:02:03` or `2:03`."""
-    minutes, seconds = divmod(round(seconds), 60)
+    """`1:02:03` or `2:03`; what is less than 0 is 0."""
+    minutes, seconds = divmod(round(max(seconds, 0)), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
         return f"{hours}:{minutes:02d}:{seconds:02d}"

@@ -143,11 +143,22 @@ class Seeing:
         if given.run_report and self.group.is_chief:
             self._guarded(lambda: self._report(model, outcome, batches))
 
-    def abandon(self):
-        """Closes the logs of a run that has failed, and draws what there is."""
+    def abandon(self, model=None, outcome=None, batches=None):
+        """Closes the logs of a run that has failed, and draws what there is.
+
+        Args:
+            model: the `Classifier`, where its training has ended: then there is a
+                report too, of what is known.
+            outcome: as of `finish`, as far as it goes.
+            batches: the training data.
+        """
         self.recorder.close()
-        if self.settings.logging.run_report and self.group.is_chief:
+        if not (self.settings.logging.run_report and self.group.is_chief):
+            return
+        if model is None:
             self._guarded(self._plot)
+        else:
+            self._guarded(lambda: self._report(model, outcome or {}, batches))
 
     def _plot(self):
         folder = self.settings.storage.model_save_dir
