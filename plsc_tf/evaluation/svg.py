@@ -163,6 +163,9 @@ def _curve(curve, color, x, y, plot, filled):
     # Points that round to the same place need not be drawn twice.
     path = [p for i, p in enumerate(path) if i == 0 or p != path[i - 1]]
     text = f'stroke="{color}" stroke-width="1.8" stroke-linejoin="round"'
+    if len(path) == 1 and not filled:  # a line of no length is not seen
+        px, py = path[0].split(",")
+        return f'<circle cx="{px}" cy="{py}" r="3" fill="{color}"/>'
     if not filled:
         return f'<polyline points="{" ".join(path)}" fill="none" {text}/>'
     ends = f"{places[0][0]:.1f},{bottom:.1f}", f"{places[-1][0]:.1f},{bottom:.1f}"

@@ -149,7 +149,7 @@ def build(options, run):
 
     Raises:
         ValueError: the warm-up is longer than the run, or the decay has fewer steps
-            than it needs.
+            than it needs, or none at all.
     """
     rate = scaled_rate(
         options.learning_rate, run.global_batch_size, options.lr_base_batch_size
@@ -157,6 +157,13 @@ def build(options, run):
     total = run.total_steps
     if options.lr_total_epochs is not None:
         total = round(options.lr_total_epochs * run.steps_per_epoch)
+        if total < 1:
+            raise ValueError(
+                "lr_total_epochs must be at least one step, of which an epoch has "
+                f"{run.steps_per_epoch}. Received: "
+                f"lr_total_epochs={options.lr_total_epochs}. Raise it, or leave it "
+                "out: then the rate decays until num_epochs."
+            )
     warmup = _warmup_steps(options, run)
     if warmup and warmup >= total:
         name = "warmup_steps" if options.warmup_steps else "warmup_epochs"

@@ -62,7 +62,20 @@ def test_the_curve_is_drawn_where_its_points_are():
     assert tuple(image.getpixel((x, round(y) + 20))) == (255, 255, 255)
 
 
+def test_more_accuracies_than_colors_take_another_chart():
+    names = [f"verification/set{number}_accuracy" for number in range(8)]
+    rows = [{"step": step, **dict.fromkeys(names, 0.5)} for step in (1, 2)]
+    charts = curves.all_of(rows)
+    assert [chart.title for chart in charts] == ["Accuracy, 1", "Accuracy, 2"]
+    labels = [curve.label for chart in charts for curve in chart.curves]
+    assert labels == [f"verification set{number} accuracy" for number in range(8)]
+    assert len(charts[0].curves) == len(svg.COLORS)
+    assert "set7" in charts[1].as_svg()
+
+
 def test_one_point_can_be_drawn():
     chart = curves.loss([{"step": 5, "loss": 3.0}])
-    assert "<svg" in chart.as_svg()
+    assert chart.as_svg().count("<circle") == 1
+    two = curves.loss([{"step": 5, "loss": 3.0}, {"step": 6, "loss": 2.0}])
+    assert "<circle" not in two.as_svg()
     assert Image.open(io.BytesIO(chart.as_png())).size == (png.WIDTH, png.HEIGHT)

@@ -2,6 +2,7 @@
 
 import re
 
+import keras
 import numpy as np
 import pytest
 
@@ -48,3 +49,17 @@ def test_placement_tells_devices(make_model):
     first, second = text.splitlines()
     assert "CPU:0" in first and "334 numbers of the network, 18 of the head" in first
     assert "CPU:1" in second and "12 of the head" in second
+
+
+def test_statistics_of_a_layer_with_several_outputs():
+    class Two(keras.layers.Layer):
+        def call(self, inputs):
+            return inputs, keras.ops.sum(inputs, axis=-1)
+
+    inputs = keras.Input((4, 6))
+    both = Two(name="two")(inputs)
+    outputs = keras.layers.Flatten(name="flatten")(both[0]), both[1]
+    network = keras.Model(inputs, keras.layers.Concatenate()(outputs))
+    rows = dict(statistics._layers(network))
+    assert rows["Two two"].startswith("N×4×6, N×4 ")
+    assert rows["Flatten flatten"].startswith("N×24 ")

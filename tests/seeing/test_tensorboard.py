@@ -2,6 +2,8 @@
 
 import logging
 import shutil
+import threading
+import time
 
 from tensorboard.backend.event_processing.plugin_event_accumulator import (
     EventAccumulator,
@@ -39,3 +41,18 @@ def test_a_lost_folder_costs_the_logs_only(tmp_path, caplog):
     log.scalars(5, {"loss": 1.0})  # the folder can be written again
     log.close()
     assert steps_of(folder) == [5]
+
+
+def test_a_closed_log_leaves_no_thread_behind(tmp_path):
+    before = set(threading.enumerate())
+    log = TensorBoard(str(tmp_path))
+    for step in (1, 2):  # it can be gone on with after a close
+        log.begin(step - 1)
+        log.scalars(step, {"loss": 1.0})
+        log.close()
+    log.close()
+    limit = time.monotonic() + 10
+    while set(threading.enumerate()) - before and time.monotonic() < limit:
+        time.sleep(0.01)
+    assert not set(threading.enumerate()) - before
+    assert steps_of(tmp_path) == [1, 2]

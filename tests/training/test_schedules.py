@@ -172,6 +172,10 @@ def test_scaling_can_be_left_out():
     [
         ({"warmup_epochs": 12}, "warmup_epochs=12.0 is 120 steps, but the run has 120"),
         ({"warmup_steps": 130}, "warmup_steps=130 is 130 steps"),
+        (
+            {"lr_total_epochs": 0.04, "learning_rate_decay_type": "polynomial"},
+            "at least one step.* Received: lr_total_epochs=0.04",
+        ),
         ({"decay_scheme": "luong10", "stop_at_step": 15}, "decays 10 times in the"),
         (
             {"lr_steps": (1, 2), "lr_steps_batch_size": 256},

@@ -54,14 +54,7 @@ def all_of(rows):
     angles = [n for n in names if n.startswith("angles/")]
     found = [
         loss(rows),
-        _chart(
-            "Accuracy",
-            "Training accuracy without margins, and verification accuracy.",
-            "accuracy",
-            _named(rows, [*trained, *verified][: len(svg.COLORS)]),
-            bottom=0.0,
-            top=1.0,
-        ),
+        *_accuracies(rows, [*trained, *verified]),
         _chart(
             "Learning rate",
             "Learning rate of the optimizer.",
@@ -91,6 +84,21 @@ def all_of(rows):
         ),
     ]
     return [chart for chart in found if chart]
+
+
+def _accuracies(rows, names):
+    """Charts of accuracies, each of as many as there are colors."""
+    most = len(svg.COLORS)
+    for start in range(0, len(names), most):
+        number = f", {start // most + 1}" if len(names) > most else ""
+        yield _chart(
+            f"Accuracy{number}",
+            f"Training accuracy without margins, and verification accuracy{number}.",
+            "accuracy",
+            _named(rows, names[start : start + most]),
+            bottom=0.0,
+            top=1.0,
+        )
 
 
 def _is_rate(name):

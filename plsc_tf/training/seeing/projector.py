@@ -1,6 +1,8 @@
 """Embeddings with their pictures, for TensorBoard's projector."""
 
 import io
+import json
+import re
 
 import numpy as np
 from absl import logging
@@ -20,26 +22,29 @@ def write(folder, name, embeddings, labels, pictures):
 
     Args:
         folder: of TensorBoard's logs.
-        name: of the points.
+        name: of the points, any text.
         embeddings: `[N, emb]`.
         labels: N texts, without tabs and line ends.
         pictures: uint8 `[N, h, w, 3]`.
     """
     side = thumbnail_side(len(pictures))
+    # Protocol buffers as text escape as JSON does.
+    quoted = json.dumps(name, ensure_ascii=False)
+    file = re.sub(r"[^\w.-]", "_", name)
     parts = {
-        f"{name}.tsv": _table(embeddings),
-        f"{name}_labels.tsv": "".join(f"{label}\n" for label in labels).encode(),
-        f"{name}_sprite.png": _sprite(pictures, side),
+        f"{file}.tsv": _table(embeddings),
+        f"{file}_labels.tsv": "".join(f"{label}\n" for label in labels).encode(),
+        f"{file}_sprite.png": _sprite(pictures, side),
         "projector_config.pbtxt": (
-            f'embeddings {{\n  tensor_name: "{name}"\n  tensor_path: "{name}.tsv"\n'
-            f'  metadata_path: "{name}_labels.tsv"\n  sprite {{\n'
-            f'    image_path: "{name}_sprite.png"\n    single_image_dim: {side}\n'
+            f'embeddings {{\n  tensor_name: {quoted}\n  tensor_path: "{file}.tsv"\n'
+            f'  metadata_path: "{file}_labels.tsv"\n  sprite {{\n'
+            f'    image_path: "{file}_sprite.png"\n    single_image_dim: {side}\n'
             f"    single_image_dim: {side}\n  }}\n}}\n"
         ).encode(),
     }
     files.make_dirs(folder)
-    for file, content in parts.items():
-        files.replace(files.join(folder, file), content)
+    for part, content in parts.items():
+        files.replace(files.join(folder, part), content)
     logging.info("%d embeddings for TensorBoard's projector: %s", len(labels), folder)
 
 

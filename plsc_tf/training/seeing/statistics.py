@@ -92,12 +92,17 @@ def _layers(network):
         size = sum(
             int(np.prod(w.shape)) * tf.as_dtype(w.dtype).size for w in layer.weights
         )
-        output = getattr(layer, "_inbound_nodes", None) and layer.output.shape
-        shape = "×".join("N" if n is None else str(n) for n in output or ())
+        called = getattr(layer, "_inbound_nodes", None)
+        outputs = tf.nest.flatten(layer.output) if called else []
+        shape = ", ".join(_sides(output.shape) for output in outputs)
         yield (
             f"{type(layer).__name__} {layer.path}",
             f"{shape:<16} {count:>12,} numbers {size:>14,} bytes",
         )
+
+
+def _sides(shape):
+    return "×".join("N" if n is None else str(n) for n in shape)
 
 
 def _sum(values):

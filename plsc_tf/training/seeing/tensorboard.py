@@ -1,5 +1,6 @@
 """Logs for TensorBoard, which a training can do without."""
 
+import contextlib
 import time
 
 import tensorflow as tf
@@ -31,7 +32,9 @@ class TensorBoard:
         self._folder = folder
         self._limit_s = limit_s
         self._writer = None
-        self._worker = Worker()
+        self._worker = None
+        self._end_of_worker = contextlib.ExitStack()
+        self._hangs = False
         self._pending = None
 
     def begin(self, step):
@@ -59,9 +62,12 @@ class TensorBoard:
         self._call(lambda: self._writer and self._writer.flush())
 
     def close(self):
-        """Writes what is not written yet, and closes the file."""
-        self._call(self._close)
-        self._settle()
+        """Writes what is not written yet, closes the file and ends the thread."""
+        if self._worker is not None:
+            self._call(self._close)
+            self._settle()
+        self._end_of_worker.close()
+        self._worker = None
 
     def _each(self, step, write, values):
         if self._writer is None:
@@ -90,8 +96,11 @@ class TensorBoard:
     def _call(self, function):
         """Begins a call when the one before has ended."""
         self._settle()
-        if self._worker is not None:
-            self._pending = self._worker.start(function)
+        if self._hangs:
+            return
+        if self._worker is None:
+            self._worker = self._end_of_worker.enter_context(Worker())
+        self._pending = self._worker.start(function)
 
     def _settle(self):
         """Waits for the call in flight, and tells what went wrong in it."""
@@ -101,7 +110,7 @@ class TensorBoard:
         try:
             self._worker.finish(pending, self._limit_s, f"write to {self._folder}")
         except files.StorageError as error:
-            self._worker = None
+            self._hangs = True
             logging.warning("No more logs for TensorBoard are written: %s", error)
         except (OSError, tf.errors.OpError) as error:
             # Only the worker lets go of the file: closing a broken one may block.
