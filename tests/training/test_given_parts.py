@@ -1,5 +1,6 @@
 """Trainings with a backbone, an optimizer, data and pairs given in Python."""
 
+import logging
 import pathlib
 
 import keras
@@ -164,6 +165,15 @@ def test_data_that_does_not_tell_its_length_is_refused(tmp_path):
     default = Settings().dataset.num_sample_per_epoch
     with pytest.raises(ValueError, match="does not say how many examples an epoch"):
         run.train(settings(tmp_path, num_sample_per_epoch=default), parts=parts())
+
+
+def test_data_of_another_length_than_told_is_noticed(tmp_path, caplog):
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        run.train(
+            settings(tmp_path, num_sample_per_epoch=2 * COUNT, with_test=False),
+            parts=parts(),
+        )
+    assert caplog.text.count("Epoch 0 had 3 steps, but 6 were planned") == 1
 
 
 def few_pairs():

@@ -4,7 +4,6 @@ import json
 import pathlib
 import shutil
 
-import h5py
 import numpy as np
 import pytest
 from PIL import Image
@@ -212,65 +211,6 @@ def test_stopping_early_does_not_change_the_schedule(tmp_path):
     assert again["steps"] == 10 and again["loss"] == parts["loss"]
 
 
-# Partial FC whose sample holds more than the batch's classes, with a loss that carries
-# statistics from step to step.
-SAMPLED = {
-    "loss_type": "dist_adaface",
-    "num_classes": 60,
-    "sample_rate": 0.5,
-    "head_slot_dtype": "bfloat16",
-    "with_test": False,
-    "export_at_end": False,
-    "save_checkpoints_steps": 7,
-}
-
-
-def contents(checkpoint):
-    """A checkpoint's arrays by file, and its state without flags and mean losses."""
-    checkpoint = pathlib.Path(checkpoint)
-    arrays = {file.name: np.load(file) for file in checkpoint.glob("rows/*.npy")}
-    arrays |= np.load(checkpoint / "training.npz")
-    with h5py.File(checkpoint / "backbone.weights.h5") as file:
-        file.visititems(
-            lambda name, item: (
-                arrays.update({name: item[()]})
-                if isinstance(item, h5py.Dataset)
-                else None
-            )
-        )
-    state = manifest.read(str(checkpoint))["state"]
-    # A resumed epoch has the mean of the steps that were left.
-    return arrays, {**state, "flags": None, "logs": None}
-
-
-def test_a_resumed_partial_fc_equals_an_unbroken_one_bit_for_bit(tmp_path):
-    _, whole = run.train(settings(tmp_path / "whole", **SAMPLED))
-    run.train(settings(tmp_path / "parts", stop_at_step=7, **SAMPLED))
-    _, parts = run.train(settings(tmp_path / "parts", **SAMPLED))
-    expected, state = contents(whole["checkpoint_dir"])
-    found, found_state = contents(parts["checkpoint_dir"])
-    assert found_state == state and state["global_step"] == 10
-    # The statistics of the norms have left their first values, 20 and 100.
-    assert state["head_state"]["norm_mean"] != pytest.approx(20, abs=0.1)
-    assert state["head_state"]["norm_deviation"] < 99
-    assert found.keys() == expected.keys()
-    for name, array in expected.items():
-        np.testing.assert_array_equal(found[name], array, err_msg=name)
-
-
-def test_a_checkpoint_without_a_loss_state_resumes_with_the_first_one(tmp_path):
-    folder = tmp_path / "old"
-    _, first = run.train(settings(folder, stop_at_step=5, **SAMPLED))
-    path = pathlib.Path(first["checkpoint_dir"])
-    content = manifest.read(str(path))
-    del content["state"]["head_state"]
-    (path / manifest.NAME).write_bytes(manifest.encode(content))
-    _, outcome = run.train(settings(folder, stop_at_step=6, **SAMPLED))
-    _, state = contents(outcome["checkpoint_dir"])
-    # One step from 100: 0.99 · 100 + 0.01 · the batch's deviation, which is below 20.
-    assert 99 < state["head_state"]["norm_deviation"] < 99.2
-
-
 def test_an_error_in_mid_epoch_keeps_the_steps_that_are_done(tmp_path):
     data = tmp_path / "data"
     (data / "images").mkdir(parents=True)
@@ -316,6 +256,26 @@ def test_the_flags_of_saving_reach_the_checkpoints(tmp_path):
     assert {manifest.read(str(path))["kind"] for path in kept} == {"weights"}
     with pytest.raises(ValueError, match="weights only.*--checkpoint_dir="):
         run.train(asked)
+
+
+def test_the_best_is_verified_where_verification_goes_by_steps(tmp_path):
+    asked = settings(
+        tmp_path,
+        num_epochs=1,
+        save_best=True,
+        calc_acc=True,
+        eval_every_n_steps=3,
+        export_at_end=False,
+    )
+    _, outcome = run.train(asked)
+    state = manifest.read(str(tmp_path / "best"))["state"]
+    assert state["global_step"] == 5
+    assert state["best_accuracy"] == outcome["verification"]["mock"]["accuracy"]
+    rows = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    verified = [
+        row for row in map(json.loads, rows) if "verification/mock_xnorm" in row
+    ]
+    assert [row["step"] for row in verified] == [3, 5]
 
 
 def test_a_damaged_checkpoint_stops_a_run_or_not_as_the_flag_says(tmp_path, finished):
