@@ -24,17 +24,17 @@ class Plan:
         checkpoint: folder of the checkpoint to resume from, or None.
         steps_per_epoch: steps of an epoch.
         total_steps: steps of the whole run.
-        schedule_steps: steps that the learning rate is planned for; `stop_at_step`
-            ends a run earlier without changing its schedule.
         rate: learning rate after scaling to the global batch.
+        schedule: the Keras schedule of the rate; `stop_at_step` ends a run earlier
+            without changing it.
     """
 
     settings: Settings
     checkpoint: str | None
     steps_per_epoch: int
     total_steps: int
-    schedule_steps: int
     rate: float
+    schedule: object
 
 
 def choose_folder(settings, num_replicas, *, verify=True, group=None, given=()):
@@ -145,7 +145,8 @@ def make_plan(settings, checkpoint, batches):
     """Counts the steps and scales the learning rate; see `Plan`.
 
     Raises:
-        ValueError: neither the data nor the settings say how long an epoch is.
+        ValueError: neither the data nor the settings say how long an epoch is, or the
+            learning rate does not fit that.
     """
     default = settings.dataset.num_sample_per_epoch == DEFAULT_EXAMPLES
     if batches.num_examples is None and default:
@@ -166,4 +167,13 @@ def make_plan(settings, checkpoint, batches):
         settings.model.global_batch_size,
         settings.learning_rate.lr_base_batch_size,
     )
-    return Plan(settings, checkpoint, steps_per_epoch, total, planned, rate)
+    schedule = schedules.build(
+        settings.learning_rate,
+        schedules.Run(
+            settings.model.global_batch_size,
+            steps_per_epoch,
+            planned,
+            settings.logging.stop_at_step,
+        ),
+    )
+    return Plan(settings, checkpoint, steps_per_epoch, total, rate, schedule)

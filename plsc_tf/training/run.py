@@ -16,7 +16,6 @@ from plsc_tf.training import (
     optimizers,
     recipe,
     results,
-    schedules,
     start_from,
     workers,
 )
@@ -245,22 +244,13 @@ def _save_at_the_end(model, checkpoints, termination, before, error):
 
 def _compile(model, plan, own_optimizer=None):
     settings = plan.settings
-    schedule = schedules.build(
-        settings.learning_rate,
-        schedules.Run(
-            settings.model.global_batch_size,
-            plan.steps_per_epoch,
-            plan.schedule_steps,
-            settings.logging.stop_at_step,
-        ),
-    )
     with model.strategy.scope():
         if own_optimizer is not None:
             optimizer, l2 = optimizers.adopt(own_optimizer, settings), 0.0
         else:
             optimizer, l2 = optimizers.build(
                 settings.optimizer,
-                schedule,
+                plan.schedule,
                 weight_decay=settings.model.weight_decay,
                 max_gradient_norm=settings.model.max_gradient_norm,
             )

@@ -1,0 +1,69 @@
+"""Runs with Partial FC, resumed: the sample and the loss's state go on."""
+
+import pathlib
+
+import h5py
+import numpy as np
+import pytest
+
+from plsc_tf.checkpoints import manifest
+from plsc_tf.training import run
+from tests.training.tiny_run import settings
+
+# Partial FC whose sample holds more than the batch's classes, with a loss that carries
+# statistics from step to step.
+SAMPLED = {
+    "loss_type": "dist_adaface",
+    "num_classes": 60,
+    "sample_rate": 0.5,
+    "head_slot_dtype": "bfloat16",
+    "with_test": False,
+    "export_at_end": False,
+    "save_checkpoints_steps": 7,
+}
+
+
+def contents(checkpoint):
+    """A checkpoint's arrays by file, and its state without flags and mean losses."""
+    checkpoint = pathlib.Path(checkpoint)
+    arrays = {file.name: np.load(file) for file in checkpoint.glob("rows/*.npy")}
+    arrays |= np.load(checkpoint / "training.npz")
+    with h5py.File(checkpoint / "backbone.weights.h5") as file:
+        file.visititems(
+            lambda name, item: (
+                arrays.update({name: item[()]})
+                if isinstance(item, h5py.Dataset)
+                else None
+            )
+        )
+    state = manifest.read(str(checkpoint))["state"]
+    # A resumed epoch has the mean of the steps that were left.
+    return arrays, {**state, "flags": None, "logs": None}
+
+
+def test_a_resumed_partial_fc_equals_an_unbroken_one_bit_for_bit(tmp_path):
+    _, whole = run.train(settings(tmp_path / "whole", **SAMPLED))
+    run.train(settings(tmp_path / "parts", stop_at_step=7, **SAMPLED))
+    _, parts = run.train(settings(tmp_path / "parts", **SAMPLED))
+    expected, state = contents(whole["checkpoint_dir"])
+    found, found_state = contents(parts["checkpoint_dir"])
+    assert found_state == state and state["global_step"] == 10
+    # The statistics of the norms have left their first values, 20 and 100.
+    assert state["head_state"]["norm_mean"] != pytest.approx(20, abs=0.1)
+    assert state["head_state"]["norm_deviation"] < 99
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array, err_msg=name)
+
+
+def test_a_checkpoint_without_a_loss_state_resumes_with_the_first_one(tmp_path):
+    folder = tmp_path / "old"
+    _, first = run.train(settings(folder, stop_at_step=5, **SAMPLED))
+    path = pathlib.Path(first["checkpoint_dir"])
+    content = manifest.read(str(path))
+    del content["state"]["head_state"]
+    (path / manifest.NAME).write_bytes(manifest.encode(content))
+    _, outcome = run.train(settings(folder, stop_at_step=6, **SAMPLED))
+    _, state = contents(outcome["checkpoint_dir"])
+    # One step from 100: 0.99 · 100 + 0.01 · the batch's deviation, which is below 20.
+    assert 99 < state["head_state"]["norm_deviation"] < 99.2
