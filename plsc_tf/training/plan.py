@@ -145,19 +145,12 @@ def make_plan(settings, checkpoint, batches):
     """Counts the steps and scales the learning rate; see `Plan`.
 
     Raises:
-        ValueError: neither the data nor the settings say how long an epoch is, or the
-            learning rate does not fit that.
+        ValueError: neither the data nor the settings say how long an epoch is, which
+            the learning rate depends on, or the rate does not fit it.
     """
     default = settings.dataset.num_sample_per_epoch == DEFAULT_EXAMPLES
     if batches.num_examples is None and default:
-        raise ValueError(
-            "The data does not say how many examples an epoch has, which the learning "
-            "rate and the steps are planned by. Expected: num_sample_per_epoch (in a "
-            "script of PLSC: set_train_image_num), or a tf.data.Dataset with "
-            ".apply(tf.data.experimental.assert_cardinality(n)). Received: "
-            f"num_sample_per_epoch={DEFAULT_EXAMPLES}, the default, which is of PLSC's "
-            "data set."
-        )
+        _unknown_length(settings)
     examples = batches.num_examples or settings.dataset.num_sample_per_epoch
     steps_per_epoch = -(-examples // settings.model.global_batch_size)
     planned = steps_per_epoch * settings.model.num_epochs
@@ -177,3 +170,17 @@ def make_plan(settings, checkpoint, batches):
         ),
     )
     return Plan(settings, checkpoint, steps_per_epoch, total, rate, schedule)
+
+
+def _unknown_length(settings):
+    """Raises ValueError where the rate depends on a length that nobody tells."""
+    told = (
+        "The data does not say how many examples an epoch has. Expected: "
+        "num_sample_per_epoch (in a script of PLSC: set_train_image_num), or a "
+        "tf.data.Dataset with .apply(tf.data.experimental.assert_cardinality(n)). "
+        f"Received: num_sample_per_epoch={DEFAULT_EXAMPLES}, the default, which is of "
+        "PLSC's data set."
+    )
+    if schedules.depends_on_length(settings.learning_rate):
+        raise ValueError(f"{told} The learning rate depends on it.")
+    logging.warning("%s The learning rate does not depend on it, the ETA does.", told)

@@ -180,6 +180,18 @@ def build(options, run):
     return WarmUp(decay, warmup, options.warmup_scheme, options.learning_rate)
 
 
+def depends_on_length(options):
+    """Whether a rate depends on how long an epoch or the training is.
+
+    Args:
+        options: the `LearningRate` settings.
+    """
+    if options.decay_scheme or (options.warmup_epochs and not options.warmup_steps):
+        return True
+    by_steps = options.learning_rate_decay_type == "piecewise" and not options.lr_epochs
+    return not (by_steps or options.learning_rate_decay_type == "fixed")
+
+
 def rate_of_last_step(optimizer):
     """The learning rate that the last update was made with, a float.
 

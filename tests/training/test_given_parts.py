@@ -161,10 +161,18 @@ def test_parts_that_are_added_later_are_an_error(tmp_path):
         run.train(asked.replace(stop_at_step=2), parts=Parts(optimizer=optimizer()))
 
 
-def test_data_that_does_not_tell_its_length_is_refused(tmp_path):
+def test_data_of_unknown_length_is_refused_where_the_rate_needs_it(tmp_path, caplog):
     default = Settings().dataset.num_sample_per_epoch
-    with pytest.raises(ValueError, match="does not say how many examples an epoch"):
-        run.train(settings(tmp_path, num_sample_per_epoch=default), parts=parts())
+    given = {"num_sample_per_epoch": default, "num_epochs": 1, "with_test": False}
+    for depends in ({"learning_rate_decay_type": "cosine"}, {"warmup_epochs": 0.5}):
+        with pytest.raises(ValueError, match="does not say how many examples an epoch"):
+            run.train(settings(tmp_path, **given, **depends), parts=parts())
+    # A script of PLSC, whose rate falls at steps.
+    by_steps = {"learning_rate_decay_type": "piecewise", "lr_steps": (2,)}
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        _, outcome = run.train(settings(tmp_path, **given, **by_steps), parts=parts())
+    assert outcome["steps"] == 3
+    assert caplog.text.count("does not say how many examples an epoch") == 1
 
 
 def test_data_of_another_length_than_told_is_noticed(tmp_path, caplog):
