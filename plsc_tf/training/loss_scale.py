@@ -139,8 +139,8 @@ class LossScale:
         """How many skips in a row a scale, or a high one, may need to its minimum."""
         if not self.dynamic:
             return MIN_SKIPS_IN_A_ROW
-        decades = math.log(max(scale, HIGH) / MINIMUM)
-        shrinks = math.ceil(decades / -math.log(self._decr_ratio))
+        span = math.log(max(scale, HIGH) / MINIMUM)
+        shrinks = math.ceil(span / -math.log(self._decr_ratio))
         return max(MIN_SKIPS_IN_A_ROW, shrinks * self._decr_every_n_nan_or_inf)
 
     def state(self):
