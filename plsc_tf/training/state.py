@@ -1,6 +1,7 @@
 """What a checkpoint holds of a `Classifier`."""
 
 import tensorflow as tf
+from absl import logging
 
 from plsc_tf.checkpoints import manifest, reader, writer
 from plsc_tf.checkpoints.content import Content
@@ -189,7 +190,14 @@ def _check_optimizer(path, content, model):
             f"state {optimizer} cannot go on from. Resume with {trained_with}, or "
             "start from the weights only (checkpoint_dir) in another folder."
         )
-    if model.updater.averages is not None and "averages" not in content["state"]:
+    averaged = "averages" in content["state"]
+    if averaged and model.updater.averages is None:
+        logging.warning(
+            "Checkpoint %s has averages of the weights, which end here: the resume has "
+            "no ema_decay, so verification and export are of the weights themselves.",
+            path,
+        )
+    if model.updater.averages is not None and not averaged:
         raise ValueError(
             f"Checkpoint {path} has no averages of the weights to go on with. Resume "
             "without ema_decay, or start from the weights (checkpoint_dir) in another "

@@ -111,6 +111,13 @@ TINY = {
 }
 
 
+def test_a_resume_without_averages_says_that_they_end(make_model, tmp_path, caplog):
+    state.save(str(tmp_path / "0"), make_model(1, averaging=Averaging(0.9)), {})
+    with caplog.at_level("WARNING", logger="absl"):
+        state.restore(str(tmp_path / "0"), make_model(1))
+    assert "averages of the weights, which end here" in caplog.text
+
+
 def test_a_resume_on_other_replicas_keeps_the_averages(make_model, tmp_path, pictures):
     one = make_model(1, averaging=Averaging(0.9))
     train(one, pictures)

@@ -48,6 +48,14 @@ def same(first, second):
     return all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
 
 
+def test_what_overflows_float16_is_evaluated_in_float32(make_half, pictures):
+    model = make_half(initial=1.0)
+    norms = (layer for layer in model.backbone.layers if hasattr(layer, "gamma"))
+    gamma = next(norms).gamma
+    gamma.assign(1e6 * gamma)
+    assert np.isfinite(model.evaluate(*pictures))
+
+
 def test_a_scale_changes_nothing_but_the_range(make_half, pictures):
     plain = make_half(dtype="float32")
     scaled = make_half(dtype="float32", initial=1024.0)
