@@ -172,8 +172,7 @@ def _checked_model(model, embedding_size, image_shape) -> keras.Model:
         ) from error
     embedding = _checked_embedding(output, embedding_size, name)
     # Of free size, it says nothing of its images; of a fixed number, it takes no other.
-    fits = own_shape is not None and own_shape == (None, *image_shape)
-    if fits and embedding is output:
+    if own_shape == (None, *image_shape) and embedding is output:
         return model
     return keras.Model(image, embedding, name=model.name)
 

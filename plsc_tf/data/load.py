@@ -17,7 +17,7 @@ from plsc_tf.data.augmentation import Augmentation
 from plsc_tf.data.pairs import Pairs, load_pairs
 from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.data.readers.by_request import requested_records
-from plsc_tf.data.request import DataRequest
+from plsc_tf.data.request import DataRequest, DatasetInfo
 from plsc_tf.data.source import Source
 
 _PACKAGE = "plsc_tf.datasets"
@@ -107,7 +107,7 @@ def open_source(name: str, request: DataRequest) -> Source:
         return requested_records(
             request,
             module.__name__.removeprefix(f"{_PACKAGE}."),
-            num_classes=getattr(getattr(module, "INFO", None), "num_classes", None),
+            num_classes=info(module).num_classes,
             parse_fn=parse_fn,
         )
     if not hasattr(module, "examples"):
@@ -118,14 +118,19 @@ def open_source(name: str, request: DataRequest) -> Source:
     return module.examples(request)
 
 
+def info(module: ModuleType) -> DatasetInfo:
+    """What a data set says about itself; one without `INFO` says nothing."""
+    return getattr(module, "INFO", DatasetInfo(description=""))
+
+
 def takes_records(module: ModuleType) -> bool:
     """Whether train_files of a data set are TFRecord files that plsc_tf reads."""
-    return getattr(getattr(module, "INFO", None), "tfrecords", False)
+    return info(module).tfrecords
 
 
 def suitable_preprocessing(module: ModuleType) -> str:
     """The preprocessing that a data set asks for: "none" for digits and letters."""
-    return getattr(getattr(module, "INFO", None), "augmentation", "face")
+    return info(module).augmentation
 
 
 def names() -> list[str]:

@@ -24,11 +24,11 @@ def check_batch(images, labels, weights, num_classes):
         )
     if not len(labels):
         raise ValueError("A batch must hold at least one example. Received: 0 images.")
-    if not are_weights(weights):
-        example = np.flatnonzero(~(np.asarray(weights) >= 0) | np.isinf(weights))[0]
+    bad = bad_weights(weights)
+    if bad.size:
         raise ValueError(
             "Weights must be numbers, none negative. Received: a weight of "
-            f"{weights[example]} at example {example} of the batch."
+            f"{weights[bad[0]]} at example {bad[0]} of the batch."
         )
     bad = [i for i, label in enumerate(labels) if not 0 <= label < num_classes]
     if bad:
@@ -56,10 +56,10 @@ def whole_labels(labels):
     return labels.astype(np.int64)
 
 
-def are_weights(weights):
-    """Whether all weights are numbers from 0 on, none of them infinite."""
+def bad_weights(weights):
+    """Which weights are no numbers from 0 on, or infinite: their places, in order."""
     weights = np.asarray(weights)
-    return bool(((weights >= 0) & (weights < np.inf)).all())
+    return np.flatnonzero(~((weights >= 0) & (weights < np.inf)))
 
 
 def check_rank(shape, name):

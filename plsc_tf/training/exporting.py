@@ -8,7 +8,6 @@ import numpy as np
 from absl import logging
 from PIL import Image
 
-from plsc_tf.data import load as data_load
 from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.evaluation.verification import FOLDS, verify_pairs
 from plsc_tf.serving.artefacts import check_formats
@@ -183,10 +182,8 @@ def _some(pairs, most):
 
 def _calibration(settings, frame):
     """Training pictures, framed as for evaluation: uint8 [n, height, width, 3]."""
-    dataset = settings.dataset
     try:
-        request = recipe.data_request(settings)
-        source = data_load.open_source(dataset.dataset_name, request)
+        source = recipe.open_source(settings)
     except (OSError, ValueError) as error:
         raise ValueError(
             "tflite_int8 is calibrated on training pictures. --dataset_name, "
@@ -211,8 +208,7 @@ def _class_names(settings, checkpoint):
     if path and files.exists(path):
         return _names_in(files.read(path).decode(errors="replace"))
     try:
-        request = recipe.data_request(settings)
-        source = data_load.open_source(settings.dataset.dataset_name, request)
+        source = recipe.open_source(settings)
     except (OSError, ValueError) as error:
         logging.info("The classes get no names, the data cannot be read: %s", error)
         return ()

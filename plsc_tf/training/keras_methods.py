@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from plsc_tf.backbones.precision import in_float32
-from plsc_tf.data.faults import READ_ERRORS, reason
+from plsc_tf.data.faults import READ_ERRORS
 from plsc_tf.data.pixel_range import check_range
 from plsc_tf.parallel import collectives
 from plsc_tf.training import (
@@ -185,12 +185,11 @@ class KerasMethods:
             raise ValueError("predict calls no callbacks: leave callbacks out.")
         size = batch_size or 120
         x = user_data.in_order(x)
-        if hasattr(x, "epoch") and hasattr(x, "batch_size"):
+        if user_data.is_ours(x):
             x = x.epoch(0)
         if not isinstance(x, tf.data.Dataset):
             return self.embed(np.asarray(x), size)
-        if steps is None and int(x.cardinality()) == tf.data.INFINITE_CARDINALITY:
-            raise ValueError("The data set repeats without end: say steps.")
+        user_data.check_endless(x, steps, "steps")
         parts = []
         for element in x.take(steps) if steps else x:
             images = element[0] if isinstance(element, tuple) else element
@@ -298,22 +297,15 @@ def evaluate_step(model, images, labels, weights):
 
 def _distributed(model, data, steps):
     """Yields per-replica (images, labels, weights) of the data's first epoch."""
-    whole = data.epoch(0)
-    batching.check_pictures(whole, model.backbone.input_shape)
-    dataset = batching.prepare(
-        whole,
-        data.batch_size,
-        model.strategy.num_replicas_in_sync,
-        model.head.num_classes,
-    )
+    parts = model.strategy.num_replicas_in_sync
+    dataset = loop.prepared(model, data, data.epoch(0), parts)
     iterator = iter(dataset.take(steps) if steps else dataset)
     for number in itertools.count():
         try:
             batch = next(iterator, None)
         except READ_ERRORS as error:
-            explain = getattr(data, "explain", lambda epoch, step: None)
-            text = f"Reading the data to evaluate failed: {reason(error)}"
-            raise (explain(0, number) or ValueError(text)) from error
+            where = loop.Position(step=number)
+            raise loop.explained(data, where, error, what="data to evaluate") from error
         if batch is None:
             return
         if not number and batch[0].dtype.is_floating:

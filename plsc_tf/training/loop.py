@@ -263,7 +263,7 @@ class _Passes:
 
     def _from(self, step):
         left = self._data.epoch(0, step)
-        return iter(_prepared(self._model, self._data, left))
+        return iter(prepared(self._model, self._data, left, self._model.batch_parts))
 
 
 def _distributed_epoch(model, data, passes):
@@ -277,11 +277,11 @@ def _distributed_epoch(model, data, passes):
         try:
             batch = next(iterator, None)
         except READ_ERRORS as error:
-            explained = _explained(data, where, error, part)
+            fault = explained(data, where, error, part)
             if model.votes is None:
-                raise explained from error
+                raise fault from error
             # The others are in their step already: end it together.
-            model.votes.abort(explained)
+            model.votes.abort(fault)
             batch = last or _nothing(iterator.element_spec)
         if batch is None:
             return
@@ -306,27 +306,39 @@ def _dataset(model, data, part):
     if part is not None:
         own = data.part_of_epoch(position.epoch, position.step, part=part)
         return batching.checked(own, classes)
-    return _prepared(model, data, data.epoch(position.epoch, position.step))
+    left = data.epoch(position.epoch, position.step)
+    return prepared(model, data, left, model.batch_parts)
 
 
-def _prepared(model, data, left):
-    """What is left of a data set as padded global batches."""
+def prepared(model, data, left, parts):
+    """What is left of a data set as checked and padded global batches.
+
+    Args:
+        model: the `Classifier`.
+        data: where it comes from.
+        left: `tf.data.Dataset` of (images, labels[, weights]).
+        parts: what the padded size must be divisible by.
+    """
     batching.check_pictures(left, model.backbone.input_shape)
-    return batching.prepare(
-        left, data.batch_size, model.batch_parts, model.head.num_classes
-    )
+    return batching.prepare(left, data.batch_size, parts, model.head.num_classes)
 
 
 def _nothing(spec):
     return tf.nest.map_structure(lambda one: tf.zeros(one.shape, one.dtype), spec)
 
 
-def _explained(data, position, error, part):
-    """A ValueError that names the bad example, where the data can tell."""
+def explained(data, position, error, part=None, what="training data"):
+    """A ValueError that names the bad example, where the data can tell.
+
+    Args:
+        data: what was read.
+        position: the `Position` of the batch that failed.
+        error: TensorFlow's.
+        part: the `Part` of the global batches that was read; None: all of them.
+        what: the data is, for the message.
+    """
     explain, only = getattr(data, "explain", None), {}
     if part is not None:
         only["part"] = part
-    explained = explain(position.epoch, position.step, **only) if explain else None
-    if explained is not None:
-        return explained
-    return ValueError(f"Reading the training data failed: {reason(error)}")
+    found = explain(position.epoch, position.step, **only) if explain else None
+    return found or ValueError(f"Reading the {what} failed: {reason(error)}")

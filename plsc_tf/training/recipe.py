@@ -38,6 +38,12 @@ def data_request(settings, split="train"):
     )
 
 
+def open_source(settings, split="train"):
+    """The pictures of a data set that the settings name, as a `Source`."""
+    request = data_request(settings, split)
+    return data_load.open_source(settings.dataset.dataset_name, request)
+
+
 def load_batches(settings, global_batch_size, split="train", source=None):
     """Opens the training data as global batches.
 
@@ -72,8 +78,7 @@ def load_batches(settings, global_batch_size, split="train", source=None):
     if source is None:
         if settings.dataset.dataset_dir:
             files.prepare(settings.dataset.dataset_dir)
-        request = data_request(settings, split)
-        source = data_load.open_source(settings.dataset.dataset_name, request)
+        source = open_source(settings, split)
     batches = Batches(source, global_batch_size, options=options)
     _check_classes(settings, batches)
     if training:
@@ -93,7 +98,7 @@ def _asked_classes(settings):
     if dataset.train_files:
         # Records do not say how many classes there are, but their module may.
         module = data_load.find(dataset.dataset_name)
-        countable = getattr(getattr(module, "INFO", None), "num_classes", None)
+        countable = data_load.info(module).num_classes
     return None if countable else dataset.num_classes
 
 

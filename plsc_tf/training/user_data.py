@@ -44,8 +44,11 @@ class DatasetBatches:
                 raise ValueError("The data set is empty: it yields no batch.")
             self.batch_size = int(first[0].shape[0])
         size = int(dataset.cardinality())
-        self.endless = size == tf.data.INFINITE_CARDINALITY
         self.steps_per_epoch = size if size > 0 else None
+
+    def cardinality(self):
+        """As of the data set itself."""
+        return self._dataset.cardinality()
 
     def epoch(self, epoch, start_step=0):
         """The data set from batch `start_step` on, whichever the epoch."""
@@ -101,7 +104,7 @@ class WeighedBatches:
     def __init__(self, data, class_weight):
         self._data = data
         weights = list(class_weight.values()) if isinstance(class_weight, dict) else []
-        if not weights or not np.isfinite(weights).all() or min(weights) < 0:
+        if not weights or batching.bad_weights(weights).size:
             raise ValueError(
                 "class_weight must be {label: weight}, no weight negative. Received: "
                 f"class_weight={class_weight}"
@@ -157,7 +160,7 @@ def training_data(
     Raises:
         ValueError: they do not go together.
     """
-    ours, is_dataset = _is_ours(x), isinstance(x, tf.data.Dataset)
+    ours, is_dataset = is_ours(x), isinstance(x, tf.data.Dataset)
     extra = {"y": y, "sample_weight": sample_weight}
     given = [name for name, value in extra.items() if value is not None]
     if given and (ours or is_dataset):
@@ -180,7 +183,8 @@ def training_data(
     return data if class_weight is None else WeighedBatches(data, class_weight)
 
 
-def _is_ours(x):
+def is_ours(x):
+    """Whether something has the face of our own batches."""
     return hasattr(x, "epoch") and hasattr(x, "batch_size")
 
 
@@ -231,11 +235,13 @@ def check_endless(data, steps, argument):
     """Raises ValueError where a data set without an end is to be gone through.
 
     Args:
-        data: as of `training_data`.
+        data: as of `training_data`, or a `tf.data.Dataset`.
         steps: how many batches of it are asked for; None: all.
         argument: that says so.
     """
-    if steps is None and getattr(data, "endless", False):
+    if steps is not None or not hasattr(data, "cardinality"):
+        return
+    if data.cardinality() == tf.data.INFINITE_CARDINALITY:
         raise ValueError(
             f"The data set repeats without end: say {argument}, or leave out .repeat()."
         )
@@ -260,7 +266,7 @@ def _arrays(x, y, sample_weight):
     if sample_weight is None:
         return images, labels
     weights = np.asarray(sample_weight, np.float32)
-    if weights.size != len(labels) or not batching.are_weights(weights):
+    if weights.size != len(labels) or batching.bad_weights(weights).size:
         raise ValueError(
             "sample_weight must hold a number for each image, none negative. "
             f"Received: shape {weights.shape} for {len(labels)} images."

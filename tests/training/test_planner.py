@@ -24,16 +24,12 @@ from plsc_tf.training import (
     planner,
     recipe,
 )
+from tests.training.tiny_run import NETWORK
 
 TINY = {
     "dataset_name": "mock",
     "num_classes": 1001,
-    "image_shape": (3, 16, 16),
-    "model_name": "iresnet",
-    "model_options": "depths=1-1,width=16,head=gap",
-    "emb_size": 8,
-    "num_replicas": 2,
-    "batch_size": 5,
+    **NETWORK,
     "device_memory_gb": 1.0,
 }
 

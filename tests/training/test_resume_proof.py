@@ -9,17 +9,14 @@ import pytest
 
 from plsc_tf.settings import Settings
 from plsc_tf.training import resume_proof
+from tests.training.tiny_run import NETWORK
 
 OPTIONS = {
     "dataset_name": "mock",
     "num_classes": 7,
     "num_sample_per_epoch": 42,
+    **NETWORK,
     "image_shape": "3,16,16",
-    "model_name": "iresnet",
-    "model_options": "depths=1-1,width=16,head=gap",
-    "emb_size": 8,
-    "num_replicas": 2,
-    "batch_size": 5,
     "num_epochs": 2,
     "dropout": 0.4,
 }

@@ -2,16 +2,19 @@
 
 from plsc_tf.settings import Settings
 
-TINY = {
-    "dataset_name": "mock",
-    "num_classes": 7,
-    "num_sample_per_epoch": 42,
+NETWORK = {
     "image_shape": (3, 16, 16),
     "model_name": "iresnet",
     "model_options": "depths=1-1,width=16,head=gap",
     "emb_size": 8,
     "num_replicas": 2,
     "batch_size": 5,
+}
+TINY = {
+    **NETWORK,
+    "dataset_name": "mock",
+    "num_classes": 7,
+    "num_sample_per_epoch": 42,
     "num_epochs": 2,
     "learning_rate": 0.05,
     "lr_base_batch_size": 0,

@@ -11,7 +11,7 @@ from plsc_tf.checkpoints.stored_rows import StoredRows
 from plsc_tf.flagfiles import write_flags
 from plsc_tf.parallel.rows import ShardedRows
 from plsc_tf.storage import files
-from plsc_tf.training import optimizers, trained
+from plsc_tf.training import optimizers, recipe, trained
 from plsc_tf.training.classes import new_rows, pictures, told
 from plsc_tf.training.rules import RowRules
 
@@ -123,7 +123,7 @@ def _of_the_data(settings, labels):
     count = len(labels.new_labels)
     needed = labels.groups and settings.classes.merge_weights == "pictures"
     try:
-        source = pictures.open_source(settings)
+        source = recipe.open_source(settings)
     except (OSError, ValueError, tf.errors.OpError) as error:
         if not needed:
             return None, (), f"the training data cannot be read: {error}"

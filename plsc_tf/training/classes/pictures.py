@@ -15,12 +15,6 @@ from plsc_tf.training.input_recipe import preprocessing_options
 _LINES = 4096
 
 
-def open_source(settings):
-    """The training pictures that the settings name."""
-    request = recipe.data_request(settings)
-    return data_load.open_source(settings.dataset.dataset_name, request)
-
-
 def open_batches(settings, source=None):
     """The training pictures, or others, as batches in the order of the files.
 
@@ -36,7 +30,7 @@ def open_batches(settings, source=None):
         training=False,
         shuffle=False,
     )
-    source = open_source(settings) if source is None else source
+    source = recipe.open_source(settings) if source is None else source
     return Batches(source, settings.evaluation.test_batch_size, options=options)
 
 

@@ -6,7 +6,6 @@ import numpy as np
 
 import plsc_tf
 from plsc_tf.checkpoints import manifest
-from plsc_tf.data import load as data_load
 from plsc_tf.data.checks import doctor
 from plsc_tf.data.checks.examine import examine
 from plsc_tf.data.checks.findings import Findings
@@ -41,8 +40,7 @@ def of_data(settings):
     dataset = settings.dataset
     told = {"dataset_name": dataset.dataset_name, "dataset_dir": dataset.dataset_dir}
     try:
-        request = recipe.data_request(settings)
-        source = data_load.open_source(dataset.dataset_name, request)
+        source = recipe.open_source(settings)
     except (OSError, ValueError) as error:
         return told | {"note": f"not read: {error}"}
     return told | {
