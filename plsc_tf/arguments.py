@@ -11,27 +11,34 @@ from plsc_tf.settings import known_options
 
 
 def read_arguments(argv, groups):
-    """Returns a dict from option names to the values that were asked for.
+    """Returns the values of options, and which of them the user gave.
 
     Args:
         argv: the arguments after the program's name.
         groups: names of the option groups allowed on the command line; flag files
             may hold all, because a training's file serves every command.
 
+    Returns:
+        ({option name: value}, names without the defaults that a run's flags.cfg notes).
+
     Raises:
         FileNotFoundError: a flag file is missing.
         ValueError: an unknown option, a stray word, a value that is not allowed.
     """
     files, rest = _split_flagfiles(argv)
-    values = {}
+    values, given = {}, set()
     for path in files:
         for assignment in read_flagfile(path):
-            values.update(_read_assignment(assignment))
-    given = _read_command_line(rest, groups)
-    if "batch_size" in given:
+            item, value = _read_assignment(assignment)
+            values[item.name] = value
+            if not assignment.noted or value != item.default:
+                given.add(item.name)
+    line = _read_command_line(rest, groups)
+    if "batch_size" in line:
         # The files' global_batch_size would decide, and the command line wins.
         values.pop("global_batch_size", None)
-    return {**values, **given}
+        given.discard("global_batch_size")
+    return {**values, **line}, given | line.keys()
 
 
 def _split_flagfiles(argv):
@@ -51,7 +58,7 @@ def _split_flagfiles(argv):
 
 
 def _read_assignment(assignment):
-    """Returns {option name: value} for a line of a flag file."""
+    """Returns (the `Option`, its value) of a line of a flag file."""
     known = known_options()
     name, text = assignment.name, assignment.value
     try:
@@ -63,7 +70,7 @@ def _read_assignment(assignment):
         item = known[name]
         if text is None and not item.boolean:
             raise ValueError(f"'{name}' needs a value: --{name}={item.expected()}")
-        return {item.name: item.parse("true" if text is None else text)}
+        return item, item.parse("true" if text is None else text)
     except ValueError as error:
         raise ValueError(f"{assignment.origin}: {error}") from None
 

@@ -62,12 +62,12 @@ def main(function, groups=ALL, doc=None, argv=None):
     """
     argv = sys.argv[1:] if argv is None else argv
     try:
-        settings, given = _read(argv, groups, doc)
+        settings = parse(argv, groups, doc)
     except UsageError as error:
         _report(error, "--help lists the options.")
         sys.exit(2)
     set_up_logging()
-    _tell_unused(given)
+    _tell_unused(settings.given)
     try:
         function(settings)
     except KeyboardInterrupt:
@@ -100,17 +100,12 @@ def parse(argv, groups=ALL, usage=None):
         UsageError: with one line that says what is wrong where, and what to write.
         SystemExit: status 0, after `--help` was printed.
     """
-    return _read(argv, groups, usage)[0]
-
-
-def _read(argv, groups, usage):
-    """Returns (the settings, names of the options that were given); see `parse`."""
     if any(item.lstrip("-") in _HELP and item.startswith("-") for item in argv):
         sys.stdout.write(help_text(groups, usage))
         sys.exit(0)
     try:
-        values = read_arguments(argv, groups)
-        return Settings.from_values(**values), list(values)
+        values, given = read_arguments(argv, groups)
+        return Settings.from_values(**values).with_given(given)
     except (ValueError, OSError) as error:
         raise UsageError(_message(error)) from error
 
@@ -178,7 +173,7 @@ def _tell_unused(given):
     from absl import logging as absl_logging
 
     known = known_options()
-    for name in given:
+    for name in sorted(given):
         if known[name].unused:
             absl_logging.info("%s has no effect: %s.", name, known[name].unused)
 

@@ -18,20 +18,32 @@ from plsc_tf.storage import files
 
 _LINE = re.compile(r"(?P<dashes>--?)?(?P<name>[A-Za-z]\w*(?:-\w+)*)(?P<rest>.*)")
 _COMMENT = re.compile(r"\s#")
-_HEADER = """\
-# All options of a run, written by plsc_tf. The run again, or its resumption:
-#   python -m plsc_tf.train --flagfile={path}
+_TITLE = "# All options of a run, written by plsc_tf."
+_HEADER = f"""\
+{_TITLE} The run again, or its resumption:
+#   python -m plsc_tf.train --flagfile={{path}}
 # Relative paths are relative to the folder the command is called from.
 """
+# What follows this line was not given by the user; without the line, nothing is known.
+_DEFAULTS = "# Defaults:"
 
 
 @dataclasses.dataclass(frozen=True)
 class Assignment:
-    """One line of a flag file: `value` is None for a bare `--key`."""
+    """One line of a flag file.
+
+    Attributes:
+        name: of the option.
+        value: its text; None for a bare `--key`.
+        origin: file and line, for errors.
+        noted: whether `write_flags` wrote it down as one that nobody gave; it counts
+            as given if its value was changed since.
+    """
 
     name: str
     value: str | None
     origin: str
+    noted: bool = False
 
 
 def read_flagfile(path, parents=()):
@@ -48,14 +60,16 @@ def read_flagfile(path, parents=()):
     path = os.path.expanduser(path)
     if os.path.abspath(path) in parents:
         raise ValueError(f"flag file '{path}' includes itself")
-    found = []
-    for number, line in enumerate(_read_text(path).splitlines(), start=1):
+    found, text = [], _read_text(path)
+    noted = text.startswith(_TITLE) and _DEFAULTS not in text
+    for number, line in enumerate(text.splitlines(), start=1):
         origin = f"{path}:{number}"
+        noted = noted or line.strip() == _DEFAULTS
         assignment = _read_line(line.strip(), origin)
         if assignment is None:
             continue
         if assignment.name != "flagfile":
-            found.append(assignment)
+            found.append(dataclasses.replace(assignment, noted=noted))
             continue
         if not assignment.value:
             raise ValueError(f"{origin}: expected --flagfile=<path>")
@@ -72,6 +86,8 @@ def read_flagfile(path, parents=()):
 def write_flags(settings, path, remark=""):
     """Writes all options that may be repeated; `--flagfile=<path>` reads them back.
 
+    Those that were given come first, and count as given when they are read.
+
     Args:
         settings: the `Settings` of the run.
         path: the file; its folder is made, an older file is replaced in one move.
@@ -80,14 +96,26 @@ def write_flags(settings, path, remark=""):
     lines = [_HEADER.format(path=path)]
     if remark:
         lines.append(f"# {remark}\n")
+    lines += _assignments(settings, settings.given)
+    lines.append(f"\n{_DEFAULTS}\n")
+    lines += _assignments(settings, settings.as_dict().keys() - settings.given)
+    _write_text(os.fspath(path), "".join(lines))
+
+
+def _assignments(settings, names):
+    """Yields the lines of the options with these names, under their groups."""
     for group in ALL:
         values = getattr(settings, group)
-        lines.append(f"\n# {group}\n")
-        for item in options_of(type(values)):
-            if item.saved:
-                text = item.format(getattr(values, item.name))
-                lines.append(f"--{item.name}={_quote(text)}\n")
-    _write_text(os.fspath(path), "".join(lines))
+        items = [
+            item
+            for item in options_of(type(values))
+            if item.saved and item.name in names
+        ]
+        if items:
+            yield f"\n# {group}\n"
+        for item in items:
+            text = item.format(getattr(values, item.name))
+            yield f"--{item.name}={_quote(text)}\n"
 
 
 def _read_line(line, origin):

@@ -68,6 +68,9 @@ class Settings:
     classes: Classes = Classes()
     boost: Boost = Boost()
     compatibility: Compatibility = Compatibility()
+    # Names of the options that the user set, whatever their values: an option at its
+    # default may have been asked for. Settings that differ in it alone are equal.
+    given: frozenset = dataclasses.field(default=frozenset(), compare=False)
 
     def __post_init__(self):
         if self.model.task_type == "finetune" and not self.storage.checkpoint_dir:
@@ -80,11 +83,13 @@ class Settings:
     def from_values(cls, **values):
         """Returns the defaults with `values` in place, by option name or alias.
 
+        These options count as given; `replace` changes values alone.
+
         Raises:
             ValueError: an unknown name (the nearest one is told), a value that is
                 not allowed, or values that do not go together.
         """
-        return cls().replace(**values)
+        return cls().replace(**values).with_given(values)
 
     @classmethod
     def from_stored(cls, values):
@@ -94,9 +99,15 @@ class Settings:
             values: `{option name: value}`; names that are no options here are left out.
         """
         names = set(cls().as_dict())
-        return cls.from_values(
+        return cls().replace(
             **{name: value for name, value in values.items() if name in names}
         )
+
+    def with_given(self, names):
+        """Returns a copy in which exactly these options, or aliases, count as given."""
+        known = known_options()
+        given = frozenset(known[name].name for name in names)
+        return dataclasses.replace(self, given=given)
 
     def as_dict(self):
         """Returns all options as one flat dict, in the order of the groups."""
@@ -134,7 +145,12 @@ class Settings:
         )
 
 
-ALL = tuple(field.name for field in dataclasses.fields(Settings))
+_GROUPS = {
+    field.name: field.type
+    for field in dataclasses.fields(Settings)
+    if issubclass(field.type, OptionGroup)
+}
+ALL = tuple(_GROUPS)
 
 
 @functools.cache
@@ -145,8 +161,8 @@ def known_options():
         ValueError: two options share a name.
     """
     known = {}
-    for group in dataclasses.fields(Settings):
-        for item in options_of(group.type):
+    for group in _GROUPS.values():
+        for item in options_of(group):
             for name in (item.name, *item.aliases):
                 if name in known:
                     raise ValueError(f"two options are called '{name}'")

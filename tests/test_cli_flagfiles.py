@@ -162,6 +162,33 @@ def test_flags_cfg_holds_every_saved_option_once(tmp_path):
     assert not parse([f"--flagfile={path}"]).storage.restart
 
 
+def test_flags_cfg_keeps_what_was_given_apart_from_defaults(tmp_path):
+    path = tmp_path / "flags.cfg"
+    # 85742 is the default: given all the same.
+    write_flags(parse(["--num_classes=85742", "--lr=0.2"]), path)
+    given, defaults = path.read_text().split("# Defaults:")
+    assert re.findall(r"^--(\w+)", given, re.MULTILINE) == [
+        "num_classes",
+        "learning_rate",
+    ]
+    assert "--margin=" in defaults
+    assert parse([f"--flagfile={path}"]).given == {"num_classes", "learning_rate"}
+    again = parse([f"--flagfile={path}", "--margin=None"])
+    assert again.given == {"num_classes", "learning_rate", "margin"}
+    # Somebody edits a default: that is given, too.
+    path.write_text(path.read_text().replace("--seed=0", "--seed=7"))
+    assert "seed" in parse([f"--flagfile={path}"]).given
+
+
+def test_of_flags_cfg_before_it_kept_them_apart_what_differs_is_given(tmp_path):
+    path = tmp_path / "flags.cfg"
+    path.write_text(
+        "# All options of a run, written by plsc_tf. The run again:\n"
+        "--num_classes=85742\n--margin=0.3\n"
+    )
+    assert parse([f"--flagfile={path}"]).given == {"margin"}
+
+
 def test_batch_size_on_the_command_line_beats_a_files_global_batch_size(tmp_path):
     path = tmp_path / "a.cfg"
     path.write_text("global_batch_size=96\n")
