@@ -26,8 +26,14 @@ class Dataset(OptionGroup):
     num_classes: int = option(
         85742,
         "classes of the training set; labels are 0 ... num_classes - 1 (PLSC "
-        "num_classes; FastNN num_classes, 100)",
+        "num_classes; FastNN num_classes, 100); the data set's own number unless set, "
+        "and the default only where the data set cannot be counted",
         lower=1,
+    )
+    allow_empty_classes: bool = option(
+        False,
+        "train although some classes have no image: num_classes above the data set's "
+        "own number, labels that begin at 1, empty class folders (which are left out)",
     )
     num_sample_per_epoch: int = option(
         5822653,

@@ -84,15 +84,13 @@ def check(settings):
 def _request(settings):
     """What is asked of the data set; num_classes only where the user gave it."""
     from plsc_tf.data.request import DataRequest
-    from plsc_tf.settings import Settings
 
-    dataset, default = settings.dataset, Settings().dataset
-    left_alone = dataset.num_classes == default.num_classes
+    dataset, given = settings.dataset, "num_classes" in settings.given
     return DataRequest(
         dataset_dir=dataset.dataset_dir,
         split=settings.checking.check_split,
         train_files=dataset.train_files,
-        num_classes=None if left_alone else dataset.num_classes,
+        num_classes=dataset.num_classes if given else None,
         labels_offset=dataset.labels_offset,
         min_images_per_class=dataset.min_images_per_class,
     )

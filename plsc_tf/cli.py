@@ -74,7 +74,7 @@ def main(function, groups=ALL, doc=None, argv=None):
         sys.stderr.write("plsc_tf: interrupted\n")
         sys.exit(130)
     except Exception as error:
-        if not _is_for_users(error) or os.environ.get(TRACEBACK_VARIABLE) == "1":
+        if not is_for_users(error) or os.environ.get(TRACEBACK_VARIABLE) == "1":
             raise
         _report(error, f"({TRACEBACK_VARIABLE}=1 shows where it happened.)")
         if hasattr(error, "exit_status"):
@@ -198,7 +198,7 @@ class _LogFormatter(logging.Formatter):
         return True
 
 
-def _is_for_users(error):
+def is_for_users(error):
     """Whether an error tells a user what to do, rather than a developer."""
     known = (ValueError, OSError, RuntimeError, ImportError, FloatingPointError)
     return isinstance(error, known) or _is_of_tensorflow(error)

@@ -97,7 +97,7 @@ def open_input(settings):
     dataset = settings.dataset
     labels = {
         "labels_offset": dataset.labels_offset,
-        "num_classes": _asked_classes(dataset),
+        "num_classes": _asked_classes(settings),
     }
     given = settings.conversion
     if given.is_plsc:
@@ -147,7 +147,7 @@ def _request(settings):
         dataset_dir=dataset.dataset_dir,
         split=settings.conversion.split,
         train_files=dataset.train_files,
-        num_classes=dataset.num_classes if drawn else _asked_classes(dataset),
+        num_classes=dataset.num_classes if drawn else _asked_classes(settings),
         num_examples=dataset.num_sample_per_epoch if drawn else None,
         image_size=settings.preprocessing.image_size,
         labels_offset=dataset.labels_offset,
@@ -156,13 +156,10 @@ def _request(settings):
     )
 
 
-def _asked_classes(dataset):
-    """The number of classes; None lets the data say.
-
-    The default of num_classes is PLSC's data set's, not the user's word on this one.
-    """
-    left_alone = dataset.num_classes == type(dataset)().num_classes
-    return None if left_alone else dataset.num_classes
+def _asked_classes(settings):
+    """The number of classes; None lets the data say."""
+    given = "num_classes" in settings.given
+    return settings.dataset.num_classes if given else None
 
 
 def _part_files(folder, file_list):

@@ -17,10 +17,12 @@ import threading
 import numpy as np
 
 from plsc_tf import cli
+from plsc_tf.entry_errors import for_scripts
 from plsc_tf.entry_setters import Setters
 from plsc_tf.settings import Settings
 
 
+@for_scripts
 class Entry(Setters):
     """All that PLSC offers, behind one object (PLSC `plsc.entry.Entry`).
 
@@ -40,7 +42,8 @@ class Entry(Setters):
 
         Args:
             **options: any option of `python -m plsc_tf.train --help` by name, such as
-                num_replicas=2 or seed=1, also those without a setter.
+                num_replicas=2 or seed=1, also those without a setter; a value may be
+                text, as in a flag file: image_shape="3,28,28".
 
         Raises:
             ValueError: an unknown option, or a value that is not allowed.
@@ -48,27 +51,30 @@ class Entry(Setters):
         boost = options.get("boost_config_dict")
         if isinstance(boost, dict):  # MindSpore's form; the option is text
             options["boost_config_dict"] = json.dumps(boost)
-        super().__init__(**{"dataset_name": "image_list", **options})
+        super().__init__(**options)
         self.train_reader = self.test_reader = self.predict_reader = None
 
     @property
     def settings(self):
-        """The `Settings` as they stand.
+        """The `Settings` as they stand; what the script has set counts as given.
 
         Raises:
             ValueError: values that do not go together.
         """
-        values = dict(self._values)
+        values = {"dataset_name": "image_list", **self._values}
+        given = set(self._values)
         if self._model_parallel is not None:
             loss = values.get("loss_type", Settings().head.loss_type)
             loss = loss.removeprefix("dist_")
             values["loss_type"] = f"dist_{loss}" if self._model_parallel else loss
+            given.add("loss_type")
         if self._backbone is not None:
             values["model_name"] = _dotted(self._backbone)
+            given.add("model_name")
         if "stop_at_step" in values and "num_epochs" not in values:
             # An epoch has at least one step, so that the steps are what ends the run.
             values["num_epochs"] = values["stop_at_step"]
-        return Settings.from_values(**values)
+        return Settings.from_values(**values).with_given(given)
 
     def train(self):
         """Trains, or goes on with the training in model_save_dir.
@@ -100,18 +106,18 @@ class Entry(Setters):
         """Verifies the model in checkpoint_dir on the verification sets.
 
         Returns:
-            dict of the rows of the table that is printed.
+            dict of the rows of the table that is printed; None in a worker that is not
+            the chief.
         """
         cli.set_up_logging()
-        from plsc_tf.evaluation.report import format_table
         from plsc_tf.training.evaluating.command import evaluate
 
-        rows = evaluate(self.settings, parts=self._parts())
-        sys.stdout.write(f"\n{format_table(rows)}\n")
-        return dict(rows)
+        return _table(evaluate(self.settings, parts=self._parts()))
 
     def predict(self):
         """Embeds the images of `predict_reader` with the model in checkpoint_dir.
+
+        Each worker of a cluster embeds all of them.
 
         Returns:
             float32 [number of images, emb_size].
@@ -151,19 +157,22 @@ class Entry(Setters):
     def convert_for_prediction(self):
         """Exports the model in checkpoint_dir into model_save_dir, as a SavedModel.
 
+        Of the workers of a cluster, the chief exports, and the others wait for it.
+
         Returns:
-            dict of the rows of the table that is printed.
+            dict of the rows of the table that is printed; None in a worker that is not
+            the chief.
         """
         cli.set_up_logging()
-        from plsc_tf.evaluation.report import format_table
-        from plsc_tf.training import trained
+        from plsc_tf.training import trained, workers
 
         settings = self.settings
         if not settings.serving.export_dir and settings.storage.checkpoint_dir:
             settings = settings.replace(export_dir=settings.storage.model_save_dir)
-        rows = trained.export(settings, parts=self._parts())
-        sys.stdout.write(f"\n{format_table(rows)}\n")
-        return dict(rows)
+        parts = self._parts()
+        return _table(
+            workers.by_the_chief(settings, lambda: trained.export(settings, parts))
+        )
 
     def _parts(self):
         """What is given in Python instead of by options."""
@@ -185,6 +194,16 @@ class Entry(Setters):
             source=source,
             pairs=pairs,
         )
+
+
+def _table(rows):
+    """Prints rows and returns them as a dict; None stays None."""
+    from plsc_tf.evaluation.report import format_table
+
+    if rows is None:
+        return None
+    sys.stdout.write(f"\n{format_table(rows)}\n")
+    return dict(rows)
 
 
 def _dotted(model):

@@ -6,6 +6,7 @@ from absl import logging
 
 from plsc_tf import dotted_paths
 from plsc_tf.name_hints import unknown_option
+from plsc_tf.options import Secret
 from plsc_tf.settings import known_options
 
 # PLSC 0.2's kinds of combined margin: what m1, m2 and m3 are called here.
@@ -73,8 +74,8 @@ class Setters:
             amp_lists: layers by name or class, "white:Dense;black:PReLU", or an object
                 with the attributes white_list and black_list, as Paddle's.
         """
-        self._set(
-            use_fp16=use_fp16,
+        self._set(use_fp16=use_fp16)
+        self._set_unless_default(
             init_loss_scaling=init_loss_scaling,
             incr_every_n_steps=incr_every_n_steps,
             decr_every_n_nan_or_inf=decr_every_n_nan_or_inf,
@@ -95,9 +96,8 @@ class Setters:
             fs_dir_for_save: folder that model_save_dir is copied into.
             fs_checkpoint_dir: folder that is copied into checkpoint_dir.
         """
-        self._set(
-            fs_name=fs_name,
-            fs_ugi=fs_ugi,
+        self._set(fs_name=fs_name, fs_ugi=fs_ugi)
+        self._set_unless_default(
             fs_dir_for_save=fs_dir_for_save or "",
             fs_checkpoint_dir=fs_checkpoint_dir or "",
         )
@@ -196,7 +196,8 @@ class Setters:
                 margins[_MARGINS[name]] = value
             else:
                 margins[_MARGINS[name]] = None
-        self._set(loss_type=loss_type, **margins)
+        self._set(loss_type=loss_type)
+        self._set_unless_default(**margins)
 
     def set_image_shape(self, shape):
         """(channels, height, width) of the images."""
@@ -313,7 +314,19 @@ class Setters:
         for name, value in values.items():
             if name not in known:
                 raise ValueError(unknown_option(name, known))
-            self._values[known[name].name] = known[name].check(value)
+            item = known[name]
+            # As in a flag file: "3,28,28" is a shape.
+            text = isinstance(value, str) and not isinstance(value, Secret)
+            value = item.parse(value) if text else item.check(value)
+            self._values[item.name] = value
+
+    def _set_unless_default(self, **values):
+        """Sets what differs from the default; the rest counts as not given."""
+        self._set(**values)
+        for name in values:
+            item = known_options()[name]
+            if self._values[item.name] == item.default:
+                del self._values[item.name]
 
 
 def _path(directory):

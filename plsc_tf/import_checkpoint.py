@@ -90,15 +90,14 @@ def _target(storage):
 def _completed(settings, source):
     """The settings with what the checkpoint decides: classes and kind of head."""
     from plsc_tf.flags.head import Head
-    from plsc_tf.settings import Settings
 
     weight = source.arrays.get("weight")
     if weight is None:
         return settings
     classes, size = weight.shape
-    asked, default = settings.dataset.num_classes, Settings().dataset.num_classes
+    asked, given = settings.dataset.num_classes, "num_classes" in settings.given
     told = source.num_classes is not None
-    if asked != classes and not (told and asked == default):
+    if asked != classes and not (told and not given):
         advice = f"Pass --num_classes={classes}."
         if not told:
             advice = (

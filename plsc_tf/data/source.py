@@ -92,11 +92,13 @@ class Source:
         name: for messages.
         num_classes: number of classes, or None when it is not known.
         num_examples: number of examples, or None when it is not known.
+        label_range: (smallest, largest) label, or None when it is not known.
     """
 
     name: str
     num_classes: int | None
     num_examples: int | None
+    label_range: tuple[int, int] | None = None
 
     def blocks(self, size: int, order: Order) -> tf.data.Dataset:
         """Returns the entries of an epoch in order, so many at a time.
@@ -232,14 +234,17 @@ class IndexedSource(Source):
             self._labels = on_host(labels)
 
     def _check_labels(self, labels, num_classes) -> int:
-        smallest, largest = int(labels.min()), int(labels.max())
+        smallest, largest = self.label_range = int(labels.min()), int(labels.max())
         if num_classes is None and smallest >= 0:
             return largest + 1
         limit = largest + 1 if num_classes is None else num_classes
         wrong = np.flatnonzero((labels < 0) | (labels >= limit))
         if wrong.size:
             raise label_error(
-                int(labels[wrong[0]]), self.describe(int(wrong[0])), limit, largest
+                int(labels[wrong[0]]),
+                self.describe(int(wrong[0])),
+                limit,
+                (smallest, largest),
             )
         return limit
 
@@ -356,12 +361,16 @@ def on_host(array) -> tf.Tensor:
         return tf.convert_to_tensor(array)
 
 
-def label_error(label: int, where: str, num_classes: int, largest=None) -> ValueError:
+def label_error(
+    label: int, where: str, num_classes: int, label_range=None
+) -> ValueError:
     """Says that a label is outside [0, num_classes), where, and what to do."""
     hint = "Labels start at 0; is labels_offset right?"
     if label >= 0:
-        needed = label if largest is None else largest
+        smallest, needed = label_range or (0, label)
         hint = f"Set num_classes to at least {needed + 1}, or correct the label."
+        if (smallest, needed) == (1, num_classes):
+            hint = "The labels begin at 1: set labels_offset to 1."
     return ValueError(
         f"Label {label} at {where} is outside [0, num_classes). "
         f"Received: num_classes={num_classes}. {hint}"

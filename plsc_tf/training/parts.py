@@ -10,11 +10,9 @@ import tensorflow as tf
 from plsc_tf.data.pairs import Pairs
 from plsc_tf.data.readers import python
 from plsc_tf.data.source import Source
-from plsc_tf.settings import Settings
 
 # This name in `val_targets` means accuracy on the classes that were trained.
 TEST_SPLIT = "test"
-DEFAULT_EXAMPLES = Settings().dataset.num_sample_per_epoch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,13 +79,12 @@ class Parts:
             )
         if isinstance(self.source, Source):
             return self.source
-        examples = dataset.num_sample_per_epoch
-        counts = {
-            "name": "source",
-            "num_classes": dataset.num_classes,
-            # The default is PLSC's data set's, and says nothing about this one.
-            "num_examples": None if examples == DEFAULT_EXAMPLES else examples,
-        }
+        counts = {"name": "source"}
+        # The defaults are PLSC's data set's, and say nothing about this one.
+        if "num_classes" in settings.given:
+            counts["num_classes"] = dataset.num_classes
+        if "num_sample_per_epoch" in settings.given:
+            counts["num_examples"] = dataset.num_sample_per_epoch
         if isinstance(self.source, tf.data.Dataset):
             return python.from_dataset(self.source, **counts)
         return python.from_generator(self.source, **counts)

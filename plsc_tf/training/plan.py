@@ -12,7 +12,7 @@ from plsc_tf.settings import Settings
 from plsc_tf.storage import files
 from plsc_tf.storage.paths import local_path
 from plsc_tf.training import schedules
-from plsc_tf.training.parts import DEFAULT_EXAMPLES, check_resumed
+from plsc_tf.training.parts import check_resumed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,8 +148,8 @@ def make_plan(settings, checkpoint, batches):
         ValueError: neither the data nor the settings say how long an epoch is, which
             the learning rate depends on, or the rate does not fit it.
     """
-    default = settings.dataset.num_sample_per_epoch == DEFAULT_EXAMPLES
-    if batches.num_examples is None and default:
+    given = "num_sample_per_epoch" in settings.given
+    if batches.num_examples is None and not given:
         _unknown_length(settings)
     examples = batches.num_examples or settings.dataset.num_sample_per_epoch
     steps_per_epoch = -(-examples // settings.model.global_batch_size)
@@ -178,8 +178,8 @@ def _unknown_length(settings):
         "The data does not say how many examples an epoch has. Expected: "
         "num_sample_per_epoch (in a script of PLSC: set_train_image_num), or a "
         "tf.data.Dataset with .apply(tf.data.experimental.assert_cardinality(n)). "
-        f"Received: num_sample_per_epoch={DEFAULT_EXAMPLES}, the default, which is of "
-        "PLSC's data set."
+        f"Received: num_sample_per_epoch={settings.dataset.num_sample_per_epoch}, the "
+        "default, which is of PLSC's data set."
     )
     if schedules.depends_on_length(settings.learning_rate):
         raise ValueError(f"{told} The learning rate depends on it.")

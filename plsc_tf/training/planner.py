@@ -9,6 +9,7 @@ import dataclasses
 import functools
 
 import tensorflow as tf
+from absl import logging
 
 from plsc_tf.data.pipeline_options import PipelineOptions
 from plsc_tf.heads import base, memory
@@ -267,6 +268,12 @@ def plan(settings, settled=False, stage=ORDINARY):
     given = settings.performance
     found = devices(given.num_replicas, given.device_memory_gb)
     settings = network_recipe.completed(settings)
+    if not settled and "num_classes" not in settings.given:
+        logging.warning(
+            "num_classes was not given: this is planned for the default, %d; a "
+            "training takes the number of classes from the data where it can.",
+            settings.dataset.num_classes,
+        )
     if not settled:
         settings, _ = choose_folder(settings, found.replicas)
     recipe.check_parts(settings, found.replicas)

@@ -10,9 +10,8 @@ from plsc_tf.data import load as data_load
 from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.data.request import DataRequest
 from plsc_tf.evaluation.verification import FOLDS
-from plsc_tf.settings import Settings
 from plsc_tf.storage import files
-from plsc_tf.training import network_recipe
+from plsc_tf.training import class_count, network_recipe
 from plsc_tf.training.classifier import Classifier
 from plsc_tf.training.head_recipe import make_head
 from plsc_tf.training.input_recipe import framing, preprocessing_options
@@ -28,7 +27,7 @@ def data_request(settings, split="train"):
         dataset_dir=dataset.dataset_dir,
         split=split,
         train_files=dataset.train_files if split == "train" else (),
-        num_classes=_asked_classes(settings),
+        num_classes=class_count.asked(settings),
         num_examples=dataset.num_sample_per_epoch,
         image_size=settings.preprocessing.image_size,
         labels_offset=dataset.labels_offset,
@@ -75,51 +74,16 @@ def load_batches(settings, global_batch_size, split="train", source=None):
         sampling=given.sampling if training else "uniform",
         images_per_identity=given.images_per_identity,
     )
-    if source is None:
+    opened = source is None
+    if opened:
         if settings.dataset.dataset_dir:
             files.prepare(settings.dataset.dataset_dir)
         source = open_source(settings, split)
+    class_count.check(settings, source, opened=opened, training=training)
     batches = Batches(source, global_batch_size, options=options)
-    _check_classes(settings, batches)
     if training:
         _warn_of_padding(settings, batches)
     return batches
-
-
-def _asked_classes(settings):
-    """The number of classes to hand to the data set; None lets the data say.
-
-    The default of num_classes is PLSC's data set's, not the user's word on this one.
-    """
-    dataset = settings.dataset
-    if dataset.num_classes != Settings().dataset.num_classes:
-        return dataset.num_classes
-    countable = dataset.dataset_name != "mock"
-    if dataset.train_files:
-        # Records do not say how many classes there are, but their module may.
-        module = data_load.find(dataset.dataset_name)
-        countable = data_load.info(module).num_classes
-    return None if countable else dataset.num_classes
-
-
-def _check_classes(settings, batches):
-    known, asked = batches.num_classes, settings.dataset.num_classes
-    if known is None or known == asked:
-        return
-    name = settings.dataset.dataset_name
-    default = Settings().dataset.num_classes
-    if known > asked or asked == default:
-        raise ValueError(
-            f"num_classes={asked}, but the data set '{name}' has {known} classes "
-            f"(labels 0…{known - 1}). Pass --num_classes={known}."
-        )
-    logging.warning(
-        "num_classes=%d, but the data set '%s' has %d classes: the others get no "
-        "example.",
-        asked,
-        name,
-        known,
-    )
 
 
 def _warn_of_padding(settings, batches):

@@ -10,6 +10,7 @@ from plsc_tf.parallel.collectives import Transport
 from plsc_tf.parallel.strategy import make_deterministic
 from plsc_tf.storage import files, fs_options
 from plsc_tf.training import (
+    class_count,
     description,
     exporting,
     network_recipe,
@@ -138,6 +139,7 @@ def _open(settings, joined, parts):
         settings.model.global_batch_size,
         source=parts.open_source(settings),
     )
+    settings = class_count.settled(settings, batches)
     if joined.together:
         facts = {"data": batches.fingerprint(), **parts.checksums()}
         workers.compare(group, facts)

@@ -91,6 +91,32 @@ def joined(settings):
     group.leave()
 
 
+def by_the_chief(settings, function):
+    """Calls a function in the chief, while the other workers wait.
+
+    Returns:
+        what the function returns; None in the other workers.
+
+    Raises:
+        RuntimeError: a worker did not come, or is lost: `WorkerLostError`.
+    """
+    given = settings.cluster
+    cluster = clusters.resolve(given, os.environ)
+    if cluster is None:
+        return function()
+    group = Group.join(
+        cluster, timeout_s=given.join_timeout, silence_s=given.worker_timeout
+    )
+    try:
+        result = function() if group.is_chief else None
+        group.gather("the chief has finished", None)
+    except BaseException as error:
+        _end(group, None, error)
+        raise
+    group.leave()
+    return result
+
+
 def _tell_links(group):
     logging.info("%s", links.describe(group.links))
     for link in links.slow(group.links):

@@ -141,7 +141,7 @@ class FolderImages(Listing):
     def items(self, findings: Findings) -> Iterator[Item]:
         """See `Listing.items`."""
         layout = self._layout
-        classes, others = class_folders.scan(layout.folder, layout.keep)
+        classes, others, _ = class_folders.scan(layout.folder, layout.keep)
         for path in others:
             findings.add(kinds.NOT_READ, path)
         for file in classes.pop("", ()):

@@ -40,7 +40,7 @@ def class_folders(
             `num_classes`.
     """
     paths.require_folder(folder)
-    classes, others = scan(folder, keep)
+    classes, others, empty = scan(folder, keep)
     if "" in classes:
         if len(classes) == 1:
             raise ValueError(
@@ -86,6 +86,7 @@ def class_folders(
     )
     source.files = table
     source.class_names = tuple(names)
+    source.empty_folders = empty if min_images_per_class == 1 else []
     return source
 
 
@@ -105,8 +106,8 @@ class FileNames:
         return iter(self._text.split("/") if self._count else ())
 
 
-def scan(folder: str, keep=None) -> tuple[dict[str, FileNames], list[str]]:
-    """Returns {class path: sorted image names} and the files that are no images.
+def scan(folder: str, keep=None) -> tuple[dict[str, FileNames], list[str], list[str]]:
+    """Returns {class path: sorted image names}, other files, and empty class paths.
 
     Images that lie in no class folder are those of the class "".
 
@@ -117,7 +118,7 @@ def scan(folder: str, keep=None) -> tuple[dict[str, FileNames], list[str]]:
     Raises:
         ValueError: a link to a folder that is read already.
     """
-    classes, others, visited = {}, [], {}
+    classes, others, empty, visited = {}, [], [], {}
     for place, subfolders, files in paths.walk(folder):
         _refuse_loop(place, visited)
         subfolders[:] = sorted(n for n in subfolders if not n.startswith("."))
@@ -132,7 +133,9 @@ def scan(folder: str, keep=None) -> tuple[dict[str, FileNames], list[str]]:
                 others.append(f"{place}/{file}")
         if images:
             classes[name] = FileNames(images)
-    return classes, others
+        elif name and not subfolders:
+            empty.append(name)
+    return classes, others, empty
 
 
 def _refuse_loop(place: str, visited: dict) -> None:

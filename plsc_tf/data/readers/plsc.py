@@ -38,7 +38,8 @@ def from_reader(
 
     Args:
         reader: see `samples`. One that has a `source`, as those of
-            `plsc_tf.utils.base64_reader` have, is read in any order by it.
+            `plsc_tf.utils.base64_reader` have, is read in any order by it, and says
+            itself how many classes it has.
         name: for messages.
         num_classes: number of classes, None when it is not known.
         num_examples: examples per epoch, None when it is not known.
@@ -49,7 +50,7 @@ def from_reader(
     if isinstance(reader, Source):
         return reader
     if hasattr(reader, "source"):
-        return reader.source(num_classes)
+        return reader.source()
     if not callable(reader):
         raise ValueError(
             f"{name} must be a function that returns an iterator of (image, label), "
