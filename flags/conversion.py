@@ -64,8 +64,8 @@ class Conversion(OptionGroup):
     )
     file_list: str = option(
         "",
-        "file that names the part files in data_dir, one per line (PLSC's tool, "
-        "file_list)",
+        "file that names the part files in data_dir, one per line; looked for in "
+        "data_dir, then in the working directory (PLSC's tool, file_list)",
         saved=False,
     )
     nranks: int = option(

@@ -7,8 +7,7 @@ r"""Makes shards of any data set: shuffled, equal, with an index and checksums.
 
 PLSC's tool, with its own options:
 
-    python -m plsc_tf.convert --data_dir=parts --file_list=parts/file_list.txt \
-        --nranks=8
+    python -m plsc_tf.convert --data_dir=./dataset --file_list=file_list.txt --nranks=8
 
 Ended in the middle, the same command goes on from there. What is read is never changed.
 """
@@ -163,16 +162,21 @@ def _asked_classes(settings):
 
 
 def _part_files(folder, file_list):
-    """The part files that a list names, below their folder."""
+    """The part files that a list names, below their folder.
+
+    The list is looked for in the folder, as in PLSC, then in the working directory.
+    """
     from plsc_tf.data import paths
+    from plsc_tf.storage import files
 
     paths.require_folder(folder, "data_dir")
+    below = file_list if "://" in file_list else paths.join(folder, file_list)
     try:
-        names = paths.read_names(file_list)
+        names = paths.read_names(below if files.exists(below) else file_list)
     except FileNotFoundError as error:
         raise FileNotFoundError(
-            f"There is no file_list {file_list!r}. {paths.found(folder)} It names the "
-            "part files, one per line."
+            f"There is no file_list {below!r}, nor {file_list!r} in the working "
+            f"directory. {paths.found(folder)} It names the part files, one per line."
         ) from error
     return paths.expand(names, folder, "file_list")
 

@@ -35,7 +35,7 @@ SLOW = {"zoo.md"}
 # Blocks that cannot run: words of the block, and the test that shows it instead.
 ELSEWHERE = {
     # It serves until it is ended.
-    "PLSCServer().with_model": "entry/test_examples.py::test_server_and_client",
+    "PLSCServer().with_model": "seeds/test_plsc.py::test_server_and_client",
 }
 # What a page shows, and what stands for it here.
 REPLACED = (

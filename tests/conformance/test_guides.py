@@ -22,7 +22,7 @@ from plsc_tf import cli
 from plsc_tf.data import figures
 from tests.conformance import guide_commands as guides
 from tests.conformance.guide_folder import fill
-from tests.entry.plsc_folder import SMALL
+from tests.seeds.plsc_folder import SMALL
 
 ROOT = guides.ROOT
 COMMANDS = guides.commands()
@@ -200,7 +200,7 @@ def run_block(block, names):
 
 
 def test_scripts_from_plsc(folder, monkeypatch):
-    """The page's scripts on a network that is small, as tests/entry runs PLSC's."""
+    """The page's scripts on a network that is small, as tests/seeds runs PLSC's."""
     small = types.ModuleType("plsc_tf")
     small.__dict__.update(vars(plsc_tf))
     options = {**SMALL, "num_classes": 50, "batch_size": 50}

@@ -5,9 +5,8 @@ import os
 import pathlib
 import sys
 
-import plsc_tf
-from tests.entry import plsc_scripts
-from tests.entry.plsc_folder import make_train_data, results, small_library
+from tests.seeds import plsc_scripts
+from tests.seeds.plsc_folder import make_train_data, modules, results
 
 
 def run(name, uri, directory, folder):
@@ -27,16 +26,17 @@ def run(name, uri, directory, folder):
     script = getattr(plsc_scripts, name)
     script = script.replace("you_hdfs_addr", uri).replace("some_dir", directory)
     # As many replicas as the driver's other trainings: TensorFlow cannot change it.
-    small = small_library(num_replicas=2, batch_size=2)
+    small = modules(num_replicas=2, batch_size=2)
     before = os.getcwd()
     os.chdir(folder)
-    sys.modules["plsc_tf"] = small
+    sys.modules.update(small)
     try:
         # Standard output is where the driver answers.
         with contextlib.redirect_stdout(sys.stderr):
             exec(compile(script, name, "exec"), {"__name__": "__main__"})  # noqa: S102
     finally:
-        sys.modules["plsc_tf"] = plsc_tf
+        for module in small:
+            del sys.modules[module]
         os.chdir(before)
     saved = "saved_model" if name == "UPLOAD" else "output"
     return results(os.path.join(folder, saved))

@@ -8,7 +8,7 @@ from PIL import Image
 
 from plsc_tf.settings import Settings
 from plsc_tf.training import class_count, recipe
-from tests.entry.plsc_folder import make_train_data
+from tests.seeds.plsc_folder import make_train_data
 
 
 @pytest.fixture(scope="module")

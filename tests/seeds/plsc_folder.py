@@ -1,6 +1,7 @@
-"""A folder as PLSC has it, and options that make its trainings small."""
+"""A folder as PLSC has it, and a `plsc` whose trainings are small."""
 
 import functools
+import importlib
 import json
 import pathlib
 import pickle
@@ -16,7 +17,6 @@ SMALL = {
     "model_options": "depths=1-1,width=8,head=gap",
     "emb_size": 8,
     "image_shape": (3, 16, 16),
-    "num_classes": 5,
     "num_epochs": 1,
     "batch_size": 4,
     "export_at_end": False,
@@ -53,13 +53,33 @@ def results(folder):
     return json.loads((pathlib.Path(folder) / "results.json").read_text())
 
 
-def small_library(**options):
-    """plsc_tf as a script imports it, but with an `Entry` of a small network.
+def modules(**options):
+    """What PLSC's scripts import, for `sys.modules`: ours, with a small network.
 
     Args:
-        **options: of `Entry`, beside those of `SMALL`.
+        **options: of `Entry`, besides those of `SMALL`.
     """
-    library = types.ModuleType("plsc_tf")
-    library.__dict__.update(vars(plsc_tf))
+    library = types.ModuleType("plsc")
     library.Entry = functools.partial(plsc_tf.Entry, **{**SMALL, **options})
-    return library
+    names = ("models", "models.base_model", "utils", "utils.base64_reader")
+    return {
+        "plsc": library,
+        "plsc_serving.run": plsc_tf,
+        "plsc_serving": plsc_tf,
+        "face_service": plsc_tf,
+        **{
+            f"plsc.{name}": importlib.import_module(f"plsc_tf.{name}") for name in names
+        },
+    }
+
+
+def write_library(folder):
+    """Writes the same `plsc` as a file, for scripts that run as processes.
+
+    Args:
+        folder: where the scripts run.
+    """
+    (folder / "plsc.py").write_text(
+        "import functools, plsc_tf\n"
+        f"Entry = functools.partial(plsc_tf.Entry, **{SMALL})\n"
+    )

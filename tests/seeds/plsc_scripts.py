@@ -1,7 +1,7 @@
-"""The scripts of PLSC's manual; in each, only the import line is another one."""
+"""The scripts of PLSC's documents, seeds 000 and 004, to the letter."""
 
 TRAIN = """
-from plsc_tf import Entry
+from plsc import Entry
 
 if __name__ == "__main__":
     ins = Entry()
@@ -13,7 +13,7 @@ if __name__ == "__main__":
 """
 
 VAL = """
-from plsc_tf import Entry
+from plsc import Entry
 
 if __name__ == "__main__":
     ins = Entry()
@@ -22,7 +22,7 @@ if __name__ == "__main__":
 """
 
 EXPORT = """
-from plsc_tf import Entry
+from plsc import Entry
 
 if __name__ == "__main__":
     ins = Entry()
@@ -32,8 +32,16 @@ if __name__ == "__main__":
     ins.convert_for_prediction()
 """
 
+CLASSES = """
+from plsc import Entry
+
+ins = Entry()
+ins.set_class_num(85742)
+ins.train()
+"""
+
 MIXED_PRECISION = """
-from plsc_tf import Entry
+from plsc import Entry
 
 def main():
     ins = Entry()
@@ -44,7 +52,7 @@ if __name__ == "__main__":
 """
 
 UPLOAD = """
-from plsc_tf import Entry
+from plsc import Entry
 
 if __name__ == "__main__":
     ins = Entry()
@@ -54,7 +62,7 @@ if __name__ == "__main__":
 """
 
 DOWNLOAD = """
-from plsc_tf import Entry
+from plsc import Entry
 
 if __name__ == "__main__":
     ins = Entry()
@@ -66,14 +74,15 @@ if __name__ == "__main__":
 """
 
 SERVER = """
-from plsc_tf import PLSCServer
+from plsc_serving.run import PLSCServer
 fs = PLSCServer()
 fs.with_model(model_path = '/XXX/XXX')
 fs.run(gpu_index = 0, port = 8010)
 """
 
+# The manual's last line says bc.close().
 CLIENT = """
-from plsc_tf import FaceService
+from face_service import FaceService
 with open('./data/00000000.jpg', 'rb') as f:
     image = f.read()
 fc = FaceService()
@@ -86,8 +95,8 @@ fc.close()
 # Rewritten: layers are Keras's, and the network is built once for both modes.
 CUSTOM_MODEL = """
 import keras
-from plsc_tf import Entry
-from plsc_tf.models.base_model import BaseModel
+from plsc import Entry
+from plsc.models.base_model import BaseModel
 
 class ResNet(BaseModel):
     def __init__(self, layers=50, emb_dim=512):
@@ -160,7 +169,7 @@ import os
 import numpy as np
 from PIL import Image
 
-from plsc_tf import Entry
+from plsc import Entry
 
 def get_train_image_list(data_dir):
     with open(os.path.join(data_dir, 'label.txt'), 'r') as f:
@@ -188,9 +197,10 @@ if __name__ == "__main__":
     ins.train()
 """
 
+# The manual names the reader, and shows no script.
 BASE64_READER = """
-from plsc_tf import Entry
-from plsc_tf.utils import base64_reader
+from plsc import Entry
+from plsc.utils import base64_reader
 
 if __name__ == "__main__":
     ins = Entry()

@@ -1,0 +1,282 @@
+"""PLSC's documents, seeds 000 and 004: each command and script does what it says."""
+
+import base64
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+import traceback
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import plsc_tf
+from plsc_tf import cli, convert
+from tests.seeds import plsc_scripts as scripts
+from tests.seeds.plsc_folder import (
+    SMALL,
+    make_train_data,
+    modules,
+    results,
+    write_library,
+)
+
+ROOT = pathlib.Path(__file__).parents[2]
+TOOL = (
+    "python tools/process_base64_files.py --data_dir=./dataset "
+    "--file_list=file_list.txt --nranks=8"
+)
+# Each worker runs these, as processes of their own would; the last keeps the port.
+AFTER_TRAINING = """
+import runpy
+for name in ("export_for_inference.py", "predict.py", "val.py"):
+    runpy.run_path(name, run_name="__main__")
+"""
+PREDICT = """
+from plsc import Entry
+
+with open("train_data/images/00000000.jpg", "rb") as file:
+    image = file.read()
+ins = Entry(checkpoint_dir="./saved_model")
+ins.predict_reader = lambda: iter([image, image])
+print("embeddings:", ins.predict().shape)
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Where the scripts run, in the order of the tests."""
+    folder = tmp_path_factory.mktemp("plsc")
+    make_train_data(folder, [number % 5 for number in range(12)])
+    dataset = folder / "dataset"
+    dataset.mkdir()
+    for part in range(2):
+        lines = [
+            f"{base64.b64encode(path.read_bytes()).decode()}\t{number % 5}\n"
+            for number, path in enumerate(sorted(folder.rglob("*.jpg")))
+            if number % 2 == part
+        ]
+        (dataset / f"dataset.part{part}").write_text("".join(lines))
+    (dataset / "file_list.txt").write_text("dataset.part0\ndataset.part1\n")
+    return folder
+
+
+@pytest.fixture
+def run_script(folder, monkeypatch):
+    """Runs a script in the folder, as `python script.py` would; returns its names."""
+
+    def run(script, **options):
+        with monkeypatch.context() as patch:
+            patch.chdir(folder)
+            for name, module in modules(**options).items():
+                patch.setitem(sys.modules, name, module)
+            names = {"__name__": "__main__", "LAYERS": 10, "EMB_DIM": 8}
+            exec(compile(script, "script.py", "exec"), names)  # noqa: S102
+        return names
+
+    return run
+
+
+def run(command, folder, *paths):
+    """Runs a command of `python` in a folder; returns its output."""
+    done = subprocess.run(
+        [sys.executable, *shlex.split(command)[1:]],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, *paths)))},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_train_val_and_export(run_script, folder, capsys):
+    run_script(scripts.TRAIN)
+    assert (folder / "saved_model" / "0" / "manifest.json").is_file()
+    found = results(folder / "saved_model")
+    assert found["steps"] == 3  # 12 images, 4 at a time
+    # The script says nothing, and PLSC's default is 85,742.
+    assert found["num_classes"] == 5
+    run_script(scripts.VAL)
+    accuracy = found["verification"]["lfw"]["accuracy"]
+    printed = capsys.readouterr().out
+    assert f"lfw: verification accuracy  {accuracy:.4f}" in printed
+    (folder / "saved_model").rename(folder / "pretrain_model")
+    run_script(scripts.EXPORT)
+    served = tf.saved_model.load(str(folder / "inference_model" / "1"))
+    data = (folder / "train_data" / "images" / "00000003.jpg").read_bytes()
+    exported = served.signatures["serving_default"](bytes=tf.constant([data]))
+
+    entry = plsc_tf.Entry(checkpoint_dir=str(folder / "pretrain_model"), **SMALL)
+    entry.predict_reader = lambda: iter([data, data])
+    embeddings = entry.predict()
+    assert embeddings.shape == (2, 8)
+    np.testing.assert_allclose(embeddings[:1], exported["embedding"], atol=1e-5)
+
+
+def test_a_number_of_classes_holds_where_it_was_set(run_script, folder):
+    with pytest.raises(ValueError, match=r"has 5 classes.* set_class_num\(5\)") as told:
+        run_script(scripts.CLASSES, model_save_dir="given")
+    # The script's own line, and where it left our library.
+    frames = [frame.filename for frame in traceback.extract_tb(told.tb)][-2:]
+    assert [pathlib.Path(name).name for name in frames] == [
+        "script.py",
+        "entry_errors.py",
+    ]
+    options = {"allow_empty_classes": True, "with_test": False}
+    run_script(scripts.CLASSES, model_save_dir="given", **options)
+    assert results(folder / "given")["num_classes"] == 85742
+
+
+def test_an_error_of_the_users_own_code_keeps_its_traceback(run_script):
+    script = scripts.BASE64_READER.replace(
+        "base64_reader.train('./dataset')", "lambda: my_reader(0)"
+    )
+    script = (
+        f"def my_reader(size):\n    raise ValueError('--batch_size={{size}}')\n{script}"
+    )
+    with pytest.raises(ValueError, match="--batch_size={size}") as told:
+        run_script(script)
+    functions = [frame.name for frame in traceback.extract_tb(told.tb)]
+    assert functions[-1] == "my_reader"
+    assert "from_generator" in functions
+
+
+def test_a_network_of_ones_own(run_script, folder):
+    run_script(scripts.CUSTOM_MODEL, model_options="", model_save_dir="own")
+    flags = (folder / "own" / "flags.cfg").read_text()
+    assert "--model_name=__main__.ResNet" in flags
+    assert results(folder / "own")["steps"] == 3
+
+
+def test_readers_of_ones_own(run_script, folder):
+    # In the reader's order, without the mirror of either side.
+    for script in (scripts.CUSTOM_READER, scripts.BASE64_READER):
+        name = f"reader{scripts.CUSTOM_READER == script}"
+        known = {"num_classes": 5} if script == scripts.CUSTOM_READER else {}
+        run_script(script, model_save_dir=name, num_sample_per_epoch=12, **known)
+        found = results(folder / name)
+        assert (found["steps"], found["num_classes"]) == (3, 5)
+
+
+def test_optimizer_and_test_reader(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    rng = np.random.default_rng(0)
+    pictures = rng.integers(0, 256, (20, 3, 16, 16)).astype(np.float32)
+    entry = plsc_tf.Entry(**{**SMALL, "num_replicas": 2})
+    entry.set_optimizer(
+        keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(0.5, 6))
+    )
+    entry.set_model_save_dir("sgd")
+    entry.set_log_period(1)
+    entry.test_reader = lambda: (
+        (pictures[i], pictures[(i + i % 2) % 20], i % 2 == 0) for i in range(10)
+    )
+    found = entry.train()
+    # Equal pictures have equal embeddings: the best threshold knows them.
+    assert found["verification"]["test_reader"]["accuracy"] == 1.0
+    entry = plsc_tf.Entry(**SMALL, model_save_dir="sgd", num_replicas=2)
+    with pytest.raises(ValueError, match="optimizer given in Python"):
+        entry.train()
+
+
+def test_half_precision(run_script, folder):
+    run_script(scripts.MIXED_PRECISION, model_save_dir="half")
+    assert "--use_fp16=true" in (folder / "half" / "flags.cfg").read_text()
+
+
+def test_server_and_client(run_script, folder):
+    pytest.importorskip("aiohttp")
+    entry = plsc_tf.Entry(**SMALL, model_save_dir=str(folder / "half"))
+    exported = entry.convert_for_prediction()["SavedModel"]
+    server = scripts.SERVER.replace(
+        "'/XXX/XXX'", repr(str(pathlib.Path(exported).parent))
+    )
+    (folder / "data").mkdir()
+    picture = folder / "train_data" / "images" / "00000000.jpg"
+    (folder / "data" / "00000000.jpg").write_bytes(picture.read_bytes())
+    names = run_script(server.replace("8010)", "0, block=False)"))
+    try:
+        found = run_script(scripts.CLIENT.replace("8010", str(names["fs"].port)))
+    finally:
+        names["fs"].stop()
+    assert np.shape(found["result"]) == (1, 8)
+
+
+def test_the_base64_tool(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+
+    def lines(names):
+        return [line for name in names for line in name.read_text().splitlines()]
+
+    before = lines(sorted((folder / "dataset").glob("dataset.part*")))
+    convert.convert(cli.parse(shlex.split(TOOL)[2:], convert.GROUPS))
+    made = sorted((folder / "dataset" / "shuffled_8").glob("base64_rank_?"))
+    # 12 images on 8 ranks are 2 for each, 4 of them twice.
+    assert [len(lines([name])) for name in made] == [2] * 8
+    assert set(lines(made)) == set(before)
+    # A list that lies in the working directory only.
+    (folder / "my_list.txt").write_text("dataset.part1\n")
+    other = TOOL.replace("file_list.txt", "my_list.txt").replace("=8", "=2")
+    convert.convert(cli.parse(shlex.split(other)[2:], convert.GROUPS))
+    made = (folder / "dataset" / "shuffled_2").glob("base64_rank_?")
+    assert sorted(lines(made)) == sorted(before[6:])
+
+
+def test_the_base64_tools_help(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        cli.parse(["--help"], convert.GROUPS)
+    printed = capsys.readouterr().out
+    assert all(f"--{name}=" in printed for name in ("data_dir", "file_list", "nranks"))
+
+
+def _few(workers):
+    marks = () if workers == 2 else pytest.mark.slow
+    return pytest.param(workers, marks=marks)
+
+
+@pytest.mark.parametrize("workers", [_few(count) for count in (1, 2, 3)])
+def test_every_method_under_the_launcher(workers, tmp_path):
+    """`python -m paddle.distributed.launch --selected_gpus=... train.py` and val.py."""
+    make_train_data(tmp_path, [number % 5 for number in range(12)])
+    write_library(tmp_path)
+    for name, script in {
+        "train.py": scripts.TRAIN,
+        "val.py": scripts.VAL,
+        "export_for_inference.py": scripts.EXPORT,
+        "predict.py": PREDICT,
+        "after_training.py": AFTER_TRAINING,
+    }.items():
+        (tmp_path / name).write_text(script)
+    (tmp_path / "pretrain_model").symlink_to("saved_model")
+    launch = f"python -m plsc_tf.launch --num_workers={workers}"
+    run(f"{launch} --log_dir=trained train.py", tmp_path)
+    found = results(tmp_path / "saved_model")
+    assert (found["steps"], found["num_classes"]) == (-(-3 // workers), 5)
+    run(f"{launch} --log_dir=after after_training.py", tmp_path)
+    logs = [
+        (tmp_path / "after" / f"worker-{index}.log").read_text()
+        for index in range(workers)
+    ]
+    assert all("embeddings: (2, 8)" in log for log in logs)
+    # The chief prints the tables, and there is one export.
+    accuracy = found["verification"]["lfw"]["accuracy"]
+    for words in (f"lfw: verification accuracy  {accuracy:.4f}", "SavedModel "):
+        assert [words in log for log in logs] == [True] + [False] * (workers - 1)
+    assert os.listdir(tmp_path / "inference_model") == ["1"]
+
+
+@pytest.mark.slow
+def test_the_scripts_with_all_defaults(tmp_path):
+    """`python train.py`: ResNet50, 112 × 112 pixels: to the letter, but for the data."""
+    make_train_data(tmp_path, [0, 0, 1, 2], size=112)
+    (tmp_path / "plsc.py").write_text("from plsc_tf import *")
+    (tmp_path / "pretrain_model").symlink_to("saved_model")
+    for name in ("TRAIN", "VAL", "EXPORT"):
+        (tmp_path / f"{name}.py").write_text(getattr(scripts, name))
+        run(f"python {name}.py", tmp_path)
+    assert results(tmp_path / "saved_model")["num_classes"] == 3
+    assert os.listdir(tmp_path / "inference_model") == ["1"]
