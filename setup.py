@@ -1,4 +1,4 @@
-"""Packaging of plsc_tf: metadata, dependencies and the two re-mapped folders."""
+"""Packaging of plsc_tf: metadata, dependencies and the three re-mapped folders."""
 
 import pathlib
 import re
@@ -12,10 +12,14 @@ VERSION = re.search(
     re.MULTILINE,
 ).group(1)
 
-# `flags/` and `datasets/` stand at the top level of the repository but are
+# `flags/`, `datasets/` and `hparams/` stand at the top level of the repository but are
 # installed inside the package, because top-level packages of these names would
 # shadow other people's (HuggingFace has a `datasets`).
-REMAPPED = {"plsc_tf.flags": "flags", "plsc_tf.datasets": "datasets"}
+REMAPPED = {
+    "plsc_tf.flags": "flags",
+    "plsc_tf.datasets": "datasets",
+    "plsc_tf.hparams": "hparams",
+}
 
 SERVING = [
     "aiohttp>=3.11,<4",
@@ -44,6 +48,7 @@ setup(
     python_requires=">=3.11,<3.13",
     packages=find_packages(include=["plsc_tf", "plsc_tf.*"]) + list(REMAPPED),
     package_dir=REMAPPED,
+    package_data={"plsc_tf.hparams": ["*.cfg"]},
     install_requires=[
         # tensorflow-io 0.37.1 is its last release and does not load on TF 2.18.
         "tensorflow>=2.16.2,<2.18",

@@ -9,8 +9,8 @@ import pathlib as _pathlib
 
 __version__ = "0.1.0"
 
-# A clone keeps `flags/` and `datasets/` beside this package; an installed wheel
-# has them inside. Either way they are `plsc_tf.flags` and `plsc_tf.datasets`.
+# A clone keeps `flags/`, `datasets/` and `hparams/` next to this package; an installed
+# wheel has them inside. Either way they are `plsc_tf.flags` and so on.
 _ROOT = _pathlib.Path(__file__).resolve().parent.parent
 if (_ROOT / "setup.py").is_file() and (_ROOT / "flags").is_dir():
     __path__.append(str(_ROOT))

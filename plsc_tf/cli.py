@@ -19,6 +19,7 @@ import textwrap
 
 from absl import flags
 
+from plsc_tf import fastnn
 from plsc_tf.arguments import read_arguments
 from plsc_tf.flagfiles import write_flags
 from plsc_tf.options import options_of
@@ -68,6 +69,7 @@ def main(function, groups=ALL, doc=None, argv=None):
         sys.exit(2)
     set_up_logging()
     _tell_unused(settings.given)
+    fastnn.log_assumptions(settings)
     try:
         function(settings)
     except KeyboardInterrupt:
@@ -105,6 +107,7 @@ def parse(argv, groups=ALL, usage=None):
         sys.exit(0)
     try:
         values, given = read_arguments(argv, groups)
+        values = {**fastnn.assumptions(values), **values}
         return Settings.from_values(**values).with_given(given)
     except (ValueError, OSError) as error:
         raise UsageError(_message(error)) from error

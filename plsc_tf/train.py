@@ -1,20 +1,53 @@
 """Trains a class-sharded classifier, verifies it, saves it and exports it.
 
 A training that finds its own checkpoints in model_save_dir goes on from the newest.
+Without any option the quick start is trained, on drawn images.
 
+    python -m plsc_tf.train
     python -m plsc_tf.train --flagfile=hparams/quickstart.cfg
     python -m plsc_tf.train --flagfile=hparams/ms1m.cfg --batch_size=64
     python -m plsc_tf.train --flagfile=output/flags.cfg
     python -m plsc_tf.train --flagfile=hparams/ms1m.cfg --dry_run
 """
 
+import importlib.resources
 import sys
 
 from plsc_tf import cli
+from plsc_tf.storage import files
 
 # Options of other commands that would be ignored here.
 ELSEWHERE = ("launching", "scoring", "server", "classes")
 GROUPS = tuple(group for group in cli.ALL if group not in ELSEWHERE)
+
+_GO_ON = """
+That was the quick start, hparams/quickstart.cfg, because no option was given.
+The same on your images, one folder per class:
+  python -m plsc_tf.train --flagfile={flags} --dataset_name=folder \\
+    --dataset_dir=FOLDER --num_classes=N --held_back=0.2 --val_targets=test \\
+    --model_save_dir=output/mine
+All options: python -m plsc_tf.train --help
+"""
+
+
+def run(argv):
+    """Runs the command; without arguments on the options of the quick start."""
+    if argv:
+        cli.main(main, groups=GROUPS, doc=__doc__, argv=argv)
+    path = importlib.resources.files("plsc_tf.hparams") / "quickstart.cfg"
+    cli.main(quick_start, groups=GROUPS, argv=[f"--flagfile={path}"])
+
+
+def quick_start(settings):
+    """Trains on drawn images and says how to go on (FastNN: dataset_name=mock)."""
+    sys.stdout.write(
+        "No option was given: training the quick start on drawn images, which takes "
+        "a few minutes.\n"
+    )
+    sys.stdout.flush()
+    main(settings)
+    flags = files.join(settings.storage.model_save_dir, "flags.cfg")
+    sys.stdout.write(_GO_ON.format(flags=flags))
 
 
 def main(settings):
@@ -45,4 +78,4 @@ def main(settings):
 
 
 if __name__ == "__main__":
-    cli.main(main, groups=GROUPS, doc=__doc__)
+    run(sys.argv[1:])

@@ -200,7 +200,8 @@ def test_errors_of_tensorflow_are_one_block():
 
 
 def test_options_without_effect_are_told():
-    done = run("", "--enable_paisora=true", "--protocol=grpc+verbs", "--seed=1")
+    named = ("--seed=1", "--loss_type=softmax", "--with_test=false")
+    done = run("", "--enable_paisora=true", "--protocol=grpc+verbs", *named)
     assert done.returncode == 0
     told = [line.split(" ", 1)[1] for line in done.stderr.splitlines()]
     assert told == [

@@ -11,6 +11,7 @@ import sys
 from types import ModuleType
 
 import tensorflow as tf
+from absl import logging
 
 from plsc_tf.data import paths
 from plsc_tf.data.augmentation import Augmentation
@@ -103,6 +104,7 @@ def open_source(name: str, request: DataRequest) -> Source:
             "or the split for these files (`load` takes training=False, shuffle=False)."
         )
     parse_fn = getattr(module, "parse_fn", None)
+    request = _with_records(request, module)
     if request.train_files and (parse_fn or takes_records(module)):
         return requested_records(
             request,
@@ -116,6 +118,24 @@ def open_source(name: str, request: DataRequest) -> Source:
             f"which. Received: train_files=(), split={request.split!r}."
         )
     return module.examples(request)
+
+
+def _with_records(request, module):
+    """The request with train_files, where dataset_dir holds only TFRecords (FastNN)."""
+    files = []
+    if request.split == "train" and not request.train_files and takes_records(module):
+        files = paths.tfrecords(request.dataset_dir)
+    if not files:
+        return request
+    logging.info(
+        "%s holds TFRecord files: training on %d of them, from %s to %s. train_files "
+        "names others.",
+        request.dataset_dir,
+        len(files),
+        files[0].rpartition("/")[2],
+        files[-1].rpartition("/")[2],
+    )
+    return dataclasses.replace(request, train_files=tuple(files))
 
 
 def info(module: ModuleType) -> DatasetInfo:

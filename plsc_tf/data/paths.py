@@ -167,6 +167,20 @@ def walk(folder: str):
     return os.walk(folder, followlinks=True)
 
 
+def tfrecords(folder: str) -> list[str]:
+    """Returns the TFRecord files of a folder that holds nothing else to train on.
+
+    Of files of several splits, those with "train" in their name. [] where the folder
+    has sub-folders or an image list.
+    """
+    names = listing(folder)
+    if "label.txt" in names or any(name.endswith("/") for name in names):
+        return []
+    files = sorted(tf.io.gfile.glob(join(folder, "*.tfrecord*"))) if names else []
+    files = [name for name in files if not name.endswith(INDEX_ENDING)]
+    return [name for name in files if "train" in name.rpartition("/")[2]] or files
+
+
 def expand(patterns: Iterable[str], folder: str, flag: str = "train_files"):
     """Returns the files that names or patterns stand for, sorted per pattern.
 

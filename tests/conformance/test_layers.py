@@ -16,6 +16,7 @@ LEVELS = {
     "options": 1,
     "flags": 2,
     "settings": 3,
+    "fastnn": 4,
     "flagfiles": 4,
     "arguments": 5,
     "parallel": 0,

@@ -16,8 +16,6 @@ from tables import (
 from plsc_tf import cli
 from plsc_tf.name_hints import RENAMED
 from plsc_tf.settings import Settings, known_options
-from plsc_tf.storage.errors import StorageError
-from plsc_tf.training import recipe
 
 ROOT = pathlib.Path(__file__).parents[2]
 KNOWN = known_options()
@@ -84,24 +82,6 @@ def test_the_defaults_of_plscs_mixed_precision():
     assert {name: values[name] for name in PRECISION_DEFAULTS} == PRECISION_DEFAULTS
 
 
-def test_fastnns_sample_file_is_read_as_it_is():
-    path = ROOT / "tests" / "parameters" / "sample.cfg"
-    settings = cli.parse([f"--flagfile={path}"])
-    values = settings.as_dict()
-    assert values == Settings().as_dict() | {
-        "enable_paisoar": True,
-        "batch_size": 128,
-        "use_fp16": True,
-        "dataset_name": "flowers",
-        "dataset_dir": "oss://pai-online-beijing.oss-cn-beijing-internal.aliyuncs.com/"
-        "fastnn-data/flowers/",
-        "model_name": "inception_resnet_v2",
-        "optimizer": "sgd",
-        "num_classes": 5,
-        "job_name": "worker",
-    }
-
-
 def test_two_options_of_fastnn_name_a_checkpoint():
     settings = Settings.from_values(model_dir="runs/a/", ckpt_file_name="step_00000100")
     assert settings.storage.checkpoint_dir == "runs/a/step_00000100"
@@ -109,9 +89,3 @@ def test_two_options_of_fastnn_name_a_checkpoint():
     assert cli.parse(["--model_dir=None"]) == cli.parse(["--ckpt_file_name=None"])
     with pytest.raises(ValueError, match="ckpt_file_name names a checkpoint in"):
         Settings.from_values(ckpt_file_name="step_00000100")
-
-
-def test_fastnns_sample_file_says_that_nothing_serves_oss():
-    settings = cli.parse([f"--flagfile={ROOT / 'tests' / 'parameters' / 'sample.cfg'}"])
-    with pytest.raises(StorageError, match="oss://"):
-        recipe.load_batches(settings, 128)

@@ -1,0 +1,75 @@
+"""Runs the documents' own command lines, and draws the images that they speak of."""
+
+import io
+import os
+import pathlib
+import subprocess
+import sys
+
+import tensorflow as tf
+from PIL import Image
+
+from plsc_tf.data import figures
+
+ROOT = pathlib.Path(__file__).parents[2]
+# The networks of the documents, small enough for a test.
+SMALL = (
+    "--model_name=iresnet --model_options=depths=1-1-1,width=8,head=gap --emb_size=16 "
+    "--image_shape=3,32,32 --batch_size=16 --num_replicas=1 --export_at_end=false "
+)
+
+
+def environment():
+    """The environment of a shell where `python` has plsc_tf."""
+    paths = {
+        "PATH": [os.path.dirname(sys.executable), os.environ["PATH"]],
+        "PYTHONPATH": [str(ROOT), os.environ.get("PYTHONPATH", "")],
+    }
+    joined = {k: os.pathsep.join(filter(None, v)) for k, v in paths.items()}
+    return {**os.environ, **joined}
+
+
+def shell(line, folder):
+    """Runs a line in a folder; returns what it wrote, and shows it if it failed."""
+    done = subprocess.run(
+        ["bash", "-c", line],
+        cwd=folder,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def jpeg(label, number, size=32):
+    """The bytes of a JPEG of a drawn figure."""
+    stream = io.BytesIO()
+    Image.fromarray(figures.draw(0, label, number, (size, size))).save(stream, "JPEG")
+    return stream.getvalue()
+
+
+def class_folders(folder, classes, images, first=0):
+    """Draws `images` JPEGs in each of the folders class_0, class_1, ..."""
+    for label in range(classes):
+        place = pathlib.Path(folder) / f"class_{label}"
+        place.mkdir(parents=True)
+        for number in range(first, first + images):
+            (place / f"{number}.jpg").write_bytes(jpeg(label, number))
+
+
+def tfrecord(path, classes, images):
+    """Writes a TFRecord file with FastNN's keys."""
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for number in range(images):
+            label = number % classes
+            lists = {
+                "image/encoded": {"bytes_list": {"value": [jpeg(label, number)]}},
+                "image/format": {"bytes_list": {"value": [b"jpeg"]}},
+                "image/class/label": {"int64_list": {"value": [label]}},
+            }
+            features = {key: tf.train.Feature(**value) for key, value in lists.items()}
+            example = tf.train.Example(features=tf.train.Features(feature=features))
+            writer.write(example.SerializeToString())

@@ -1,0 +1,183 @@
+"""FastNN's manual: each command, file and program in it, as it stands there."""
+
+import json
+import re
+import signal
+import subprocess
+
+import pytest
+
+from plsc_tf import cli
+from plsc_tf.data import load as data_load
+from plsc_tf.settings import Settings
+from tests.seeds.commands import (
+    ROOT,
+    SMALL,
+    class_folders,
+    environment,
+    shell,
+    tfrecord,
+)
+
+# "The format of the hyper-parameter file is as follows."
+SAMPLE = """\
+enable_paisora=True
+batch_size=128
+use_fp16=True
+dataset_name=flowers
+dataset_dir=oss://pai-online-beijing.oss-cn-beijing-internal.aliyuncs.com/fastnn-data/flowers/
+model_name=inception_resnet_v2
+optimizer=sgd
+num_classes=5
+job_name=worker
+"""
+ASSUMED = "loss_type=softmax, no_weight_decay_on=norms,biases,prelus, with_test=false"
+
+
+def test_the_sample_file_means_what_it_says(tmp_path):
+    (tmp_path / "sample.cfg").write_text(SAMPLE)
+    settings = cli.parse([f"--flagfile={tmp_path}/sample.cfg"])
+    assert settings.as_dict() == Settings().as_dict() | {
+        "enable_paisoar": True,
+        "batch_size": 128,
+        "use_fp16": True,
+        "dataset_name": "flowers",
+        "dataset_dir": "oss://pai-online-beijing.oss-cn-beijing-internal.aliyuncs.com/"
+        "fastnn-data/flowers/",
+        "model_name": "inception_resnet_v2",
+        "optimizer": "sgd",
+        "num_classes": 5,
+        "job_name": "worker",
+        # What FastNN trains and no file of it says.
+        "loss_type": "softmax",
+        "no_weight_decay_on": ("norms", "biases", "prelus"),
+        "with_test": False,
+    }
+
+
+def test_the_sample_file_alone_trains_on_local_data(tmp_path):
+    local = re.sub("oss://.*", "flowers", SAMPLE)
+    (tmp_path / "sample.cfg").write_text(local)
+    (tmp_path / "flowers").mkdir()
+    tfrecord(tmp_path / "flowers" / "flowers_train_00000-of-00001.tfrecord", 5, 20)
+    tfrecord(tmp_path / "flowers" / "flowers_validation.tfrecord", 5, 5)
+    # No GPU here: another precision, and a network that takes seconds.
+    told = shell(
+        "python -m plsc_tf.train --flagfile=sample.cfg --use_fp16=false "
+        "--model_name=cifarnet --batch_size=8 --num_replicas=1 --stop_at_step=2",
+        tmp_path,
+    )
+    assert told.count(ASSUMED) == 1
+    assert "enable_paisoar has no effect" in told
+    assert "flowers: 20 images" in told
+    results = json.loads((tmp_path / "output" / "results.json").read_text())
+    assert (results["steps"], results["loss_type"]) == (2, "softmax")
+    assert results["verification"] == {}
+
+
+def test_what_the_file_names_is_not_assumed(tmp_path):
+    def parsed(*lines):
+        (tmp_path / "own.cfg").write_text(SAMPLE + "\n".join(lines))
+        return cli.parse([f"--flagfile={tmp_path}/own.cfg"])
+
+    own = parsed("loss_type=dist_arcface", "val_targets=lfw")
+    assert own.head.loss_type == "dist_arcface" and own.evaluation.with_test
+    assert own.optimizer.no_weight_decay_on == ()
+    assert parsed("margin=0.4").head.loss_type == "dist_arcface"
+    assert parsed("no_weight_decay_on=norms").optimizer.no_weight_decay_on == ("norms",)
+    # Nor is anything in files of others.
+    plsc = cli.parse(["--num_classes=5", "--job_name=worker"])
+    assert plsc.head.loss_type == "dist_arcface" and plsc.evaluation.with_test
+    # flags.cfg of such a run says it all.
+    cli.write_flags(parsed(), tmp_path / "flags.cfg")
+    again = cli.parse([f"--flagfile={tmp_path}/flags.cfg"])
+    assert again.head.loss_type == "softmax" and not again.evaluation.with_test
+
+
+# "Give the parameters dataset_name=cifar10 and train_files=cifar10_train.tfrecord to
+# train on the data of cifar10."
+def test_train_files_of_cifar10(tmp_path):
+    tfrecord(tmp_path / "cifar10_train.tfrecord", 10, 20)
+    source = data_load.open_source(
+        "cifar10",
+        data_load.DataRequest(str(tmp_path), train_files="cifar10_train.tfrecord"),
+    )
+    assert (source.num_examples, source.num_classes) == (20, 10)
+
+
+# "Create the file cifar10.py in the directory datasets." TensorFlow 2 calls
+# tf.parse_single_example and tf.FixedLenFeature tf.io.….
+CIFAR10 = '''
+"""Provides data for the Cifar10 dataset. """
+from __future__ import division
+from __future__ import print_function
+import tensorflow as tf
+"""Expect func_name is ‘parse_fn’ """
+def parse_fn(example):
+    with tf.device("/cpu:0"):
+        features = tf.io.parse_single_example(
+            example,
+            features={
+                'image/encoded': tf.io.FixedLenFeature((), tf.string, default_value=''),
+                'image/format': tf.io.FixedLenFeature(
+                    (), tf.string, default_value='png'),
+                'image/class/label': tf.io.FixedLenFeature(
+                    [], tf.int64, default_value=tf.zeros([], dtype=tf.int64)),
+            }
+        )
+        image = tf.image.decode_jpeg(features['image/encoded'], channels=3)
+        label = features['image/class/label']
+        return image, label
+'''
+
+
+def test_a_parse_function_of_the_manual(tmp_path, monkeypatch):
+    (tmp_path / "manual_cifar10.py").write_text(CIFAR10)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    tfrecord(tmp_path / "cifar10_train.tfrecord", 10, 20)
+    batches = data_load.load(
+        "manual_cifar10", tmp_path, batch_size=10, image_size=(32, 32), num_classes=10
+    )
+    labels = sorted(int(label) for batch in batches for label in batch[1])
+    assert labels == sorted([*range(10)] * 2)
+
+
+# "dataset_name: ... mock data by default": no option at all is a job.
+def test_training_without_any_option_begins_the_quick_start(tmp_path):
+    process = subprocess.Popen(
+        ["python", "-m", "plsc_tf.train"],
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    lines = []
+    try:
+        for line in process.stdout:
+            lines.append(line)
+            if "step 10/" in line:
+                break
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    told = "".join(lines)
+    assert "No option was given: training the quick start on drawn images" in lines[0]
+    assert "step 10/376" in told, told
+    # Nothing of it depends on the folder that it was called from.
+    started = cli.parse([f"--flagfile={tmp_path}/output/quickstart/flags.cfg"])
+    documented = cli.parse([f"--flagfile={ROOT}/hparams/quickstart.cfg"])
+    assert started == documented.replace(global_batch_size=64)
+
+
+@pytest.mark.slow
+def test_the_quick_start_says_how_to_go_on_and_that_works(tmp_path):
+    told = shell("python -m plsc_tf.train", tmp_path)
+    assert "mock: verification accuracy" in told
+    command = told.partition("one folder per class:\n")[2].partition("\nAll options")[0]
+    class_folders(tmp_path / "photos", classes=6, images=20)
+    command = command.replace("FOLDER", "photos").replace(
+        "num_classes=N", "num_classes=6"
+    )
+    told = shell(f"{command} --num_epochs=2 {SMALL}", tmp_path)
+    assert "test accuracy" in told
