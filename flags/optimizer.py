@@ -1,6 +1,8 @@
 """The optimizer of backbone and head, with FastNN's constants."""
 
 import dataclasses
+import math
+import re
 
 from plsc_tf.options import OptionGroup, option
 
@@ -36,6 +38,14 @@ class Optimizer(OptionGroup):
         "slopes); none in PLSC. adamweightdecay spares norms and biases always, as in "
         "FastNN",
         choices=("norms", "biases", "prelus"),
+    )
+    weight_decay_on: tuple[str, ...] = option(
+        (),
+        "layers of the network with another weight decay than weight_decay, as "
+        "layer:factor separated by commas: conv1:1e-4,stage4_.*:0. A layer is its "
+        "whole name or a regular expression for it; the first that fits counts. "
+        "no_weight_decay_on spares weights in them too (Paddle: a regularizer per "
+        "parameter)",
     )
     ema_decay: float = option(
         0.0,
@@ -115,3 +125,30 @@ class Optimizer(OptionGroup):
         upper=1,
         open_ends="upper",
     )
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.layer_decays()
+
+    def layer_decays(self):
+        """Returns `weight_decay_on` as `{regular expression: factor}`.
+
+        Raises:
+            ValueError: an item that is not layer:factor, or a layer given twice.
+        """
+        factors = {}
+        for item in self.weight_decay_on:
+            name, _, text = item.rpartition(":")
+            try:
+                re.compile(name)
+                factor = float(text)
+            except (re.error, ValueError):
+                name = ""
+            if not name or name in factors or not 0 <= factor < math.inf:
+                raise ValueError(
+                    "weight_decay_on must be layer:factor separated by commas, each "
+                    "layer once, the factor at least 0, as conv1:1e-4. Received: "
+                    f"weight_decay_on={','.join(self.weight_decay_on)}, at {item!r}."
+                )
+            factors[name] = factor
+        return factors

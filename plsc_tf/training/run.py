@@ -13,6 +13,7 @@ from plsc_tf.training import (
     class_count,
     description,
     exporting,
+    layer_decay,
     network_recipe,
     optimizers,
     recipe,
@@ -272,6 +273,8 @@ def _compile(model, plan, own_optimizer=None):
         averaging=optimizers.averaging(settings.optimizer),
         steps_per_execution=settings.performance.steps_per_execution,
     )
+    if settings.optimizer.weight_decay_on:
+        layer_decay.apply(model, settings.optimizer.layer_decays())
 
 
 def _load_weights(model, plan, checkpoints):

@@ -83,6 +83,7 @@ class Updater:
                 slot_dtype=slot_dtype,
                 averaging=averaging,
             )
+        self._own_decays = [None] * len(replicated)
         self.averages = None
         if averaging is not None:
             rows = {} if head is None else head.arrays()
@@ -98,6 +99,20 @@ class Updater:
     def slots(self):
         """The optimizer's state for the shards: `{"weight/velocity": ShardedRows}`."""
         return {} if self.rules is None else self.rules.slots()
+
+    def decay_apart(self, factors):
+        """Gives single weights a decay of their own, before the first step.
+
+        Args:
+            factors: `{id of a mirrored keras.Variable: factor}`.
+
+        Returns:
+            how many of the weights are updated here and not spared by the optimizer.
+        """
+        self._own_decays = [factors.get(id(one)) for one in self.replicated]
+        named = zip(self.replicated, self._own_decays, strict=True)
+        use = self.optimizer._use_weight_decay
+        return sum(own is not None and use(one.value) for one, own in named)
 
     def apply(self, replicated_gradients, pending, healthy):
         """Updates everything, on every replica, unless something is not finite.
@@ -130,7 +145,7 @@ class Updater:
         if aborted is not None:
             finite &= ~aborted
         summed, factors = self._clip(summed, pending)
-        variables = [self.replicated[i].value for i in present]
+        variables = [(self.replicated[i].value, self._own_decays[i]) for i in present]
         # A function, not `pending` itself: a replica may have a tile more than another,
         # and what goes into `merge_call` must be nested alike everywhere.
         pieces = None
@@ -155,9 +170,10 @@ class Updater:
         def update():
             rate = tf.convert_to_tensor(self.optimizer.learning_rate)
             step = tf.convert_to_tensor(self.optimizer.iterations)
-            for variable, gradient in zip(variables, summed, strict=True):
+            for (variable, own), gradient in zip(variables, summed, strict=True):
+                update_one = functools.partial(self._update_one, own)
                 strategy.extended.update(
-                    variable, self._update_one, args=(gradient, rate), group=False
+                    variable, update_one, args=(gradient, rate), group=False
                 )
             if self.rules is not None:
                 strategy.extended.call_for_each_replica(
@@ -184,13 +200,17 @@ class Updater:
                 done = self.rules.update(*piece, rate=rate, step=step, factors=factors)
             previous = [done]
 
-    def _update_one(self, variable, gradient, rate):
+    def _update_one(self, own_decay, variable, gradient, rate):
         """Keras's order: decoupled weight decay first, then the rule."""
-        if self.l2 and self.optimizer._use_weight_decay(variable):
+        decayed = self.optimizer._use_weight_decay(variable)
+        if self.l2 and decayed:
             gradient += self.l2 * tf.convert_to_tensor(variable)
+        if own_decay is not None and decayed and self.optimizer.weight_decay is None:
+            common = self.l2 or getattr(self.optimizer, "l2", 0.0)
+            gradient += (own_decay - common) * tf.convert_to_tensor(variable)
         if decays(self.optimizer, variable):
-            factor = tf.cast(rate, variable.dtype) * self.optimizer.weight_decay
-            variable.assign_sub(factor * variable)
+            share = self.optimizer.weight_decay if own_decay is None else own_decay
+            variable.assign_sub(tf.cast(rate, variable.dtype) * share * variable)
         self.optimizer.update_step(gradient, variable, rate)
 
     def _clip(self, replicated, pending):

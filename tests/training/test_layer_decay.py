@@ -1,0 +1,67 @@
+"""A layer's own weight decay takes the place of that of all weights."""
+
+import keras
+import numpy as np
+import pytest
+
+import plsc_tf
+from plsc_tf import cli
+from plsc_tf.training import layer_decay
+
+RATE, COMMON, OWN = 0.1, 0.02, 0.5
+OPTIMIZERS = {
+    "momentum": lambda: (plsc_tf.Momentum(RATE, l2=COMMON), 0.0),
+    "sgd": lambda: (keras.optimizers.SGD(RATE), COMMON),
+    "adamweightdecay": lambda: (keras.optimizers.AdamW(RATE, COMMON, epsilon=1.0), 0.0),
+}
+
+
+def step(kind, factors, spared=()):
+    """The network's weights before and after one step, `{path: array}`."""
+    keras.utils.set_random_seed(1)
+    with plsc_tf.strategy(num_replicas=2).scope():
+        inputs = keras.Input((8, 8, 3))
+        x = keras.layers.Conv2D(4, 3, name="conv1", bias_initializer="ones")(inputs)
+        x = keras.layers.Conv2D(4, 3, name="conv10")(x)
+        x = keras.layers.GlobalAveragePooling2D()(x)
+        network = keras.Model(inputs, keras.layers.Dense(6, name="dense")(x))
+        model = plsc_tf.Classifier(network, plsc_tf.ShardedHead(num_classes=5))
+        optimizer, l2 = OPTIMIZERS[kind]()
+        if spared:
+            optimizer.exclude_from_weight_decay(var_names=spared)
+    model.compile(optimizer, l2=l2)
+    layer_decay.apply(model, factors)
+    values = {one.path: one.numpy() for one in network.weights}
+    random = np.random.default_rng(0)
+    model.train_on_batch(random.uniform(0, 255, (4, 8, 8, 3)), [0, 1, 2, 3])
+    return values, {one.path: one.numpy() for one in network.weights}
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_only_the_named_layer_decays_otherwise(kind):
+    before, common = step(kind, {})
+    _, own = step(kind, {"conv1": OWN})
+    for path, old in before.items():
+        # Each rule is linear in the decay in its first step.
+        moved = RATE * (OWN - COMMON) * old if path.startswith("conv1/") else 0.0
+        np.testing.assert_allclose(own[path], common[path] - moved, atol=1e-6)
+    assert np.abs(before["conv1/bias"]).min() == 1.0
+
+
+def test_the_first_name_counts_and_spared_weights_stay_spared():
+    _, own = step("momentum", {"conv1": OWN}, spared=["bias"])
+    before, all_of = step("momentum", {"conv1": OWN, "conv.*": COMMON}, spared=["bias"])
+    _, none = step("momentum", {"conv.*": COMMON}, spared=["bias"])
+    for path in before:
+        np.testing.assert_allclose(all_of[path], own[path], atol=1e-7)
+    np.testing.assert_allclose(own["conv1/bias"], none["conv1/bias"], atol=1e-7)
+
+
+def test_names_that_are_none_are_refused():
+    with pytest.raises(ValueError, match="'conv2'. There are 3, such as conv1"):
+        step("momentum", {"conv2": OWN})
+    settings = cli.parse(["--weight_decay_on=conv1:1e-4,stage4_.*:0"])
+    assert settings.optimizer.layer_decays() == {"conv1": 1e-4, "stage4_.*": 0.0}
+    for text in ("conv1", "conv1:x", ":0.1", "conv1:-1", "a:1,a:2", "(:1", "a:nan"):
+        with pytest.raises(cli.UsageError, match="must be layer:factor"):
+            cli.parse([f"--weight_decay_on={text}"])
