@@ -22,6 +22,7 @@ from plsc_tf.training import (
     statistics,
     step,
 )
+from plsc_tf.training.loss_scale import from_keras
 from plsc_tf.training.momentum import Momentum
 from plsc_tf.training.updates import Updater
 
@@ -155,14 +156,16 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
 
         Args:
             optimizer: any Keras optimizer or its name; `plsc_tf.Momentum()` unless
-                given.
+                given. A `LossScaleOptimizer` becomes its inner optimizer and a
+                `LossScale` of the same settings.
             metrics: of "accuracy" (top-1) and "top5_accuracy", both without
                 margins; they cost one more pass over the logits.
             l2: factor of an L2 penalty on all weights, for optimizers that have none
                 of their own.
             loss_scale: `plsc_tf.LossScale` for a backbone in float16, made inside
                 `strategy.scope()`. A step that is not finite is skipped then, and
-                the scale follows.
+                the scale follows. Under Keras's global policy mixed_float16 there is
+                a dynamic one anyway; `LossScale(1, dynamic=False)` is none.
             gradient_accumulation_steps: parts that each replica's batch is cut into,
                 worked on one after the other before the one update: the memory of
                 so many times fewer images, and the same training but for batch
@@ -199,6 +202,8 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
         several_steps.check(steps_per_execution, self.votes)
         with self.strategy.scope():
             optimizer = keras.optimizers.get(optimizer or Momentum())
+            policy = self.dtype_policy.name
+            optimizer, loss_scale = from_keras(optimizer, loss_scale, policy)
             super().compile(optimizer=optimizer, auto_scale_loss=False)
         self.steps_per_execution = steps_per_execution
         self.loss_scale = loss_scale

@@ -13,7 +13,8 @@ _COMPILE = {
     "weighted_metrics": 'metrics=["accuracy"] are weighted by sample_weight',
     "run_eagerly": "steps are always graphs; tf.print works within them",
     "jit_compile": "what gains from XLA in a head is compiled always",
-    "auto_scale_loss": "loss_scale=plsc_tf.LossScale() is for float16",
+    "auto_scale_loss": "a model in mixed_float16 gets a dynamic loss scale; "
+    "loss_scale=plsc_tf.LossScale(1, dynamic=False) is none",
 }
 _HINTS = {"fit": _FIT, "compile": _COMPILE}
 

@@ -2,8 +2,10 @@
 
 import math
 
+import keras
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 # Paddle's rule never goes below this, and MindSpore refuses less.
 MINIMUM = 1.0
@@ -11,6 +13,9 @@ MINIMUM = 1.0
 # that was too high: 48 by halves, twice at each.
 HIGH = 2.0**24
 MIN_SKIPS_IN_A_ROW = 48
+# Of keras.optimizers.LossScaleOptimizer: it starts here unless told otherwise.
+KERAS_INITIAL = 2.0**15
+KERAS_GROWTH_STEPS = 2000
 
 
 class LossScale:
@@ -180,6 +185,55 @@ class LossScale:
             self._good_steps.assign(good)
             self._bad_steps.assign(bad)
         self._skips.assign(0)
+
+
+def from_keras(optimizer, loss_scale, policy):
+    """Replaces Keras's loss scaling by a `LossScale` of the same settings.
+
+    `keras.optimizers.LossScaleOptimizer` looks at the gradients of one replica, and at
+    none of the head's shards; a step here is applied everywhere or nowhere.
+
+    Call it inside `strategy.scope()`.
+
+    Args:
+        optimizer: a Keras optimizer, possibly a `LossScaleOptimizer`.
+        loss_scale: the `LossScale` that the caller asks for, or None.
+        policy: name of the model's dtype policy. Keras's own `compile` scales the loss
+            of a model in mixed_float16.
+
+    Returns:
+        (the optimizer without a loss scale of Keras's, `LossScale` or None).
+
+    Raises:
+        ValueError: there are two loss scales.
+    """
+    initial, growth_steps = KERAS_INITIAL, KERAS_GROWTH_STEPS
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        if loss_scale is not None:
+            raise ValueError(
+                "There must be one loss scale. Received: a LossScaleOptimizer and "
+                "loss_scale. Give its inner_optimizer, or leave loss_scale out."
+            )
+        initial, growth_steps = optimizer.initial_scale, optimizer.dynamic_growth_steps
+        optimizer = optimizer.inner_optimizer
+        reason = (
+            "Instead of LossScaleOptimizer, which checks the gradients of one replica "
+            f"only, {type(optimizer).__name__} is used with"
+        )
+    elif loss_scale is None and policy == "mixed_float16":
+        reason = "The dtype policy is mixed_float16, so compile adds"
+    else:
+        return optimizer, loss_scale
+    logging.info(
+        "%s plsc_tf.LossScale(%g, incr_every_n_steps=%d, decr_every_n_nan_or_inf=1).",
+        reason,
+        initial,
+        growth_steps,
+    )
+    loss_scale = LossScale(
+        initial, incr_every_n_steps=growth_steps, decr_every_n_nan_or_inf=1
+    )
+    return optimizer, loss_scale
 
 
 def _scalar(value, dtype, name):

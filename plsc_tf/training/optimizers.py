@@ -111,6 +111,12 @@ def adopt(optimizer, settings):
             "The optimizer must be a keras.optimizers.Optimizer or its name. Received: "
             f"{optimizer!r}"
         )
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        return keras.optimizers.LossScaleOptimizer(
+            adopt(optimizer.inner_optimizer, settings),
+            initial_scale=optimizer.initial_scale,
+            dynamic_growth_steps=optimizer.dynamic_growth_steps,
+        )
     kind = type(optimizer)
     if optimizer.built:
         raise ValueError(

@@ -19,6 +19,19 @@ from plsc_tf.training.loss_scale import LossScale
 from plsc_tf.training.parts import TEST_SPLIT, made_here
 from plsc_tf.training.sentinel import Sentinel
 
+# What sets the loss scale, of the precision options.
+LOSS_SCALE_OPTIONS = frozenset(
+    (
+        "loss_scale",
+        "init_loss_scaling",
+        "use_dynamic_loss_scaling",
+        "incr_every_n_steps",
+        "decr_every_n_nan_or_inf",
+        "incr_ratio",
+        "decr_ratio",
+    )
+)
+
 
 def data_request(settings, split="train"):
     """What the settings ask of a data set."""
@@ -205,12 +218,29 @@ def backbone_precision(settings):
     )
 
 
-def make_loss_scale(settings):
+def make_loss_scale(settings, optimizer=None):
     """The loss scale of a training, or None where it needs none.
 
     Call it inside `strategy.scope()`.
+
+    Args:
+        settings: the `Settings`.
+        optimizer: of the training; a `keras.optimizers.LossScaleOptimizer` has its own
+            settings of the scale.
+
+    Raises:
+        ValueError: both the optimizer and the options set the loss scale.
     """
     given = settings.precision
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        twice = sorted(settings.given & LOSS_SCALE_OPTIONS)
+        if twice:
+            raise ValueError(
+                "The loss scale is set by the optimizer, LossScaleOptimizer. Received: "
+                f"{', '.join(twice)} as well. Leave them out, or give its "
+                "inner_optimizer."
+            )
+        return None
     fixed = max(given.loss_scale, 1.0)
     if not given.use_fp16:
         if max(fixed, given.init_loss_scaling) > 1:

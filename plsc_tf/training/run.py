@@ -257,7 +257,7 @@ def _compile(model, plan, own_optimizer=None):
                 weight_decay=settings.model.weight_decay,
                 max_gradient_norm=settings.model.max_gradient_norm,
             )
-        loss_scale = recipe.make_loss_scale(settings)
+        loss_scale = recipe.make_loss_scale(settings, optimizer)
     metrics = ("accuracy", "top5_accuracy") if settings.head.calc_acc else ()
     model.compile(
         optimizer,
