@@ -7,6 +7,7 @@ from absl import logging
 
 from plsc_tf.evaluation.verification import verify_pairs
 from plsc_tf.training.schedules import rate_of_last_step
+from plsc_tf.training.seeing.guard import Guard
 from plsc_tf.training.seeing.progress import ProgressLine, format_seconds
 from plsc_tf.training.seeing.recorder import Recorder
 
@@ -175,6 +176,7 @@ class TrainingLog(keras.callbacks.Callback):
         self.interruptions = tuple(n for n in interruptions if n)
         self.images_per_second = None
         self._line = ProgressLine(total_steps) if tell else None
+        self._shown = Guard("the line of progress")
         self._seconds = 0.0
         self._steps = 0
         self._since_line = []
@@ -201,7 +203,7 @@ class TrainingLog(keras.callbacks.Callback):
         """Stops the clock until the next step, and ends an open line."""
         self._paused = True
         if self._line:
-            self._line.end()
+            self._shown(self._line.end)
 
     def on_train_batch_end(self, batch, logs=None):
         """Counts the step; prints when `every_n_steps` are done."""
@@ -216,9 +218,9 @@ class TrainingLog(keras.callbacks.Callback):
             self._since_line, self._line_seconds, self._line_steps = [], 0.0, 0
             self.recorder.scalars(step, values)
             if self._line:
-                self._line.tell(step, self._text(step, values))
-        elif self._since_line and self._line and self._line.wants_more(now):
-            self._line.redraw(step, self._text(step, self._values()))
+                self._shown(lambda: self._line.tell(step, self._text(step, values)))
+        elif self._since_line and self._line:
+            self._shown(lambda: self._redraw(step, now))
         if any(step % n == 0 for n in self.interruptions):
             self.pause()
 
@@ -233,6 +235,10 @@ class TrainingLog(keras.callbacks.Callback):
         if values:
             self.recorder.scalars(self.model.position.global_step, values)
         self.recorder.flush()
+
+    def _redraw(self, step, now):
+        if self._line.wants_more(now):
+            self._line.redraw(step, self._text(step, self._values()))
 
     def _is_due(self, step):
         return step % self.every_n_steps == 0 or step == self.total_steps

@@ -27,6 +27,7 @@ from plsc_tf.training.losses_file import LossesFile
 from plsc_tf.training.parts import NONE
 from plsc_tf.training.plan import choose_folder, make_plan
 from plsc_tf.training.seeing import hooks
+from plsc_tf.training.seeing.guard import GuardedCallback
 from plsc_tf.training.seeing.seeing import Seeing, prepare
 from plsc_tf.training.stage import ORDINARY
 from plsc_tf.training.termination import Termination
@@ -65,7 +66,8 @@ def _train(settings, joined, termination, parts, stage):
     settings, checkpoint, batches = _open(settings, joined, parts)
     save_dir, losses = settings.storage.model_save_dir, []
     if settings.logging.save_losses and group.is_chief:
-        losses = [LossesFile(files.join(save_dir, "losses.txt"))]
+        path = files.join(save_dir, "losses.txt")
+        losses = [GuardedCallback(LossesFile(path), path)]
     pairs, test = recipe.load_pairs(settings, parts.pairs), recipe.load_test(settings)
     recipe.check_parts(settings, strategy.num_replicas_in_sync)
     exporting.check(settings)

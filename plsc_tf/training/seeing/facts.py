@@ -62,9 +62,12 @@ def starts(folder):
     found = []
     for line in files.read(path).decode(errors="replace").splitlines():
         try:
-            found.append(json.loads(line))
+            one = json.loads(line)
         except ValueError:
             break  # a machine that lost power
+        if not isinstance(one, dict) or not isinstance(one.get("step"), int):
+            break
+        found.append(one)
     return found
 
 
@@ -83,7 +86,7 @@ def peak_memory(strategy):
     found = {}
     for device in strategy.extended.worker_devices:
         if "GPU" in device:
-            info = tf.config.experimental.get_memory_info(device.rpartition("/")[2])
+            info = tf.config.experimental.get_memory_info(short_name(device))
             found[f"measured, {device}"] = f"{info['peak'] / GB:.2f} GB at most"
     try:
         peak = read_bytes("/proc/self/status", "VmHWM")
@@ -91,6 +94,19 @@ def peak_memory(strategy):
     except OSError:
         found["measured, the process"] = "not told by this system"
     return found
+
+
+def short_name(device):
+    """The name that TensorFlow's memory statistics take.
+
+    Args:
+        device: such as "/job:localhost/replica:0/task:0/device:GPU:0".
+
+    Returns:
+        Such as "GPU:0".
+    """
+    spec = tf.DeviceSpec.from_string(device)
+    return f"{spec.device_type}:{spec.device_index}"
 
 
 def planned_memory(settings, model, process, stage):

@@ -5,10 +5,9 @@ import io
 import json
 import math
 
-from absl import logging
-
 from plsc_tf.storage import files
 from plsc_tf.storage.paths import local_path
+from plsc_tf.training.seeing.guard import Guard
 
 JSONL, CSV = "metrics.jsonl", "metrics.csv"
 
@@ -34,12 +33,13 @@ class MetricsFiles:
     def __init__(self, folder, written=True):
         self.rows = []
         self.written = written
-        self._paths = [files.join(folder, name) for name in (JSONL, CSV)]
         self._local = files.is_local(folder)
-        self._open = []
-        self._last = []
+        self._jsonl = files.join(folder, JSONL)
+        self._files = [
+            _File(self._jsonl, lambda _: b"", _as_json),
+            _File(files.join(folder, CSV), _line, _as_cells),
+        ]
         self._columns = []
-        self._broken = False
         # Before, there is nothing here that could take the place of the files.
         self._begun = False
 
@@ -48,9 +48,12 @@ class MetricsFiles:
         if not self.written:
             return
         self.close()
-        self.rows = [row for row in read(self._paths[0]) if row["step"] <= step]
-        self._begun = True
-        self._guarded(self._rewrite)
+        both = Guard(f"{self._jsonl} and {CSV}")
+        earlier = both(lambda: read(self._jsonl), [])
+        self.rows = [row for row in earlier if row["step"] <= step]
+        self._begun = not both.broken  # what cannot be read is not overwritten
+        if self._begun and self._local:
+            self._rewrite()
 
     def scalars(self, step, values):
         """Adds figures to the row of a step."""
@@ -60,12 +63,13 @@ class MetricsFiles:
             self.rows[-1] |= values
         else:
             self.rows.append({"step": step, **values})
-        if not self._open:
+        if not (self._begun and self._local):
             return
         if set(values) - set(self._columns):
-            self._guarded(self._rewrite)
-        else:
-            self._guarded(lambda: self._append(replacing=again))
+            self._rewrite()
+            return
+        for file in self._files:
+            file.append(self.rows[-1], self._columns, replacing=again)
 
     def histogram(self, step, name, values):
         """Nothing: these files hold numbers."""
@@ -76,63 +80,65 @@ class MetricsFiles:
     def flush(self):
         """Writes what a store that takes no additions has not got yet."""
         if self._begun and not self._local:
-            self._guarded(self._replace)
+            self._rewrite()
 
     def close(self):
         """Writes what is not written yet."""
         self.flush()
-        for file in self._open:
+        for file in self._files:
             file.close()
-        self._open = []
 
     def _rewrite(self):
-        if not self._local:
-            return
-        for file in self._open:
-            file.close()
-        self._open, self._last = [], []
-        self._replace()
-        for path, text in zip(self._paths, self._texts(self.rows[-1:]), strict=True):
-            file = open(local_path(path), "r+b")
-            end = file.seek(0, io.SEEK_END)
-            self._open.append(file)
-            self._last.append(end - len(text))
+        self._columns = list(dict.fromkeys(name for row in self.rows for name in row))
+        for file in self._files:
+            file.rewrite(self.rows, self._columns, stays_open=self._local)
 
-    def _append(self, replacing):
-        texts = self._texts(self.rows[-1:])
-        for number, (file, text) in enumerate(zip(self._open, texts, strict=True)):
-            if replacing:
-                file.seek(self._last[number])
-                file.truncate()
-            else:
-                self._last[number] = file.tell()
-            file.write(text)
-            file.flush()
 
-    def _replace(self):
-        self._columns = _columns(self.rows)
-        jsonl, table = self._texts(self.rows)
-        header = _line(self._columns or ["step"])
-        for path, text in zip(self._paths, (jsonl, header + table), strict=True):
-            files.replace(path, text)
+class _File:
+    """One of the files; one that cannot be written costs that file only.
 
-    def _texts(self, rows):
-        jsonl = "".join(f"{json.dumps(_plain(row))}\n" for row in rows)
-        table = b"".join(
-            _line([row.get(name, "") for name in self._columns]) for row in rows
-        )
-        return jsonl.encode(), table
+    Args:
+        path: of the file.
+        header: function of the names of the columns -> bytes.
+        line: function of a row and the names of the columns -> bytes.
+    """
 
-    def _guarded(self, write):
-        """A disk that is full costs the files, and not the training."""
-        if self._broken:
-            return
-        try:
-            write()
-        except OSError as error:
-            self._broken = True
-            self._open = []
-            logging.warning("No more figures are written to the run: %s", error)
+    def __init__(self, path, header, line):
+        self._path, self._header, self._line = path, header, line
+        self._guard = Guard(path)
+        self._file = None
+        self._last = 0
+
+    def rewrite(self, rows, columns, stays_open):
+        """Writes all rows; the file stays open where rows can be added to it."""
+        self._guard(lambda: self._rewrite(rows, columns, stays_open))
+
+    def append(self, row, columns, replacing):
+        """Adds a row, or writes it over the last one."""
+        self._guard(lambda: self._append(self._line(row, columns), replacing))
+
+    def close(self):
+        """Closes the file."""
+        file, self._file = self._file, None
+        if file is not None:
+            self._guard(file.close)
+
+    def _rewrite(self, rows, columns, stays_open):
+        self.close()
+        lines = [self._line(row, columns) for row in rows]
+        files.replace(self._path, b"".join([self._header(columns or ["step"]), *lines]))
+        if stays_open:
+            self._file = open(local_path(self._path), "r+b")
+            self._last = self._file.seek(0, io.SEEK_END) - len(b"".join(lines[-1:]))
+
+    def _append(self, text, replacing):
+        if replacing:
+            self._file.seek(self._last)
+            self._file.truncate()
+        else:
+            self._last = self._file.tell()
+        self._file.write(text)
+        self._file.flush()
 
 
 def read(path):
@@ -151,19 +157,21 @@ def read(path):
     return rows
 
 
-def _columns(rows):
-    return list(dict.fromkeys(name for row in rows for name in row))
-
-
 def _line(values):
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerow(values)
     return text.getvalue().encode()
 
 
-def _plain(row):
+def _as_cells(row, columns):
+    return _line([row.get(name, "") for name in columns])
+
+
+def _as_json(row, columns):
     """JSON has no NaN and no infinity."""
-    return {n: v if _is_finite(v) else None for n, v in row.items()}
+    del columns
+    plain = {n: v if _is_finite(v) else None for n, v in row.items()}
+    return f"{json.dumps(plain)}\n".encode()
 
 
 def _is_finite(value):

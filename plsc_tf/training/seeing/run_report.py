@@ -5,25 +5,23 @@ import re
 from plsc_tf.evaluation import page
 from plsc_tf.options import options_of
 from plsc_tf.settings import ALL, Settings
-from plsc_tf.training.seeing import curves
 
 NAME = "report.html"
 # user:password@ in an address.
 _PASSWORD = re.compile(r"(://)[^/@\s]+@")
 
 
-def to_html(settings, outcome, rows, told):
+def to_html(settings, outcome, told):
     """The bytes of the page.
 
     Args:
         settings: the `Settings` of the run.
         outcome: of `run.train`, what results.json holds.
-        rows: of `MetricsFiles`.
         told: {"data": ..., "memory": ..., "environment": ...: {what: text},
-            "checkpoints": [(name, step, bytes)], "starts": [{...}]}.
+            "checkpoints": [(name, step, bytes)], "starts": [{...}],
+            "charts": [(caption, SVG)]}.
     """
     model, data = settings.model.model_name, settings.dataset.dataset_name
-    charts = [(chart.caption, chart.as_svg()) for chart in curves.all_of(rows)]
     starts = told["starts"]
     last = f"Begun {starts[0]['time']} (UTC)." if starts else ""
     parts = [
@@ -31,7 +29,8 @@ def to_html(settings, outcome, rows, told):
         "<h2>Results</h2>",
         _columns(("figure", "value"), _results(outcome)),
         "<h2>Curves</h2>",
-        page.charts(charts) or "<p>There are no figures: metrics_files was off.</p>",
+        page.charts(told["charts"])
+        or "<p>There are no figures: metrics_files was off.</p>",
         "<h2>Configuration</h2>",
         "<p>What is not as by default:</p>",
         _columns(("option", "value", "default"), _changed(settings)),

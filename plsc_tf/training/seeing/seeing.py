@@ -1,5 +1,7 @@
 """What a run shows of itself: made from the settings, and finished at its end."""
 
+import functools
+
 import tensorflow as tf
 from absl import logging
 
@@ -14,6 +16,7 @@ from plsc_tf.training.seeing import (
     statistics,
 )
 from plsc_tf.training.seeing.angles import AngleHistograms
+from plsc_tf.training.seeing.guard import Guard, GuardedCallback
 from plsc_tf.training.seeing.layers import LayerCheck
 from plsc_tf.training.seeing.metrics_files import MetricsFiles
 from plsc_tf.training.seeing.pictures import InputImages
@@ -77,7 +80,8 @@ class Seeing:
         self.recorder = Recorder()
         self.tells = hooks.LOGGING in given.hooks
         self._hooks = hooks.own(given.hooks)
-        self._process = process_memory()
+        self._guards = {}
+        self._process = self._guarded("the memory of the process", process_memory, 0)
         self._first = 0
         if group.is_chief:
             self.recorder.sinks += self._sinks()
@@ -97,34 +101,45 @@ class Seeing:
         given, chief = self.settings.logging, self.group.is_chief
         found = []
         if chief and (given.check_shape or given.check_content):
-            found.append(LayerCheck(given.check_shape, given.check_content))
+            check = LayerCheck(given.check_shape, given.check_content)
+            found.append(GuardedCallback(check, "the layers' shapes and contents"))
         if given.profile_every_n_iters and self.group.index == given.profile_at_task:
-            found.append(Traces(self._tensorboard(), given.profile_every_n_iters))
+            traces = Traces(self._tensorboard(), given.profile_every_n_iters)
+            found.append(GuardedCallback(traces, "traces"))
         if chief and given.images_every_n_iters:
-            found.append(InputImages(self.recorder, given.images_every_n_iters))
+            images = InputImages(self.recorder, given.images_every_n_iters)
+            found.append(GuardedCallback(images, "input images"))
         if given.angles_every_n_iters:
-            found.append(AngleHistograms(self.recorder, given.angles_every_n_iters))
+            angles = AngleHistograms(self.recorder, given.angles_every_n_iters)
+            # All workers measure together: one alone cannot leave it out.
+            alone = self.group.size == 1
+            found.append(GuardedCallback(angles, "angles") if alone else angles)
         return [*found, *self._hooks]
 
     def begin(self, model):
-        """Tells what is about to train; all workers call it, the chief tells."""
+        """Logs what is about to train; all workers call it, the chief logs."""
         given = self.settings.logging
         self._first = model.position.global_step
         told = []
         if given.print_model_statistics:
-            told.append(("Model statistics", statistics.statistics(model)))
+            told.append(("Model statistics", statistics.statistics))
         if given.log_device_placement:
-            told.append(("Device placement", statistics.placement(model)))
+            told.append(("Device placement", statistics.placement))
+        for title, describe in told:
+            call = functools.partial(describe, model)
+            # All workers read the head together: one alone cannot leave it out.
+            text = self._guarded(title, call) if self.group.size == 1 else call()
+            if text and self.group.is_chief:
+                logging.info("%s:\n%s", title, text)
         if not self.group.is_chief:
             return
-        for title, text in told:
-            logging.info("%s:\n%s", title, text)
         if given.run_report or given.metrics_files:
-            folder = self.settings.storage.model_save_dir
-            told = facts.environment(model.strategy, self.group)
-            self._guarded(
-                lambda: facts.add_start(folder, model.position.global_step, told)
-            )
+            self._guarded(facts.STARTS, lambda: self._add_start(model))
+
+    def _add_start(self, model):
+        folder = self.settings.storage.model_save_dir
+        told = facts.environment(model.strategy, self.group)
+        facts.add_start(folder, model.position.global_step, told)
 
     def finish(self, model, outcome, batches, pairs):
         """Writes what belongs to the end of a run; all workers call it.
@@ -137,11 +152,15 @@ class Seeing:
         """
         given = self.settings.logging
         if given.projector:
-            with model.averaged():  # as it is verified and exported
-                self._project(model, batches, pairs)
+            self._guarded(
+                "the projector's files", lambda: self._project(model, batches, pairs)
+            )
         self.recorder.close()
         if given.run_report and self.group.is_chief:
-            self._guarded(lambda: self._report(model, outcome, batches))
+            self._plot()
+            self._guarded(
+                run_report.NAME, lambda: self._report(model, outcome, batches)
+            )
 
     def abandon(self, model=None, outcome=None, batches=None):
         """Closes the logs of a run that has failed, and draws what there is.
@@ -155,12 +174,16 @@ class Seeing:
         self.recorder.close()
         if not (self.settings.logging.run_report and self.group.is_chief):
             return
-        if model is None:
-            self._guarded(self._plot)
-        else:
-            self._guarded(lambda: self._report(model, outcome or {}, batches))
+        self._plot()
+        if model is not None:
+            self._guarded(
+                run_report.NAME, lambda: self._report(model, outcome or {}, batches)
+            )
 
     def _plot(self):
+        self._guarded(PLOT, self._draw)
+
+    def _draw(self):
         folder = self.settings.storage.model_save_dir
         loss = curves.loss(self.metrics.rows)
         if loss:
@@ -169,13 +192,6 @@ class Seeing:
     def _report(self, model, outcome, batches):
         settings = self.settings
         folder = settings.storage.model_save_dir
-        self._plot()
-        memory = facts.peak_memory(model.strategy)
-        if model.position.global_step - self._first < PLANNED_FROM_STEPS:
-            few = f"not for runs of less than {PLANNED_FROM_STEPS} steps"
-            memory["planned"] = f"{few}; --dry_run tells"
-        elif self.group.size == 1:
-            memory |= facts.planned_memory(settings, model, self._process, self.stage)
         told = {
             "data": {
                 "data set": settings.dataset.dataset_name,
@@ -184,29 +200,62 @@ class Seeing:
                 "images per step": settings.model.global_batch_size,
                 "steps per epoch": batches.steps_per_epoch or "unknown",
             },
-            "memory": memory,
-            "environment": facts.environment(model.strategy, self.group),
-            "checkpoints": facts.checkpoints(folder),
-            "starts": facts.starts(folder),
+            "memory": self._memory(model),
+            "environment": self._guarded(
+                "the report's environment",
+                lambda: facts.environment(model.strategy, self.group),
+                {},
+            ),
+            "checkpoints": self._guarded(
+                "the report's checkpoints", lambda: facts.checkpoints(folder), []
+            ),
+            "starts": self._guarded(facts.STARTS, lambda: facts.starts(folder), []),
+            "charts": self._guarded("the report's curves", self._charts, []),
         }
         path = files.join(folder, run_report.NAME)
-        text = run_report.to_html(settings, outcome, self.metrics.rows, told)
+        text = run_report.to_html(settings, outcome, told)
         files.replace(path, text)
         logging.info("The report of the run: %s", path)
 
+    def _charts(self):
+        charts = curves.all_of(self.metrics.rows)
+        return [(chart.caption, chart.as_svg()) for chart in charts]
+
+    def _memory(self, model):
+        strategy = model.strategy
+        found = self._guarded(
+            "the report's memory", lambda: facts.peak_memory(strategy), {}
+        )
+        if model.position.global_step - self._first < PLANNED_FROM_STEPS:
+            few = f"not for runs of less than {PLANNED_FROM_STEPS} steps"
+            return found | {"planned": f"{few}; --dry_run tells"}
+        if self.group.size > 1:
+            return found
+        return found | self._guarded(
+            "the report's planned memory",
+            lambda: facts.planned_memory(
+                self.settings, model, self._process, self.stage
+            ),
+            {},
+        )
+
     def _project(self, model, batches, pairs):
-        if pairs:
-            name, first = next(iter(pairs.items()))
-            found = projector.of_pairs(model, first)
-        else:
-            name, found = "batch", projector.of_batch(model, batches)
+        with model.averaged():  # as it is verified and exported
+            if pairs:
+                name, first = next(iter(pairs.items()))
+                found = projector.of_pairs(model, first)
+            else:
+                name, found = "batch", projector.of_batch(model, batches)
         if self.group.is_chief:
-            self._guarded(lambda: projector.write(self._tensorboard(), name, *found))
+            projector.write(self._tensorboard(), name, *found)
 
     def _sinks(self):
         given, folder = self.settings.logging, self.settings.storage.model_save_dir
         if given.tensorboard:
-            yield TensorBoard(self._tensorboard())
+            board = self._tensorboard()
+            made = self._guarded(board, lambda: TensorBoard(board))
+            if made:
+                yield made
         if given.visualdl:
             yield VisualDL(files.join(folder, FOLDER))
         yield self.metrics
@@ -214,9 +263,5 @@ class Seeing:
     def _tensorboard(self):
         return files.join(self.settings.storage.model_save_dir, "tensorboard")
 
-    def _guarded(self, write):
-        """A store that fails costs the report, and not the training."""
-        try:
-            write()
-        except OSError as error:
-            logging.warning("Not written, for people to look at: %s", error)
+    def _guarded(self, what, write, default=None):
+        return self._guards.setdefault(what, Guard(what))(write, default)

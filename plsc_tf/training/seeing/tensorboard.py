@@ -25,16 +25,20 @@ class TensorBoard:
 
     Raises:
         OSError: there can be no such folder.
+
+    Attributes:
+        folder: where the logs are.
     """
 
     def __init__(self, folder, limit_s=files.RETRY.limit_s):
         files.make_dirs(folder)
-        self._folder = folder
+        self.folder = folder
         self._limit_s = limit_s
         self._writer = None
         self._worker = None
         self._end_of_worker = contextlib.ExitStack()
         self._hangs = False
+        self._lost = False
         self._pending = None
 
     def begin(self, step):
@@ -71,7 +75,7 @@ class TensorBoard:
 
     def _each(self, step, write, values):
         if self._writer is None:
-            self._writer = tf.summary.create_file_writer(self._folder)
+            self._writer = tf.summary.create_file_writer(self.folder)
         with self._writer.as_default(step=step):
             for name, value in values.items():
                 write(name, value)
@@ -86,7 +90,7 @@ class TensorBoard:
 
         The first start of a folder is taken for the run's own and drops nothing.
         """
-        writer = EventFileWriter(self._folder, filename_suffix=".begins")
+        writer = EventFileWriter(self.folder, filename_suffix=".begins")
         start = SessionLog(status=SessionLog.START)
         for _ in range(2):
             now = time.time()
@@ -108,18 +112,20 @@ class TensorBoard:
         if pending is None:
             return
         try:
-            self._worker.finish(pending, self._limit_s, f"write to {self._folder}")
+            self._worker.finish(pending, self._limit_s, f"write to {self.folder}")
         except files.StorageError as error:
             self._hangs = True
             logging.warning("No more logs for TensorBoard are written: %s", error)
-        except (OSError, tf.errors.OpError) as error:
+        except Exception as error:  # noqa: BLE001 - no log is worth a training
             # Only the worker lets go of the file: closing a broken one may block.
             self._worker.start(self._forget)
-            logging.warning(
-                "Logs for TensorBoard are lost; %s could not be written: %s",
-                self._folder,
-                str(error).strip(),
-            )
+            if not self._lost:
+                logging.warning(
+                    "Logs for TensorBoard are lost; could not write %s: %s",
+                    self.folder,
+                    str(error).strip(),
+                )
+            self._lost = True
 
     def _forget(self):
         self._writer = None

@@ -22,7 +22,6 @@ class Traces(keras.callbacks.Callback):
         self.every_n_steps = every_n_steps
         self._warm = False
         self._running = False
-        self._broken = False
 
     def wants(self, step):
         """A step that is traced has a call of its own, see `several_steps`."""
@@ -32,24 +31,14 @@ class Traces(keras.callbacks.Callback):
         """Begins a trace where one is due."""
         step = self.model.position.global_step + 1
         if self._warm and step % self.every_n_steps == 0:
-            start = tf.profiler.experimental.start
-            self._running = self._guarded(lambda: start(self.folder))
+            tf.profiler.experimental.start(self.folder)
+            self._running = True
 
     def on_train_batch_end(self, batch, logs=None):
         """Ends it."""
-        self._warm = not self._broken
+        self._warm = True
         if self._running:
             self._running = False
-            if self._guarded(tf.profiler.experimental.stop):
-                step = self.model.position.global_step
-                logging.info("Step %d is traced in %s", step, self.folder)
-
-    def _guarded(self, function):
-        """A trace is nothing that a training fails for; returns whether it worked."""
-        try:
-            function()
-            return True
-        except tf.errors.OpError as error:
-            logging.warning("No trace is written: %s", error.message)
-            self._broken, self._warm = True, False
-            return False
+            tf.profiler.experimental.stop()
+            step = self.model.position.global_step
+            logging.info("Step %d is traced in %s", step, self.folder)

@@ -42,6 +42,9 @@ class VisualDL:
 
     Raises:
         ValueError: it is elsewhere, where nothing can be added to a file.
+
+    Attributes:
+        folder: where the log is.
     """
 
     def __init__(self, folder):
@@ -51,26 +54,21 @@ class VisualDL:
                 f"Received: {folder}. Leave it out, or train into a local "
                 "model_save_dir and set fs_dir_for_save, to which it is copied."
             )
-        self._folder = local_path(folder)
+        self.folder = local_path(folder)
         self._file = None
 
     def begin(self, step):
         """Opens the log of the run, without what is later than `step`."""
         self.close()
-        try:
-            kept = self._open(step)
-        except OSError as error:
-            self._give_up(error)
-            return
-        if not kept:
+        if not self._open(step):
             self._write(0, "meta_data_tag", _field(10, _BYTES, b""))
 
     def _open(self, step):
         """Opens the file; returns the bytes that are kept of it."""
-        files.make_dirs(self._folder)
-        logs = sorted(n for n in files.list_dir(self._folder) if "vdlrecords" in n)
+        files.make_dirs(self.folder)
+        logs = sorted(n for n in files.list_dir(self.folder) if "vdlrecords" in n)
         name = logs[-1] if logs else f"vdlrecords.{int(time.time()):010d}.log"
-        path = files.join(self._folder, name)
+        path = files.join(self.folder, name)
         kept = _length_until(files.read(path), step) if logs else 0
         self._file = open(path, "ab")
         self._file.truncate(kept)
@@ -132,13 +130,9 @@ class VisualDL:
         try:
             self._file.write(struct.pack("<Q", len(record)) + record)
             self._file.flush()
-        except OSError as error:
-            self._give_up(error)
-
-    def _give_up(self, error):
-        """A disk that is full costs the log, and not the training."""
-        self._file = None
-        logging.warning("No more logs for VisualDL are written: %s", error)
+        except OSError:
+            self._file = None  # half a record ends the log
+            raise
 
 
 def _field(number, kind, content):

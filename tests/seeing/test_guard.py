@@ -1,0 +1,86 @@
+"""Nothing that a run writes about itself ends it: real runs whose files are blocked."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from plsc_tf.training import run
+from plsc_tf.training.seeing import facts
+from tests.training.tiny_run import TINY, settings
+
+BLOCKED = (
+    "report.html",
+    "loss.png",
+    "metrics.csv",
+    "metrics.jsonl",
+    "starts.jsonl",
+    "losses.txt",
+)
+# A file where a folder belongs.
+FOLDERS = ("tensorboard", "visualdl")
+EVERYTHING = {
+    "tensorboard": True,
+    "visualdl": True,
+    "save_losses": True,
+    "angles_every_n_iters": 2,
+    "images_every_n_iters": 2,
+    "profile_every_n_iters": 2,
+    "projector": True,
+    "export_at_end": False,
+}
+
+
+@pytest.fixture
+def blocked(tmp_path):
+    folder = tmp_path / "run"
+    for name in BLOCKED:
+        (folder / name / "in the way").mkdir(parents=True)
+    for name in FOLDERS:
+        (folder / name).write_text("in the way")
+    return folder
+
+
+def _as_flags(values):
+    for name, value in values.items():
+        shown = ",".join(map(str, value)) if isinstance(value, tuple) else value
+        yield f"--{name}={shown}"
+
+
+def test_a_run_ends_well_where_nothing_about_it_can_be_written(blocked):
+    flags = _as_flags({**TINY, **EVERYTHING, "model_save_dir": blocked})
+    command = [sys.executable, "-m", "plsc_tf.train", *flags]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((blocked / "results.json").read_text())["steps"] == 10
+    assert list(blocked.glob("*/manifest.json"))
+    things = re.findall(r"Could not write (.*?); ", done.stderr)
+    assert len(things) == len(set(things))
+    for name in (*BLOCKED, *FOLDERS):
+        assert sum(name in thing for thing in things) == 1, (name, things)
+    assert "Traceback" not in done.stderr
+
+
+def test_facts_that_cannot_be_told_leave_the_rest_of_the_report(
+    tmp_path, logical_devices
+):
+    folder = tmp_path / "run"
+    options = {"export_at_end": False, "val_targets": (), "with_test": False}
+    run.train(settings(folder, stop_at_step=3, **options))
+    # What a hand or another program has left: JSON, but not the facts of starts.
+    (folder / "starts.jsonl").write_text("7\n")
+    with open(folder / "metrics.jsonl", "a") as file:
+        file.write('{"step": 3, "loss": "much"}\n')
+    _, outcome = run.train(settings(folder, stop_at_step=5, **options))
+    assert outcome["steps"] == 5
+    page = (folder / "report.html").read_text()
+    assert "steps per epoch" in page and f"{outcome['loss']:.5g}" in page
+
+
+def test_memory_is_asked_by_the_name_that_tensorflow_takes():
+    # `tf.config.experimental.get_memory_info` wants "GPU:0".
+    asked = facts.short_name("/job:worker/replica:0/task:1/device:GPU:3")
+    assert asked == "GPU:3"
+    assert facts.short_name("/replica:0/task:0/device:CPU:0") == "CPU:0"
