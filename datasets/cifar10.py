@@ -58,7 +58,7 @@ def _binary(request: DataRequest, files: list[str]) -> Source:
         return ArraysLayout("cifar10", lambda: _read(files), describe)
     images, labels = _read(files)
     pictures = on_host(images)
-    return IndexedSource(
+    source = IndexedSource(
         "cifar10",
         labels - request.labels_offset,
         lambda index: tf.gather(pictures, index),
@@ -66,6 +66,8 @@ def _binary(request: DataRequest, files: list[str]) -> Source:
         describe=describe,
         stamp=lambda: ",".join(files),
     )
+    source.heeds = frozenset({"labels_offset"})
+    return source
 
 
 def _count(path: str) -> int:

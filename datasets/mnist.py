@@ -43,7 +43,7 @@ def examples(request: DataRequest) -> Source:
         return ArraysLayout("mnist", lambda: _read(folder, prefix), describe)
     images, labels = _read(folder, prefix)
     pictures = on_host(images)
-    return IndexedSource(
+    source = IndexedSource(
         "mnist",
         labels.astype(np.int64) - request.labels_offset,
         lambda index: tf.gather(pictures, index),
@@ -51,6 +51,8 @@ def examples(request: DataRequest) -> Source:
         describe=describe,
         stamp=lambda: folder,
     )
+    source.heeds = frozenset({"labels_offset"})
+    return source
 
 
 def _read(folder: str, prefix: str) -> tuple[np.ndarray, np.ndarray]:

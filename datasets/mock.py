@@ -51,7 +51,7 @@ def examples(request: DataRequest) -> Source:
         images = tf.numpy_function(draw_all, [indices], tf.uint8, stateful=False)
         return tf.ensure_shape(images, [None, *size, 3])
 
-    return IndexedSource(
+    source = IndexedSource(
         "mock",
         np.arange(count, dtype=np.int64) % classes,
         fetch,
@@ -59,6 +59,8 @@ def examples(request: DataRequest) -> Source:
         describe=lambda index: f"drawn picture {index}",
         stamp=lambda: f"{seed} {size} {first}",
     )
+    source.heeds = frozenset({"num_examples"})
+    return source
 
 
 def pairs(request: DataRequest, target: str = "mock") -> Pairs | None:

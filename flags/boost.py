@@ -28,6 +28,9 @@ _OTHER_TRICKS = (
     "grad_accumulation",
     "loss_scale_group",
 )
+# Conditions, see `plsc_tf.effects`.
+_STAGE_1 = "snapshot_every_n_steps or snapshots_per_epoch"
+_STAGE_2 = "dim_reduce and no boost_level=o0"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,53 +44,67 @@ class Boost(OptionGroup):
         0, "stage 1: snapshots in each epoch, evenly spread; 0: none", lower=0
     )
     snapshot_start_epoch: int = option(
-        0, "stage 1: epochs that are done before snapshots are taken", lower=0
+        0,
+        "stage 1: epochs that are done before snapshots are taken",
+        lower=0,
+        applies=_STAGE_1,
     )
     snapshot_max: int = option(
         40,
         "stage 1: newest snapshots kept; 0: all (MindSpore keep_checkpoint_max)",
         lower=0,
+        applies=_STAGE_1,
     )
     snapshot_dir: str = option(
-        "", "stage 1: folder of the snapshots; empty: model_save_dir/snapshots"
+        "",
+        "stage 1: folder of the snapshots; empty: model_save_dir/snapshots",
+        applies=_STAGE_1,
     )
     dim_reduce: bool = option(
         False,
         "stage 2: train in the few dimensions that the snapshots spread in (MindSpore "
         "dim_reduce)",
+        applies="no boost_level=o0",
     )
     boost_level: str | None = option(
         None,
         "O0 switches dimension reduction off whatever else says, O1 and O2 leave it as "
         "dim_reduce and boost_config_dict say (MindSpore boost_level)",
         choices=("o0", "o1", "o2"),
+        applies="dim_reduce or boost_config_dict",
     )
     boost_config_dict: str = option(
         "",
         "the same settings as one dictionary, in JSON or as in Python, such as "
         "{'boost': {'mode': 'manual', 'dim_reduce': True}, 'dim_reduce': {'rho': 0.5}} "
         "(MindSpore boost_config_dict)",
+        applies="no boost_level=o0",
     )
     dim_reduce_scope: str = option(
         "backbone",
         "weights that snapshots hold and stage 2 reduces: backbone, while the head "
         "goes on with the optimizer; or all, also the class weights",
         choices=("backbone", "all"),
+        applies=f"{_STAGE_1} or {_STAGE_2}",
     )
     weight_load_dir: str = option(
-        "", "stage 2: folder of the snapshots (MindSpore weight_load_dir)"
+        "",
+        "stage 2: folder of the snapshots (MindSpore weight_load_dir)",
+        applies=f"{_STAGE_2} and no pca_mat_path",
     )
     pca_mat_path: str = option(
         "",
         "stage 2: the projection [n_component, weights] of an earlier run, .npy; "
         "empty: made from weight_load_dir and kept as model_save_dir/pca_mat.npy "
         "(MindSpore pca_mat_path)",
+        applies=_STAGE_2,
     )
     n_component: int = option(
         32,
         "stage 2: dimensions that remain (MindSpore n_component, n_components)",
         lower=1,
         aliases=("n_components",),
+        applies=_STAGE_2,
     )
     dim_reduce_rho: float = option(
         0.55,
@@ -96,6 +113,7 @@ class Boost(OptionGroup):
         upper=1,
         open_ends="lower upper",
         aliases=("rho",),
+        applies=_STAGE_2,
     )
     dim_reduce_gamma: float = option(
         0.9,
@@ -104,6 +122,7 @@ class Boost(OptionGroup):
         upper=1,
         open_ends="upper",
         aliases=("gamma",),
+        applies=_STAGE_2,
     )
     dim_reduce_alpha: float = option(
         0.001,
@@ -111,6 +130,7 @@ class Boost(OptionGroup):
         "(MindSpore alpha)",
         lower=0,
         aliases=("alpha",),
+        applies=_STAGE_2,
     )
     dim_reduce_sigma: float = option(
         0.4,
@@ -120,12 +140,14 @@ class Boost(OptionGroup):
         upper=1,
         open_ends="lower upper",
         aliases=("sigma",),
+        applies=_STAGE_2,
     )
     line_search_trials: int = option(
         2,
         "stage 2: steps that are tried before the weights stay; at full length, then "
         "dim_reduce_rho of it, and so on",
         lower=1,
+        applies=_STAGE_2,
     )
     dim_reduce_timeout: float = option(
         1800.0,
@@ -134,6 +156,7 @@ class Boost(OptionGroup):
         lower=0,
         open_ends="lower",
         aliases=("timeout",),
+        applies=_STAGE_2,
     )
     device_num: int = option(
         8,

@@ -27,6 +27,7 @@ class Checking(OptionGroup):
         "look also for pictures that are only similar to those of the verification "
         "sets (scaled, compressed anew), by a perceptual hash",
         saved=False,
+        applies="val_targets",
     )
     check_threads: int = option(
         0, "threads that read and decode; 0: one per core", lower=0, saved=False

@@ -19,12 +19,14 @@ class Classes(OptionGroup):
         "",
         "labels to remove, as 3,17, or a file with one per line",
         saved=False,
+        applies="edit_dir",
     )
     merge_classes: str = option(
         "",
         "classes to make one, as 3+17,5+9+11, or a file with the labels of one such "
         "group per line; a merged class takes the place of its smallest label",
         saved=False,
+        applies="edit_dir",
     )
     merge_weights: str = option(
         "pictures",
@@ -32,17 +34,20 @@ class Classes(OptionGroup):
         "equal",
         choices=("pictures", "equal"),
         saved=False,
+        applies="edit_dir and merge_classes",
     )
     class_rows: str = option(
         "",
         ".npy file of rows [n, emb_size] of new classes, taken as they are",
         saved=False,
+        applies="edit_dir",
     )
     class_images: str = option(
         "",
         "folder of one folder per new class: its row is the mean embedding of the "
         "pictures in it, as long as the other rows are",
         saved=False,
+        applies="edit_dir",
     )
     add_classes: int = option(
         0,
@@ -50,9 +55,13 @@ class Classes(OptionGroup):
         "those of class_rows and class_images",
         lower=0,
         saved=False,
+        applies="edit_dir",
     )
     edit_weights_only: bool = option(
-        False, "leave out what only a resume needs (optimizer state)", saved=False
+        False,
+        "leave out what only a resume needs (optimizer state)",
+        saved=False,
+        applies="edit_dir",
     )
     noise_report: str = option(
         "",
@@ -66,6 +75,7 @@ class Classes(OptionGroup):
         "which the pictures with wrong labels have drawn towards themselves",
         choices=("embeddings", "weights"),
         saved=False,
+        applies="noise_report",
     )
     noise_pair: float | None = option(
         None,
@@ -73,6 +83,7 @@ class Classes(OptionGroup):
         "pictures of one class; None: 0.97, of weights a cosine of 0.7",
         lower=0.5,
         saved=False,
+        applies="noise_report",
     )
     noise_margin: float = option(
         0.2,
@@ -80,6 +91,7 @@ class Classes(OptionGroup):
         "for mislabelled",
         lower=0.0,
         saved=False,
+        applies="noise_report",
     )
     noise_split: float = option(
         6.0,
@@ -87,15 +99,21 @@ class Classes(OptionGroup):
         "in deviations",
         lower=0.0,
         saved=False,
+        applies="noise_report",
     )
     noise_top: int = option(
-        200, "findings of each kind that are listed", lower=1, saved=False
+        200,
+        "findings of each kind that are listed",
+        lower=1,
+        saved=False,
+        applies="noise_report",
     )
     noise_sheets: str = option(
         "",
         "folder for contact sheets (PNG): the pictures of the first findings side by "
         "side",
         saved=False,
+        applies="noise_report",
     )
     new_list: str = option(
         "",

@@ -44,6 +44,7 @@ class Cluster(OptionGroup):
         upper=65535,
         aliases=("started_port",),
         saved=False,
+        applies="cluster",
     )
     num_workers: int = option(
         1,
@@ -67,6 +68,7 @@ class Cluster(OptionGroup):
         lower=0,
         open_ends="lower",
         saved=False,
+        applies="cluster",
     )
     worker_timeout: float = option(
         30.0,
@@ -75,6 +77,7 @@ class Cluster(OptionGroup):
         lower=0,
         open_ends="lower",
         saved=False,
+        applies="cluster",
     )
     step_timeout: float = option(
         600.0,
@@ -88,12 +91,14 @@ class Cluster(OptionGroup):
         "auto: TensorFlow's choice",
         choices=("auto", "ring", "nccl"),
         saved=False,
+        applies="cluster",
     )
     gradient_bucket_mb: float = option(
         8.0,
         "gradients of the backbone are summed over the replicas in buckets of this "
         "size, in MB (10^6 bytes); 0: all in one, which is slow for large networks",
         lower=0,
+        applies="buckets",
     )
     gradient_dtype: str = option(
         "float32",
@@ -101,6 +106,7 @@ class Cluster(OptionGroup):
         "ones halve the bytes and round. float16 loses what is below 6e-8 unless "
         "there is a loss scale, bfloat16 does not",
         choices=("float32", "float16", "bfloat16"),
+        applies="several_replicas",
     )
 
     def __post_init__(self):

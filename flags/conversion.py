@@ -21,24 +21,28 @@ class Conversion(OptionGroup):
         "file_list.txt)",
         choices=("tfrecord", "base64"),
         saved=False,
+        applies="output_dir and no nranks",
     )
     num_shards: int = option(
         8,
         "files of equal numbers of records; take a multiple of the replicas",
         lower=1,
         saved=False,
+        applies="output_dir and no nranks",
     )
     shuffle: bool = option(
         True,
         "put all records into a random order, which follows from the seed; else they "
         "keep theirs",
         saved=False,
+        applies="output_dir or nranks",
     )
     pad_shards: bool = option(
         False,
         "repeat records drawn at random, fewer than there are shards, so that all "
         "shards have exactly as many (always so with nranks)",
         saved=False,
+        applies="output_dir and no nranks",
     )
     split: str = option(
         "train",
@@ -50,6 +54,7 @@ class Conversion(OptionGroup):
         "megabytes (2^20) to work in; the result is the same with any",
         lower=8,
         saved=False,
+        applies="output_dir or nranks",
     )
     preview: str = option(
         "",

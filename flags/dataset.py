@@ -14,14 +14,18 @@ class Dataset(OptionGroup):
         "data set: a module of datasets/ (mock, mnist, cifar10, flowers, ms1m, casia, "
         "folder, image_list, ...) or a dotted path to your own; mock draws its "
         "pictures and needs no files (FastNN dataset_name)",
+        applies="no nranks",
     )
     dataset_dir: str = option(
-        "./train_data", "root folder of the data set (PLSC and FastNN dataset_dir)"
+        "./train_data",
+        "root folder of the data set (PLSC and FastNN dataset_dir)",
+        applies="files and no nranks",
     )
     train_files: tuple[str, ...] = option(
         (),
         "TFRecord files below dataset_dir to train on, separated by commas; empty: "
         "what the data set's module finds (FastNN train_files)",
+        applies="no own_source and no nranks",
     )
     num_classes: int = option(
         85742,
@@ -41,12 +45,18 @@ class Dataset(OptionGroup):
         "draws that many (PLSC train_image_num; FastNN num_sample_per_epoch)",
         lower=1,
         aliases=("train_image_num", "image_num"),
+        applies="uncounted",
     )
     labels_offset: int = option(
-        0, "subtracted from the labels of the files (FastNN labels_offset)"
+        0,
+        "subtracted from the labels of the files (FastNN labels_offset)",
+        applies="label_numbers",
     )
     min_images_per_class: int = option(
-        1, "classes with fewer pictures than this are left out", lower=1
+        1,
+        "classes with fewer pictures than this are left out",
+        lower=1,
+        applies="class_folders",
     )
     held_back: float = option(
         0.0,
@@ -55,4 +65,5 @@ class Dataset(OptionGroup):
         lower=0,
         upper=1,
         open_ends="upper",
+        applies="splits",
     )

@@ -15,7 +15,10 @@ class Evaluation(OptionGroup):
         "or a name the data set knows; separated by commas (PLSC val_targets)",
     )
     test_batch_size: int = option(
-        120, "pictures per step of a verification (PLSC test_batch_size)", lower=1
+        120,
+        "pictures per step of a verification (PLSC test_batch_size)",
+        lower=1,
+        applies="with_test",
     )
     with_test: bool = option(
         True, "verify while training, after each epoch (PLSC with_test)"
@@ -24,7 +27,10 @@ class Evaluation(OptionGroup):
         0,
         "verify every so many steps; 0: after each epoch (PLSC 0.2 set_test_period)",
         lower=0,
+        applies="with_test and val_targets",
     )
     raw_pixel_baseline: bool = option(
-        False, "print also what comparing raw pixels reaches"
+        False,
+        "print also what comparing raw pixels reaches",
+        applies="with_test and val_targets",
     )

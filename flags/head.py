@@ -40,12 +40,14 @@ class Head(OptionGroup):
         upper=math.pi,
         open_ends="upper",
         aliases=("margin2",),
+        applies="loss_type=arcface,adaface,curricularface",
     )
     scale: float = option(
         64.0,
         "factor of the cosines before the softmax (PLSC scale)",
         lower=0,
         open_ends="lower",
+        applies="no loss_type=softmax",
     )
     margin1: float | None = option(
         None,
@@ -56,6 +58,7 @@ class Head(OptionGroup):
         lower=0,
         upper=4,
         open_ends="lower",
+        applies="loss_type=arcface,sphereface",
     )
     margin3: float | None = option(
         None,
@@ -64,12 +67,14 @@ class Head(OptionGroup):
         lower=0,
         upper=2,
         open_ends="upper",
+        applies="loss_type=arcface,cosface",
     )
     margin_gradient: str = option(
         "exact",
         "exact: the margin is differentiated, as in PLSC; straight_through: its "
         "derivative is taken as 1, as in arcface_torch (arcface, cosface, sphereface)",
         choices=("exact", "straight_through"),
+        applies="loss_type=arcface,cosface,sphereface",
     )
     adaface_h: float = option(
         0.333,
@@ -77,6 +82,7 @@ class Head(OptionGroup):
         "(AdaFace h)",
         lower=0,
         upper=1,
+        applies="loss_type=adaface",
     )
     adaface_t_alpha: float = option(
         0.01,
@@ -85,12 +91,14 @@ class Head(OptionGroup):
         lower=0,
         upper=1,
         open_ends="lower",
+        applies="loss_type=adaface",
     )
     magface_norms: tuple[float, ...] = option(
         (10.0, 110.0),
         "magface: smallest and largest norm that the margin follows (MagFace l_a, u_a)",
         lower=0,
         open_ends="lower",
+        applies="loss_type=magface",
     )
     magface_margins: tuple[float, ...] = option(
         (0.45, 0.8),
@@ -98,11 +106,13 @@ class Head(OptionGroup):
         lower=0,
         upper=math.pi / 2,
         open_ends="upper",
+        applies="loss_type=magface",
     )
     magface_lambda_g: float = option(
         35.0,
         "magface: factor of the penalty on short embeddings (MagFace lambda_g)",
         lower=0,
+        applies="loss_type=magface",
     )
     interclass_filtering_threshold: float = option(
         0.0,
@@ -111,6 +121,7 @@ class Head(OptionGroup):
         lower=0,
         upper=1,
         open_ends="upper",
+        applies="no loss_type=softmax",
     )
     label_smoothing: float = option(
         0.0,
@@ -130,12 +141,14 @@ class Head(OptionGroup):
         upper=1,
         open_ends="lower",
         aliases=("sample_ratio",),
+        applies="loss_type=dist_*",
     )
     head_tile_rows: int | None = option(
         None,
         "classes of a sharded head that a replica works on at a time; None: chosen by "
         "itself, to fit the processor's caches",
         lower=1,
+        applies="loss_type=dist_*",
     )
     head_logits_mb: int = option(
         1024,
@@ -150,7 +163,9 @@ class Head(OptionGroup):
         lower=0,
     )
     head_initial_bias: float = option(
-        0.0, "initial biases of loss_type=softmax (PLSC set_distfc_attr)"
+        0.0,
+        "initial biases of loss_type=softmax (PLSC set_distfc_attr)",
+        applies="loss_type=softmax",
     )
     head_dtype: str = option(
         "float32",
@@ -162,6 +177,7 @@ class Head(OptionGroup):
         "what the optimizer's slots of a sharded head are stored in; bfloat16 halves "
         "them",
         choices=("float32", "bfloat16"),
+        applies="loss_type=dist_*",
     )
     calc_acc: bool = option(
         False,

@@ -35,6 +35,7 @@ class Launching(OptionGroup):
         "Python module that the workers run, such as plsc_tf.evaluate, when the first "
         "word after -- is no script",
         saved=False,
+        applies="no script",
     )
 
     def __post_init__(self):

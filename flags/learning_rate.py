@@ -6,6 +6,10 @@ from plsc_tf.options import OptionGroup, option
 
 # Decay types that mean something together with a luong scheme.
 WITH_SCHEME = ("piecewise", "exponential", "polynomial")
+# Conditions, see `plsc_tf.effects`.
+_OURS = "no own_optimizer"
+_SCHEME = f"{_OURS} and decay_scheme"
+_DECAY = f"{_OURS} and no decay_scheme and learning_rate_decay_type"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,6 +22,7 @@ class LearningRate(OptionGroup):
         "learning_rate, 0.01)",
         lower=0,
         aliases=("lr",),
+        applies=_OURS,
     )
     learning_rate_decay_type: str = option(
         "piecewise",
@@ -33,11 +38,13 @@ class LearningRate(OptionGroup):
             "exponential",
             "linear",
         ),
+        applies=f"{_OURS} and no decay_scheme",
     )
     lr_steps: tuple[int, ...] = option(
         (100000, 160000, 220000),
         "steps at which piecewise decays (PLSC lr_steps)",
         lower=1,
+        applies=f"{_DECAY}=piecewise and no lr_epochs",
     )
     lr_epochs: tuple[float, ...] = option(
         (),
@@ -45,18 +52,21 @@ class LearningRate(OptionGroup):
         "same pictures at every batch size",
         lower=0,
         open_ends="lower",
+        applies=f"{_DECAY}=piecewise",
     )
     lr_steps_batch_size: int = option(
         0,
         "global batch that lr_steps and warmup_steps are counted in, 1024 for PLSC's: "
         "with another one they are as many pictures; 0: the run's own",
         lower=0,
+        applies=f"{_DECAY}=piecewise and no lr_epochs or {_OURS} and warmup_steps",
     )
     learning_rate_decay_factor: float = option(
         0.1,
         "factor of one decay (PLSC 0.1; FastNN learning_rate_decay_factor, 0.94)",
         lower=0,
         open_ends="lower",
+        applies=f"{_DECAY}=piecewise,exponential",
     )
     decay_scheme: str | None = option(
         None,
@@ -64,6 +74,7 @@ class LearningRate(OptionGroup):
         "luong10), or 4 times in the last third (luong234). The steps are stop_at_step "
         "where it is set, as in FastNN (FastNN decay_scheme)",
         choices=("luong5", "luong10", "luong234"),
+        applies=_OURS,
     )
     luong_decay_factor: float = option(
         0.5,
@@ -72,14 +83,21 @@ class LearningRate(OptionGroup):
         lower=0,
         upper=1,
         open_ends="lower",
+        applies=_SCHEME,
     )
     warmup_epochs: float = option(
         0.0,
         "epochs in which the rate grows from a small value to learning_rate, may be a "
         "fraction (PLSC warmup_epochs)",
         lower=0,
+        applies=_OURS,
     )
-    warmup_steps: int = option(0, "the same in steps (FastNN warmup_steps)", lower=0)
+    warmup_steps: int = option(
+        0,
+        "the same in steps (FastNN warmup_steps)",
+        lower=0,
+        applies=_OURS,
+    )
     warmup_scheme: str = option(
         "linear",
         "how it grows. linear: from 0, of which the first step has one part already; "
@@ -87,12 +105,14 @@ class LearningRate(OptionGroup):
         "linear_from_lr: from the rate before it is scaled to the batch (PLSC's "
         "code); t2t: exponentially from a hundredth (FastNN warmup_scheme)",
         choices=("linear", "linear_from_zero", "linear_from_lr", "t2t"),
+        applies=f"{_OURS} and warmup_epochs or {_OURS} and warmup_steps",
     )
     end_learning_rate: float = option(
         0.0001,
         "rate that polynomial, cosine and linear end at, and that exponential and "
         "decay_scheme do not go below (FastNN end_learning_rate)",
         lower=0,
+        applies=f"{_DECAY}=polynomial,cosine,linear,exponential or {_SCHEME}",
     )
     lr_total_epochs: float | None = option(
         None,
@@ -100,15 +120,21 @@ class LearningRate(OptionGroup):
         "num_epochs (MindSpore total_epochs)",
         lower=0,
         open_ends="lower",
+        applies=f"{_DECAY}=polynomial,cosine,linear or {_SCHEME}",
     )
     polynomial_power: float = option(
-        1.0, "power of the polynomial decay; 1 is a line", lower=0, open_ends="lower"
+        1.0,
+        "power of the polynomial decay; 1 is a line",
+        lower=0,
+        open_ends="lower",
+        applies=f"{_DECAY}=polynomial",
     )
     lr_base_batch_size: int = option(
         1024,
         "the learning rate is multiplied by global batch / this; 0: not scaled (PLSC's "
         "rule)",
         lower=0,
+        applies=_OURS,
     )
 
     def __post_init__(self):

@@ -13,22 +13,26 @@ class Logging(OptionGroup):
         0,
         "stop after so many steps; 0: num_epochs decides (FastNN stop_at_step, 100)",
         lower=0,
+        applies="hooks=StopAtStepHook",
     )
     log_loss_every_n_iters: int = option(
         10,
         "steps between two lines of progress (FastNN log_loss_every_n_iters)",
         lower=1,
+        applies="hooks=LoggingTensorHook",
     )
     profile_every_n_iters: int = option(
         0,
         "steps between two traces of a step, for TensorBoard's profiler; 0: none "
         "(FastNN profile_every_n_iters)",
         lower=0,
+        applies="hooks=ProfilerHook",
     )
     profile_at_task: int = option(
         0,
         "the worker that writes traces, 0 the chief (FastNN profile_at_task)",
         lower=0,
+        applies="profile_every_n_iters and hooks=ProfilerHook",
     )
     log_device_placement: bool = option(
         False,
@@ -69,9 +73,13 @@ class Logging(OptionGroup):
         "steps between two histograms of the angles between embeddings and class "
         "centres; 0: none. Costs a pass through the network without gradients",
         lower=0,
+        applies="tensorboard or visualdl",
     )
     images_every_n_iters: int = option(
-        0, "steps between two looks at input images, as they are fed; 0: none", lower=0
+        0,
+        "steps between two looks at input images, as they are fed; 0: none",
+        lower=0,
+        applies="tensorboard or visualdl",
     )
     projector: bool = option(
         False,

@@ -31,6 +31,7 @@ class Model(OptionGroup):
         "L2 decay, added to the gradient as weight_decay x weight (PLSC's optimizer; "
         "FastNN weight_decay, 0.00004)",
         lower=0,
+        applies="no own_optimizer",
     )
     max_gradient_norm: float | None = option(
         None,
@@ -44,6 +45,7 @@ class Model(OptionGroup):
         "pictures per replica and step (PLSC train_batch_size; FastNN batch_size, 32)",
         lower=1,
         aliases=("train_batch_size",),
+        applies="no global_batch_size",
     )
     global_batch_size: int = option(
         0,
@@ -71,6 +73,7 @@ class Model(OptionGroup):
         "factor of the loss of auxiliary logits, for the classic networks that have "
         "them; 0: none (FastNN: 0.4)",
         lower=0,
+        applies="auxiliary_logits",
     )
     freeze_layers: str = option(
         "",
@@ -78,7 +81,9 @@ class Model(OptionGroup):
         "beginning of their names; empty: none",
     )
     synchronized_batch_norm: bool = option(
-        False, "batch statistics over all replicas instead of each replica's own"
+        False,
+        "batch statistics over all replicas instead of each replica's own",
+        applies="several_replicas",
     )
     model_options: str = option(
         "",

@@ -6,6 +6,9 @@ import re
 
 from plsc_tf.options import OptionGroup, option
 
+# A condition, see `plsc_tf.effects`.
+_OURS = "no own_optimizer"
+
 
 @dataclasses.dataclass(frozen=True)
 class Optimizer(OptionGroup):
@@ -24,6 +27,7 @@ class Optimizer(OptionGroup):
             "sgd",
             "rmsprop",
         ),
+        applies=_OURS,
     )
     momentum: float = option(
         0.9,
@@ -31,6 +35,7 @@ class Optimizer(OptionGroup):
         lower=0,
         upper=1,
         open_ends="upper",
+        applies=f"optimizer=momentum and {_OURS}",
     )
     no_weight_decay_on: tuple[str, ...] = option(
         (),
@@ -38,6 +43,7 @@ class Optimizer(OptionGroup):
         "slopes); none in PLSC. adamweightdecay spares norms and biases always, as in "
         "FastNN",
         choices=("norms", "biases", "prelus"),
+        applies=f"weight_decay and {_OURS}",
     )
     weight_decay_on: tuple[str, ...] = option(
         (),
@@ -59,6 +65,7 @@ class Optimizer(OptionGroup):
         True,
         "ema_decay is at most (1 + t) / (10 + t) after t steps, so that the first "
         "weights are soon forgotten",
+        applies="ema_decay",
     )
     ema_in_use: bool = option(
         True,
@@ -73,13 +80,18 @@ class Optimizer(OptionGroup):
         lower=1,
     )
     adadelta_rho: float = option(
-        0.95, "adadelta: decay rate (FastNN adadelta_rho)", lower=0, upper=1
+        0.95,
+        "adadelta: decay rate (FastNN adadelta_rho)",
+        lower=0,
+        upper=1,
+        applies=f"optimizer=adadelta and {_OURS}",
     )
     adagrad_initial_accumulator_value: float = option(
         0.1,
         "adagrad: first value of the accumulators (FastNN "
         "adagrad_initial_accumulator_value)",
         lower=0,
+        applies=f"optimizer=adagrad and {_OURS}",
     )
     adam_beta1: float = option(
         0.9,
@@ -87,6 +99,7 @@ class Optimizer(OptionGroup):
         lower=0,
         upper=1,
         open_ends="upper",
+        applies=f"optimizer=adam,adamweightdecay and {_OURS}",
     )
     adam_beta2: float = option(
         0.999,
@@ -94,29 +107,46 @@ class Optimizer(OptionGroup):
         lower=0,
         upper=1,
         open_ends="upper",
+        applies=f"optimizer=adam,adamweightdecay and {_OURS}",
     )
     opt_epsilon: float = option(
         1.0,
         "adam, adamweightdecay, adadelta, rmsprop: added to the denominator (FastNN "
         "opt_epsilon)",
         lower=0,
+        applies=f"optimizer=adam,adamweightdecay,adadelta,rmsprop and {_OURS}",
     )
     ftrl_learning_rate_power: float = option(
-        -0.5, "ftrl: power of the rate (FastNN ftrl_learning_rate_power)", upper=0
+        -0.5,
+        "ftrl: power of the rate (FastNN ftrl_learning_rate_power)",
+        upper=0,
+        applies=f"optimizer=ftrl and {_OURS}",
     )
     ftrl_initial_accumulator_value: float = option(
         0.1,
         "ftrl: first value of the accumulators (FastNN ftrl_initial_accumulator_value)",
         lower=0,
+        applies=f"optimizer=ftrl and {_OURS}",
     )
-    ftrl_l1: float = option(0.0, "ftrl: L1 strength (FastNN ftrl_l1)", lower=0)
-    ftrl_l2: float = option(0.0, "ftrl: L2 strength (FastNN ftrl_l2)", lower=0)
+    ftrl_l1: float = option(
+        0.0,
+        "ftrl: L1 strength (FastNN ftrl_l1)",
+        lower=0,
+        applies=f"optimizer=ftrl and {_OURS}",
+    )
+    ftrl_l2: float = option(
+        0.0,
+        "ftrl: L2 strength (FastNN ftrl_l2)",
+        lower=0,
+        applies=f"optimizer=ftrl and {_OURS}",
+    )
     rmsprop_momentum: float = option(
         0.9,
         "rmsprop: momentum (FastNN rmsprop_momentum)",
         lower=0,
         upper=1,
         open_ends="upper",
+        applies=f"optimizer=rmsprop and {_OURS}",
     )
     rmsprop_decay: float = option(
         0.9,
@@ -124,6 +154,7 @@ class Optimizer(OptionGroup):
         lower=0,
         upper=1,
         open_ends="upper",
+        applies=f"optimizer=rmsprop and {_OURS}",
     )
 
     def __post_init__(self):

@@ -46,4 +46,5 @@ class Performance(OptionGroup):
         lower=0,
         open_ends="lower",
         saved=False,
+        applies="dry_run",
     )

@@ -5,6 +5,8 @@ import dataclasses
 from plsc_tf.options import OptionGroup, option
 
 LISTS = ("white", "black")
+# A condition, see `plsc_tf.effects`.
+_DYNAMIC = "use_fp16 and use_dynamic_loss_scaling and loss_scale=0.0,1.0"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,38 +34,45 @@ class Precision(OptionGroup):
         False,
         "batch normalisations hand on float32 too; their arithmetic and statistics "
         "are float32 in any case (MindSpore keep_batchnorm_fp32)",
+        applies="use_fp16 or use_bf16",
     )
     amp_lists: str = option(
         "",
         "layers by class or name to compute in half precision (white) or float32 "
         "(black): 'white:embedding_dense;black:PReLU,stem_conv' (PLSC amp_lists)",
+        applies="use_fp16 or use_bf16",
     )
     init_loss_scaling: float = option(
         1.0,
         "use_fp16: first loss scale (PLSC init_loss_scaling)",
         lower=1,
+        applies="use_fp16",
     )
     use_dynamic_loss_scaling: bool = option(
         True,
         "use_fp16: let the loss scale grow and shrink by the next four options (PLSC "
         "use_dynamic_loss_scaling)",
+        applies="use_fp16 and loss_scale=0.0,1.0",
     )
     incr_every_n_steps: int = option(
         2000,
         "finite steps in a row before the loss scale grows (PLSC incr_every_n_steps)",
         lower=1,
+        applies=_DYNAMIC,
     )
     decr_every_n_nan_or_inf: int = option(
         2,
         "steps in a row that are not finite before the loss scale shrinks (PLSC "
         "decr_every_n_nan_or_inf)",
         lower=1,
+        applies=_DYNAMIC,
     )
     incr_ratio: float = option(
         2.0,
         "factor of growth of the loss scale (PLSC incr_ratio)",
         lower=1,
         open_ends="lower",
+        applies=_DYNAMIC,
     )
     decr_ratio: float = option(
         0.5,
@@ -71,12 +80,14 @@ class Precision(OptionGroup):
         lower=0,
         upper=1,
         open_ends="lower upper",
+        applies=_DYNAMIC,
     )
     loss_scale: float = option(
         1.0,
         "use_fp16: a fixed loss scale instead of PLSC's dynamic one; 0 or 1: none "
         "(FastNN loss_scale)",
         lower=0,
+        applies="use_fp16",
     )
     on_nonfinite: str = option(
         "stop",
@@ -89,6 +100,7 @@ class Precision(OptionGroup):
         5,
         "on_nonfinite=rollback or skip: times at most, then the run stops",
         lower=1,
+        applies="on_nonfinite=rollback,skip",
     )
 
     def __post_init__(self):

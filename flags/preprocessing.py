@@ -27,6 +27,7 @@ class Preprocessing(OptionGroup):
         "encoded pictures in the shuffle buffer of sources that can only be read in "
         "order; the others are shuffled as a whole (FastNN shuffle_buffer_size)",
         lower=1,
+        applies="streamed",
     )
     num_parallel_batches: int | None = option(
         8,
@@ -61,7 +62,10 @@ class Preprocessing(OptionGroup):
         choices=("uniform", "class_balanced", "per_identity"),
     )
     images_per_identity: int = option(
-        4, "images of each class in a batch, for sampling=per_identity", lower=1
+        4,
+        "images of each class in a batch, for sampling=per_identity",
+        lower=1,
+        applies="sampling=per_identity",
     )
     random_flip: bool | None = option(
         None,
@@ -135,25 +139,39 @@ class Preprocessing(OptionGroup):
         None, "RandAugment's N: random operations one after the other", lower=0, upper=3
     )
     randaugment_magnitude: float | None = option(
-        None, "RandAugment's M: strength of its operations (9)", lower=0, upper=10
+        None,
+        "RandAugment's M: strength of its operations (9)",
+        lower=0,
+        upper=10,
+        applies="randaugment_layers",
     )
     rotate_probability: float | None = option(
-        None, "share of the pictures that random_rotate turns (1)", lower=0, upper=1
+        None,
+        "share of the pictures that random_rotate turns (1)",
+        lower=0,
+        upper=1,
+        applies="rotates",
     )
     crop_probability: float | None = option(
         None,
         "share of the pictures that random_resized_crop cuts (1)",
         lower=0,
         upper=1,
+        applies="crops",
     )
     color_probability: float | None = option(
         None,
         "share of the pictures whose colours change by color_jitter and random_hue (1)",
         lower=0,
         upper=1,
+        applies="recolors",
     )
     cutout_probability: float | None = option(
-        None, "share of the pictures that cutout erases from (1)", lower=0, upper=1
+        None,
+        "share of the pictures that cutout erases from (1)",
+        lower=0,
+        upper=1,
+        applies="erases",
     )
 
     def __post_init__(self):

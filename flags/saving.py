@@ -10,7 +10,10 @@ class Saving(OptionGroup):
     """How checkpoints are written and read."""
 
     save_checkpoints_epochs: int = option(
-        1, "epochs between two checkpoints; 0: only by steps and at the end", lower=0
+        1,
+        "epochs between two checkpoints; 0: only by steps and at the end",
+        lower=0,
+        applies="hooks=CheckpointSaverHook",
     )
     save_weights_only: bool = option(
         False,
@@ -21,6 +24,7 @@ class Saving(OptionGroup):
         False,
         "keep the weights of the epoch with the best mean accuracy in verification in "
         "model_save_dir/best",
+        applies="with_test and val_targets",
     )
     save_in_background: bool = option(
         True,

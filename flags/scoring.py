@@ -26,6 +26,7 @@ class Scoring(OptionGroup):
         "weight the pictures of a template with the detector's scores in "
         "*_name_5pts_score.txt, where it is there (insightface's D1)",
         saved=False,
+        applies="template_dirs",
     )
     gallery: str = option(
         "",
@@ -43,6 +44,7 @@ class Scoring(OptionGroup):
         "folder that the names in pair_lists, gallery and probes are below; empty: "
         "the folder of the list",
         saved=False,
+        applies="pair_lists or gallery",
     )
     embeddings: str = option(
         "",
@@ -54,6 +56,7 @@ class Scoring(OptionGroup):
         "file with the name of each row of the saved embeddings, one per line; empty: "
         "the .npy file's name with .txt, or row numbers where there is none",
         saved=False,
+        applies="embeddings",
     )
     plot_dir: str = option(
         "",
@@ -72,16 +75,19 @@ class Scoring(OptionGroup):
         upper=1.0,
         open_ends="lower upper",
         saved=False,
+        applies="card_dir",
     )
     card_duplicates: bool = option(
         True,
         "look for pictures of the verification sets in the training set, by bytes and "
         "by pixels; reads all of it, 0.3 ms per picture and core",
         saved=False,
+        applies="card_dir and no embeddings",
     )
     bootstrap_samples: int = option(
         1000,
         "draws of identities behind the card's confidence intervals; 0: no intervals",
         lower=0,
         saved=False,
+        applies="card_dir",
     )

@@ -145,6 +145,7 @@ class Server(OptionGroup):
         "numbers in a new gallery; float16 halves its size",
         choices=("float32", "float16"),
         saved=False,
+        applies="gallery_dir",
     )
 
     def __post_init__(self):

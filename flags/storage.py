@@ -30,6 +30,7 @@ class Storage(OptionGroup):
         "steps between two checkpoints, beside the one after each epoch; 0: only those "
         "(FastNN save_checkpoints_steps, 1000)",
         lower=0,
+        applies="hooks=CheckpointSaverHook",
     )
     keep_checkpoint_max: int = option(
         5,
@@ -44,6 +45,7 @@ class Storage(OptionGroup):
         "",
         "file system of the two folders below, as hdfs://namenode:9000; empty: they "
         "say it themselves (PLSC set_hdfs_info fs_name)",
+        applies="fs_checkpoint_dir or fs_dir_for_save",
     )
     fs_ugi: Secret = option(
         "",

@@ -7,7 +7,7 @@ from absl import flags
 
 from plsc_tf.flagfiles import read_flagfile
 from plsc_tf.name_hints import nearest_option, unknown_option
-from plsc_tf.settings import known_options
+from plsc_tf.settings import known_options, select
 
 
 def read_arguments(argv, groups):
@@ -15,8 +15,9 @@ def read_arguments(argv, groups):
 
     Args:
         argv: the arguments after the program's name.
-        groups: names of the option groups allowed on the command line; flag files
-            may hold all, because a training's file serves every command.
+        groups: names of the option groups and options allowed on the command line, see
+            `plsc_tf.settings.select`; flag files may hold all, because a training's
+            file serves every command.
 
     Returns:
         ({option name: value}, names without the defaults that a run's flags.cfg notes).
@@ -94,12 +95,12 @@ def _read_command_line(argv, groups):
     if strays:
         before = argv[: len(argv) - len(strays)]
         raise ValueError(_stray(strays[0], before[-1] if before else ""))
-    values = {}
+    values, used = {}, {item.name for item in select(groups)}
     for name in registry:
         item = known[name]
         if name != item.name or not registry[name].present:
             continue
-        if item.group not in groups:
+        if name not in used:
             raise ValueError(f"--{name} has no effect on this command; leave it out")
         values[name] = registry[name].value
     return values

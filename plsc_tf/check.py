@@ -11,9 +11,15 @@ be checked. Nothing of the data set is changed.
 import contextlib
 import sys
 
-from plsc_tf import cli
+from plsc_tf import cli, effects
 
-GROUPS = ("checking", "dataset", "evaluation")
+GROUPS = (
+    "checking",
+    "dataset",
+    "no num_sample_per_epoch",
+    "no held_back",
+    "val_targets",
+)
 
 
 def main(settings):
@@ -65,6 +71,7 @@ def check(settings):
         result = doctor.check(
             settings.dataset.dataset_name, request, options, progress.at
         )
+    effects.tell(settings, effects.of_data(result.listing.heeds), GROUPS)
     rows = report.rows(result)
     if given.report:
         report.write_report(given.report, result)

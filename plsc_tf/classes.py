@@ -16,10 +16,16 @@ from plsc_tf import cli
 GROUPS = (
     "classes",
     "dataset",
-    "preprocessing",
-    "evaluation",
-    "performance",
-    "storage",
+    "preprocessing_name",
+    "image_shape",
+    "test_batch_size",
+    "num_replicas",
+    "seed",
+    "ema_in_use",
+    "model_save_dir",
+    "checkpoint_dir",
+    "ckpt_file_name",
+    "fs_ugi",
 )
 
 

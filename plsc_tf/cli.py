@@ -19,11 +19,10 @@ import textwrap
 
 from absl import flags
 
-from plsc_tf import fastnn
+from plsc_tf import effects, fastnn
 from plsc_tf.arguments import read_arguments
 from plsc_tf.flagfiles import write_flags
-from plsc_tf.options import options_of
-from plsc_tf.settings import ALL, Settings, known_options
+from plsc_tf.settings import ALL, Settings, select
 
 __all__ = ["ALL", "UsageError", "help_text", "main", "parse", "write_flags"]
 
@@ -57,7 +56,8 @@ def main(function, groups=ALL, doc=None, argv=None):
 
     Args:
         function: called with the `Settings`, nothing else.
-        groups: names of the option groups that the command uses.
+        groups: names of the option groups and options that the command uses, see
+            `plsc_tf.settings.select`.
         doc: what the command does, for `--help`.
         argv: arguments after the program's name; None: those of the process.
     """
@@ -68,7 +68,7 @@ def main(function, groups=ALL, doc=None, argv=None):
         _report(error, "--help lists the options.")
         sys.exit(2)
     set_up_logging()
-    _tell_unused(settings.given)
+    effects.tell(settings, groups=groups)
     fastnn.log_assumptions(settings)
     try:
         function(settings)
@@ -93,9 +93,8 @@ def parse(argv, groups=ALL, usage=None):
 
     Args:
         argv: the arguments after the program's name.
-        groups: names of the option groups that the command uses. Others are
-            accepted in flag files, where a training's file serves every command,
-            but not on the command line.
+        groups: as of `main`. Other options are accepted in flag files, where a
+            training's file serves every command, but not on the command line.
         usage: what the command does, for `--help`.
 
     Raises:
@@ -117,7 +116,7 @@ def help_text(groups=ALL, usage=None, width=None):
     """Returns the text of `--help`: the command, the rules, and the options by group.
 
     Args:
-        groups: names of the option groups to list.
+        groups: as of `main`: the options to list.
         usage: what the command does; None: nothing is said.
         width: columns of the text; None: those of the terminal, at most 100.
     """
@@ -126,21 +125,31 @@ def help_text(groups=ALL, usage=None, width=None):
     parts = [inspect.cleandoc(usage) + "\n\n"] if usage else []
     parts.append(f"usage: {program} [--flagfile=FILE ...] [--key=value ...]\n\n")
     parts.append(textwrap.fill(_HELP_RULES, width) + "\n")
-    defaults = Settings()
-    for group in groups:
-        parts.append(f"\n{group}:\n")
-        for item in options_of(type(getattr(defaults, group))):
-            parts.append(_help_entry(item, width))
+    group, options = None, select(groups)
+    # What is made in Python is no matter of a command line.
+    facts = [name for name in effects.FACTS if not name.startswith("own_")]
+    names = {*facts, *(item.name for item in options)}
+    for item in options:
+        if item.group != group:
+            group = item.group
+            parts.append(f"\n{group}:\n")
+        parts.append(_help_entry(item, names, width))
     return "".join(parts)
 
 
-def _help_entry(item, width):
+def _help_entry(item, names, width):
     """Returns the lines of one option, its name and default in the left column."""
+    conditions = [
+        [term for term in terms if effects.name_in(term) in names]
+        for terms in effects.parse(item.applies)
+    ]
     notes = [item.help]
     if item.choices and not all(choice in item.help for choice in item.choices):
         notes.append("one of " + ", ".join(item.choices))
     if item.upper is not None:
         notes.append(item.bounds())
+    if conditions and all(conditions):
+        notes.append(f"only {effects.in_words(conditions)}")
     if item.aliases:
         notes.append("also " + ", ".join("--" + name for name in item.aliases))
     left = f"  --{item.name}={item.format(item.default)}"
@@ -169,16 +178,6 @@ def set_up_logging():
     handler.addFilter(_is_no_chatter)
     # Its warnings here are about how it copies tensors between logical devices.
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
-
-
-def _tell_unused(given):
-    """Says of each option that has no effect here what takes its place."""
-    from absl import logging as absl_logging
-
-    known = known_options()
-    for name in sorted(given):
-        if known[name].unused:
-            absl_logging.info("%s has no effect: %s.", name, known[name].unused)
 
 
 def _is_no_chatter(record):

@@ -17,9 +17,9 @@ import itertools
 import os
 import sys
 
-from plsc_tf import cli
+from plsc_tf import cli, effects
 
-GROUPS = ("conversion", "dataset", "preprocessing", "performance")
+GROUPS = ("conversion", "dataset", "no held_back", "image_shape", "seed")
 _PREVIEWED = 4
 
 
@@ -99,7 +99,9 @@ def open_input(settings):
         "num_classes": _asked_classes(settings),
     }
     given = settings.conversion
+    facts = effects.of_data({"labels_offset"})
     if given.is_plsc:
+        effects.tell(settings, facts, GROUPS)
         return Base64Input(_part_files(given.data_dir, given.file_list), **labels)
     module = load.find(dataset.dataset_name)
     name = module.__name__.removeprefix("plsc_tf.datasets.")
@@ -108,13 +110,19 @@ def open_input(settings):
             files = paths.expand(dataset.train_files, dataset.dataset_dir)
         else:
             files = listed_files(dataset.dataset_dir)
+        effects.tell(settings, facts, GROUPS)
         return Base64Input(files, **labels)
     if dataset.train_files and load.takes_records(module):
         files = paths.expand(dataset.train_files, dataset.dataset_dir)
+        effects.tell(settings, facts, GROUPS)
         return RecordInput(files, **labels)
     request = _request(settings)
     identity = {"dataset_name": dataset.dataset_name, **dataclasses.asdict(request)}
-    return SourceInput(load.open_source(dataset.dataset_name, request), identity)
+    source = load.open_source(dataset.dataset_name, request)
+    facts = effects.of_data(source.heeds)
+    facts["files"] = not facts.get("uncounted", False)
+    effects.tell(settings, facts, GROUPS)
+    return SourceInput(source, identity)
 
 
 def _draw_preview(settings):

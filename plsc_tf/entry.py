@@ -16,7 +16,7 @@ import threading
 
 import numpy as np
 
-from plsc_tf import cli
+from plsc_tf import cli, effects
 from plsc_tf.entry_errors import for_scripts
 from plsc_tf.entry_setters import Setters
 from plsc_tf.settings import Settings
@@ -92,6 +92,7 @@ class Entry(Setters):
         if threading.current_thread() is threading.main_thread():
             termination.listen()
         settings = self.settings
+        effects.tell(settings)
         try:
             settings, outcome = run.train(
                 settings, termination, parts=self._parts(), stage=stage.of(settings)

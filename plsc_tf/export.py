@@ -11,11 +11,22 @@ from plsc_tf import cli
 
 GROUPS = (
     "dataset",
-    "preprocessing",
-    "performance",
-    "storage",
-    "evaluation",
+    "preprocessing_name",
+    "image_shape",
+    "num_parallel_batches",
+    "prefetch_buffer_size",
+    "num_preprocessing_threads",
+    "num_replicas",
+    "seed",
+    "ema_in_use",
+    "model_save_dir",
+    "checkpoint_dir",
+    "ckpt_file_name",
+    "fs_ugi",
+    "val_targets",
+    "test_batch_size",
     "serving",
+    "no export_at_end",
 )
 
 

@@ -14,7 +14,19 @@ import sys
 
 from plsc_tf import cli
 
-GROUPS = ("importing", "dataset", "preprocessing", "model", "head", "storage")
+GROUPS = (
+    "importing",
+    "dataset",
+    "preprocessing_name",
+    "image_shape",
+    "model_name",
+    "emb_size",
+    "dropout",
+    "model_options",
+    "head",
+    "model_save_dir",
+    "checkpoint_dir",
+)
 # In model_save_dir: a checkpoint of no step.
 FOLDER = "step_00000000"
 

@@ -14,10 +14,12 @@ that failed: 128 + n when signal n ended it.
 import os
 import sys
 
-from plsc_tf import cli
+from plsc_tf import cli, effects
 from plsc_tf.launching import plan, program, supervise
 
 GROUPS = ("launching", "cluster")
+# Options that can turn out to have no effect; others of the cluster are the workers'.
+TOLD = ("launching", "node_port")
 
 
 def run(argv, environ, patience=None):
@@ -51,8 +53,11 @@ def launch(settings, words, environ, patience=None):
         OSError: a log cannot be written, or an address not be used.
     """
     given = settings.launching
+    planned = plan.make_plan(settings.cluster, given.selected_gpus, environ)
+    script = bool(words) and words[0].endswith(".py")
+    effects.tell(settings, {"cluster": planned.size > 1, "script": script}, TOLD)
     supervisor = supervise.Supervisor(
-        plan.make_plan(settings.cluster, given.selected_gpus, environ),
+        planned,
         program.command(given.module, words),
         environ,
         log_dir=given.log_dir,

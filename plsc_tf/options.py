@@ -32,6 +32,7 @@ def option(  # noqa: PLR0913 - what can be said of an option
     aliases=(),
     saved=True,
     unused="",
+    applies="",
 ):
     """Declares one option of a group as a dataclass field.
 
@@ -47,6 +48,9 @@ def option(  # noqa: PLR0913 - what can be said of an option
             secrets and one-time requests.
         unused: of another system's option that has no effect here: why, and what
             takes its place. It is said in the log when the option is given.
+        applies: when the option has an effect, as `plsc_tf.effects` reads it
+            ("optimizer=adam"); empty: always. The log says so when the option is given
+            and has none.
 
     Returns:
         A `dataclasses.field`; the annotation beside it is the option's type: bool,
@@ -62,6 +66,7 @@ def option(  # noqa: PLR0913 - what can be said of an option
         "aliases": tuple(aliases),
         "saved": saved,
         "unused": unused,
+        "applies": applies,
     }
     return dataclasses.field(default=default, metadata={"option": details})
 
@@ -85,6 +90,7 @@ class Option:
     aliases: tuple
     saved: bool
     unused: str
+    applies: str
 
     @property
     def boolean(self):

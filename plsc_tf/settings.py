@@ -37,7 +37,15 @@ from plsc_tf.flags.storage import Storage
 from plsc_tf.name_hints import unknown_option
 from plsc_tf.options import Option, OptionGroup, option, options_of
 
-__all__ = ["ALL", "Option", "OptionGroup", "Settings", "known_options", "option"]
+__all__ = [
+    "ALL",
+    "Option",
+    "OptionGroup",
+    "Settings",
+    "known_options",
+    "option",
+    "select",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,3 +176,20 @@ def known_options():
                     raise ValueError(f"two options are called '{name}'")
                 known[name] = item
     return known
+
+
+def select(names):
+    """Returns a list of the options of some groups, and of single ones.
+
+    Args:
+        names: of groups, of options of other groups, and "no x" for each option x of
+            the groups before that is to be left out.
+    """
+    chosen = []
+    for name in names:
+        if name.startswith("no "):
+            chosen.remove(known_options()[name.removeprefix("no ")])
+        else:
+            group = _GROUPS.get(name)
+            chosen += options_of(group) if group else [known_options()[name]]
+    return chosen

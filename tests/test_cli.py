@@ -205,10 +205,9 @@ def test_options_without_effect_are_told():
     assert done.returncode == 0
     told = [line.split(" ", 1)[1] for line in done.stderr.splitlines()]
     assert told == [
-        "enable_paisoar has no effect: PAISoar is not used: all GPUs of a machine "
-        "train together by themselves (num_replicas).",
-        "protocol has no effect: TensorFlow chooses how workers talk; see "
-        "communication.",
+        "No effect here: enable_paisoar (PAISoar is not used: all GPUs of a machine "
+        "train together by themselves (num_replicas)); protocol (TensorFlow chooses "
+        "how workers talk; see communication).",
         "seed is 1",
     ]
 

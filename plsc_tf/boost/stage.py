@@ -55,15 +55,6 @@ def of(settings):
         settings: the `Settings`.
     """
     given = settings.boost
-    asked = given.dim_reduce or given.boost_config_dict
-    if given.boost_level == "o0" and asked:
-        logging.warning("boost_level=O0: dimension reduction is switched off.")
-    if given.boost_level in ("o1", "o2") and not given.dim_reduce:
-        logging.warning(
-            "boost_level=%s does nothing by itself here; dim_reduce or "
-            "boost_config_dict asks for dimension reduction.",
-            given.boost_level.upper(),
-        )
     return BoostStage() if given.snapshots or given.reduces else ORDINARY
 
 

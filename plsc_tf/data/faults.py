@@ -135,6 +135,7 @@ class Tolerant(IndexedSource):
             )
         self.name = source.name
         self.num_examples, self.num_classes = source.num_examples, source.num_classes
+        self.heeds = source.heeds
         self.skipped = {}
         self._source = source
         self._prepare = prepare

@@ -93,12 +93,15 @@ class Source:
         num_classes: number of classes, or None when it is not known.
         num_examples: number of examples, or None when it is not known.
         label_range: (smallest, largest) label, or None when it is not known.
+        heeds: names of the fields of the `DataRequest` that had a say in the examples,
+            of those that not every data set has a use for; None when not known.
     """
 
     name: str
     num_classes: int | None
     num_examples: int | None
     label_range: tuple[int, int] | None = None
+    heeds: frozenset | None = None
 
     def blocks(self, size: int, order: Order) -> tf.data.Dataset:
         """Returns the entries of an epoch in order, so many at a time.

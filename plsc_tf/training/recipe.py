@@ -203,11 +203,6 @@ def check_parts(settings, replicas):
 def backbone_precision(settings):
     """The `backbones.precision.Precision` that a training shall compute in."""
     given = settings.precision
-    if given.dtype == "float32" and (given.amp_lists or given.keep_batchnorm_fp32):
-        logging.warning(
-            "amp_lists and keep_batchnorm_fp32 have no effect without use_fp16 or "
-            "use_bf16."
-        )
     if given.use_fp16 and not tf.config.list_physical_devices("GPU"):
         logging.warning(
             "float16 is up to 80 times slower than float32 on CPUs, which have no "
@@ -243,8 +238,6 @@ def make_loss_scale(settings, optimizer=None):
         return None
     fixed = max(given.loss_scale, 1.0)
     if not given.use_fp16:
-        if max(fixed, given.init_loss_scaling) > 1:
-            logging.warning("A loss scale has no effect without use_fp16.")
         return None
     if fixed > 1 or not given.use_dynamic_loss_scaling:
         fixed = max(fixed, given.init_loss_scaling)

@@ -18,6 +18,7 @@ from plsc_tf.training import (
     optimizers,
     recipe,
     results,
+    run_facts,
     start_from,
     workers,
 )
@@ -77,6 +78,7 @@ def _train(settings, joined, termination, parts, stage):
     seeing = Seeing(settings, group, stage)
     model = recipe.build_model(settings, strategy, half, parts.backbone)
     model.join(group, joined.votes)
+    run_facts.tell(settings, batches, pairs, model, parts)
     stage.begin(model, settings)
     _compile(model, plan, parts.optimizer)
     checkpoints = _checkpoints(settings, parts)

@@ -13,6 +13,7 @@ import tensorflow as tf
 from absl import logging
 
 import plsc_tf
+from plsc_tf import effects
 from plsc_tf.parallel import cluster as clusters
 from plsc_tf.parallel import links
 from plsc_tf.parallel.alone import Alone
@@ -63,6 +64,7 @@ def joined(settings):
     given = settings.cluster
     cluster = clusters.resolve(given, os.environ)
     if cluster is None:
+        effects.tell(settings, {"cluster": False})
         yield Workers(Alone(), make_strategy(settings.performance.num_replicas))
         return
     logging.info(

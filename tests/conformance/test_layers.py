@@ -18,6 +18,7 @@ LEVELS = {
     "settings": 3,
     "fastnn": 4,
     "flagfiles": 4,
+    "effects": 4,
     "arguments": 5,
     "parallel": 0,
     "storage": 1,

@@ -138,6 +138,7 @@ def open_listing(name: str, request: DataRequest) -> tuple[Listing, int | None]:
     fields = {f.name: getattr(request, f.name) for f in dataclasses.fields(request)}
     opened = data_load.open_source(name, layouts.LayoutRequest(**fields))
     listing = _LISTINGS.get(type(opened), SourceImages)(opened)
+    listing.heeds = opened.heeds
     known = data_load.info(module).num_classes
     if isinstance(listing, FolderImages | RecordioImages | SourceImages):
         # They say themselves how many there are, after classes were left out, too.

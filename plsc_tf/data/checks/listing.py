@@ -48,12 +48,14 @@ class Listing:
         fraction: how much of it was listed so far, 0 ... 1.
         folder: that the paths of a list are relative to; None without files.
         num_classes: that the files tell, or None.
+        heeds: as of `plsc_tf.data.source.Source`.
     """
 
     name: str
     fraction = 0.0
     folder: str | None = None
     num_classes: int | None = None
+    heeds: frozenset | None = None
 
     def items(self, findings: Findings) -> Iterator[Item]:
         """Yields all items; what belongs to no item is added to the findings."""

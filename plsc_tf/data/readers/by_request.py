@@ -37,13 +37,14 @@ def requested_records(
     files = paths.expand(request.train_files, request.dataset_dir)
     if isinstance(request, LayoutRequest) and parse_fn is None:
         return layouts.TfrecordLayout(tuple(files))
-    return tfrecords(
+    source = tfrecords(
         files,
         name=name,
         num_classes=request.num_classes or num_classes,
         labels_offset=request.labels_offset,
         parse_fn=parse_fn,
     )
+    return _heeding(source, "labels_offset")
 
 
 def requested_list(request: DataRequest) -> Source:
@@ -51,12 +52,13 @@ def requested_list(request: DataRequest) -> Source:
     name = list_name(request)
     if isinstance(request, LayoutRequest):
         return layouts.ImageListLayout(request.dataset_dir, name)
-    return image_list(
+    source = image_list(
         request.dataset_dir,
         name,
         num_classes=request.num_classes,
         labels_offset=request.labels_offset,
     )
+    return _heeding(source, "labels_offset")
 
 
 def requested_folders(request: DataRequest) -> Source:
@@ -64,7 +66,8 @@ def requested_folders(request: DataRequest) -> Source:
     folder = paths.require_folder(request.dataset_dir)
     below = paths.join(folder, request.split)
     if request.held_back and request.split in ("train", "test"):
-        return _with_held_back(request, folder)
+        source = _with_held_back(request, folder)
+        return _heeding(source, "min_images_per_class", "held_back")
     if tf.io.gfile.isdir(below):
         folder = below
     elif request.split != "train":
@@ -106,13 +109,14 @@ def requested_classes(
     least = request.min_images_per_class
     if isinstance(request, LayoutRequest):
         return layouts.ClassFoldersLayout(folder, least, keep)
-    return class_folders(
+    source = class_folders(
         folder,
         num_classes=request.num_classes,
         min_images_per_class=least,
         keep=keep,
         images=images,
     )
+    return _heeding(source, "min_images_per_class")
 
 
 def requested_recordio(request: DataRequest) -> Source:
@@ -125,9 +129,10 @@ def requested_recordio(request: DataRequest) -> Source:
         )
     if isinstance(request, LayoutRequest):
         return layouts.RecordioLayout(rec)
-    return recordio_source(
+    source = recordio_source(
         rec, num_classes=request.num_classes, labels_offset=request.labels_offset
     )
+    return _heeding(source, "labels_offset")
 
 
 def requested_base64(request: DataRequest) -> Source:
@@ -138,9 +143,10 @@ def requested_base64(request: DataRequest) -> Source:
         files = listed_files(request.dataset_dir)
     if isinstance(request, LayoutRequest):
         return layouts.Base64Layout(tuple(files))
-    return base64_files(
+    source = base64_files(
         files, num_classes=request.num_classes, labels_offset=request.labels_offset
     )
+    return _heeding(source, "labels_offset")
 
 
 def requested_faces(request: DataRequest) -> Source:
@@ -156,3 +162,10 @@ def requested_faces(request: DataRequest) -> Source:
 def list_name(request: DataRequest) -> str:
     """The name of the image list of a split."""
     return "label.txt" if request.split == "train" else f"label_{request.split}.txt"
+
+
+def _heeding(source, *names):
+    """A source, or a layout, with the fields of the request that it depends on."""
+    if isinstance(source, Source):
+        source.heeds = frozenset(names)
+    return source

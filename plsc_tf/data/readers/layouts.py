@@ -17,10 +17,15 @@ class LayoutRequest(DataRequest):
     """Asks for the layout of the files instead of a source."""
 
 
+# See `plsc_tf.data.source.Source.heeds`.
+_OF_LABELS = frozenset({"labels_offset"})
+
+
 @dataclasses.dataclass(frozen=True)
 class ImageListLayout:
     """Lines of "path label" in <folder>/<list_name>."""
 
+    heeds = _OF_LABELS
     folder: str
     list_name: str
 
@@ -29,6 +34,7 @@ class ImageListLayout:
 class ClassFoldersLayout:
     """Class folders; `keep` and `min_images_per_class` as for `class_folders`."""
 
+    heeds = frozenset({"min_images_per_class"})
     folder: str
     min_images_per_class: int = 1
     keep: Callable[[str], bool] | None = None
@@ -38,6 +44,7 @@ class ClassFoldersLayout:
 class TfrecordLayout:
     """TFRecord files with FastNN's keys."""
 
+    heeds = _OF_LABELS
     files: tuple[str, ...]
 
 
@@ -45,6 +52,7 @@ class TfrecordLayout:
 class Base64Layout:
     """Part files of "base64 label" or "label base64" lines."""
 
+    heeds = _OF_LABELS
     files: tuple[str, ...]
 
 
@@ -52,6 +60,7 @@ class Base64Layout:
 class RecordioLayout:
     """A .rec file, with a .idx beside it or without."""
 
+    heeds = _OF_LABELS
     rec: str
 
 
@@ -65,6 +74,7 @@ class ArraysLayout:
         describe: names an image by its index.
     """
 
+    heeds = _OF_LABELS
     name: str
     load: Callable
     describe: Callable[[int], str]

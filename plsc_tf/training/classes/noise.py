@@ -6,6 +6,7 @@ import tempfile
 import numpy as np
 from absl import logging
 
+from plsc_tf import effects
 from plsc_tf.checkpoints import manifest
 from plsc_tf.checkpoints.stored_rows import StoredRows
 from plsc_tf.evaluation import label_noise, two_in_one
@@ -71,6 +72,7 @@ def report(settings):
     if given.new_list:
         pictures.check_listable(settings)
     batches = pictures.open_batches(settings)
+    effects.tell(settings, effects.of_data(batches.source.heeds))
     model = trained.load(settings.replace(checkpoint_dir=path)).model
     names = getattr(batches.source, "class_names", ())
     folder = files.parent(given.noise_report)

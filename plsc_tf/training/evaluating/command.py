@@ -6,6 +6,7 @@ import re
 
 from absl import logging
 
+from plsc_tf import effects
 from plsc_tf.data import load as data_load
 from plsc_tf.evaluation import card, names, reports
 from plsc_tf.evaluation.bootstrap import Resampling
@@ -188,6 +189,7 @@ class _OfModel(_Evaluation):
     def _test(self, model, settings):
         test = recipe.load_test(settings)
         if test is not None:
+            effects.tell(settings, effects.of_data(test.source.heeds))
             ranks, labels = closed_set.ranks(model, test)
             self.add(reports.of_classes("test", ranks, labels, self.options))
 
