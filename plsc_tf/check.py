@@ -106,12 +106,11 @@ def _request(settings):
 def _targets(settings, request):
     """The verification sets; the default ones only where they are."""
     from plsc_tf.data import load, paths
-    from plsc_tf.settings import Settings
     from plsc_tf.storage import files
 
     load.find(settings.dataset.dataset_name)
     targets = settings.evaluation.val_targets
-    if targets != Settings().evaluation.val_targets:
+    if settings.asked("val_targets"):
         return tuple(target for target in targets if target != "test")
     return tuple(
         target

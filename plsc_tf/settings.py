@@ -117,6 +117,16 @@ class Settings:
         given = frozenset(known[name].name for name in names)
         return dataclasses.replace(self, given=given)
 
+    def asked(self, name):
+        """Whether an option was given, or has another value than its default.
+
+        Args:
+            name: of the option, no alias.
+        """
+        item = known_options()[name]
+        value = getattr(getattr(self, item.group), name)
+        return name in self.given or value != item.default
+
     def as_dict(self):
         """Returns all options as one flat dict, in the order of the groups."""
         return {

@@ -308,6 +308,15 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
         Returns:
             `[N, embedding_size]` float32, not normalised.
         """
+        nothing = np.zeros((0, self.embedding_size), np.float32)
+        return np.concatenate([nothing, *self.embed_in_parts(images, batch_size)])
+
+    def embed_in_parts(self, images, batch_size=120):
+        """Yields what `embed` returns, batch by batch.
+
+        Args:
+            images, batch_size: as of `embed`.
+        """
         batching.check_rank(np.shape(images), "images")
         batching.check_channels(np.shape(images), self.backbone.input_shape[3])
         check_range(np.asarray(images), "images")
@@ -315,7 +324,6 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
         size = batching.padded_size(
             max(1, min(batch_size, len(images))), self.strategy.num_replicas_in_sync
         )
-        parts = [np.zeros((0, self.embedding_size), np.float32)]
         for start in range(0, len(images), size):
             self.alive()
             chunk = tf.convert_to_tensor(images[start : start + size])
@@ -325,8 +333,7 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
             embedded = self._embed_function(batching.split(self.strategy, (chunk,)))
             local = self.strategy.experimental_local_results(embedded)
             whole = gather(self.strategy, [part.numpy() for part in local])
-            parts.append(whole[:count])
-        return np.concatenate(parts)
+            yield whole[:count]
 
     def synchronize_statistics(self):
         """Gives every replica the mean of the replicas' batch-norm statistics.

@@ -123,7 +123,7 @@ class KerasMethods:
                 batches, or an array of images `[N, h, w, 3]`.
             y: labels when `x` is an array.
             batch_size: images per global batch when `x` is an array.
-            verbose: accepted; nothing is shown.
+            verbose: 0, 1, 2 or "auto", as in Keras.
             sample_weight: `[N]` when `x` is an array.
             steps: cuts the data to so many batches.
             callbacks: Keras callbacks, of which those for tests are called.
@@ -143,7 +143,14 @@ class KerasMethods:
         user_data.check_endless(data, steps, "steps")
         self.synchronize_statistics()
         if not isinstance(callbacks, keras.callbacks.CallbackList):
-            callbacks = keras.callbacks.CallbackList(callbacks, model=self)
+            callbacks = keras.callbacks.CallbackList(
+                callbacks,
+                model=self,
+                add_progbar=verbose != 0,
+                verbose=1 if verbose == "auto" else verbose,
+                epochs=1,
+                steps=steps or getattr(data, "steps_per_epoch", None),
+            )
         callbacks.on_test_begin()
         sums = {}
         for number, batch in enumerate(_distributed(self, data, steps)):
@@ -173,27 +180,38 @@ class KerasMethods:
                 `plsc_tf.load` returns, in the order of its files and without
                 augmentation.
             batch_size: images at a time over all replicas.
-            verbose: accepted; nothing is shown.
+            verbose: 0, 1, 2 or "auto", as in Keras.
             steps: cuts a data set to so many batches.
             callbacks: refused.
 
         Returns:
             `[N, embedding_size]` float32, not normalised.
         """
-        del verbose
         if callbacks:
             raise ValueError("predict calls no callbacks: leave callbacks out.")
         size = batch_size or 120
         x = user_data.in_order(x)
         if user_data.is_ours(x):
             x = x.epoch(0)
-        if not isinstance(x, tf.data.Dataset):
-            return self.embed(np.asarray(x), size)
-        user_data.check_endless(x, steps, "steps")
+        if isinstance(x, tf.data.Dataset):
+            user_data.check_endless(x, steps, "steps")
+            x = x.take(steps) if steps else x
+            count = int(x.cardinality())
+            found = self._embed_batches(x, batch_size)
+        else:
+            x = np.asarray(x)
+            replicas = self.strategy.num_replicas_in_sync
+            step = batching.padded_size(max(1, min(size, len(x))), replicas)
+            count = -(-len(x) // step)
+            found = self.embed_in_parts(x, size) if len(x) else [self.embed(x)]
+        bar = keras.utils.Progbar(
+            count if count > 0 else None, verbose=1 if verbose == "auto" else verbose
+        )
         parts = []
-        for element in x.take(steps) if steps else x:
-            images = element[0] if isinstance(element, tuple) else element
-            parts.append(self.embed(images, batch_size or len(images)))
+        for part in found:
+            parts.append(part)
+            bar.update(len(parts), finalize=False)
+        bar.update(len(parts), finalize=True)
         if not parts:
             raise ValueError("There is nothing to embed: the data set is empty.")
         return np.concatenate(parts)
@@ -204,13 +222,19 @@ class KerasMethods:
             x,
             y,
             batch_size=max(1, len(x)),
+            verbose=0,
             sample_weight=sample_weight,
             return_dict=return_dict,
         )
 
     def predict_on_batch(self, x):
         """`predict` on one array of images."""
-        return self.predict(x, batch_size=max(1, len(x)))
+        return self.predict(x, batch_size=max(1, len(x)), verbose=0)
+
+    def _embed_batches(self, dataset, batch_size):
+        for element in dataset:
+            images = element[0] if isinstance(element, tuple) else element
+            yield self.embed(images, batch_size or len(images))
 
     def _distributed_evaluate(self, batch):
         # For the reasons of `Classifier.embed`.

@@ -35,9 +35,8 @@ def _of_data(batches, pairs, parts):
     heeds = frozenset({"num_examples"}) if own else source.heeds
     return {
         **effects.of_data(heeds, counted=source.num_examples is not None),
-        "files": "num_examples" not in (heeds or ()) or any(
-            one.path for one in pairs.values()
-        ),
+        "files": "num_examples" not in (heeds or ())
+        or any(one.path for one in pairs.values()),
         "streamed": not isinstance(source, IndexedSource),
         "own_source": own,
     }

@@ -3,6 +3,8 @@
 import dataclasses
 import shlex
 
+from absl import logging
+
 from plsc_tf.checkpoints import catalog, manifest
 from plsc_tf.flags.head import Head
 from plsc_tf.parallel.strategy import strategy as make_strategy
@@ -116,10 +118,21 @@ def load(settings, with_head=False, parts=NONE, strategy=None):
 
 def _completed(settings, flags):
     """Takes the network from the run's flags, and the rest where nothing is asked."""
-    asked, default = settings.as_dict(), Settings().as_dict()
-    names = [*OF_THE_NETWORK]
     others = (*OF_THE_DATA, "ema_in_use")
-    names += [name for name in others if asked[name] == default[name]]
+    names = [name for name in others if not settings.asked(name)]
+    names += OF_THE_NETWORK
+    values = settings.as_dict()
+    decided = [
+        name
+        for name in OF_THE_NETWORK
+        if name in settings.given and flags.get(name, values[name]) != values[name]
+    ]
+    if decided:
+        logging.info(
+            "No effect here: %s (the checkpoint has %s).",
+            ", ".join(f"{name}={values[name]}" for name in decided),
+            ", ".join(f"{name}={flags[name]}" for name in decided),
+        )
     return settings.replace(**{name: flags[name] for name in names if name in flags})
 
 
@@ -162,8 +175,7 @@ def export(settings, parts=NONE):
         found.checkpoint,
         figures,
         card=card or None,
-        need_pairs=targets
-        not in (found.run.evaluation.val_targets, Settings().evaluation.val_targets),
+        need_pairs=targets != found.run.evaluation.val_targets,
     )
     parent = shlex.quote(files.parent(exported))
     return [

@@ -166,3 +166,19 @@ def test_pictures_that_do_not_fit_the_network_are_refused(softmax, pictures):
     for method in (softmax.fit, softmax.evaluate):
         with pytest.raises(ValueError, match=r"Received: 16 x 8\."):
             method(data)
+
+
+@pytest.mark.parametrize("verbose", ["auto", 1, 2, 0])
+def test_verbose_shows_steps_as_keras_does(make_model, pictures, capsys, verbose):
+    model = make_model()
+    data = tf.data.Dataset.from_tensor_slices(pictures).batch(5)
+    for call in (
+        lambda: model.evaluate(*pictures, batch_size=10, verbose=verbose),
+        lambda: model.evaluate(data, verbose=verbose),
+        lambda: model.predict(pictures[0], batch_size=10, verbose=verbose),
+        lambda: model.predict(data, verbose=verbose),
+    ):
+        call()
+        shown = capsys.readouterr().out
+        assert ("2/2" in shown or "4/4" in shown) == (verbose != 0)
+        assert verbose != 0 or not shown

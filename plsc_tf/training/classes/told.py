@@ -27,12 +27,11 @@ def settings_of(path, settings):
         for name, value in state.get("flags", {}).items()
     }
     run = Settings.from_stored(flags)
-    asked, default = settings.as_dict(), Settings().as_dict()
     names = (*trained.OF_THE_DATA, *_OF_THE_PICTURES)
     taken = {
         name: flags[name]
         for name in names
-        if name in flags and asked[name] == default[name]
+        if name in flags and not settings.asked(name)
     }
     taken["num_classes"] = state["num_classes"]
     return settings.replace(**taken), run

@@ -12,7 +12,6 @@ from plsc_tf.evaluation import card, names, reports
 from plsc_tf.evaluation.bootstrap import Resampling
 from plsc_tf.evaluation.verification import score_pairs
 from plsc_tf.parallel import cluster as clusters
-from plsc_tf.settings import Settings
 from plsc_tf.storage import files
 from plsc_tf.training import closed_set, input_recipe, recipe, trained, workers
 from plsc_tf.training.evaluating import protocols, provenance, worst
@@ -41,7 +40,7 @@ def evaluate(settings, parts=NONE):
             should be.
     """
     asked = settings.scoring
-    _check(asked, settings.evaluation.val_targets)
+    _check(settings)
     if asked.embeddings:
         if clusters.resolve(settings.cluster, os.environ) is not None:
             raise ValueError(
@@ -58,9 +57,10 @@ def evaluate(settings, parts=NONE):
         return rows
 
 
-def _check(asked, targets):
+def _check(settings):
     """Errors that need no model to be found."""
-    if asked.embeddings and targets not in ((), Settings().evaluation.val_targets):
+    asked, targets = settings.scoring, settings.evaluation.val_targets
+    if asked.embeddings and targets and settings.asked("val_targets"):
         raise ValueError(
             "Saved embeddings hold no pictures: give pair_lists instead of "
             f"val_targets. Received: val_targets={','.join(targets)}."
@@ -166,13 +166,14 @@ class _OfModel(_Evaluation):
         asked = settings.scoring
         targets = settings.evaluation.val_targets
         lists = asked.pair_lists or asked.template_dirs or asked.gallery
+        chosen = settings.asked("val_targets")
         settings = settings.replace(with_test=True)
         with_head = recipe.TEST_SPLIT in targets
         found = trained.load(settings, with_head, parts, joined.strategy)
         found.model.join(joined.group, joined.votes)
         settings = found.settings
-        if lists and targets == Settings().evaluation.val_targets:
-            settings = settings.replace(val_targets=())  # nobody asked for them
+        if lists and not chosen:
+            settings = settings.replace(val_targets=())
         self.head_rows = [("checkpoint", found.checkpoint)]
         self._test(found.model, settings)
         for name, pairs in recipe.load_pairs(settings, parts.pairs).items():
