@@ -57,6 +57,21 @@ class Classes(OptionGroup):
         saved=False,
         applies="edit_dir",
     )
+    drop_sub_centers: bool = option(
+        False,
+        "of a training with sub_centers: keep of each class the center that most of "
+        "its training images are nearest to, as its only one; new_list then leaves "
+        "out images farther than drop_angle from it (Sub-center ArcFace)",
+        saved=False,
+    )
+    drop_angle: float = option(
+        75.0,
+        "drop_sub_centers: degrees from the dominant center beyond which new_list "
+        "leaves an image out",
+        lower=0,
+        upper=180,
+        saved=False,
+    )
     edit_weights_only: bool = option(
         False,
         "leave out what only a resume needs (optimizer state)",
@@ -129,6 +144,11 @@ class Classes(OptionGroup):
             raise ValueError(
                 "noise_report must end in .json. Received: "
                 f"noise_report={self.noise_report!r}."
+            )
+        if self.drop_sub_centers and not self.edit_dir:
+            raise ValueError(
+                "drop_sub_centers writes a new checkpoint: give edit_dir, a new folder "
+                "for it."
             )
         if self.edit_dir and self.noise_report:
             raise ValueError(

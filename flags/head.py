@@ -123,6 +123,13 @@ class Head(OptionGroup):
         open_ends="upper",
         applies="no loss_type=softmax",
     )
+    sub_centers: int = option(
+        1,
+        "centers of each class, of which the nearest one to an image counts: wrong "
+        "labels gather at the others (Sub-center ArcFace, 3 there); python -m "
+        "plsc_tf.classes --drop_sub_centers then leaves the dominant ones",
+        lower=1,
+    )
     label_smoothing: float = option(
         0.0,
         "share of the target that is spread over all classes (MindSpore smooth_factor, "
@@ -247,6 +254,12 @@ class Head(OptionGroup):
                 f"not have: use a margin loss. Received: loss_type={self.loss_type}, "
                 "interclass_filtering_threshold="
                 f"{self.interclass_filtering_threshold}."
+            )
+        if self.sub_centers > 1 and self.loss == "softmax":
+            raise ValueError(
+                "sub_centers chooses the nearest center by its cosine, which softmax "
+                f"does not have: use a margin loss. Received: loss_type="
+                f"{self.loss_type}, sub_centers={self.sub_centers}."
             )
         if self.label_smoothing and self.sample_rate < 1:
             raise ValueError(

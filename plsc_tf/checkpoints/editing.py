@@ -13,7 +13,7 @@ import numpy as np
 from plsc_tf.checkpoints import edited_rows, manifest, reader, writer
 from plsc_tf.checkpoints.edited_rows import EditedRows
 from plsc_tf.checkpoints.labels_map import LabelsMap
-from plsc_tf.checkpoints.stored_rows import RowsInMemory, StoredRows
+from plsc_tf.checkpoints.stored_rows import DominantRows, RowsInMemory, StoredRows
 from plsc_tf.storage import files
 
 # Where a state tells what was done to its classes, the last edit last.
@@ -33,6 +33,8 @@ class Edit:
         fills: `{array: number}` that other arrays have for new classes: "bias", and
             the optimizer's slots, such as "weight/velocity".
         names: of the new classes.
+        dominant: int [old classes], which of several centers of a class stays as its
+            only one; None where each has one.
         flags: options of the run that the result belongs to, in place of its own.
     """
 
@@ -41,6 +43,7 @@ class Edit:
     added: Callable | None = None
     fills: dict = dataclasses.field(default_factory=dict)
     names: tuple = ()
+    dominant: np.ndarray | None = None
     flags: dict = dataclasses.field(default_factory=dict)
 
 
@@ -61,13 +64,36 @@ def edit(source, target, changes, *, weights_only=False):
     Raises:
         DamagedCheckpointError: a file of the source is not what was written.
         FileExistsError: the target is there already.
-        ValueError: the source has no head, or state that cannot be edited.
+        ValueError: the source has no head, state that cannot be edited, or several
+            centers per class of which none is chosen.
     """
     content = manifest.read(source)
     if "weight" not in content["arrays"]:
         raise ValueError(f"Checkpoint {source} holds no class rows to edit.")
+    check_centers(source, content, changes.dominant is not None)
     reader.verify(source, content)
     return writer.save(target, _Edited(source, content, changes, weights_only))
+
+
+def check_centers(source, content, dropping):
+    """Checks that classes have one center, or that all but one are to be dropped.
+
+    Raises:
+        ValueError: they have several, or there is none to drop.
+    """
+    shape = content["arrays"]["weight"]["shape"]
+    several = len(shape) == 3  # noqa: PLR2004 - [classes, sub_centers, emb]
+    if several and not dropping:
+        raise ValueError(
+            f"Checkpoint {source} has {shape[1]} centers per class, which this does "
+            "not do. Write a checkpoint with one center per class first, or at the "
+            "same time: --edit_dir=<new folder> --drop_sub_centers."
+        )
+    if dropping and not several:
+        raise ValueError(
+            f"Checkpoint {source} has one center per class: there are none to drop. "
+            "Leave out drop_sub_centers, or train with --sub_centers=3."
+        )
 
 
 class _Edited:
@@ -113,14 +139,17 @@ class _Edited:
     def describe_variables(self):
         """What the source says, with other numbers of classes."""
         classes = self._edit.labels.num_classes
+        first = 1 if self._edit.dominant is None else 2
         return {
-            name: {**told, "shape": [classes, *told["shape"][1:]]}
+            name: {**told, "shape": [classes, *told["shape"][first:]]}
             if name in self._dense
             else told
             for name, told in self._content["training"]["variables"].items()
         }
 
     def _edited(self, name, slot, stored):
+        if self._edit.dominant is not None:
+            stored = DominantRows(stored, self._edit.dominant)
         with_bias = "bias" in self._content["arrays"]
         rules = {
             "weight": edited_rows.merge_directions,

@@ -217,7 +217,8 @@ def _compare(path, content, network, variables, arrays):
         listed = "; ".join(problems[:5]) + (" …" if len(problems) > 5 else "")
         raise ValueError(
             f"Checkpoint {path} does not fit this model: {listed}. Use the "
-            "model_name, emb_size, num_classes and optimizer it was made with."
+            "model_name, emb_size, num_classes, sub_centers and "
+            "optimizer it was made with."
         )
 
 

@@ -53,6 +53,31 @@ class StoredRows:
         return np.concatenate([self.read(int(row), int(row) + 1) for row in rows])
 
 
+class DominantRows:
+    """One of several centers of each class, with the face of `StoredRows`.
+
+    Args:
+        stored: rows `[classes, sub_centers, ...]`.
+        chosen: int [classes], which center of each.
+    """
+
+    def __init__(self, stored, chosen):
+        self._stored, self._chosen = stored, chosen
+        self.shape = (stored.shape[0], *stored.shape[2:])
+        self.dtype = stored.dtype
+
+    def read(self, low, high):
+        """The rows `[low, high)` as numpy."""
+        return self._stored.read(low, high)[
+            np.arange(high - low), self._chosen[low:high]
+        ]
+
+    def take(self, rows):
+        """These rows, in any order."""
+        rows = np.asarray(rows)
+        return self._stored.take(rows)[np.arange(len(rows)), self._chosen[rows]]
+
+
 class RowsInMemory:
     """An array with the face of `StoredRows`."""
 

@@ -4,6 +4,7 @@ import math
 
 import tensorflow as tf
 
+from plsc_tf.heads.sub_centers import flat, nearest
 from plsc_tf.heads.tiles import read
 
 
@@ -28,8 +29,10 @@ def angles(head, embeddings, labels):
     own = tf.zeros_like(inputs[:, 0])
     other = tf.fill(tf.shape(own), tf.constant(-1.0, own.dtype))
     for numbers, weights in _pieces(head):
-        centres = tf.math.l2_normalize(weights, axis=1)
+        centres = tf.math.l2_normalize(flat(weights), axis=1)
         cosines = tf.matmul(centres, inputs, transpose_b=True)
+        if head.sub_centers > 1:
+            cosines, _ = nearest(cosines, head.sub_centers)
         mine = numbers[:, None] == rows[None, :]
         here = tf.reduce_any(mine, axis=0)
         found = tf.reduce_max(tf.where(mine, cosines, -2.0), axis=0)

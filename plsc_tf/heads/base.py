@@ -34,6 +34,9 @@ class Head(Passes, tf.Module):
             (arXiv:1512.00567, section 7), in [0, 1).
         logits_mb: logits of a step are kept from the forward to the backward pass in
             up to so many MB per replica, and computed again beyond.
+        sub_centers: weights of each class, of which the nearest one to an example
+            counts (Sub-center ArcFace, Deng et al., ECCV 2020, equation 3); 1 for the
+            ordinary head. Not for plain softmax.
         dtype: precision of the operands of the matrix products, "float32",
             "bfloat16" or "float16"; they are summed in float32.
         jit_compile: whether XLA compiles the elementwise work; None where tiles are
@@ -54,6 +57,7 @@ class Head(Passes, tf.Module):
         initial_bias=0.0,
         label_smoothing=0.0,
         logits_mb=1024,
+        sub_centers=1,
         dtype="float32",
         jit_compile=None,
     ):
@@ -79,6 +83,15 @@ class Head(Passes, tf.Module):
             label_smoothing=label_smoothing,
         )
         require(logits_mb >= 0, "logits_mb must not be negative", logits_mb=logits_mb)
+        require(
+            sub_centers >= 1, "sub_centers must be positive", sub_centers=sub_centers
+        )
+        if sub_centers > 1 and not margins.normalized:
+            raise ValueError(
+                "The nearest of several centers is chosen by its cosine, which plain "
+                "softmax does not have: use a margin loss, or sub_centers=1. Received: "
+                f"sub_centers={sub_centers}, margins={margins!r}"
+            )
         require(dtype in DTYPES, f"dtype must be one of {DTYPES}", dtype=dtype)
         self.num_classes = num_classes
         self.margins = margins
@@ -88,6 +101,7 @@ class Head(Passes, tf.Module):
         self.initial_bias = initial_bias
         self.label_smoothing = label_smoothing
         self.logits_mb = logits_mb
+        self.sub_centers = sub_centers
         self.dtype = dtype
         self.jit_compile = jit_compile
         self.embedding_size = None
@@ -116,7 +130,7 @@ class Head(Passes, tf.Module):
             arrays = read(handles, chosen)
             for name, (gradient, share) in self.tile_gradients(arrays, part).items():
                 if share is not None:
-                    gradient -= share[:, None] * arrays[name]
+                    gradient -= share[..., None] * arrays[name]
                 parts.setdefault(name, []).append(gradient)
         whole = [tf.concat(values, axis=0) for values in parts.values()]
         if "chosen" in pending:
@@ -158,7 +172,11 @@ class Head(Passes, tf.Module):
             variable.assign(tf.where(applied, tf.cast(state[name], old.dtype), old))
 
     def weights_as_numpy(self):
-        """The class weights `[num_classes, embedding_size]` float32, all of them."""
+        """The class weights `[num_classes, embedding_size]` float32, all of them.
+
+        With several centers per class all of them are returned, `[num_classes,
+        sub_centers, embedding_size]`, as `set_weights_from_numpy` takes them.
+        """
         weight = self.arrays()["weight"]
         whole = np.empty(weight.shape, np.float32)
         for low in range(0, self.num_classes, BLOCK_ROWS):
@@ -167,7 +185,7 @@ class Head(Passes, tf.Module):
         return whole
 
     def set_weights_from_numpy(self, array):
-        """Sets the class weights from `[num_classes, embedding_size]`.
+        """Sets the class weights from an array as of `weights_as_numpy`.
 
         Raises:
             ValueError: the shape is another one; nothing is changed then.
@@ -175,7 +193,7 @@ class Head(Passes, tf.Module):
         weight = self.arrays()["weight"]
         if tuple(array.shape) != tuple(weight.shape):
             raise ValueError(
-                f"The head holds [num_classes, embedding_size] = {weight.shape}. "
+                f"The head holds a class per row, {weight.shape}. "
                 f"Received: array of shape {tuple(array.shape)}"
             )
         for low in range(0, self.num_classes, BLOCK_ROWS):
@@ -186,8 +204,10 @@ class Head(Passes, tf.Module):
         deviation = self.initial_deviation
         if deviation is None:
             deviation = np.sqrt(2.0 / (self.embedding_size + self.num_classes))
-        shape = (self.num_classes, self.embedding_size)
+        shape = (self.num_classes, self.sub_centers * self.embedding_size)
         rows = normal_rows(low, high, shape, deviation, seed=self.seed)
+        if self.sub_centers > 1:
+            rows = rows.reshape(-1, self.sub_centers, self.embedding_size)
         return rows.astype(keras.config.floatx(), copy=False)
 
     def _initial_bias(self, low, high):
@@ -206,7 +226,7 @@ class Head(Passes, tf.Module):
         self.embedding_size = embedding_size
         compiled = self.jit_compile
         if compiled is None:
-            compiled = rows_per_tile >= COMPILE_ROWS
+            compiled = self.sub_centers * rows_per_tile >= COMPILE_ROWS
         self.softmax = TiledSoftmax(
             self.margins,
             self.scale,
@@ -215,6 +235,7 @@ class Head(Passes, tf.Module):
             dtype=self.dtype,
             logits_bytes=self.logits_mb * 1e6,
             compiled=compiled,
+            sub_centers=self.sub_centers,
         )
         self.second_pass = SecondPass(self.margins, self.dtype, self.softmax.kernels)
         with strategy.scope():

@@ -6,6 +6,8 @@ matrix products around them are TensorFlow's, whose kernels are faster on CPUs.
 
 import tensorflow as tf
 
+from plsc_tf.heads import sub_centers as centers
+
 # Takes the place of the logits of true classes, which are kept apart.
 LOWEST = -1e30
 
@@ -21,13 +23,17 @@ class Kernels:
             that no largest logit has to be taken off first.
         compiled: whether XLA compiles them. It takes a while for each shape of tile,
             which is lost on small ones.
+        sub_centers: rows per class, of which the nearest one counts. With more than
+            one, `products` and `offset` below have so many rows per class, as have
+            the results that are as long; `rows` still counts classes.
     """
 
-    def __init__(self, loss, scale, smoothing, *, bounded, compiled):
+    def __init__(self, loss, scale, smoothing, *, bounded, compiled, sub_centers=1):
         self.loss = loss
         self.scale = scale
         self.smoothing = smoothing
         self.bounded = bounded
+        self.sub_centers = sub_centers
         self.forward = self._forward
         self.errors = self._errors
         if compiled:
@@ -57,8 +63,8 @@ class Kernels:
             with smoothing `logits` `[batch]`, their sum, and `even`
             `[classes, batch]`, the pull of a loss that weighs all classes alike.
         """
-        score, value, slope = self._scores(products, offset, target, state)
-        hit = tf.range(tf.shape(products)[0])[:, None] == rows[None, :]
+        score, value, slope, winner = self._scores(products, offset, target, state)
+        hit = tf.range(tf.shape(score)[0])[:, None] == rows[None, :]
         logits, result = self.scale * value, {}
         if self.bounded:
             exponential = tf.where(hit, tf.zeros_like(logits), tf.exp(logits))
@@ -68,8 +74,7 @@ class Kernels:
             exponential = tf.exp(others - largest)
             result["maximum"] = largest
             result["shrink"] = tf.exp(maximum - largest)
-        inward = self._inward(slope, offset)
-        result["pull"] = exponential if inward is None else exponential * inward
+        result["pull"] = self._inward(exponential, slope, offset, winner)
         if slope is not None:
             result["total"] = tf.reduce_sum(exponential, axis=0)
         if with_ranks:
@@ -79,7 +84,7 @@ class Kernels:
         if self.smoothing:
             others = tf.cast(tf.logical_not(hit), value.dtype)
             result["logits"] = tf.reduce_sum(others * logits, axis=0)
-            result["even"] = others if inward is None else others * inward
+            result["even"] = self._inward(others, slope, offset, winner)
         return result
 
     def _errors(self, products, offset, rows, target, state, example):
@@ -98,8 +103,8 @@ class Kernels:
             `factor`; `[classes]` share of w that must be taken off the weights'
             gradient, or the biases' gradient of plain softmax).
         """
-        score, value, slope = self._scores(products, offset, target, state)
-        hit = tf.range(tf.shape(products)[0])[:, None] == rows[None, :]
+        score, value, slope, winner = self._scores(products, offset, target, state)
+        hit = tf.range(tf.shape(score)[0])[:, None] == rows[None, :]
         error = tf.exp(self.scale * value - example["log_total"]) - self.smoothing
         if slope is not None:
             error *= slope
@@ -107,22 +112,31 @@ class Kernels:
         if not self.loss.normalized:
             return error, tf.reduce_sum(error * example["factor"], axis=1)
         # w / ‖w‖ does not change with what points along w.
-        along = tf.reduce_sum(error * score * example["factor"], axis=1)
+        along = error * score * example["factor"]
+        if winner is not None:
+            error = centers.spread(error, winner, self.sub_centers)
+            along = centers.spread(along, winner, self.sub_centers)
+        along = tf.reduce_sum(along, axis=1)
         return error * offset[:, None], along * tf.square(offset)
 
     def _scores(self, products, offset, target, state):
         if not self.loss.normalized:
             score = products + offset[:, None]
-            return score, score, None
-        cosine = products * offset[:, None]
+            return score, score, None, None
+        cosine, winner = products * offset[:, None], None
+        if self.sub_centers > 1:
+            cosine, winner = centers.nearest(cosine, self.sub_centers)
         value, slope = self.loss.others(cosine, target, state)
-        return cosine, value, slope
+        return cosine, value, slope, winner
 
-    def _inward(self, slope, offset):
-        """d value / d product, or None where it is 1."""
+    def _inward(self, weights, slope, offset, winner):
+        """The weights of the values, times d value / d product."""
         if not self.loss.normalized:
-            return None
-        return offset[:, None] if slope is None else slope * offset[:, None]
+            return weights
+        if winner is not None:
+            weights = weights if slope is None else weights * slope
+            return centers.spread(weights, winner, self.sub_centers) * offset[:, None]
+        return weights * (offset[:, None] if slope is None else slope * offset[:, None])
 
 
 def _compiled(function):

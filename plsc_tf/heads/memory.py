@@ -29,7 +29,7 @@ class HeadLoad:
         replicas: how many there are.
         global_batch: examples per step over all replicas.
         parts: that each replica's batch is cut into (gradient accumulation).
-        row_bytes: weights of one class, its bias included.
+        row_bytes: weights of one class, its bias or all its centers included.
         slot_bytes: the optimizer's slots of one class.
         sharded: whether each replica holds its share of the classes only.
         sample_rate: share of a replica's classes in a step (Partial FC).
@@ -38,6 +38,7 @@ class HeadLoad:
         half: whether the products' operands are cast to half precision.
         compile_rows: tiles of so many classes are compiled.
         clipped: whether the gradients are clipped to a norm.
+        sub_centers: rows of weights per class.
     """
 
     num_classes: int
@@ -54,6 +55,7 @@ class HeadLoad:
     half: bool = False
     compile_rows: int = 2048
     clipped: bool = False
+    sub_centers: int = 1
 
     @property
     def rows(self):
@@ -79,7 +81,8 @@ class HeadLoad:
         rows = max(1, int(self.sample_rate * self.rows))
         if self.working_rows > rows:
             return self.working_rows  # a sample of unknown size is one tile
-        return min(rows, self.tile_rows or even_tile_rows(rows, self.embedding_size))
+        size = self.sub_centers * self.embedding_size
+        return min(rows, self.tile_rows or even_tile_rows(rows, size))
 
     @property
     def tiles(self):
@@ -89,7 +92,7 @@ class HeadLoad:
     @property
     def compiled(self):
         """Whether XLA compiles what happens to a tile."""
-        return self.rows_per_tile >= self.compile_rows
+        return self.sub_centers * self.rows_per_tile >= self.compile_rows
 
     @property
     def batch(self):
@@ -112,8 +115,12 @@ class HeadLoad:
 
     @property
     def columns(self):
-        """Examples whose logits a replica computes at a time."""
-        return self.batch if self.sharded else self.own_batch // self.parts
+        """Products of a class that a replica computes at a time.
+
+        One for each example, and with several centers per class one for each of them.
+        """
+        examples = self.batch if self.sharded else self.own_batch // self.parts
+        return self.sub_centers * examples
 
     @property
     def kept_rows(self):

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from plsc_tf.heads.margins import Target
 from plsc_tf.heads.products import product
+from plsc_tf.heads.sub_centers import flat
 from plsc_tf.heads.tiles import read
 
 
@@ -51,7 +52,7 @@ class SecondPass:
         products = part.get("products")
         if products is None:
             products = product(
-                arrays["weight"], part["inputs"], self.dtype, transpose_b=True
+                flat(arrays["weight"]), part["inputs"], self.dtype, transpose_b=True
             )
         zero = part["log_total"]
         target = Target(zero, zero, hard_above=part.get("hard_above"))
@@ -74,11 +75,16 @@ class SecondPass:
 
         Returns:
             `{"weight": (gradient [classes, emb], [classes] share of w to take off)}`,
-            with plain softmax `{"weight": (gradient, None), "bias": (gradient, None)}`.
+            with plain softmax `{"weight": (gradient, None), "bias": (gradient, None)}`,
+            and with several centers per class `[classes, sub_centers, …]`.
         """
         errors, extra = self.errors(arrays, part)
         inputs = part["inputs"] * part["factor"][:, None]
         gradient = product(errors, inputs, self.dtype)
+        shape = arrays["weight"].shape
+        if shape.rank == 3:  # noqa: PLR2004 - several centers per class
+            gradient = tf.reshape(gradient, [-1, *shape[1:]])
+            extra = tf.reshape(extra, [-1, shape[1]])
         if self.loss.normalized:
             return {"weight": (gradient, extra)}
         return {"weight": (gradient, None), "bias": (extra, None)}

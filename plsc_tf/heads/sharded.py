@@ -88,7 +88,8 @@ class ShardedHead(Head):
                 f"{self.num_classes} classes on {replicas} replica(s). Received: "
                 f"tile_rows={self.tile_rows}; leave it out to have it chosen."
             )
-        tile_rows = self.tile_rows or even_tile_rows(rows, embedding_size)
+        row_size = self.sub_centers * embedding_size
+        tile_rows = self.tile_rows or even_tile_rows(rows, row_size)
         self.rows_per_tile = tile_rows
         self._prepare(embedding_size, strategy, tile_rows)
         layout = {"tile_rows": tile_rows, "sparse": self.sample_rate < 1}
@@ -146,14 +147,18 @@ class ShardedHead(Head):
         return locate(labels, split.first(replica), split.size(replica), chosen)
 
 
-def even_tile_rows(rows, embedding_size):
+def even_tile_rows(rows, row_size):
     """Rows of a tile: about `TILE_BYTES`, more where there would be too many tiles.
 
     All tiles are alike where that is possible: every other size is traced and
     compiled on its own.
+
+    Args:
+        rows: that a replica works on.
+        row_size: numbers of a row.
     """
     kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
-    row_bytes = 4 * max(embedding_size, SHORTEST)
+    row_bytes = 4 * max(row_size, SHORTEST)
     fitting = max(TILE_BYTES[kind] / row_bytes, rows / MOST_TILES)
     if rows <= 1.5 * fitting:
         return rows

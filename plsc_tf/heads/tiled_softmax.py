@@ -22,6 +22,7 @@ import tensorflow as tf
 from plsc_tf.heads.kernels import LOWEST, Kernels
 from plsc_tf.heads.margins import Target
 from plsc_tf.heads.products import product
+from plsc_tf.heads.sub_centers import flat, pick_nearest
 from plsc_tf.heads.tiles import apart, read
 from plsc_tf.heads.unit import TINY
 
@@ -85,6 +86,7 @@ class TiledSoftmax:
         logits_bytes: products `[classes, batch]` are kept from the first pass to the
             second in up to so many bytes.
         compiled: whether XLA compiles the elementwise work.
+        sub_centers: rows per class, of which the nearest one to an example counts.
     """
 
     def __init__(
@@ -97,6 +99,7 @@ class TiledSoftmax:
         dtype,
         logits_bytes,
         compiled,
+        sub_centers=1,
     ):
         self.loss = loss
         self.scale = scale if loss.normalized else 1.0
@@ -110,6 +113,7 @@ class TiledSoftmax:
             self.even_share,
             bounded=self._bounded(num_classes),
             compiled=compiled,
+            sub_centers=sub_centers,
         )
         self._first_tile = apart(self._first_pass_of_tile)
 
@@ -131,7 +135,7 @@ class TiledSoftmax:
         """
         picked = tiles.pick(rows)
         here = tf.cast(rows >= 0, inputs.dtype)
-        weight = picked["weight"]
+        weight = pick_nearest(picked["weight"], inputs)
         if self.loss.normalized:
             square = tf.reduce_sum(weight * weight, axis=1)
             here *= tf.math.rsqrt(tf.maximum(square, TINY))
@@ -205,7 +209,7 @@ class TiledSoftmax:
             the first two are None without gradients.
         """
         arrays = read(handles, chosen)
-        weight, offset = arrays["weight"], self._offset(arrays)
+        weight, offset = flat(arrays["weight"]), self._offset(arrays)
         # Before all else, so that nothing of this tile exists while another is
         # worked on.
         with_gradients = "pulled" in running
@@ -332,7 +336,7 @@ class TiledSoftmax:
         if not self.loss.normalized:
             return arrays["bias"]
         # One pass at the speed of the memory, unlike XLA's sum over the last axis.
-        norms = tf.math.reduce_euclidean_norm(arrays["weight"], axis=1)
+        norms = tf.math.reduce_euclidean_norm(flat(arrays["weight"]), axis=1)
         return 1.0 / tf.maximum(norms, TINY**0.5)
 
 

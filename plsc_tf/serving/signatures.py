@@ -46,7 +46,9 @@ class ClosedSet:
     """The head of a `Classifier` for inference: its best classes, without a margin.
 
     The class weights are gathered from all replicas, [num_classes, embedding_size]
-    float32; for a head with normalised weights they are normalised here, once.
+    float32; for a head with normalised weights they are normalised here, once. Of
+    several centers per class, `[num_classes, sub_centers, embedding_size]`, the one
+    nearest to a picture counts, as in training.
 
     Args:
         head: a `plsc_tf.heads` head.
@@ -67,7 +69,7 @@ class ClosedSet:
         self._normalized, self._scale = head.margins.normalized, 1.0
         bias = np.zeros(0, np.float32)
         if self._normalized:
-            norms = np.linalg.norm(weights, axis=1, keepdims=True)
+            norms = np.linalg.norm(weights, axis=-1, keepdims=True)
             weights /= np.maximum(norms, 1e-12)
             self._scale = float(head.scale)
         else:
@@ -86,7 +88,10 @@ class ClosedSet:
         weights, bias = self.variables
         if self._normalized:
             embeddings = tf.math.l2_normalize(embeddings, axis=1)
-        logits = tf.matmul(embeddings, weights, transpose_b=True) * self._scale
+        rows = tf.reshape(weights, [-1, weights.shape[-1]])
+        logits = tf.matmul(embeddings, rows, transpose_b=True) * self._scale
+        if weights.shape.rank == 3:  # noqa: PLR2004 - several centers per class
+            logits = tf.reduce_max(tf.reshape(logits, [-1, *weights.shape[:2]]), axis=2)
         if not self._normalized:
             logits += bias
         best, classes = tf.math.top_k(logits, self.top)

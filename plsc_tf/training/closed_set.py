@@ -75,7 +75,7 @@ def _ranks(head, waiting, labels):
         for low, weights, bias in _class_blocks(head):
             for start in range(0, len(own), _IMAGES):
                 rows = slice(start, start + _IMAGES)
-                product = embeddings[rows] @ weights.T + bias
+                product = _scores(embeddings[rows], weights) + bias
                 inside = own[rows] - low
                 mine = np.flatnonzero((inside >= 0) & (inside < len(weights)))
                 if not count:
@@ -88,6 +88,15 @@ def _ranks(head, waiting, labels):
     return counts
 
 
+def _scores(embeddings, weights):
+    """`[images, classes]`, those of the best center where a class has several."""
+    if weights.ndim == 2:  # noqa: PLR2004 - one center per class
+        return embeddings @ weights.T
+    return np.maximum.reduce(
+        [embeddings @ weights[:, center].T for center in range(weights.shape[1])]
+    )
+
+
 def _class_blocks(head):
     """Yields (first class, weights, bias) of all classes."""
     weight = head.arrays()["weight"]
@@ -96,11 +105,12 @@ def _class_blocks(head):
         weights = np.asarray(weight.read(low, high), np.float32)
         bias = np.zeros(high - low, np.float32)
         if head.margins.normalized:
-            norms = np.linalg.norm(weights, axis=1, keepdims=True)
+            norms = np.linalg.norm(weights, axis=-1, keepdims=True)
             weights = weights / np.maximum(norms, 1e-12)
         else:
             bias = np.asarray(head.arrays()["bias"].read(low, high))
-        bad = np.flatnonzero(~np.isfinite(weights).all(axis=1) | ~np.isfinite(bias))
+        finite = np.isfinite(weights).reshape(len(weights), -1).all(axis=1)
+        bad = np.flatnonzero(~finite | ~np.isfinite(bias))
         if len(bad):
             raise FloatingPointError(
                 f"The weights of class {low + bad[0]} hold NaN or infinity, as those "

@@ -39,6 +39,10 @@ def log_run(plan, model, batches, parts):
 def _describe_head(head, given):
     """The head in words: loss, classes, and how they are held and worked on."""
     parts = [f"{given.loss_type} over {head.num_classes:,} classes: {head.margins}"]
+    if head.sub_centers > 1:
+        parts.append(
+            f"{head.sub_centers} centers per class, of which the nearest counts"
+        )
     if given.label_smoothing:
         parts.append(f"label smoothing {given.label_smoothing:g}")
     if not head.sharded:

@@ -56,6 +56,7 @@ def make_head(settings, training=True):
     options = {
         "margins": make_loss(given),
         "scale": given.scale,
+        "sub_centers": given.sub_centers,
         "seed": settings.performance.seed,
     }
     if training:

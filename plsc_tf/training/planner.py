@@ -249,7 +249,8 @@ class Job:
 
     def _blocks(self):
         """Bytes that stay with the C library when the head has been made."""
-        block = base.BLOCK_ROWS * self.head.embedding_size * memory.FLOAT
+        head = self.head
+        block = base.BLOCK_ROWS * head.sub_centers * head.embedding_size * memory.FLOAT
         return BLOCKS_KEPT * block
 
 
@@ -323,6 +324,7 @@ def _head_load(settings, replicas):
         half=given.head_dtype != "float32",
         compile_rows=base.COMPILE_ROWS,
         clipped=settings.model.max_gradient_norm is not None,
+        sub_centers=given.sub_centers,
     )
 
 

@@ -1,5 +1,7 @@
 """A Keras optimizer, applied to class shards tile by tile."""
 
+import math
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -67,7 +69,11 @@ class RowRules:
         for name in arrays if averaging else ():
             # The last of the slots, which is not of the optimizer's rule.
             self._slots[name][SLOT] = arrays[name].filled(0.0, f"head_{name}_{SLOT}")
-        compiled = max(rows.tile_rows for rows in arrays.values()) >= COMPILE_ROWS
+        # A class may have several rows of its own, `[classes, sub_centers, emb]`.
+        sizes = [
+            rows.tile_rows * math.prod(rows.shape[1:-1]) for rows in arrays.values()
+        ]
+        compiled = max(sizes) >= COMPILE_ROWS
         self._change = self._change_arrays
         if compiled:
             self._change = tf.function(
@@ -165,7 +171,7 @@ class RowRules:
             averages = [average]
         dtype = weight.dtype
         if share is not None:
-            gradient -= share[:, None] * weight
+            gradient -= share[..., None] * weight
         gradient *= tf.cast(factor, dtype)
         if self.clipvalue:
             gradient = tf.clip_by_value(gradient, -self.clipvalue, self.clipvalue)

@@ -72,6 +72,7 @@ def _same_classes(stored, arrays, model, settings):
         and stored["num_classes"] == model.head.num_classes
         and stored["embedding_size"] == model.embedding_size
         and bool(arrays)
+        and tuple(arrays["weight"]["shape"]) == model.head.arrays()["weight"].shape
     )
 
 

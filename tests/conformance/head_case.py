@@ -103,11 +103,13 @@ class Case:
     dense: bool = False
     ranks: bool = False
     scale: float = 16.0
+    sub_centers: int = 1
 
     def __str__(self):
         names = [self.loss, str(self.replicas), self.tiling, self.sampling]
         names += ["dense"] if self.dense else []
         names += [f"scale{self.scale:g}"] if self.scale != 16 else []
+        names += [f"{self.sub_centers}centers"] if self.sub_centers > 1 else []
         return "-".join([*names, self.optimizer])
 
 
@@ -148,7 +150,9 @@ def make_example(case):
     inputs *= lengths / np.linalg.norm(inputs @ kernel, axis=2, keepdims=True)
     example_weights = rng.uniform(0.5, 2, (STEPS, BATCH))
     example_weights[:, 4] = 0  # padding
-    parts = [kernel, rng.normal(size=(classes, EMBEDDING)), rng.normal(size=classes)]
+    centers = () if case.sub_centers == 1 else (case.sub_centers,)
+    weight = rng.normal(size=(classes, *centers, EMBEDDING))
+    parts = [kernel, weight, rng.normal(size=classes)]
     parts += [inputs, make_labels(classes), example_weights]
     dtype = keras.config.floatx()
     return Example(

@@ -109,8 +109,9 @@ class Expected:
         if "bias" in self.weights:
             scores = embeddings @ weight.T + self.weights["bias"]
         else:
-            unit = weight / np.linalg.norm(weight, axis=1, keepdims=True)
-            scores = embeddings @ unit.T
+            unit = weight / np.linalg.norm(weight, axis=-1, keepdims=True)
+            scores = np.tensordot(embeddings, unit, [[1], [-1]])
+            scores = scores.max(axis=2) if scores.ndim == 3 else scores
         above = scores > scores[np.arange(len(labels)), labels][:, None]
         return above[:, slice(None) if sampled is None else sampled].sum(axis=1)
 

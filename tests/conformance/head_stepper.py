@@ -32,6 +32,7 @@ class Stepper:
             kind = plsc_tf.ShardedHead
             settings["sample_rate"] = rate
             settings["tile_rows"] = tile_rows if tiled else None
+        settings["sub_centers"] = case.sub_centers
         settings |= LOSSES[case.loss][0] | options
         self.strategy = plsc_tf.strategy(case.replicas)
         with self.strategy.scope():

@@ -49,10 +49,25 @@ DENSE = [
     Case("curricularface", 3, "kept", optimizer="clipnorm", dense=True),
     Case("magface", 2, "recomputed", optimizer="global_clipnorm", dense=True),
 ]
+# Every loss with cosines, every kind of tiling and sampling, 1, 2, 3 and 4 replicas.
+SUB_CENTERS = [
+    Case("arcface", 1, "kept", "all", "momentum", ranks=True, sub_centers=3),
+    Case("cosface", 2, "recomputed", "sampled", "adam", sub_centers=3),
+    Case("combined", 4, "partly", "positives", "nesterov", sub_centers=2),
+    Case("adaface", 4, "untiled", "sampled", "clipnorm", ranks=True, sub_centers=3),
+    Case("curricularface", 2, "partly", "all", "global_clipnorm", sub_centers=3),
+    Case("magface", 4, "recomputed", "all", "adamw", ranks=True, sub_centers=2),
+    Case("filtered", 2, "kept", "positives", "momentum", sub_centers=3),
+    Case("smoothed_curricularface", 4, "partly", "all", "momentum", sub_centers=3),
+    Case("smoothed_arcface", 3, "kept", optimizer="adam", dense=True, sub_centers=2),
+    Case("arcface", 2, "untiled", "large", "momentum", sub_centers=3),
+    Case("arcface", 2, "untiled", "large_sampled", "momentum", sub_centers=3),
+]
 # No clipping: norms are summed in float32 (see `plsc_tf.training.updates`).
 FLOAT64 = [
     Case("adaface", 3, "recomputed", "sampled", "adam"),
     Case("smoothed_softmax", 2, "partly", "all", "momentum"),
+    Case("arcface", 4, "partly", "positives", "adam", sub_centers=3),
 ]
 
 
@@ -72,7 +87,7 @@ def test_the_selection_holds_every_pair():
         assert len(found) == sizes[pair[0]] * sizes[pair[1]] - refused, pair
 
 
-@pytest.mark.parametrize("case", [*every_pair(), *DENSE], ids=str)
+@pytest.mark.parametrize("case", [*every_pair(), *DENSE, *SUB_CENTERS], ids=str)
 def test_two_steps_equal_the_oracle(case):
     check(case)
 

@@ -24,7 +24,11 @@ class Images:
             yield self.images[rows], tf.constant(self.labels[rows])
 
 
-@pytest.fixture(scope="module", params=[plsc_tf.ARCFACE, plsc_tf.SOFTMAX])
+@pytest.fixture(
+    scope="module",
+    params=[(plsc_tf.ARCFACE, 1), (plsc_tf.SOFTMAX, 1), (plsc_tf.ARCFACE, 3)],
+    ids=["arcface", "softmax", "sub_centers"],
+)
 def model(request):
     with plsc_tf.strategy(num_replicas=2).scope():
         backbone = plsc_tf.backbones.build(
@@ -35,10 +39,12 @@ def model(request):
             width=4,
             head="gap",
         )
-        head = plsc_tf.ShardedHead(num_classes=11, margins=request.param)
+        margins, centers = request.param
+        head = plsc_tf.ShardedHead(11, margins=margins, sub_centers=centers)
         model = plsc_tf.Classifier(backbone=backbone, head=head)
     rng = np.random.default_rng(1)
-    head.set_weights_from_numpy(rng.normal(size=(11, 6)).astype(np.float32))
+    shape = (11, 6) if centers == 1 else (11, centers, 6)
+    head.set_weights_from_numpy(rng.normal(size=shape).astype(np.float32))
     return model
 
 
@@ -50,8 +56,9 @@ def test_ranks_are_those_of_all_scores(model, monkeypatch):
     embeddings = model.embed(images.images).astype(np.float64)
     weights = model.head.weights_as_numpy().astype(np.float64)
     if model.head.margins.normalized:
-        weights /= np.linalg.norm(weights, axis=1, keepdims=True)
-    scores = embeddings @ weights.T
+        weights /= np.linalg.norm(weights, axis=-1, keepdims=True)
+    scores = np.tensordot(embeddings, weights, [[1], [-1]])
+    scores = scores.max(axis=2) if scores.ndim == 3 else scores
     own = scores[np.arange(30), images.labels]
     expected = (scores >= own[:, None]).sum(axis=1)
     ranks, labels = closed_set.ranks(model, images)
@@ -81,7 +88,7 @@ def test_numbers_that_are_not_finite_are_no_accuracy(model):
         model.backbone.set_weights(before)
     rows = model.head.weights_as_numpy()
     broken = rows.copy()
-    broken[7, 2] = np.nan
+    broken[7, ..., 2] = np.nan
     model.head.set_weights_from_numpy(broken)
     try:
         with pytest.raises(FloatingPointError, match="weights of class 7 hold NaN"):

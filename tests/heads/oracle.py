@@ -100,7 +100,8 @@ def head_step(
     """Losses and gradients of sum(weight · loss) / sum(weights) over the batch.
 
     Args:
-        weight, bias: `[classes, emb]`; `[classes]` for softmax, else None.
+        weight, bias: `[classes, emb]`, or `[classes, centers, emb]` where the nearest
+            center counts; `[classes]` for softmax, else None.
         embeddings, labels, example_weights: the global batch.
         state: of the loss before this step; its initial one if None.
         sampled: sorted classes that take part, the labels among them; None for all.
@@ -128,14 +129,15 @@ def head_step(
     hit = tf.constant(np.asarray(labels)[:, None] == sampled[None, :])
     with tf.GradientTape() as tape:
         tape.watch([x, w, b])
-        rows, penalty = chosen @ w, 0.0
+        rows, penalty = tf.tensordot(chosen, w, 1), 0.0
         if loss == "softmax":
             logits = x @ tf.transpose(rows) + tf.linalg.matvec(chosen, b)
         else:
             norms = tf.norm(x, axis=1)
-            cosine = (x / norms[:, None]) @ tf.transpose(
-                rows / tf.norm(rows, axis=1, keepdims=True)
-            )
+            unit = rows / tf.norm(rows, axis=-1, keepdims=True)
+            cosine = tf.tensordot(x / norms[:, None], unit, [[1], [-1]])
+            if len(unit.shape) == 3:
+                cosine = tf.reduce_max(cosine, axis=2)
             true = tf.boolean_mask(cosine, hit)
             state = next_state(
                 loss, true.numpy(), norms.numpy(), example_weights, state, **given

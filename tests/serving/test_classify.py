@@ -20,8 +20,10 @@ def probabilities(model):
     weights = model.head.weights_as_numpy().astype(np.float64)
     if model.head.margins.normalized:
         embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
-        weights /= np.linalg.norm(weights, axis=1, keepdims=True)
-        logits = model.head.scale * embeddings @ weights.T
+        weights /= np.linalg.norm(weights, axis=-1, keepdims=True)
+        cosines = np.tensordot(embeddings, weights, [[1], [-1]])
+        logits = model.head.scale * cosines
+        logits = logits.max(axis=2) if logits.ndim == 3 else logits
     else:
         bias = model.head.arrays()["bias"].read(0, model.head.num_classes)
         logits = embeddings @ weights.T + bias
@@ -29,10 +31,18 @@ def probabilities(model):
     return exponents / exponents.sum(axis=1, keepdims=True)
 
 
-@pytest.mark.parametrize("sharded", [True, False])
-@pytest.mark.parametrize("margins", [plsc_tf.ARCFACE, plsc_tf.SOFTMAX])
-def test_scores_are_the_heads_probabilities(tmp_path, margins, sharded):
-    model = classifier(margins, sharded, scale=4.0)
+@pytest.mark.parametrize(
+    ("margins", "sharded", "centers"),
+    [
+        (plsc_tf.ARCFACE, True, 1),
+        (plsc_tf.ARCFACE, False, 1),
+        (plsc_tf.ARCFACE, True, 3),
+        (plsc_tf.SOFTMAX, True, 1),
+        (plsc_tf.SOFTMAX, False, 1),
+    ],
+)
+def test_scores_are_the_heads_probabilities(tmp_path, margins, sharded, centers):
+    model = classifier(margins, sharded, scale=4.0, sub_centers=centers)
     # The length 1 of the exported embeddings must not reach the classes.
     folder = export_saved_model(
         model,

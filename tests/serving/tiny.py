@@ -36,7 +36,7 @@ def classifier(margins, sharded=True, num_classes=11, **options):
         head = kind(num_classes, margins=margins, **options)
         model = plsc_tf.Classifier(network(), head)
     rng = np.random.default_rng(1)
-    weights = 0.03 * rng.normal(size=(num_classes, EMBEDDING))
+    weights = 0.03 * rng.normal(size=head.arrays()["weight"].shape)
     head.set_weights_from_numpy(weights.astype(np.float32))
     if "bias" in head.arrays():
         head.arrays()["bias"].write(0, rng.normal(size=num_classes).astype(np.float32))

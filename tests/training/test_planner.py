@@ -59,18 +59,21 @@ def load(**changes):
 
 
 @pytest.mark.parametrize(
-    ("classes", "replicas", "rate", "tile"),
+    ("classes", "replicas", "rate", "tile", "centers"),
     [
-        (1001, 2, 1.0, None),
-        (1001, 4, 1.0, 100),
-        (1_000_000, 2, 1.0, None),
-        (300_001, 1, 0.1, None),
-        (1000, 4, 0.1, 10),
+        (1001, 2, 1.0, None, 1),
+        (1001, 4, 1.0, 100, 1),
+        (1_000_000, 2, 1.0, None, 1),
+        (300_001, 1, 0.1, None, 1),
+        (1000, 4, 0.1, 10, 1),
+        (100_001, 2, 1.0, None, 200),
     ],
 )
-def test_tiles_are_those_of_the_head(classes, replicas, rate, tile):
+def test_tiles_are_those_of_the_head(classes, replicas, rate, tile, centers):
     # Embeddings of one number make the weights small.
-    head = plsc_tf.ShardedHead(classes, sample_rate=rate, tile_rows=tile)
+    head = plsc_tf.ShardedHead(
+        classes, sample_rate=rate, tile_rows=tile, sub_centers=centers
+    )
     head.build(1, plsc_tf.strategy(replicas))
     planned = load(
         num_classes=classes,
@@ -79,6 +82,7 @@ def test_tiles_are_those_of_the_head(classes, replicas, rate, tile):
         global_batch=4,
         sample_rate=rate,
         tile_rows=tile,
+        sub_centers=centers,
     )
     assert planned.rows_per_tile == head.rows_per_tile
     assert planned.rows == head.weight.split.size(0)
@@ -92,6 +96,7 @@ def test_tiles_are_those_of_the_head(classes, replicas, rate, tile):
         ({"optimizer": "adam", "head_slot_dtype": "bfloat16"}, 1),
         ({"optimizer": "adagrad", "loss_type": "dist_softmax"}, 1),
         ({"optimizer": "rmsprop", "sample_rate": 0.1}, 2),
+        ({"sub_centers": 3}, 1),
     ],
 )
 def test_weights_and_slots_are_those_of_the_training(tmp_path, options, slots):
@@ -109,7 +114,7 @@ def test_weights_and_slots_are_those_of_the_training(tmp_path, options, slots):
     assert found["head weights"] == held(model.head.arrays().values())
     assert found["head slots"] == held(model.updater.slots().values())
     # 501 of 1001 classes, with a bias in plain softmax.
-    numbers = 9 if "softmax" in asked.head.loss_type else 8
+    numbers = 9 if "softmax" in asked.head.loss_type else 8 * asked.head.sub_centers
     assert found["head weights"] == 501 * numbers * 4
     assert found["head slots"] == slots * found["head weights"]
     trained = sum(np.prod(v.shape) for v in model.backbone.trainable_variables)

@@ -7,12 +7,12 @@ import tensorflow as tf
 
 from plsc_tf.checkpoints import catalog, editing, manifest
 from plsc_tf.checkpoints.labels_map import LabelsMap
-from plsc_tf.checkpoints.stored_rows import StoredRows
+from plsc_tf.checkpoints.stored_rows import DominantRows, StoredRows
 from plsc_tf.flagfiles import write_flags
 from plsc_tf.parallel.rows import ShardedRows
 from plsc_tf.storage import files
 from plsc_tf.training import optimizers, recipe, trained
-from plsc_tf.training.classes import new_rows, pictures, told
+from plsc_tf.training.classes import new_rows, pictures, sub_centers, told
 from plsc_tf.training.rules import RowRules
 
 MAP = "labels_map.txt"
@@ -43,6 +43,7 @@ def edit(settings):
             raise FileExistsError(f"'{path}' is there already; nothing is overwritten.")
     if "weight" not in content["arrays"]:
         raise ValueError(f"Checkpoint {source} holds no class rows to edit.")
+    editing.check_centers(source, content, given.drop_sub_centers)
     settings, run = told.settings_of(source, settings)
     if given.new_list:
         pictures.check_listable(settings)
@@ -50,6 +51,11 @@ def edit(settings):
     removed = [k for group in read_groups(given.remove_classes) for k in group]
     merged = read_groups(given.merge_classes)
     stored = StoredRows(source, content["arrays"]["weight"])
+    dominant = None
+    if given.drop_sub_centers:
+        dominant = sub_centers.find(settings, source, stored)
+        stored = DominantRows(stored, dominant.centers)
+        run = run.replace(sub_centers=1)
     rows, labels = new_rows.find(
         settings,
         run,
@@ -68,7 +74,8 @@ def edit(settings):
         added=rows.read,
         fills=fills,
         names=rows.names,
-        flags={"model_save_dir": given.edit_dir},
+        dominant=dominant and dominant.centers,
+        flags={"model_save_dir": given.edit_dir, "sub_centers": run.head.sub_centers},
     )
     try:
         editing.edit(source, target, changes, weights_only=given.edit_weights_only)
@@ -80,7 +87,9 @@ def edit(settings):
     beside = files.join(given.edit_dir, MAP)
     labels.write(beside, names, rows.names)
     table = _table(source, target, labels, rows, unnamed) + [("labels map", beside)]
-    table += _list_row(settings, labels)
+    if dominant is not None:
+        table += sub_centers.table(dominant, given.drop_angle)
+    table += _list_row(settings, labels, dominant)
     return table + _next(given, content, labels, run)
 
 
@@ -202,13 +211,17 @@ def _table(source, target, labels, rows, unnamed):
     return table + ([("names", f"none: {unnamed}")] if unnamed else [])
 
 
-def _list_row(settings, labels):
+def _list_row(settings, labels, dominant=None):
     path = settings.classes.new_list
     if not path:
         return []
     known = len(labels.new_labels)
 
-    def new_label(_, label):
+    def new_label(number, label):
+        if dominant is not None:
+            pictures.check_same(dominant.labels, number, label)
+            if dominant.angles[number] > settings.classes.drop_angle:
+                return -1
         return int(labels.new_labels[label]) if 0 <= label < known else -1
 
     count, folder = pictures.write_list(path, settings, new_label)

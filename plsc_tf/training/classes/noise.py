@@ -7,7 +7,7 @@ import numpy as np
 from absl import logging
 
 from plsc_tf import effects
-from plsc_tf.checkpoints import manifest
+from plsc_tf.checkpoints import editing, manifest
 from plsc_tf.checkpoints.stored_rows import StoredRows
 from plsc_tf.evaluation import label_noise, two_in_one
 from plsc_tf.evaluation.embedding_store import (
@@ -67,6 +67,8 @@ def report(settings):
     """
     given = settings.classes
     path = trained.find(settings.storage)
+    if given.noise_centers == "weights":
+        _check_weights(path)
     settings, _ = told.settings_of(path, settings)
     _check_outputs(given)
     if given.new_list:
@@ -154,12 +156,17 @@ def _progress(doing, unit):
 def _centers(given, path, store):
     if given.noise_centers == "embeddings":
         return MeanCenters(store)
-    described = manifest.read(path)["arrays"].get("weight")
-    if described is None:
+    described = manifest.read(path)["arrays"]["weight"]
+    return WeightCenters(StoredRows(path, described).read, store.counts > 0)
+
+
+def _check_weights(path):
+    content = manifest.read(path)
+    if "weight" not in content["arrays"]:
         raise ValueError(
             f"Checkpoint {path} holds no class rows. Use --noise_centers=embeddings."
         )
-    return WeightCenters(StoredRows(path, described).read, store.counts > 0)
+    editing.check_centers(path, content, dropping=False)
 
 
 def _check_outputs(given):
@@ -177,11 +184,7 @@ def _write_list(settings, found):
     labels, mislabelled = found.store.labels, found.mislabelled
 
     def new_label(number, label):
-        if number >= len(labels) or labels[number] != label:
-            raise ValueError(
-                f"Picture {number} has the label {label} in the list, but had another "
-                "when it was embedded. Has the data set changed?"
-            )
+        pictures.check_same(labels, number, label)
         return -1 if mislabelled[number] else label
 
     path = settings.classes.new_list

@@ -84,6 +84,24 @@ def check_listable(settings):
         )
 
 
+def check_same(labels, number, label):
+    """Checks that an image of the list is the one that was embedded.
+
+    Args:
+        labels: of the embedded images, in the order of the files.
+        number: of the image in the list.
+        label: that it has there.
+
+    Raises:
+        ValueError: the data set has changed.
+    """
+    if number >= len(labels) or labels[number] != label:
+        raise ValueError(
+            f"Picture {number} has the label {label} in the list, but had another "
+            "when it was embedded. Has the data set changed?"
+        )
+
+
 def write_list(path, settings, new_label):
     """Writes "path label" lines of the training pictures, as `plsc_tf.check` does.
 
