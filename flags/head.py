@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+from plsc_tf import initializers
 from plsc_tf.options import OptionGroup, option
 
 # Which of the three margins each loss has.
@@ -169,10 +170,28 @@ class Head(OptionGroup):
         "num_classes)), as in PLSC (PLSC set_distfc_attr; arcface_torch: 0.01)",
         lower=0,
     )
+    head_initializer: str = option(
+        "",
+        "how the class weights begin: a Keras initializer by name, such as he_normal, "
+        "glorot_uniform, truncated_normal(stddev=0.02) or constant(0.1); empty: see "
+        "head_initial_deviation (PLSC set_distfc_attr)",
+    )
     head_initial_bias: float = option(
         0.0,
         "initial biases of loss_type=softmax (PLSC set_distfc_attr)",
         applies="loss_type=softmax",
+    )
+    head_learning_rate_factor: float = option(
+        1.0,
+        "multiple of the learning rate for the head; 0 keeps its weights as they are "
+        "(PLSC set_distfc_attr, ParamAttr learning_rate)",
+        lower=0,
+    )
+    head_weight_decay: float | None = option(
+        None,
+        "weight decay of the head, in the place of weight_decay; None: the same (PLSC "
+        "set_distfc_attr, ParamAttr regularizer)",
+        lower=0,
     )
     head_dtype: str = option(
         "float32",
@@ -194,6 +213,7 @@ class Head(OptionGroup):
 
     def __post_init__(self):
         super().__post_init__()
+        self._check_initial()
         self._check_margins()
         self._check_loss()
         self._check_sharding()
@@ -212,6 +232,20 @@ class Head(OptionGroup):
         """The margins that were set and that the loss has, `{option: value}`."""
         values = {name: getattr(self, name) for name in MARGINS[self.loss]}
         return {name: value for name, value in values.items() if value is not None}
+
+    def _check_initial(self):
+        if not self.head_initializer:
+            return
+        try:
+            initializers.parse(self.head_initializer)
+        except ValueError as error:
+            raise ValueError(f"head_initializer: {error}") from None
+        if self.head_initial_deviation is not None:
+            raise ValueError(
+                "head_initializer says what head_initial_deviation would: leave one "
+                f"of them out. Received: head_initializer={self.head_initializer}, "
+                f"head_initial_deviation={self.head_initial_deviation}."
+            )
 
     def _check_margins(self):
         # PLSC's softmax ignores its margin, which has a default there.

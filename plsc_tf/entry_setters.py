@@ -5,6 +5,7 @@ import os
 from absl import logging
 
 from plsc_tf import dotted_paths
+from plsc_tf import param_attr as param_attr_options
 from plsc_tf.name_hints import unknown_option
 from plsc_tf.options import Secret
 from plsc_tf.settings import known_options
@@ -230,16 +231,21 @@ class Setters:
         self._set(with_test=with_test)
 
     def set_distfc_attr(self, param_attr=None, bias_attr=None):
-        """How the head's weights and biases begin.
+        """How the head's weights begin and train, and how its biases begin.
 
         Args:
-            param_attr: standard deviation, or `keras.initializers.RandomNormal`; None:
-                PLSC's own.
-            bias_attr: value, or `keras.initializers.Constant`; None: 0.
+            param_attr: None for PLSC's own; a standard deviation; a Keras initializer
+                or its name; or a dict or object with the fields of Paddle's ParamAttr:
+                initializer, learning_rate (a factor), regularizer (a weight decay or
+                `keras.regularizers.L2`), trainable.
+            bias_attr: a value, or a constant Keras initializer; None: 0.
+
+        Raises:
+            ValueError: they are none of these.
         """
-        self._set(
-            head_initial_deviation=_attribute(param_attr, "stddev", "param_attr"),
-            head_initial_bias=_attribute(bias_attr, "value", "bias_attr") or 0.0,
+        self._set_unless_default(
+            **param_attr_options.of_weights(param_attr),
+            head_initial_bias=param_attr_options.of_biases(bias_attr),
         )
 
     def set_lr(self, rate):
@@ -347,17 +353,3 @@ def _amp_lists(lists):
         names = sorted(getattr(lists, f"{kind}_list", None) or ())
         parts += [f"{kind}:{','.join(names)}"] if names else []
     return ";".join(parts)
-
-
-def _attribute(given, field, name):
-    """The number in a Keras initializer, or the number itself."""
-    if given is None or isinstance(given, int | float):
-        return given
-    if getattr(given, "mean", 0.0) == 0.0 and isinstance(
-        getattr(given, field, None), int | float
-    ):
-        return float(getattr(given, field))
-    raise ValueError(
-        f"{name} must be a number or a Keras initializer with {field} (mean 0). "
-        f"Received: {given!r}."
-    )

@@ -37,8 +37,8 @@ RENAMED = {
 
 # Options that need more than another name, or that do nothing here (yet).
 EXPLAINED = {
-    "distfc_attr": "PLSC's set_distfc_attr: set head_initial_deviation and "
-    "head_initial_bias.",
+    "distfc_attr": "PLSC's set_distfc_attr: set head_initializer, head_initial_bias, "
+    "head_learning_rate_factor and head_weight_decay.",
     "eval_files": "FastNN's eval_files: name verification sets in val_targets.",
     "file_pattern": "FastNN's file_pattern: list the files in train_files.",
     "gradient_acc": "arcface_torch's gradient_acc: multiply batch_size by it, and set "

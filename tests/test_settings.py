@@ -199,7 +199,7 @@ def test_renamed_options_exist():
         ("eval_files", "val_targets"),
         ("mixed_precision", "'use_fp16'"),
         ("margin_list", "margin1, margin, margin3"),
-        ("set_distfc_attr", "head_initial_deviation"),
+        ("set_distfc_attr", "head_initializer"),
         ("u_margin", "magface_margins"),
     ],
 )

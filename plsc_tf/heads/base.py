@@ -4,7 +4,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from plsc_tf.heads.initial import BLOCK_ROWS, normal_rows
+from plsc_tf import initializers
+from plsc_tf.heads.initial import BLOCK_ROWS, rows_of
 from plsc_tf.heads.margins import ARCFACE, MarginLoss, require
 from plsc_tf.heads.passes import Passes
 from plsc_tf.heads.products import DTYPES
@@ -29,6 +30,8 @@ class Head(Passes, tf.Module):
             PLSC, and of sampling.
         initial_deviation: standard deviation of the initial weights (PLSC:
             set_distfc_attr; arcface_torch: 0.01); None for PLSC's default above.
+        initializer: how the weights begin instead: a Keras initializer without a seed,
+            or its name with arguments, as "truncated_normal(stddev=0.02)".
         initial_bias: initial biases of plain softmax.
         label_smoothing: share of the target that is spread evenly over all classes
             (arXiv:1512.00567, section 7), in [0, 1).
@@ -54,6 +57,7 @@ class Head(Passes, tf.Module):
         scale=64.0,
         seed=0,
         initial_deviation=None,
+        initializer=None,
         initial_bias=0.0,
         label_smoothing=0.0,
         logits_mb=1024,
@@ -98,6 +102,13 @@ class Head(Passes, tf.Module):
         self.scale = scale
         self.seed = seed
         self.initial_deviation = initial_deviation
+        if initializer is not None and initial_deviation is not None:
+            raise ValueError(
+                "initializer says what initial_deviation would: leave one of them out. "
+                f"Received: initializer={initializer!r}, "
+                f"initial_deviation={initial_deviation}"
+            )
+        self.initializer = initializer and initializers.described(initializer)
         self.initial_bias = initial_bias
         self.label_smoothing = label_smoothing
         self.logits_mb = logits_mb
@@ -204,8 +215,12 @@ class Head(Passes, tf.Module):
         deviation = self.initial_deviation
         if deviation is None:
             deviation = np.sqrt(2.0 / (self.embedding_size + self.num_classes))
+        drawn = initializers.Distribution("normal", 0.0, deviation)
+        if self.initializer:
+            fans = self.embedding_size, self.num_classes
+            drawn = initializers.distribution(self.initializer, *fans)
         shape = (self.num_classes, self.sub_centers * self.embedding_size)
-        rows = normal_rows(low, high, shape, deviation, seed=self.seed)
+        rows = rows_of(low, high, shape, drawn, seed=self.seed)
         if self.sub_centers > 1:
             rows = rows.reshape(-1, self.sub_centers, self.embedding_size)
         return rows.astype(keras.config.floatx(), copy=False)

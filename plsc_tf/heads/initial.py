@@ -5,26 +5,46 @@ import numpy as np
 # They are drawn in blocks of rows, each from its own seed, so that a class starts with
 # the same weights on any number of replicas.
 BLOCK_ROWS = 4096
+# Standard deviations at which a truncated normal distribution ends, as in Keras.
+CUT = 2.0
 
 
-def normal_rows(low, high, shape, deviation, *, seed):
-    """Rows `[low, high)` of weights drawn from N(0, deviation²).
+def rows_of(low, high, shape, drawn, *, seed):
+    """Rows `[low, high)` of initial weights.
 
     Args:
         low: first row.
         high: last row + 1.
         shape: `[rows, columns]` of the whole.
-        deviation: standard deviation.
+        drawn: the `plsc_tf.initializers.Distribution`.
         seed: of the random numbers.
 
     Returns:
-        `[high − low, columns]` float32.
+        `[high - low, columns]` float32.
     """
-    rows = np.empty((high - low, shape[1]), np.float32)
+    rows = np.full((high - low, shape[1]), drawn.center, np.float32)
+    if not drawn.spread:
+        return rows
     for block in range(low // BLOCK_ROWS, -(-high // BLOCK_ROWS)):
         first = block * BLOCK_ROWS
         generator = np.random.default_rng([seed, block])
-        drawn = generator.standard_normal((BLOCK_ROWS, shape[1]), np.float32)
+        values = _standard(generator, (BLOCK_ROWS, shape[1]), drawn.kind)
         start, stop = max(low, first), min(high, first + BLOCK_ROWS)
-        rows[start - low : stop - low] = deviation * drawn[start - first : stop - first]
+        rows[start - low : stop - low] += (
+            drawn.spread * values[start - first : stop - first]
+        )
     return rows
+
+
+def _standard(generator, shape, kind):
+    """Float32 numbers of center 0 and spread 1."""
+    if kind == "uniform":
+        return 2 * generator.random(shape, np.float32) - 1
+    values = generator.standard_normal(shape, np.float32)
+    if kind == "truncated_normal":
+        outside = np.flatnonzero(np.abs(values) > CUT)
+        while outside.size:
+            again = generator.standard_normal(outside.size, np.float32)
+            values.flat[outside] = again
+            outside = outside[np.abs(again) > CUT]
+    return values

@@ -150,6 +150,7 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
         transport=None,
         averaging=None,
         steps_per_execution=1,
+        head_rule=None,
         **others,
     ):
         """Chooses the optimizer of backbone and head, and the training metrics.
@@ -179,6 +180,7 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
             steps_per_execution: steps of `fit` per call of one `tf.function`, as in
                 Keras; callbacks are told of each, see
                 `plsc_tf.training.several_steps`.
+            head_rule: the head's own `plsc_tf.training.rules.HeadRule`, or None.
             *positional, **others: refused; the error says what takes the place of
                 Keras's.
 
@@ -209,13 +211,11 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
         self.loss_scale = loss_scale
         self.accumulation_steps = gradient_accumulation_steps
         self.ranked_metrics = {name: METRICS[name] for name in metrics}
-        replicated = self.trained_network_variables()
-        if not self.head.sharded:
-            replicated += self.head.variables_replicated
+        head_weights = [] if self.head.sharded else self.head.variables_replicated
         self.updater = self.make_updater(
             optimizer,
             self.strategy,
-            replicated,
+            [*self.trained_network_variables(), *head_weights],
             self.head if self.head.sharded else None,
             l2=l2,
             slot_dtype=head_slot_dtype,
@@ -223,6 +223,8 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
             transport=transport,
             votes=self.votes,
             averaging=averaging,
+            head_rule=head_rule,
+            head_weights=head_weights,
         )
         self._step_function = _function(self.distributed_step)
         self.several_steps_function = _function(self._several_steps)

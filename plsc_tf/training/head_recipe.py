@@ -62,6 +62,7 @@ def make_head(settings, training=True):
     if training:
         options |= {
             "initial_deviation": given.head_initial_deviation,
+            "initializer": given.head_initializer or None,
             "initial_bias": given.head_initial_bias,
             "label_smoothing": given.label_smoothing,
             "logits_mb": given.head_logits_mb,

@@ -27,6 +27,7 @@ from plsc_tf.training.checkpoint import Checkpoint
 from plsc_tf.training.losses_file import LossesFile
 from plsc_tf.training.parts import NONE
 from plsc_tf.training.plan import choose_folder, make_plan
+from plsc_tf.training.rules import HeadRule
 from plsc_tf.training.seeing import hooks
 from plsc_tf.training.seeing.guard import GuardedCallback
 from plsc_tf.training.seeing.seeing import Seeing, prepare
@@ -276,6 +277,9 @@ def _compile(model, plan, own_optimizer=None):
         head_slot_dtype=settings.head.head_slot_dtype,
         averaging=optimizers.averaging(settings.optimizer),
         steps_per_execution=settings.performance.steps_per_execution,
+        head_rule=HeadRule(
+            settings.head.head_learning_rate_factor, settings.head.head_weight_decay
+        ),
     )
     if settings.optimizer.weight_decay_on:
         layer_decay.apply(model, settings.optimizer.layer_decays())

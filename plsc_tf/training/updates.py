@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from plsc_tf.parallel import collectives
 from plsc_tf.training.average import SLOT, Averages
-from plsc_tf.training.rules import RowRules, decays
+from plsc_tf.training.rules import HeadRule, RowRules, decays
 
 # Their rule looks at a whole weight at once: applied shard by shard it would mean
 # something else than Keras means.
@@ -36,6 +36,8 @@ class Updater:
             gradients.
         votes: `plsc_tf.training.votes.Votes` of the workers of a cluster, or None.
         averaging: `plsc_tf.training.average.Averaging` of the weights, or None.
+        head_rule: the head's own `plsc_tf.training.rules.HeadRule`, or None.
+        head_weights: those of `replicated` that are a head's.
 
     Attributes:
         averages: the `plsc_tf.training.average.Averages`, or None.
@@ -57,8 +59,12 @@ class Updater:
         transport=None,
         votes=None,
         averaging=None,
+        head_rule=None,
+        head_weights=(),
     ):
         _check(optimizer, head)
+        self.head_rule = head_rule or HeadRule()
+        self.head_weights = {id(variable) for variable in head_weights}
         self.l2 = l2
         self.optimizer = optimizer
         self.replicated = replicated
@@ -82,6 +88,7 @@ class Updater:
                 l2=l2,
                 slot_dtype=slot_dtype,
                 averaging=averaging,
+                own=self.head_rule,
             )
         self._own_decays = [None] * len(replicated)
         self.averages = None
@@ -145,7 +152,8 @@ class Updater:
         if aborted is not None:
             finite &= ~aborted
         summed, factors = self._clip(summed, pending)
-        variables = [(self.replicated[i].value, self._own_decays[i]) for i in present]
+        present = [self.replicated[i] for i in present]
+        variables = [(v.value, id(v) in self.head_weights) for v in present]
         # A function, not `pending` itself: a replica may have a tile more than another,
         # and what goes into `merge_call` must be nested alike everywhere.
         pieces = None
@@ -170,10 +178,10 @@ class Updater:
         def update():
             rate = tf.convert_to_tensor(self.optimizer.learning_rate)
             step = tf.convert_to_tensor(self.optimizer.iterations)
-            for (variable, own), gradient in zip(variables, summed, strict=True):
-                update_one = functools.partial(self._update_one, own)
+            for (variable, of_head), gradient in zip(variables, summed, strict=True):
+                change = self._update_of_head if of_head else self._update_one
                 strategy.extended.update(
-                    variable, update_one, args=(gradient, rate), group=False
+                    variable, change, args=(gradient, rate), group=False
                 )
             if self.rules is not None:
                 strategy.extended.call_for_each_replica(
@@ -212,6 +220,18 @@ class Updater:
             share = self.optimizer.weight_decay if own_decay is None else own_decay
             variable.assign_sub(tf.cast(rate, variable.dtype) * share * variable)
         self.optimizer.update_step(gradient, variable, rate)
+
+    def _update_of_head(self, variable, gradient, rate):
+        """The same for a replicated head, with what is its own."""
+        kept = self.l2, getattr(self.optimizer, "l2", None), self.optimizer.weight_decay
+        self.l2 = self.head_rule.decay(self.optimizer, self.l2)
+        try:
+            # Numbers of Python, which the graph holds as they are now.
+            self._update_one(variable, gradient, self.head_rule.rate(rate))
+        finally:
+            self.l2, l2, self.optimizer.weight_decay = kept
+            if l2 is not None:
+                self.optimizer.l2 = l2
 
     def _clip(self, replicated, pending):
         """Keras's clipping options, on gradients of the global batch.

@@ -13,6 +13,8 @@ LEVELS = {
     "name_hints": 0,
     "progress": 0,
     "dotted_paths": 0,
+    "initializers": 0,
+    "param_attr": 1,
     "options": 1,
     "flags": 2,
     "settings": 3,
@@ -45,7 +47,8 @@ LEVELS = {
     "models": 4,
     "utils": 4,
     "entry_setters": 4,
-    "entry": 7,
+    "entry_errors": 7,
+    "entry": 8,
     "serve": 7,
 }
 # The only imports between parts of one level.

@@ -1,0 +1,172 @@
+"""Keras's initializers as text: their names, and the distributions that they mean."""
+
+import ast
+import math
+import re
+import typing
+
+# Keras cuts a truncated normal distribution at two standard deviations; its
+# VarianceScaling makes up for what is lost of the deviation.
+CUT_DEVIATION = 0.87962566103423978
+
+# Keras's initializers by their names, with their arguments and defaults.
+ARGUMENTS = {
+    "random_normal": {"mean": 0.0, "stddev": 0.05},
+    "truncated_normal": {"mean": 0.0, "stddev": 0.05},
+    "random_uniform": {"minval": -0.05, "maxval": 0.05},
+    "constant": {"value": 0.0},
+    "zeros": {},
+    "ones": {},
+    "variance_scaling": {
+        "scale": 1.0,
+        "mode": "fan_in",
+        "distribution": "truncated_normal",
+    },
+    **{
+        f"{name}_{kind}": {}
+        for name in ("glorot", "he", "lecun")
+        for kind in ("normal", "uniform")
+    },
+}
+_SCALED = {"glorot": (1.0, "fan_avg"), "he": (2.0, "fan_in"), "lecun": (1.0, "fan_in")}
+_CONSTANTS = {"zeros": 0.0, "ones": 1.0}
+_MODES = ("fan_in", "fan_out", "fan_avg")
+_DISTRIBUTIONS = ("truncated_normal", "untruncated_normal", "uniform")
+_TEXT = re.compile(r"\s*(\w+)\s*(?:\((.*)\))?\s*", re.DOTALL)
+
+
+class Distribution(typing.NamedTuple):
+    """What each weight is drawn from.
+
+    Attributes:
+        kind: "normal", "truncated_normal", "uniform" or "constant".
+        center: the mean, or the constant.
+        spread: standard deviation before truncation, or half the width; 0 of a
+            constant.
+    """
+
+    kind: str
+    center: float
+    spread: float
+
+
+def parse(text):
+    """Returns (name, arguments) of an initializer, as "he_normal" or "constant(0.1)".
+
+    Args:
+        text: name of a Keras initializer in snake case, and arguments by name in
+            brackets; a single one may stand without its name.
+
+    Raises:
+        ValueError: an unknown name or argument, or a value that is not allowed.
+    """
+    match = _TEXT.fullmatch(text)
+    name = match and match[1].lower()
+    if name not in ARGUMENTS:
+        raise ValueError(
+            f"An initializer must be one of {', '.join(ARGUMENTS)}, with arguments as "
+            f"in truncated_normal(stddev=0.02). Received: {text!r}."
+        )
+    arguments = dict(ARGUMENTS[name])
+    for part in filter(None, (part.strip() for part in (match[2] or "").split(","))):
+        key, equals, value = part.partition("=")
+        if not equals and len(arguments) == 1:
+            key, value = next(iter(arguments)), part
+        key = key.strip()
+        if key not in arguments:
+            raise ValueError(
+                f"{name} has the arguments {', '.join(arguments) or '-'}. "
+                f"Received: {text!r}."
+            )
+        arguments[key] = _value(value.strip(), arguments[key], text)
+    _check(name, arguments, text)
+    return name, arguments
+
+
+def described(initializer):
+    """Returns the text that `parse` reads, of a Keras initializer or its name.
+
+    Raises:
+        ValueError: the initializer has no such text.
+    """
+    if isinstance(initializer, str):
+        parse(initializer)
+        return initializer
+    kind = type(initializer).__name__
+    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind).lower()
+    if name not in ARGUMENTS or not hasattr(initializer, "get_config"):
+        raise ValueError(
+            f"Class weights begin with one of {', '.join(ARGUMENTS)}, or Keras's "
+            f"objects of these names. Received: {initializer!r}."
+        )
+    config = initializer.get_config()
+    if config.get("seed") is not None:
+        raise ValueError(
+            "Class weights are drawn from the seed of the training, so that they are "
+            f"the same on any number of replicas: leave out seed. Received: {kind}"
+            f"(seed={config['seed']!r})."
+        )
+    values = {key: config[key] for key in ARGUMENTS[name]}
+    inner = ", ".join(f"{key}={value}" for key, value in values.items())
+    text = f"{name}({inner})" if inner else name
+    parse(text)
+    return text
+
+
+def distribution(text, fan_in, fan_out):
+    """Returns the `Distribution` that an initializer means for a matrix.
+
+    Args:
+        text: see `parse`.
+        fan_in: length of an embedding.
+        fan_out: number of classes.
+    """
+    name, values = parse(text)
+    if name in _CONSTANTS or name == "constant":
+        return Distribution("constant", values.get("value", _CONSTANTS.get(name)), 0.0)
+    if name in ("random_normal", "truncated_normal"):
+        kind = name.removeprefix("random_")
+        return Distribution(kind, values["mean"], values["stddev"])
+    if name == "random_uniform":
+        low, high = values["minval"], values["maxval"]
+        return Distribution("uniform", (low + high) / 2, (high - low) / 2)
+    if name == "variance_scaling":
+        scale, mode, kind = (values[key] for key in ("scale", "mode", "distribution"))
+    else:
+        family, _, kind = name.partition("_")
+        scale, mode = _SCALED[family]
+        kind = "truncated_normal" if kind == "normal" else kind
+    fans = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}
+    variance = scale / max(1.0, fans[mode])
+    if kind == "uniform":
+        return Distribution("uniform", 0.0, math.sqrt(3 * variance))
+    if kind == "truncated_normal":
+        return Distribution(kind, 0.0, math.sqrt(variance) / CUT_DEVIATION)
+    return Distribution("normal", 0.0, math.sqrt(variance))
+
+
+def _value(text, default, whole):
+    """A number, or a word where the default is one."""
+    if isinstance(default, str):
+        return text.strip("'\"")
+    try:
+        number = float(ast.literal_eval(text))
+    except (ValueError, SyntaxError, TypeError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"{text!r} must be a number. Received: {whole!r}.")
+    return number
+
+
+def _check(name, arguments, text):
+    if arguments.get("stddev", 0) < 0 or arguments.get("scale", 1) <= 0:
+        problem = "stddev must not be negative, and scale must be positive"
+    elif name == "random_uniform" and arguments["minval"] > arguments["maxval"]:
+        problem = "minval must not be above maxval"
+    elif arguments.get("mode", "fan_in") not in _MODES:
+        problem = f"mode must be one of {', '.join(_MODES)}"
+    elif arguments.get("distribution", "uniform") not in _DISTRIBUTIONS:
+        problem = f"distribution must be one of {', '.join(_DISTRIBUTIONS)}"
+    else:
+        return
+    raise ValueError(f"{problem}. Received: {text!r}.")
