@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from plsc_tf.options import OptionGroup, option
+from plsc_tf.options import OptionGroup, by_layer, option
 
 # Decay types that mean something together with a luong scheme.
 WITH_SCHEME = ("piecewise", "exponential", "polynomial")
@@ -23,6 +23,12 @@ class LearningRate(OptionGroup):
         lower=0,
         aliases=("lr",),
         applies=_OURS,
+    )
+    learning_rate_factors: tuple[str, ...] = option(
+        (),
+        "multiples of the learning rate for layers of the network, by a regular "
+        "expression that the beginnings of their names match, such as "
+        "conv1:0.1,stage4:2; where several match a layer, the last one counts",
     )
     learning_rate_decay_type: str = option(
         "piecewise",
@@ -137,6 +143,11 @@ class LearningRate(OptionGroup):
         applies=_OURS,
     )
 
+    @property
+    def layer_factors(self):
+        """`learning_rate_factors` as `{regular expression: factor}`."""
+        return by_layer("learning_rate_factors", self.learning_rate_factors)
+
     def __post_init__(self):
         super().__post_init__()
         for name in ("lr_steps", "lr_epochs"):
@@ -146,6 +157,7 @@ class LearningRate(OptionGroup):
                     f"{name} must be growing numbers. Received: {name}="
                     f"{','.join(map(str, values))}."
                 )
+        _ = self.layer_factors  # which raises for bad ones
         if self.warmup_steps and self.warmup_epochs:
             raise ValueError(
                 "warmup_steps and warmup_epochs say the same in two units: set one of "

@@ -1,10 +1,8 @@
 """The optimizer of backbone and head, with FastNN's constants."""
 
 import dataclasses
-import math
-import re
 
-from plsc_tf.options import OptionGroup, option
+from plsc_tf.options import OptionGroup, by_layer, option
 
 # A condition, see `plsc_tf.effects`.
 _OURS = "no own_optimizer"
@@ -47,9 +45,9 @@ class Optimizer(OptionGroup):
     )
     weight_decay_on: tuple[str, ...] = option(
         (),
-        "layers of the network with another weight decay than weight_decay, as "
-        "layer:factor separated by commas: conv1:1e-4,stage4_.*:0. A layer is its "
-        "whole name or a regular expression for it; the first that fits counts. "
+        "weight decays of layers of the network in the place of weight_decay, by a "
+        "regular expression that the beginnings of their names match, such as "
+        "conv1:1e-4,stage4:0; where several match a layer, the last one counts. "
         "no_weight_decay_on spares weights in them too (Paddle: a regularizer per "
         "parameter)",
     )
@@ -159,27 +157,9 @@ class Optimizer(OptionGroup):
 
     def __post_init__(self):
         super().__post_init__()
-        self.layer_decays()
+        _ = self.layer_decays  # which raises for bad ones
 
+    @property
     def layer_decays(self):
-        """Returns `weight_decay_on` as `{regular expression: factor}`.
-
-        Raises:
-            ValueError: an item that is not layer:factor, or a layer given twice.
-        """
-        factors = {}
-        for item in self.weight_decay_on:
-            name, _, text = item.rpartition(":")
-            try:
-                re.compile(name)
-                factor = float(text)
-            except (re.error, ValueError):
-                name = ""
-            if not name or name in factors or not 0 <= factor < math.inf:
-                raise ValueError(
-                    "weight_decay_on must be layer:factor separated by commas, each "
-                    "layer once, the factor at least 0, as conv1:1e-4. Received: "
-                    f"weight_decay_on={','.join(self.weight_decay_on)}, at {item!r}."
-                )
-            factors[name] = factor
-        return factors
+        """`weight_decay_on` as `{regular expression: factor}`."""
+        return by_layer("weight_decay_on", self.weight_decay_on)

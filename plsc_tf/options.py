@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import math
 import operator
+import re
 import types
 import typing
 
@@ -289,6 +290,34 @@ class OptionGroup:
         for item in options_of(type(self)):
             # The only way to store a converted value in a frozen dataclass.
             object.__setattr__(self, item.name, item.check(getattr(self, item.name)))
+
+
+def by_layer(option, items):
+    """Returns `{regular expression: factor}` of items like "conv1:0.1".
+
+    Args:
+        option: its name, for errors.
+        items: the texts.
+
+    Raises:
+        ValueError: an item that is not layer:factor, or a layer given twice.
+    """
+    factors = {}
+    for item in items:
+        layer, _, text = item.rpartition(":")
+        try:
+            re.compile(layer)
+            factor = float(text)
+        except (re.error, ValueError):
+            factor = math.nan
+        if not layer or layer in factors or not 0 <= factor < math.inf:
+            raise ValueError(
+                f"{option} must be layer:factor separated by commas, such as "
+                "conv1:0.1,stage4:2, each layer once, a factor at least 0. "
+                f"Received: {option}={','.join(items)}, at {item!r}."
+            )
+        factors[layer] = factor
+    return factors
 
 
 @functools.cache

@@ -130,7 +130,7 @@ class Snapshots(keras.callbacks.Callback):
     def _with_head(self):
         model = self.model
         sizes = [rows.shape for rows in model.head.arrays().values()]
-        numbers = sum(shape[0] * (shape[1] if shape[1:] else 1) for shape in sizes)
+        numbers = sum(math.prod(shape) for shape in sizes)
         return self.scope == "all" or numbers <= model.backbone.count_params()
 
     def _write(self, path, content):

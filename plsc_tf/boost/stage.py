@@ -162,6 +162,13 @@ def _check(settings, model):
             "dim_reduce keeps no moving averages of the weights. Received: "
             f"ema_decay={settings.optimizer.ema_decay}; leave it out in stage 2."
         )
+    if settings.learning_rate.learning_rate_factors:
+        raise ValueError(
+            "dim_reduce moves all layers along common directions. Received: "
+            "learning_rate_factors="
+            f"{','.join(settings.learning_rate.learning_rate_factors)}; leave it out "
+            "in stage 2."
+        )
     if getattr(settings.performance, "steps_per_execution", 1) > 1:
         raise ValueError(
             "A step of dim_reduce is several graphs. Received: steps_per_execution="

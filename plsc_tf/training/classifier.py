@@ -21,6 +21,7 @@ from plsc_tf.training import (
     several_steps,
     statistics,
     step,
+    weight_rules,
 )
 from plsc_tf.training.loss_scale import from_keras
 from plsc_tf.training.momentum import Momentum
@@ -151,6 +152,8 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
         averaging=None,
         steps_per_execution=1,
         head_rule=None,
+        rate_factors=None,
+        weight_decay_on=None,
         **others,
     ):
         """Chooses the optimizer of backbone and head, and the training metrics.
@@ -180,7 +183,12 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
             steps_per_execution: steps of `fit` per call of one `tf.function`, as in
                 Keras; callbacks are told of each, see
                 `plsc_tf.training.several_steps`.
-            head_rule: the head's own `plsc_tf.training.rules.HeadRule`, or None.
+            head_rule: the head's own `plsc_tf.training.weight_rules.WeightRule`, or
+                None.
+            rate_factors: multiples of the learning rate for layers of the backbone,
+                `{regular expression that their names begin with: factor}`; the last
+                one that fits a layer counts.
+            weight_decay_on: the same for weight decays in the place of the optimizer's.
             *positional, **others: refused; the error says what takes the place of
                 Keras's.
 
@@ -212,6 +220,11 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
         self.accumulation_steps = gradient_accumulation_steps
         self.ranked_metrics = {name: METRICS[name] for name in metrics}
         head_weights = [] if self.head.sharded else self.head.variables_replicated
+        own_rules = weight_rules.of_layers(
+            self.backbone, rate_factors or {}, weight_decay_on or {}
+        )
+        if head_rule is not None:
+            own_rules |= {id(variable): head_rule for variable in head_weights}
         self.updater = self.make_updater(
             optimizer,
             self.strategy,
@@ -224,7 +237,7 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
             votes=self.votes,
             averaging=averaging,
             head_rule=head_rule,
-            head_weights=head_weights,
+            own_rules=own_rules,
         )
         self._step_function = _function(self.distributed_step)
         self.several_steps_function = _function(self._several_steps)

@@ -21,12 +21,36 @@ def freeze(network, pattern: str) -> list[str]:
     Raises:
         ValueError: no regular expression, or no layer with weights matches.
     """
+    found = layers_named(network, pattern, "freeze_layers")
+    for layer in found:
+        layer.trainable = False
+    logging.info(
+        "%d of %d layers are frozen, from %s to %s.",
+        len(found),
+        sum(1 for layer in network.layers if layer.weights),
+        found[0].name,
+        found[-1].name,
+    )
+    return [layer.name for layer in found]
+
+
+def layers_named(network, pattern: str, option: str) -> list:
+    """The layers with weights whose names begin as a regular expression says.
+
+    Args:
+        network: a built Keras model.
+        pattern: the regular expression.
+        option: that it was given with, for errors.
+
+    Raises:
+        ValueError: no regular expression, or no layer with weights matches.
+    """
     try:
         expression = re.compile(pattern)
     except re.error as error:
         raise ValueError(
-            "freeze_layers must be a regular expression, such as conv1|conv2. "
-            f"Received: freeze_layers={pattern!r} ({error})"
+            f"{option} must be a regular expression, such as conv1|conv2. "
+            f"Received: {option}={pattern!r} ({error})"
         ) from error
     layers = [layer for layer in network.layers if layer.weights]
     found = [layer for layer in layers if expression.match(layer.name)]
@@ -34,20 +58,11 @@ def freeze(network, pattern: str) -> list[str]:
         names = [layer.name for layer in layers]
         near = difflib.get_close_matches(pattern, names, n=3) or names[:3]
         raise ValueError(
-            f"freeze_layers names no layer of '{network.name}' that has weights. "
-            f"Received: freeze_layers={pattern!r}. There are {len(names)}, such as "
+            f"{option} names no layer of '{network.name}' that has weights. "
+            f"Received: {option}={pattern!r}. There are {len(names)}, such as "
             f"{', '.join(near)}."
         )
-    for layer in found:
-        layer.trainable = False
-    logging.info(
-        "%d of %d layers are frozen, from %s to %s.",
-        len(found),
-        len(layers),
-        found[0].name,
-        found[-1].name,
-    )
-    return [layer.name for layer in found]
+    return found
 
 
 def is_frozen(variable) -> bool:

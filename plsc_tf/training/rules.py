@@ -1,7 +1,5 @@
 """A Keras optimizer, applied to class shards tile by tile."""
 
-import contextlib
-import dataclasses
 import math
 
 import keras
@@ -12,48 +10,10 @@ from keras.src.backend.common import stateless_scope
 from plsc_tf.heads.tiles import apart, read
 from plsc_tf.parallel.rows import outside_scope
 from plsc_tf.training.average import SLOT, mixed
-from plsc_tf.training.momentum import Momentum
+from plsc_tf.training.weight_rules import COMMON
 
 # Compiling takes longer than it saves on fewer rows to a tile.
 COMPILE_ROWS = 2048
-
-
-@dataclasses.dataclass(frozen=True)
-class HeadRule:
-    """What differs in the head's updates (PLSC: set_distfc_attr with a ParamAttr).
-
-    Attributes:
-        rate_factor: multiple of the learning rate.
-        weight_decay: in the place of the optimizer's, in the form that it has there:
-            Momentum's L2, Keras's decoupled decay, else an L2 penalty. None: as it is.
-    """
-
-    rate_factor: float = 1.0
-    weight_decay: float | None = None
-
-    def rate(self, rate):
-        """The head's learning rate."""
-        return rate if self.rate_factor == 1 else self.rate_factor * rate
-
-    def decay(self, optimizer, l2):
-        """Gives an optimizer the head's weight decay.
-
-        Args:
-            optimizer: a Keras optimizer, changed in place.
-            l2: factor of the L2 penalty that is added to all gradients.
-
-        Returns:
-            the factor of the penalty to add to the head's gradients.
-        """
-        if self.weight_decay is None:
-            return l2
-        if isinstance(optimizer, Momentum):
-            optimizer.l2 = self.weight_decay
-        elif optimizer.weight_decay is not None:
-            optimizer.weight_decay = self.weight_decay
-        else:
-            return self.weight_decay
-        return 0.0
 
 
 class RowRules:
@@ -74,7 +34,7 @@ class RowRules:
         slot_dtype: type that slots are stored in, "bfloat16" to halve them; None for
             that of the weights.
         averaging: the `Averaging` of the rows, or None; it makes one more slot.
-        own: the head's own `HeadRule`, or None.
+        own: the head's own `WeightRule`, or None.
 
     Raises:
         ValueError: the optimizer keeps something that is not one number per weight.
@@ -93,7 +53,7 @@ class RowRules:
     ):
         self.arrays = arrays
         self.gradients = gradients
-        self.own = own or HeadRule()
+        self.own = own or COMMON
         self.averaging = averaging
         self.clipvalue = optimizer.clipvalue
         self._stand_ins, self._twin = outside_scope(

@@ -13,7 +13,6 @@ from plsc_tf.training import (
     class_count,
     description,
     exporting,
-    layer_decay,
     network_recipe,
     optimizers,
     recipe,
@@ -27,13 +26,13 @@ from plsc_tf.training.checkpoint import Checkpoint
 from plsc_tf.training.losses_file import LossesFile
 from plsc_tf.training.parts import NONE
 from plsc_tf.training.plan import choose_folder, make_plan
-from plsc_tf.training.rules import HeadRule
 from plsc_tf.training.seeing import hooks
 from plsc_tf.training.seeing.guard import GuardedCallback
 from plsc_tf.training.seeing.seeing import Seeing, prepare
 from plsc_tf.training.stage import ORDINARY
 from plsc_tf.training.termination import Termination
 from plsc_tf.training.watchdog import Watchdog
+from plsc_tf.training.weight_rules import WeightRule
 
 
 def train(settings, termination=None, parts=NONE, stage=ORDINARY):
@@ -277,12 +276,12 @@ def _compile(model, plan, own_optimizer=None):
         head_slot_dtype=settings.head.head_slot_dtype,
         averaging=optimizers.averaging(settings.optimizer),
         steps_per_execution=settings.performance.steps_per_execution,
-        head_rule=HeadRule(
+        head_rule=WeightRule(
             settings.head.head_learning_rate_factor, settings.head.head_weight_decay
         ),
+        rate_factors=settings.learning_rate.layer_factors,
+        weight_decay_on=settings.optimizer.layer_decays,
     )
-    if settings.optimizer.weight_decay_on:
-        layer_decay.apply(model, settings.optimizer.layer_decays())
 
 
 def _load_weights(model, plan, checkpoints):

@@ -7,7 +7,8 @@ import tensorflow as tf
 
 from plsc_tf.parallel import collectives
 from plsc_tf.training.average import SLOT, Averages
-from plsc_tf.training.rules import HeadRule, RowRules, decays
+from plsc_tf.training.rules import RowRules, decays
+from plsc_tf.training.weight_rules import COMMON
 
 # Their rule looks at a whole weight at once: applied shard by shard it would mean
 # something else than Keras means.
@@ -36,8 +37,8 @@ class Updater:
             gradients.
         votes: `plsc_tf.training.votes.Votes` of the workers of a cluster, or None.
         averaging: `plsc_tf.training.average.Averaging` of the weights, or None.
-        head_rule: the head's own `plsc_tf.training.rules.HeadRule`, or None.
-        head_weights: those of `replicated` that are a head's.
+        head_rule: `plsc_tf.training.weight_rules.WeightRule` of the head, or None.
+        own_rules: that of mirrored weights, `{id of a keras.Variable: WeightRule}`.
 
     Attributes:
         averages: the `plsc_tf.training.average.Averages`, or None.
@@ -60,11 +61,11 @@ class Updater:
         votes=None,
         averaging=None,
         head_rule=None,
-        head_weights=(),
+        own_rules=None,
     ):
         _check(optimizer, head)
-        self.head_rule = head_rule or HeadRule()
-        self.head_weights = {id(variable) for variable in head_weights}
+        self.head_rule = head_rule or COMMON
+        self.own_rules = own_rules or {}
         self.l2 = l2
         self.optimizer = optimizer
         self.replicated = replicated
@@ -90,7 +91,6 @@ class Updater:
                 averaging=averaging,
                 own=self.head_rule,
             )
-        self._own_decays = [None] * len(replicated)
         self.averages = None
         if averaging is not None:
             rows = {} if head is None else head.arrays()
@@ -106,20 +106,6 @@ class Updater:
     def slots(self):
         """The optimizer's state for the shards: `{"weight/velocity": ShardedRows}`."""
         return {} if self.rules is None else self.rules.slots()
-
-    def decay_apart(self, factors):
-        """Gives single weights a decay of their own, before the first step.
-
-        Args:
-            factors: `{id of a mirrored keras.Variable: factor}`.
-
-        Returns:
-            how many of the weights are updated here and not spared by the optimizer.
-        """
-        self._own_decays = [factors.get(id(one)) for one in self.replicated]
-        named = zip(self.replicated, self._own_decays, strict=True)
-        use = self.optimizer._use_weight_decay
-        return sum(own is not None and use(one.value) for one, own in named)
 
     def apply(self, replicated_gradients, pending, healthy):
         """Updates everything, on every replica, unless something is not finite.
@@ -152,8 +138,7 @@ class Updater:
         if aborted is not None:
             finite &= ~aborted
         summed, factors = self._clip(summed, pending)
-        present = [self.replicated[i] for i in present]
-        variables = [(v.value, id(v) in self.head_weights) for v in present]
+        variables = [self.replicated[i] for i in present]
         # A function, not `pending` itself: a replica may have a tile more than another,
         # and what goes into `merge_call` must be nested alike everywhere.
         pieces = None
@@ -178,10 +163,13 @@ class Updater:
         def update():
             rate = tf.convert_to_tensor(self.optimizer.learning_rate)
             step = tf.convert_to_tensor(self.optimizer.iterations)
-            for (variable, of_head), gradient in zip(variables, summed, strict=True):
-                change = self._update_of_head if of_head else self._update_one
+            for variable, gradient in zip(variables, summed, strict=True):
+                own = self.own_rules.get(id(variable), COMMON)
                 strategy.extended.update(
-                    variable, change, args=(gradient, rate), group=False
+                    variable.value,
+                    functools.partial(self._update_one, own),
+                    args=(gradient, rate),
+                    group=False,
                 )
             if self.rules is not None:
                 strategy.extended.call_for_each_replica(
@@ -208,30 +196,16 @@ class Updater:
                 done = self.rules.update(*piece, rate=rate, step=step, factors=factors)
             previous = [done]
 
-    def _update_one(self, own_decay, variable, gradient, rate):
+    def _update_one(self, own, variable, gradient, rate):
         """Keras's order: decoupled weight decay first, then the rule."""
-        decayed = self.optimizer._use_weight_decay(variable)
-        if self.l2 and decayed:
-            gradient += self.l2 * tf.convert_to_tensor(variable)
-        if own_decay is not None and decayed and self.optimizer.weight_decay is None:
-            common = self.l2 or getattr(self.optimizer, "l2", 0.0)
-            gradient += (own_decay - common) * tf.convert_to_tensor(variable)
-        if decays(self.optimizer, variable):
-            share = self.optimizer.weight_decay if own_decay is None else own_decay
-            variable.assign_sub(tf.cast(rate, variable.dtype) * share * variable)
-        self.optimizer.update_step(gradient, variable, rate)
-
-    def _update_of_head(self, variable, gradient, rate):
-        """The same for a replicated head, with what is its own."""
-        kept = self.l2, getattr(self.optimizer, "l2", None), self.optimizer.weight_decay
-        self.l2 = self.head_rule.decay(self.optimizer, self.l2)
-        try:
-            # Numbers of Python, which the graph holds as they are now.
-            self._update_one(variable, gradient, self.head_rule.rate(rate))
-        finally:
-            self.l2, l2, self.optimizer.weight_decay = kept
-            if l2 is not None:
-                self.optimizer.l2 = l2
+        rate = own.rate(rate)
+        with own.applied(self.optimizer, self.l2) as l2:
+            if l2 and self.optimizer._use_weight_decay(variable):
+                gradient += l2 * tf.convert_to_tensor(variable)
+            if decays(self.optimizer, variable):
+                factor = tf.cast(rate, variable.dtype) * self.optimizer.weight_decay
+                variable.assign_sub(factor * variable)
+            self.optimizer.update_step(gradient, variable, rate)
 
     def _clip(self, replicated, pending):
         """Keras's clipping options, on gradients of the global batch.

@@ -9,6 +9,7 @@ import plsc_tf
 from plsc_tf import backbones
 from plsc_tf.backbones.precision import Precision
 from plsc_tf.backbones.zoo.catalog import ENTRIES
+from plsc_tf.flags.learning_rate import LearningRate
 from plsc_tf.parallel.strategy import strategy as make_strategy
 from plsc_tf.settings import Settings
 from plsc_tf.training import network_recipe, recipe, state
@@ -236,10 +237,46 @@ def test_frozen_layers_stay_and_the_others_train():
     assert len(model.updater.replicated) > len(fresh.updater.replicated)
 
 
+def test_layers_train_with_their_own_multiple_of_the_rate():
+    size = SIZES["lenet"]
+    images = np.random.default_rng(0).integers(0, 256, (4, size, size, 3))
+
+    def moved(factors):
+        settings = settings_of("lenet", dropout=0.0)
+        model = recipe.build_model(settings, make_strategy(2), Precision())
+        before = {v.path: v.numpy() for v in model.trainable_variables}
+        with model.strategy.scope():
+            model.compile(plsc_tf.Momentum(0.1, l2=0.0), rate_factors=factors)
+        model.train_on_batch(images, np.arange(4) % CLASSES)
+        after = {v.path: v.numpy() for v in model.trainable_variables}
+        return {path: after[path] - before[path] for path in before}
+
+    plain = moved({})
+    # Of two that match conv2 the last one counts.
+    given = LearningRate(learning_rate_factors=("conv:0.25", "conv2:0", "nothing:1"))
+    assert given.layer_factors == {"conv": 0.25, "conv2": 0.0, "nothing": 1.0}
+    scaled = moved({"conv": 0.25, "conv2": 0.0})
+    factors = {"conv1": 0.25, "conv2": 0.0}
+    for path, change in plain.items():
+        factor = factors.get(path.split("/")[0], 1.0)
+        assert np.abs(change).max() > 0
+        # A weight near 1 is rounded by 2**-24 in each of the two.
+        np.testing.assert_allclose(scaled[path], factor * change, rtol=0, atol=2e-7)
+
+
+@pytest.mark.parametrize("text", ["conv1", "conv1:", ":0.1", "conv1:-1", "conv1:nan"])
+def test_factors_of_the_rate_are_checked_before_anything_is_made(text):
+    with pytest.raises(ValueError, match="learning_rate_factors must be.*conv1:0.1"):
+        settings_of("lenet", learning_rate_factors=(text,))
+
+
 def test_a_pattern_that_names_no_layer_is_refused():
     settings = settings_of("lenet", freeze_layers="cnov1")
     with pytest.raises(ValueError, match=r"freeze_layers='cnov1'.*conv1"):
         recipe.build_model(settings, make_strategy(1), Precision())
+    model = recipe.build_model(settings_of("lenet"), make_strategy(1), Precision())
+    with pytest.raises(ValueError, match=r"learning_rate_factors='cnov1'.*conv1"):
+        model.compile(plsc_tf.Momentum(0.1), rate_factors={"cnov1": 0.1})
     settings = settings_of("lenet", freeze_layers="conv(")
     with pytest.raises(ValueError, match="regular expression"):
         recipe.build_model(settings, make_strategy(1), Precision())

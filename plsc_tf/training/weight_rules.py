@@ -1,0 +1,106 @@
+"""Weights whose learning rate or decay differs from that of all others."""
+
+import contextlib
+import dataclasses
+
+from absl import logging
+
+from plsc_tf.training.freezing import layers_named
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightRule:
+    """What differs in the updates of some weights (Paddle: a ParamAttr).
+
+    Attributes:
+        rate_factor: multiple of the learning rate.
+        weight_decay: replaces the optimizer's, in the form that it has there: the L2
+            penalty of Momentum and Lars, Keras's decoupled decay, or else an L2
+            penalty. None: as it is. Weights that the optimizer spares stay spared.
+    """
+
+    rate_factor: float = 1.0
+    weight_decay: float | None = None
+
+    def rate(self, rate):
+        """Returns the learning rate of these weights."""
+        return rate if self.rate_factor == 1 else self.rate_factor * rate
+
+    def decay(self, optimizer, l2):
+        """Gives an optimizer the weight decay of these weights.
+
+        Args:
+            optimizer: a Keras optimizer, changed in place.
+            l2: factor of the L2 penalty that is added to all gradients.
+
+        Returns:
+            the factor of the penalty to add to the gradients of these weights.
+        """
+        if self.weight_decay is None:
+            return l2
+        if hasattr(optimizer, "l2"):
+            optimizer.l2 = self.weight_decay
+        elif optimizer.weight_decay is not None:
+            optimizer.weight_decay = self.weight_decay
+        else:
+            return self.weight_decay
+        return 0.0
+
+    @contextlib.contextmanager
+    def applied(self, optimizer, l2):
+        """Does as `decay` while a graph is traced, which keeps the numbers."""
+        names = [name for name in ("l2", "weight_decay") if hasattr(optimizer, name)]
+        values = {name: getattr(optimizer, name) for name in names}
+        try:
+            yield self.decay(optimizer, l2)
+        finally:
+            for name, value in values.items():
+                setattr(optimizer, name, value)
+
+
+# As the optimizer says.
+COMMON = WeightRule()
+
+
+def of_layers(network, rate_factors, weight_decays):
+    """Returns the rules of a network's trainable weights, `{id: WeightRule}`.
+
+    Args:
+        network: a built Keras model.
+        rate_factors: `{regular expression: multiple of the learning rate}`, which
+            matches the beginning of layers' names, as freeze_layers does; where several
+            match, the last one counts.
+        weight_decays: the same for weight decays.
+
+    Raises:
+        ValueError: a pattern names no layer with trainable weights.
+    """
+    rules = {}
+    for option, field, factors in (
+        ("learning_rate_factors", "rate_factor", rate_factors),
+        ("weight_decay_on", "weight_decay", weight_decays),
+    ):
+        for pattern, factor in factors.items():
+            for variable in _weights(network, option, pattern, factor):
+                rule = rules.get(id(variable), COMMON)
+                rules[id(variable)] = dataclasses.replace(rule, **{field: factor})
+    return rules
+
+
+def _weights(network, option, pattern, factor):
+    layers = layers_named(network, pattern, option)
+    layers = [layer for layer in layers if layer.trainable_weights]
+    if not layers:
+        raise ValueError(
+            f"All layers that {option} names are frozen. Received: "
+            f"{option}={pattern}:{factor:g}"
+        )
+    logging.info(
+        "%s: %g for %d layers, from %s to %s.",
+        option,
+        factor,
+        len(layers),
+        layers[0].name,
+        layers[-1].name,
+    )
+    return [variable for layer in layers for variable in layer.trainable_weights]
