@@ -21,6 +21,7 @@ class Optimizer(OptionGroup):
             "adam",
             "adamweightdecay",
             "ftrl",
+            "lars",
             "momentum",
             "sgd",
             "rmsprop",
@@ -29,7 +30,7 @@ class Optimizer(OptionGroup):
     )
     momentum: float = option(
         0.9,
-        "momentum: share of the velocity kept (FastNN momentum)",
+        "momentum, lars: share of the velocity kept (FastNN momentum)",
         lower=0,
         upper=1,
         open_ends="upper",
@@ -113,6 +114,13 @@ class Optimizer(OptionGroup):
         "opt_epsilon)",
         lower=0,
         applies=f"optimizer=adam,adamweightdecay,adadelta,rmsprop and {_OURS}",
+    )
+    lars_coefficient: float = option(
+        0.001,
+        "lars: trust coefficient, which a weight's rate is proportional to "
+        "(arXiv:1708.03888, eta)",
+        lower=0,
+        open_ends="lower",
     )
     ftrl_learning_rate_power: float = option(
         -0.5,

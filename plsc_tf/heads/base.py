@@ -152,6 +152,12 @@ class Head(Passes, tf.Module):
         """`{name: scalar}` squared norms of the gradients of `weight_gradients`."""
         return self.second_pass.square_norms(self.tiles(pending.get("chosen")), pending)
 
+    def square_weights(self, pending):
+        """Squared norm of the replica's weights that take part in a step, a scalar."""
+        return self.second_pass.square_weights(
+            self.tiles(pending.get("chosen")), pending
+        )
+
     def pieces(self, pending):
         """Yields the tiles of the calling replica, as `RowRules.update` takes them.
 

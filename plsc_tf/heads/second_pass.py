@@ -89,6 +89,20 @@ class SecondPass:
             return {"weight": (gradient, extra)}
         return {"weight": (gradient, None), "bias": (extra, None)}
 
+    def square_weights(self, tiles, pending):
+        """Squared norm of the replica's weights that take part, a scalar."""
+        total, previous = tf.zeros([], pending["inputs"].dtype), []
+        for index in range(len(tiles.starts)):
+            with tf.control_dependencies(previous):
+                if self.loss.normalized:
+                    # The first pass has the norms of all rows.
+                    total += tf.reduce_sum(1.0 / tf.square(pending[f"offset.{index}"]))
+                else:
+                    weight = read(*tiles.handles(index))["weight"]
+                    total += tf.reduce_sum(tf.square(weight))
+                previous = [total]
+        return total
+
     def square_norms(self, tiles, pending):
         """Squared norms of the gradients by the replica's arrays.
 

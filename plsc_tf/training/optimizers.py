@@ -3,6 +3,7 @@
 import keras
 
 from plsc_tf.training.average import Averaging
+from plsc_tf.training.lars import Lars
 from plsc_tf.training.momentum import Momentum
 
 # Names of the weights that `no_weight_decay_on` means, of Keras's own layers; those of
@@ -65,6 +66,14 @@ def _make(options, rate, weight_decay, max_gradient_norm):
         return Momentum(momentum=0.0, l2=weight_decay, **common), 0.0
     if kind == "adamweightdecay":
         return keras.optimizers.AdamW(weight_decay=weight_decay, **adam, **common), 0.0
+    if kind == "lars":
+        lars = Lars(
+            momentum=options.momentum,
+            l2=weight_decay,
+            coefficient=options.lars_coefficient,
+            **common,
+        )
+        return lars, 0.0
     makers = {
         "adadelta": lambda: keras.optimizers.Adadelta(
             rho=options.adadelta_rho, epsilon=options.opt_epsilon, **common

@@ -119,7 +119,8 @@ class RowRules:
             part: what the step knows about the tile.
             rate: scalar learning rate.
             step: int64 scalar, updates so far.
-            factors: `{name: scalar}` that gradients are multiplied with (clipping).
+            factors: `{name: scalar}` that gradients are multiplied with (clipping), and
+                "name/rate" what the learning rate is multiplied with (LARS).
 
         Returns:
             a tensor that is there when the update is done.
@@ -154,8 +155,11 @@ class RowRules:
         for name, (gradient, share) in gradients.items():
             array = tf.convert_to_tensor(arrays[name])
             values = [tf.convert_to_tensor(slot) for slot in slots[name]]
+            own = rate
+            if f"{name}/rate" in factors:
+                own = rate * tf.cast(factors[f"{name}/rate"], rate.dtype)
             changed[name] = self._rule(
-                name, gradient, share, array, values, rate, step, factors[name]
+                name, gradient, share, array, values, own, step, factors[name]
             )
         if not isinstance(arrays["weight"], tf.Variable):
             return changed
@@ -237,6 +241,7 @@ def _make_twin(optimizer, arrays):
     twin._exclude_from_weight_decay_pattern = getattr(
         optimizer, "_exclude_from_weight_decay_pattern", None
     )
+    twin.whole = False  # read by LARS
     twin.build(list(stand_ins.values()))
     return stand_ins, twin
 

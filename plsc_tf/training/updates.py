@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from plsc_tf.parallel import collectives
 from plsc_tf.training.average import SLOT, Averages
+from plsc_tf.training.lars import Lars
 from plsc_tf.training.rules import RowRules, decays
 from plsc_tf.training.weight_rules import COMMON
 
@@ -27,7 +28,8 @@ class Updater:
         strategy: the `tf.distribute.Strategy`.
         replicated: list of mirrored `keras.Variable`s.
         head: the sharded head, or None; it offers `arrays()`, `pieces(pending)`,
-            `tile_gradients(arrays, part)` and `square_norms(pending)`.
+            `tile_gradients(arrays, part)`, `square_norms(pending)` and
+            `square_weights(pending)`.
         l2: factor of an L2 penalty on every weight, added to the clipped gradients,
             for optimizers that have none of their own.
         slot_dtype: type that the shards' slots are stored in, see `RowRules`.
@@ -138,6 +140,8 @@ class Updater:
         if aborted is not None:
             finite &= ~aborted
         summed, factors = self._clip(summed, pending)
+        if self.rules is not None and isinstance(self.optimizer, Lars):
+            factors["weight/rate"] = self._trust(pending, factors["weight"])
         variables = [self.replicated[i] for i in present]
         # A function, not `pending` itself: a replica may have a tile more than another,
         # and what goes into `merge_call` must be nested alike everywhere.
@@ -149,6 +153,18 @@ class Updater:
             args=(finite, aborted, summed, pieces, factors),
         )
         return finite, votes
+
+    def _trust(self, pending, clipping):
+        """LARS's trust ratio of the class weights, whose norms are of all shards."""
+        gradient, weight = collectives.all_sum(
+            [
+                self.head.square_norms(pending)["weight"],
+                self.head.square_weights(pending),
+            ]
+        )
+        gradient = tf.sqrt(gradient) * tf.cast(clipping, gradient.dtype)
+        with self.head_rule.applied(self.optimizer, self.l2):
+            return self.optimizer.trust(tf.sqrt(weight), gradient)
 
     def _count(self, unhealthy):
         if self.votes is None:

@@ -9,6 +9,7 @@ import plsc_tf
 from plsc_tf.heads.adaptive_margins import ADAFACE, CURRICULARFACE, MAGFACE
 from plsc_tf.heads.margins import SPHEREFACE, InterclassFilter, Margins
 from plsc_tf.parallel.row_split import RowSplit
+from plsc_tf.training.lars import Lars
 
 EMBEDDING, BATCH, FEATURES, STEPS = 5, 12, 7, 2
 # (margins and other options of the head, arguments of the oracle).
@@ -88,6 +89,11 @@ OPTIMIZERS = {
         "sgd",
         {"momentum": 0.75},
     ),
+}
+# Rules that look at whole weights, which shards must act as.
+LARS = {"momentum": 0.75, "coefficient": 0.5}
+LAYER_WISE = {
+    "lars": (lambda: Lars(RATE, **LARS, l2=0.0625), "lars", LARS | {"decay": 0.0625})
 }
 
 

@@ -2,13 +2,19 @@
 
 import numpy as np
 
-from tests.conformance.head_case import BOUND, LOSSES, OPTIMIZERS, RATE
+from tests.conformance.head_case import (
+    BOUND,
+    LAYER_WISE,
+    LOSSES,
+    OPTIMIZERS,
+    RATE,
+)
 from tests.heads import oracle
 
 
 def update(optimizer, weights, gradients, slots, step):
     """`oracle.update` for one of `OPTIMIZERS`, over dicts of arrays."""
-    _, rule, given = OPTIMIZERS[optimizer]
+    _, rule, given = (OPTIMIZERS | LAYER_WISE)[optimizer]
     names = list(weights)
     groups = [names]
     bound = None

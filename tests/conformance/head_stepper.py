@@ -11,6 +11,7 @@ from tests.conformance.head_case import (
     BATCH,
     EMBEDDING,
     LARGE,
+    LAYER_WISE,
     LOSSES,
     OPTIMIZERS,
     SAMPLINGS,
@@ -41,7 +42,7 @@ class Stepper:
             )
             self.head = kind(classes, **settings)
             self.head.build(EMBEDDING, self.strategy)
-            self.optimizer = OPTIMIZERS[case.optimizer][0]()
+            self.optimizer = (OPTIMIZERS | LAYER_WISE)[case.optimizer][0]()
         arrays = self.head.arrays()
         arrays["weight"].write(0, example.weight)
         if "bias" in arrays:

@@ -63,6 +63,12 @@ SUB_CENTERS = [
     Case("arcface", 2, "untiled", "large", "momentum", sub_centers=3),
     Case("arcface", 2, "untiled", "large_sampled", "momentum", sub_centers=3),
 ]
+LARS = [
+    Case("arcface", 4, "partly", "sampled", "lars"),
+    Case("softmax", 2, "kept", "all", "lars"),
+    Case("cosface", 2, "recomputed", "positives", "lars", sub_centers=3),
+    Case("arcface", 3, "kept", "all", "lars", dense=True),
+]
 # No clipping: norms are summed in float32 (see `plsc_tf.training.updates`).
 FLOAT64 = [
     Case("adaface", 3, "recomputed", "sampled", "adam"),
@@ -87,7 +93,7 @@ def test_the_selection_holds_every_pair():
         assert len(found) == sizes[pair[0]] * sizes[pair[1]] - refused, pair
 
 
-@pytest.mark.parametrize("case", [*every_pair(), *DENSE, *SUB_CENTERS], ids=str)
+@pytest.mark.parametrize("case", [*every_pair(), *DENSE, *SUB_CENTERS, *LARS], ids=str)
 def test_two_steps_equal_the_oracle(case):
     check(case)
 

@@ -180,7 +180,23 @@ def adam(w, g, slots, step, *, rate, beta_1=0.9, beta_2=0.999, epsilon=1e-7):
     return w - rate * m / (np.sqrt(v) + epsilon), {"momentum": m, "velocity": v}
 
 
-RULES = {"sgd": sgd, "plsc_momentum": plsc_momentum, "adam": adam, "adamw": adam}
+def lars(w, g, slots, step, *, rate, momentum=0.9, decay=0.0, coefficient=0.001):
+    """arXiv:1708.03888, algorithm 1; vectors have neither trust ratio nor decay."""
+    if w.ndim > 1:
+        norm = np.sqrt((w**2).sum())
+        rate *= coefficient * norm / (np.sqrt((g**2).sum()) + decay * norm)
+        g = g + decay * w
+    m = momentum * slots.get("velocity", 0.0) + rate * g
+    return w - m, {"velocity": m}
+
+
+RULES = {
+    "lars": lars,
+    "sgd": sgd,
+    "plsc_momentum": plsc_momentum,
+    "adam": adam,
+    "adamw": adam,
+}
 
 
 def update(

@@ -1,0 +1,98 @@
+"""LARS, as a Keras optimizer that also updates a head in shards."""
+
+import math
+
+import keras
+
+
+@keras.saving.register_keras_serializable("plsc_tf")
+class Lars(keras.optimizers.Optimizer):
+    """v = momentum · v + learning_rate · t · (gradient + l2 · w);  w −= v.
+
+    You, Gitman, Ginsburg, arXiv:1708.03888, algorithm 1, for large batches. Each
+    weight has its own trust ratio t = coefficient · ‖w‖ / (‖gradient‖ + l2 · ‖w‖);
+    where a norm is 0, t is 1. Vectors (biases, scales and shifts of norms, slopes of
+    PReLU) have t = 1 and no L2, as in the published large-batch recipes of ResNet-50
+    (MLPerf). A weight that is split over replicas is one weight: its norms are totals
+    over all shards, see `plsc_tf.training.updates.Updater`.
+
+    Args:
+        learning_rate: float, or a Keras `LearningRateSchedule`.
+        momentum: decay of the velocity.
+        l2: factor of the L2 penalty's gradient, β in the paper.
+        coefficient: η in the paper.
+        **kwargs: those of `keras.optimizers.Optimizer`.
+
+    Raises:
+        ValueError: momentum is outside [0, 1), or another number is negative.
+    """
+
+    def __init__(
+        self,
+        learning_rate=0.1,
+        momentum=0.9,
+        l2=5e-4,
+        coefficient=0.001,
+        name="lars",
+        **kwargs,
+    ):
+        super().__init__(learning_rate=learning_rate, name=name, **kwargs)
+        if not 0 <= momentum < 1 or l2 < 0 or coefficient <= 0:
+            raise ValueError(
+                "momentum must be in [0, 1), l2 not negative and coefficient positive. "
+                f"Received: momentum={momentum}, l2={l2}, coefficient={coefficient}"
+            )
+        self.momentum = momentum
+        self.l2 = l2
+        self.coefficient = coefficient
+        # False for rows of a larger weight, whose trust ratio is in the rate.
+        self.whole = True
+
+    def build(self, variables):
+        """Makes one velocity per variable."""
+        if self.built:
+            return
+        super().build(variables)
+        self._velocities = self.add_optimizer_variables(variables, "velocity")
+
+    def trust(self, weight_norm, gradient_norm):
+        """The trust ratio of a weight, a scalar, from its norm and its gradient's."""
+        bound = gradient_norm + self.l2 * weight_norm
+        known = keras.ops.logical_and(weight_norm > 0, bound > 0)
+        ratio = self.coefficient * weight_norm / keras.ops.where(known, bound, 1.0)
+        return keras.ops.where(known, ratio, keras.ops.ones_like(ratio))
+
+    def update_step(self, gradient, variable, learning_rate):
+        """Updates one variable in place; see the class for the rule."""
+        rate = keras.ops.cast(learning_rate, variable.dtype)
+        gradient = keras.ops.cast(gradient, variable.dtype)
+        value = keras.ops.convert_to_tensor(variable)
+        if not self._is_vector(variable):
+            if self.whole:
+                norms = [
+                    keras.ops.sqrt(keras.ops.sum(keras.ops.square(x)))
+                    for x in (value, gradient)
+                ]
+                rate = rate * self.trust(*norms)
+            if self._use_weight_decay(variable):
+                gradient = gradient + self.l2 * value
+        velocity = self._velocities[self._get_variable_index(variable)]
+        moved = self.momentum * keras.ops.convert_to_tensor(velocity) + rate * gradient
+        self.assign(velocity, moved)
+        self.assign_sub(variable, moved)
+
+    def _is_vector(self, variable):
+        """Whether it is one; of rows a single one stands for many."""
+        shape = tuple(variable.shape)
+        if not self.whole:
+            return len(shape) < 2  # noqa: PLR2004 - rows of a matrix
+        return math.prod(shape) == max(shape, default=1)
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return {
+            **super().get_config(),
+            "momentum": self.momentum,
+            "l2": self.l2,
+            "coefficient": self.coefficient,
+        }
