@@ -122,6 +122,13 @@ class Preprocessing(OptionGroup):
         lower=0,
         upper=1,
     )
+    random_erasing: float | None = option(
+        None,
+        "probability of a random rectangle of noise, 0.02 to 0.4 of the area (Zhong et "
+        "al. 2017: 0.5)",
+        lower=0,
+        upper=1,
+    )
     low_resolution: float | None = option(
         None,
         "probability of a picture made smaller, down to a fifth, and large again "

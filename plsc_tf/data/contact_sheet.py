@@ -25,6 +25,7 @@ CHANGES = {
     "hue 0.2": Augmentation(hue=0.2),
     "grey 0.5": Augmentation(grey=0.5),
     "cutout 0.5": Augmentation(cutout=0.5),
+    "erasing 1": Augmentation(erasing=1.0),
     "low resolution": Augmentation(low_resolution=1.0),
     "crop in place": Augmentation(crop_in_place=1.0),
     "RandAugment 2, 9": Augmentation(randaugment_layers=2),

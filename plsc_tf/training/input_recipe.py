@@ -25,6 +25,7 @@ _FIELDS = {
     "crop_probability": "crop_probability",
     "color_probability": "color_probability",
     "cutout_probability": "cutout_probability",
+    "erasing": "random_erasing",
 }
 
 

@@ -29,6 +29,7 @@ EVERYTHING = Augmentation(
     low_resolution=0.5,
     crop_in_place=0.5,
     randaugment_layers=1,
+    erasing=0.5,
 )
 
 
@@ -94,6 +95,7 @@ def test_eager_and_tf_data_agree():
         Augmentation(crop_scale=(0.1, 0.2), crop_probability=1e-9),
         Augmentation(color_jitter=0.5, hue=0.5, color_probability=1e-9),
         Augmentation(cutout=1.0, cutout_probability=1e-9),
+        Augmentation(erasing=1e-9),
         Augmentation(randaugment_layers=3, randaugment_magnitude=0.0, flip=0.0),
     ],
     ids=str,
@@ -109,7 +111,12 @@ def test_switching_one_change_on_does_not_change_the_others():
     chance = _chance(30)
     alone = decide(chance, Augmentation(flip=0.5, cutout=0.5), SIZE)
     more = Augmentation(
-        flip=0.5, cutout=0.5, grey=0.5, color_jitter=0.3, low_resolution=0.5
+        flip=0.5,
+        cutout=0.5,
+        grey=0.5,
+        color_jitter=0.3,
+        low_resolution=0.5,
+        erasing=0.5,
     )
     together = decide(chance, more, SIZE)
     for name, value in alone.items():
@@ -171,6 +178,34 @@ def test_cut_out_paints_its_square():
     expected = np.zeros((10, 12, 3), np.uint8)
     expected[2:5, 8:12] = 128
     np.testing.assert_array_equal(geometry.cut_out(image, box), expected)
+
+
+def test_erasing_fills_rectangles_of_its_area_and_ratio_with_noise():
+    image = np.full((100, 100, 3), 200, np.uint8)
+    results = _rows(Augmentation(erasing=0.5), _chance(400), image)
+    boxes, noise = [], []
+    for result in results:
+        changed = (result != 200).any(axis=2)
+        if not changed.any():
+            continue
+        rows, columns = np.flatnonzero(changed.any(1)), np.flatnonzero(changed.any(0))
+        box = np.s_[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
+        # A pixel of the noise is 200, 200, 200 once in 256 ** 3.
+        assert changed[box].all() and changed.sum() == changed[box].size
+        boxes.append(changed[box].shape)
+        noise.append(result[box].reshape(-1))
+    # A binomial of 400 and 0.5 has a standard deviation of 10.
+    assert abs(len(boxes) - 200) < 50
+    high, wide = np.array(boxes, float).T
+    areas, inside = high * wide / 1e4, (high < 100) & (wide < 100)
+    assert 0.015 < areas.min() < 0.05 and 0.33 < areas.max() < 0.41
+    ratios = (high / wide)[inside]
+    # 0.3 to 1 / 0.3, sides of at least 7 pixels rounded by up to half of one.
+    assert 0.26 < ratios.min() < 0.5 and 2.7 < ratios.max() < 3.8
+    counts = np.bincount(np.concatenate(noise), minlength=256)
+    assert np.abs(counts / counts.mean() - 1).max() < 0.05
+    again = _rows(Augmentation(erasing=0.5), _chance(400), image)
+    np.testing.assert_array_equal(again, results)
 
 
 @pytest.mark.parametrize(("down", "right"), [(3, 0), (-4, 2), (0, -5), (20, 0)])
@@ -285,6 +320,8 @@ def test_single_pictures_follow_their_seed():
         {"randaugment_layers": 1.5},
         {"randaugment_magnitude": 11},
         {"crop_probability": -0.1},
+        {"erasing": 1.1},
+        {"erasing_scale": (0.4, 0.2)},
     ],
 )
 def test_impossible_options_are_refused(options):

@@ -40,6 +40,7 @@ def test_a_name_brings_its_own_changes(name):
         ({"random_resized_crop": 0.08}, "crop_scale", (0.08, 1.0)),
         ({"random_hue": 0.1}, "hue", 0.1),
         ({"cutout": 0.3}, "cutout", 0.3),
+        ({"random_erasing": 0.5}, "erasing", 0.5),
         ({"low_resolution": 0.2}, "low_resolution", 0.2),
         ({"crop_in_place": 0.2}, "crop_in_place", 0.2),
         ({"randaugment_layers": 2}, "randaugment_layers", 2),

@@ -87,8 +87,7 @@ def apply(
             lambda now: color.low_resolution(now, decision["small"], decision["ways"]),
             image,
         )
-    if "square" in decision:
-        image = geometry.cut_out(image, decision["square"])
+    image = _erased(image, decision, options)
     image.set_shape(shape)
     return image
 
@@ -183,7 +182,27 @@ def _losses(columns, options, size):
         losses = _low_resolutions(columns, options, size)
     if options.cutout and options.cutout_probability:
         losses["square"] = _squares(columns, options, size)
+    if options.erasing:
+        # The noise needs a seed, which no other decision has: bits of two numbers.
+        bits = [tf.bitcast(columns[column], tf.int32) for column in (_ROW, _COLUMN)]
+        losses["noise"] = tf.stack(bits, axis=1)
     return losses
+
+
+def _erased(image, decision, options):
+    """Cut-out, and random erasing with its probability."""
+    if "square" in decision:
+        image = geometry.cut_out(image, decision["square"])
+    if "noise" not in decision:
+        return image
+    seed = decision["noise"]
+    happens, *chances = tf.unstack(tf.random.stateless_uniform([5], seed))
+    low, high = options.erasing_scale
+    return _if(
+        happens < options.erasing,
+        lambda now: geometry.erase(now, seed, chances, (low, high)),
+        image,
+    )
 
 
 def _signed(chance):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 _GREY = 128
+_FLATTEST = 0.3
 _RGB = (0, 0, 3)
 
 
@@ -119,6 +120,34 @@ def cut_out(image: tf.Tensor, box: tf.Tensor) -> tf.Tensor:
     erased = tf.fill(tf.shape(inside), tf.constant(_GREY, tf.uint8))
     middle = tf.concat([left, erased, right], axis=1)
     return _shaped(tf.concat([above, middle, below], axis=0), image)
+
+
+def erase(image: tf.Tensor, seed: tf.Tensor, chances, scale) -> tf.Tensor:
+    """Fills a random rectangle with noise (Zhong et al. 2017, arXiv:1708.04896).
+
+    Its height / width is uniform in 0.3...1 / 0.3, as in the paper. One that is too
+    high or too wide is cut at the rim, where the paper draws again.
+
+    Args:
+        image: uint8 [h, w, 3] of static size.
+        seed: int32 [2], of the noise.
+        chances: four scalars, uniform in [0, 1): area, ratio, top and left.
+        scale: (smallest, largest) share of the area.
+    """
+    sides = tf.constant([float(side) for side in image.shape[:2]])
+    area = (scale[0] + chances[0] * (scale[1] - scale[0])) * sides[0] * sides[1]
+    ratio = _FLATTEST + chances[1] * (1 / _FLATTEST - _FLATTEST)
+    lengths = tf.round(tf.stack([tf.sqrt(area * ratio), tf.sqrt(area / ratio)]))
+    lengths = tf.clip_by_value(lengths, 1, sides)
+    first = tf.floor(tf.stack(chances[2:]) * (sides - lengths + 1))
+    rows = tf.range(sides[0])[:, tf.newaxis, tf.newaxis]
+    columns = tf.range(sides[1])[tf.newaxis, :, tf.newaxis]
+    last = first + lengths
+    inside = (rows >= first[0]) & (rows < last[0])
+    inside &= (columns >= first[1]) & (columns < last[1])
+    # Another seed than that of `chances`.
+    noise = tf.random.stateless_uniform(image.shape, seed + 1, 0, 256, tf.int32)
+    return tf.where(inside, tf.cast(noise, tf.uint8), image)
 
 
 def _shaped(image, like):

@@ -24,9 +24,15 @@ _BOUNDS = {
     "crop_probability": 1,
     "color_probability": 1,
     "cutout_probability": 1,
+    "erasing": 1,
 }
 # Shares of an area or a side: (smallest, largest) in 0...1, not 0.
-_SHARES = ("crop_scale", "low_resolution_scale", "crop_in_place_scale")
+_SHARES = (
+    "crop_scale",
+    "low_resolution_scale",
+    "crop_in_place_scale",
+    "erasing_scale",
+)
 # Factors: (smallest, largest), not negative.
 _FACTORS = ("contrast", "saturation")
 
@@ -66,6 +72,8 @@ class Augmentation:
         crop_in_place_scale: (smallest, largest) share of the area that is kept.
         randaugment_layers: RandAugment's N, operations one after the other.
         randaugment_magnitude: RandAugment's M, their strength in 0...10.
+        erasing: probability that a rectangle becomes noise (random erasing: 0.5).
+        erasing_scale: (smallest, largest) share of the area that it has.
     """
 
     flip: float = 0.0
@@ -91,6 +99,8 @@ class Augmentation:
     crop_in_place_scale: tuple[float, float] = (0.2, 1.0)
     randaugment_layers: int = 0
     randaugment_magnitude: float = 9.0
+    erasing: float = 0.0
+    erasing_scale: tuple[float, float] = (0.02, 0.4)
 
     def __post_init__(self):
         for name, upper in _BOUNDS.items():
