@@ -17,9 +17,22 @@ class Conversion(OptionGroup):
     )
     output_format: str = option(
         "tfrecord",
-        "tfrecord (FastNN's keys) or base64 (PLSC's lines of image, tab, label, with "
-        "file_list.txt)",
-        choices=("tfrecord", "base64"),
+        "tfrecord (FastNN's keys), base64 (PLSC's lines of image, tab, label, with "
+        "file_list.txt), or bin, of pairs (insightface, PLSC)",
+        choices=("tfrecord", "base64", "bin"),
+        saved=False,
+        aliases=("to",),
+    )
+    pairs: str = option(
+        "",
+        "for output_format=bin: LFW's, CALFW's or CPLFW's pairs.txt, or lines of 'left "
+        "right 1' (or 0); written as <output_dir>/<its name>.bin",
+        saved=False,
+    )
+    pairs_dir: str = option(
+        "",
+        "folder that the pictures of pairs are below; empty: that of the file, or the "
+        "first one in it that has them",
         saved=False,
         applies="output_dir and no nranks",
     )
@@ -83,6 +96,11 @@ class Conversion(OptionGroup):
 
     def __post_init__(self):
         super().__post_init__()
+        if bool(self.pairs) != (self.output_format == "bin"):
+            raise ValueError(
+                "pairs are written with output_format=bin, which takes nothing else. "
+                f"Received: pairs={self.pairs!r}, output_format={self.output_format}."
+            )
         complete = self.data_dir and self.file_list and self.nranks
         if self.is_plsc and not complete:
             raise ValueError(

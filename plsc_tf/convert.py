@@ -9,6 +9,10 @@ PLSC's tool, with its own options:
 
     python -m plsc_tf.convert --data_dir=./dataset --file_list=file_list.txt --nranks=8
 
+Verification pairs as insightface and PLSC read them:
+
+    python -m plsc_tf.convert --pairs=CPLFW/pairs_CPLFW.txt --to=bin --output_dir=bins
+
 Ended in the middle, the same command goes on from there. What is read is never changed.
 """
 
@@ -53,9 +57,30 @@ def convert(settings):
         rows.append(("preview", _draw_preview(settings)))
         if not (given.output_dir or given.is_plsc):
             return rows
+    if given.pairs:
+        return rows + _write_pairs(given)
     plan = make_plan(settings)
     manifest, already = run.convert(open_input(settings), plan)
     return _table(plan.output_dir, manifest, already) + rows
+
+
+def _write_pairs(given):
+    """Writes a .bin of verification pairs; returns the rows of a table."""
+    from plsc_tf.data import paths
+    from plsc_tf.data.conversion.verification import write_bin
+    from plsc_tf.data.pairs import load_pairs
+
+    if not given.output_dir:
+        raise ValueError(f"Give output_dir, the folder for the .bin of {given.pairs}.")
+    pairs = load_pairs(given.pairs, given.pairs_dir or None)
+    path = paths.join(given.output_dir, f"{pairs.name}.bin")
+    size = write_bin(path, pairs)
+    return [
+        ("written", path),
+        ("pairs", f"{len(pairs):,}, {int(pairs.same.sum()):,} of one person"),
+        ("pictures", f"{len(pairs.images):,}, {size / 1e6:,.1f} MB"),
+        ("verify with", f"--val_targets={path}"),
+    ]
 
 
 def make_plan(settings):

@@ -15,6 +15,9 @@ from plsc_tf.data.preprocessing import Preprocessing
 from plsc_tf.data.source import without_autograph
 from plsc_tf.data.unpickle import load_plain
 
+# Of a verification, which are consecutive.
+_FOLDS = 10
+
 
 @dataclasses.dataclass(frozen=True)
 class Pairs:
@@ -180,13 +183,16 @@ class Pairs:
 def load_pairs(
     path: str, images_dir: str | None = None, name: str | None = None
 ) -> Pairs:
-    """Loads a verification set: insightface's .bin or LFW's pairs.txt.
+    """Loads a verification set: insightface's .bin, or pairs as text.
+
+    A text has the lines of LFW's pairs.txt, those of CALFW's and CPLFW's, or
+    "left right 1" (or 0) with the paths of two pictures.
 
     Args:
         path: of the .bin or .txt file.
-        images_dir: folder of the pictures of a pairs.txt,
-            <images_dir>/<name>/<name>_0001.jpg; None means the folder that holds the
-            pairs.txt, or the only folder in it that has them.
+        images_dir: folder of the pictures of a text, <name>/<name>_0001.jpg in it for
+            LFW; None means the folder that holds the text, or the first folder in it
+            that has them, such as CPLFW's "aligned images".
         name: of the set; None takes the file name.
 
     Raises:
@@ -205,7 +211,7 @@ def load_pairs(
     if path.endswith(".txt"):
         return _load_pairs_txt(path, images_dir, name)
     raise ValueError(
-        "A verification set must be a .bin (insightface) or a .txt (LFW pairs). "
+        "A verification set must be a .bin (insightface) or a .txt (pairs). "
         f"Received: path={path!r}."
     )
 
@@ -262,25 +268,13 @@ def _flags(same) -> list[bool] | None:
 
 
 def _load_pairs_txt(path: str, images_dir: str | None, name: str) -> Pairs:
-    """Reads LFW's pairs.txt: "name i j" is one person, "name i other j" are two."""
+    """Reads pairs as text: LFW's, CALFW's and CPLFW's, or "left right 1" lines."""
     files: dict[str, int] = {}
     left, right, same = [], [], []
-    for number, line in read_lines(path):
-        # Bytes that are no UTF-8 stay what they are in the names of files.
-        line = os.fsdecode(line.removeprefix(b"\xef\xbb\xbf").rstrip(b"\r"))
-        fields = line.split("\t") if "\t" in line else line.split()
-        if not fields or (number == 1 and all(f.strip().isdigit() for f in fields)):
-            continue
-        try:
-            first, second = _pair_files([field.strip() for field in fields])
-        except ValueError as error:
-            raise ValueError(
-                f"{path}, line {number}: expected 'name i j' or 'name i other j', "
-                f"separated by tabs. Received: {line[:120]!r}."
-            ) from error
+    for first, second, alike in _listed_pairs(path):
         left.append(files.setdefault(first, len(files)))
         right.append(files.setdefault(second, len(files)))
-        same.append(len(fields) == 3)
+        same.append(alike)
     if not left:
         raise ValueError(f"{path} is empty. Expected one pair per line.")
     folder = images_dir or _images_folder(path, next(iter(files)))
@@ -289,10 +283,62 @@ def _load_pairs_txt(path: str, images_dir: str | None, name: str) -> Pairs:
     if missing:
         raise FileNotFoundError(
             f"{path} names {len(missing)} pictures that are not there, such as "
-            f"{missing[0]!r}. Set images_dir to the folder that holds the name folders."
+            f"{missing[0]!r}. Set images_dir to the folder that they are below."
         )
     encoded = [_contents(file) for file in located]
     return Pairs(name, encoded, left, right, same, files=tuple(located), path=path)
+
+
+def _listed_pairs(path: str):
+    """Yields (first file, second file, whether they show one person)."""
+    rows = []
+    for number, line in read_lines(path):
+        # Bytes that are no UTF-8 stay what they are in the names of files.
+        line = os.fsdecode(line.removeprefix(b"\xef\xbb\xbf").rstrip(b"\r"))
+        fields = line.split("\t") if "\t" in line else line.split()
+        if not fields or (number == 1 and all(f.strip().isdigit() for f in fields)):
+            continue
+        rows.append((number, [field.strip() for field in fields]))
+    if rows and len(rows[0][1]) == 2:
+        yield from _lines_in_twos(path, rows)
+        return
+    for number, fields in rows:
+        try:
+            yield _pair_files(fields)
+        except ValueError as error:
+            raise ValueError(
+                f"{path}, line {number}: expected 'name i j' or 'name i other j', "
+                "separated by tabs, or 'left right 1' (or 0). Received: "
+                f"{' '.join(fields)[:120]!r}."
+            ) from error
+
+
+def _lines_in_twos(path: str, rows):
+    """The pairs of CALFW and CPLFW: two lines "picture number" for each.
+
+    The number is 0 for two people; for one it is a fold, 1 to 10. The files list one
+    kind after the other: here each fold gets its share of both, as ten consecutive
+    folds need it.
+    """
+    found: tuple[list, list] = ([], [])
+    for i in range(0, len(rows), 2):
+        number, one = rows[i]
+        other = rows[i + 1][1] if i + 1 < len(rows) else []
+        if len(one) != 2 or one[1:] != other[1:] or not one[1].isdecimal():
+            raise ValueError(
+                f"{path}, line {number}: expected two lines 'picture number' with the "
+                "same number, 0 for two people. Received: "
+                f"{' '.join(one)[:60]!r} and {' '.join(other)[:60]!r}."
+            )
+        fold = int(one[1])
+        found[fold > 0].append((fold, one[0], other[0]))
+    for kind in found:
+        kind.sort(key=lambda pair: pair[0])
+    for fold in range(_FOLDS):
+        for kind in found:
+            begin, end = (len(kind) * (fold + i) // _FOLDS for i in (0, 1))
+            for number, first, second in kind[begin:end]:
+                yield first, second, number > 0
 
 
 def _contents(path: str) -> bytes:
@@ -303,7 +349,9 @@ def _contents(path: str) -> bytes:
         return stream.read()
 
 
-def _pair_files(fields: list[str]) -> tuple[str, str]:
+def _pair_files(fields: list[str]) -> tuple[str, str, bool]:
+    if len(fields) == 3 and fields[2] in ("0", "1") and not fields[1].isdecimal():
+        return fields[0], fields[1], fields[2] == "1"
     if len(fields) == 3:
         first, i, j = fields
         second = first
@@ -318,6 +366,7 @@ def _pair_files(fields: list[str]) -> tuple[str, str]:
     return (
         f"{first}/{first}_{int(i):04d}.jpg",
         f"{second}/{second}_{int(j):04d}.jpg",
+        len(fields) == 3,
     )
 
 

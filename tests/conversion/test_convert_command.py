@@ -2,12 +2,14 @@
 
 import collections
 import json
+import pickle
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from plsc_tf import cli, convert
+from plsc_tf.data.pairs import load_pairs
 from tests.conversion import drawn
 
 EXAMPLES = drawn.images(50)
@@ -145,6 +147,8 @@ def test_other_folders_are_not_overwritten(tmp_path, parts):
     [
         (["--data_dir=x"], cli.UsageError, "belong together"),
         (["--num_shards=0"], cli.UsageError, "num_shards must be"),
+        (["--to=bin"], cli.UsageError, "pairs are written with output_format=bin"),
+        (["--pairs=p.txt"], cli.UsageError, "pairs are written with output_format=bin"),
         (["--output_format=zip"], cli.UsageError, "output_format must be"),
         (["--dataset_name=mock"], ValueError, "output_dir must be set"),
         (["--output_dir=s3://a/b"], ValueError, "output_dir must be a local folder"),
@@ -157,6 +161,43 @@ def test_other_folders_are_not_overwritten(tmp_path, parts):
 )
 def test_wrong_options(arguments, error, words):
     with pytest.raises(error, match=words):
+        command(*arguments)
+
+
+def test_pairs_become_a_bin_that_insightface_reads(tmp_path):
+    folder = tmp_path / "CPLFW" / "aligned images"
+    folder.mkdir(parents=True)
+    images = [(f"Ann_{k}.jpg", image) for k, (image, _) in enumerate(EXAMPLES[:22])]
+    for name, image in images:
+        (folder / name).write_bytes(image)
+    names = [name for name, _ in images]
+    # Ann_0 is in the first pair and in the last one.
+    pairs = [(names[2 * k], names[2 * k + 1], int(k < 10)) for k in range(10)]
+    pairs += [(names[20], names[21], 0), (names[0], names[21], 0)]
+    listed = tmp_path / "CPLFW" / "pairs_CPLFW.txt"
+    listed.write_text("".join(f"{a} {n}\n{b} {n}\n" for a, b, n in pairs))
+    arguments = [f"--pairs={listed}", "--to=bin", f"--output_dir={tmp_path}/bins"]
+    table = command(*arguments)
+    path = tmp_path / "bins" / "pairs_CPLFW.bin"
+    assert table["pairs"] == "12, 10 of one person"
+    assert table["verify with"] == f"--val_targets={path}"
+    # As insightface's and PLSC's verification.py read it.
+    with path.open("rb") as file:
+        bins, issame = pickle.load(file, encoding="bytes")  # noqa: S301
+    assert type(bins) is list and type(issame) is list
+    assert {type(one) for one in bins} == {bytes} and {type(x) for x in issame} == {
+        bool
+    }
+    by_bytes = {image: name for name, image in images}
+    found = [by_bytes[one] for one in bins]
+    rows = list(zip(found[::2], found[1::2], map(int, issame), strict=True))
+    assert sorted(rows) == sorted(pairs)
+    again = load_pairs(str(path))
+    text = load_pairs(str(listed))
+    assert again.images == text.images
+    np.testing.assert_array_equal(again.left, text.left)
+    np.testing.assert_array_equal(again.same, text.same)
+    with pytest.raises(FileExistsError, match="nothing is overwritten"):
         command(*arguments)
 
 

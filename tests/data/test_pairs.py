@@ -274,3 +274,50 @@ def test_whole_pictures_need_no_frame(name):
     framed = pairs.framed(preprocessing.build(name, (8, 8)))
     assert framed.decoded() is pixels
     np.testing.assert_array_equal(framed.decoded((8, 8)), pairs.decoded((8, 8)))
+
+
+def _calfw(folder, lines, named="aligned images"):
+    """CALFW's layout: all pictures in one folder beside the pairs."""
+    (folder / named).mkdir(parents=True)
+    names = dict.fromkeys(line.split()[0] for line in lines)
+    for number, name in enumerate(names):
+        image = Image.new("RGB", (4, 4), (number, 0, 0))
+        image.save(folder / named / name, "PNG")
+    (folder / "pairs_CALFW.txt").write_text("\n".join(lines) + "\n")
+    return folder / "pairs_CALFW.txt"
+
+
+def test_pairs_of_calfw_and_cplfw(tmp_path):
+    # As the file has them: all pairs of one person first, with the number of a fold.
+    ones = [(f"A_{2 * k:04d}.jpg", f"A_{2 * k + 1:04d}.jpg", k + 1) for k in range(10)]
+    twos = [(f"B_{k:04d}.jpg", f"C_{k:04d}.jpg", 0) for k in range(10)]
+    lines = [f"{name} {fold}" for *pair, fold in ones + twos for name in pair]
+    path = _calfw(tmp_path / "calfw", lines)
+    pairs = load_pairs(str(path))
+    assert pairs.name == "pairs_CALFW" and len(pairs) == 20
+    # Each of ten consecutive folds has one pair of each kind.
+    assert pairs.same.reshape(10, 2).tolist() == [[False, True]] * 10
+    named = [os.path.basename(file) for file in pairs.files]
+    for fold in range(10):
+        one, two = 2 * fold + 1, 2 * fold
+        assert (named[pairs.left[one]], named[pairs.right[one]]) == ones[fold][:2]
+        assert (named[pairs.left[two]], named[pairs.right[two]]) == twos[fold][:2]
+
+
+@pytest.mark.parametrize(
+    ("lines", "number"),
+    [(["a.jpg 1", "b.jpg 1", "c.jpg 1"], 3), (["a.jpg 1", "b.jpg 0"], 1)],
+)
+def test_a_pair_of_two_lines_is_complete_and_agrees(tmp_path, lines, number):
+    path = _calfw(tmp_path / "calfw", lines)
+    with pytest.raises(ValueError, match=f"line {number}: expected two lines"):
+        load_pairs(str(path))
+
+
+def test_pairs_of_paths(pairs_folder):
+    first, second = "Ann_Lee/Ann_Lee_0001.jpg", "Bo/Bo_0001.jpg"
+    path = pairs_folder / "own.txt"
+    path.write_text(f"{first} {second} 0\n{second} {second} 1\n")
+    pairs = load_pairs(str(path))
+    assert pairs.same.tolist() == [False, True]
+    assert [file.partition("faces/")[2] for file in pairs.files] == [first, second]
