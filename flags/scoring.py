@@ -21,6 +21,12 @@ class Scoring(OptionGroup):
         "*_face_tid_mid.txt and *_template_pair_label.txt, pictures in loose_crop/",
         saved=False,
     )
+    tinyface_dir: str = option(
+        "",
+        "TinyFace's Testing_Set, with Gallery_Match/, Gallery_Distractor/ and Probe/, "
+        "or a folder of its aligned pictures in the same three: rank-1, 5 and 20",
+        saved=False,
+    )
     detector_scores: bool = option(
         True,
         "weight the pictures of a template with the detector's scores in "
@@ -91,3 +97,9 @@ class Scoring(OptionGroup):
         saved=False,
         applies="card_dir",
     )
+
+    @property
+    def has_lists(self):
+        """Whether anything but verification sets is to be compared."""
+        listed = (self.pair_lists, self.template_dirs, self.tinyface_dir, self.gallery)
+        return any(listed)

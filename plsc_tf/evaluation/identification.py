@@ -24,8 +24,8 @@ class Search:
 
     Attributes:
         mated: [probes] bool, whether the probe's identity is in the gallery.
-        ranks: [probes] int64, 1 + how many other identities score as high as the
-            probe's own or higher; 0 for probes without a mate.
+        ranks: [probes] int64, 1 + how many other identities (or their entries) score
+            as high as the probe's own or higher; 0 for probes without a mate.
         scores: [probes] float32, cosine of the probe and its own identity; NaN
             without a mate.
         strongest: [probes] float32, highest cosine of another identity; -inf when
@@ -40,7 +40,7 @@ class Search:
     num_identities: int
 
 
-def search(gallery, gallery_ids, probes, probe_ids):
+def search(gallery, gallery_ids, probes, probe_ids, by_entry=False):
     """Ranks the identities of a gallery for each probe.
 
     An identity with several entries scores as its best one. Ties count against the
@@ -52,6 +52,8 @@ def search(gallery, gallery_ids, probes, probe_ids):
         probes: [probes, embedding_size] float, of any length.
         probe_ids: [probes] identity of each; one that is not in the gallery makes the
             search an open-set one.
+        by_entry: ranks count the entries of other identities that score as high, as
+            TinyFace's protocol does, instead of these identities.
 
     Returns:
         A `Search`.
@@ -85,7 +87,7 @@ def search(gallery, gallery_ids, probes, probe_ids):
         block = _unit(probes[rows])
         identity = np.where(mated[rows], own[rows], -1)
         found.scores[rows] = entries.own_scores(block, identity)
-        _rank(found, rows, block, identity, entries)
+        _rank(found, rows, block, identity, entries, by_entry)
     found.ranks[mated] += 1
     return found
 
@@ -192,12 +194,20 @@ class _Entries:
         return scores
 
 
-def _rank(found, rows, probes, identity, entries):
+def _rank(found, rows, probes, identity, entries, by_entry):
     """Counts the other identities that score as high, and finds the highest of them."""
     limit = (found.scores[rows] - np.float32(_TIE))[:, np.newaxis]
     counts, strongest = found.ranks[rows], found.strongest[rows]
     for first, unit, offsets in entries.blocks():
         scores = probes @ unit.T
+        if offsets is not None and by_entry:
+            numbers = first + np.repeat(
+                np.arange(len(offsets)), np.diff(np.append(offsets, len(unit)))
+            )
+            scores[identity[:, np.newaxis] == numbers] = -np.inf
+            counts += np.count_nonzero(scores >= limit, axis=1)
+            np.maximum(strongest, scores.max(axis=1), out=strongest)
+            continue
         if offsets is not None:
             scores = np.maximum.reduceat(scores, offsets, axis=1)
         inside = np.flatnonzero(

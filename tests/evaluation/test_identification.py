@@ -52,6 +52,25 @@ def test_search_equals_sorting_all_scores(monkeypatch, entries_each):
     assert 1 < ranks.max() < 20, "the case must not be trivial"
 
 
+def test_ranks_by_entries_equal_sorting_all_entries(monkeypatch):
+    monkeypatch.setattr(identification, "PROBES", 16)
+    monkeypatch.setattr(identification, "ENTRIES", 7)
+    rng = np.random.default_rng(3)
+    people = rng.normal(size=(20, 6))
+    gallery_ids = rng.permutation(np.repeat(np.arange(20), 3))
+    probe_ids = rng.integers(0, 20, 50)
+    gallery = people[gallery_ids] + rng.normal(size=(60, 6))
+    probes = people[probe_ids] + rng.normal(size=(50, 6))
+    found = search(gallery, gallery_ids, probes, probe_ids, by_entry=True)
+    scores = unit(probes) @ unit(gallery).T
+    # How many entries come before the first one of the own identity.
+    ranked = gallery_ids[np.argsort(-scores, axis=1)]
+    expected = 1 + np.argmax(ranked == probe_ids[:, None], axis=1)
+    np.testing.assert_array_equal(found.ranks, expected)
+    by_identity = search(gallery, gallery_ids, probes, probe_ids).ranks
+    assert (found.ranks >= by_identity).all() and (found.ranks > by_identity).any()
+
+
 def test_names_may_be_texts():
     gallery, ids = np.eye(3), np.array(["Ann", "Bo", "Cy"])
     found = search(gallery, ids, gallery[[1, 2]], np.array(["Bo", "Dee"]))

@@ -70,19 +70,29 @@ def _check(settings):
             "gallery and probes go together: who is known and who is looked for. "
             f"Received: gallery={asked.gallery!r}, probes={asked.probes!r}."
         )
-    lists = asked.pair_lists or asked.template_dirs or asked.gallery
+    lists = asked.has_lists
     if asked.embeddings and not lists:
         raise ValueError(
-            "Saved embeddings are compared by pair_lists, template_dirs, or gallery "
-            "and probes. Received: none of them."
+            "Saved embeddings are compared by pair_lists, template_dirs, tinyface_dir, "
+            "or gallery and probes. Received: none of them."
         )
     if asked.embedding_names and not asked.embeddings:
         raise ValueError(
             "embedding_names names the rows of embeddings. Received: embeddings=''."
         )
+    _check_files(asked)
+
+
+def _check_files(asked):
     for path in (*asked.pair_lists, asked.gallery, asked.probes):
         if path and not files.exists(path):
             raise FileNotFoundError(f"There is no list {path!r}.")
+    for part in protocols.TINYFACE if asked.tinyface_dir else ():
+        if not files.is_dir(files.join(asked.tinyface_dir, part)):
+            raise FileNotFoundError(
+                f"tinyface_dir expects {', '.join(protocols.TINYFACE)} in the folder. "
+                f"Received: tinyface_dir={asked.tinyface_dir!r}, without {part}."
+            )
     for path in asked.template_dirs:
         if not files.is_dir(files.join(path, "meta")):
             raise FileNotFoundError(
@@ -130,6 +140,8 @@ class _Evaluation:
                 folder, source, self.options, asked.detector_scores
             ):
                 self.add(report)
+        if asked.tinyface_dir:
+            self.add(protocols.tinyface(asked.tinyface_dir, source, self.options))
         if asked.gallery:
             self.add(
                 protocols.search(
@@ -165,7 +177,7 @@ class _OfModel(_Evaluation):
         super().__init__(settings)
         asked = settings.scoring
         targets = settings.evaluation.val_targets
-        lists = asked.pair_lists or asked.template_dirs or asked.gallery
+        lists = asked.has_lists
         chosen = settings.asked("val_targets")
         settings = settings.replace(with_test=True)
         with_head = recipe.TEST_SPLIT in targets

@@ -17,6 +17,8 @@ LINKED = (
     "identities are drawn; the set does not name them, so pictures are one identity "
     "where pairs of the same person link them, which may make intervals too narrow"
 )
+# The folders of TinyFace.
+TINYFACE = ("Gallery_Match", "Gallery_Distractor", "Probe")
 SUBJECTS = "identities are drawn; they are the subjects of the 1:N lists"
 
 
@@ -99,6 +101,61 @@ def search(gallery, probes, source, folder, options):
     report.counts["gallery entries"] = len(entries)
     report.sha256 = digest.hexdigest()
     return report
+
+
+def tinyface(folder, source, options):
+    """TinyFace's protocol (Cheng, Zhu, Gong, ACCV 2018): 1:N among distractors.
+
+    A file's name begins with the number of its identity. Ranks are those of gallery
+    pictures, as in the authors' and AdaFace's code.
+
+    Args:
+        folder: Testing_Set/, or its pictures aligned, in the same folders.
+        source: `Pictures` or `Saved`.
+        options: `reports.Options`.
+
+    Returns:
+        A `SetReport`.
+
+    Raises:
+        FileNotFoundError: a folder is missing or holds no picture.
+        ValueError: a file's name begins with no number.
+    """
+    digest, sides = hashlib.sha256(), []
+    for part in TINYFACE:
+        below = files.join(folder, part)
+        listed = files.list_dir(below)
+        listed = [x for x in listed if x.lower().endswith((".jpg", ".jpeg", ".png"))]
+        if not listed:
+            raise FileNotFoundError(f"There is no picture in {below!r}.")
+        names = [f"{part}/{name}" for name in listed]
+        identities = names  # each distractor is somebody else
+        if part != "Gallery_Distractor":
+            identities = [_identity(name) for name in listed]
+        digest.update("".join(f"{name}\n" for name in names).encode())
+        sides.append((gathered(source.blocks(names, folder))[0], identities))
+    (matches, match_ids), (others, other_ids), (probes, probe_ids) = sides
+    found = identification.search(
+        np.concatenate([matches, others]),
+        np.array([*match_ids, *other_ids]),
+        probes,
+        np.array(probe_ids),
+        by_entry=True,
+    )
+    report = reports.of_search("TinyFace", found, np.array(probe_ids), options)
+    report.counts["gallery entries"] = len(matches) + len(others)
+    report.sha256 = digest.hexdigest()
+    return report
+
+
+def _identity(name):
+    number = name.partition("_")[0]
+    if not number.isdecimal():
+        raise ValueError(
+            "Names of TinyFace's pictures begin with the number of the identity, as in "
+            f"12_3.jpg. Received: {name!r}."
+        )
+    return number
 
 
 def templates(folder, source, options, with_scores=True):
