@@ -1,11 +1,19 @@
 """PLSC's setters, each against the option that it sets; no TensorFlow."""
 
+import traceback
 import types
 
 import pytest
 
 from plsc_tf import Entry
+from plsc_tf.entry_errors import SETTERS as SETTERS_OF_OPTIONS
+from plsc_tf.entry_errors import in_setters
+from plsc_tf.settings import known_options
 
+# With Paddle's fields.
+PARAM_ATTR = types.SimpleNamespace(
+    name="fc", initializer="he_normal", learning_rate=10.0, regularizer=1e-4
+)
 # Setter, its arguments, and the options that follow.
 SETTERS = [
     ("set_val_targets", ("lfw, cfp_fp",), {"val_targets": ("lfw", "cfp_fp")}),
@@ -38,6 +46,21 @@ SETTERS = [
         "set_distfc_attr",
         (0.01, 0.5),
         {"head_initial_deviation": 0.01, "head_initial_bias": 0.5},
+    ),
+    (
+        "set_distfc_attr",
+        ("truncated_normal(stddev=0.02)", "ones"),
+        {"head_initializer": "truncated_normal(stddev=0.02)", "head_initial_bias": 1.0},
+    ),
+    (
+        "set_distfc_attr",
+        (PARAM_ATTR, {"initializer": 0.5}),
+        {
+            "head_initializer": "he_normal",
+            "head_learning_rate_factor": 10.0,
+            "head_weight_decay": 1e-4,
+            "head_initial_bias": 0.5,
+        },
     ),
     ("set_lr", (0.2,), {"learning_rate": 0.2}),
     ("set_lr_steps", ((5, 9),), {"lr_steps": (5, 9)}),
@@ -144,6 +167,101 @@ def test_a_network_may_be_given_by_its_dotted_path(path):
     assert entry.settings.model.model_name == "my_networks.Mean"
     entry.set_model(None)
     assert entry.settings == Entry().settings
+
+
+@pytest.mark.parametrize(
+    ("param_attr", "bias_attr", "words"),
+    [
+        ({"lr": 1}, None, "param_attr may have initializer, .*'lr'"),
+        ({"regularizer": "l2"}, None, "regularizer of the head must be.*'l2'"),
+        (None, "he_normal", "bias_attr must be .*constant.*'he_normal'"),
+        (None, False, "bias_attr must be a number.*False"),
+        (None, {"learning_rate": 2.0}, "the regularizer of param_attr"),
+    ],
+)
+def test_wrong_attributes_of_the_head(param_attr, bias_attr, words):
+    with pytest.raises(ValueError, match=words):
+        Entry().set_distfc_attr(param_attr, bias_attr)
+
+
+def test_values_may_be_text_as_in_a_flag_file():
+    entry = Entry(image_shape="3,28,28", num_classes="5", with_test="no", seed="7")
+    entry.set_lr_steps("(100, 200)")
+    entry.set_train_batch_size("64")
+    values = entry.settings.as_dict()
+    assert values["image_shape"] == (3, 28, 28)
+    assert (values["num_classes"], values["with_test"], values["seed"]) == (5, False, 7)
+    assert (values["lr_steps"], values["batch_size"]) == ((100, 200), 64)
+    with pytest.raises(ValueError, match="num_classes must be a whole number.*'five'"):
+        Entry(num_classes="five")
+
+
+def test_what_the_script_sets_counts_as_given():
+    entry = Entry(seed=1)
+    assert entry.settings.given == {"seed"}
+    entry.set_train_steps(50)
+    entry.set_mixed_precision(True, incr_ratio=4.0)
+    entry.set_loss_type("arcface")
+    entry.set_model_parallel(True)
+    entry.set_class_num(85742)  # the default
+    assert entry.settings.given == {
+        "seed", "stop_at_step", "use_fp16", "incr_ratio", "loss_type", "num_classes"
+    }  # fmt: skip
+
+
+def test_errors_name_the_setter():
+    with pytest.raises(ValueError, match="batch_size=0.* set_train_batch_size"):
+        Entry().set_train_batch_size(0)
+    entry = Entry(sample_rate=0.1, label_smoothing=0.1)
+    with pytest.raises(ValueError, match="sample_rate=0.1.* set_sample_ratio") as told:
+        _ = entry.settings
+    # Of the library, the frame alone where the error leaves it.
+    assert [frame.name for frame in traceback.extract_tb(told.tb)][1:] == ["call"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Pass --num_classes=9.", "Write set_class_num(9)."),
+        ("pass --allow_empty_classes.", "write Entry(allow_empty_classes=True)."),
+        ("Rather: --with_test=false.", "Rather: set_with_test(False)."),
+        (
+            "--checkpoint_dir=a/0 --restart",
+            "set_checkpoint_dir('a/0') Entry(restart=True)",
+        ),
+        (
+            "--model_save_dir=<another folder>.",
+            "set_model_save_dir('<another folder>').",
+        ),
+        (
+            "Did you mean --dataset_name=folder?",
+            "Did you mean Entry(dataset_name='folder')?",
+        ),
+        (
+            "--use_fp16=true or --use_bf16",
+            "set_mixed_precision or Entry(use_bf16=True)",
+        ),
+        ("python -m x --flagfile=a.cfg", "python -m x --flagfile=a.cfg"),
+        (
+            "Received: batch_size=0.",
+            "Received: batch_size=0. In a script: set_train_batch_size.",
+        ),
+    ],
+)
+def test_flags_in_messages_become_setters(text, words):
+    assert in_setters(text) == words
+
+
+def test_each_setter_in_messages_sets_its_option():
+    for option, setter in SETTERS_OF_OPTIONS.items():
+        assert option in known_options() and callable(getattr(Entry, setter))
+    sets = {(name, key) for name, _, keys in SETTERS for key in keys}
+    one = {
+        (setter, option)
+        for option, setter in SETTERS_OF_OPTIONS.items()
+        if setter not in ("set_hdfs_info", "set_mixed_precision", "set_optimizer")
+    }
+    assert one <= sets
 
 
 def test_several_names_may_be_one_text():

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 import plsc_tf
 from plsc_tf import cli, convert
+from plsc_tf.training import trained
 from tests.seeds import plsc_scripts as scripts
 from tests.seeds.plsc_folder import (
     SMALL,
@@ -135,6 +136,38 @@ def test_an_error_of_the_users_own_code_keeps_its_traceback(run_script):
     functions = [frame.name for frame in traceback.extract_tb(told.tb)]
     assert functions[-1] == "my_reader"
     assert "from_generator" in functions
+
+
+@pytest.mark.parametrize("loss", ["arcface", "dist_arcface"])
+def test_the_heads_attributes(loss, run_script, folder):
+    """set_distfc_attr with a ParamAttr that initializes, and keeps the weights so."""
+    script = scripts.TRAIN.replace(
+        "    ins.train()",
+        "    import keras\n"
+        f"    ins.set_loss_type('{loss}')\n"
+        "    ins.set_with_test(False)\n"
+        f"    ins.set_model_save_dir('head_of_{loss}')\n"
+        "    ins.set_distfc_attr(param_attr={\n"
+        "        'initializer': keras.initializers.HeUniform(),\n"
+        "        'learning_rate': 0.0,\n"
+        "        'regularizer': keras.regularizers.L2(1e-4),\n"
+        "    })\n"
+        "    ins.train()",
+    )
+    run_script(script, seed=3)
+    trained_in = folder / f"head_of_{loss}"
+    settings = cli.parse([f"--flagfile={trained_in}/flags.cfg"])
+    # Keras's penalty is 1e-4 x sum(w^2).
+    assert settings.head.head_weight_decay == 2e-4
+    found = trained.load(
+        settings.replace(checkpoint_dir=str(trained_in / "0")), with_head=True
+    )
+    head = plsc_tf.ShardedHead(5, initializer="he_uniform", seed=3)
+    with plsc_tf.strategy(1).scope():
+        head.build(8, tf.distribute.get_strategy())
+    np.testing.assert_array_equal(
+        found.model.head.weights_as_numpy(), head.weights_as_numpy()
+    )
 
 
 def test_a_network_of_ones_own(run_script, folder):

@@ -8,6 +8,7 @@ import tensorflow as tf
 import plsc_tf
 from plsc_tf.parallel import collectives
 from plsc_tf.parallel.rows import ShardedRows
+from plsc_tf.training.rules import HeadRule
 from plsc_tf.training.updates import Updater
 
 ROWS, STEPS = 7, 3
@@ -70,14 +71,14 @@ class Shards:
         return {"weight": (part["gradient"], None)}
 
 
-def sharded(make, replicas, poison=None):
+def sharded(make, replicas, poison=None, **options):
     """The same with mirrored and row-split weights; returns them and the flags."""
     strategy = plsc_tf.strategy(replicas)
     with strategy.scope():
         backbone = keras.Variable(BACKBONE, name="kernel")
         optimizer = make()
     rows = ShardedRows.create(strategy, lambda a, b: HEAD[a:b], ROWS, "w", tile_rows=2)
-    updater = Updater(optimizer, strategy, [backbone], Shards(rows))
+    updater = Updater(optimizer, strategy, [backbone], Shards(rows), **options)
 
     @tf.function
     def step(backbone_gradient, head_gradient):
@@ -109,6 +110,70 @@ def test_equals_keras_on_one_device(name):
     for backbone in backbones:
         np.testing.assert_allclose(backbone, expected_backbone, rtol=2e-6, atol=1e-6)
     np.testing.assert_allclose(head, expected_head, rtol=2e-6, atol=1e-6)
+
+
+def replicated(make, replicas, **options):
+    """The same where the head is whole on every replica."""
+    strategy = plsc_tf.strategy(replicas)
+    with strategy.scope():
+        backbone = keras.Variable(BACKBONE, name="kernel")
+        head = keras.Variable(HEAD, name="head_weight")
+        optimizer = make()
+    updater = Updater(
+        optimizer, strategy, [backbone, head], head_weights=[head], **options
+    )
+
+    @tf.function
+    def step(*gradients):
+        def replica():
+            shares = [gradient / replicas for gradient in gradients]
+            return updater.apply(shares, None, tf.constant(True))[0]
+
+        return strategy.run(replica)
+
+    for gradients in GRADIENTS:
+        step(*(tf.constant(g) for g in gradients))
+    return backbone.numpy(), head.numpy()
+
+
+# Optimizers with a rate and a decay, and how the decay of 0.3 is written for the head.
+WITH_DECAY = {
+    "momentum": lambda rate, decay: plsc_tf.Momentum(rate, l2=decay),
+    "adamw": lambda rate, decay: keras.optimizers.AdamW(rate, weight_decay=decay),
+    "sgd": lambda rate, decay: keras.optimizers.SGD(rate, weight_decay=decay),
+}
+
+
+@pytest.mark.parametrize("name", WITH_DECAY)
+def test_the_head_has_a_rate_and_a_decay_of_its_own(name):
+    make, rule = WITH_DECAY[name], HeadRule(rate_factor=10.0, weight_decay=0.3)
+    expected_backbone, _ = keras_alone(lambda: make(0.01, 0.02))
+    _, expected_head = keras_alone(lambda: make(0.1, 0.3))
+    for backbones, head, *_ in (
+        sharded(lambda: make(0.01, 0.02), 3, head_rule=rule),
+        replicated(lambda: make(0.01, 0.02), 2, head_rule=rule),
+    ):
+        backbone = backbones[0] if isinstance(backbones, list) else backbones
+        np.testing.assert_allclose(backbone, expected_backbone, rtol=2e-6, atol=1e-6)
+        np.testing.assert_allclose(head, expected_head, rtol=2e-6, atol=1e-6)
+
+
+def test_the_heads_decay_is_an_l2_penalty_where_the_optimizer_has_none():
+    def make():
+        return keras.optimizers.SGD(0.1)
+
+    backbone, head = np.float64(BACKBONE), np.float64(HEAD)
+    for of_backbone, of_head in GRADIENTS:
+        backbone -= 0.1 * (of_backbone + 0.02 * backbone)
+        head -= 0.1 * (of_head + 0.3 * head)
+    rule = HeadRule(weight_decay=0.3)
+    for found_backbone, found_head, *_ in (
+        sharded(make, 2, l2=0.02, head_rule=rule),
+        replicated(make, 3, l2=0.02, head_rule=rule),
+    ):
+        np.testing.assert_allclose(found_head, head, rtol=1e-5, atol=1e-6)
+        for copy in np.reshape(found_backbone, (-1, 2, 3)):
+            np.testing.assert_allclose(copy, backbone, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("what", ["backbone", "loss"])
