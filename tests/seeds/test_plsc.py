@@ -95,10 +95,11 @@ def test_train_val_and_export(run_script, folder, capsys):
     assert found["steps"] == 3  # 12 images, 4 at a time
     # The script says nothing, and PLSC's default is 85,742.
     assert found["num_classes"] == 5
-    run_script(scripts.VAL)
     accuracy = found["verification"]["lfw"]["accuracy"]
     printed = capsys.readouterr().out
     assert f"lfw: verification accuracy  {accuracy:.4f}" in printed
+    run_script(scripts.VAL)
+    assert f"lfw: accuracy        {accuracy:.5f}" in capsys.readouterr().out
     (folder / "saved_model").rename(folder / "pretrain_model")
     run_script(scripts.EXPORT)
     served = tf.saved_model.load(str(folder / "inference_model" / "1"))
@@ -293,7 +294,7 @@ def test_every_method_under_the_launcher(workers, tmp_path):
     assert ["SavedModel  " in log for log in logs] == of_the_chief
     assert os.listdir(tmp_path / "inference_model") == ["1"]
     assert all("embeddings: (2, 8)" in log for log in logs)
-    words = f"accuracy  {found['verification']['lfw']['accuracy']:.4f}"
+    words = f"lfw: accuracy        {found['verification']['lfw']['accuracy']:.5f}"
     assert [words in log for log in launch("val.py")] == of_the_chief
 
 
