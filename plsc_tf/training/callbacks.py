@@ -179,6 +179,8 @@ class TrainingLog(keras.callbacks.Callback):
         self._shown = Guard("the line of progress")
         self._seconds = 0.0
         self._steps = 0
+        self._epoch_seconds = 0.0
+        self._epoch_steps = 0
         self._since_line = []
         self._line_seconds = 0.0
         self._line_steps = 0
@@ -225,13 +227,14 @@ class TrainingLog(keras.callbacks.Callback):
             self.pause()
 
     def on_epoch_end(self, epoch, logs=None):
-        """Records the epoch's means."""
+        """Records the epoch's means and times (MindSpore: TimeMonitor)."""
         self.pause()
         values = {
             f"epoch/{name}": float(value)
             for name, value in (logs or {}).items()
             if value is not None
         }
+        values |= self._times(epoch)
         if values:
             self.recorder.scalars(self.model.position.global_step, values)
         self.recorder.flush()
@@ -240,10 +243,27 @@ class TrainingLog(keras.callbacks.Callback):
         if self._line.wants_more(now):
             self._line.redraw(step, self._text(step, self._values()))
 
+    def _times(self, epoch):
+        """The seconds of the epoch's steps in this process; writes them to the log."""
+        seconds, steps = self._epoch_seconds, self._epoch_steps
+        self._epoch_seconds, self._epoch_steps = 0.0, 0
+        if not steps:
+            return {}
+        if self._line:
+            logging.info(
+                "epoch %d took %.1f s, %.1f ms per step",
+                epoch,
+                seconds,
+                1e3 * seconds / steps,
+            )
+        return {"epoch/seconds": seconds, "epoch/seconds_per_step": seconds / steps}
+
     def _is_due(self, step):
         return step % self.every_n_steps == 0 or step == self.total_steps
 
     def _count(self, seconds):
+        self._epoch_seconds += seconds
+        self._epoch_steps += 1
         self._steps += 1
         if self._steps == 1:  # it counts only when it is alone
             self.images_per_second = self.global_batch_size / max(seconds, 1e-9)

@@ -49,8 +49,8 @@ def train(settings, termination=None, parts=NONE, stage=ORDINARY):
         (the settings as they were used, the results). Of the workers of a cluster the
         chief has the results, the others None. They are a dict, also
         written to `<model_save_dir>/results.json`: `steps`, `loss`, `loss_type`,
-        `num_classes`, `sample_rate`, `images_per_second`, `verification`,
-        `checkpoint_dir`, `export_dir`.
+        `num_classes`, `sample_rate`, `images_per_second`, `seconds_per_step`,
+        `seconds_per_epoch`, `verification`, `checkpoint_dir`, `export_dir`.
     """
     if settings.performance.deterministic:
         make_deterministic(settings.performance.seed)
@@ -331,6 +331,7 @@ def _note(outcome, plan, model, history, log, verify, earlier):
         "num_classes": model.head.num_classes,
         "sample_rate": settings.head.sample_rate,
         "images_per_second": log.images_per_second or earlier.get("images_per_second"),
+        **_times(plan, log, earlier),
         "verification": results.verification_figures(verify.results),
         "checkpoint_dir": checkpoint,
         "export_dir": earlier.get("export_dir"),
@@ -340,6 +341,15 @@ def _note(outcome, plan, model, history, log, verify, earlier):
             outcome[f"training_{name}"] = history.history[name][-1]
         elif f"training_{name}" in earlier:
             outcome[f"training_{name}"] = earlier[f"training_{name}"]
+
+
+def _times(plan, log, earlier):
+    """Mean seconds of a step and of an epoch, without the first step (TimeMonitor)."""
+    names = ("seconds_per_step", "seconds_per_epoch")
+    if not log.images_per_second:
+        return {name: earlier.get(name) for name in names}
+    step = plan.settings.model.global_batch_size / log.images_per_second
+    return dict(zip(names, (step, step * plan.steps_per_epoch), strict=True))
 
 
 def _finish(outcome, settings, model, verify, test):

@@ -34,6 +34,8 @@ SCALARS = {
     "epoch/loss",
     "epoch/accuracy",
     "epoch/top5_accuracy",
+    "epoch/seconds",
+    "epoch/seconds_per_step",
 }
 
 

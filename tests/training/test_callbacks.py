@@ -149,6 +149,11 @@ def test_figures_are_means_of_a_line_and_speed_is_without_the_first_step(
     assert "images_per_second" not in each.rows[0]
     assert all(row["images_per_second"] > 0 for row in each.rows[1:])
     assert every.rows[0]["epoch/loss"] == pytest.approx(np.mean(losses[:4]))
+    # The time of the epoch's steps, which are four.
+    for row in (every.rows[0], every.rows[1]):
+        assert row["epoch/seconds"] > 0
+        per_step = row["epoch/seconds_per_step"]
+        assert row["epoch/seconds"] == pytest.approx(4 * per_step)
 
 
 @pytest.mark.parametrize(
