@@ -61,7 +61,7 @@ class Dataset(OptionGroup):
     held_back: float = option(
         0.0,
         "share of the training pictures that are the test split instead, chosen by "
-        "their paths; for class folders without test/",
+        "their paths; for class folders without test/, val/ or validation_preprocess/",
         lower=0,
         upper=1,
         open_ends="upper",

@@ -3,21 +3,14 @@
 #
 #   bash scripts/run_stage_1.sh [DATA [option ...]]
 #
-# DATA: folder with one folder of pictures per class; "mock", or nothing: drawn pictures.
-# Options are those of python -m plsc_tf.train, such as --num_classes=1000
-# --model_name=resnet50 --image_shape=3,224,224.
+# DATA: folder with one folder of images per class, or with such folders in train/ and in
+# test/, val/ or validation_preprocess/; "mock", or nothing: drawn images. The 1,000
+# classes of ImageNet are trained as in the tutorial, by hparams/imagenet_resnet50_stage1.cfg,
+# any others on a small network, by hparams/dim_reduce_stage1.cfg. Options are those of
+# python -m plsc_tf.train, such as --model_name=resnet50 --image_shape=3,224,224.
 set -euo pipefail
+. "$(dirname "$(readlink -f "$0")")/recipe.sh"
 
-root=$(cd "$(dirname "$0")/.." && pwd)
-export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
-
-data=${1:-mock}
+recipe 1 "${1:-mock}"
 shift || true
-if [ "$data" = mock ]; then
-  from=()
-else
-  [ -d "$data" ] || { echo "run_stage_1.sh: no folder '$data'" >&2; exit 2; }
-  from=("--dataset_name=folder" "--dataset_dir=$data")
-fi
-exec python -m plsc_tf.train "--flagfile=$root/hparams/dim_reduce_stage1.cfg" \
-  ${from[@]+"${from[@]}"} "$@"
+exec python -m plsc_tf.train "${options[@]}" "$@"

@@ -106,13 +106,13 @@ def require_folder(folder: str, flag: str = "dataset_dir") -> str:
     )
 
 
-def listing(folder: str) -> list[str]:
+def listing(folder: str, most: int | None = 200) -> list[str]:
     """Names in a folder, sorted, folders with a slash at the end; [] on failure."""
     try:
         names = tf.io.gfile.listdir(folder)
     except tf.errors.OpError:
         return []
-    names = sorted(name.rstrip("/") for name in names)[:200]
+    names = sorted(name.rstrip("/") for name in names)[:most]
     return [n + "/" if tf.io.gfile.isdir(join(folder, n)) else n for n in names]
 
 

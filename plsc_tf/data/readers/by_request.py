@@ -22,6 +22,9 @@ from plsc_tf.data.readers.tfrecord import tfrecords
 from plsc_tf.data.request import DataRequest
 from plsc_tf.data.source import Source
 
+# What folders of images that were not trained on are called.
+_UNSEEN = ("test", "val", "validation_preprocess")
+
 
 def requested_records(
     request: DataRequest, name: str, *, num_classes=None, parse_fn=None
@@ -62,21 +65,51 @@ def requested_list(request: DataRequest) -> Source:
 
 
 def requested_folders(request: DataRequest) -> Source:
-    """Reads <dataset_dir>/<split>, or <dataset_dir> itself for the train split."""
+    """Reads <dataset_dir>/<split>, or <dataset_dir> itself for the train split.
+
+    The test images may also be in val/ or validation_preprocess/ (MindSpore).
+    """
     folder = paths.require_folder(request.dataset_dir)
-    below = paths.join(folder, request.split)
     if request.held_back and request.split in ("train", "test"):
         source = _with_held_back(request, folder)
         return _heeding(source, "min_images_per_class", "held_back")
-    if tf.io.gfile.isdir(below):
-        folder = below
-    elif request.split != "train":
+    below = _split_folder(folder, request.split)
+    if below is None and request.split != "train":
+        tried = ", ".join(f"{name}/" for name in _names_of(request.split))
         raise FileNotFoundError(
-            f"dataset_dir {folder!r} has no {request.split}/. {paths.found(folder)} "
-            f"Put the images of this split into {below!r}, or have some of the "
-            "training images held back (held_back=0.2)."
+            f"dataset_dir {folder!r} has no {tried}. {paths.found(folder)} Put the "
+            f"images of this split into {paths.join(folder, request.split)!r}, or have "
+            "some of the training images held back (held_back=0.2)."
         )
-    return requested_classes(request, folder)
+    source = requested_classes(request, below or folder)
+    if request.split == "test" and not isinstance(request, LayoutRequest):
+        _check_same_classes(source, _split_folder(folder, "train"), below)
+    return source
+
+
+def _check_same_classes(source, train: str | None, test: str) -> None:
+    """Raises ValueError where the folders' classes would be numbered differently."""
+    if train is None:
+        return
+    folders = {n[:-1] for n in paths.listing(train, most=None) if n.endswith("/")}
+    tested = {name.partition("/")[0] for name in source.class_names}
+    differing = sorted({n for n in folders if not n.startswith(".")} ^ tested)
+    if differing:
+        raise ValueError(
+            f"{test!r} must have the class folders of {train!r}, by which classes are "
+            f"numbered. Received: {differing[0]!r} in only one of them, "
+            f"{len(differing)} differences in all."
+        )
+
+
+def _names_of(split: str) -> tuple[str, ...]:
+    return (split, *(name for name in _UNSEEN if name != split and split in _UNSEEN))
+
+
+def _split_folder(folder: str, split: str) -> str | None:
+    """Returns the folder of a split's class folders, None where there is none."""
+    candidates = (paths.join(folder, name) for name in _names_of(split))
+    return next((path for path in candidates if tf.io.gfile.isdir(path)), None)
 
 
 def _with_held_back(request: DataRequest, folder: str) -> Source:
@@ -84,8 +117,8 @@ def _with_held_back(request: DataRequest, folder: str) -> Source:
 
     Which ones these are depends on the images' paths only, whatever else is there.
     """
-    tests = paths.join(folder, "test")
-    if tf.io.gfile.isdir(tests):
+    tests = _split_folder(folder, "test")
+    if tests:
         raise ValueError(
             "held_back takes test images from the training images, but there are some "
             f"in {tests!r}. Received: held_back={request.held_back}"

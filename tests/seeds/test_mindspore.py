@@ -1,0 +1,179 @@
+"""MindSpore's tutorial and the Paddle course: their commands, as they stand there."""
+
+import json
+import pathlib
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from plsc_tf import cli
+from tests.seeds.commands import ROOT, SMALL, class_folders, shell
+
+STAGES = {1: "imagenet_resnet50_stage1.cfg", 2: "imagenet_resnet50_stage2.cfg"}
+
+
+def recipe(stage):
+    return cli.parse([f"--flagfile={ROOT}/hparams/{STAGES[stage]}"])
+
+
+def outcome(folder):
+    return json.loads((folder / "results.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The tutorial's layout: dataset/{train,validation_preprocess}, and its scripts."""
+    folder = tmp_path_factory.mktemp("mindspore")
+    class_folders(folder / "imagenet" / "train", classes=4, images=8)
+    class_folders(folder / "imagenet" / "validation_preprocess", 4, 3, first=100)
+    for path in (ROOT / "scripts").glob("*.sh"):
+        (folder / path.name).symlink_to(path)
+    return folder
+
+
+# "bash run_stage_1.sh ./imagenet"
+def test_stage_1(folder):
+    told = shell(
+        "bash run_stage_1.sh ./imagenet --num_replicas=1 --num_epochs=3 --batch_size=8 "
+        "--model_save_dir=device0_stage_1 --snapshot_start_epoch=1 "
+        "--snapshots_per_epoch=4 --export_at_end=false",
+        folder,
+    )
+    assert "run_stage_1.sh: 4 classes in ./imagenet/train, hparams/dim_reduce" in told
+    assert "folder: 32 images" in told
+    results = outcome(folder / "device0_stage_1")
+    assert results["steps"] == 12 and results["num_classes"] == 4
+    # "acc = model.eval(ds_eval)", of the images in validation_preprocess.
+    assert results["test"]["images"] == 12
+    # TimeMonitor(data_size=step_size): the time of each epoch and step.
+    assert len(re.findall(r"epoch \d took [\d.]+ s, [\d.]+ ms per step", told)) == 3
+    rows = (folder / "device0_stage_1" / "metrics.jsonl").read_text().splitlines()
+    times = [row for row in map(json.loads, rows) if "epoch/seconds" in row]
+    assert [row["step"] for row in times] == [4, 8, 12]
+    step = results["seconds_per_step"]
+    assert results["seconds_per_epoch"] == pytest.approx(4 * step)
+    report = (folder / "device0_stage_1" / "report.html").read_text()
+    assert "seconds per epoch" in report.replace("<wbr>", "")
+
+
+# "bash run_stage_2.sh ./imagenet ./device0_stage_1/checkpoint_stage_1/
+# resnet-70_625.ckpt", and with "/path/pca_mat.npy" after it.
+def test_stage_2_and_its_projection(folder):
+    stage_1 = "./device0_stage_1"
+    if not (folder / stage_1).exists():
+        test_stage_1(folder)
+    checkpoint = outcome(folder / stage_1)
+    name = pathlib.Path(checkpoint["checkpoint_dir"]).name
+    options = (
+        "--num_replicas=1 --batch_size=8 --n_component=4 --export_at_end=false "
+        "--model_save_dir=stage_2"
+    )
+    line = f"bash run_stage_2.sh ./imagenet {stage_1}/{name}"
+    shell(f"{line} {options}", folder)
+    results = outcome(folder / "stage_2")
+    assert results["steps"] == 4 and results["test"]["images"] == 12
+    matrix = np.load(folder / "stage_2" / "pca_mat.npy", mmap_mode="r")
+    assert matrix.shape[0] == 4
+    shell(f"{line} stage_2/pca_mat.npy {options}_again", folder)
+    again = outcome(folder / "stage_2_again")
+    assert again["loss"] == pytest.approx(results["loss"], rel=1e-4)
+
+
+@pytest.mark.slow
+def test_both_stages_on_photographs(tmp_path, data_dir):
+    """The documented lines alone, without any option of ours."""
+    for path in sorted((data_dir / "flower_photos").rglob("*.jpg")):
+        split = "validation_preprocess" if hash(path.stem) % 5 == 0 else "train"
+        small = tmp_path / "imagenet" / split / path.parent.name / path.name
+        small.parent.mkdir(parents=True, exist_ok=True)
+        Image.open(path).convert("RGB").resize((48, 48)).save(small)
+    scripts = ROOT / "scripts"
+    shell(f"bash {scripts}/run_stage_1.sh ./imagenet", tmp_path)
+    results = outcome(tmp_path / "output/dim_reduce_stage1")
+    assert results["test"]["accuracy"] > 0.35  # of five classes
+    checkpoint = results["checkpoint_dir"]
+    shell(f"bash {scripts}/run_stage_2.sh ./imagenet {checkpoint}", tmp_path)
+    after = outcome(tmp_path / "output/dim_reduce_stage2")
+    assert after["test"]["accuracy"] > 0.35
+
+
+def test_a_thousand_classes_are_trained_as_in_the_tutorial(tmp_path):
+    for number in range(1000):
+        (tmp_path / "imagenet" / "train" / f"n{number:08d}").mkdir(parents=True)
+    told = shell(
+        f"exec 2>&1; . {ROOT}/scripts/recipe.sh; recipe 2 ./imagenet; "
+        'echo "${options[@]}"',
+        tmp_path,
+    )
+    assert "1000 classes in ./imagenet/train, hparams/imagenet_resnet50_stage2" in told
+    settings = cli.parse(told.splitlines()[-1].split())
+    assert settings == recipe(2).replace(dataset_dir="./imagenet")
+
+
+def test_the_tutorials_settings():
+    one, two = recipe(1), recipe(2)
+    # The data set has batch_size=256 and train_image_size=224; model.train(70) and (2).
+    assert (one.model.batch_size, one.preprocessing.image_size) == (256, (224, 224))
+    assert (one.model.num_epochs, two.model.num_epochs) == (70, 2)
+    # get_lr(lr_init=0, lr_end=0.0, lr_max=0.8, warmup_epochs=5, total_epochs=90,
+    #        steps_per_epoch=step_size, lr_decay_mode="linear")
+    rate = one.learning_rate
+    assert (rate.learning_rate, rate.end_learning_rate) == (0.8, 0.0)
+    assert (rate.warmup_epochs, rate.lr_total_epochs) == (5, 90)
+    assert rate.learning_rate_decay_type == "linear" and rate.lr_base_batch_size == 0
+    # CrossEntropySmooth(smooth_factor=0.1), Momentum(group_params, lr, 0.9,
+    # loss_scale=1024), amp_level="O2"
+    assert one.head.label_smoothing == two.head.label_smoothing == 0.1
+    assert (one.optimizer.optimizer, one.optimizer.momentum) == ("momentum", 0.9)
+    assert one.precision.use_fp16 and one.precision.loss_scale == 1024
+    # keep_checkpoint_max=40 of each epoch's weights; step_size * 10 and 10 of all.
+    assert (one.boost.snapshots_per_epoch, one.boost.snapshot_max) == (1, 40)
+    assert one.saving.save_checkpoints_epochs == one.storage.keep_checkpoint_max == 10
+    # boost_dict
+    boost = two.boost
+    assert (boost.dim_reduce_rho, boost.dim_reduce_gamma) == (0.55, 0.9)
+    assert (boost.dim_reduce_alpha, boost.dim_reduce_sigma) == (0.001, 0.4)
+    assert (boost.n_component, boost.dim_reduce_timeout) == (32, 1200)
+
+
+@pytest.mark.slow
+def test_both_stages_of_resnet_50_for_some_steps(folder):
+    small = (
+        "--dataset_dir=imagenet --num_classes=4 --batch_size=2 --num_replicas=1 "
+        "--image_shape=3,64,64 --amp_level=O0 --loss_scale=1 --export_at_end=false "
+    )
+    train = f"python -m plsc_tf.train --flagfile={ROOT}/hparams"
+    shell(
+        f"{train}/{STAGES[1]} {small} --num_epochs=6 --warmup_epochs=1 "
+        "--learning_rate=0.001 --snapshots_per_epoch=1",
+        folder,
+    )
+    told = shell(
+        f"{train}/{STAGES[2]} {small} --n_component=4 --stop_at_step=3", folder
+    )
+    results = outcome(folder / "output/imagenet_resnet50_stage2")
+    assert results["steps"] == 3, told
+
+
+# "$ python -m paddle.distributed.launch --selected_gpus=0,1,2,3 --log_dir ./mylog
+# train_multi_gpu.py", and what its program does, as options: accuracy, check_shape and
+# check_content, a regularizer of all weights and of one layer, curves, checkpoints.
+def test_the_course_on_two_workers(folder):
+    line = (
+        "python -m plsc_tf.launch --num_workers=2 --log_dir ./mylog -- "
+        "--dataset_name=folder --dataset_dir=imagenet --num_classes=4 "
+        f"{SMALL} --loss_type=softmax --num_epochs=1 --calc_acc --check_shape "
+        "--check_content --weight_decay=1e-4 --weight_decay_on=embedding_dense:1e-3 "
+        "--val_targets=test --optimizer=adam --learning_rate=0.01 "
+        "--learning_rate_decay_type=polynomial --end_learning_rate=0.001 "
+        "--model_save_dir=checkpoint"
+    )
+    told = shell(line, folder)
+    results = outcome(folder / "checkpoint")
+    assert 0 <= results["training_accuracy"] <= 1
+    assert results["test"]["images"] == 12
+    assert "weight_decay_on: " in told
+    assert len(list((folder / "mylog").iterdir())) >= 2
+    assert list((folder / "checkpoint").glob("*.svg"))  # the curves
