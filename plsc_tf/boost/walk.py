@@ -43,7 +43,7 @@ class Walk:
         self._move = _function(self._on_replicas(self._commit))
 
     def step(self, batch):
-        """One step on per-replica (images, labels, weights).
+        """One step on a per-replica batch, see `Classifier.run_step`.
 
         Returns:
             dict as of `train_step`, and `step_size`, the accepted share of the full
@@ -91,10 +91,10 @@ class Walk:
                 return size, tried
         return 0.0, tried
 
-    def _gradient(self, images, labels, weights):
+    def _gradient(self, batch):
         """The passes of one replica, and its columns' part of the gradient."""
         model, updater = self.model, self.model.updater
-        found = training_step.gradients(model, images, labels, weights)
+        found = training_step.gradients(model, *batch)
         own = [
             tf.zeros_like(variable.value) if gradient is None else gradient
             for variable, gradient in zip(
@@ -126,6 +126,7 @@ class Walk:
             "loss": found.loss,
             "examples": found.examples,
             "upstream": found.upstream,
+            "real": found.real,
             "ranks": {} if found.ranks is None else {"": found.ranks},
             "state": found.state,
             "statistics": found.statistics,
@@ -155,7 +156,7 @@ class Walk:
             path["residual"] = space.gather(residuals)
         return direction, path
 
-    def _trial(self, images, labels, weights, path, size):
+    def _trial(self, batch, path, size):
         """The batch's loss at w + size · Pᵀd, over all replicas.
 
         Weights and random states have other values within the scope, and what the
@@ -175,7 +176,7 @@ class Walk:
             kept.append((tile, tf.identity(tile.read_value())))
             tile.assign_add(size * change)
         with keras.StatelessScope(state_mapping=moved):
-            loss = _objective(model, images, labels, weights)
+            loss = _objective(model, *batch)
         with tf.control_dependencies([loss]):
             for tile, value in kept:
                 tile.assign(value)
@@ -191,6 +192,7 @@ class Walk:
             loss=carried["loss"],
             examples=carried["examples"],
             upstream=carried["upstream"],
+            real=carried["real"],
             ranks=carried["ranks"].get(""),
             state=carried["state"],
             statistics=carried["statistics"],
@@ -211,21 +213,15 @@ class Walk:
         return training_step.finish(model, found, finite, votes)
 
     def _on_replicas(self, function):
-        """`function` on every replica; a leading tuple is a batch."""
-
-        def run(*args):
-            args = [*args[0], *args[1:]] if isinstance(args[0], tuple) else args
-            return self.model.strategy.run(function, args=tuple(args))
-
-        return run
+        return lambda *args: self.model.strategy.run(function, args=args)
 
     def _host(self, value):
         return np.asarray(self.model.strategy.experimental_local_results(value)[0])
 
 
-def _objective(model, images, labels, weights):
+def _objective(model, images, labels, *weights):
     """A replica's share of the objective, forward only; see `training.step`."""
-    upstream, _ = training_step.shares(weights)
+    upstream, *_ = training_step.shares(*weights)
     dtype, count = upstream.dtype, model.accumulation_steps
     update = tf.convert_to_tensor(model.optimizer.iterations)
     chosen = model.head.sample(labels, update)

@@ -12,19 +12,21 @@ def check_batch(images, labels, weights, num_classes):
     Args:
         images: `[batch, h, w, 3]`.
         labels: `[batch]` of `whole_labels`, in [0, num_classes).
-        weights: `[batch]`.
+        weights: `[batch]`, or None.
         num_classes: number of classes.
     """
     check_rank(np.shape(images), "images")
-    lengths = {len(images), len(labels), len(weights)}
-    if len(lengths) > 1:
+    counts = {"images": len(images), "labels": len(labels)}
+    if weights is not None:
+        counts["weights"] = len(weights)
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"{count} {name}" for name, count in counts.items())
         raise ValueError(
-            f"images, labels and weights must be equally many. Received: {len(images)} "
-            f"images, {len(labels)} labels, {len(weights)} weights."
+            f"images, labels and weights must be equally many. Received: {listed}."
         )
     if not len(labels):
         raise ValueError("A batch must hold at least one example. Received: 0 images.")
-    bad = bad_weights(weights)
+    bad = bad_weights([] if weights is None else weights)
     if bad.size:
         raise ValueError(
             "Weights must be numbers, none negative. Received: a weight of "
@@ -140,7 +142,7 @@ def check_label_shape(shape):
 
 
 def pad(images, labels, weights, size):
-    """Fills a global batch up to `size` examples that weigh nothing.
+    """Fills a global batch up to `size` examples that do not count.
 
     The added examples repeat real ones, so that per-batch statistics of a network
     see pictures and not black squares.
@@ -148,17 +150,23 @@ def pad(images, labels, weights, size):
     Args:
         images: `[n, ...]` with n ≤ size.
         labels: int64 `[n]`.
-        weights: float32 `[n]`.
+        weights: float32 `[n]`, or None where all examples weigh the same.
         size: examples wanted.
+
+    Returns:
+        (images, labels, real), or (images, labels, weights, real): `real` is float32
+        `[size]`, 1 for the examples of the batch and 0 for the added ones.
     """
     count = tf.shape(labels)[0]
     index = tf.range(size) % tf.maximum(count, 1)
-    real = tf.cast(tf.range(size) < count, weights.dtype)
-    return (
+    real = tf.cast(tf.range(size) < count, tf.float32)
+    padded = (
         tf.ensure_shape(tf.gather(images, index), [size, *images.shape[1:]]),
         tf.gather(labels, index),
-        tf.gather(weights, index) * real,
     )
+    if weights is None:
+        return *padded, real
+    return *padded, tf.gather(weights, index) * real, real
 
 
 def padded_size(batch_size, num_replicas):
@@ -167,7 +175,7 @@ def padded_size(batch_size, num_replicas):
 
 
 def prepare(dataset, batch_size, num_replicas, num_classes):
-    """Pads every batch of a dataset, checks its labels, gives its examples weights.
+    """Pads every batch of a dataset and checks its labels; batches are as of `pad`.
 
     Args:
         dataset: `tf.data.Dataset` of (images, labels) or (images, labels, weights),
@@ -194,9 +202,7 @@ def prepare(dataset, batch_size, num_replicas, num_classes):
         )
         labels = _whole(tf.reshape(labels, [-1]))
         check_labels(labels)
-        if weights is None:
-            weights = tf.ones_like(labels, tf.float32)
-        else:
+        if weights is not None:
             weights = _checked_weights(weights, count)
         return pad(images, labels, weights, size)
 
@@ -231,15 +237,15 @@ def checked(dataset, num_classes):
     """A dataset of padded batches whose labels are checked.
 
     Args:
-        dataset: `tf.data.Dataset` of (images, labels, weights).
+        dataset: `tf.data.Dataset` of what `pad` returns.
         num_classes: labels outside [0, num_classes) are an error.
     """
     size = dataset.element_spec[1].shape[0]
     check_labels = _label_check(num_classes, size)
 
-    def check(images, labels, weights):
+    def check(images, labels, *weights):
         check_labels(labels)
-        return images, labels, weights
+        return images, labels, *weights
 
     check = tf.autograph.experimental.do_not_convert(check)
     return dataset.map(check).with_options(_options())

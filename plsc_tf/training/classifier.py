@@ -21,6 +21,7 @@ from plsc_tf.training import (
     several_steps,
     statistics,
     step,
+    user_data,
     weight_rules,
 )
 from plsc_tf.training.loss_scale import from_keras
@@ -83,7 +84,7 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
         self.image_size = tuple(backbone.input_shape[1:3])
         self.position = loop.Position()
         self.step_result = {}
-        self.step_examples = 0.0
+        self.step_counts = {}
         self.step_batch = None
         self.updater = None
         self.loss_scale = None
@@ -144,6 +145,7 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
         optimizer=None,
         *positional,
         metrics=(),
+        weighted_metrics=(),
         l2=0.0,
         loss_scale=None,
         gradient_accumulation_steps=1,
@@ -164,6 +166,9 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
                 `LossScale` of the same settings.
             metrics: of "accuracy" (top-1) and "top5_accuracy", both without
                 margins; they cost one more pass over the logits.
+            weighted_metrics: of the same, weighted by `sample_weight` and
+                `class_weight`. One that is among the metrics too is called
+                "weighted_accuracy", as in Keras.
             l2: factor of an L2 penalty on all weights, for optimizers that have none
                 of their own.
             loss_scale: `plsc_tf.LossScale` for a backbone in float16, made inside
@@ -199,6 +204,11 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
         """
         keras_arguments.refuse("compile", ("loss",) if positional else others)
         metrics = keras_arguments.names_of_metrics(metrics, METRICS)
+        weighted = keras_arguments.names_of_metrics(weighted_metrics, METRICS)
+        weighted = {
+            f"weighted_{name}" if name in metrics else name: METRICS[name]
+            for name in weighted
+        }
         if gradient_accumulation_steps < 1:
             raise ValueError(
                 "gradient_accumulation_steps must be at least 1. Received: "
@@ -218,7 +228,8 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
         self.steps_per_execution = steps_per_execution
         self.loss_scale = loss_scale
         self.accumulation_steps = gradient_accumulation_steps
-        self.ranked_metrics = {name: METRICS[name] for name in metrics}
+        self.ranked_metrics = {**{name: METRICS[name] for name in metrics}, **weighted}
+        self.weighted_metrics = tuple(weighted)
         head_weights = [] if self.head.sharded else self.head.variables_replicated
         own_rules = weight_rules.of_layers(
             self.backbone, rate_factors or {}, weight_decay_on or {}
@@ -243,13 +254,15 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
         self.several_steps_function = _function(self._several_steps)
         self._evaluate_function = _function(self._distributed_evaluate)
 
-    def train_on_batch(self, images, labels, sample_weight=None):
+    def train_on_batch(self, images, labels, sample_weight=None, class_weight=None):
         """Runs exactly one step on a global batch, over all replicas.
 
         Args:
             images: `[global_batch, h, w, 3]` in 0 … 255.
             labels: `[global_batch]` integers in [0, num_classes).
-            sample_weight: `[global_batch]`; an example of weight 0 changes nothing.
+            sample_weight: `[global_batch]`; the loss is Σ weight · loss / global_batch,
+                as in Keras.
+            class_weight: `{label: weight}`; multiplied with sample_weight.
 
         Returns:
             dict of floats: `loss` and the metrics; with a loss scale also
@@ -262,23 +275,21 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
         """
         self._check_compiled()
         labels = batching.whole_labels(labels)
-        if sample_weight is None:
-            sample_weight = np.ones(len(labels), np.float32)
-        sample_weight = np.reshape(sample_weight, -1)
-        batching.check_batch(images, labels, sample_weight, self.head.num_classes)
+        weights = user_data.weights_of(labels, sample_weight, class_weight)
+        batching.check_batch(images, labels, weights, self.head.num_classes)
         batching.check_shape(np.shape(images), self.backbone.input_shape)
         check_range(np.asarray(images), "images")
         size = batching.padded_size(len(labels), self.batch_parts)
         batch = batching.pad(
             tf.convert_to_tensor(images),
             tf.convert_to_tensor(labels, tf.int64),
-            tf.convert_to_tensor(sample_weight, tf.float32),
+            None if weights is None else tf.convert_to_tensor(weights, tf.float32),
             size,
         )
         return self.run_step(batching.split(self.strategy, batch))
 
     def run_step(self, batch):
-        """One step on per-replica (images, labels, weights); see `train_on_batch`."""
+        """One step on a per-replica batch of `batching.pad`; see `train_on_batch`."""
         self._start_averages()
         result = None if self.calls is None else self.calls.outcome(batch)
         if result is None:
@@ -288,7 +299,7 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
                 for name, value in outcome.items()
             }
         self.statistics_differ = True
-        examples = result.pop("examples")
+        counts = {name: result.pop(name) for name in loop.COUNTS if name in result}
         self.stop_voted = bool(result.pop("stop", False))
         if self.votes is not None:
             self.votes.check_abort(result.pop("aborted"))
@@ -302,13 +313,13 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
                 "clip the gradients (max_gradient_norm)."
             )
         self.position.global_step += 1
-        self.step_examples = examples
+        self.step_counts = counts
         self.step_result = result
         return dict(result)
 
-    def train_step(self, images, labels, weights):
+    def train_step(self, *batch):
         """The whole step of one replica, see `plsc_tf.training.step`."""
-        return step.train_step(self, images, labels, weights)
+        return step.train_step(self, *batch)
 
     def embed(self, images, batch_size=120):
         """Embeds images on all replicas, as at inference.
@@ -390,7 +401,7 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
         return self.strategy.num_replicas_in_sync * self.accumulation_steps
 
     def distributed_step(self, batch):
-        """The step of all replicas, on per-replica (images, labels, weights)."""
+        """The step of all replicas, on a per-replica batch of `batching.pad`."""
         return self.strategy.run(self.train_step, args=batch)
 
     def _several_steps(self, batches):

@@ -28,7 +28,7 @@ def first_nonfinite(model, batch):
 
     Args:
         model: the compiled `Classifier`, with the weights of before the step.
-        batch: per-replica (images, labels, weights), as `model.run_step` took it.
+        batch: per-replica tensors, as `model.run_step` took them.
 
     Returns:
         a `Finding`, or None when everything is finite this time.
@@ -38,7 +38,7 @@ def first_nonfinite(model, batch):
     if finding is not None:
         return finding
     embeddings, first = [], 0
-    for images, _, _ in parts:
+    for images, *_ in parts:
         finding, embedded = _in_forward(model, images, first)
         if finding is not None:
             return finding
@@ -53,7 +53,7 @@ def first_nonfinite(model, batch):
 
 def global_batch(model, batch):
     """The arrays (images, labels, weights) of a per-replica batch, with padding."""
-    parts = _parts(model, batch)
+    parts = _parts(model, batch[:3])
     return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
 
 
@@ -69,7 +69,7 @@ def first_nonfinite_class(model):
 
 
 def _parts(model, batch):
-    """[(images, labels, weights)] as numpy, as the step works on them.
+    """The batch as numpy, [(images, labels, weights[, real])] of each part of a step.
 
     These are the replicas' shares of the batch, cut further where gradients are
     accumulated.
@@ -89,7 +89,7 @@ def _of_all(model, value):
 
 def _in_images(parts):
     first = 0
-    for images, _, _ in parts:
+    for images, *_ in parts:
         finding = examine("images", "images", images, first)
         if finding is not None:
             return finding
@@ -127,9 +127,10 @@ def _embed(model, trainable, images):
 def _in_head(model, parts, embeddings):
     """(finding or None, gradient of each part's embeddings)."""
     embedded = tf.concat([tf.cast(e, keras.config.floatx()) for e in embeddings], 0)
-    labels = np.concatenate([labels for _, labels, _ in parts])
-    weights = np.concatenate([weights for _, _, weights in parts])
-    upstream = tf.constant(weights / max(weights.sum(), 1e-12), embedded.dtype)
+    columns = (np.concatenate(column) for column in zip(*parts, strict=True))
+    _, labels, weights, *real = columns
+    count = (real[0] if real else weights).sum()
+    upstream = tf.constant(weights / max(count, 1e-12), embedded.dtype)
 
     def step(embedded, labels, upstream):
         outcome = model.head.loss_and_gradients(
@@ -162,7 +163,7 @@ def _in_backward(model, parts, gradients):
     variables = model.trainable_variables
     scale = 1.0 if model.loss_scale is None else model.loss_scale.last_value()
     sums = [0.0] * len(variables)
-    for (images, _, _), gradient in zip(parts, gradients, strict=True):
+    for (images, *_), gradient in zip(parts, gradients, strict=True):
         values = _values(variables)
         with tf.GradientTape() as tape:
             tape.watch(values)

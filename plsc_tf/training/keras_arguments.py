@@ -10,7 +10,6 @@ _FIT = {
 _COMPILE = {
     "loss": "the head has it: plsc_tf.ShardedHead(classes, margins=plsc_tf.ARCFACE)",
     "loss_weights": "there is one loss, the head's",
-    "weighted_metrics": 'metrics=["accuracy"] are weighted by sample_weight',
     "run_eagerly": "steps are always graphs; tf.print works within them",
     "jit_compile": "what gains from XLA in a head is compiled always",
     "auto_scale_loss": "a model in mixed_float16 gets a dynamic loss scale; "

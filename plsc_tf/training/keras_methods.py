@@ -159,10 +159,9 @@ class KerasMethods:
                 local = self.strategy.experimental_local_results(value)[0]
                 sums[name] = sums.get(name, 0.0) + float(local)
             callbacks.on_test_batch_end(number, {})
-        total = sums.pop("weights", 0.0)
-        if not total:
-            raise ValueError("There is nothing to evaluate: no example, or no weight.")
-        results = {name: value / total for name, value in sums.items()}
+        if not sums:
+            raise ValueError("There is nothing to evaluate: no example.")
+        results = loop.Position(sums=sums).means(self.weighted_metrics)
         callbacks.on_test_end(results)
         if return_dict:
             return results
@@ -285,7 +284,7 @@ def listed(callbacks):
     return list(found) if isinstance(found, list | tuple) else [found]
 
 
-def evaluate_step(model, images, labels, weights):
+def evaluate_step(model, images, labels, weights, real=None):
     """Sums over a global batch, of one replica's share; nothing is updated.
 
     Args:
@@ -293,13 +292,16 @@ def evaluate_step(model, images, labels, weights):
         images: `[b, h, w, 3]` of this replica.
         labels: int64 `[b]`.
         weights: float32 `[b]`, 0 for padding.
+        real: float32 `[b]`, 1 and for padding 0; None: the weights are just that.
 
     Returns:
-        dict of scalars, equal on every replica: `weights`, their sum; `loss` and the
-        metrics, sums of weight times value.
+        dict of scalars, equal on every replica: `examples`, their number; `weights`,
+        their sum; `loss` and the metrics, sums over examples, of weight times value for
+        the loss and weighted metrics.
     """
     dtype = keras.config.floatx()
     weights = tf.cast(weights, dtype)
+    real = weights if real is None else tf.cast(real, dtype)
     embeddings = tf.cast(model(images, training=False), dtype)
     outcome = model.head.losses(
         embeddings,
@@ -309,18 +311,20 @@ def evaluate_step(model, images, labels, weights):
         step=tf.convert_to_tensor(model.optimizer.iterations),
     )
     sums = {
-        "weights": tf.reduce_sum(weights),
+        loop.EXAMPLES: tf.reduce_sum(real),
+        loop.WEIGHTS: tf.reduce_sum(weights),
         "loss": tf.reduce_sum(weights * outcome.losses),
     }
     for name, k in model.ranked_metrics.items():
-        sums[name] = tf.reduce_sum(weights * tf.cast(outcome.ranks < k, dtype))
+        share = weights if name in model.weighted_metrics else real
+        sums[name] = tf.reduce_sum(share * tf.cast(outcome.ranks < k, dtype))
     names = list(sums)
     totals = collectives.all_sum(tf.stack([sums[name] for name in names]))
     return dict(zip(names, tf.unstack(totals), strict=True))
 
 
 def _distributed(model, data, steps):
-    """Yields per-replica (images, labels, weights) of the data's first epoch."""
+    """Yields per-replica batches of the data's first epoch, as of `batching.pad`."""
     parts = model.strategy.num_replicas_in_sync
     dataset = loop.prepared(model, data, data.epoch(0), parts)
     iterator = iter(dataset.take(steps) if steps else dataset)

@@ -12,6 +12,9 @@ from plsc_tf.data.pixel_range import check_range
 from plsc_tf.training import batching, several_steps, user_data
 from plsc_tf.training.votes import EndedElsewhereError
 
+# What a step's examples are counted in; see `Position.sums`.
+COUNTS = EXAMPLES, WEIGHTS = "examples", "weights"
+
 
 @dataclasses.dataclass
 class Position:
@@ -21,8 +24,8 @@ class Position:
         epoch: number of the running epoch, from 0.
         step: steps of it that are done.
         global_step: steps done since the run began.
-        sums: of the epoch's examples so far, their number as "examples", and figure by
-            figure.
+        sums: of the epoch's examples so far, their number as "examples", of their
+            weights as "weights" where there are weighted metrics, and figure by figure.
     """
 
     epoch: int = 0
@@ -35,20 +38,31 @@ class Position:
         for field in dataclasses.fields(self):
             setattr(self, field.name, getattr(other, field.name))
 
-    def add(self, figures, examples):
-        """Counts a step's figures, which are means over so many examples."""
+    def add(self, figures, counts, weighted=()):
+        """Counts a step's figures.
+
+        Args:
+            figures: means over the step's examples.
+            counts: `{"examples": their number}`, and their "weights".
+            weighted: names of the figures that are means by weight.
+        """
         # A new dict: copies of this position keep theirs.
-        sums = {"examples": 0.0, **self.sums}
-        sums["examples"] += examples
+        sums = {**dict.fromkeys(counts, 0.0), **self.sums}
+        for name, value in counts.items():
+            sums[name] += value
         for name, value in figures.items():
-            sums[name] = sums.get(name, 0.0) + value * examples
+            count = counts[WEIGHTS if name in weighted else EXAMPLES]
+            sums[name] = sums.get(name, 0.0) + value * count
         self.sums = sums
 
-    def means(self):
-        """The epoch's figures so far."""
-        examples = max(self.sums.get("examples", 0.0), 1e-12)
-        figures = (item for item in self.sums.items() if item[0] != "examples")
-        return {name: value / examples for name, value in figures}
+    def means(self, weighted=()):
+        """The epoch's figures so far; `weighted` as of `add`."""
+        totals = {name: max(self.sums.get(name, 0.0), 1e-12) for name in COUNTS}
+        return {
+            name: value / totals[WEIGHTS if name in weighted else EXAMPLES]
+            for name, value in self.sums.items()
+            if name not in totals
+        }
 
 
 def fit(  # noqa: PLR0913 - Keras's own arguments of `fit`
@@ -108,7 +122,7 @@ def fit(  # noqa: PLR0913 - Keras's own arguments of `fit`
     logs = {}
     if _is_whole(model, data, steps_per_epoch):
         # The run before ended between the epoch's last step and its end.
-        logs = model.position.means()
+        logs = model.position.means(model.weighted_metrics)
         _end_epoch(model, callbacks, logs, whole=True)
     if stop_at_step and model.position.global_step >= stop_at_step:
         model.stop_training = True
@@ -176,8 +190,8 @@ def _run_epoch(model, batches, callbacks, sentinel):
         result = _step(model, batch, sentinel)
         position.step += 1
         if result:
-            position.add(result, model.step_examples)
-            logs = position.means()
+            position.add(result, model.step_counts, model.weighted_metrics)
+            logs = position.means(model.weighted_metrics)
         callbacks.on_train_batch_end(position.step - 1, logs)
         if model.stop_voted:
             model.votes.end()

@@ -61,7 +61,7 @@ class Sentinel:
 
         Args:
             model: the compiled `Classifier`; `model.position` stands before the step.
-            batch: per-replica (images, labels, weights) of the step.
+            batch: per-replica tensors of the step, as `model.run_step` took them.
 
         Raises:
             FloatingPointError: the run must stop; names tensor, step and files.

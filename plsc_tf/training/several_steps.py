@@ -116,7 +116,8 @@ class _Gate:
 
 def result_names(model):
     """What a step without votes returns, see `plsc_tf.training.step.train_step`."""
-    return ["loss", "examples", "finite", *model.ranked_metrics]
+    weights = ["weights"] if model.weighted_metrics else []
+    return ["loss", "examples", "finite", *weights, *model.ranked_metrics]
 
 
 class Calls:

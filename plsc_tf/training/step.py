@@ -9,24 +9,26 @@ from plsc_tf.heads.second_pass import join
 from plsc_tf.parallel import collectives
 
 
-def train_step(model, images, labels, weights):
+def train_step(model, images, labels, weights, real=None):
     """Forward, backward, and the update of everything or nothing.
 
-    The objective is Σ weight · loss / Σ weight over the global batch, however it is
-    cut into replicas and parts.
+    The objective is Σ weight · loss / number of examples over the global batch, as in
+    Keras, however it is cut into replicas and parts.
 
     Args:
         model: the compiled `Classifier`.
         images: `[b, h, w, 3]` of this replica, in 0 … 255.
         labels: int64 `[b]` in [0, num_classes).
         weights: float32 `[b]`, 0 for padding.
+        real: float32 `[b]`, 1 and for padding 0; None: the weights are just that.
 
     Returns:
         dict of scalars, equal on every replica: `loss`, the requested metrics,
-        `examples`, the sum of the weights, `finite`, whether the update was applied,
-        and what the workers of a cluster have voted.
+        `examples`, their number, `weights`, their sum, where there are weighted
+        metrics, `finite`, whether the update was applied, and what the workers of a
+        cluster have voted.
     """
-    found = gradients(model, images, labels, weights)
+    found = gradients(model, images, labels, weights, real)
     finite, votes = model.updater.apply(found.gradients, found.pending, found.healthy)
     return finish(model, found, finite, votes)
 
@@ -42,8 +44,9 @@ class Found:
             replicated head.
         healthy: bool scalar, whether losses and embeddings' gradients are finite.
         loss: scalar, the replica's share of the objective.
-        examples: scalar, sum of the weights of the global batch.
+        examples: scalar, number of examples of the global batch.
         upstream: `[b]` share of each example in the objective.
+        real: `[b]` share of each example in an unweighted mean.
         ranks: int32 `[b]` of the true classes, or None.
         state: of the loss.
         statistics: batch-norm statistics as they were before.
@@ -56,15 +59,16 @@ class Found:
     loss: tf.Tensor
     examples: tf.Tensor
     upstream: tf.Tensor
+    real: tf.Tensor
     ranks: tf.Tensor | None
     state: dict
     statistics: list
     random: list
 
 
-def gradients(model, images, labels, weights):
+def gradients(model, images, labels, weights, real=None):
     """Forward and backward pass; args as of `train_step`; returns `Found`."""
-    upstream, total = shares(weights)
+    upstream, real, total = shares(weights, real)
     statistics, random = _states(model)
     before = [tf.identity(value) for value in statistics]
     before_random = [tf.identity(value) for value in random]
@@ -101,6 +105,7 @@ def gradients(model, images, labels, weights):
         loss=own_loss,
         examples=total,
         upstream=upstream,
+        real=real,
         ranks=ranks,
         state=state,
         statistics=before,
@@ -135,16 +140,30 @@ def finish(model, found, finite, votes):
         **votes,
     }
     for name, k in model.ranked_metrics.items():
-        correct = tf.cast(found.ranks < k, found.upstream.dtype)
-        result[name] = collectives.all_sum(tf.reduce_sum(found.upstream * correct))
+        weighted = name in model.weighted_metrics
+        share = found.upstream if weighted else found.real
+        correct = tf.cast(found.ranks < k, share.dtype)
+        result[name] = collectives.all_sum(tf.reduce_sum(share * correct))
+    if model.weighted_metrics:
+        total = collectives.all_sum(tf.reduce_sum(found.upstream))
+        for name in model.weighted_metrics:
+            result[name] = tf.math.divide_no_nan(result[name], total)
+        result["weights"] = total * found.examples
     return result
 
 
-def shares(weights):
-    """(each example's share in the objective `[b]`, sum of the global weights)."""
+def shares(weights, real=None):
+    """Shares of a replica's examples; args as of `train_step`.
+
+    Returns:
+        (each example's share in the objective `[b]`, in an unweighted mean `[b]`,
+        number of examples of the global batch).
+    """
     weights = tf.cast(weights, keras.config.floatx())
-    total = tf.maximum(collectives.all_sum(tf.reduce_sum(weights)), 1e-12)
-    return weights / total, total
+    real = weights if real is None else tf.cast(real, weights.dtype)
+    total = tf.maximum(collectives.all_sum(tf.reduce_sum(real)), 1e-12)
+    share = real / total
+    return (share if real is weights else weights / total), share, total
 
 
 def _states(model):

@@ -103,12 +103,8 @@ class WeighedBatches:
 
     def __init__(self, data, class_weight):
         self._data = data
-        weights = list(class_weight.values()) if isinstance(class_weight, dict) else []
-        if not weights or batching.bad_weights(weights).size:
-            raise ValueError(
-                "class_weight must be {label: weight}, no weight negative. Received: "
-                f"class_weight={class_weight}"
-            )
+        _check_class_weight(class_weight)
+        weights = list(class_weight.values())
         labels = np.fromiter(class_weight, np.int64)
         self._table = tf.lookup.StaticHashTable(
             tf.lookup.KeyValueTensorInitializer(labels, np.float32(weights)),
@@ -119,21 +115,52 @@ class WeighedBatches:
         value = getattr(self._data, name)
         if name != "part_of_epoch":
             return value
-        return lambda *where, **part: self._weighed(value(*where, **part))
+        return lambda *where, **part: self._weighed(value(*where, **part), padded=True)
 
     def epoch(self, epoch, start_step=0):
         """The weighed batches of an epoch from a step on."""
         return self._weighed(self._data.epoch(epoch, start_step))
 
-    def _weighed(self, dataset):
+    def _weighed(self, dataset, padded=False):
         def weigh(images, labels, weights=None):
             own = self._table.lookup(tf.cast(labels, tf.int64))
             own = tf.reshape(own, [-1])
             if weights is not None:
                 own *= tf.cast(tf.reshape(weights, [-1]), tf.float32)
-            return images, labels, own
+            # Of padded batches the weights say which examples are real.
+            return (images, labels, own, weights) if padded else (images, labels, own)
 
         return dataset.map(tf.autograph.experimental.do_not_convert(weigh))
+
+
+def _check_class_weight(class_weight):
+    weights = list(class_weight.values()) if isinstance(class_weight, dict) else []
+    if not weights or batching.bad_weights(weights).size:
+        raise ValueError(
+            "class_weight must be {label: weight}, no weight negative. Received: "
+            f"class_weight={class_weight}"
+        )
+
+
+def weights_of(labels, sample_weight, class_weight):
+    """Weights `[N]` of a batch of arrays, or None where there are none.
+
+    Args:
+        labels: `[N]` integers.
+        sample_weight: `[N]` or None.
+        class_weight: `{label: weight}` or None; other classes weigh 1.
+
+    Raises:
+        ValueError: class_weight is something else.
+    """
+    weights = None
+    if sample_weight is not None:
+        weights = np.asarray(sample_weight, np.float32).reshape(-1)
+    if class_weight is not None:
+        _check_class_weight(class_weight)
+        own = np.float32([class_weight.get(label, 1.0) for label in labels.tolist()])
+        weights = own if weights is None or len(weights) != len(own) else own * weights
+    return weights
 
 
 def training_data(

@@ -95,15 +95,15 @@ class Expected:
             sampled: as of `step`.
 
         Returns:
-            dict of the mean `loss` and the `accuracy`.
+            dict of the `loss`, Σ weight · loss / number of examples, and the `accuracy`.
         """
-        total, loss, correct, by = batch[2].sum(), 0.0, 0.0, {}
+        total, loss, correct, by = len(batch[2]), 0.0, 0.0, {}
         for part in parts:
             own = [value[part] for value in batch]
             found = self.gradients(*own, sampled)
             share = own[2].sum() / total
             loss += (own[2] * found["losses"]).sum() / total
-            correct += (own[2] * (found["ranks"] == 0)).sum() / total
+            correct += (found["ranks"] == 0).sum() / total
             for name in self.weights:
                 by[name] = by.get(name, 0.0) + share * found["by"][name]
         self.apply(by, sampled)

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import plsc_tf
+from plsc_tf.data.part import Part
 from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.data.readers.python import from_dataset
 from plsc_tf.training import user_data
@@ -146,6 +147,16 @@ def test_weights_may_be_a_column(model, numbered):
     column = batched((*numbered, weights[:, None]), 10)
     model.fit(column, class_weight={0: 2.0}, verbose=0)
     model.train_on_batch(*numbered, sample_weight=weights[:, None])
+
+
+def test_a_worker_s_part_of_weighed_batches_says_what_is_padding():
+    # Ten pictures in batches of 4: of the last batch a worker has positions 1 and 2.
+    faces = plsc_tf.load("mock", batch_size=4, num_classes=5, num_examples=10)
+    by_class = dict.fromkeys(range(5), 0.5)
+    data = user_data.training_data(faces, class_weight=by_class)
+    *_, (_, _, weights, real) = data.part_of_epoch(0, part=Part(1, 3, 4))
+    assert weights.numpy().tolist() == [0.5, 0.0]
+    assert real.numpy().tolist() == [1.0, 0.0]
 
 
 BAD = {

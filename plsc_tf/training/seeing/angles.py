@@ -50,18 +50,17 @@ class AngleHistograms(keras.callbacks.Callback):
         """(own, nearest other) angles of a batch in degrees, float32 `[examples]`.
 
         Args:
-            batch: per-replica (images, labels, weights).
+            batch: per-replica tensors, of which padding weighs 0.
         """
         if self._function is None:
             self._function = tf.function(self._distributed, autograph=False)
         found = self._function(batch)
         columns = [
             gather(self.model.strategy, self._local(value)).reshape(-1)
-            for value in (*found, batch[2])
+            for value in (*found, batch[-1])
         ]
-        own, other, weights = columns
-        real = weights > 0
-        return own[real], other[real]
+        own, other, real = columns
+        return own[real > 0], other[real > 0]
 
     def _local(self, value):
         results = self.model.strategy.experimental_local_results(value)
@@ -72,7 +71,7 @@ class AngleHistograms(keras.callbacks.Callback):
         with in_float32(self.model.backbone):
             return self.model.strategy.run(self._replica, args=batch)
 
-    def _replica(self, images, labels, weights):
+    def _replica(self, images, labels, *weights):
         del weights
         embeddings = tf.cast(self.model(images, training=False), keras.config.floatx())
         return angles(self.model.head, embeddings, labels)
