@@ -95,7 +95,7 @@ class Expected:
             sampled: as of `step`.
 
         Returns:
-            dict of the `loss`, Σ weight · loss / number of examples, and the `accuracy`.
+            dict of the `loss`, Σ weight · loss / number of examples, and `accuracy`.
         """
         total, loss, correct, by = len(batch[2]), 0.0, 0.0, {}
         for part in parts:
