@@ -13,6 +13,7 @@ from plsc_tf.parallel.alone import Alone
 from plsc_tf.parallel.strategy import gather
 from plsc_tf.training import (
     batching,
+    diagnosis,
     freezing,
     keras_arguments,
     keras_methods,
@@ -271,7 +272,7 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
         Raises:
             ValueError: a label is out of range.
             FloatingPointError: the loss or a gradient is not finite and there is no
-                loss scale; the weights are unchanged then.
+                loss scale; names the first such tensor. The weights are unchanged then.
         """
         self._check_compiled()
         labels = batching.whole_labels(labels)
@@ -286,10 +287,19 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
             None if weights is None else tf.convert_to_tensor(weights, tf.float32),
             size,
         )
-        return self.run_step(batching.split(self.strategy, batch))
+        batch = batching.split(self.strategy, batch)
+        result = self.run_step(batch)
+        if self.loss_scale is None and not result.get("finite", True):
+            raise diagnosis.error(self, batch)
+        return result
 
     def run_step(self, batch):
-        """One step on a per-replica batch of `batching.pad`; see `train_on_batch`."""
+        """One step on a per-replica batch of `batching.pad`; see `train_on_batch`.
+
+        Returns:
+            what `train_on_batch` does; `"finite": False` for any step that was not
+            finite and has changed nothing.
+        """
         self._start_averages()
         result = None if self.calls is None else self.calls.outcome(batch)
         if result is None:
@@ -304,14 +314,7 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
         if self.votes is not None:
             self.votes.check_abort(result.pop("aborted"))
         if not result.pop("finite"):
-            if self.loss_scale is not None:
-                return {**result, "finite": False}
-            raise FloatingPointError(
-                "The loss or a gradient is not finite in the step after step "
-                f"{self.position.global_step} (loss={result['loss']}); the weights "
-                "are those of the step before. Lower the learning rate, warm up, or "
-                "clip the gradients (max_gradient_norm)."
-            )
+            return {**result, "finite": False}
         self.position.global_step += 1
         self.step_counts = counts
         self.step_result = result

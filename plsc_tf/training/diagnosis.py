@@ -5,6 +5,7 @@ model; in a cluster by all workers, which find the same. Only what the layers re
 watched, so the graph of the step stays as fast as without any of this.
 """
 
+import contextlib
 import dataclasses
 
 import keras
@@ -13,7 +14,7 @@ import tensorflow as tf
 
 from plsc_tf.parallel.strategy import gather
 from plsc_tf.training import batching
-from plsc_tf.training.finding import all_finite, examine
+from plsc_tf.training.finding import all_finite, describe, examine
 from plsc_tf.training.watching import watched
 
 BLOCK_ROWS = 16384
@@ -23,8 +24,8 @@ def first_nonfinite(model, batch):
     """Runs a batch again and names the first tensor that is not finite.
 
     The order is that of the step: images, the layers' weights and outputs, the
-    embeddings, the class weights, the losses, then the gradients backwards from the
-    loss. Dropout draws other numbers than in the step.
+    embeddings, an auxiliary classifier's loss, the class weights, the losses, then the
+    gradients backwards from the loss. Dropout draws other numbers than in the step.
 
     Args:
         model: the compiled `Classifier`, with the weights of before the step.
@@ -37,18 +38,38 @@ def first_nonfinite(model, batch):
     finding = _in_images(parts)
     if finding is not None:
         return finding
+    parts = _with_shares(parts)
     embeddings, first = [], 0
-    for images, *_ in parts:
-        finding, embedded = _in_forward(model, images, first)
+    for part in parts:
+        finding, embedded = _in_forward(model, part, first)
         if finding is not None:
             return finding
         embeddings.append(embedded)
-        first += len(images)
+        first += len(embedded)
     finding = first_nonfinite_class(model)
     if finding is not None:
         return finding
     finding, gradients = _in_head(model, parts, embeddings)
     return finding or _in_backward(model, parts, gradients)
+
+
+def error(model, batch):
+    """The FloatingPointError about a step that was not finite.
+
+    Args:
+        model, batch: as of `first_nonfinite`.
+    """
+    step = model.position.global_step + 1
+    message, advice = describe(first_nonfinite(model, batch), step)
+    scale = ""
+    if model.loss_scale is not None:
+        scale = (
+            f" The loss scale ({model.loss_scale.last_value():g}) cannot be lowered "
+            "any more."
+        )
+    return FloatingPointError(
+        f"{message}{scale} The weights are those of the step before. {advice}."
+    )
 
 
 def global_batch(model, batch):
@@ -81,6 +102,15 @@ def _parts(model, batch):
     return list(zip(*columns, strict=True))
 
 
+def _with_shares(parts):
+    """[(images, labels, share of each example in the objective)] of `_parts`."""
+    count = sum(part[-1].sum() for part in parts)
+    return [
+        (images, labels, weights / np.maximum(count, 1e-12))
+        for images, labels, weights, *_ in parts
+    ]
+
+
 def _of_all(model, value):
     """What every replica of every worker holds: `[replicas, ...]`."""
     own = [v.numpy()[None] for v in model.strategy.experimental_local_results(value)]
@@ -97,40 +127,59 @@ def _in_images(parts):
     return None
 
 
-def _in_forward(model, images, first):
+def _in_forward(model, part, first):
     """(finding or None, embeddings) of one replica's images."""
     watch = _Watch(first)
-    with watched(model.backbone, watch.see):
-        embedded, penalty = _embed(model, _values(model.trainable_variables), images)
+    with contextlib.ExitStack() as stack:
+        for network in _networks(model):
+            stack.enter_context(watched(network, watch.see))
+        embedded, penalty, extra = _embed(
+            model, _values(model.trained_network_variables()), part
+        )
     # The output of a layer may not be the model's: operations can follow it.
     finding = (
         watch.finding()
         or examine("embeddings", "embeddings", embedded, first)
         or examine("penalty", "penalty", penalty)
+        or examine("auxiliary loss", "auxiliary", extra)
     )
     return finding, embedded
 
 
-def _embed(model, trainable, images):
-    """(embeddings, sum of the layers' penalties), without any change of the model."""
-    embedded, _, penalties = model.stateless_call(
-        trainable,
-        _values(model.non_trainable_variables),
-        tf.convert_to_tensor(images),
-        return_losses=True,
-        training=True,
-    )
-    total = tf.add_n([tf.zeros([]), *(tf.cast(p, tf.float32) for p in penalties)])
-    return embedded, total
+def _networks(model):
+    """The backbone, and the auxiliary classifier where the model has one."""
+    return [model.backbone, *([model.auxiliary.branch] if model.auxiliary else [])]
+
+
+def _embed(model, trained, part):
+    """A part's forward pass, without any change of the model.
+
+    Args:
+        model: the `Classifier`.
+        trained: values of its `trained_network_variables`.
+        part: (images, labels, shares).
+
+    Returns:
+        (embeddings, sum of the layers' penalties, loss of the auxiliary logits).
+    """
+    images, labels, shares = (tf.convert_to_tensor(value) for value in part)
+    mapping = list(zip(model.trained_network_variables(), trained, strict=True))
+    extra = tf.zeros([])
+    with keras.StatelessScope(state_mapping=mapping, collect_losses=True):
+        if model.auxiliary is None:
+            embedded = model(images, training=True)
+        else:
+            normalized = model.normalise(images)
+            embedded, extra = model.auxiliary(normalized, labels, shares)
+        penalties = [tf.cast(p, tf.float32) for p in model.backbone.losses]
+    return embedded, tf.add_n([tf.zeros([]), *penalties]), extra
 
 
 def _in_head(model, parts, embeddings):
     """(finding or None, gradient of each part's embeddings)."""
     embedded = tf.concat([tf.cast(e, keras.config.floatx()) for e in embeddings], 0)
-    columns = (np.concatenate(column) for column in zip(*parts, strict=True))
-    _, labels, weights, *real = columns
-    count = (real[0] if real else weights).sum()
-    upstream = tf.constant(weights / max(count, 1e-12), embedded.dtype)
+    _, labels, shares = (np.concatenate(column) for column in zip(*parts, strict=True))
+    upstream = tf.constant(shares, embedded.dtype)
 
     def step(embedded, labels, upstream):
         outcome = model.head.loss_and_gradients(
@@ -159,19 +208,21 @@ def _in_head(model, parts, embeddings):
 
 
 def _in_backward(model, parts, gradients):
-    """Looks at the backbone's gradients, summed over the parts."""
-    variables = model.trainable_variables
+    """Looks at the network's gradients, summed over the parts."""
+    variables = model.trained_network_variables()
     scale = 1.0 if model.loss_scale is None else model.loss_scale.last_value()
     sums = [0.0] * len(variables)
-    for (images, *_), gradient in zip(parts, gradients, strict=True):
+    for part, gradient in zip(parts, gradients, strict=True):
         values = _values(variables)
         with tf.GradientTape() as tape:
             tape.watch(values)
-            embedded, penalty = _embed(model, values, images)
+            embedded, penalty, extra = _embed(model, values, part)
         scaled = tf.cast(gradient * scale, embedded.dtype)
         share = tf.constant(scale / len(parts), penalty.dtype)
         found = tape.gradient(
-            [embedded, penalty], values, output_gradients=[scaled, share]
+            [embedded, penalty, extra],
+            values,
+            output_gradients=[scaled, share, tf.constant(scale, extra.dtype)],
         )
         sums = [
             total if g is None else total + tf.convert_to_tensor(g)

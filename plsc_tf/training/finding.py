@@ -9,6 +9,7 @@ import tensorflow as tf
 KEPT = 16
 SHOWN = 4
 # Kinds of findings whose rows are examples of the batch.
+ADVICE = "Lower the learning rate, warm up, or clip the gradients (max_gradient_norm)"
 BY_EXAMPLE = ("images", "output", "embeddings", "loss", "embedding gradient")
 
 
@@ -17,8 +18,9 @@ class Finding:
     """The first tensor that is not finite.
 
     Attributes:
-        kind: "images", "weight", "output", "penalty", "embeddings", "class weight",
-            "loss", "embedding gradient", "gradient" or "class gradient".
+        kind: "images", "weight", "output", "penalty", "embeddings", "auxiliary loss",
+            "class weight", "loss", "embedding gradient", "gradient" or "class
+            gradient".
         name: of the layer, weight or array.
         shape: of the tensor.
         dtype: of the tensor.
@@ -44,6 +46,7 @@ class Finding:
             "output": f"the output of layer {self.name}",
             "penalty": "the penalty that layers add to the loss",
             "embeddings": "the embeddings",
+            "auxiliary loss": "the loss of the auxiliary logits",
             "class weight": f"the head's {self.name}",
             "loss": "the loss",
             "embedding gradient": "the gradient of the embeddings",
@@ -59,6 +62,32 @@ class Finding:
         return (
             f"{words} ({self.dtype} {shape}: {self.nan} NaN, {self.inf} infinite{rows})"
         )
+
+
+def describe(finding, step):
+    """A sentence about the tensor that is not finite in a step, and what to do.
+
+    Args:
+        finding: the `Finding`, or None where the batch is finite when it is run again.
+        step: number of the step.
+
+    Returns:
+        (the sentence, the advice).
+    """
+    if finding is None:
+        return (
+            f"The loss or a gradient was not finite in step {step}, but was when the "
+            "batch was run again: random layers, such as dropout, drew other numbers.",
+            ADVICE,
+        )
+    if finding.kind == "images":
+        values = "NaN" if finding.nan else "infinite values"
+        details = str(finding).split(" (", 1)[1]
+        return (
+            f"The images of the batch of step {step} contain {values} ({details}.",
+            "Mend these images, or leave them out",
+        )
+    return f"The first tensor that is not finite in step {step} is {finding}.", ADVICE
 
 
 def examine(kind, name, values, first=0, rows=True):

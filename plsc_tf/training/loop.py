@@ -9,7 +9,7 @@ from absl import logging
 from plsc_tf.data.faults import READ_ERRORS, reason
 from plsc_tf.data.part import Part
 from plsc_tf.data.pixel_range import check_range
-from plsc_tf.training import batching, several_steps, user_data
+from plsc_tf.training import batching, diagnosis, several_steps, user_data
 from plsc_tf.training.votes import EndedElsewhereError
 
 # What a step's examples are counted in; see `Position.sums`.
@@ -208,12 +208,7 @@ def _run_epoch(model, batches, callbacks, sentinel):
 def _step(model, batch, sentinel):
     """Runs a step; returns its results, none of them where nothing was updated."""
     scaled = model.loss_scale
-    try:
-        result = model.run_step(batch)
-    except FloatingPointError:
-        if sentinel is None:
-            raise
-        result = {"finite": False}
+    result = model.run_step(batch)
     if result.pop("finite", True):
         return result
     if scaled is not None and scaled.explains_skip():
@@ -227,13 +222,7 @@ def _step(model, batch, sentinel):
     elif sentinel is not None:
         sentinel.handle(model, batch)
     else:
-        raise FloatingPointError(
-            "The loss or a gradient is not finite in the step after step "
-            f"{model.position.global_step}, and the loss scale "
-            f"({scaled.last_value():g}) cannot be lowered any more; the weights are "
-            "those of the step before. Lower the learning rate, warm up, or clip the "
-            "gradients (max_gradient_norm)."
-        )
+        raise diagnosis.error(model, batch)
     # The batch has been used up, although it left no trace.
     model.position.global_step += 1
     model.step_result = {}

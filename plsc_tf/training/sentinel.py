@@ -12,7 +12,7 @@ from absl import logging
 
 from plsc_tf.checkpoints import catalog
 from plsc_tf.training import diagnosis, state
-from plsc_tf.training.finding import BY_EXAMPLE
+from plsc_tf.training.finding import BY_EXAMPLE, describe
 
 ACTIONS = ("stop", "rollback", "skip")
 
@@ -70,7 +70,8 @@ class Sentinel:
         step = model.position.global_step + 1
         finding = diagnosis.first_nonfinite(model, batch)
         path = self._write(model, batch, step, finding)
-        message = _describe(finding, step, path)
+        message, advice = describe(finding, step)
+        message += f" Batch and report: {path}."
         if self.action == "stop" or self.count > self.limit:
             spent = ""
             if self.action != "stop":
@@ -79,10 +80,8 @@ class Sentinel:
                     f"{self.limit} (max_nonfinite)."
                 )
             raise FloatingPointError(
-                f"{message}{spent} The weights are those of the step before. Lower "
-                "the learning rate, warm up, or clip the gradients "
-                "(max_gradient_norm); on_nonfinite=skip or rollback go on without "
-                "the batch."
+                f"{message}{spent} The weights are those of the step before. "
+                f"{advice}; on_nonfinite=skip or rollback go on without the batch."
             )
         if self.action == "skip":
             logging.warning("%s The batch is skipped.", message)
@@ -162,16 +161,3 @@ def _weights_are_finite(model):
     weights = (v.numpy() for v in model.backbone.weights)
     backbone = all(np.isfinite(weight).all() for weight in weights)
     return backbone and diagnosis.first_nonfinite_class(model) is None
-
-
-def _describe(finding, step, path):
-    if finding is None:
-        return (
-            f"The loss or a gradient was not finite in step {step}, but was when the "
-            "batch was run again: random layers, such as dropout, drew other numbers. "
-            f"Batch and report: {path}."
-        )
-    return (
-        f"The first tensor that is not finite in step {step} is {finding}. "
-        f"Batch and report: {path}."
-    )

@@ -141,6 +141,21 @@ def test_a_bad_batch_leaves_the_branch_as_it_was(small_zoo):
         np.testing.assert_array_equal(variable.numpy(), old)
 
 
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_what_is_not_finite_of_the_branch_is_named(small_zoo, replicas):
+    model = model_of(replicas)
+    weight = model.auxiliary.branch.trainable_variables[-1]
+    weight.assign(np.full(weight.shape, np.nan, np.float32))
+    with pytest.raises(FloatingPointError, match=f"the weight {weight.path}"):
+        model.train_on_batch(IMAGES, LABELS)
+
+
+def test_a_loss_of_the_branch_that_is_not_finite_is_named(small_zoo):
+    model = model_of(weight=np.inf)
+    with pytest.raises(FloatingPointError, match="loss of the auxiliary logits"):
+        model.train_on_batch(IMAGES, LABELS)
+
+
 def test_parts_of_a_batch_add_up(small_zoo):
     def loss(parts):
         model = model_of()

@@ -56,6 +56,22 @@ def test_a_label_out_of_range_is_named_and_nothing_is_updated(
     np.testing.assert_array_equal(model.head.weights_as_numpy(), before)
 
 
+def test_the_first_bad_tensor_is_named_without_a_sentinel(make_model, pictures):
+    images, labels = pictures[0].astype(np.float32), pictures[1]
+    model = make_model()
+    images[13, 2, 5, 1] = np.nan
+    message = (
+        r"images of the batch of step 2 contain NaN \(float32 5×16×16×3: 1 NaN, 0 "
+        r"infinite; examples 3\)\. The weights are those of the step before\. Mend"
+    )
+    with pytest.raises(FloatingPointError, match=message):
+        model.fit(images, labels, batch_size=10, shuffle=False, verbose=0)
+    bias = model.backbone.layers[-1].bias
+    bias.assign(np.full(8, np.nan, np.float32))
+    with pytest.raises(FloatingPointError, match=f"the weight {bias.path}.*Lower the"):
+        model.train_on_batch(*pictures)
+
+
 @pytest.mark.parametrize("batch_norm", [False, True])
 def test_a_loss_that_is_not_finite_stops_and_leaves_everything(
     make_model, pictures, batch_norm
@@ -66,7 +82,8 @@ def test_a_loss_that_is_not_finite_stops_and_leaves_everything(
     embeddings = model.embed(pictures[0])
     images = pictures[0].astype(np.float32)
     images[4] = np.inf
-    with pytest.raises(FloatingPointError, match="not finite"):
+    message = "images of the batch of step 2 contain infinite values .*examples 4"
+    with pytest.raises(FloatingPointError, match=message):
         model.train_on_batch(images, pictures[1])
     np.testing.assert_array_equal(model.head.weights_as_numpy(), before)
     np.testing.assert_array_equal(model.embed(pictures[0]), embeddings)
