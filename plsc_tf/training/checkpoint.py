@@ -113,7 +113,8 @@ class Checkpoint(keras.callbacks.Callback):
         """Loads the newest checkpoint of the directory, if there is one.
 
         Args:
-            model: the compiled `Classifier`.
+            model: the `Classifier`. Of one that is not compiled yet only the weights
+                are loaded, as for inference or another optimizer.
             path: the checkpoint, where `catalog.newest` has found it just now.
 
         Returns:
@@ -129,7 +130,14 @@ class Checkpoint(keras.callbacks.Callback):
             path = catalog.newest(
                 self.directory, on_damaged=self.on_damaged, group=model.group
             )
-        if path is not None:
+        if path is not None and model.updater is None:
+            state.restore_weights(path, model)
+            logging.info(
+                "The weights of %s are loaded, and nothing else: the model is not "
+                "compiled.",
+                path,
+            )
+        elif path is not None:
             state.restore(path, model, verified=True)
             self.saved_step = model.position.global_step
             self._continues = True

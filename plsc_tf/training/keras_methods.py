@@ -12,6 +12,7 @@ from plsc_tf.data.pixel_range import check_range
 from plsc_tf.parallel import collectives
 from plsc_tf.training import (
     batching,
+    diagnosis,
     keras_arguments,
     keras_saving,
     loop,
@@ -214,6 +215,44 @@ class KerasMethods:
         if not parts:
             raise ValueError("There is nothing to embed: the data set is empty.")
         return np.concatenate(parts)
+
+    def train_on_batch(self, images, labels, sample_weight=None, class_weight=None):
+        """Runs exactly one step on a global batch, over all replicas.
+
+        Args:
+            images: `[global_batch, h, w, 3]` in 0 … 255.
+            labels: `[global_batch]` integers in [0, num_classes).
+            sample_weight: `[global_batch]`; the loss is Σ weight · loss / global_batch,
+                as in Keras.
+            class_weight: `{label: weight}`; multiplied with sample_weight.
+
+        Returns:
+            dict of floats: `loss` and the metrics; with a loss scale also
+            `"finite": False` for a step that was skipped.
+
+        Raises:
+            ValueError: a label is out of range.
+            FloatingPointError: the loss or a gradient is not finite and there is no
+                loss scale; names the first such tensor. The weights are unchanged then.
+        """
+        self._check_compiled()
+        labels = batching.whole_labels(labels)
+        weights = user_data.weights_of(labels, sample_weight, class_weight)
+        batching.check_batch(images, labels, weights, self.head.num_classes)
+        batching.check_shape(np.shape(images), self.backbone.input_shape)
+        check_range(np.asarray(images), "images")
+        size = batching.padded_size(len(labels), self.batch_parts)
+        batch = batching.pad(
+            tf.convert_to_tensor(images),
+            tf.convert_to_tensor(labels, tf.int64),
+            None if weights is None else tf.convert_to_tensor(weights, tf.float32),
+            size,
+        )
+        batch = batching.split(self.strategy, batch)
+        result = self.run_step(batch)
+        if self.loss_scale is None and not result.get("finite", True):
+            raise diagnosis.error(self, batch)
+        return result
 
     def test_on_batch(self, x, y=None, sample_weight=None, return_dict=False):
         """`evaluate` on one global batch of arrays."""

@@ -8,8 +8,9 @@ import keras
 
 ADVICE = (
     "Use the callback plsc_tf.Checkpoint(directory) and its restore(model) for a "
-    "training; the methods of the same name of model.backbone for the embedding "
-    "network alone; plsc_tf.export_saved_model(model, path) for serving."
+    "training, plsc_tf.load_model(directory) for its weights; the methods of the same "
+    "name of model.backbone for the embedding network alone; "
+    "plsc_tf.export_saved_model(model, path) for serving."
 )
 # Callbacks that would come to the methods below, after an epoch or more of work.
 # Not every version of Keras has all of them.

@@ -5,8 +5,14 @@ from absl import logging
 
 from plsc_tf.checkpoints import manifest, reader, writer
 from plsc_tf.checkpoints.content import Content
-from plsc_tf.training import statistics
+from plsc_tf.training import model_config, statistics
 from plsc_tf.training.average import SLOT
+
+# The way out for another optimizer, in a sentence.
+WEIGHTS_ALONE = (
+    "take the weights alone: Checkpoint.restore(model) before model.compile, or "
+    "plsc_tf.load_model; on the command line checkpoint_dir and another model_save_dir"
+)
 
 
 def training_variables(model):
@@ -105,6 +111,7 @@ def _position(model, weights_only):
         "num_classes": model.head.num_classes,
         "embedding_size": model.embedding_size,
         "head_state": head_state(model),
+        **model_config.describe(model),
     }
     if not weights_only:
         found["optimizer"] = type(model.optimizer).__name__
@@ -170,7 +177,7 @@ def restore(path, model, *, verified=False):
     _restore_statistics(path, content, model)
     if model.loss_scale is not None and state.get("loss_scale"):
         model.loss_scale.restore(state["loss_scale"])
-    _restore_head_state(model, state)
+    restore_head_state(model, state)
     position = model.position
     position.epoch, position.step = state["epoch"], state["step"]
     position.global_step = state["global_step"]
@@ -188,8 +195,9 @@ def _check_optimizer(path, content, model):
         raise ValueError(
             f"Checkpoint {path} was trained with the optimizer {trained_with}, whose "
             f"state {optimizer} cannot go on from. Resume with {trained_with}, or "
-            "start from the weights only (checkpoint_dir) in another folder."
+            f"{WEIGHTS_ALONE}."
         )
+    _check_learning_rate(path, content, model)
     averaged = "averages" in content["state"]
     if averaged and model.updater.averages is None:
         logging.warning(
@@ -205,6 +213,26 @@ def _check_optimizer(path, content, model):
         )
 
 
+def _check_learning_rate(path, content, model):
+    """Raises ValueError where only one of two optimizers has a fixed learning rate.
+
+    A fixed one is a variable of the optimizer, which `training_variables` leaves out.
+    """
+    names = content["training"]["variables"]
+    stored = [int(name[10:]) for name in names if name.startswith("optimizer/")]
+    was_fixed = stored != list(range(len(stored)))
+    rate = getattr(model.optimizer, "_learning_rate", None)
+    is_fixed = any(variable is rate for variable in model.optimizer.variables)
+    if stored and was_fixed != is_fixed:
+        kinds = {True: "a fixed learning rate", False: "a schedule"}
+        raise ValueError(
+            f"Checkpoint {path} was trained with {kinds[was_fixed]}, and this "
+            f"optimizer has {kinds[is_fixed]}. They differ in the optimizer: the "
+            "learning rate's own variable. Compile with an optimizer of that kind, or "
+            f"{WEIGHTS_ALONE}."
+        )
+
+
 def _restore_statistics(path, content, model):
     """On as many replicas each gets its own back; on others all have the mean."""
     names = [name for name in content["training"]["variables"] if "statistics/" in name]
@@ -214,7 +242,8 @@ def _restore_statistics(path, content, model):
         model.statistics_differ = True
 
 
-def _restore_head_state(model, state):
+def restore_head_state(model, state):
+    """Takes over what a loss carries from step to step; `state` is a state dict."""
     # Checkpoints of another loss have none.
     stored = state.get("head_state", {})
     for name, variable in model.head.state_variables.items():
@@ -233,7 +262,7 @@ def restore_weights(path, model, with_head=True):
 def restore_head(path, model):
     """Loads the class weights only."""
     state = reader.restore(path, arrays=model.head.arrays())
-    _restore_head_state(model, state)
+    restore_head_state(model, state)
 
 
 def restore_averages(path, model, with_head=False):

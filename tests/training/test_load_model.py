@@ -1,0 +1,180 @@
+"""The weights of a training in another process: `load_model`, `restore`."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+import plsc_tf
+from plsc_tf.checkpoints import manifest
+from plsc_tf.training import run, state
+from plsc_tf.training.average import Averaging
+from tests.training import checkpointed, tiny_run
+
+IMAGES = np.random.default_rng(1).integers(0, 256, (6, 8, 8, 3)).astype(np.uint8)
+
+
+@pytest.fixture(scope="module")
+def saved(model, tmp_path_factory):
+    """(the folder of a training saved from Python, its embeddings, class weights)."""
+    folder = tmp_path_factory.mktemp("saved") / "run"
+    checkpointed.fit(model, plsc_tf.Checkpoint(folder))
+    return folder, model.embed(IMAGES), model.head.weights_as_numpy()
+
+
+def assert_is(found, saved):
+    np.testing.assert_allclose(found.embed(IMAGES), saved[1], atol=1e-5)
+    np.testing.assert_array_equal(found.head.weights_as_numpy(), saved[2])
+
+
+def test_in_a_new_process(saved):
+    script = f"""
+import numpy as np
+import plsc_tf as plsc
+model = plsc.load_model({str(saved[0])!r})
+images = np.random.default_rng(1).integers(0, 256, (6, 8, 8, 3)).astype(np.uint8)
+print(model.embed(images).tolist())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    found = np.array(json.loads(done.stdout.splitlines()[-1]))
+    np.testing.assert_allclose(found, saved[1], atol=1e-5)
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_on_any_number_of_devices(saved, replicas):
+    with plsc_tf.strategy(replicas).scope():
+        found = plsc_tf.load_model(saved[0] / "1")
+    assert found.strategy.num_replicas_in_sync == replicas
+    assert_is(found, saved)
+    assert (found.head.scale, found.head.margins) == (8.0, plsc_tf.ARCFACE)
+
+
+def test_an_uncompiled_model_restores_its_weights(saved, caplog):
+    with plsc_tf.strategy(2).scope():
+        backbone = keras.models.clone_model(checkpointed.build(2).backbone)
+        model = plsc_tf.Classifier(backbone, plsc_tf.ShardedHead(5))
+    with caplog.at_level("INFO", logger="absl"):
+        start = plsc_tf.Checkpoint(saved[0]).restore(model)
+    assert start == {"initial_epoch": 0, "initial_step": 0}
+    assert "the model is not compiled" in caplog.text
+    assert_is(model, saved)
+
+
+@pytest.mark.parametrize("trained_with_schedule", [False, True])
+def test_another_kind_of_learning_rate_is_said_in_words(
+    tmp_path, trained_with_schedule
+):
+    def fixed():
+        return plsc_tf.Momentum(0.05)
+
+    def scheduled():
+        rate = keras.optimizers.schedules.CosineDecay(0.05, 100)
+        return plsc_tf.Momentum(rate)
+
+    kinds = [scheduled, fixed] if trained_with_schedule else [fixed, scheduled]
+    before, after = (checkpointed.build(1, optimizer=kind) for kind in kinds)
+    state.save(str(tmp_path / "step_00000000"), before, {})
+    names = ["a schedule", "a fixed learning rate"]
+    was, now = names if trained_with_schedule else names[::-1]
+    message = (
+        f"was trained with {was}, and this optimizer has {now}.*the optimizer: the "
+        "learning rate's own variable.*restore.model. before model.compile"
+    )
+    with pytest.raises(ValueError, match=message):
+        plsc_tf.Checkpoint(tmp_path).restore(after)
+    with pytest.raises(ValueError, match="Momentum.*Adam.*weights alone.*load_model"):
+        adam = checkpointed.build(1, optimizer=lambda: keras.optimizers.Adam(0.1))
+        plsc_tf.Checkpoint(tmp_path).restore(adam)
+
+
+class Doubled(keras.layers.Layer):
+    def call(self, inputs):
+        return 2 * inputs
+
+
+def own_network():
+    return keras.Sequential(
+        [
+            keras.Input((8, 8, 3)),
+            keras.layers.Flatten(),
+            Doubled(),
+            keras.layers.Dense(4),
+        ]
+    )
+
+
+def test_a_network_with_layers_of_ones_own_is_asked_for(tmp_path):
+    with plsc_tf.strategy(1).scope():
+        loss = plsc_tf.InterclassFilter(plsc_tf.AdaFace(m=0.3), threshold=0.4)
+        head = plsc_tf.DenseHead(3, margins=loss)
+        model = plsc_tf.Classifier(own_network(), head)
+    path = str(tmp_path / "weights")
+    state.save_weights(path, model)
+    with pytest.raises(ValueError, match="does not hold its network.*backbone="):
+        plsc_tf.load_model(path)
+    for backbone in (own_network, own_network()):
+        found = plsc_tf.load_model(path, backbone=backbone)
+        np.testing.assert_allclose(found.embed(IMAGES), model.embed(IMAGES), atol=1e-5)
+    assert type(found.head) is plsc_tf.DenseHead and found.head.margins == loss
+
+
+def test_code_in_a_checkpoint_is_not_run(tmp_path):
+    with plsc_tf.strategy(1).scope():
+        layers = [
+            keras.Input((8, 8, 3)),
+            keras.layers.Lambda(lambda images: images[:, 0, :, 0]),
+        ]
+        head = plsc_tf.ShardedHead(3)
+        model = plsc_tf.Classifier(keras.Sequential(layers), head)
+    state.save_weights(str(tmp_path / "weights"), model)
+    with pytest.raises(ValueError, match="does not hold its network"):
+        plsc_tf.load_model(tmp_path / "weights")
+
+
+def test_averages_are_loaded_where_the_training_has_them(tmp_path):
+    model = checkpointed.build(2)
+    model.compile(model.optimizer, averaging=Averaging(0.5))
+    checkpointed.fit(model, plsc_tf.Checkpoint(tmp_path), epochs=1)
+    with model.averaged():
+        expected = (None, model.embed(IMAGES), model.head.weights_as_numpy())
+    assert_is(plsc_tf.load_model(tmp_path), expected)
+
+
+def forget_the_network(path):
+    """Makes a checkpoint one of a version that did not keep network and head."""
+    content = manifest.read(str(path))
+    for name in ("network", "head"):
+        del content["state"][name]
+    (path / "manifest.json").write_bytes(manifest.encode(content))
+
+
+def test_a_run_of_the_command_also_of_an_earlier_version(tmp_path):
+    settings = tiny_run.settings(tmp_path, stop_at_step=2, with_test=False)
+    run.train(settings)
+    found = plsc_tf.load_model(tmp_path)
+    assert found.image_size == (16, 16) and found.head.num_classes == 7
+    forget_the_network(tmp_path / "step_00000002")
+    again = plsc_tf.load_model(tmp_path)
+    images = np.random.default_rng(1).integers(0, 256, (6, 16, 16, 3)).astype(np.uint8)
+    np.testing.assert_allclose(again.embed(images), found.embed(images), atol=1e-6)
+    rows = found.head.weights_as_numpy()
+    np.testing.assert_array_equal(again.head.weights_as_numpy(), rows)
+
+
+def test_a_python_checkpoint_of_an_earlier_version_asks_for_its_network(
+    saved, tmp_path, caplog
+):
+    shutil.copytree(saved[0] / "1", tmp_path / "1")
+    forget_the_network(tmp_path / "1")
+    with pytest.raises(ValueError, match=r"network \(it is older\).*backbone="):
+        plsc_tf.load_model(tmp_path)
+    with caplog.at_level("WARNING", logger="absl"):
+        network = checkpointed.build(1).backbone
+        assert_is(plsc_tf.load_model(tmp_path, backbone=network), saved)
+    assert "does not hold the loss of its head" in caplog.text
