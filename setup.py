@@ -56,6 +56,8 @@ setup(
         "keras>=3.15,<3.16",
         "numpy",
         "pillow",
+        # The charts of reports.
+        "matplotlib>=3.8,<4",
         "absl-py",
         # Checksums of TFRecords, in every reader and writer.
         "google-crc32c",

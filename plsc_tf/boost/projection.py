@@ -16,7 +16,7 @@ from absl import logging
 
 from plsc_tf.boost import pca
 from plsc_tf.boost.ranged_file import RangedFile
-from plsc_tf.evaluation import svg
+from plsc_tf.evaluation.charts import Axis, Chart, Curve, Mark
 from plsc_tf.storage import files
 from plsc_tf.storage.paths import local_path
 
@@ -225,13 +225,14 @@ def plot(variances, components):
     shares = np.cumsum(variances)
     points = [(i + 1, float(share)) for i, share in enumerate(shares)]
     low = min(0.9, float(shares[0]))
-    return svg.chart(
+    return Chart(
         "Explained variance of the snapshots",
-        svg.Axis("components", 1, max(2, len(points))),
-        svg.Axis("share of the variance", low, 1.0),
-        [svg.Curve("explained", points)],
-        [svg.Mark(f"n_component {components}", components)],
-    )
+        "The share of the snapshots' variance that so many components explain.",
+        Axis("components", 1, max(2, len(points))),
+        Axis("share of the variance", low, 1.0),
+        [Curve("explained", points)],
+        [Mark(f"n_component {components}", components)],
+    ).svg()
 
 
 def read_description(path):

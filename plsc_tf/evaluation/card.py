@@ -1,11 +1,13 @@
 """The evaluation card: card.json, and card.html, which needs nothing beside itself."""
 
-import base64
+import dataclasses
 import json
 
 from plsc_tf.evaluation import names, page
 
 VERSION = 1
+# What a page begins with, the first that a set has.
+MAIN = ("accuracy", "rank_1", "top_1", "tar@far=1e-04", "eer")
 
 
 def build(model, data, reports, resampling):
@@ -44,23 +46,102 @@ def to_html(card, reports):
     title = f"Evaluation of {card['model'].get('model_name', 'saved embeddings')}"
     draws = card["bootstrap"]
     parts = [
+        page.headline(_headline(reports[0])) if reports else "",
+        _overview(reports),
         f'<p class="quiet">Values in brackets are {draws["confidence"]:.0%} confidence '
         f"intervals: {page.text(draws['method'])}, {draws['samples']:,} draws, seed "
         f"{draws['seed']}. n/a: the data cannot support the figure.</p>",
-        page.table("Model", card["model"]),
-        page.table("Training data", card["data"]),
         *(_section(report) for report in reports),
+        "<h2>Model and data</h2>",
+        page.table("Model", _without_hashes(card["model"])),
+        page.table("Training data", _without_hashes(card["data"])),
+        page.table("Fingerprints, SHA-256", _hashes(card, reports)),
     ]
     return page.document(title, parts)
+
+
+def _headline(report):
+    """(value, what it is): the main figure of a set, and its thresholds."""
+    name = next((name for name in MAIN if name in report.figures), None)
+    shown = []
+    if name:
+        figure = report.figures[name]
+        what = f"{names.short(name)} on {report.name}"
+        if figure.std is not None:
+            figure, what = (
+                dataclasses.replace(figure, std=None),
+                f"± {figure.std:.4f}, {what}",
+            )
+        shown.append((_value(figure, digits=4), what))
+    threshold = report.threshold
+    if threshold:
+        at = _rate(threshold)
+        if threshold.get("cosine") is None:
+            shown.append(("n/a", f"threshold at {at}"))
+        else:
+            shown.append((f"{threshold['cosine']:.4f}", f"cosine threshold at {at}"))
+            squared = f"{threshold['squared_l2']:.4f}"
+            shown.append((squared, "the same as squared distance"))
+    if "best_cosine" in threshold:
+        shown.append((f"{threshold['best_cosine']:.4f}", "cosine, most accurate"))
+        squared = f"{threshold['best_squared_l2']:.4f}"
+        shown.append((squared, "the same as squared distance"))
+    return shown
+
+
+def _overview(reports):
+    """One line for each set, where there are several."""
+    if len(reports) < 2:
+        return ""
+    rows = []
+    for report in reports:
+        name = next((name for name in MAIN if name in report.figures), None)
+        main = f"{_value(report.figures[name], 4)} {names.short(name)}" if name else ""
+        one = report.threshold
+        scales = [
+            f"{one[scale]:.4f}" if one.get(scale) is not None else "n/a"
+            for scale in ("cosine", "squared_l2")
+        ]
+        at = [*scales, _rate(one)] if one else ["", "", ""]
+        rows.append((report.name, main, *at))
+    columns = ("set", "figure", "threshold: cosine", "squared distance", "at")
+    return page.columns(columns, rows)
+
+
+def _rate(threshold):
+    kind, rate = ("FAR", "far") if "far" in threshold else ("FPIR", "fpir")
+    return f"{kind} {threshold[rate]:g}"
+
+
+def _value(figure, digits=5):
+    if figure.value is None:
+        return "n/a"
+    text = f"{figure.value:.{digits}f}"
+    return text if figure.std is None else f"{text} ± {figure.std:.{digits}f}"
+
+
+def _without_hashes(values):
+    return {what: value for what, value in values.items() if "sha256" not in what}
+
+
+def _hashes(card, reports):
+    """{what: SHA-256} of the model, its data and each set."""
+    found = {
+        f"{of} {what.replace('_sha256', '').replace('sha256', '')}".strip(): value
+        for of in ("model", "data")
+        for what, value in card[of].items()
+        if "sha256" in what
+    }
+    return found | {f"set {one.name}": one.sha256 for one in reports if one.sha256}
 
 
 def _section(report):
     parts = [
         f"<h2>{page.text(report.name)}</h2>",
         _counts(report),
-        _figures(report),
         _threshold(report.threshold),
-        page.charts(report.charts),
+        _figures(report),
+        page.charts([(chart.caption, chart.svg()) for chart in report.charts]),
         _duplicates(report.duplicates),
         _worst(report),
     ]
@@ -69,54 +150,57 @@ def _section(report):
 
 def _counts(report):
     counted = ", ".join(f"{count:,} {what}" for what, count in report.counts.items())
-    text = f"<p>{page.text(report.kind.capitalize())}: {page.text(counted)}.</p>"
-    if report.sha256:
-        text += f'<p class="quiet">SHA-256 <code>{page.text(report.sha256)}</code></p>'
-    return text
+    return f"<p>{page.text(report.kind.capitalize())}: {page.text(counted)}.</p>"
 
 
 def _figures(report):
     rows = []
     for name, figure in report.figures.items():
-        value = "n/a" if figure.value is None else f"{figure.value:.5f}"
-        if figure.std is not None:
-            value += f" ± {figure.std:.5f}"
-        interval = ""
-        if figure.low is not None:
-            interval = f"[{figure.low:.5f}, {figure.high:.5f}]"
-        rows.append(
-            f"<tr><td>{page.text(names.long(name))}</td>"
-            f'<td class="number">{value}</td><td class="number">{interval}</td>'
-            f'<td class="quiet">{page.text(figure.note)}</td></tr>'
-        )
+        rows.append(_figure(names.long(name), figure))
+        if name == "best_threshold":
+            rows.append(_figure("the same as cosine", figure.as_cosine()))
     basis = f'<p class="quiet">Intervals: {page.text(report.basis)}.</p>'
     return (
         '<div class="wide"><table><tr><th>figure</th><th>value</th>'
-        "<th>95 % interval</th><th>remark</th></tr>"
+        "<th>95 % interval, or remark</th></tr>"
         + "".join(rows)
         + "</table></div>"
         + (basis if report.basis else "")
     )
 
 
+def _figure(what, figure):
+    remark = f'<span class="quiet">{page.text(figure.note)}</span>'
+    if figure.low is not None:
+        remark = f"[{figure.low:.5f}, {figure.high:.5f}] {remark}"
+    return (
+        f'<tr><td>{page.text(what)}</td><td class="number">{_value(figure)}</td>'
+        f'<td class="number remark">{remark}</td></tr>'
+    )
+
+
 def _threshold(threshold):
     if not threshold:
         return ""
-    kind, rate = ("FAR", "far") if "far" in threshold else ("FPIR", "fpir")
-    head = f"<h3>Threshold at {kind} {threshold[rate]:g}</h3>"
+    head = f"<h3>Threshold at {_rate(threshold)}</h3>"
     if threshold.get("cosine") is None:
         return head + f"<p>n/a: {page.text(threshold.get('note', ''))}.</p>"
-    interval = ""
-    if "cosine_low" in threshold:
-        low, high = threshold["cosine_low"], threshold["cosine_high"]
-        interval = f" [{low:.5f}, {high:.5f}]"
     tar = threshold.get("tar", threshold.get("tpir"))
-    return head + (
-        f"<p>Accept when the cosine is more than <b>{threshold['cosine']:.5f}</b>"
-        f"{interval}, which is a squared distance of the normalised embeddings of less "
-        f"than <b>{threshold['squared_l2']:.5f}</b>. It accepts {tar:.2%} of those who "
-        "should be.</p>"
+    cosine, squared = (
+        f"<b>{threshold[scale]:.5f}</b>{_between(threshold, scale)}"
+        for scale in ("cosine", "squared_l2")
     )
+    return head + (
+        f"<p>Accept when the cosine is more than {cosine}, which is a squared distance "
+        f"of the normalized embeddings of less than {squared}. It accepts {tar:.2%} of "
+        "those who should be.</p>"
+    )
+
+
+def _between(threshold, scale):
+    if f"{scale}_low" not in threshold:
+        return ""
+    return f" [{threshold[f'{scale}_low']:.5f}, {threshold[f'{scale}_high']:.5f}]"
 
 
 def _duplicates(found):
@@ -127,7 +211,7 @@ def _duplicates(found):
         for other, one in found.items()
     ]
     return (
-        "<h3>Pictures that are also elsewhere</h3><table><tr><th>compared with</th>"
+        "<h3>Images that are also elsewhere</h3><table><tr><th>compared with</th>"
         f"<th>found</th></tr>{''.join(rows)}</table>"
     )
 
@@ -145,7 +229,10 @@ def _overlap(one):
 
 
 def _worst(report):
-    parts = []
+    threshold, parts = report.threshold, []
+    by = f"the threshold at {_rate(threshold)}" if threshold else ""
+    if threshold.get("cosine") is None:
+        by = "the most accurate threshold"
     for kind, title in (
         ("false accept", "Two people, most alike"),
         ("false reject", "One person, least alike"),
@@ -156,7 +243,10 @@ def _worst(report):
             if one["kind"] == kind
         ]
         if shown:
-            parts.append(f'<h3>{title}</h3><div class="pairs">{"".join(shown)}</div>')
+            parts.append(
+                f'<h3>{title}</h3><p class="quiet">Judged by {by}.</p>'
+                f'<div class="pairs">{"".join(shown)}</div>'
+            )
     return "".join(parts)
 
 
@@ -164,8 +254,7 @@ def _pair(one, pictures):
     images = ""
     if pictures:
         tags = (
-            f'<img alt="{page.text(one[side])}" src="data:image/jpeg;base64,'
-            f'{base64.b64encode(picture).decode()}">'
+            page.image(picture, one[side])
             for side, picture in zip(("left", "right"), pictures, strict=True)
         )
         images = f"<div>{''.join(tags)}</div>"

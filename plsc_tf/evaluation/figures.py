@@ -31,6 +31,15 @@ class Figure:
             text += f" [{self.low:.5f}, {self.high:.5f}]"
         return text
 
+    def as_cosine(self):
+        """The same of a squared distance of normalized embeddings, as cosine."""
+        if self.value is None or self.low is None:
+            low = high = None
+        else:
+            low, high = 1 - self.high / 2, 1 - self.low / 2
+        value = None if self.value is None else 1 - self.value / 2
+        return dataclasses.replace(self, value=value, low=low, high=high, std=None)
+
     def as_dict(self):
         """Plain values, for JSON."""
         plain = {"value": self.value, "low": self.low, "high": self.high}

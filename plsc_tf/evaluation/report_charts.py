@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from plsc_tf.evaluation import identification, svg
+from plsc_tf.evaluation import identification
+from plsc_tf.evaluation.charts import Axis, Chart, Curve, Mark
 
 _BINS = 50
 _CURVE_POINTS = 240
@@ -15,22 +16,15 @@ def add_roc(report, points):
     last = np.searchsorted(points.false_accepts, grid * (1 + 1e-9), side="right") - 1
     tar = points.true_accepts[last]
     report.curves["roc"] = {"far": _rounded(grid), "tar": _rounded(tar)}
+    curve = list(zip(grid.tolist(), tar.tolist(), strict=True))
     report.charts.append(
-        (
+        Chart(
+            f"ROC of {report.name}",
             "Receiver operating characteristic: same pairs accepted, over the share "
             "of different pairs accepted with them.",
-            svg.chart(
-                f"ROC of {report.name}",
-                svg.Axis("false accept rate", low, 1.0, log=True),
-                svg.Axis("true accept rate", *_upper(tar)),
-                [
-                    svg.Curve(
-                        report.name,
-                        list(zip(grid.tolist(), tar.tolist(), strict=True)),
-                        steps=True,
-                    )
-                ],
-            ),
+            Axis("false accept rate", low, 1.0, log=True),
+            Axis("true accept rate", *_upper(tar)),
+            [Curve(report.name, curve, steps=True)],
         )
     )
 
@@ -53,20 +47,18 @@ def add_histogram(report, scores):
     }
     top = max(float(share.max()) for share in shares.values()) * 1.05
     curves = [
-        svg.Curve(f"{label} pairs", _bars(edges, share), steps=True)
+        Curve(f"{label} pairs", _bars(edges, share), steps=True)
         for label, share in shares.items()
     ]
     report.charts.append(
-        (
+        Chart(
+            f"Score histogram of {report.name}",
             "Cosines of same and of different pairs, each as a share of its kind.",
-            svg.chart(
-                f"score histogram of {report.name}",
-                svg.Axis("cosine of the two embeddings", edges[0], edges[-1]),
-                svg.Axis("share of the pairs", 0.0, top),
-                curves,
-                list(_marks(report.threshold)),
-                filled=True,
-            ),
+            Axis("cosine of the two embeddings", edges[0], edges[-1]),
+            Axis("share of the pairs", 0.0, top),
+            curves,
+            list(_marks(report.threshold)),
+            filled=True,
         )
     )
 
@@ -79,10 +71,10 @@ def _bars(edges, share):
 def _marks(threshold):
     if threshold.get("cosine") is not None:
         text = f"threshold at FAR {threshold['far']:g}: {threshold['cosine']:.3f}"
-        yield svg.Mark(text, threshold["cosine"])
+        yield Mark(text, threshold["cosine"])
     if "best_cosine" in threshold:
         best = threshold["best_cosine"]
-        yield svg.Mark(f"most accurate threshold: {best:.3f}", best)
+        yield Mark(f"most accurate threshold: {best:.3f}", best, dash=1)
 
 
 def add_matches(report, found):
@@ -93,15 +85,13 @@ def add_matches(report, found):
     report.curves["cmc"] = _rounded(matches)
     points = list(enumerate(matches.tolist(), 1))
     report.charts.append(
-        (
+        Chart(
+            f"CMC of {report.name}",
             "Cumulative matches: probes with a mate whose mate is among the first k "
             "identities of the gallery.",
-            svg.chart(
-                f"CMC of {report.name}",
-                svg.Axis("rank k", 1, max(len(matches), 2)),
-                svg.Axis("rank-k identification rate", *_upper(matches)),
-                [svg.Curve(report.name, points, steps=True)],
-            ),
+            Axis("rank k", 1, max(len(matches), 2)),
+            Axis("rank-k identification rate", *_upper(matches)),
+            [Curve(report.name, points, steps=True)],
         )
     )
 

@@ -41,7 +41,7 @@ class SetReport:
         basis: what the confidence intervals rest on, a sentence.
         threshold: the calibrated threshold as plain values; {} where none applies.
         curves: plain values behind the charts.
-        charts: [(caption, SVG)].
+        charts: list of `charts.Chart`.
         worst: [{"kind", "cosine", "left", "right", ...}], pairs, plain values.
         sha256: of the set; "" where it has no contents of its own.
         duplicates: [sentences or counts], filled in by who knows the data.
@@ -223,8 +223,10 @@ def _remarked(figure, behind):
     """val@FAR is defined by interpolation, however few false pairs stand behind it."""
     if behind >= roc.MIN_FALSE_ACCEPTS:
         return figure
-    note = f"interpolated: {behind:.2g} false pairs behind its threshold; no interval"
-    return dataclasses.replace(figure, low=None, high=None, note=note)
+    missing = not_supported("false pairs", behind, roc.MIN_FALSE_ACCEPTS)
+    text = f"{figure.value:.5f} ± {figure.std:.5f}"
+    note = f"{missing.note}; insightface's interpolation gives {text}"
+    return dataclasses.replace(missing, note=note)
 
 
 def _threshold(calibrated, points, far):

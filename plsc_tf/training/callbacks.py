@@ -154,8 +154,10 @@ class TrainingLog(keras.callbacks.Callback):
         tell: whether there are lines; the figures are recorded in any case.
 
     Attributes:
-        images_per_second: mean over the run, without its first step, in which the
-            graph is traced, and without verification and saving.
+        images_per_second: mean over the steps of this process, without its first, in
+            which the graph is traced, and without verification and saving. The first
+            counts only when it is alone.
+        timed_steps: [first, last] global step that the mean is of; None before a step.
     """
 
     def __init__(
@@ -175,6 +177,7 @@ class TrainingLog(keras.callbacks.Callback):
         self.recorder = recorder or Recorder()
         self.interruptions = tuple(n for n in interruptions if n)
         self.images_per_second = None
+        self.timed_steps = None
         self._line = ProgressLine(total_steps) if tell else None
         self._shown = Guard("the line of progress")
         self._seconds = 0.0
@@ -214,7 +217,7 @@ class TrainingLog(keras.callbacks.Callback):
         step = self.model.position.global_step
         if self.model.step_result:  # none of a step that was skipped
             self._since_line.append(self.model.step_result)
-        self._count(seconds)
+        self._count(seconds, step)
         if self._since_line and self._is_due(step):
             values = self._values()
             self._since_line, self._line_seconds, self._line_steps = [], 0.0, 0
@@ -261,10 +264,11 @@ class TrainingLog(keras.callbacks.Callback):
     def _is_due(self, step):
         return step % self.every_n_steps == 0 or step == self.total_steps
 
-    def _count(self, seconds):
+    def _count(self, seconds, step):
         self._epoch_seconds += seconds
         self._epoch_steps += 1
         self._steps += 1
+        self.timed_steps = [step - max(self._steps - 2, 0), step]
         if self._steps == 1:  # it counts only when it is alone
             self.images_per_second = self.global_batch_size / max(seconds, 1e-9)
             return

@@ -97,7 +97,7 @@ def table(settings, results):
         if name in results:
             rows.append((name, results[name]))
     if results["images_per_second"]:
-        rows.append(("images/s", results["images_per_second"]))
+        rows.append(("images/s", speed(results)))
     for name, figures in results["verification"].items():
         rows.append((f"{name}: verification accuracy", _plus_minus(figures)))
         if name in results.get("raw_pixels", {}):
@@ -114,14 +114,42 @@ def table(settings, results):
         rows.append(("report", files.join(save_dir, "report.html")))
     if results["export_dir"]:
         rows.append(("SavedModel", results["export_dir"]))
+    command = next_command(settings, results)
+    if command:
+        rows.append(("next, try", command))
+    return report.format_table(rows)
+
+
+def speed(results):
+    """Images per second as text, with the steps they are of after a resume.
+
+    Args:
+        results: what `plsc_tf.training.run.train` returns, with `images_per_second`.
+    """
+    text = f"{results['images_per_second']:.5g}"
+    # Earlier versions do not say.
+    first, last = results.get("images_per_second_steps") or (2, None)
+    if first <= 2:
+        return text
+    steps = f"steps {first} to {last}" if first < last else f"step {first} alone"
+    return f"{text} ({steps}, since the resume)"
+
+
+def next_command(settings, results):
+    """What to do with the outcome of a run, as a command; "" where there is none.
+
+    Args:
+        settings: the `Settings` of the run.
+        results: what `plsc_tf.training.run.train` returns.
+    """
     # No command finds a network of a script.
     of_a_script = settings.model.model_name.startswith("__main__.")
-    if results["checkpoint_dir"] and not of_a_script:
-        verifies = settings.evaluation.with_test and settings.evaluation.val_targets
-        verb = "evaluate" if verifies else "export"
-        flags = shlex.quote(f"--flagfile={files.join(save_dir, 'flags.cfg')}")
-        rows.append(("next, try", f"python -m plsc_tf.{verb} {flags}"))
-    return report.format_table(rows)
+    if not results.get("checkpoint_dir") or of_a_script:
+        return ""
+    verifies = settings.evaluation.with_test and settings.evaluation.val_targets
+    verb = "evaluate" if verifies else "export"
+    path = files.join(settings.storage.model_save_dir, "flags.cfg")
+    return f"python -m plsc_tf.{verb} {shlex.quote(f'--flagfile={path}')}"
 
 
 def _plus_minus(figures):

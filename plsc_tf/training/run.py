@@ -49,8 +49,10 @@ def train(settings, termination=None, parts=NONE, stage=ORDINARY):
         (the settings as they were used, the results). Of the workers of a cluster the
         chief has the results, the others None. They are a dict, also
         written to `<model_save_dir>/results.json`: `steps`, `loss`, `loss_type`,
-        `num_classes`, `sample_rate`, `images_per_second`, `seconds_per_step`,
-        `seconds_per_epoch`, `verification`, `checkpoint_dir`, `export_dir`.
+        `num_classes`, `sample_rate`, `images_per_second` and `images_per_second_steps`,
+        the first and the last step that it was measured over, of the process that
+        trained last; `seconds_per_step`, `seconds_per_epoch`, `verification`,
+        `checkpoint_dir`, `export_dir`.
     """
     if settings.performance.deterministic:
         make_deterministic(settings.performance.seed)
@@ -331,6 +333,8 @@ def _note(outcome, plan, model, history, log, verify, earlier):
         "num_classes": model.head.num_classes,
         "sample_rate": settings.head.sample_rate,
         "images_per_second": log.images_per_second or earlier.get("images_per_second"),
+        "images_per_second_steps": log.timed_steps
+        or earlier.get("images_per_second_steps"),
         **_times(plan, log, earlier),
         "verification": results.verification_figures(verify.results),
         "checkpoint_dir": checkpoint,

@@ -1,14 +1,16 @@
 """Charts, the names of figures, and the card as JSON and as a page."""
 
 import dataclasses
+import html
 import html.parser
 import json
+import re
 import xml.etree.ElementTree
 
 import numpy as np
 import pytest
 
-from plsc_tf.evaluation import card, identification, names, reports, svg
+from plsc_tf.evaluation import card, identification, names, reports
 from plsc_tf.evaluation.bootstrap import Resampling
 from plsc_tf.evaluation.figures import Figure
 from plsc_tf.evaluation.verification import PairScores, verify
@@ -37,49 +39,23 @@ def search_report():
     return reports.of_search("people", found, ids, options), found
 
 
-def test_a_chart_is_xml_with_its_curves_inside_the_plot():
-    text = svg.chart(
-        "rates <of> a & b",
-        svg.Axis("false accept rate", 1e-3, 1.0, log=True),
-        svg.Axis("share", 0.0, 1.0),
-        [svg.Curve("a & b", [(1e-3, 0.0), (0.1, 0.5), (1.0, 1.0)])],
-        [svg.Mark("here", 0.1), svg.Mark("there", 0.5)],
+def test_charts_show_their_figures():
+    report, scores = pairs_report()
+    roc, histogram = (chart.figure().axes[0] for chart in report.charts)
+    assert roc.get_xscale() == "log" and roc.get_xlim()[1] == 1.0
+    drawn = roc.get_lines()[0].get_xydata()
+    # The rate at which a tenth of the different pairs is accepted, counted.
+    limit = np.sort(scores.distances[~scores.same])[int(0.1 * np.sum(~scores.same))]
+    expected = np.mean(scores.distances[scores.same] < limit)
+    assert drawn[np.argmin(np.abs(drawn[:, 0] - 0.1)), 1] == pytest.approx(
+        expected, abs=0.02
     )
-    root = xml.etree.ElementTree.fromstring(text)
-    assert root.find(f"{SVG}title").text == "rates <of> a & b"
-    texts = [one.text for one in root.iter(f"{SVG}text")]
-    for expected in ("a & b", "here", "there", "false accept rate", "share", "0.01"):
-        assert expected in texts
-    (line,) = root.iter(f"{SVG}polyline")
-    points = [
-        tuple(map(float, point.split(","))) for point in line.get("points").split()
-    ]
-    top = svg.chart.__globals__["LINE"] * 1 + 14
-    assert points[0] == (svg.LEFT, top + svg.PLOT_HEIGHT)
-    assert points[-1] == (svg.WIDTH - svg.RIGHT, top)
-    # 0.1 is two of three decades, 0.5 half of the height.
-    width = svg.WIDTH - svg.RIGHT - svg.LEFT
-    x, y = svg.LEFT + width * 2 / 3, top + svg.PLOT_HEIGHT / 2
-    assert points[1] == pytest.approx((x, y), abs=0.1)
-
-
-def test_ticks_are_decades_or_round_numbers():
-    assert svg.Axis("x", 1e-3, 1.0, log=True).ticks() == [1e-3, 1e-2, 1e-1, 1.0]
-    assert svg.Axis("x", 0.0, 1.0).ticks() == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1])
-    assert svg.Axis("x", 1, 100).ticks() == [20, 40, 60, 80, 100]
-
-
-def test_long_legends_take_more_rows():
-    def boxes(labels):
-        text = svg.chart(
-            "t",
-            svg.Axis("x", 0, 1),
-            svg.Axis("y", 0, 1),
-            [svg.Curve(label, [(0, 0), (1, 1)]) for label in labels],
-        )
-        return int(xml.etree.ElementTree.fromstring(text).get("viewBox").split()[3])
-
-    assert boxes(["a" * 40, "b" * 40]) - boxes(["a", "b"]) == svg.LINE
+    marks = [line.get_xdata()[0] for line in histogram.get_lines()[2:]]
+    assert marks == [report.threshold["cosine"], report.threshold["best_cosine"]]
+    root = xml.etree.ElementTree.fromstring(report.charts[1].svg())
+    texts = {one.text for one in root.iter(f"{SVG}text")}
+    assert {"same pairs", "different pairs", "share of the pairs"} <= texts
+    assert f"most accurate threshold: {report.threshold['best_cosine']:.3f}" in texts
 
 
 def test_names_for_people():
@@ -108,9 +84,10 @@ def test_the_figures_of_pairs_are_those_of_verify():
     assert figures["accuracy"] == Figure(result.accuracy, std=result.std)
     assert figures["eer"].value == result.eer
     assert figures["tar@far=1e-01"].value == result.tar_at_far[0.1]
-    # val@FAR is shown as insightface defines it, but with what stands behind it.
-    assert figures["val_at_far"].value == result.val_at_far
+    # insightface interpolates val@FAR, whatever stands behind it.
+    assert figures["val_at_far"].value is None
     assert "0.09 false pairs" in figures["val_at_far"].note
+    assert f"gives {result.val_at_far:.5f}" in figures["val_at_far"].note
     assert report.counts["same"] == report.counts["different"] == 100
 
 
@@ -150,6 +127,12 @@ def test_the_report_of_classes():
     report = reports.of_classes("test", ranks, labels, reports.Options())
     assert report.figures == {"top_1": Figure(0.5), "top_5": Figure(0.75)}
     assert report.counts == {"images": 4, "classes": 3}
+
+
+def test_both_scales_of_a_threshold_and_its_interval():
+    cosine = Figure(0.9, low=0.8, high=1.2).as_cosine()
+    assert (cosine.value, cosine.low, cosine.high) == pytest.approx((0.55, 0.4, 0.6))
+    assert Figure(None, note="few").as_cosine() == Figure(None, note="few")
 
 
 class Links(html.parser.HTMLParser):
@@ -219,12 +202,29 @@ def test_card_html_stands_alone_and_labels_everything():
     assert len(links.loads) == 2
     assert all(one.startswith("data:image/jpeg;base64,") for one in links.loads)
     assert not {"script", "link", "iframe", "object"} & set(links.tags)
-    assert "url(" not in page and "@import" not in page
+    assert not re.search(r"url\((?!#)", page) and "@import" not in page
     for report in shown:
         for name, figure in report.figures.items():
             assert names.long(name).replace("&", "&amp;") in page
             assert figure.value is None or f"{figure.value:.5f}" in page
     assert "&lt;faces&gt;" in page and "<faces>" not in page
+    text = html.unescape(re.sub(r"<[^>]*>", " ", page))
+    # It begins with accuracy and threshold on both scales, and ends with hashes.
+    one = shown[0].threshold
+    order = (
+        f"{shown[0].figures['accuracy'].value:.4f} ±",
+        f"{one['cosine']:.4f}",
+        f"{one['squared_l2']:.4f}",
+        f"{one['best_cosine']:.4f}",
+        f"{one['best_squared_l2']:.4f}",
+        "same pairs",
+        "net",
+        "ab" * 32,
+    )
+    places = [text.index(part) for part in order]
+    assert places == sorted(places)
+    assert "cd" * 32 in text[text.index("Fingerprints") :]
+    assert "Judged by the threshold at FAR 0.1" in text
     assert "a&amp;b.jpg" in page and "not compared: &lt;why&gt;" in page
     assert "1 of the same bytes, 2 of the same pixels, among 10 pictures" in page
     assert links.tags.count("svg") == 3

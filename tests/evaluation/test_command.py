@@ -235,9 +235,29 @@ def test_the_card_of_saved_embeddings(saved):
     )
     assert [pair["kind"] for pair in one["worst"]].count("false accept") == 8
     assert one["worst"][0]["cosine"] > one["worst"][7]["cosine"]
-    assert (folder / "card" / "card.html").stat().st_size > 5000
+    page = (folder / "card" / "card.html").read_text()
+    assert "data:image" not in page  # the lists name no files here
     charts = sorted(chart.name for chart in (folder / "plots").iterdir())
     assert charts == ["pairs_histogram.svg", "pairs_roc.svg"]
+    best = one["threshold"]
+    shown = table["pairs: threshold"]
+    assert f"{best['best_squared_l2']:.5f}" in shown
+    assert f"{best['best_cosine']:.5f}" in shown
+
+
+def test_the_card_of_saved_embeddings_shows_images_that_lists_name(saved):
+    folder, rows, *_ = saved
+    for number in range(len(rows)):
+        color = (number, 2 * number, 255 - number)
+        Image.new("RGB", (20, 20), color).save(folder / f"p{number:03d}.jpg")
+    evaluate(
+        folder,
+        pair_lists=(str(folder / "pairs.txt"),),
+        card_dir=str(folder / "card"),
+        bootstrap_samples=0,
+    )
+    page = (folder / "card" / "card.html").read_text()
+    assert page.count("data:image/jpeg;base64,") == 32  # 8 pairs of both kinds
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,18 @@
-"""Charts of a run's rows, as SVG and as pixels."""
+"""Charts of a run's rows: what they show, as SVG and as pixels."""
 
 import io
+import xml.etree.ElementTree
 
 import numpy as np
-from PIL import Image, ImageColor
+import pytest
+from PIL import Image
 
-from plsc_tf.evaluation import png, svg
+from plsc_tf.evaluation.charts import COLORS, Curve
 from plsc_tf.training.seeing import curves
+
+
+def axes_of(chart):
+    return chart.figure().axes[0]
 
 
 def test_a_long_curve_is_thinned_to_means():
@@ -25,7 +31,7 @@ def test_charts_are_of_what_rows_hold():
     titles = [chart.title for chart in curves.all_of(rows)]
     assert titles == ["Loss", "Accuracy", "Learning rate"]
     loss = curves.loss(rows)
-    assert loss.curves == [svg.Curve("loss", [(1.0, 2.0), (3.0, 1.0)])]
+    assert loss.curves == [Curve("loss", [(1.0, 2.0), (3.0, 1.0)])]
     accuracy = curves.all_of(rows)[1]
     assert [c.label for c in accuracy.curves] == [
         "accuracy",
@@ -36,30 +42,43 @@ def test_charts_are_of_what_rows_hold():
 
 def test_a_loss_over_decades_has_a_logarithmic_axis():
     rows = [{"step": step, "loss": 10.0 ** (2 - step)} for step in range(1, 5)]
-    chart = curves.loss(rows)
-    assert chart.y.log and (chart.y.low, chart.y.high) == (0.01, 10)
+    assert axes_of(curves.loss(rows)).get_yscale() == "log"
+    assert axes_of(curves.loss(rows[:2])).get_yscale() == "linear"
 
 
-def test_the_curve_is_drawn_where_its_points_are():
+def test_the_axis_of_accuracies_fits_them():
     rows = [
-        {"step": 0, "loss": 0.0},
-        {"step": 50, "loss": 1.0},
-        {"step": 100, "loss": 1.0},
+        {"step": step, "verification/lfw_accuracy": accuracy}
+        for step, accuracy in ((100, 0.991), (200, 0.995), (300, 0.997))
     ]
+    (chart,) = curves.all_of(rows)
+    low, high = axes_of(chart).get_ylim()
+    # The values fill most of the height: they are 0.006 apart.
+    assert 0.98 < low < 0.991 and 0.997 < high < 1.0
+    assert axes_of(chart).get_xlim()[0] == 0
+    drawn = axes_of(chart).get_lines()[0].get_xydata()
+    assert drawn.tolist() == [[100, 0.991], [200, 0.995], [300, 0.997]]
+
+
+def test_resumes_are_marked():
+    rows = [{"step": step, "loss": 9.0 - step} for step in range(1, 9)]
+    chart = curves.loss(rows, resumed=[3, 6, 8])
+    lines = axes_of(chart).get_lines()[1:]
+    assert [line.get_xdata()[0] for line in lines] == [3, 6]  # at 8 nothing followed
+    assert chart.svg().count(">resumed<") == 1  # once in the legend
+
+
+def test_an_svg_is_xml_with_its_text_and_a_png_a_picture():
+    rows = [{"step": 1, "accuracy <&>": 0.1, "loss": 3.0}, {"step": 2, "loss": 1.0}]
     chart = curves.loss(rows)
-    image = Image.open(io.BytesIO(chart.as_png())).convert("RGB")
-    assert image.size == (png.WIDTH, png.HEIGHT)
-    scale = png.OVERSAMPLING
-    left, right = png.LEFT / scale, png.WIDTH - png.RIGHT / scale
-    top, bottom = png.TOP / scale, png.HEIGHT - png.BOTTOM / scale
-    color = np.array(ImageColor.getrgb(svg.COLORS[0]))
-    # Three quarters to the right the curve is level, at loss 1.
-    x = round(left + 0.75 * (right - left))
-    y = bottom - chart.y.place(1.0) * (bottom - top)
-    column = np.asarray(image)[:, x].astype(int)
-    blue = np.flatnonzero(np.abs(column - color).max(axis=1) < 60)
-    assert len(blue) and np.abs(blue - y).max() <= 2
-    assert tuple(image.getpixel((x, round(y) + 20))) == (255, 255, 255)
+    root = xml.etree.ElementTree.fromstring(chart.svg())
+    texts = {one.text for one in root.iter("{http://www.w3.org/2000/svg}text")}
+    assert {"loss", "step"} <= texts
+    image = Image.open(io.BytesIO(chart.png())).convert("RGB")
+    blue = np.array([0x1F, 0x5F, 0xA8])
+    near = np.abs(np.asarray(image).astype(int) - blue).max(axis=2) < 30
+    columns = np.flatnonzero(near.any(axis=0))
+    assert columns.max() - columns.min() > image.width / 3
 
 
 def test_more_accuracies_than_colors_take_another_chart():
@@ -69,13 +88,12 @@ def test_more_accuracies_than_colors_take_another_chart():
     assert [chart.title for chart in charts] == ["Accuracy, 1", "Accuracy, 2"]
     labels = [curve.label for chart in charts for curve in chart.curves]
     assert labels == [f"verification set{number} accuracy" for number in range(8)]
-    assert len(charts[0].curves) == len(svg.COLORS)
-    assert "set7" in charts[1].as_svg()
+    assert len(charts[0].curves) == len(COLORS)
+    assert "set7" in charts[1].svg()
 
 
-def test_one_point_can_be_drawn():
-    chart = curves.loss([{"step": 5, "loss": 3.0}])
-    assert chart.as_svg().count("<circle") == 1
-    two = curves.loss([{"step": 5, "loss": 3.0}, {"step": 6, "loss": 2.0}])
-    assert "<circle" not in two.as_svg()
-    assert Image.open(io.BytesIO(chart.as_png())).size == (png.WIDTH, png.HEIGHT)
+@pytest.mark.parametrize(("count", "marker"), [(1, "o"), (2, "")])
+def test_one_point_can_be_seen(count, marker):
+    rows = [{"step": 5 + i, "loss": 3.0} for i in range(count)]
+    (line,) = axes_of(curves.loss(rows)).get_lines()
+    assert line.get_marker() == marker

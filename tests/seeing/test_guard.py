@@ -8,7 +8,6 @@ import sys
 import pytest
 
 from plsc_tf.training import run
-from plsc_tf.training.seeing import facts
 from tests.training.tiny_run import TINY, settings
 
 BLOCKED = (
@@ -77,10 +76,3 @@ def test_facts_that_cannot_be_told_leave_the_rest_of_the_report(
     assert outcome["steps"] == 5
     page = (folder / "report.html").read_text()
     assert "steps per epoch" in page and f"{outcome['loss']:.5g}" in page
-
-
-def test_memory_is_asked_by_the_name_that_tensorflow_takes():
-    # `tf.config.experimental.get_memory_info` wants "GPU:0".
-    asked = facts.short_name("/job:worker/replica:0/task:1/device:GPU:3")
-    assert asked == "GPU:3"
-    assert facts.short_name("/replica:0/task:0/device:CPU:0") == "CPU:0"

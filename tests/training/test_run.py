@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import shutil
 
 import numpy as np
@@ -125,6 +126,10 @@ def test_flags_cfg_resumes_with_another_number_of_replicas(tmp_path, finished):
     used, outcome = run.train(flags)
     assert used.model.global_batch_size == 10
     assert outcome["steps"] == 10
+    # Of this process, without its first step, which builds the graph.
+    assert outcome["images_per_second_steps"] == [9, 10]
+    shown = results.table(used, outcome)
+    assert re.search(r"images/s +\S+ \(steps 9 to 10, since the resume\)", shown)
 
 
 def test_restart_begins_in_a_fresh_folder(finished):

@@ -119,7 +119,7 @@ class _Evaluation:
             report.name = f"{report.name} {taken.count(report.name) + 1}"
         self.reports.append(report)
 
-    def protocols(self, settings, source, with_pictures):
+    def protocols(self, settings, source, with_fingerprints):
         """Runs what is given as lists."""
         asked = settings.scoring
         for path in asked.pair_lists:
@@ -129,10 +129,9 @@ class _Evaluation:
             )
             self.add(report)
             if asked.card_dir:
-                read = None
-                if with_pictures:
-                    located = [files.join(folder, name) for name in listed]
-                    read = functools.partial(_read, located)
+                located = [files.join(folder, name) for name in listed]
+                read = functools.partial(_read, located)
+                if with_fingerprints:
                     self.fingerprints.add(report.name, map(files.read, located), listed)
                 worst.add(report, scores, left, right, listed.__getitem__, read)
         for folder in asked.template_dirs:
@@ -167,7 +166,7 @@ class _OfEmbeddings(_Evaluation):
                 "embeddings": asked.embeddings,
                 "sha256": files.checksum(asked.embeddings)[1],
             }
-        self.protocols(settings, source, with_pictures=False)
+        self.protocols(settings, source, with_fingerprints=False)
 
 
 class _OfModel(_Evaluation):
@@ -195,7 +194,7 @@ class _OfModel(_Evaluation):
         size = settings.evaluation.test_batch_size
         embed = functools.partial(found.model.embed, batch_size=size)
         source = Pictures(embed, input_recipe.framing(settings), size, flip)
-        self.protocols(settings, source, with_pictures=True)
+        self.protocols(settings, source, with_fingerprints=True)
         if asked.card_dir:
             self._tell_origins(found, settings)
 
@@ -271,32 +270,34 @@ def _finish(settings, done):
 
 
 def _read(paths, row):
-    return files.read(paths[row])
+    """The bytes of an image, None where the names are of no files, as numbers are."""
+    path = paths[row]
+    return files.read(path) if files.exists(path) and not files.is_dir(path) else None
 
 
 def _rows(report, with_threshold):
-    rows = [
-        (f"{report.name}: {names.short(name)}", str(figure))
-        for name, figure in report.figures.items()
-    ]
+    rows = []
+    for name, figure in report.figures.items():
+        text = str(figure)
+        if name == "best_threshold":
+            text = f"{text} as squared distance, {figure.as_cosine()} as cosine"
+        rows.append((f"{report.name}: {names.short(name)}", text))
     if with_threshold and report.threshold:
         rate = report.threshold.get("far", report.threshold.get("fpir"))
         kind = "FAR" if "far" in report.threshold else "FPIR"
-        value = report.threshold["cosine"]
-        note = report.threshold.get("note", "")
-        rows.append(
-            (
-                f"{report.name}: cosine threshold at {kind}={rate:g}",
-                f"n/a ({note})" if value is None else f"{value:.5f}",
-            )
-        )
+        text = f"n/a ({report.threshold.get('note', '')})"
+        if report.threshold["cosine"] is not None:
+            text = "{cosine:.5f}, squared distance {squared_l2:.5f}"
+            text = text.format(**report.threshold)
+        what = f"cosine threshold at {kind}={rate:g}"
+        rows.append((f"{report.name}: {what}", text))
     return rows + [(f"{report.name}: {what}", n) for what, n in report.counts.items()]
 
 
 def _write_charts(folder, written):
     files.make_dirs(folder)
     for report in written:
-        for kind, (_, chart) in zip(report.curves, report.charts, strict=True):
+        for kind, chart in zip(report.curves, report.charts, strict=True):
             name = re.sub(r"[^\w.-]", "_", f"{report.name}_{kind}.svg")
-            files.replace(files.join(folder, name), chart.encode())
+            files.replace(files.join(folder, name), chart.svg().encode())
     return folder

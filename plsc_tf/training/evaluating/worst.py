@@ -12,7 +12,7 @@ PAIRS = 8
 _SIDE = 128
 
 
-def add(report, scores, left, right, name, read=None):
+def add(report, scores, left, right, name, read):
     """Adds the worst pairs of both kinds to a report, with their pictures.
 
     Args:
@@ -21,7 +21,7 @@ def add(report, scores, left, right, name, read=None):
         left: int [pairs], pictures.
         right: int [pairs].
         name: callable, picture -> its name.
-        read: callable, picture -> its bytes or pixels; None: there are no pictures.
+        read: callable, picture -> its bytes or pixels, or None without any.
     """
     threshold = report.threshold.get("squared_l2")
     if threshold is None:
@@ -34,8 +34,8 @@ def add(report, scores, left, right, name, read=None):
         ordered = rows[np.argsort(order * distances[rows], kind="stable")][:PAIRS]
         for row in ordered.tolist():
             sides = int(left[row]), int(right[row])
-            pictures = [encoded(read(side)) for side in sides] if read else []
-            if pictures and all(pictures):
+            pictures = [encoded(read(side)) for side in sides]
+            if all(pictures):
                 report.pictures[len(report.worst)] = tuple(pictures)
             report.worst.append(
                 {
@@ -56,7 +56,13 @@ def short_name(path):
 
 
 def encoded(image):
-    """A JPEG of a stored picture, at most 128 pixels wide and high; None if damaged."""
+    """A JPEG of a stored picture, at most 128 pixels wide and high; None without one.
+
+    Args:
+        image: bytes or pixels, which may be damaged; or None.
+    """
+    if image is None:
+        return None
     try:
         pixels = images.to_rgb(tf.convert_to_tensor(image)).numpy()
     except (tf.errors.OpError, UnicodeDecodeError):

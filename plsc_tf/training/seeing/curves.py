@@ -1,113 +1,95 @@
 """The curves of a run, from its rows of figures, as charts."""
 
-import dataclasses
 import math
 
-from plsc_tf.evaluation import png, svg
+from plsc_tf.evaluation.charts import COLORS, Axis, Chart, Curve, Mark
 
 # More points than a chart has pixels are drawn as means of neighbours.
 POINTS = 400
+# From this ratio of the largest to the smallest value on, an axis is logarithmic.
+DECADES = 20
 
 
-@dataclasses.dataclass(frozen=True)
-class Chart:
-    """A chart, whichever way it is drawn.
+def loss(rows, resumed=()):
+    """The `Chart` of the loss, None where there is nothing to draw.
 
-    Attributes:
-        title: what it shows.
-        caption: the same in a sentence.
-        x: `svg.Axis`.
-        y: `svg.Axis`.
-        curves: list of `svg.Curve`.
+    Args:
+        rows: of `MetricsFiles`.
+        resumed: steps after which the run was resumed.
     """
-
-    title: str
-    caption: str
-    x: svg.Axis
-    y: svg.Axis
-    curves: list
-
-    def as_svg(self):
-        """The text of an SVG."""
-        return svg.chart(self.title, self.x, self.y, self.curves)
-
-    def as_png(self):
-        """The bytes of a PNG."""
-        return png.png_bytes(png.chart(self.title, self.x, self.y, self.curves))
+    caption = "Loss: means of the steps since the last line of progress."
+    curves = _named(rows, ["loss"])
+    return _chart("Loss", caption, _spread("loss", curves), curves, resumed)
 
 
-def loss(rows):
-    """The `Chart` of the loss, None where there is nothing to draw."""
-    caption = "Loss, as in the lines of progress: means of the steps since the last."
-    return _chart("Loss", caption, "loss", _named(rows, ["loss"]), logarithmic=True)
-
-
-def all_of(rows):
+def all_of(rows, resumed=()):
     """The list of all charts of a run that have something to show.
 
     Args:
         rows: of `MetricsFiles`.
+        resumed: steps after which the run was resumed.
     """
     names = dict.fromkeys(name for row in rows for name in row)
     verified = [n for n in names if n.startswith("verification/") and _is_rate(n)]
-    trained = [n for n in names if "/" not in n and n.endswith("accuracy")]
+    trained = [n for n in names if "/" not in n and _is_rate(n)]
     angles = [n for n in names if n.startswith("angles/")]
-    found = [
-        loss(rows),
-        *_accuracies(rows, [*trained, *verified]),
+    scale = _named(rows, ["loss_scale"])
+    charts = [
+        loss(rows, resumed),
+        *_accuracies(rows, [*trained, *verified], resumed),
         _chart(
             "Learning rate",
             "Learning rate of the optimizer.",
-            "learning rate",
+            Axis("learning rate", low=0.0),
             _named(rows, ["learning_rate"]),
-            bottom=0.0,
+            resumed,
         ),
         _chart(
             "Throughput",
             "Images per second over all replicas, between lines of progress.",
-            "images/s",
+            Axis("images/s", low=0.0),
             _named(rows, ["images_per_second"]),
-            bottom=0.0,
+            resumed,
         ),
         _chart(
             "Loss scale",
             "Loss scale of mixed precision.",
-            "loss scale",
-            _named(rows, ["loss_scale"]),
-            logarithmic=True,
+            _spread("loss scale", scale),
+            scale,
+            resumed,
         ),
         _chart(
             "Angles",
             "Mean angle of embeddings to their own class centre and the nearest other.",
-            "degrees",
+            Axis("degrees"),
             _named(rows, angles),
+            resumed,
         ),
     ]
-    return [chart for chart in found if chart]
+    return [chart for chart in charts if chart]
 
 
-def _accuracies(rows, names):
+def _accuracies(rows, names, resumed):
     """Charts of accuracies, each of as many as there are colors."""
-    most = len(svg.COLORS)
+    most = len(COLORS)
     for start in range(0, len(names), most):
         number = f", {start // most + 1}" if len(names) > most else ""
         yield _chart(
             f"Accuracy{number}",
             f"Training accuracy without margins, and verification accuracy{number}.",
-            "accuracy",
+            Axis("accuracy"),
             _named(rows, names[start : start + most]),
-            bottom=0.0,
-            top=1.0,
+            resumed,
         )
 
 
 def _is_rate(name):
-    return name.endswith("_accuracy")
+    return name.endswith("accuracy")
 
 
 def _named(rows, names):
-    """[(label, points)] of those names that have points."""
-    found = []
+    """The `Curve`s of those names that have points."""
+    curves = []
     for name in names:
         points = [
             (float(row["step"]), float(row[name]))
@@ -116,9 +98,9 @@ def _named(rows, names):
         ]
         if points:
             label = name.replace("verification/", "verification ")
-            label = label.removeprefix("angles/")
-            found.append((label.replace("_", " "), thinned(points)))
-    return found
+            label = label.removeprefix("angles/").replace("_", " ")
+            curves.append(Curve(label, thinned(points)))
+    return curves
 
 
 def thinned(points, most=POINTS):
@@ -135,20 +117,17 @@ def thinned(points, most=POINTS):
     return [tuple(sum(c) / len(g) for c in zip(*g, strict=True)) for g in groups]
 
 
-def _chart(title, caption, label, named, *, bottom=None, top=None, logarithmic=False):
-    if not named:
+def _spread(label, curves):
+    """An `Axis` that is logarithmic where values are orders of magnitude apart."""
+    values = [y for curve in curves for _, y in curve.points]
+    apart = bool(values) and min(values) > 0 and max(values) / min(values) > DECADES
+    return Axis(label, log=apart)
+
+
+def _chart(title, caption, y, curves, resumed):
+    if not curves:
         return None
-    values = [y for _, points in named for _, y in points]
-    steps = [x for _, points in named for x, _ in points]
-    low, high = min(values), max(values)
-    log = logarithmic and low > 0 and high / low > 20
-    if log:
-        low, high = 10 ** math.floor(math.log10(low)), 10 ** math.ceil(math.log10(high))
-    else:
-        margin = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
-        low, high = low - margin if bottom is None else bottom, high + margin
-        high = high if top is None else top
-    first, last = min(steps), max(steps)
-    x = svg.Axis("step", 0.0 if last else first - 1, last or first + 1)
-    curves = [svg.Curve(name, points) for name, points in named]
-    return Chart(title, caption, x, svg.Axis(label, low, high, log=log), curves)
+    last = max(x for curve in curves for x, _ in curve.points)
+    shown = [step for step in resumed if 0 < step < last]
+    marks = [Mark("" if i else "resumed", step) for i, step in enumerate(shown)]
+    return Chart(title, caption, Axis("step", low=0.0), y, curves, marks)

@@ -96,6 +96,55 @@ def peak_memory(strategy):
     return found
 
 
+def network(model):
+    """{what: text} about the size of a model.
+
+    Args:
+        model: the `Classifier`.
+    """
+    rows = {name: array.shape for name, array in model.head.arrays().items()}
+    head = sum(int(np.prod(shape)) for shape in rows.values())
+    return {
+        "network's parameters": f"{model.backbone.count_params():,}",
+        "network's FLOPs": f"{_shown(flops(model))} forward, for each image; a "
+        "multiplication and an addition count as two",
+        "head's parameters": f"{head:,}: "
+        + ", ".join(f"{name} {'×'.join(map(str, n))}" for name, n in rows.items()),
+    }
+
+
+def flops(model):
+    """Floating point operations of the network for one image, forward.
+
+    Counted by TensorFlow's profiler in the graph at inference.
+
+    Args:
+        model: the `Classifier`.
+    """
+    shape = (1, *model.image_size, model.backbone.input_shape[3])
+    function = tf.function(lambda images: model(images, training=False))
+    concrete = function.get_concrete_function(tf.TensorSpec(shape, tf.uint8))
+    profiler = tf.compat.v1.profiler
+    options = profiler.ProfileOptionBuilder.float_operation()
+    options = profiler.ProfileOptionBuilder(options).with_empty_output().build()
+    log = tf.get_logger()
+    level = log.level
+    log.setLevel("ERROR")  # the profiler announces that it is of TensorFlow 1
+    try:
+        found = profiler.profile(concrete.graph, cmd="op", options=options)
+    finally:
+        log.setLevel(level)
+    return found.total_float_ops
+
+
+def _shown(count):
+    """Such as "12.6 G"."""
+    for size, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
+        if count >= size:
+            return f"{count / size:.3g} {prefix}"
+    return f"{count:,}"
+
+
 def short_name(device):
     """The name that TensorFlow's memory statistics take.
 

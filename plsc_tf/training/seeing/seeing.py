@@ -19,7 +19,7 @@ from plsc_tf.training.seeing.angles import AngleHistograms
 from plsc_tf.training.seeing.guard import Guard, GuardedCallback
 from plsc_tf.training.seeing.layers import LayerCheck
 from plsc_tf.training.seeing.metrics_files import MetricsFiles
-from plsc_tf.training.seeing.pictures import InputImages
+from plsc_tf.training.seeing.pictures import FirstImages, InputImages
 from plsc_tf.training.seeing.recorder import Recorder
 from plsc_tf.training.seeing.tensorboard import TensorBoard
 from plsc_tf.training.seeing.traces import Traces
@@ -81,6 +81,7 @@ class Seeing:
         self.tells = hooks.LOGGING in given.hooks
         self._hooks = hooks.own(given.hooks)
         self._guards = {}
+        self._images = FirstImages()
         self._process = self._guarded("the memory of the process", process_memory, 0)
         self._first = 0
         if group.is_chief:
@@ -114,6 +115,8 @@ class Seeing:
             # All workers measure together: one alone cannot leave it out.
             alone = self.group.size == 1
             found.append(GuardedCallback(angles, "angles") if alone else angles)
+        if chief and given.run_report:
+            found.append(GuardedCallback(self._images, "the report's images"))
         return [*found, *self._hooks]
 
     def begin(self, model):
@@ -185,9 +188,9 @@ class Seeing:
 
     def _draw(self):
         folder = self.settings.storage.model_save_dir
-        loss = curves.loss(self.metrics.rows)
+        loss = curves.loss(self.metrics.rows, self._resumed())
         if loss:
-            files.replace(files.join(folder, PLOT), loss.as_png())
+            files.replace(files.join(folder, PLOT), loss.png())
 
     def _report(self, model, outcome, batches):
         settings = self.settings
@@ -209,7 +212,16 @@ class Seeing:
             "checkpoints": self._guarded(
                 "the report's checkpoints", lambda: facts.checkpoints(folder), []
             ),
-            "starts": self._guarded(facts.STARTS, lambda: facts.starts(folder), []),
+            "network": self._guarded(
+                "the report's FLOPs and parameters", lambda: facts.network(model), {}
+            ),
+            "images": self._guarded("the report's images", self._shown, []),
+            "starts": self._starts(),
+            "written": [
+                name
+                for name in run_report.LINKED
+                if files.exists(files.join(folder, name))
+            ],
             "charts": self._guarded("the report's curves", self._charts, []),
         }
         path = files.join(folder, run_report.NAME)
@@ -218,8 +230,23 @@ class Seeing:
         logging.info("The report of the run: %s", path)
 
     def _charts(self):
-        charts = curves.all_of(self.metrics.rows)
-        return [(chart.caption, chart.as_svg()) for chart in charts]
+        charts = curves.all_of(self.metrics.rows, self._resumed())
+        return [(chart.caption, chart.svg()) for chart in charts]
+
+    def _resumed(self):
+        """The steps after which the run was resumed."""
+        return [one["step"] for one in self._starts() if one["step"]]
+
+    def _starts(self):
+        folder = self.settings.storage.model_save_dir
+        return self._guarded(facts.STARTS, lambda: facts.starts(folder), [])
+
+    def _shown(self):
+        """[(label, image)] of what was fed; none where nothing was trained."""
+        shown = self._images
+        if shown.images is None:
+            return []
+        return list(zip(shown.labels.tolist(), shown.images, strict=True))
 
     def _memory(self, model):
         strategy = model.strategy

@@ -1,0 +1,141 @@
+"""Charts of curves and histograms, drawn by matplotlib as SVG or PNG."""
+
+import dataclasses
+import io
+
+COLORS = ("#1f5fa8", "#c2491d", "#3d7f3d", "#7a4a99", "#8a6d00", "#444444")
+INK, FAINT, GRID = "#222222", "#666666", "#e2e2e2"
+DASHES = ("--", ":", "-.")
+# Inches; small, so that the text stays legible on a narrow page.
+SIZE = (5.2, 3.5)
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """One line of a chart.
+
+    Attributes:
+        label: for the legend.
+        points: list of (x, y), x ascending.
+        steps: whether y keeps its value until the next x.
+    """
+
+    label: str
+    points: list
+    steps: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Mark:
+    """A dashed vertical line.
+
+    Attributes:
+        label: for the legend; "": none.
+        x: where.
+        dash: index into `DASHES`.
+    """
+
+    label: str
+    x: float
+    dash: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Axis:
+    """A direction of a chart.
+
+    Attributes:
+        label: what is shown, with its unit.
+        low: its lower end; None: it fits the data.
+        high: its upper end; None: it fits the data.
+        log: whether it is logarithmic.
+    """
+
+    label: str
+    low: float | None = None
+    high: float | None = None
+    log: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Chart:
+    """A chart, whichever way it is drawn.
+
+    Attributes:
+        title: short, for screen readers.
+        caption: the same in a sentence.
+        x: `Axis`.
+        y: `Axis`.
+        curves: list of `Curve`, at most as many as `COLORS`.
+        marks: list of `Mark`.
+        filled: whether the area under each curve is filled, as of histograms.
+    """
+
+    title: str
+    caption: str
+    x: Axis
+    y: Axis
+    curves: list
+    marks: tuple = ()
+    filled: bool = False
+
+    def svg(self):
+        """The text of an SVG, from `<svg` on, to stand in a page or a file."""
+        import matplotlib
+
+        # Text stays text; ids depend on the chart, so that charts can share a page.
+        look = {"svg.fonttype": "none", "svg.hashsalt": self.title}
+        unwanted = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        with matplotlib.rc_context(look):
+            text = io.StringIO()
+            self.figure().savefig(text, format="svg", metadata=unwanted)
+        drawn = text.getvalue()
+        return drawn[drawn.index("<svg") :]
+
+    def png(self):
+        """The bytes of a PNG."""
+        content = io.BytesIO()
+        self.figure().savefig(content, format="png", dpi=150)
+        return content.getvalue()
+
+    def figure(self):
+        """A new `matplotlib.figure.Figure`."""
+        # Takes half a second, which only those who draw shall spend.
+        from matplotlib.figure import Figure
+
+        figure = Figure(SIZE, layout="constrained")
+        axes = figure.add_subplot()
+        for color, curve in zip(COLORS, self.curves, strict=False):
+            self._draw(axes, color, curve)
+        for mark in self.marks:
+            style = DASHES[mark.dash % len(DASHES)]
+            axes.axvline(
+                mark.x, color=INK, lw=1, ls=style, label=mark.label or "_unnamed"
+            )
+        for name, axis in (("x", self.x), ("y", self.y)):
+            if axis.log:
+                axes.set(**{f"{name}scale": "log"})
+            axes.set(**{f"{name}lim": (axis.low, axis.high)})
+        axes.set_xlabel(self.x.label, color=INK)
+        axes.set_ylabel(self.y.label, color=INK)
+        axes.grid(color=GRID)
+        axes.set_axisbelow(True)
+        axes.tick_params(colors=FAINT)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.spines[["left", "bottom"]].set_color(FAINT)
+        figure.legend(loc="outside upper left", ncols=2, frameon=False)
+        return figure
+
+    def _draw(self, axes, color, curve):
+        x, y = zip(*curve.points, strict=True)
+        axes.plot(
+            x,
+            y,
+            color=color,
+            label=curve.label,
+            drawstyle="steps-post" if curve.steps else "default",
+            marker="o" if len(x) == 1 else "",  # a line of no length is not seen
+        )
+        if self.filled:
+            step = "post" if curve.steps else None
+            axes.fill_between(x, y, step=step, color=color, alpha=0.25, lw=0)
