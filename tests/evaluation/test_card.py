@@ -212,13 +212,13 @@ def test_card_html_stands_alone_and_labels_everything():
     # It begins with accuracy and threshold on both scales, and ends with hashes.
     one = shown[0].threshold
     order = (
-        f"{shown[0].figures['accuracy'].value:.4f} ±",
+        f"{shown[0].figures['accuracy'].value:.4f}",
         f"{one['cosine']:.4f}",
         f"{one['squared_l2']:.4f}",
         f"{one['best_cosine']:.4f}",
         f"{one['best_squared_l2']:.4f}",
         "same pairs",
-        "net",
+        "Model and data",
         "ab" * 32,
     )
     places = [text.index(part) for part in order]

@@ -166,9 +166,8 @@ def test_the_report_tells_the_run_and_no_password(seen):
         "TensorFlow",
         "The run was resumed 1 time.",
         "steps 7 to 10, since the resume",
-        # By hand: see test_facts.
-        "network's FLOPs",
-        "head's parameters",
+        "network FLOPs",
+        "head parameters",
         "weight 7×8",
         f"{seen.outcome['verification']['mock']['accuracy']:.4f}",
         f"python -m plsc_tf.evaluate --flagfile={seen.folder}/flags.cfg",

@@ -105,10 +105,10 @@ def network(model):
     rows = {name: array.shape for name, array in model.head.arrays().items()}
     head = sum(int(np.prod(shape)) for shape in rows.values())
     return {
-        "network's parameters": f"{model.backbone.count_params():,}",
-        "network's FLOPs": f"{_shown(flops(model))} forward, for each image; a "
+        "network parameters": f"{model.backbone.count_params():,}",
+        "network FLOPs": f"{_shown(flops(model))} forward, for each image; a "
         "multiplication and an addition count as two",
-        "head's parameters": f"{head:,}: "
+        "head parameters": f"{head:,}: "
         + ", ".join(f"{name} {'×'.join(map(str, n))}" for name, n in rows.items()),
     }
 
