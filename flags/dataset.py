@@ -50,13 +50,13 @@ class Dataset(OptionGroup):
     labels_offset: int = option(
         0,
         "subtracted from the labels of the files (FastNN labels_offset)",
-        applies="label_numbers",
+        applies="examples and label_numbers",
     )
     min_images_per_class: int = option(
         1,
         "classes with fewer pictures than this are left out",
         lower=1,
-        applies="class_folders",
+        applies="examples and class_folders",
     )
     held_back: float = option(
         0.0,
@@ -65,5 +65,5 @@ class Dataset(OptionGroup):
         lower=0,
         upper=1,
         open_ends="upper",
-        applies="splits",
+        applies="examples and splits",
     )

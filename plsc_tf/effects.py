@@ -24,6 +24,7 @@ FACTS = {
     "cluster": "in a cluster of several processes",
     "several_replicas": "with several replicas",
     "buckets": "with several GPUs, or in a cluster",
+    "examples": "where labeled images are read: val_targets=test, card_dir",
     "class_folders": "for data in class folders",
     "splits": "for class folders without a fixed test split",
     "label_numbers": "for data whose files hold the labels as numbers",
@@ -98,6 +99,7 @@ def of_data(heeds, counted=True):
     if heeds is None:
         return {} if counted else {"uncounted": True}
     return {
+        "examples": True,
         "class_folders": "min_images_per_class" in heeds,
         "splits": "held_back" in heeds,
         "label_numbers": "labels_offset" in heeds,

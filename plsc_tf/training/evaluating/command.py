@@ -200,8 +200,11 @@ class _OfModel(_Evaluation):
 
     def _test(self, model, settings):
         test = recipe.load_test(settings)
+        facts = {"examples": bool(settings.scoring.card_dir)}
         if test is not None:
-            effects.tell(settings, effects.of_data(test.source.heeds))
+            facts = effects.of_data(test.source.heeds)
+        effects.tell(settings, facts)
+        if test is not None:
             ranks, labels = closed_set.ranks(model, test)
             self.add(reports.of_classes("test", ranks, labels, self.options))
 

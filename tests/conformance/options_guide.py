@@ -1,0 +1,68 @@
+"""The text of docs/options.md: every option, what it does, and where it applies.
+
+python -m tests.conformance.options_guide    # writes the guide anew
+"""
+
+import importlib
+import pathlib
+import re
+
+from plsc_tf import effects
+from plsc_tf.settings import ALL, select
+
+PATH = pathlib.Path(__file__).parents[2] / "docs" / "options.md"
+COMMANDS = (
+    "train",
+    "evaluate",
+    "export",
+    "embed",
+    "serve",
+    "launch",
+    "check",
+    "convert",
+    "classes",
+    "import_checkpoint",
+)
+HEAD = (
+    "# Options\n\n"
+    "Every option, in the groups of `flags/`. An option that is given and has no "
+    "effect is named in the log when the command starts, or as soon as it is known: "
+    "`No effect here: adam_beta1 (only with optimizer=adam or adamweightdecay).` An "
+    "option that the command does not use at all is an error on its command line; in "
+    "a flag file it may stand, because one file serves all commands.\n\n"
+    "This page is made from the options: `python -m tests.conformance.options_guide`.\n"
+)
+
+
+def groups_of(command):
+    """What a command uses, for `plsc_tf.settings.select`."""
+    return importlib.import_module(f"plsc_tf.{command}").GROUPS
+
+
+def text():
+    """Returns the whole guide."""
+    used = {command: set(select(groups_of(command))) for command in COMMANDS}
+    parts = [HEAD]
+    for group in ALL:
+        parts.append(f"\n## {group}\n")
+        parts.append("| option | default | what it does | only | commands |\n")
+        parts.append("|---|---|---|---|---|\n")
+        parts += [_row(item, used) for item in select([group])]
+    return "".join(parts)
+
+
+def _row(item, used):
+    names = ", ".join(f"`{name}`" for name in (item.name, *item.aliases))
+    default = item.format(item.default)
+    only = effects.in_words(effects.parse(item.applies))
+    if item.unused:
+        only = f"no effect: {item.unused}"
+    commands = ", ".join(command for command in COMMANDS if item in used[command])
+    cells = (names, f"`{default}`" if default else "", item.help, only, commands)
+    return (
+        "| " + " | ".join(re.sub(r"([|<*])", r"\\\1", cell) for cell in cells) + " |\n"
+    )
+
+
+if __name__ == "__main__":
+    PATH.write_text(text())

@@ -1,0 +1,241 @@
+"""Options that were given and have no effect are told, whichever they are."""
+
+import ast
+import logging
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from plsc_tf import check, cli, effects
+from plsc_tf.settings import Settings, known_options, select
+from tests.conformance import options_guide
+
+ROOT = pathlib.Path(__file__).parents[1]
+OPTIONS = sorted({item for item in known_options().values()}, key=lambda i: i.name)
+# Other values of options that take only texts of a form.
+VALUES = {
+    "boost_config_dict": "{'boost': {'dim_reduce': False}}",
+    "card": "card.json",
+    "image_shape": (3, 32, 32),
+    "job_name": "WORKER",
+    "magface_margins": (0.4, 0.9),
+    "magface_norms": (5.0, 50.0),
+    "max_batch_images": 64,
+    "model_options": "width=16",
+    "noise_report": "noise.json",
+    "output": "faces.npy",
+    "version_labels": ("stable:1",),
+}
+
+
+def other_value(item, refused=()):
+    """A value that is not the default, and matches none of the refused patterns."""
+    if item.name in VALUES:
+        return VALUES[item.name]
+    if item.choices:
+        names = [n for n in item.choices if n not in refused]
+        names = [n for n in names if n.removeprefix("dist_") not in refused]
+        if not refused:
+            names = [n for n in names if n != item.default and (n,) != item.default]
+        return (names[0],) if item.many else names[0]
+    if item.type is bool:
+        return not item.default
+    if item.type is str:
+        return ("somewhere",) if item.many else "somewhere"
+    low = item.lower if item.lower is not None else 0
+    if item.upper is None:
+        first = item.default if isinstance(item.default, (int, float)) else low
+        value = item.type(first + 2)
+    else:
+        near, far = (item.type(low + (item.upper - low) * k) for k in (0.3, 0.6))
+        value = near if near != item.default else far
+    return (value,) if item.many else value
+
+
+def against(term):
+    """Settings, or facts, under which a term of a condition does not hold."""
+    negative, name = term.startswith("no "), effects.name_in(term)
+    if name in effects.FACTS:
+        return {}, {name: negative}
+    item = known_options()[name]
+    allowed = term.partition("=")[2].split(",") if "=" in term else None
+    if allowed is None:
+        return {name: other_value(item) if negative else type(item.default)()}, {}
+    if negative:
+        return {name: (allowed[0],) if item.many else item.parse(allowed[0])}, {}
+    if allowed == ["dist_*"]:
+        return {name: "arcface"}, {}
+    return {name: other_value(item, allowed)}, {}
+
+
+def idle_names(values, facts, groups):
+    settings = Settings.from_values(**values)
+    early = effects.idle(settings, groups=groups)
+    late = effects.idle(settings, facts, groups) if facts else []
+    return [item.name for item, _ in (*early, *late)]
+
+
+@pytest.mark.parametrize("item", OPTIONS, ids=lambda item: item.name)
+def test_conditions_name_options_and_facts(item):
+    for terms in effects.parse(item.applies):
+        for term in terms:
+            name = effects.name_in(term)
+            if name in effects.FACTS:
+                continue
+            option = known_options()[name]
+            assert option.name == name != item.name
+            for value in term.partition("=")[2].split(",") if "=" in term else ():
+                if option.choices and "*" not in value:
+                    names = {n.removeprefix("dist_") for n in option.choices}
+                    assert value in names | set(option.choices)
+
+
+@pytest.mark.parametrize("command", options_guide.COMMANDS)
+def test_every_option_without_effect_is_told(command):
+    groups = options_guide.groups_of(command)
+    used = {item.name for item in select(groups)}
+    refused = [item for item in OPTIONS if item.name not in used]
+    for item in OPTIONS:
+        value = other_value(item)
+        if item.name not in used:
+            # Parsing takes time: all of them for one command, and some for the others.
+            if command != "serve" and item not in refused[::20]:
+                continue
+            text = item.format(value)
+            with pytest.raises(cli.UsageError, match="no effect on this command"):
+                cli.parse([f"--{item.name}={text}"], groups)
+            continue
+        if item.unused:
+            assert item.name in idle_names({item.name: value}, {}, groups)
+        # Each way in which the condition fails; others that hold it are closed.
+        alternatives = effects.parse(item.applies)
+        for place, terms in enumerate(alternatives):
+            for term in terms:
+                if effects.name_in(term) not in {*used, *effects.FACTS}:
+                    continue  # Such an option stands at its default here.
+                values, facts = {}, {}
+                chosen = [term] + [
+                    other[-1] for n, other in enumerate(alternatives) if n != place
+                ]
+                for one in chosen:
+                    more, found = against(one)
+                    values |= more
+                    facts |= found
+                assert_told(item, value, values, facts, groups)
+
+
+def assert_told(item, value, values, facts, groups):
+    try:
+        names = idle_names({**values, item.name: value}, facts, groups)
+    except ValueError:
+        return  # It is an error, which says so too.
+    assert item.name in names, (item.name, value, values, facts)
+
+
+def test_an_option_that_asks_for_nothing_is_not_told():
+    values = {"ftrl_l1": 0.0, "adam_beta1": 0.9, "ema_warmup": False}
+    assert idle_names(values, {}, cli.ALL) == ["ema_warmup", "adam_beta1"]
+    assert idle_names({"adam_beta1": 0.9, "optimizer": "adam"}, {}, cli.ALL) == []
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "hparams").glob("*.cfg")), ids=lambda path: path.name
+)
+def test_our_own_files_hold_nothing_without_effect(path):
+    groups = options_guide.groups_of("train")
+    names = {
+        i.name for i, _ in effects.idle(cli.parse([f"--flagfile={path}"]), None, groups)
+    }
+    # FastNN's warm-up begins when warmup_steps is added to its defaults.
+    assert names <= ({"warmup_scheme"} if path.stem == "fastnn_defaults" else set())
+
+
+def test_every_option_is_read_somewhere():
+    read = set()
+    for path in [*(ROOT / "plsc_tf").rglob("*.py"), *(ROOT / "flags").glob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute):
+                read.add(node.attr)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                read.add(node.value)
+    assert {item.name for item in OPTIONS if not item.unused} <= read
+
+
+def test_the_guide_is_made_from_the_options():
+    assert options_guide.PATH.read_text() == options_guide.text(), (
+        "run python -m tests.conformance.options_guide"
+    )
+
+
+TOLD = {
+    "in a cluster of several processes": (
+        "communication=ring worker_timeout=3 join_timeout=9 node_port=7000"
+    ),
+    "for data in class folders": "min_images_per_class=2",
+    "for class folders without a fixed test split": "held_back=0.1",
+    "for data whose files hold the labels as numbers": "labels_offset=1",
+    "for data that can only be read in order": "shuffle_buffer_size=5",
+    "with several GPUs, or in a cluster": "gradient_bucket_mb=3",
+    "with several replicas": "gradient_dtype=float16 synchronized_batch_norm=true",
+    "where squares are erased: cutout": "cutout_probability=0.3",
+    "for networks with auxiliary logits": "aux_logits_weight=0.3",
+    "where images come from files": "dataset_dir=nowhere",
+    "with optimizer=adam or adamweightdecay": "adam_beta1=0.3 adam_beta2=0.8",
+    "with use_fp16": "init_loss_scaling=8 decr_ratio=0.3",
+    "with use_fp16, or with use_bf16": "amp_lists=black:Conv2D",
+    "with loss_type=adaface": "adaface_h=0.2",
+    "with learning_rate_decay_type=polynomial": "polynomial_power=2",
+    "with dim_reduce, or with boost_config_dict": "boost_level=o1",
+    "with dim_reduce": "n_component=4",
+    "with dry_run": "device_memory_gb=3",
+    "with export_at_end": "proof_pairs=10",
+}
+SMALL = (
+    "num_classes=7 num_sample_per_epoch=20 num_epochs=1 model_name=iresnet "
+    "model_options=depths=1-1,width=16,head=gap image_shape=3,16,16 batch_size=10 "
+    "emb_size=8 val_targets=mock export_at_end=false tensorboard=false"
+)
+
+
+def test_a_training_says_which_options_do_nothing(tmp_path):
+    words = [f"--{word}" for word in " ".join([SMALL, *TOLD.values()]).split()]
+    done = subprocess.run(
+        [sys.executable, "-m", "plsc_tf.train", "--model_save_dir=run", *words],
+        cwd=tmp_path,
+        env=dict(os.environ, PYTHONPATH=str(ROOT)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    said = {}
+    for line in done.stderr.splitlines():
+        if "No effect here: " in line:
+            part = line.partition("No effect here: ")[2]
+            for names, why in re.findall(r"([\w, ]+) \(only (.*?)\)(?:; |\.$)", part):
+                said[why] = set(names.split(", "))
+    assert said == {
+        why: {word.partition("=")[0] for word in words.split()}
+        for why, words in TOLD.items()
+    }
+
+
+def test_other_commands_say_it_too(tmp_path, caplog, capsys):
+    for name in ("a/1.png", "a/2.png", "b/1.png", "b/2.png"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        random = np.random.default_rng(len(list(tmp_path.rglob("*"))))
+        Image.fromarray(random.integers(0, 256, (8, 8, 3), np.uint8)).save(path)
+    words = ["--dataset_name=folder", f"--dataset_dir={tmp_path}", "--labels_offset=1"]
+    with caplog.at_level(logging.INFO), pytest.raises(SystemExit):
+        check.main(cli.parse(words, check.GROUPS))
+    assert (
+        "No effect here: labels_offset (only for data whose files hold the labels as "
+        "numbers)." in caplog.messages
+    )
