@@ -8,7 +8,7 @@ from plsc_tf.checkpoints import manifest, reader
 from plsc_tf.checkpoints.manifest import DamagedCheckpointError
 from plsc_tf.checkpoints.writer import WRITING
 from plsc_tf.parallel.alone import Alone
-from plsc_tf.storage import files
+from plsc_tf.storage import files, writer_lock
 
 NAMES = re.compile(r"\d+|step_\d+")
 REMOVING = ".removing"
@@ -19,8 +19,8 @@ INTERRUPTED = re.compile(
 DAMAGED = ".damaged"
 # What the workers of a cluster tell each other.
 VERIFY, VERIFIED = "verify a checkpoint", "verified a checkpoint"
-# Folders that are no checkpoints, or none any more.
-REMAINS = (f"*{WRITING}*", f"*{REMOVING}", f"*{DAMAGED}-*")
+# What is no checkpoint, or none any more.
+REMAINS = (f"*{WRITING}*", f"*{REMOVING}", f"*{DAMAGED}-*", writer_lock.PATTERN)
 # In checkpoints of PLSC, whose names are 0, 1, … as well.
 PLSC_META = "meta.json"
 
@@ -143,11 +143,19 @@ def resolve(path):
     return found[-1][1]
 
 
-def prune(directory, keep):
-    """Removes the oldest checkpoints of a run so that `keep` stay; 0 keeps all."""
+def prune(directory, keep, run=None):
+    """Removes the oldest checkpoints of a run so that `keep` stay; 0 keeps all.
+
+    Args:
+        directory: the run's folder.
+        keep: how many stay.
+        run: the run's name in the states of its checkpoints; those of others stay.
+    """
     if not keep:
         return
-    for _, path in find_all(directory)[:-keep]:
+    paths = [path for _, path in find_all(directory)]
+    own = [path for path in paths if manifest.read(path)["state"].get("run") == run]
+    for path in own[:-keep]:
         remove(path)
         logging.info("Removed the old checkpoint %s", path)
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import secrets
 import time
 
 import keras
@@ -10,16 +11,21 @@ from absl import logging
 from plsc_tf.checkpoints import catalog, manifest, writer
 from plsc_tf.checkpoints.background import BackgroundSaver
 from plsc_tf.storage import files
+from plsc_tf.storage.writer_lock import WriterLock
 from plsc_tf.training import state
 
 ON_ERROR = ("stop", "continue")
 ON_DAMAGED = ("stop", "previous")
+ADVICE = "Wait until it ends, or give another directory."
 BEST = "best"
 NEXT = ".next"
 
 
 class Checkpoint(keras.callbacks.Callback):
     """Saves `<directory>/<epoch>/` after each epoch, as PLSC does.
+
+    A directory has one writer: while a model is trained no other process, and no other
+    callback, saves there. Of older checkpoints only those of this training are removed.
 
     Example:
         checkpoint = plsc_tf.Checkpoint("runs/ms1m", every_n_steps=2000)
@@ -43,7 +49,12 @@ class Checkpoint(keras.callbacks.Callback):
             or take the "previous" one.
         extra: dict that is stored with each checkpoint.
 
+    Attributes:
+        lock: the `WriterLock` of the directory; where it is not held the callback
+            takes it from the begin of `fit` to its end.
+
     Raises:
+        FolderInUseError: when training begins: another one saves to the directory.
         ValueError: an option has no such value; when training begins, if the directory
             holds checkpoints of another training: nothing is overwritten or mixed.
     """
@@ -81,8 +92,12 @@ class Checkpoint(keras.callbacks.Callback):
         self.on_error = on_error
         self.on_damaged = on_damaged
         self.extra = extra or {}
+        self.lock = WriterLock(ADVICE)
+        self._took_lock = False
         self.saved_step = None
         self.waited_s = 0.0
+        # Found again in the states of this training's checkpoints.
+        self._run = secrets.token_hex(8)
         self._saver = BackgroundSaver()
         self._continues = False
         self._best = -1.0
@@ -97,6 +112,9 @@ class Checkpoint(keras.callbacks.Callback):
         """Refuses a directory with somebody else's checkpoints."""
         files.prepare(self.directory)
         if self._is_chief():
+            if not self.lock.held:
+                self.lock.acquire(self.directory)
+                self._took_lock = True
             if not self._continues and catalog.find_all(self.directory):
                 raise ValueError(
                     f"{self.directory} holds checkpoints of another training. Go on "
@@ -127,9 +145,13 @@ class Checkpoint(keras.callbacks.Callback):
         """
         if path is None:
             files.prepare(self.directory)
-            path = catalog.newest(
-                self.directory, on_damaged=self.on_damaged, group=model.group
-            )
+            # Only what sets damaged ones aside changes the directory.
+            changes = self.on_damaged == "previous" and model.group.is_chief
+            free = contextlib.nullcontext()
+            with self.lock.holding(self.directory) if changes else free:
+                path = catalog.newest(
+                    self.directory, on_damaged=self.on_damaged, group=model.group
+                )
         if path is not None and model.updater is None:
             state.restore_weights(path, model)
             logging.info(
@@ -138,7 +160,8 @@ class Checkpoint(keras.callbacks.Callback):
                 path,
             )
         elif path is not None:
-            state.restore(path, model, verified=True)
+            stored = state.restore(path, model, verified=True)
+            self._run = stored.get("run")  # older ones have none
             self.saved_step = model.position.global_step
             self._continues = True
         position = model.position
@@ -170,6 +193,17 @@ class Checkpoint(keras.callbacks.Callback):
         if self.saved_step != self._step():
             self.save(f"step_{self._step():08d}", logs)
         self.wait()
+        self._give_up()
+
+    def on_train_abandoned(self):
+        """Gives the directory up after an error, when the files are written."""
+        try:
+            if self._took_lock:
+                self.wait()
+        except OSError as error:
+            logging.error("%s", error)  # what ended the training comes first
+        finally:
+            self._give_up()
 
     def save(self, name, logs=None):
         """Saves now, unless this step is saved already under another name.
@@ -178,6 +212,14 @@ class Checkpoint(keras.callbacks.Callback):
             name: of the folder in the directory.
             logs: dict of numbers to store with it.
         """
+        if self.lock.held or not self._is_chief():
+            self._save(name, logs)
+            return
+        with self.lock.holding(self.directory):
+            self._save(name, logs)
+            self.wait()
+
+    def _save(self, name, logs):
         if self.saved_step == self._step() and not name.isdigit():
             return
         start = time.perf_counter()
@@ -189,7 +231,7 @@ class Checkpoint(keras.callbacks.Callback):
         with self.model.averaged() if self.weights_only else as_it_is:
             content = state.snapshot(
                 self.model,
-                {**self.extra, "logs": _plain(logs)},
+                {**self.extra, "logs": _plain(logs), "run": self._run},
                 weights_only=self.weights_only,
                 held=self.background,
             )
@@ -207,8 +249,15 @@ class Checkpoint(keras.callbacks.Callback):
             return self._settle(write)
         return self._settle(functools.partial(self._saver.submit, write))
 
+    def _give_up(self):
+        if self._took_lock:
+            self._took_lock = False
+            self.lock.release()
+
     def _write(self, path, content):
         start = time.perf_counter()
+        if self._is_chief():
+            self.lock.check()
         size = writer.save(path, content, self.model.group, self.model.alive)
         seconds = time.perf_counter() - start
         if not self._is_chief():
@@ -220,7 +269,7 @@ class Checkpoint(keras.callbacks.Callback):
             seconds,
             size / 1e6 / max(seconds, 1e-9),
         )
-        catalog.prune(self.directory, self.max_to_keep)
+        catalog.prune(self.directory, self.max_to_keep, self._run)
 
     def _settle(self, function):
         """Calls what may raise an error of a save; returns whether there was none."""
@@ -262,7 +311,12 @@ class Checkpoint(keras.callbacks.Callback):
         with self.model.averaged():
             content = state.snapshot(
                 self.model,
-                {**self.extra, "logs": _plain(logs), "best_accuracy": accuracy},
+                {
+                    **self.extra,
+                    "logs": _plain(logs),
+                    "run": self._run,
+                    "best_accuracy": accuracy,
+                },
                 weights_only=True,
                 held=self.background,
             )
@@ -287,10 +341,18 @@ class Checkpoint(keras.callbacks.Callback):
             _replace(path)
         if not files.is_dir(path):
             return -1.0
-        return manifest.read(path)["state"]["best_accuracy"]
+        stored = manifest.read(path)["state"]
+        if stored.get("run") != self._run:
+            raise ValueError(
+                f"{path} is the best checkpoint of another training. Move it, or give "
+                "another directory."
+            )
+        return stored["best_accuracy"]
 
     def _replace_best(self, path, content, epoch, accuracy):
         following = f"{path}{NEXT}"
+        if self._is_chief():
+            self.lock.check()
         if self._is_chief() and files.is_dir(following):
             files.remove_tree(following)
         writer.save(following, content, self.model.group, self.model.alive)

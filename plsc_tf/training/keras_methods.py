@@ -1,5 +1,6 @@
 """Keras's `fit`, `evaluate` and `predict`, with its weights and validation."""
 
+import contextlib
 import itertools
 
 import keras
@@ -91,16 +92,17 @@ class KerasMethods:
             own = listed(callbacks)
             validation = Validation(found, validation_freq, validation_steps, own)
             callbacks = [validation, *own]
-        return loop.fit(
-            self,
-            data,
-            epochs=epochs,
-            verbose=1 if verbose == "auto" else verbose,
-            callbacks=callbacks,
-            initial_epoch=initial_epoch,
-            steps_per_epoch=steps_per_epoch,
-            **options,
-        )
+        with _abandoned(listed(callbacks)):
+            return loop.fit(
+                self,
+                data,
+                epochs=epochs,
+                verbose=1 if verbose == "auto" else verbose,
+                callbacks=callbacks,
+                initial_epoch=initial_epoch,
+                steps_per_epoch=steps_per_epoch,
+                **options,
+            )
 
     def evaluate(
         self,
@@ -315,6 +317,21 @@ class Validation(keras.callbacks.Callback):
             self._data, steps=self._steps, callbacks=self._told, return_dict=True
         )
         logs.update({f"val_{name}": value for name, value in found.items()})
+
+
+@contextlib.contextmanager
+def _abandoned(callbacks):
+    """Ends a training that fails for callbacks with `on_train_abandoned`.
+
+    Keras calls no `on_train_end` then.
+    """
+    try:
+        yield
+    except BaseException:
+        for callback in callbacks:
+            if hasattr(callback, "on_train_abandoned"):
+                callback.on_train_abandoned()
+        raise
 
 
 def listed(callbacks):

@@ -37,7 +37,9 @@ class Plan:
     schedule: object
 
 
-def choose_folder(settings, num_replicas, *, verify=True, group=None, given=()):
+def choose_folder(
+    settings, num_replicas, *, verify=True, group=None, given=(), lock=None
+):
     """Settles folder and global batch, and finds the checkpoint to resume from.
 
     Args:
@@ -47,11 +49,14 @@ def choose_folder(settings, num_replicas, *, verify=True, group=None, given=()):
         group: the `Group` of workers, all of which must call this; None: there is
             one.
         given: names of the parts that are given in Python, `Parts.given()`.
+        lock: the `WriterLock` with which the chief takes the folder, before anything
+            in it is read or changed; None: nothing will be written.
 
     Returns:
         (settings as they will be used, checkpoint folder or None).
 
     Raises:
+        FolderInUseError: another training writes into the folder.
         ValueError: the folder cannot be written to, another global batch is asked for
             than the run has, or its newest checkpoint is damaged.
         OSError: the folder cannot be reached, which never means that it is empty.
@@ -67,6 +72,8 @@ def choose_folder(settings, num_replicas, *, verify=True, group=None, given=()):
         while group.is_chief and files.exists(fresh):
             number += 1
             fresh = f"{save_dir.rstrip('/')}-{number}"
+        if group.is_chief and lock is not None:
+            lock.acquire(fresh)
         fresh = group.gather("fresh folder", fresh)[0]
         if fresh != save_dir:
             logging.info("Starting anew in %s; %s stays as it is.", fresh, save_dir)
@@ -74,6 +81,8 @@ def choose_folder(settings, num_replicas, *, verify=True, group=None, given=()):
             model_save_dir=fresh, global_batch_size=batch, restart=False
         )
         return settings, None
+    if group.is_chief and lock is not None:
+        lock.acquire(save_dir)
     checkpoint = _newest(settings, verify, group)
     if checkpoint is None:
         return settings.replace(global_batch_size=batch), None

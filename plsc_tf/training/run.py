@@ -9,6 +9,7 @@ from plsc_tf.flagfiles import write_flags
 from plsc_tf.parallel.collectives import Transport
 from plsc_tf.parallel.strategy import make_deterministic
 from plsc_tf.storage import files, fs_options
+from plsc_tf.storage.writer_lock import WriterLock
 from plsc_tf.training import (
     class_count,
     description,
@@ -34,6 +35,11 @@ from plsc_tf.training.termination import Termination
 from plsc_tf.training.watchdog import Watchdog
 from plsc_tf.training.weight_rules import WeightRule
 
+IN_USE = (
+    "Wait until it ends, set another model_save_dir, or set restart=true, which starts "
+    "over in a fresh folder."
+)
+
 
 def train(settings, termination=None, parts=NONE, stage=ORDINARY):
     """Runs or resumes the training that the settings describe.
@@ -58,15 +64,15 @@ def train(settings, termination=None, parts=NONE, stage=ORDINARY):
         make_deterministic(settings.performance.seed)
     termination = termination or Termination()
     prepare(settings)
-    with workers.joined(settings) as joined:
+    with workers.joined(settings) as joined, WriterLock(IN_USE) as lock:
         termination.listen_again()
-        return _train(settings, joined, termination, parts, stage)
+        return _train(settings, joined, termination, parts, stage, lock)
 
 
-def _train(settings, joined, termination, parts, stage):
+def _train(settings, joined, termination, parts, stage, lock):
     group, strategy = joined.group, joined.strategy
     settings = hooks.applied(parts.settled(settings))
-    settings, checkpoint, batches = _open(settings, joined, parts)
+    settings, checkpoint, batches = _open(settings, joined, parts, lock)
     save_dir, losses = settings.storage.model_save_dir, []
     if settings.logging.save_losses and group.is_chief:
         path = files.join(save_dir, "losses.txt")
@@ -84,6 +90,8 @@ def _train(settings, joined, termination, parts, stage):
     stage.begin(model, settings)
     _compile(model, plan, parts.optimizer)
     checkpoints = _checkpoints(settings, parts)
+    if group.is_chief:
+        checkpoints.lock = lock
     start = _load_weights(model, plan, checkpoints)
     if group.is_chief:
         write_flags(settings, files.join(save_dir, "flags.cfg"), parts.remark())
@@ -124,7 +132,7 @@ def _train(settings, joined, termination, parts, stage):
     return settings, outcome
 
 
-def _open(settings, joined, parts):
+def _open(settings, joined, parts, lock):
     """Settles the run's folder and opens its data, alike on all workers.
 
     Returns:
@@ -138,6 +146,7 @@ def _open(settings, joined, parts):
         joined.strategy.num_replicas_in_sync,
         group=group,
         given=parts.given(),
+        lock=lock,
     )
     if joined.together:
         workers.check_shared(group, settings.storage.model_save_dir)
