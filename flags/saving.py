@@ -43,6 +43,13 @@ class Saving(OptionGroup):
         "previous one that is whole; nothing is deleted",
         choices=("stop", "previous"),
     )
+    allow_changes: tuple[str, ...] = option(
+        (),
+        "options whose change gives a resumed run another meaning, and that may change "
+        "all the same, as loss_type,margin; without it such a change is an error, that "
+        "of numbers as the learning rate is logged",
+        saved=False,
+    )
     prove_resume: int = option(
         0,
         "train: only prove that a resume is exact. Trains twice this many steps at "

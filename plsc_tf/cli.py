@@ -26,6 +26,8 @@ from plsc_tf.settings import ALL, Settings, select
 
 __all__ = ["ALL", "UsageError", "help_text", "main", "parse", "write_flags"]
 
+# Ended, but the last weights are not saved (EX_IOERR of sysexits.h).
+NOT_SAVED_STATUS = 74
 TRACEBACK_VARIABLE = "PLSC_TF_TRACEBACK"
 _HELP = ("help", "helpfull", "helpshort", "h", "?")
 _HELP_COLUMN = 34
@@ -49,8 +51,9 @@ class UsageError(ValueError):
 def main(function, groups=ALL, doc=None, argv=None):
     """Runs a command and ends the process with its exit status.
 
-    0: done, 1: the command failed, 2: wrong options, 76: another worker of the cluster
-    failed, 130: interrupted. Errors that a
+    0: done, 1: the command failed, 2: wrong options, 74: the training is done, but its
+    last weights could not be saved (on_save_error=continue), 76: another worker of the
+    cluster failed, 130: interrupted. Errors that a
     user can act on are printed without a traceback; PLSC_TF_TRACEBACK=1 in the
     environment shows it.
 

@@ -84,6 +84,8 @@ def main(settings):
     if outcome is None:
         return  # a worker beside the chief, which tells
     sys.stdout.write(f"\n{results.table(settings, outcome)}\n")
+    if "unsaved_steps" in outcome:
+        sys.exit(cli.NOT_SAVED_STATUS)
 
 
 if __name__ == "__main__":

@@ -194,6 +194,7 @@ def _filled(value, row_shape, low, high):
 
 def _state(source, content, changes, kind):
     state = {**content["state"], "num_classes": changes.labels.num_classes}
+    state.pop("data", None)  # those of the edited classes are others
     if "flags" in state:
         told = {"num_classes": changes.labels.num_classes, **changes.flags}
         state["flags"] = {**state["flags"], **told}

@@ -3,6 +3,7 @@
 import dataclasses
 import signal
 
+from plsc_tf.cli import NOT_SAVED_STATUS
 from plsc_tf.parallel.lost import LOST_STATUS, STALL_STATUS
 
 # The exit status of a wrong option.
@@ -11,6 +12,7 @@ _EXPLAINED = {
     STALL_STATUS: "its watchdog found that a step hung",
     LOST_STATUS: "it ended because another worker was lost",
     USAGE_STATUS: "wrong options, or no such file",
+    NOT_SAVED_STATUS: "its last weights could not be saved",
 }
 _SIGNALS = {
     signal.SIGKILL: "from outside; the kernel sends it when memory runs out",

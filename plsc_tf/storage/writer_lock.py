@@ -65,7 +65,7 @@ class WriterLock:
         self._advice = advice
         self._machine = machine or claims.machine()
         self._renew_s, self._lease_s = renew_s, lease_s
-        self._folder = None
+        self._folder, self._kept = None, False
 
     def __enter__(self):
         return self
@@ -137,7 +137,7 @@ class WriterLock:
 
     def release(self):
         """Gives the right up; does nothing where it is not held."""
-        if not self.held or self._owner["pid"] != os.getpid():
+        if not self.held or self._kept or self._owner["pid"] != os.getpid():
             return  # a forked child does not give up its parent's
         self._end.set()
         folder, self._folder = self._folder, None
@@ -150,6 +150,10 @@ class WriterLock:
         if self._made and files.is_local(folder):
             with contextlib.suppress(OSError):  # it is not empty
                 os.rmdir(local_path(folder))
+
+    def keep(self):
+        """Keeps the right until the process ends, as threads may still write."""
+        self._kept = True
 
     def _wait_for_the_others(self):
         """Returns once there is no other claim that counts."""

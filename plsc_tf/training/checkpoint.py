@@ -12,7 +12,7 @@ from plsc_tf.checkpoints import catalog, manifest, writer
 from plsc_tf.checkpoints.background import BackgroundSaver
 from plsc_tf.storage import files
 from plsc_tf.storage.writer_lock import WriterLock
-from plsc_tf.training import state
+from plsc_tf.training import resume_changes, state
 
 ON_ERROR = ("stop", "continue")
 ON_DAMAGED = ("stop", "previous")
@@ -127,13 +127,15 @@ class Checkpoint(keras.callbacks.Callback):
             best = self._read_best() if self._is_chief() else None
             self._best = self.model.group.gather("best so far", best)[0]
 
-    def restore(self, model, path=None):
+    def restore(self, model, path=None, allow_changes=()):
         """Loads the newest checkpoint of the directory, if there is one.
 
         Args:
             model: the `Classifier`. Of one that is not compiled yet only the weights
                 are loaded, as for inference or another optimizer.
             path: the checkpoint, where `catalog.newest` has found it just now.
+            allow_changes: of "loss", "scale" and "label_smoothing" those that may
+                differ from the checkpoint's.
 
         Returns:
             `{"initial_epoch": …, "initial_step": …}` to hand to `model.fit`.
@@ -141,6 +143,7 @@ class Checkpoint(keras.callbacks.Callback):
         Raises:
             DamagedCheckpointError: it is not what was written, and `on_damaged` says
                 stop.
+            ValueError: it is of another network, head, optimizer or loss.
             OSError: the directory cannot be reached.
         """
         if path is None:
@@ -160,7 +163,9 @@ class Checkpoint(keras.callbacks.Callback):
                 path,
             )
         elif path is not None:
-            stored = state.restore(path, model, verified=True)
+            stored = manifest.read(path)["state"]
+            resume_changes.check_head(path, stored, model.head, allow_changes)
+            state.restore(path, model, verified=True)
             self._run = stored.get("run")  # older ones have none
             self.saved_step = model.position.global_step
             self._continues = True
@@ -238,6 +243,11 @@ class Checkpoint(keras.callbacks.Callback):
             if self._start(functools.partial(self._write, path, content)):
                 self.saved_step = self._step()
         self.waited_s += time.perf_counter() - start
+
+    @property
+    def writing(self):
+        """Whether a save is in flight."""
+        return self._saver.busy
 
     def wait(self):
         """Waits for a save in flight, and raises what went wrong in it."""

@@ -90,8 +90,9 @@ def _network(path, stored, backbone):
 
 def _head(path, content, classes):
     stored = content["state"]
-    if stored.get("head"):
-        return model_config.make_head(classes, stored["head"])
+    head = stored.get("head") and model_config.make_head(classes, stored["head"])
+    if head:
+        return head
     softmax = "bias" in content["arrays"]
     logging.warning(
         "Checkpoint %s does not hold the loss of its head; %s stands in for it. "

@@ -23,16 +23,32 @@ LOSSES = {
 
 
 def describe(model):
-    """What a checkpoint says about how its model is made.
+    """What a checkpoint keeps of how its model is made.
 
     Args:
         model: the `Classifier`.
 
     Returns:
-        `{"network": Keras's JSON of the backbone, "head": dict}`; either is None where
-        the user's own code makes it.
+        `{"network": JSON of the backbone, None where it has none; "head": dict}`
     """
-    return {"network": _network_text(model.backbone), "head": _head(model.head)}
+    return {
+        "network": _network_text(model.backbone),
+        "head": describe_head(model.head),
+    }
+
+
+def describe_head(head):
+    """What a checkpoint keeps of a head, as a dict of JSON values.
+
+    A loss or head of the user's own has a dotted name as its "kind".
+    """
+    return {
+        "kind": _name(head, HEADS),
+        "loss": _loss(head.margins),
+        "scale": float(head.scale),
+        "label_smoothing": float(head.label_smoothing),
+        "sub_centers": head.sub_centers,
+    }
 
 
 def make_network(text):
@@ -52,15 +68,17 @@ def make_network(text):
 
 
 def make_head(num_classes, described):
-    """The head of `describe`.
+    """The head of `describe_head`, None where the user's own code makes it.
 
     Args:
         num_classes: classes.
         described: the dict.
     """
-    loss = _make_loss(described["margins"])
-    kind = HEADS[described["kind"]]
-    return kind(num_classes, margins=loss, scale=described["scale"])
+    kind, loss = HEADS.get(described["kind"]), _make_loss(described["loss"])
+    if kind is None or loss is None:
+        return None
+    options = {name: described[name] for name in ("scale", "sub_centers")}
+    return kind(num_classes, margins=loss, **options)
 
 
 def _network_text(backbone):
@@ -70,33 +88,32 @@ def _network_text(backbone):
         return None
 
 
-def _head(head):
-    kind, loss = type(head).__name__, _loss(head.margins)
-    if HEADS.get(kind) is not type(head) or loss is None:
-        return None
-    return {"kind": kind, "scale": float(head.scale), "margins": loss}
+def _name(thing, library):
+    """The name of a thing's class, with its module where it is not the library's."""
+    kind = type(thing)
+    name = kind.__name__
+    return name if library.get(name) is kind else f"{kind.__module__}.{name}"
 
 
 def _loss(loss):
-    """`{"kind": name, field: value}` of a loss of the library, else None."""
-    kind = type(loss).__name__
-    if LOSSES.get(kind) is not type(loss):
-        return None
-    described = {"kind": kind}
-    for field in dataclasses.fields(loss):
+    """`{"kind": name, field: value}` with the fields that JSON can hold."""
+    described = {"kind": _name(loss, LOSSES)}
+    for field in dataclasses.fields(loss) if dataclasses.is_dataclass(loss) else ():
         value = getattr(loss, field.name)
         if dataclasses.is_dataclass(value):
             value = _loss(value)
-            if value is None:
-                return None
-        described[field.name] = value.item() if hasattr(value, "item") else value
+        value = value.item() if hasattr(value, "item") else value
+        if isinstance(value, bool | int | float | str | dict):
+            described[field.name] = value
     return described
 
 
 def _make_loss(described):
+    """The loss of `_loss`, None where it is not the library's."""
     options = {
         name: _make_loss(value) if isinstance(value, dict) else value
         for name, value in described.items()
         if name != "kind"
     }
-    return LOSSES[described["kind"]](**options)
+    kind = LOSSES.get(described["kind"])
+    return None if kind is None or None in options.values() else kind(**options)

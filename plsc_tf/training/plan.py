@@ -11,7 +11,7 @@ from plsc_tf.parallel.alone import Alone
 from plsc_tf.settings import Settings
 from plsc_tf.storage import files
 from plsc_tf.storage.paths import local_path
-from plsc_tf.training import schedules
+from plsc_tf.training import resume_changes, schedules
 from plsc_tf.training.parts import check_resumed
 
 
@@ -58,7 +58,7 @@ def choose_folder(
     Raises:
         FolderInUseError: another training writes into the folder.
         ValueError: the folder cannot be written to, another global batch is asked for
-            than the run has, or its newest checkpoint is damaged.
+            than the run has or another meaning, or its newest checkpoint is damaged.
         OSError: the folder cannot be reached, which never means that it is empty.
     """
     save_dir, group = settings.storage.model_save_dir, group or Alone()
@@ -101,13 +101,7 @@ def _resumed(settings, checkpoint, batch, given):
             "--model_save_dir=<another folder>."
         )
     check_resumed(checkpoint, stored, given)
-    trained_on = flags.get("dataset_name")
-    if trained_on != settings.dataset.dataset_name:
-        raise ValueError(
-            f"The run in {save_dir} trains on '{trained_on}'. Received: "
-            f"dataset_name={settings.dataset.dataset_name}. Start a new run from these "
-            f"weights: --checkpoint_dir={checkpoint} --model_save_dir=<another folder>."
-        )
+    resume_changes.find(checkpoint, settings)
     asked, kept = settings.model.global_batch_size, flags["global_batch_size"]
     if asked and asked != kept:
         raise ValueError(

@@ -106,7 +106,7 @@ def table(settings, results):
     for name, value in results.get("test", {}).items():
         rows.append((f"test {name}", value))
     rows += [
-        ("checkpoint", results["checkpoint_dir"] or "none: no save has succeeded"),
+        *_saved(results),
         ("flags", files.join(save_dir, "flags.cfg")),
         ("results", files.join(save_dir, "results.json")),
     ]
@@ -150,6 +150,12 @@ def next_command(settings, results):
     verb = "evaluate" if verifies else "export"
     path = files.join(settings.storage.model_save_dir, "flags.cfg")
     return f"python -m plsc_tf.{verb} {shlex.quote(f'--flagfile={path}')}"
+
+
+def _saved(results):
+    yield "checkpoint", results["checkpoint_dir"] or "none: no save has succeeded"
+    if "unsaved_steps" in results:
+        yield "NOT SAVED", f"the last {results['unsaved_steps']} steps; see the errors"
 
 
 def _plus_minus(figures):

@@ -17,7 +17,9 @@ from plsc_tf.training import (
     network_recipe,
     optimizers,
     recipe,
+    rescuing,
     results,
+    resume_changes,
     run_facts,
     start_from,
     workers,
@@ -73,6 +75,7 @@ def _train(settings, joined, termination, parts, stage, lock):
     group, strategy = joined.group, joined.strategy
     settings = hooks.applied(parts.settled(settings))
     settings, checkpoint, batches = _open(settings, joined, parts, lock)
+    changes, origin = resume_changes.of_run(settings, checkpoint, batches)
     save_dir, losses = settings.storage.model_save_dir, []
     if settings.logging.save_losses and group.is_chief:
         path = files.join(save_dir, "losses.txt")
@@ -89,7 +92,7 @@ def _train(settings, joined, termination, parts, stage, lock):
     run_facts.tell(settings, batches, pairs, model, parts)
     stage.begin(model, settings)
     _compile(model, plan, parts.optimizer)
-    checkpoints = _checkpoints(settings, parts)
+    checkpoints = _checkpoints(settings, parts, origin)
     if group.is_chief:
         checkpoints.lock = lock
     start = _load_weights(model, plan, checkpoints)
@@ -108,12 +111,12 @@ def _train(settings, joined, termination, parts, stage, lock):
     length = EpochLength(plan.steps_per_epoch, settings.model.global_batch_size)
     callbacks = [*losses, termination, log, length, verify, *seen, checkpoints]
     description.log_run(plan, model, batches, parts)
-    seeing.begin(model)
+    seeing.begin(model, changes)
     before = model.position.global_step
 
     def rescue(error):
         log.pause()
-        _save_at_the_end(model, checkpoints, termination, before, error)
+        rescuing.save(model, checkpoints, termination, before, error)
         seeing.abandon()
 
     history = _fit(model, batches, plan, callbacks, start, rescue)
@@ -211,7 +214,7 @@ def _one_after_the_chief(group, function):
         function()
 
 
-def _checkpoints(settings, parts):
+def _checkpoints(settings, parts, origin):
     """The callback that saves, as the settings say."""
     given = settings.saving
     return Checkpoint(
@@ -224,40 +227,8 @@ def _checkpoints(settings, parts):
         save_best=given.save_best,
         on_error=given.on_save_error,
         on_damaged=given.on_damaged_checkpoint,
-        extra={"flags": settings.as_dict(), "given": parts.given()},
+        extra={"flags": settings.as_dict(), "given": parts.given(), **origin},
     )
-
-
-def _save_at_the_end(model, checkpoints, termination, before, error):
-    """Whatever ended the training, also Ctrl-C: the steps that are done are not lost.
-
-    But for an interruption in the middle of a step, when the weights may be ahead of
-    the count of steps.
-    """
-    step, save_dir = model.position.global_step, checkpoints.directory
-    votes = model.votes
-    if votes is not None and isinstance(error, FloatingPointError):
-        votes.end()  # all workers have found the same
-    if votes is not None and not votes.ended:
-        return  # the others cannot come to save
-    if termination.in_step and isinstance(error, KeyboardInterrupt):
-        logging.warning("Interrupted in the middle of a step, which is not saved.")
-        return
-    try:
-        if step > before:
-            checkpoints.save(f"step_{step:08d}")
-        checkpoints.wait()
-        found = catalog.find_all(save_dir)
-    except Exception as failure:  # noqa: BLE001 - what ended the training comes first
-        logging.error("%s", failure)
-        return
-    if found and model.group.is_chief:
-        logging.info(
-            "%s is saved. The same command goes on from there: python -m "
-            "plsc_tf.train --flagfile=%s",
-            found[-1][1],
-            files.join(save_dir, "flags.cfg"),
-        )
 
 
 def _compile(model, plan, own_optimizer=None):
@@ -298,7 +269,10 @@ def _compile(model, plan, own_optimizer=None):
 def _load_weights(model, plan, checkpoints):
     """Resumes, or starts from `checkpoint_dir`; returns where `fit` begins."""
     if plan.checkpoint:
-        start = checkpoints.restore(model, plan.checkpoint)
+        # What may change is settled by the options.
+        start = checkpoints.restore(
+            model, plan.checkpoint, allow_changes=resume_changes.HEAD
+        )
         logging.info(
             "Resuming %s at epoch %d, step %d.",
             plan.checkpoint,
@@ -335,8 +309,12 @@ def _note(outcome, plan, model, history, log, verify, earlier):
     checkpoint = found[-1][1] if found else None  # none with on_save_error=continue
     if trained or earlier.get("steps") != model.position.global_step:
         earlier = {}  # it is of other weights
+    steps = model.position.global_step
+    unsaved = steps - (found[-1][0] if found else 0)
+    if unsaved and settings.saving.on_save_error == "continue":
+        outcome["unsaved_steps"] = unsaved
     outcome |= {
-        "steps": model.position.global_step,
+        "steps": steps,
         "loss": history.history["loss"][-1] if trained else _last_loss(checkpoint),
         "loss_type": settings.head.loss_type,
         "num_classes": model.head.num_classes,

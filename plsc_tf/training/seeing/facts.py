@@ -38,17 +38,20 @@ def environment(strategy, group):
     }
 
 
-def add_start(folder, step, told):
+def add_start(folder, step, told, changes):
     """Notes that a process begins, or goes on with, the run after a step.
 
     Args:
         folder: of the run.
         step: steps that are done.
         told: of `environment`.
+        changes: the options that a resume changed, `{name: [old, new]}`.
     """
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     names = ("plsc_tf", "TensorFlow", "replicas", "workers")
     entry = {"time": now, "step": step, **{name: told[name] for name in names}}
+    if changes:
+        entry["changed"] = changes
     lines = [*starts(folder), entry]
     text = "".join(f"{json.dumps(one)}\n" for one in lines)
     files.replace(files.join(folder, STARTS), text.encode())

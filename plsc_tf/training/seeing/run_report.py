@@ -59,7 +59,9 @@ def to_html(settings, outcome, told):
         ),
         "<h2>Starts</h2>",
         f"<p>{_resumptions(starts)}</p>",
-        page.columns(("time", "after step", "replicas", "workers"), _starts(starts)),
+        page.columns(
+            ("time", "after step", "replicas", "workers", "changed"), _starts(starts)
+        ),
     ]
     return page.document(f"Training of {model} on {data}", parts)
 
@@ -170,9 +172,10 @@ def _shown(item, value):
 
 def _starts(starts):
     for one in starts:
-        yield tuple(one.get(name, "") for name in ("time", "step", "replicas")) + (
-            one.get("workers", ""),
-        )
+        names = ("time", "step", "replicas", "workers")
+        changes = one.get("changed", {}).items()
+        changed = ", ".join(f"{name} {old} -> {new}" for name, (old, new) in changes)
+        yield *(one.get(name, "") for name in names), changed
 
 
 def _resumptions(starts):

@@ -119,8 +119,13 @@ class Seeing:
             found.append(GuardedCallback(self._images, "the report's images"))
         return [*found, *self._hooks]
 
-    def begin(self, model):
-        """Logs what is about to train; all workers call it, the chief logs."""
+    def begin(self, model, changes):
+        """Logs what is about to train; all workers call it, the chief logs.
+
+        Args:
+            model: the `Classifier`.
+            changes: the options that a resume changed, `{name: [old, new]}`.
+        """
         given = self.settings.logging
         self._first = model.position.global_step
         told = []
@@ -137,12 +142,12 @@ class Seeing:
         if not self.group.is_chief:
             return
         if given.run_report or given.metrics_files:
-            self._guarded(facts.STARTS, lambda: self._add_start(model))
+            self._guarded(facts.STARTS, lambda: self._add_start(model, changes))
 
-    def _add_start(self, model):
+    def _add_start(self, model, changes):
         folder = self.settings.storage.model_save_dir
         told = facts.environment(model.strategy, self.group)
-        facts.add_start(folder, model.position.global_step, told)
+        facts.add_start(folder, model.position.global_step, told, changes)
 
     def finish(self, model, outcome, batches, pairs):
         """Writes what belongs to the end of a run; all workers call it.

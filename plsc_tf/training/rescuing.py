@@ -1,0 +1,73 @@
+"""Saves what is done of a training that an error or a signal ends."""
+
+from absl import logging
+
+from plsc_tf.checkpoints import catalog
+from plsc_tf.storage import files
+
+
+def save(model, checkpoints, termination, before, error):
+    """Whatever ended the training, also Ctrl-C: the steps that are done are not lost.
+
+    But for an interruption in the middle of a step, when the weights may be ahead of
+    the count of steps: then it is said what is lost.
+
+    Args:
+        model: the `Classifier`.
+        checkpoints: the `Checkpoint`.
+        termination: the `Termination`.
+        before: steps that were done when this process began.
+        error: what ended the training.
+    """
+    step, save_dir = model.position.global_step, checkpoints.directory
+    votes = model.votes
+    if votes is not None and isinstance(error, FloatingPointError):
+        votes.end()  # all workers have found the same
+    if votes is not None and not votes.ended:
+        return  # the others cannot come to save
+    if termination.in_step and isinstance(error, KeyboardInterrupt):
+        _say_what_is_lost(model, checkpoints, "Interrupted in the middle of a step.")
+        return
+    try:
+        if step > before:
+            checkpoints.save(f"step_{step:08d}")
+        checkpoints.wait()
+        found = catalog.find_all(save_dir)
+    except KeyboardInterrupt:
+        _say_what_is_lost(model, checkpoints, "Interrupted while saving.")
+        raise
+    except Exception as failure:  # noqa: BLE001 - what ended the training comes first
+        logging.error("%s", failure)
+        return
+    if found and model.group.is_chief:
+        logging.info(
+            "%s is saved. The same command goes on from there: python -m "
+            "plsc_tf.train --flagfile=%s",
+            found[-1][1],
+            files.join(save_dir, "flags.cfg"),
+        )
+
+
+def _say_what_is_lost(model, checkpoints, why):
+    """Logs which steps no checkpoint has."""
+    if not model.group.is_chief:
+        return
+    step = model.position.global_step
+    found = catalog.find_all(checkpoints.directory)
+    saved, path = found[-1] if found else (0, None)
+    if saved >= step:
+        logging.warning("%s The %d steps before it are saved: %s.", why, step, path)
+        return
+    since = f"since the last checkpoint, {path}" if found else "as there is none saved"
+    lost = f"steps {saved + 1} to {step}, {step - saved} {since}"
+    if checkpoints.writing:
+        # The process ends when the files are written, and not before.
+        checkpoints.lock.keep()
+        logging.warning(
+            "%s A checkpoint is still being written, for which the process waits. If "
+            "it is ended before, these are lost: %s.",
+            why,
+            lost,
+        )
+        return
+    logging.warning("%s Lost: %s.", why, lost)
