@@ -45,3 +45,43 @@ def test_no_option_is_set_twice(path):
     text = path.read_text()
     options = re.findall(r"^(?:--)?(\w+)\s*=", text, re.MULTILINE)
     assert len(options) == len(set(options))
+
+
+@pytest.mark.parametrize(
+    ("name", "classes", "loss"),
+    [
+        ("ms1mv2", 85742, "dist_arcface"),
+        ("ms1mv3", 93431, "dist_arcface"),
+        ("glint360k", 360232, "dist_cosface"),
+        ("webface12m", 617970, "dist_cosface"),
+    ],
+)
+def test_the_recipes_of_faces_are_arcface_torchs(name, classes, loss):
+    path = FILES[0].parent / f"{name}.cfg"
+    text = header(path).replace("\\\n", "")
+    # Command lines of four networks, each with a folder of its own.
+    others = re.findall(r"^\s*(--\S*(?:iresnet100|mobilefacenet|vit_s).*)$", text, re.M)
+    lines = [f"--flagfile={path}", *others]
+    runs = [cli.parse([lines[0]])]
+    for line in others:
+        line = line.replace("=hparams/", f"={path.parent}/")
+        runs.append(cli.parse([lines[0], *line.split()]))
+    assert [run.model.model_name for run in runs] == [
+        "iresnet50",
+        "iresnet100",
+        "mobilefacenet",
+        "vit_s",
+    ]
+    assert len({run.storage.model_save_dir for run in runs}) == 4
+    for run in runs:
+        assert run.dataset.num_classes == classes and run.head.loss_type == loss
+        assert run.model.emb_size == 512 and run.precision.use_fp16
+        learning_rate = run.learning_rate
+        assert learning_rate.learning_rate_decay_type == "polynomial"
+        assert (learning_rate.lr_base_batch_size, run.head.scale) == (0, 64)
+        vit = run.model.model_name == "vit_s"
+        assert run.model.global_batch_size == (24576 if vit else 1024)
+        assert learning_rate.learning_rate == (0.001 if vit else 0.1)
+    for network in ("iresnet50", "iresnet100", "mobilefacenet", "vit_s"):
+        assert re.search(rf"^\s*{network}\s+(\d\d\.\d\d|none published)", text, re.M)
+    assert "not run on GPUs by us" in text and "not by us" in text
