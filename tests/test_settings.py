@@ -144,6 +144,7 @@ def test_secrets_and_single_requests_are_not_saved():
     requests = {item.name for group in groups for item in options_of(group)}
     assert unsaved == requests | {
         "restart",
+        "allow_changes",
         "card",
         "cluster_node_ips",
         "node_ip",
@@ -182,6 +183,8 @@ def test_secrets_and_single_requests_are_not_saved():
         "device_num",
         "file_list",
         "nranks",
+        "pairs",
+        "pairs_dir",
     }
 
 

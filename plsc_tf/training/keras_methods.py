@@ -2,6 +2,8 @@
 
 import contextlib
 import itertools
+import math
+import sys
 
 import keras
 import numpy as np
@@ -256,6 +258,15 @@ class KerasMethods:
             raise diagnosis.error(self, batch)
         return result
 
+    def summary(self, line_length=None, positions=None, print_fn=None, **options):
+        """Prints Keras's summary of the network, and what the head holds.
+
+        Args:
+            line_length, positions, print_fn, **options: of `keras.Model.summary`.
+        """
+        super().summary(line_length, positions, print_fn, **options)
+        (print_fn or _print_line)(_described(self.head))
+
     def test_on_batch(self, x, y=None, sample_weight=None, return_dict=False):
         """`evaluate` on one global batch of arrays."""
         return self.evaluate(
@@ -332,6 +343,29 @@ def _abandoned(callbacks):
             if hasattr(callback, "on_train_abandoned"):
                 callback.on_train_abandoned()
         raise
+
+
+def _described(head):
+    """A line about the head: rows, shards, parameters and loss."""
+    arrays = head.arrays()
+    rows, *sizes = arrays["weight"].shape
+    size = " × ".join(map(str, sizes))
+    place = "whole on every replica"
+    if head.sharded:
+        split = arrays["weight"].split
+        largest, smallest = split.size(0), split.size(split.num_shards - 1)
+        span = f"{largest:,}" if largest == smallest else f"{smallest:,} to {largest:,}"
+        place = f"in {split.num_shards} shard(s) of {span} rows"
+    parameters = sum(math.prod(array.shape) for array in arrays.values())
+    scale = f", scale={head.scale:g}" if "bias" not in arrays else ""
+    return (
+        f"Head: {type(head).__name__}, {rows:,} rows × {size}, {place}; "
+        f"{parameters:,} parameters; margins={head.margins}{scale}"
+    )
+
+
+def _print_line(text):
+    sys.stdout.write(f"{text}\n")
 
 
 def listed(callbacks):

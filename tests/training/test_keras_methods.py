@@ -44,6 +44,19 @@ def test_evaluate_is_the_mean_loss_and_accuracy(softmax, pictures):
     assert accuracy == pytest.approx(right.mean(), rel=1e-6)
 
 
+@pytest.mark.parametrize("given", [None, "lines"])
+def test_the_summary_shows_the_head(softmax, capsys, given):
+    lines = []
+    softmax.summary(print_fn=lines.append if given else None)
+    text = "\n".join(lines) if given else capsys.readouterr().out
+    assert "conv2d" in text or "sequential" in text
+    # Five rows of eight numbers and a bias.
+    assert (
+        "Head: ShardedHead, 5 rows × 8, in 2 shard(s) of 2 to 3 rows; 45 parameters; "
+        "margins=Margins(m1=1.0, m2=0.0, m3=0.0, normalized=False"
+    ) in text
+
+
 def test_evaluate_takes_data_sets(softmax, pictures):
     data = tf.data.Dataset.from_tensor_slices(pictures).batch(6)
     whole = softmax.evaluate(*pictures)
