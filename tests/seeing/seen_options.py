@@ -6,6 +6,7 @@ PASSWORD = "open-sesame-17"
 OPTIONS = {
     **TINY,
     "tensorboard": True,
+    "run_report": True,
     "calc_acc": True,
     "export_at_end": False,
     "fs_ugi": f"joe,{PASSWORD}",

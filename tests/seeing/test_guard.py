@@ -22,6 +22,7 @@ BLOCKED = (
 FOLDERS = ("tensorboard", "visualdl")
 EVERYTHING = {
     "tensorboard": True,
+    "run_report": True,
     "visualdl": True,
     "save_losses": True,
     "angles_every_n_iters": 2,
@@ -66,7 +67,7 @@ def test_facts_that_cannot_be_told_leave_the_rest_of_the_report(
     tmp_path, logical_devices
 ):
     folder = tmp_path / "run"
-    options = {"export_at_end": False, "val_targets": (), "with_test": False}
+    options = {"run_report": True, "export_at_end": False, "with_test": False}
     run.train(settings(folder, stop_at_step=3, **options))
     # What a hand or another program has left: JSON, but not the facts of starts.
     (folder / "starts.jsonl").write_text("7\n")

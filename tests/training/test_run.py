@@ -91,6 +91,7 @@ def test_what_fails_behind_a_training_costs_nothing_else(tmp_path, monkeypatch, 
         val_targets=("mock", "test"),
         fs_name=f"file://{tmp_path}",
         fs_dir_for_save="kept",
+        run_report=True,
     )
     with pytest.raises(RuntimeError, match="for a reason"):
         run.train(asked)

@@ -20,6 +20,7 @@ TINY = {
     "lr_base_batch_size": 0,
     "val_targets": ("mock",),
     "tensorboard": False,
+    "run_report": False,
 }
 
 

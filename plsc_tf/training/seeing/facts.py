@@ -125,7 +125,9 @@ def flops(model):
         model: the `Classifier`.
     """
     shape = (1, *model.image_size, model.backbone.input_shape[3])
-    function = tf.function(lambda images: model(images, training=False))
+    function = tf.function(
+        lambda images: model(images, training=False), autograph=False
+    )
     concrete = function.get_concrete_function(tf.TensorSpec(shape, tf.uint8))
     profiler = tf.compat.v1.profiler
     options = profiler.ProfileOptionBuilder.float_operation()
