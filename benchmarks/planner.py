@@ -137,7 +137,9 @@ def compare(name, steps):
         dict: `planned_gb` and `measured_gb` of the process, `error` of the plan;
         the same with `own_` less what TensorFlow takes when it has only started.
     """
-    planned = _last_line("plsc_tf.train", ["--dry_run", *arguments(CASES[name])])
+    planned = _last_line(
+        "plsc_tf.train", ["--dry_run", "--json", *arguments(CASES[name])]
+    )
     measured = _last_line(
         "benchmarks.planner", [f"--measure={name}", f"--steps={steps}"]
     )

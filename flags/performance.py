@@ -39,6 +39,12 @@ class Performance(OptionGroup):
         "is 1 where it does not fit",
         saved=False,
     )
+    json: bool = option(
+        False,
+        "dry_run: print the plan as one JSON object instead of tables",
+        saved=False,
+        applies="dry_run",
+    )
     device_memory_gb: float | None = option(
         None,
         "dry_run: memory of each replica's device in GB (10^9 bytes); None: that of "

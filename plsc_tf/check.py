@@ -24,15 +24,23 @@ GROUPS = (
 
 def main(settings):
     """Checks as the settings say, prints a table and ends with the exit status."""
+    try:
+        cli.check_dataset_dir(settings)
+    except FileNotFoundError as error:
+        _give_up(error)
     from plsc_tf.evaluation.report import format_table
 
     try:
         result, rows = check(settings)
     except _cannot() as error:
-        sys.stderr.write(f"plsc_tf: error: the data set cannot be checked: {error}\n")
-        sys.exit(2)
+        _give_up(error)
     sys.stdout.write(f"\n{format_table(rows)}\n")
     sys.exit(0 if result.sound else 1)
+
+
+def _give_up(error):
+    sys.stderr.write(f"plsc_tf: error: the data set cannot be checked: {error}\n")
+    sys.exit(2)
 
 
 def check(settings):

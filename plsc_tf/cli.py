@@ -8,10 +8,12 @@ wherever they stand. Nothing here imports TensorFlow, so that `--help` and a wro
 option answer at once.
 """
 
+import importlib
 import inspect
 import logging
 import os
 import pathlib
+import pkgutil
 import re
 import shutil
 import sys
@@ -22,6 +24,7 @@ from absl import flags
 from plsc_tf import effects, fastnn
 from plsc_tf.arguments import read_arguments
 from plsc_tf.flagfiles import write_flags
+from plsc_tf.name_hints import did_you_mean
 from plsc_tf.settings import ALL, Settings, select
 
 __all__ = ["ALL", "UsageError", "help_text", "main", "parse", "write_flags"]
@@ -78,6 +81,9 @@ def main(function, groups=ALL, doc=None, argv=None):
     except KeyboardInterrupt:
         sys.stderr.write("plsc_tf: interrupted\n")
         sys.exit(130)
+    except UsageError as error:
+        _report(error, "--help lists the options.")
+        sys.exit(2)
     except Exception as error:
         if not is_for_users(error) or os.environ.get(TRACEBACK_VARIABLE) == "1":
             raise
@@ -162,6 +168,34 @@ def _help_entry(item, names, width):
     lines = [(" " * _HELP_COLUMN + line).rstrip() for line in lines]
     lines[0] = (left.ljust(_HELP_COLUMN) + lines[0][_HELP_COLUMN:]).rstrip()
     return "\n".join(lines) + "\n"
+
+
+def check_dataset_dir(settings):
+    """Checks that dataset_dir exists, before TensorFlow is loaded, which takes seconds.
+
+    Remote folders, and those of a user's own data set, are checked when they are read.
+
+    Raises:
+        FileNotFoundError: it does not exist; the nearest name is told.
+    """
+    given = settings.dataset
+    folder, known = given.dataset_dir, _data_sets_of_files()
+    if given.dataset_name.lower() not in known or given.train_files:
+        return
+    if not folder or "://" in folder or os.path.exists(folder):
+        return
+    parent, name = os.path.split(folder.rstrip("/"))
+    others = os.listdir(parent or ".") if os.path.isdir(parent or ".") else []
+    others = {other: os.path.join(parent, other) for other in others}
+    hint = did_you_mean(name, others) or (
+        " Give the folder that holds the data set, with --dataset_dir."
+    )
+    raise FileNotFoundError(f"dataset_dir {folder!r} does not exist.{hint}")
+
+
+def _data_sets_of_files():
+    package = importlib.import_module("plsc_tf.datasets")
+    return {module.name for module in pkgutil.iter_modules(package.__path__)} - {"mock"}
 
 
 def set_up_logging():

@@ -31,6 +31,8 @@ def main(settings):
     """Converts as the settings say and prints what was written."""
     from plsc_tf.evaluation.report import format_table
 
+    if not settings.conversion.is_plsc:
+        cli.check_dataset_dir(settings)
     sys.stdout.write(f"\n{format_table(convert(settings))}\n")
 
 

@@ -24,7 +24,7 @@ FACTS = {
     "cluster": "in a cluster of several processes",
     "several_replicas": "with several replicas",
     "buckets": "with several GPUs, or in a cluster",
-    "examples": "where labeled images are read: val_targets=test, card_dir",
+    "examples": "where labeled images are read: training, val_targets=test, card_dir",
     "class_folders": "for data in class folders",
     "splits": "for class folders without a fixed test split",
     "label_numbers": "for data whose files hold the labels as numbers",

@@ -6,6 +6,7 @@ reader is not used: it takes `key=value` for a positional argument and trains wi
 defaults, and it leaves trailing comments in the values.
 """
 
+import codecs
 import dataclasses
 import os
 import pathlib
@@ -136,7 +137,7 @@ def _read_line(line, origin):
         raise ValueError(f"{origin}: expected {best}=... (the line is not shown)")
     advice = "Write key=value or --key=value."
     if best:
-        advice = f"Did you mean {best}={rest or '...'}?"
+        advice = f"Did you mean {best}={rest.removeprefix(':').strip() or '...'}?"
     raise ValueError(f"{origin}: unexpected '{line}'. {advice}")
 
 
@@ -172,10 +173,9 @@ def _quote(text):
 
 def _read_text(path):
     if "://" in path:
-        return files.read(path).decode("utf-8-sig")
+        return _decode(files.read(path), path)
     if os.path.isfile(path):
-        # utf-8-sig also reads files that a Windows editor marked as UTF-8.
-        return pathlib.Path(path).read_text(encoding="utf-8-sig")
+        return _decode(pathlib.Path(path).read_bytes(), path)
     folder, name = os.path.split(path)
     if not os.path.isdir(folder or "."):
         raise FileNotFoundError(
@@ -185,6 +185,18 @@ def _read_text(path):
     what = "is a folder" if os.path.isdir(path) else "does not exist"
     hint = did_you_mean(name, [other for other in others if other != name])
     raise FileNotFoundError(f"flag file '{path}' {what}.{hint}")
+
+
+def _decode(content, path):
+    """Returns the text of a file, also as editors of Windows write it."""
+    marked = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    try:
+        return content.decode("utf-16" if marked else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"flag file '{path}' is not UTF-8 text ({error.reason} at byte "
+            f"{error.start}); save it as UTF-8"
+        ) from None
 
 
 def _write_text(path, text):

@@ -19,6 +19,11 @@ GROUPS = ("server",)
 
 def main(settings):
     """Serves as the settings say, until a signal."""
+    if not settings.server.model_path:
+        raise cli.UsageError(
+            "model_dir must name the folder with the version folders of an export: "
+            "--model_dir=output/export. Received: model_dir=''."
+        )
     from plsc_tf.serving import plsc_server
 
     plsc_server.run(settings.server, _say)

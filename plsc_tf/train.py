@@ -66,8 +66,10 @@ def main(settings):
         from plsc_tf.training import plan_report, planner
 
         job = planner.plan(settings, stage=stage.of(settings))
-        sys.stdout.write(f"{plan_report.text(job)}\n")
+        report = plan_report.as_json if settings.performance.json else plan_report.text
+        sys.stdout.write(f"{report(job)}\n")
         sys.exit(0 if job.fits() else 1)
+    cli.check_dataset_dir(settings)
     if settings.saving.prove_resume:
         from plsc_tf.training import resume_proof
 

@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from plsc_tf import check, cli, effects
+from plsc_tf.__main__ import COMMANDS
 from plsc_tf.settings import Settings, known_options, select
 from tests.conformance import options_guide
 
@@ -20,6 +21,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 OPTIONS = sorted({item for item in known_options().values()}, key=lambda i: i.name)
 # Other values of options that take only texts of a form.
 VALUES = {
+    "amp_lists": "white:Dense",
     "boost_config_dict": "{'boost': {'dim_reduce': False}}",
     "card": "card.json",
     "image_shape": (3, 32, 32),
@@ -96,7 +98,7 @@ def test_conditions_name_options_and_facts(item):
                     assert value in names | set(option.choices)
 
 
-@pytest.mark.parametrize("command", options_guide.COMMANDS)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_without_effect_is_told(command):
     groups = options_guide.groups_of(command)
     used = {item.name for item in select(groups)}

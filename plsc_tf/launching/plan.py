@@ -118,8 +118,8 @@ def split_gpus(selected, count, environ, devices="/dev"):
         ValueError: the GPUs cannot be split evenly, or one is not to be seen.
     """
     visible = environ.get(_GPUS)
+    has_gpus = glob.glob(os.path.join(devices, "nvidia[0-9]*"))
     if not selected:
-        has_gpus = glob.glob(os.path.join(devices, "nvidia[0-9]*"))
         if count > 1 and (has_gpus if visible is None else visible not in ("", "-1")):
             raise ValueError(
                 f"num_workers={count} workers cannot all have all GPUs: say with "
@@ -141,4 +141,18 @@ def split_gpus(selected, count, environ, devices="/dev"):
             f"{len(names)} GPUs cannot be split evenly over num_workers={count}. "
             f"Received: selected_gpus={','.join(names)}."
         )
+    # Windows shows its GPUs to Linux as one device without a number.
+    if visible is None and not os.path.exists(os.path.join(devices, "dxg")):
+        _require_gpus(selected, len(has_gpus))
     return tuple(",".join(names[i * share : (i + 1) * share]) for i in range(count))
+
+
+def _require_gpus(selected, count):
+    """Raises ValueError for GPUs that this machine does not have."""
+    missing = [str(gpu) for gpu in selected if gpu >= count]
+    if missing:
+        there = f"only GPUs 0 to {count - 1}" if count > 1 else f"{count or 'no'} GPU"
+        raise ValueError(
+            f"selected_gpus has {', '.join(missing)}, but this machine has {there}. "
+            + ("Choose among these." if count else "Leave it out to use the CPU.")
+        )

@@ -10,9 +10,9 @@ GB = 1e9
 
 
 def text(job):
-    """The table of a `planner.Job`; its last line is one JSON object."""
+    """The tables of a `planner.Job`."""
     lines = [*_devices(job), "", *_bytes(job), ""]
-    most, asked = job.most_classes(), job.head.num_classes
+    most = job.most_classes()
     fitting = f"{most:,}" if most else "none"
     lines.append(f"largest num_classes that fits, all else unchanged: {fitting}")
     lines += ["", *_collectives(job)]
@@ -25,10 +25,16 @@ def text(job):
             f"Not counted: {job.backbone.passes.unknown} tensors of the backbone whose "
             "size its graph does not tell.",
         ]
+    return "\n".join(lines)
+
+
+def as_json(job):
+    """The same as one JSON object on one line."""
+    found = [] if job.fits() else suggestions(job)
     summary = {
         "fits": job.fits(),
-        "num_classes": asked,
-        "most_classes": most,
+        "num_classes": job.head.num_classes,
+        "most_classes": job.most_classes(),
         "replicas": job.head.replicas,
         "device": job.devices.kind,
         "device_bytes": job.devices.bytes,
@@ -45,7 +51,7 @@ def text(job):
             {"options": one.options, "total_bytes": one.job.total()} for one in found
         ],
     }
-    return "\n".join([*lines, "", json.dumps(summary)])
+    return json.dumps(summary)
 
 
 def _devices(job):

@@ -29,8 +29,10 @@ def save(model, checkpoints, termination, before, error):
         _say_what_is_lost(model, checkpoints, "Interrupted in the middle of a step.")
         return
     try:
-        if step > before:
-            checkpoints.save(f"step_{step:08d}")
+        if step > before and checkpoints.saved_step != step:
+            epoch = model.position.epoch
+            ended = epoch and not model.position.step  # but its end is not done
+            checkpoints.save(str(epoch - 1) if ended else f"step_{step:08d}")
         checkpoints.wait()
         found = catalog.find_all(save_dir)
     except KeyboardInterrupt:

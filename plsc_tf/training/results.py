@@ -146,10 +146,13 @@ def next_command(settings, results):
     of_a_script = settings.model.model_name.startswith("__main__.")
     if not results.get("checkpoint_dir") or of_a_script:
         return ""
-    verifies = settings.evaluation.with_test and settings.evaluation.val_targets
-    verb = "evaluate" if verifies else "export"
-    path = files.join(settings.storage.model_save_dir, "flags.cfg")
-    return f"python -m plsc_tf.{verb} {shlex.quote(f'--flagfile={path}')}"
+    flags = f"--flagfile={files.join(settings.storage.model_save_dir, 'flags.cfg')}"
+    verb, word = "export", flags
+    if settings.evaluation.with_test and settings.evaluation.val_targets:
+        verb, word = "evaluate", flags
+    elif results["export_dir"]:
+        verb, word = "serve", f"--model_dir={files.parent(results['export_dir'])}"
+    return f"python -m plsc_tf.{verb} {shlex.quote(word)}"
 
 
 def _saved(results):

@@ -8,21 +8,10 @@ import pathlib
 import re
 
 from plsc_tf import effects
+from plsc_tf.__main__ import COMMANDS
 from plsc_tf.settings import ALL, select
 
 PATH = pathlib.Path(__file__).parents[2] / "docs" / "options.md"
-COMMANDS = (
-    "train",
-    "evaluate",
-    "export",
-    "embed",
-    "serve",
-    "launch",
-    "check",
-    "convert",
-    "classes",
-    "import_checkpoint",
-)
 HEAD = (
     "# Options\n\n"
     "Every option, in the groups of `flags/`. An option that is given and has no "

@@ -41,6 +41,7 @@ def test_one_worker_is_a_single_process(launchers):
         "--node_ip=127.0.0.1",
         "--selected_gpus=0,1,2",
         script,
+        CUDA_VISIBLE_DEVICES="0,1,2",
     )
     assert (result.status, result.out) == (0, "False\n")
 
@@ -48,7 +49,8 @@ def test_one_worker_is_a_single_process(launchers):
 def test_each_worker_gets_its_share_of_the_gpus(launchers):
     script = launchers.script('note("gpus", os.environ["CUDA_VISIBLE_DEVICES"])')
     arguments = ("--num_workers", "2", "--selected_gpus", "1,3,5,7", script)
-    assert launchers.run(*arguments).status == 0
+    result = launchers.run(*arguments, CUDA_VISIBLE_DEVICES="1,3,5,7")
+    assert result.status == 0
     assert [launchers.read(f"gpus-{i}") for i in (0, 1)] == ["1,3", "5,7"]
 
 
@@ -383,6 +385,7 @@ def test_the_training_is_what_is_run(launchers):
         (["none.py"], 1, "there is no script 'none.py'"),
         (["--log_dir=hdfs://a/b", "--"], 1, "log_dir must be a local folder"),
         (["--num_workers=2", "--selected_gpus=1", "--"], 1, "cannot be split evenly"),
+        (["--selected_gpus=77", "--"], 1, "selected_gpus has 77, but this machine has"),
         (["--selected_gpus=1,1", "--"], 2, "names a GPU twice"),
     ],
 )

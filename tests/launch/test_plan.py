@@ -101,9 +101,29 @@ def test_slurm_needs_no_launcher(monkeypatch):
         ((), 2, "", None),
     ],
 )
-def test_gpus_are_split_evenly(selected, count, visible, expected):
+def test_gpus_are_split_evenly(selected, count, visible, expected, tmp_path):
+    for number in range(4):
+        (tmp_path / f"nvidia{number}").touch()
     environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-    assert split_gpus(selected, count, environ) == expected
+    assert split_gpus(selected, count, environ, tmp_path) == expected
+
+
+@pytest.mark.parametrize(
+    ("gpus", "selected", "message"),
+    [
+        (0, (0,), "has 0, but this machine has no GPU. Leave it out to use the CPU"),
+        (1, (0, 1), "has 1, but this machine has 1 GPU. Choose"),
+        (4, (3, 4, 7), "has 4, 7, but this machine has only GPUs 0 to 3. Choose"),
+    ],
+)
+def test_gpus_that_do_not_exist_are_an_error(gpus, selected, message, tmp_path):
+    for name in ("nvidiactl", *(f"nvidia{number}" for number in range(gpus))):
+        (tmp_path / name).touch()
+    with pytest.raises(ValueError, match=message):
+        split_gpus(selected, 1, {}, tmp_path)
+    # Where the environment names the GPUs, it is what counts.
+    environ = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, selected))}
+    assert split_gpus(selected, 1, environ, tmp_path) == (",".join(map(str, selected)),)
 
 
 @pytest.mark.parametrize(
@@ -115,10 +135,14 @@ def test_gpus_are_split_evenly(selected, count, visible, expected):
         ((), 2, "0,1", "cannot all have all GPUs"),
     ],
 )
-def test_gpus_that_cannot_be_split_are_an_error(selected, count, visible, message):
+def test_gpus_that_cannot_be_split_are_an_error(
+    selected, count, visible, message, tmp_path
+):
+    for number in range(4):
+        (tmp_path / f"nvidia{number}").touch()
     environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
     with pytest.raises(ValueError, match=message):
-        split_gpus(selected, count, environ)
+        split_gpus(selected, count, environ, tmp_path)
 
 
 def test_several_workers_must_not_share_all_gpus(tmp_path):

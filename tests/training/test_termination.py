@@ -1,11 +1,13 @@
 """A run of the command that a signal ends: it saves, and goes on from there."""
 
+import os
 import pathlib
 import signal
 import subprocess
 import sys
 import time
 
+import keras
 import pytest
 
 from plsc_tf.checkpoints import catalog, manifest
@@ -104,6 +106,32 @@ def test_the_run_goes_on_as_if_nothing_had_happened(ended, which, tmp_path):
         run.train(Settings.from_values(**values))
     assert len(losses(folder)) == last
     assert losses(folder) == losses(tmp_path)
+
+
+class AtTheEnd(keras.callbacks.Callback):
+    """Sends SIGTERM when an epoch has ended, before it is saved."""
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Sends it after the first one."""
+        if epoch == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_an_epoch_that_has_ended_is_saved_under_its_number(tmp_path):
+    values = {**TINY, "num_sample_per_epoch": 24, "num_epochs": 2}
+    values |= {"model_save_dir": str(tmp_path), "run_report": False}
+    termination = Termination()
+    termination.listen()
+    try:
+        with pytest.raises(Terminated):
+            hook = f"{__name__}:AtTheEnd"
+            run.train(Settings.from_values(**values, hooks=hook), termination)
+    finally:
+        termination.stop_listening()
+    assert [path for _, path in catalog.find_all(str(tmp_path))] == [f"{tmp_path}/0"]
+    run.train(Settings.from_values(**values))
+    names = [path for _, path in catalog.find_all(str(tmp_path))]
+    assert names == [f"{tmp_path}/0", f"{tmp_path}/1"]
 
 
 # The callback itself

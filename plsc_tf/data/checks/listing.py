@@ -107,7 +107,9 @@ class ListedImages(Listing):
                 item, number, path = self._item(entry, root)
                 self._numbers.append(number)
                 self._paths.append(path)
-                done += len(path) + 8
+                # A line: path, space, label, end; of a bad one its number stands in.
+                label = number if item.label is None else item.label
+                done += len(path) + len(str(label)) + 2
                 self.fraction = min(done / size, 1.0)
                 yield item
         except ValueError as error:
@@ -157,11 +159,13 @@ class FolderImages(Listing):
             )
         self.num_classes = len(names)
         root = os.fsencode(paths.join(self.folder, ""))
+        done, total = 0, sum(len(classes[name]) for name in names)
         for label, name in enumerate(names):
-            self.fraction = label / len(names)
             for file in classes[name]:
                 path = os.fsencode(f"{name}/{file}")
                 self._paths.append(path)
+                done += 1
+                self.fraction = done / total
                 yield Item(label, root + path)
 
     def describe(self, index: int) -> str:
@@ -190,7 +194,7 @@ class ArrayImages(Listing):
             findings.add(kinds.DAMAGED_RECORD, self.name, str(error))
             return
         for index, label in enumerate(labels.tolist()):
-            self.fraction = index / len(labels)
+            self.fraction = (index + 1) / len(labels)
             yield Item(label, content=images[index])
 
 

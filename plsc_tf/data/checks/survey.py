@@ -95,7 +95,7 @@ def survey(
     """
     table, threads = Table(), threads or os.cpu_count() or 1
 
-    def take(items: list[Item], results: list[Examined]) -> None:
+    def take(items: list[Item], results: list[Examined], fraction: float) -> None:
         limit = num_classes or listing.num_classes or 2**63
         for item, found in zip(items, results, strict=True):
             index, flags = len(table), 0
@@ -106,20 +106,22 @@ def survey(
                 flags |= kinds.BIT[kind]
                 findings.add(kind, functools.partial(listing.describe, index), detail)
             table.append(label, flags, found)
-        on_progress(len(table), listing.fraction)
+        on_progress(len(table), fraction)
 
     items = listing.items(findings)
     waiting = collections.deque()
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:
         try:
             while chunk := list(itertools.islice(items, _AT_ONCE)):
-                waiting.append((chunk, pool.submit(_examine_all, chunk, near)))
+                future = pool.submit(_examine_all, chunk, near)
+                # The listing is ahead of what is examined.
+                waiting.append((chunk, future, listing.fraction))
                 if len(waiting) >= _AHEAD * threads:
-                    done, future = waiting.popleft()
-                    take(done, future.result())
+                    done, future, fraction = waiting.popleft()
+                    take(done, future.result(), fraction)
             while waiting:
-                done, future = waiting.popleft()
-                take(done, future.result())
+                done, future, fraction = waiting.popleft()
+                take(done, future.result(), fraction)
         finally:
             pool.shutdown(cancel_futures=True)
     return table

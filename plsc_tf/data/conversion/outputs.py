@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 
 from plsc_tf.data.records import base64_text, tfrecord
 
-# What files of the formats that `tf.io.decode_image` reads begin with.
+# What files of the formats that `plsc_tf.data.images.decode` reads begin with.
 _BEGINNINGS = {
     b"\xff\xd8\xff": b"jpeg",
     b"\x89PNG\r\n\x1a\n": b"png",
     b"GIF8": b"gif",
-    b"BM": b"bmp",
 }
 
 
@@ -111,6 +110,6 @@ def _format_of(image, number, where):
         if image.startswith(beginning):
             return name
     raise ValueError(
-        f"{where(number)} is no JPEG, PNG, GIF or BMP file: it begins with "
+        f"{where(number)} is no JPEG, PNG or GIF file: it begins with "
         f"{bytes(image[:8])!r}. `python -m plsc_tf.check` finds all such files."
     )

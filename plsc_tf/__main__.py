@@ -1,0 +1,38 @@
+"""`python -m plsc_tf`: says which commands there are."""
+
+import ast
+import pathlib
+import sys
+
+COMMANDS = (
+    "train",
+    "evaluate",
+    "export",
+    "embed",
+    "serve",
+    "launch",
+    "check",
+    "convert",
+    "classes",
+    "import_checkpoint",
+)
+
+
+def main():
+    """Prints the commands, each with the first line of its help."""
+    folder = pathlib.Path(__file__).parent
+    lines = [
+        "usage: python -m plsc_tf.COMMAND [--key=value ...]; --help lists options",
+        "",
+    ]
+    for name in COMMANDS:
+        tree = ast.parse((folder / f"{name}.py").read_text(encoding="utf-8"))
+        first = ast.get_docstring(tree).splitlines()[0]
+        lines.append(f"  python -m plsc_tf.{name:18}{first}")
+    wrong = sys.argv[1:] and sys.argv[1] not in ("--help", "-h")
+    (sys.stderr if wrong else sys.stdout).write("\n".join(lines) + "\n")
+    sys.exit(2 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
