@@ -63,10 +63,13 @@ setup(
         "google-crc32c",
     ],
     extras_require={
-        "dev": ["pytest", "ruff", *ONNX, *SERVING],
+        # scikit-learn: the reference for folds and ROC curves.
+        "dev": ["pytest", "ruff", "scikit-learn", *ONNX, *SERVING],
         "gpu": ["tensorflow[and-cuda]>=2.16.2,<2.18"],
         "onnx": ONNX,
         "serving": SERVING,
-        "torch": ["torch"],
+        # 2.1 maps files, so that class centers are not read into memory at once;
+        # 1.13 refuses files that hold plain floats, as those with an optimizer do.
+        "torch": ["torch>=2.1"],
     },
 )

@@ -34,11 +34,6 @@ def test_missing_files_are_named_before_anything_is_read(tmp_path, names, proble
         importers.read(str(tmp_path))
 
 
-@pytest.fixture
-def torch():
-    return pytest.importorskip("torch", reason="PyTorch (extra [torch]) is missing")
-
-
 def tensors(torch, arrays):
     return {name: torch.tensor(array) for name, array in arrays.items()}
 
@@ -50,24 +45,34 @@ def shards(ranks):
 
 
 def write_checkpoints(torch, folder, ranks=4):
-    """What train_v2 saves with save_all_states, by a real SGD with momentum."""
+    """What train_v2 saves with save_all_states, by a real SGD with momentum.
+
+    PyTorch 1.13 (Debian's) refuses to read Python floats with weights_only: for it the
+    same numbers are whole ones, and there is no schedule.
+    """
+    old = torch.__version__.startswith("1.")
     for rank, rows in enumerate(shards(ranks)):
         bias = torch.nn.Parameter(torch.zeros(2))
         weight = torch.nn.Parameter(torch.tensor(rows))
         optimizer = torch.optim.SGD(
-            [{"params": [bias]}, {"params": [weight]}], lr=0.0, momentum=0.9
+            [{"params": [bias]}, {"params": [weight]}],
+            lr=0 if old else 0.0,
+            momentum=1 if old else 0.9,
         )
-        schedule = torch.optim.lr_scheduler.LinearLR(optimizer)
         (bias.sum() + 2 * weight.sum()).backward()
         optimizer.step()
-        schedule.step()
+        schedule = {}
+        if not old:
+            linear = torch.optim.lr_scheduler.LinearLR(optimizer)
+            linear.step()
+            schedule = linear.state_dict()
         whole = {
             "epoch": 3,
             "global_step": 100,
             "state_dict_backbone": tensors(torch, BACKBONE),
             "state_dict_softmax_fc": {"weight": weight.detach()},
             "state_optimizer": optimizer.state_dict(),
-            "state_lr_scheduler": schedule.state_dict(),
+            "state_lr_scheduler": schedule,
         }
         torch.save(whole, folder / f"checkpoint_gpu_{rank}.pt")
 

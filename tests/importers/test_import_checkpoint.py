@@ -72,9 +72,8 @@ def test_a_plsc_checkpoint_embeds_and_classifies_as_there(plsc, tmp_path):
 
 
 @pytest.fixture
-def arcface_torch(tmp_path):
+def arcface_torch(tmp_path, torch):
     """(options that import a small arcface_torch training, images, embeddings)."""
-    torch = pytest.importorskip("torch", reason="PyTorch (extra [torch]) is missing")
     network, shape = ArcfaceTorch(), (12, 8)
     images = np.random.default_rng(9).integers(0, 256, (3, *shape, 3)).astype(np.uint8)
     embeddings = network.embed(images, (2, 1), (4, 8), SIZE)

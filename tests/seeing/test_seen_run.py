@@ -17,6 +17,7 @@ from tensorboard.backend.event_processing.plugin_event_accumulator import (
 )
 from tensorflow.tsl.profiler.protobuf.xplane_pb2 import XSpace
 
+from tests import required
 from tests.seeing.seen_options import PASSWORD
 
 SCALARS = {
@@ -128,9 +129,10 @@ def test_the_projector_has_points_labels_and_a_sprite(seen):
 def test_visualdl_reads_its_log(seen, rows):
     python = os.environ.get("PLSC_TF_VISUALDL_PYTHON", "")
     if not python and importlib.util.find_spec("visualdl") is None:
-        pytest.skip(
+        required.skip(
+            "VISUALDL",
             "VisualDL needs other versions than TensorFlow: install it into an "
-            "environment of its own, and name its python in PLSC_TF_VISUALDL_PYTHON"
+            "environment of its own, and name its python in PLSC_TF_VISUALDL_PYTHON",
         )
     code = """if True:
         import glob, json, sys

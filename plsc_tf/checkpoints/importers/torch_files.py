@@ -1,5 +1,6 @@
 """Reading what torch.save wrote, with PyTorch itself and without running a pickle."""
 
+import inspect
 import pickle
 import zipfile
 
@@ -20,6 +21,8 @@ _FAULTS = (
 def load(path):
     """The object in a file of torch.save; its tensors stay in the file until read.
 
+    With a PyTorch older than 2.1 they are read into memory at once.
+
     Args:
         path: a local file.
 
@@ -35,15 +38,18 @@ def load(path):
             f"Reading {path} takes PyTorch, which is not installed: "
             "pip install 'plsc_tf[torch]' (its CPU build is enough)."
         ) from error
+    options = {"map_location": "cpu", "weights_only": True}
+    # PyTorch maps files since 2.1, and only those of the zip form.
+    if "mmap" in inspect.signature(torch.load).parameters:
+        options["mmap"] = zipfile.is_zipfile(path)
     try:
-        # Only the zip form, which is PyTorch's since 1.6, can be mapped.
-        mapped = zipfile.is_zipfile(path)
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+        return torch.load(path, **options)
     except _FAULTS as error:
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ValueError(
             f"{path} is cut off, is no file of torch.save, or holds more than tensors "
-            f"and plain data, which is refused as it could run programs: {first[:300]}"
+            "and plain data, which is refused as it could run programs. "
+            f"PyTorch {torch.__version__}: {first[:300]}"
         ) from None
 
 
