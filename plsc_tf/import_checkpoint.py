@@ -52,10 +52,12 @@ def import_checkpoint(settings):
         FileExistsError: there is a checkpoint already.
         FileNotFoundError: a part of the checkpoint is missing.
         ImportError: PyTorch is needed and not installed.
+        FolderInUseError: a training writes into model_save_dir.
         ValueError: it does not fit the settings; nothing was written.
     """
     from plsc_tf import backbones
     from plsc_tf.checkpoints import importers, writer
+    from plsc_tf.storage.writer_lock import WriterLock
     from plsc_tf.training import network_recipe
 
     settings = network_recipe.completed(settings)
@@ -75,7 +77,11 @@ def import_checkpoint(settings):
         **settings.model.backbone_options(),
     )
     importers.assign(source, backbone)
-    writer.save(path, _content(settings, source, backbone))
+    with WriterLock("Wait until it ends, or set checkpoint_dir.") as lock:
+        if not settings.storage.checkpoint_dir:
+            lock.acquire(settings.storage.model_save_dir)
+            _target(settings.storage)  # nothing has come meanwhile
+        writer.save(path, _content(settings, source, backbone))
     return _table(settings, source, backbone, path)
 
 

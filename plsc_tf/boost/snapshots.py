@@ -10,6 +10,7 @@ from absl import logging
 from plsc_tf.checkpoints import catalog, writer
 from plsc_tf.checkpoints.background import BackgroundSaver
 from plsc_tf.storage import files
+from plsc_tf.storage.writer_lock import WriterLock
 from plsc_tf.training import state
 
 NAME = "snapshots"
@@ -33,6 +34,7 @@ class Snapshots(keras.callbacks.Callback):
         extra: dict that is stored with each.
 
     Raises:
+        FolderInUseError: when training begins: another one writes into the folder.
         ValueError: when training begins: there are more snapshots asked for in an epoch
             than it has steps, or the folder holds those of another training.
     """
@@ -60,6 +62,7 @@ class Snapshots(keras.callbacks.Callback):
         self.background = background
         self.extra = extra or {}
         self._saver = BackgroundSaver()
+        self._lock = WriterLock("Wait until it ends, or give another snapshot_dir.")
 
     def on_train_begin(self, logs=None):
         """Refuses a folder with somebody else's snapshots."""
@@ -73,6 +76,8 @@ class Snapshots(keras.callbacks.Callback):
         files.prepare(self.directory)
         if not self.model.group.is_chief:
             return
+        if not self._lock.held:
+            self._lock.acquire(self.directory)
         if not self.model.position.global_step and catalog.find_all(self.directory):
             raise ValueError(
                 f"{self.directory} holds snapshots of another training. Give another "
@@ -104,9 +109,19 @@ class Snapshots(keras.callbacks.Callback):
     def on_train_end(self, logs=None):
         """Waits until all are written."""
         self._saver.wait()
+        self._lock.release()
         if self.model.group.is_chief:
             count = len(catalog.find_all(self.directory))
             logging.info("%d snapshots in %s", count, self.directory)
+
+    def on_train_abandoned(self):
+        """Gives the folder up after an error."""
+        try:
+            self._saver.wait()
+        except OSError as error:
+            logging.error("%s", error)  # what ended the training comes first
+        finally:
+            self._lock.release()
 
     def take(self):
         """Takes a snapshot now, unless a run that was broken off took it before."""

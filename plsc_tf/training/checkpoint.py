@@ -135,7 +135,7 @@ class Checkpoint(keras.callbacks.Callback):
                 are loaded, as for inference or another optimizer.
             path: the checkpoint, where `catalog.newest` has found it just now.
             allow_changes: of "loss", "scale" and "label_smoothing" those that may
-                differ from the checkpoint's.
+                differ from the checkpoint's; None: all.
 
         Returns:
             `{"initial_epoch": …, "initial_step": …}` to hand to `model.fit`.
@@ -164,7 +164,8 @@ class Checkpoint(keras.callbacks.Callback):
             )
         elif path is not None:
             stored = manifest.read(path)["state"]
-            resume_changes.check_head(path, stored, model.head, allow_changes)
+            if allow_changes is not None:
+                resume_changes.check_head(path, stored, model.head, allow_changes)
             state.restore(path, model, verified=True)
             self._run = stored.get("run")  # older ones have none
             self.saved_step = model.position.global_step

@@ -269,10 +269,8 @@ def _compile(model, plan, own_optimizer=None):
 def _load_weights(model, plan, checkpoints):
     """Resumes, or starts from `checkpoint_dir`; returns where `fit` begins."""
     if plan.checkpoint:
-        # What may change is settled by the options.
-        start = checkpoints.restore(
-            model, plan.checkpoint, allow_changes=resume_changes.HEAD
-        )
+        # The options were compared.
+        start = checkpoints.restore(model, plan.checkpoint, allow_changes=None)
         logging.info(
             "Resuming %s at epoch %d, step %d.",
             plan.checkpoint,

@@ -298,7 +298,7 @@ def test_a_damaged_checkpoint_stops_a_run_or_not_as_the_flag_says(tmp_path, fini
 
 
 def test_another_data_set_does_not_go_on_in_the_folder(finished):
-    with pytest.raises(ValueError, match="trains on 'mock'.*dataset_name=folder"):
+    with pytest.raises(ValueError, match="with dataset_name=mock. Received: .*=folder"):
         run.train(
             settings(finished[0], dataset_name="folder", dataset_dir="photos"),
         )

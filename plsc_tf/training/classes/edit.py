@@ -11,6 +11,7 @@ from plsc_tf.checkpoints.stored_rows import DominantRows, StoredRows
 from plsc_tf.flagfiles import write_flags
 from plsc_tf.parallel.rows import ShardedRows
 from plsc_tf.storage import files
+from plsc_tf.storage.writer_lock import FolderInUseError, WriterLock
 from plsc_tf.training import optimizers, recipe, trained
 from plsc_tf.training.classes import new_rows, pictures, sub_centers, told
 from plsc_tf.training.rules import RowRules
@@ -31,6 +32,7 @@ def edit(settings):
 
     Raises:
         FileExistsError: a folder or file to make is there already.
+        FolderInUseError: another process writes into edit_dir.
         FileNotFoundError: there is no checkpoint, list or folder.
         ValueError: classes that are not there, rows of another size, or state that
             cannot be edited; nothing is written.
@@ -77,15 +79,19 @@ def edit(settings):
         dominant=dominant and dominant.centers,
         flags={"model_save_dir": given.edit_dir, "sub_centers": run.head.sub_centers},
     )
+    beside = files.join(given.edit_dir, MAP)
     try:
-        editing.edit(source, target, changes, weights_only=given.edit_weights_only)
+        with WriterLock("Give another edit_dir.") as lock:
+            lock.acquire(given.edit_dir)
+            editing.edit(source, target, changes, weights_only=given.edit_weights_only)
+            labels.write(beside, names, rows.names)
+    except FolderInUseError:
+        raise
     except BaseException:
         # What was written is removed by the writer, so that the folder is empty.
         if files.is_dir(given.edit_dir) and not files.list_dir(given.edit_dir):
             files.remove_tree(given.edit_dir)
         raise
-    beside = files.join(given.edit_dir, MAP)
-    labels.write(beside, names, rows.names)
     table = _table(source, target, labels, rows, unnamed) + [("labels map", beside)]
     if dominant is not None:
         table += sub_centers.table(dominant, given.drop_angle)

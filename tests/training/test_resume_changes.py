@@ -1,0 +1,155 @@
+"""A resume says what it changes, and changes the meaning of a run on request only."""
+
+import json
+import logging
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import plsc_tf
+from plsc_tf.checkpoints import catalog, manifest
+from plsc_tf.training import run
+from plsc_tf.training.plan import choose_folder
+from tests.training.checkpointed import build, data, fit
+from tests.training.tiny_run import settings
+
+QUICK = {"with_test": False, "export_at_end": False}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The folder of a run of an epoch."""
+    folder = tmp_path_factory.mktemp("run") / "a"
+    run.train(settings(folder, num_epochs=1, **QUICK))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("changes", "old", "new"),
+    [
+        ({"loss_type": "dist_cosface"}, "dist_arcface", "dist_cosface"),
+        ({"margin": 0.3}, "None", "0.3"),
+        ({"scale": 32.0}, "64.0", "32.0"),
+        ({"label_smoothing": 0.1}, "0.0", "0.1"),
+        ({"preprocessing_name": "inception"}, "None", "inception"),
+        ({"image_shape": (3, 24, 24)}, "3,16,16", "3,24,24"),
+        ({"labels_offset": 1}, "0", "1"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_another_meaning_is_refused(finished, changes, old, new):
+    [name] = changes
+    with pytest.raises(ValueError) as caught:
+        run.train(settings(finished, num_epochs=2, **changes))
+    said = str(caught.value)
+    assert f"was trained with {name}={old}. Received: {name}={new}." in said
+    assert f"--checkpoint_dir={finished}/0 --model_save_dir=" in said
+    assert said.endswith(f"allow the change: --allow_changes={name}.")
+    assert [path for _, path in catalog.find_all(str(finished))] == [f"{finished}/0"]
+
+
+def test_data_of_another_content_is_refused(finished):
+    asked = settings(finished, num_epochs=2, num_sample_per_epoch=50)
+    with pytest.raises(ValueError, match="on other data: 42 images.*Received: 50 ima"):
+        run.train(asked)
+
+
+def test_what_is_the_same_in_other_words_is_accepted(finished):
+    # ArcFace's own margin; the preprocessing of the data set; a loss without margin3.
+    same = {"margin": 0.5, "margin3": 0.0, "preprocessing_name": "face"}
+    _, checkpoint = choose_folder(settings(finished, **same), 2)
+    assert checkpoint == f"{finished}/0"
+
+
+def test_an_unknown_name_in_allow_changes_is_said(finished):
+    with pytest.raises(ValueError, match="allow_changes: .*'los_type'.*'loss_type'"):
+        run.train(settings(finished, allow_changes=("los_type",)))
+
+
+def test_changes_are_logged_and_kept(finished, tmp_path, caplog):
+    folder = tmp_path / "run"
+    shutil.copytree(finished, folder)
+    changed = {
+        "num_epochs": 2,
+        "learning_rate": 0.1,
+        "random_flip": False,
+        "loss_type": "dist_cosface",
+        "margin3": 0.2,
+        "num_sample_per_epoch": 50,
+        "log_loss_every_n_iters": 3,
+        "prefetch_buffer_size": 4,
+        **QUICK,
+    }
+    allowed = {"allow_changes": ("loss_type", "margin3", "dataset_dir")}
+    with caplog.at_level(logging.INFO, logger="absl"):
+        run.train(settings(folder, **changed, **allowed))
+    lines = [one for one in caplog.messages if one.startswith("changed: ")]
+    expected = {
+        "num_epochs": ["1", "2"],
+        "learning_rate": ["0.05", "0.1"],
+        "random_flip": ["None", "false"],
+        "loss_type": ["dist_arcface", "dist_cosface"],
+        "margin3": ["None", "0.2"],
+        "num_sample_per_epoch": ["42", "50"],
+    }
+    [of_data] = [one for one in lines if one.startswith("changed: data ")]
+    assert "42 images" in of_data and "50 images" in of_data
+    lines.remove(of_data)
+    assert sorted(lines) == sorted(
+        f"changed: {name} {old} -> {new}" for name, (old, new) in expected.items()
+    )
+    starts = (folder / "starts.jsonl").read_text().splitlines()
+    assert [json.loads(one).get("changed") for one in starts] == [None, expected]
+    state = manifest.read(str(folder / "1"))["state"]
+    assert state["changes"] == [{"step": 5, "changed": expected}]
+    page = (folder / "report.html").read_text().replace("<wbr>", "")
+    assert "learning_rate 0.05 -&gt; 0.1" in page
+    # From now on this is what the run is.
+    caplog.clear()
+    with caplog.at_level(logging.INFO, logger="absl"):
+        run.train(settings(folder, **changed))
+    assert not [one for one in caplog.messages if one.startswith("changed: ")]
+
+
+def test_data_may_move_but_not_change(tmp_path):
+    rng = np.random.default_rng(0)
+    for name in ("a/0", "a/1", "b/0", "b/1", "b/2"):
+        path = tmp_path / "here" / f"{name}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (16, 16, 3), np.uint8)).save(path)
+
+    def train(place, epochs):
+        options = {"dataset_name": "folder", "dataset_dir": str(tmp_path / place)}
+        options |= {"num_classes": 2, "batch_size": 1, "val_targets": ()}
+        return run.train(
+            settings(tmp_path / "run", num_epochs=epochs, **options, **QUICK)
+        )
+
+    train("here", 1)
+    there = (tmp_path / "here").rename(tmp_path / "there")
+    another = shutil.copy(there / "a/0.png", there / "a/9.png")
+    with pytest.raises(ValueError, match="other data: 5 images.*Received: 6 images"):
+        train("there", 2)
+    another.unlink()
+    assert train("there", 2)[1]["steps"] == 6  # three batches of two
+
+
+def test_restore_compares_the_loss(tmp_path):
+    model = build(1)
+    fit(model, plsc_tf.Checkpoint(tmp_path), epochs=1)
+    changed = build(1, margins=plsc_tf.COSFACE)
+    with pytest.raises(ValueError, match=r"loss .*m3=0\.0.*Received.*loss .*m3=0\.35"):
+        plsc_tf.Checkpoint(tmp_path).restore(changed)
+    assert changed.position.global_step == 0
+    checkpoint = plsc_tf.Checkpoint(tmp_path)
+    start = checkpoint.restore(changed, allow_changes=("loss",))
+    assert start == {"initial_epoch": 1, "initial_step": 0}
+    changed.head.scale = 16.0
+    changed.fit(data(), epochs=2, verbose=0, callbacks=[checkpoint], **start)
+    model.head.scale = 8.0
+    with pytest.raises(ValueError, match=r"scale 16\.0.*allow_changes=\('loss', 'sca"):
+        plsc_tf.Checkpoint(tmp_path).restore(model)
+    with pytest.raises(ValueError, match="allow_changes may hold loss, scale, label"):
+        plsc_tf.Checkpoint(tmp_path).restore(model, allow_changes=("margin",))
