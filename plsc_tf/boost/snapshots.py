@@ -117,9 +117,10 @@ class Snapshots(keras.callbacks.Callback):
     def on_train_abandoned(self):
         """Gives the folder up after an error."""
         try:
-            self._saver.wait()
-        except OSError as error:
-            logging.error("%s", error)  # what ended the training comes first
+            if self._lock.held:
+                self._saver.wait()
+        except Exception as error:  # noqa: BLE001 - what ended the training comes first
+            logging.error("%s", error)
         finally:
             self._lock.release()
 

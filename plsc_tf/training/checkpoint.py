@@ -206,8 +206,8 @@ class Checkpoint(keras.callbacks.Callback):
         try:
             if self._took_lock:
                 self.wait()
-        except OSError as error:
-            logging.error("%s", error)  # what ended the training comes first
+        except Exception as error:  # noqa: BLE001 - what ended the training comes first
+            logging.error("%s", error)
         finally:
             self._give_up()
 

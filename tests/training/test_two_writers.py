@@ -1,0 +1,137 @@
+"""Two trainings in one folder: one ends at once, and the other loses nothing."""
+
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+
+import plsc_tf
+from plsc_tf.checkpoints import catalog, manifest
+from plsc_tf.storage.writer_lock import FolderInUseError, WriterLock
+from tests.training.checkpointed import Watch, build, data, fit, names
+from tests.training.test_termination import ROOT, TINY, _text, losses
+
+
+def start(folder, log):
+    """The command, which trains until it is killed."""
+    options = {**TINY, "save_checkpoints_steps": 5, "keep_checkpoint_max": 2}
+    options["num_epochs"] = 100000
+    flags = [f"--{name}={_text(value)}" for name, value in options.items()]
+    with open(log, "w") as output:
+        return subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "plsc_tf.train",
+                *flags,
+                f"--model_save_dir={folder}",
+            ],
+            cwd=ROOT,
+            stdout=output,
+            stderr=output,
+        )
+
+
+def wait(condition, logs):
+    end = time.monotonic() + 240
+    while not condition():
+        assert time.monotonic() < end, [log.read_text() for log in logs]
+        time.sleep(0.02)
+
+
+def test_the_same_command_twice(tmp_path):
+    folder = tmp_path / "run"
+    logs = {start(folder, path): path for path in (tmp_path / "a", tmp_path / "b")}
+    try:
+        wait(lambda: any(one.poll() is not None for one in logs), logs.values())
+        [second] = [one for one in logs if one.poll() is not None]
+        [first] = set(logs) - {second}
+        said = logs[second].read_text()
+        assert second.returncode == 1, said
+        assert f"error: {folder} is in use: process {first.pid} on" in said
+        assert "set another model_save_dir, or set restart=true" in said
+        done = len(losses(folder))
+        wait(lambda: len(losses(folder)) > done + 12, logs.values())
+        assert first.poll() is None  # it trains on
+        first.kill()
+        first.wait()
+    finally:
+        for process in logs:
+            process.kill()
+            process.wait()
+    # Nothing of it is lost, and it does not stand in the way.
+    newest = manifest.read(catalog.newest(str(folder)))["state"]["global_step"]
+    assert newest >= done + 5
+    with WriterLock() as lock:
+        lock.acquire(str(folder))
+
+
+# The callback in Python
+
+
+@pytest.fixture(scope="module")
+def models():
+    return build(1), build(1)
+
+
+def test_a_callback_has_the_directory_from_begin_to_end_of_fit(models, tmp_path):
+    model, other = models
+    seen = []
+
+    def second(step):
+        if step == 5:
+            with pytest.raises(FolderInUseError, match="this process itself") as caught:
+                fit(other, plsc_tf.Checkpoint(tmp_path))
+            seen.append(str(caught.value))
+            # It may read, though: to evaluate while the first trains.
+            plsc_tf.Checkpoint(tmp_path).restore(other)
+            seen.append(other.position.global_step)
+
+    fit(model, plsc_tf.Checkpoint(tmp_path, background=False), Watch(second))
+    assert seen[0].endswith("Wait until it ends, or give another directory.")
+    assert seen[1] == 4
+    assert names(tmp_path) == ["0", "1"]
+    again = plsc_tf.Checkpoint(tmp_path)
+    other.fit(data(), epochs=3, verbose=0, callbacks=[again], **again.restore(other))
+    assert names(tmp_path) == ["0", "1", "2"]
+
+
+def test_a_fit_that_fails_gives_the_directory_up(models, tmp_path):
+    """Ctrl-C in a notebook, and on with a new callback in the same kernel."""
+
+    def interrupted(step):
+        if step == 3:
+            raise KeyboardInterrupt
+
+    checkpoint = plsc_tf.Checkpoint(tmp_path, every_n_steps=2)
+    with pytest.raises(KeyboardInterrupt):
+        fit(models[0], checkpoint, Watch(interrupted))
+    assert names(tmp_path) == ["step_00000002"]
+    checkpoint.save("step_00000003")
+    assert names(tmp_path) == ["step_00000002", "step_00000003"]
+    again = plsc_tf.Checkpoint(tmp_path)
+    start = again.restore(models[1])
+    models[1].fit(data(), epochs=1, verbose=0, callbacks=[again], **start)
+    assert names(tmp_path) == ["0", "step_00000002", "step_00000003"]
+
+
+def test_checkpoints_of_others_are_not_removed(models, tmp_path):
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    fit(models[0], plsc_tf.Checkpoint(theirs, every_n_steps=1), epochs=1)
+
+    def copied(step):
+        if step == 4:
+            shutil.copytree(theirs / "step_00000001", ours / "step_00000001")
+
+    options = {"every_n_steps": 1, "every_n_epochs": 0, "max_to_keep": 1}
+    options["background"] = False
+    fit(models[0], Watch(copied), plsc_tf.Checkpoint(ours, **options), epochs=1)
+    kept = ["step_00000001", "step_00000004"]
+    assert names(ours) == kept
+    # Those of the run that is resumed are its own.
+    again = plsc_tf.Checkpoint(ours, **options)
+    start = again.restore(models[1])
+    models[1].fit(data(), epochs=2, verbose=0, callbacks=[again], **start)
+    assert names(ours) == ["step_00000001", "step_00000008"]
