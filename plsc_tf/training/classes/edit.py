@@ -40,12 +40,7 @@ def edit(settings):
     given = settings.classes
     source = trained.find(settings.storage)
     content = manifest.read(source)
-    for path in filter(None, (given.edit_dir, given.new_list)):
-        if files.exists(path):
-            raise FileExistsError(f"'{path}' is there already; nothing is overwritten.")
-    if "weight" not in content["arrays"]:
-        raise ValueError(f"Checkpoint {source} holds no class rows to edit.")
-    editing.check_centers(source, content, given.drop_sub_centers)
+    _check(given, source, content)
     settings, run = told.settings_of(source, settings)
     if given.new_list:
         pictures.check_listable(settings)
@@ -97,6 +92,16 @@ def edit(settings):
         table += sub_centers.table(dominant, given.drop_angle)
     table += _list_row(settings, labels, dominant)
     return table + _next(given, content, labels, run)
+
+
+def _check(given, source, content):
+    """Raises an error where nothing can be written or edited."""
+    for path in filter(None, (given.edit_dir, given.new_list)):
+        if files.exists(path):
+            raise FileExistsError(f"'{path}' already exists; nothing is overwritten.")
+    if "weight" not in content["arrays"]:
+        raise ValueError(f"Checkpoint {source} holds no class rows to edit.")
+    editing.check_centers(source, content, given.drop_sub_centers)
 
 
 def read_groups(text):
