@@ -129,6 +129,20 @@ class Preprocessing(OptionGroup):
         lower=0,
         upper=1,
     )
+    mixup: float = option(
+        0.0,
+        "mix each image with its neighbor in the batch, and their labels, by a share "
+        "of Beta(mixup, mixup): 0.2 (arXiv:1710.09412); 0: none. For loss_type=softmax "
+        "and dist_softmax",
+        lower=0,
+    )
+    cutmix: float = option(
+        0.0,
+        "put a rectangle of the neighbor into each image, whose share of the area is "
+        "of Beta(cutmix, cutmix): 1.0 (arXiv:1905.04899); 0: none. With mixup, each "
+        "step takes one of the two at random",
+        lower=0,
+    )
     low_resolution: float | None = option(
         None,
         "probability of a picture made smaller, down to a fifth, and large again "
@@ -183,6 +197,12 @@ class Preprocessing(OptionGroup):
 
     def __post_init__(self):
         super().__post_init__()
+        if (self.mixup or self.cutmix) and self.sampling == "per_identity":
+            raise ValueError(
+                "mixup and cutmix mix neighbors, which sampling=per_identity takes "
+                "from one class: use another sampling. Received: "
+                f"mixup={self.mixup}, cutmix={self.cutmix}."
+            )
         shape = self.image_shape
         if not shape:
             return

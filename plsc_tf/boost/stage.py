@@ -162,6 +162,12 @@ def _check(settings, model):
             "dim_reduce keeps no moving averages of the weights. Received: "
             f"ema_decay={settings.optimizer.ema_decay}; leave it out in stage 2."
         )
+    if settings.preprocessing.mixup or settings.preprocessing.cutmix:
+        raise ValueError(
+            "The trials of dim_reduce need the images that the gradient was of. "
+            f"Received: mixup={settings.preprocessing.mixup}, "
+            f"cutmix={settings.preprocessing.cutmix}; leave them out in stage 2."
+        )
     if settings.learning_rate.learning_rate_factors:
         raise ValueError(
             "dim_reduce moves all layers along common directions. Received: "

@@ -88,6 +88,7 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
         self.updater = None
         self.loss_scale = None
         self.accumulation_steps = 1
+        self.mixing = None
         self.statistics_differ = False
         self.finish_saving = None
         self.group = Alone()
@@ -155,6 +156,7 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
         head_rule=None,
         rate_factors=None,
         weight_decay_on=None,
+        mixing=None,
         **others,
     ):
         """Chooses the optimizer of backbone and head, and the training metrics.
@@ -193,6 +195,7 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
                 `{regular expression that their names begin with: factor}`; the last
                 one that fits a layer counts.
             weight_decay_on: the same for weight decays in the place of the optimizer's.
+            mixing: `plsc_tf.training.mixing.Mixing` of the images of a plain softmax.
             *positional, **others: refused; the error says what takes the place of
                 Keras's.
 
@@ -208,16 +211,9 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
             f"weighted_{name}" if name in metrics else name: METRICS[name]
             for name in weighted
         }
-        if gradient_accumulation_steps < 1:
-            raise ValueError(
-                "gradient_accumulation_steps must be at least 1. Received: "
-                f"gradient_accumulation_steps={gradient_accumulation_steps}"
-            )
-        if head_slot_dtype not in (None, "float32", "bfloat16"):
-            raise ValueError(
-                'head_slot_dtype must be "float32" or "bfloat16". Received: '
-                f"head_slot_dtype={head_slot_dtype!r}"
-            )
+        keras_arguments.check_own(gradient_accumulation_steps, head_slot_dtype)
+        if mixing is not None:
+            mixing.check(self)
         several_steps.check(steps_per_execution, self.votes)
         with self.strategy.scope():
             optimizer = keras.optimizers.get(optimizer or Momentum())
@@ -227,6 +223,7 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
         self.steps_per_execution = steps_per_execution
         self.loss_scale = loss_scale
         self.accumulation_steps = gradient_accumulation_steps
+        self.mixing = mixing
         self.ranked_metrics = {**{name: METRICS[name] for name in metrics}, **weighted}
         self.weighted_metrics = tuple(weighted)
         head_weights = [] if self.head.sharded else self.head.variables_replicated

@@ -50,3 +50,21 @@ def refuse(method, given, allowed=()):
         if name not in allowed:
             hint = _HINTS[method].get(name, "its docstring tells what it takes")
             raise TypeError(f"Classifier.{method} has no argument {name!r}: {hint}.")
+
+
+def check_own(gradient_accumulation_steps, head_slot_dtype):
+    """Checks arguments of `compile` that Keras does not have.
+
+    Raises:
+        ValueError: one is out of range.
+    """
+    if gradient_accumulation_steps < 1:
+        raise ValueError(
+            "gradient_accumulation_steps must be at least 1. Received: "
+            f"gradient_accumulation_steps={gradient_accumulation_steps}"
+        )
+    if head_slot_dtype not in (None, "float32", "bfloat16"):
+        raise ValueError(
+            'head_slot_dtype must be "float32" or "bfloat16". Received: '
+            f"head_slot_dtype={head_slot_dtype!r}"
+        )

@@ -74,14 +74,19 @@ def gradients(model, images, labels, weights, real=None):
     before_random = [tf.identity(value) for value in random]
     head, count = model.head, model.accumulation_steps
     step = tf.convert_to_tensor(model.optimizer.iterations)
-    chosen = head.sample(labels, step)
+    share = None
+    if model.mixing is not None:
+        images, labels, share = model.mixing(images, labels, weights, step)
+    chosen = head.sample(tf.reshape(labels, [-1]), step)
     gradients, outcomes, state, extra_losses = None, [], None, []
     penalty = tf.zeros([], upstream.dtype)
     parts = (tf.split(value, count) for value in (images, labels, upstream))
     for part in zip(*parts, strict=True):
         # One part after the other: together they would need all activations at once.
         with tf.control_dependencies(_values(gradients)):
-            outcome, found, penalty, extra = _part(model, *part, step, chosen, state)
+            outcome, found, penalty, extra = _part(
+                model, *part, share, step=step, chosen=chosen, state=state
+            )
         gradients = found if gradients is None else _sum(gradients, found)
         state = outcome.state
         outcomes.append(outcome)
@@ -174,8 +179,12 @@ def _states(model):
     return statistics, random
 
 
-def _part(model, images, labels, upstream, step, chosen, state):
+def _part(model, images, labels, upstream, share, **of_head):
     """Forward and backward pass of a part of the replica's batch.
+
+    Args:
+        labels: `[b]`, or with `share` of `Mixing` `[b, 2]`.
+        of_head: step, chosen and state.
 
     Returns:
         (`HeadStep`, gradients of the replicated weights times the loss scale, sum of
@@ -189,15 +198,12 @@ def _part(model, images, labels, upstream, step, chosen, state):
             normalised = model.normalise(images)
             embeddings, extra = model.auxiliary(normalised, labels, upstream)
         penalties = [tf.cast(penalty, dtype) for penalty in model.backbone.losses]
-    outcome = model.head.loss_and_gradients(
-        tf.cast(embeddings, dtype),
-        labels,
-        upstream,
-        bool(model.ranked_metrics),
-        step=step,
-        chosen=chosen,
-        state=state,
-    )
+    of_head["with_ranks"] = bool(model.ranked_metrics)
+    batch = tf.cast(embeddings, dtype), labels, upstream
+    if share is None:
+        outcome = model.head.loss_and_gradients(*batch, **of_head)
+    else:
+        outcome = _of_both_labels(model.head, *batch, share, of_head)
     scale = tf.ones([], dtype)
     if model.loss_scale is not None:
         scale = tf.cast(model.loss_scale.value(), dtype)
@@ -217,6 +223,27 @@ def _part(model, images, labels, upstream, step, chosen, state):
         own = model.head.weight_gradients(outcome.pending)
         gradients += [scale * gradient for gradient in own]
     return outcome, gradients, tf.add_n([tf.zeros([], dtype), *penalties]), extra
+
+
+def _of_both_labels(head, embeddings, labels, upstream, share, of_head):
+    """The `HeadStep` of share · loss(first label) + (1 - share) · loss(second label).
+
+    Every example goes through the head twice, once with each label.
+    """
+    outcome = head.loss_and_gradients(
+        tf.concat([embeddings, embeddings], axis=0),
+        tf.concat(tf.unstack(labels, axis=1), axis=0),
+        tf.concat([share * upstream, (1 - share) * upstream], axis=0),
+        **of_head,
+    )
+    first, second = tf.split(outcome.losses, 2)
+    ranks = outcome.ranks
+    return dataclasses.replace(
+        outcome,
+        losses=share * first + (1 - share) * second,
+        embedding_gradients=tf.add_n(tf.split(outcome.embedding_gradients, 2)),
+        ranks=None if ranks is None else tf.split(ranks, 2)[0],
+    )
 
 
 def _values(gradients):

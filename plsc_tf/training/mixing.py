@@ -1,0 +1,128 @@
+"""Mixup and cutmix: training images made of two, with the labels of both."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import tensorflow as tf
+
+
+@dataclasses.dataclass(frozen=True)
+class Mixing:
+    """Mixes each image of a batch with its neighbor, 0 with 1, 2 with 3, and so on.
+
+    The batch is in random order, so a neighbor is a random partner; and neighbors are
+    on one replica, whatever the number of replicas, as long as each has an even number
+    of images. The share of the two, drawn once per step, follows from seed and step.
+
+    Args:
+        mixup: parameter a of Beta(a, a), from which the share is drawn; 0 for none
+            (Zhang et al. 2017, arXiv:1710.09412).
+        cutmix: the same for a rectangle that shows the partner (Yun et al. 2019,
+            arXiv:1905.04899). With both, each step takes one of them at random.
+        seed: of the shares and rectangles.
+
+    Raises:
+        ValueError: a parameter is negative.
+    """
+
+    mixup: float = 0.0
+    cutmix: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self):
+        if min(self.mixup, self.cutmix) < 0:
+            raise ValueError(
+                "mixup and cutmix must not be negative. Received: "
+                f"mixup={self.mixup}, cutmix={self.cutmix}"
+            )
+
+    def check(self, model):
+        """Checks that a `Classifier` has a loss that images of two classes can have.
+
+        Raises:
+            ValueError: the loss has a margin, or there are auxiliary logits.
+        """
+        if not model.head.margins.normalized and model.auxiliary is None:
+            return
+        raise ValueError(
+            "mixup and cutmix are for plain softmax without auxiliary logits: a margin "
+            "has no published meaning for an image of two classes. Received: "
+            f"{self} with {model.head.margins}; use loss_type=softmax or dist_softmax, "
+            "and aux_logits_weight=0."
+        )
+
+    def __call__(self, images, labels, weights, step):
+        """Mixes the images of a replica.
+
+        Args:
+            images: `[b, h, w, 3]` in 0 … 255.
+            labels: int64 `[b]`.
+            weights: `[b]`, 0 for padding, with which nothing is mixed.
+            step: int64 scalar, number of the update.
+
+        Returns:
+            (float `[b, h, w, 3]`; int64 `[b, 2]`, own label and the partner's; scalar
+            share of the own label).
+
+        Raises:
+            ValueError: b is odd.
+        """
+        count = labels.shape[0]
+        if count % 2:
+            raise ValueError(
+                "mixup and cutmix mix neighbors of a batch: each replica needs an even "
+                f"number of images. Received: {count} on a replica; change batch_size."
+            )
+        own = tf.range(count)
+        partner = tf.bitwise.bitwise_xor(own, 1)
+        partner = tf.where(tf.gather(weights, partner) > 0, partner, own)
+        images = tf.cast(images, tf.float32)
+        others = tf.gather(images, partner)
+        labels = tf.stack([labels, tf.gather(labels, partner)], axis=1)
+        which, first, second, place = tf.unstack(self._seeds(step))
+
+        def blended():
+            share = _beta(self.mixup, first)
+            return share * images + (1 - share) * others, share
+
+        def pasted():
+            return _paste(images, others, _beta(self.cutmix, second), place)
+
+        if not self.cutmix:
+            mixed, share = blended()
+        elif not self.mixup:
+            mixed, share = pasted()
+        else:
+            even = tf.random.stateless_uniform([], which) < 0.5
+            mixed, share = tf.cond(even, blended, pasted)
+        return mixed, labels, share
+
+    def _seeds(self, step):
+        """`[4, 2]` seeds of a step."""
+        # The second number tells these draws from Partial FC's and the pipeline's.
+        key = tf.constant([self.seed, 0x6D6978], tf.int32)
+        key = tf.random.experimental.stateless_fold_in(key, tf.cast(step, tf.int32))
+        return tf.random.experimental.stateless_split(key, 4)
+
+
+def _beta(parameter, seed):
+    """A number of Beta(a, a)."""
+    one, other = tf.unstack(tf.random.stateless_gamma([2], seed, alpha=parameter))
+    total = one + other  # both may be too small for float32
+    return tf.where(total > 0, one / tf.where(total > 0, total, 1.0), 0.5)
+
+
+def _paste(images, others, share, seed):
+    """A rectangle of others in images, and the share of the images that is left."""
+    sides = tf.constant([float(side) for side in images.shape[1:3]])
+    half = tf.sqrt(1 - share) * sides / 2
+    center = tf.random.stateless_uniform([2], seed) * sides
+    first = tf.clip_by_value(tf.round(center - half), 0, sides)
+    last = tf.clip_by_value(tf.round(center + half), 0, sides)
+    rows, columns = (tf.range(side) for side in tf.unstack(sides))
+    down = (rows >= first[0]) & (rows < last[0])
+    across = (columns >= first[1]) & (columns < last[1])
+    inside = (down[:, None] & across[None, :])[None, :, :, None]
+    left = 1 - tf.reduce_prod((last - first) / sides)
+    return tf.where(inside, others, images), left
