@@ -30,7 +30,10 @@ def fill(folder):
     )
     (folder / "my_hooks.py").write_text(_block("logs.md", "python", "# my_hooks.py"))
     (folder / "my.cfg").write_text(_block("getting_started.md", "text", "dataset_name"))
-    (folder / "fastnn.cfg").write_text("stop_at_step=3\nmodel_name=lenet\n")
+    (folder / "fastnn.cfg").write_text(
+        "enable_paisoar=True\nmodel_name=lenet\nnum_classes=10\nbatch_size=8\n"
+        "num_sample_per_epoch=80\nstop_at_step=3\n"
+    )
     (folder / "my_script.py").write_text("import sys\nprint(sys.argv[1:])\n")
     (folder / "noise.merge.txt").write_text("5 9\n20 31 44\n")
     _recordio(folder / "faces_emore")
