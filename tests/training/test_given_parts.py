@@ -162,15 +162,20 @@ def test_parts_that_are_added_later_are_an_error(tmp_path):
 
 
 def test_data_of_unknown_length_is_refused_where_the_rate_needs_it(tmp_path, caplog):
-    default = Settings().dataset.num_sample_per_epoch
-    given = {"num_sample_per_epoch": default, "num_epochs": 1, "with_test": False}
+    def left_open(**options):
+        asked = settings(tmp_path, num_epochs=1, with_test=False, **options)
+        asked = asked.replace(
+            num_sample_per_epoch=Settings().dataset.num_sample_per_epoch
+        )
+        return asked.with_given(asked.given - {"num_sample_per_epoch"})
+
     for depends in ({"learning_rate_decay_type": "cosine"}, {"warmup_epochs": 0.5}):
         with pytest.raises(ValueError, match="does not say how many examples an epoch"):
-            run.train(settings(tmp_path, **given, **depends), parts=parts())
+            run.train(left_open(**depends), parts=parts())
     # A script of PLSC, whose rate falls at steps.
     by_steps = {"learning_rate_decay_type": "piecewise", "lr_steps": (2,)}
     with caplog.at_level(logging.WARNING, logger="absl"):
-        _, outcome = run.train(settings(tmp_path, **given, **by_steps), parts=parts())
+        _, outcome = run.train(left_open(**by_steps), parts=parts())
     assert outcome["steps"] == 3
     assert caplog.text.count("does not say how many examples an epoch") == 1
 
