@@ -19,12 +19,16 @@ SMALLER = (
         "--model_name=inception_v3",
         "--image_shape=3,75,75 --batch_size=5 --stop_at_step=2",
     ),
-    ("classes.md", "--dataset_dir=<data with the new labels>", "--num_epochs=2"),
+    (
+        "classes.md",
+        "--dataset_dir=<data with the new labels>",
+        "--num_epochs=2 --allow_empty_classes",
+    ),
     (
         "classes.md",
         "--num_classes=<new>",
         f"{_SMALL} --num_classes=1052 --num_epochs=1 --dataset_name=image_list "
-        "--dataset_dir=train_data",
+        "--dataset_dir=train_data --allow_empty_classes",
     ),
     ("from_plsc.md", "plsc_tf.train --dataset_name=image_list", _SMALL),
     ("importing.md", "--import_from=output/119", _PLSC),
