@@ -3,6 +3,7 @@
 import dataclasses
 
 from plsc_tf.options import OptionGroup, option
+from plsc_tf.storage import oss
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,7 +19,8 @@ class Dataset(OptionGroup):
     )
     dataset_dir: str = option(
         "./train_data",
-        "root folder of the data set (PLSC and FastNN dataset_dir)",
+        "root folder of the data set; oss:// takes its keys from OSS_ACCESS_KEY_ID and "
+        "OSS_ACCESS_KEY_SECRET in the environment (PLSC and FastNN dataset_dir)",
         applies="files and no nranks",
     )
     train_files: tuple[str, ...] = option(
@@ -67,3 +69,12 @@ class Dataset(OptionGroup):
         open_ends="upper",
         applies="examples and splits",
     )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if oss.holds_keys(self.dataset_dir):
+            raise ValueError(
+                "dataset_dir must not hold keys, as it is logged and saved: put them "
+                f"into {oss.ID} and {oss.SECRET} in the environment. Received: "
+                f"dataset_dir={oss.masked(self.dataset_dir)}, and keys in it."
+            )

@@ -26,6 +26,7 @@ from plsc_tf.arguments import read_arguments
 from plsc_tf.flagfiles import write_flags
 from plsc_tf.name_hints import did_you_mean
 from plsc_tf.settings import ALL, Settings, select
+from plsc_tf.storage import oss
 
 __all__ = ["ALL", "UsageError", "help_text", "main", "parse", "write_flags"]
 
@@ -231,7 +232,7 @@ class _LogFormatter(logging.Formatter):
 
     def formatMessage(self, record):
         level = f"{record.levelname} " if record.levelno > logging.INFO else ""
-        return f"{record.asctime} {level}{record.message}"
+        return oss.masked(f"{record.asctime} {level}{record.message}")
 
     def usesTime(self):
         return True
@@ -251,11 +252,11 @@ def _is_of_tensorflow(error):
 def _message(error):
     """Returns the text of an error, without the wrapping of OSError and TensorFlow."""
     if isinstance(error, OSError) and error.strerror and error.filename:
-        return f"{error.strerror}: {error.filename}"
+        return oss.masked(f"{error.strerror}: {error.filename}")
     text = str(error)
     if _is_of_tensorflow(error):
         text = _TENSORFLOW_NOISE.sub("", text)
-    return text.strip() or repr(error)
+    return oss.masked(text.strip() or repr(error))
 
 
 def _report(error, advice):

@@ -20,6 +20,7 @@ from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.data.readers.by_request import requested_records
 from plsc_tf.data.request import DataRequest, DatasetInfo
 from plsc_tf.data.source import Source
+from plsc_tf.storage import oss
 
 _PACKAGE = "plsc_tf.datasets"
 
@@ -95,6 +96,11 @@ def open_source(name: str, request: DataRequest) -> Source:
         ValueError: the data set has nothing but TFRecords, and none are named; or
             train_files are given for another split than "train".
     """
+    with oss.masking(request.dataset_dir):
+        return _opened(name, _with_keys(request))
+
+
+def _opened(name, request):
     module = find(name)
     if request.train_files and request.split != "train":
         raise ValueError(
@@ -130,12 +136,19 @@ def _with_records(request, module):
     logging.info(
         "%s holds TFRecord files: training on %d of them, from %s to %s. train_files "
         "names others.",
-        request.dataset_dir,
+        oss.masked(request.dataset_dir),
         len(files),
         files[0].rpartition("/")[2],
         files[-1].rpartition("/")[2],
     )
     return dataclasses.replace(request, train_files=tuple(files))
+
+
+def _with_keys(request):
+    folder = request.dataset_dir
+    if not oss.is_oss(folder) or oss.holds_keys(folder):
+        return request
+    return dataclasses.replace(request, dataset_dir=oss.with_keys(folder))
 
 
 def info(module: ModuleType) -> DatasetInfo:
@@ -224,6 +237,11 @@ def load_val(name: str, request: DataRequest, target: str) -> Pairs:
     Raises:
         FileNotFoundError: there is no such set; says where it was looked for.
     """
+    with oss.masking(request.dataset_dir):
+        return _load_val(name, _with_keys(request), target)
+
+
+def _load_val(name, request, target):
     tried = [target]
     if request.dataset_dir:
         below = paths.join(request.dataset_dir, target)

@@ -14,6 +14,8 @@ from collections.abc import Iterable
 import numpy as np
 import tensorflow as tf
 
+from plsc_tf.storage import oss
+
 # What plsc_tf.convert adds to the name of a file for that of its index.
 INDEX_ENDING = ".index.npy"
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".gif")
@@ -69,7 +71,7 @@ class PathTable:
         return self._digest(b"")
 
     def _digest(self, root):
-        digest = hashlib.sha256(root)
+        digest = hashlib.sha256(oss.masked(root.decode()).encode())
         digest.update(self._text)
         digest.update(memoryview(self._ends))
         return digest.hexdigest()

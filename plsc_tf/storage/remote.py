@@ -193,12 +193,11 @@ def check_scheme(path):
             f"TensorFlow has no file system for {scheme}://. Received: {path}. It has "
             f"{', '.join(known)}.{' ' if problem else ''}{problem}"
         )
-    if scheme == "oss" and "\x01" not in path:
+    if scheme == "oss":
         raise StorageError(
-            "tensorflow-io reads the keys of oss:// from the path itself "
-            "(oss://bucket\\x01id=...\\x02key=...\\x02host=.../folder), and this one "
-            f"has none. Received: {path}. Copy the folder to this machine (ossutil cp "
-            "-r), or to a store that is reached without, and name that."
+            "oss:// is for dataset_dir only: tensorflow-io takes a server that is out "
+            "of reach for an empty folder, and a run would start over. Received: "
+            f"{path}. Use a local folder, HDFS or S3."
         )
 
 

@@ -10,7 +10,7 @@ from plsc_tf.data import load as data_load
 from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.data.request import DataRequest
 from plsc_tf.evaluation.verification import FOLDS
-from plsc_tf.storage import files
+from plsc_tf.storage import files, oss
 from plsc_tf.training import class_count, network_recipe
 from plsc_tf.training.classifier import Classifier
 from plsc_tf.training.head_recipe import make_head
@@ -89,8 +89,9 @@ def load_batches(settings, global_batch_size, split="train", source=None):
     )
     opened = source is None
     if opened:
-        if settings.dataset.dataset_dir:
-            files.prepare(settings.dataset.dataset_dir)
+        folder = settings.dataset.dataset_dir
+        if folder and not oss.is_oss(folder):
+            files.prepare(folder)
         source = open_source(settings, split)
     class_count.check(settings, source, opened=opened, training=training)
     batches = Batches(source, global_batch_size, options=options)

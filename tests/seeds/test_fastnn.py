@@ -10,6 +10,8 @@ import pytest
 from plsc_tf import cli
 from plsc_tf.data import load as data_load
 from plsc_tf.settings import Settings
+from plsc_tf.storage import files
+from plsc_tf.storage.errors import StorageError
 from tests.seeds.commands import (
     ROOT,
     SMALL,
@@ -18,6 +20,7 @@ from tests.seeds.commands import (
     shell,
     tfrecord,
 )
+from tests.seeds.fake_oss import FakeOss
 
 # "The format of the hyper-parameter file is as follows."
 SAMPLE = """\
@@ -55,24 +58,64 @@ def test_the_sample_file_means_what_it_says(tmp_path):
     }
 
 
+# No GPU here: another precision, and a network that takes seconds.
+SHORT = (
+    "--use_fp16=false --model_name=cifarnet --batch_size=8 --num_replicas=1 "
+    "--stop_at_step=2 --export_at_end=false"
+)
+TRAIN, TEST = "flowers_train_00000-of-00001.tfrecord", "flowers_validation.tfrecord"
+
+
 def test_the_sample_file_alone_trains_on_local_data(tmp_path):
     local = re.sub("oss://.*", "flowers", SAMPLE)
     (tmp_path / "sample.cfg").write_text(local)
     (tmp_path / "flowers").mkdir()
-    tfrecord(tmp_path / "flowers" / "flowers_train_00000-of-00001.tfrecord", 5, 20)
-    tfrecord(tmp_path / "flowers" / "flowers_validation.tfrecord", 5, 5)
-    # No GPU here: another precision, and a network that takes seconds.
-    told = shell(
-        "python -m plsc_tf.train --flagfile=sample.cfg --use_fp16=false "
-        "--model_name=cifarnet --batch_size=8 --num_replicas=1 --stop_at_step=2",
-        tmp_path,
-    )
+    tfrecord(tmp_path / "flowers" / TRAIN, 5, 20)
+    tfrecord(tmp_path / "flowers" / TEST, 5, 5)
+    told = shell(f"python -m plsc_tf.train --flagfile=sample.cfg {SHORT}", tmp_path)
     assert told.count(ASSUMED) == 1
     assert "enable_paisoar has no effect" in told
     assert "flowers: 20 images" in told
     results = json.loads((tmp_path / "output" / "results.json").read_text())
     assert (results["steps"], results["loss_type"]) == (2, "softmax")
     assert results["verification"] == {}
+
+
+def test_the_sample_file_trains_from_oss(tmp_path, monkeypatch):
+    user, key = "somebody", "hush0123456789"
+    monkeypatch.setenv("OSS_ACCESS_KEY_ID", user)
+    monkeypatch.setenv("OSS_ACCESS_KEY_SECRET", key)
+    tfrecord(tmp_path / TRAIN, 5, 20)
+    folder = "fastnn-data/flowers/"
+    objects = {folder: b"", folder + TRAIN: (tmp_path / TRAIN).read_bytes()}
+    with FakeOss(objects, user) as server:
+        endpoint = "oss-cn-beijing-internal.aliyuncs.com"
+        sample = SAMPLE.replace(endpoint, server.endpoint)
+        (tmp_path / "sample.cfg").write_text(sample)
+        line = "python -m plsc_tf.train --flagfile=sample.cfg"
+        told = shell(f"{line} {SHORT}", tmp_path)
+        # A later start that fails names the folder, and no key.
+        failed = shell(f"{line} {SHORT} --train_files=x 2>&1 || true", tmp_path)
+    assert "flowers: 20 images" in told and "oss://pai-online-beijing." in told
+    assert f"oss://pai-online-beijing.{server.endpoint}/{folder}" in failed
+    written = [path for path in (tmp_path / "output").rglob("*") if path.is_file()]
+    assert len(written) > 5
+    for content in (told.encode(), failed.encode(), *(p.read_bytes() for p in written)):
+        assert key.encode() not in content and user.encode() not in content
+
+
+def test_keys_of_oss_come_from_the_environment_only(monkeypatch):
+    monkeypatch.delenv("OSS_ACCESS_KEY_ID", raising=False)
+    monkeypatch.delenv("OSS_ACCESS_KEY_SECRET", raising=False)
+    with pytest.raises(StorageError, match="OSS_ACCESS_KEY_ID not set"):
+        data_load.load("flowers", "oss://bucket.host/flowers", batch_size=8)
+    for keys in ("\x01id=me\x02key=hush\x02host=h", "?id=me&key=hush&host=h"):
+        with pytest.raises(cli.UsageError, match="must not hold keys") as caught:
+            cli.parse([f"--dataset_dir=oss://bucket{keys}/flowers"])
+        assert "hush" not in str(caught.value)
+    # An unreachable server would look like an empty folder.
+    with pytest.raises(StorageError, match="for dataset_dir only"):
+        files.exists("oss://bucket.host/runs")
 
 
 def test_what_the_file_names_is_not_assumed(tmp_path):

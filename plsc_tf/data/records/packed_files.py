@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from plsc_tf.data.paths import INDEX_ENDING
 from plsc_tf.data.records.index_table import parse_index
+from plsc_tf.storage import oss
 
 # Files that stay open at the same time.
 _MOST_OPEN = 256
@@ -42,7 +43,7 @@ class RecordIndex:
     def stamp(self) -> str:
         """A text that changes when a file does: their sizes and times."""
         stats = [(name, tf.io.gfile.stat(name)) for name in self.files]
-        return json.dumps([(n, s.length, s.mtime_nsec) for n, s in stats])
+        return json.dumps([(oss.masked(n), s.length, s.mtime_nsec) for n, s in stats])
 
     def contents(self) -> str:
         """A text that is the same for copies of the files: the records' lengths."""
