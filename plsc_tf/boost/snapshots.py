@@ -67,12 +67,19 @@ class Snapshots(keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
         """Refuses a folder with somebody else's snapshots."""
         self._epoch_steps = self.params.get("steps")
-        if self.per_epoch and self.per_epoch > (self._epoch_steps or 0):
+        if self.per_epoch and not self._epoch_steps:
             raise ValueError(
-                f"An epoch has {self._epoch_steps or 'an unknown number of'} steps. "
-                f"Received: snapshots_per_epoch={self.per_epoch}. Take fewer, or use "
-                "snapshot_every_n_steps."
+                "An epoch has an unknown number of steps. Received: "
+                f"snapshots_per_epoch={self.per_epoch}. Use snapshot_every_n_steps."
             )
+        if self.per_epoch and self.per_epoch > self._epoch_steps:
+            logging.warning(
+                "An epoch has %d steps, fewer than snapshots_per_epoch=%d: there is a "
+                "snapshot after each step.",
+                self._epoch_steps,
+                self.per_epoch,
+            )
+            self.per_epoch = self._epoch_steps
         files.prepare(self.directory)
         if not self.model.group.is_chief:
             return
