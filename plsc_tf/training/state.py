@@ -218,19 +218,22 @@ def _check_learning_rate(path, content, model):
 
     A fixed one is a variable of the optimizer, which `training_variables` leaves out.
     """
-    names = content["training"]["variables"]
-    stored = [int(name[10:]) for name in names if name.startswith("optimizer/")]
-    was_fixed = stored != list(range(len(stored)))
-    rate = getattr(model.optimizer, "_learning_rate", None)
-    is_fixed = any(variable is rate for variable in model.optimizer.variables)
-    if stored and was_fixed != is_fixed:
+    stored = _of_optimizer(content["training"]["variables"])
+    own = _of_optimizer(training_variables(model))
+    if len(stored) == len(own) and stored != own:
+        # A fixed rate leaves a gap in the numbers, unless it is the last variable.
         kinds = {True: "a fixed learning rate", False: "a schedule"}
+        was_fixed, is_fixed = (n != list(range(len(n))) for n in (stored, own))
         raise ValueError(
             f"Checkpoint {path} was trained with {kinds[was_fixed]}, and this "
             f"optimizer has {kinds[is_fixed]}. They differ in the optimizer: the "
             "learning rate's own variable. Compile with an optimizer of that kind, or "
             f"{WEIGHTS_ALONE}."
         )
+
+
+def _of_optimizer(names):
+    return sorted(int(n.split("/")[1]) for n in names if n.startswith("optimizer/"))
 
 
 def _restore_statistics(path, content, model):
