@@ -209,3 +209,10 @@ def test_renamed_options_exist():
 def test_names_of_other_systems_are_explained(name, advice):
     known = {name for name in known_options() if name not in EXPLAINED}
     assert advice in unknown_option(name, known)
+
+
+def test_an_option_was_asked_for_whatever_its_value():
+    settings = Settings.from_values(num_classes=85742, lr=0.1)
+    names = ("num_classes", "learning_rate", "batch_size")
+    assert [settings.asked(name) for name in names] == [True, True, False]
+    assert settings.replace(batch_size=64).asked("batch_size")

@@ -26,6 +26,11 @@ def test_a_sound_set(sound, capsys):
     assert "errors               0" in table
 
 
+def test_a_number_of_classes_counts_though_it_is_the_default(sound, capsys):
+    _, table, _ = run(capsys, sound, num_classes=85742)
+    assert "classes              85742, 85739 of them empty" in table
+
+
 def test_errors_report_and_cleaned_list(sound, capsys):
     before = (sound / "label.txt").read_text()
     (sound / "images/4.png").write_bytes(b"junk")
@@ -53,6 +58,7 @@ def test_warnings_alone_are_sound(sound, capsys):
         ({"dataset_name": "imagelist"}, "Did you mean 'image_list'"),
         ({"check_split": "val"}, "has no label_val.txt"),
         ({"val_targets": ("agedb_30",)}, "no verification set 'agedb_30'"),
+        ({"val_targets": ("lfw",)}, "no verification set 'lfw'"),
         ({"cleaned_list": "label.txt"}, "nothing is overwritten"),
         ({"report": "label.txt"}, "must end in .json"),
         (

@@ -32,6 +32,25 @@ def run(folder, name="image_list", options=None, **fields):
     return check(name, request, options)
 
 
+@pytest.mark.parametrize("name", ["image_list", "folder"])
+def test_progress_is_the_share_of_what_was_examined(write_list, name):
+    files = [f"{k % 4}/{k}.png" for k in range(400)]
+    for k in range(4):
+        (write_list({}, []) / "images" / str(k)).mkdir()
+    folder = write_list(
+        {file: encode(pixels(0)) for file in files},
+        [f"images/{file} {k % 4}" for k, file in enumerate(files)],
+    )
+    told = []
+    if name == "folder":
+        folder = folder / "images"
+    request = DataRequest(dataset_dir=str(folder))
+    check(name, request, CheckOptions(threads=2), lambda *at: told.append(at))
+    assert len(told) > 10 and told[-1] == (400, 1.0)
+    for count, share in told:
+        assert share == pytest.approx(count / 400, abs=0.01)
+
+
 def test_a_sound_list(sound):
     result = run(sound, num_classes=3)
     assert result.sound and counts(result) == {}

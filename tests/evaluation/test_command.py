@@ -268,6 +268,7 @@ def test_the_card_of_saved_embeddings_shows_images_that_lists_name(saved):
         ({"pair_lists": ("nowhere.txt",)}, "no list 'nowhere.txt'"),
         ({"template_dirs": ("nowhere",)}, "folders with meta/ in them"),
         ({"val_targets": ("lfw",) * 2}, "pair_lists instead of val_targets"),
+        ({"val_targets": ("lfw",)}, "pair_lists instead of val_targets"),
         ({"embeddings": "", "embedding_names": "a"}, "names the rows of embeddings"),
     ],
 )
@@ -425,6 +426,11 @@ def test_a_picture_that_is_missing_is_named(trained, tmp_path):
     )
     with pytest.raises(ValueError, match="gone.jpg cannot be read"):
         command.evaluate(asked)
+    # A set that was asked for beside the lists is not left out, the default neither.
+    values = {"pair_lists": (str(tmp_path / "pairs.txt"),), "val_targets": ("lfw",)}
+    values |= {"checkpoint_dir": str(folder / "run"), "num_replicas": 2}
+    with pytest.raises(FileNotFoundError, match="lfw"):
+        command.evaluate(Settings.from_values(**values))
 
 
 def test_the_workers_of_a_cluster_share_the_work(trained, tmp_path):

@@ -117,6 +117,10 @@ def test_without_the_verification_sets_the_proof_is_about_noise(trained_run, tmp
         rows = dict(trained.export(settings))
         with pytest.raises(FileNotFoundError, match="gone"):
             trained.export(settings.replace(val_targets=("cfp",)))
+        # The default, too, where it was asked for.
+        asked = {"checkpoint_dir": str(tmp_path / "run"), "val_targets": ("lfw",)}
+        with pytest.raises(FileNotFoundError, match="gone"):
+            trained.export(Settings.from_values(**asked))
     assert rows["proved on"] == "3 pictures of noise"
 
 

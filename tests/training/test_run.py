@@ -40,6 +40,16 @@ def test_results_say_everything(finished):
     shown = results.table(settings(folder), outcome)
     for words in ("verification accuracy", "±", outcome["export_dir"], "next, try"):
         assert words in shown
+    # What the run has done already is not what comes next.
+    for changes, exported, following in (
+        ({}, "1", f"evaluate --flagfile={folder}/flags.cfg"),
+        ({"with_test": False}, "1", f"serve --model_dir={folder}/export"),
+        ({"with_test": False}, None, f"export --flagfile={folder}/flags.cfg"),
+    ):
+        path = exported and str(folder / "export" / exported)
+        done = {**outcome, "export_dir": path}
+        table = results.table(settings(folder, **changes), done)
+        assert f"python -m plsc_tf.{following}\n" in f"{table}\n"
 
 
 def test_the_same_command_again_trains_nothing_and_keeps_the_results(finished):
