@@ -28,7 +28,7 @@ def test_a_sound_set(sound, capsys):
 
 def test_a_number_of_classes_counts_though_it_is_the_default(sound, capsys):
     _, table, _ = run(capsys, sound, num_classes=85742)
-    assert "classes              85742, 85739 of them empty" in table
+    assert "85,742, 85,739 of them empty" in table
 
 
 def test_errors_report_and_cleaned_list(sound, capsys):

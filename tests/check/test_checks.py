@@ -48,7 +48,8 @@ def test_progress_is_the_share_of_what_was_examined(write_list, name):
     check(name, request, CheckOptions(threads=2), lambda *at: told.append(at))
     assert len(told) > 10 and told[-1] == (400, 1.0)
     for count, share in told:
-        assert share == pytest.approx(count / 400, abs=0.01)
+        # Of a list it is the share of its bytes, and lines differ in length.
+        assert share == pytest.approx(count / 400, abs=0.02)
 
 
 def test_a_sound_list(sound):
