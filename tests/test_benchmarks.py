@@ -8,7 +8,7 @@ import resource
 import pytest
 from PIL import Image
 
-from benchmarks import chart, head, head_scaling, machine, options, peer
+from benchmarks import chart, half_precision, head, head_scaling, machine, options, peer
 
 SMALL = options.HeadCase(
     num_classes=301, emb_size=16, global_batch=6, steps=3, warmup=1, rounds=2
@@ -116,3 +116,19 @@ def test_memory_is_read_in_bytes():
     assert machine.peak_rss() == pytest.approx(counted, rel=0.05)
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert 1e6 < machine.available_memory() < physical
+
+
+def test_half_precision_is_compared_seed_by_seed():
+    runs = {
+        precision: [{"accuracy": a, "images_per_second": 9.0} for a in accuracies]
+        for precision, accuracies in (
+            ("float32", (0.5, 0.7)),
+            ("bfloat16", (0.48, 0.72)),
+        )
+    }
+    found = half_precision.compare(runs)
+    assert found["float32"]["difference"] == found["float32"]["error"] == 0
+    # Differences of -0.02 and 0.02: mean 0, deviation 0.02 * 2 / sqrt(2), error 0.02.
+    assert found["bfloat16"]["difference"] == pytest.approx(0)
+    assert found["bfloat16"]["error"] == pytest.approx(0.02)
+    assert found["bfloat16"]["mean"] == pytest.approx(0.6)

@@ -19,6 +19,12 @@ CLASSES = 3
 MOST_STEPS = 5
 # What is built in every run of the tests; the others with `pytest -m slow`.
 QUICK = {"lenet", "cifarnet", "mobilenet_v1_025"}
+# One of each family besides those: a step in every run of the tests. The default network
+# is inception_resnet_v2.
+FAMILIES = (
+    *("alexnet_v2", "vgg_a", "inception_v1", "inception_resnet_v2"),
+    *("resnet_v2_50", "mobilenet_v2", "pnasnet_mobile"),
+)
 # A step of these takes minutes to trace, and seconds operation by operation. That they
 # can be traced is seen in float32; in half precision the types are what may not fit.
 LARGE = (
@@ -127,6 +133,24 @@ def test_trains_saves_loads_and_exports(name, tmp_path):
     # Compares what it has written with the network itself.
     path = plsc_tf.export_saved_model(again, str(tmp_path / "export"))
     assert tf.io.gfile.exists(f"{path}/saved_model.pb")
+
+
+@pytest.fixture
+def untraced():
+    """Without tf.function: operation by operation a step takes seconds, not minutes."""
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+    keras.backend.clear_session()
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.usefixtures("untraced")
+def test_one_of_each_family_trains_a_step(name):
+    model, before, _ = trained(name)
+    assert changed(model, before) > 0.5
+    if ENTRIES[name].auxiliary is not None:
+        assert_auxiliary_logits_trained(model)
 
 
 @pytest.fixture

@@ -144,7 +144,10 @@ def test_labels_beside_a_data_set_are_refused(make_model, pictures):
 def test_one_batch_at_a_time_is_evaluate_and_predict(softmax, pictures):
     images, labels = pictures
     few = images[:3], labels[:3]
-    assert softmax.test_on_batch(*few) == pytest.approx(softmax.evaluate(*few))
+    # Batches of 3 and of 32: kernels may add in another order.
+    assert softmax.test_on_batch(*few) == pytest.approx(
+        softmax.evaluate(*few), rel=1e-5
+    )
     named = softmax.test_on_batch(*few, return_dict=True)
     assert set(named) == {"loss", "accuracy"}
     found = softmax.predict_on_batch(images[:3])

@@ -135,7 +135,8 @@ def test_evaluating_does_not_depend_on_which_replica_sees_what(model, numbered):
     model.statistics_differ = True
     one = model.evaluate(images, labels, batch_size=4)
     two = model.evaluate(images[swapped], labels[swapped], batch_size=4)
-    assert one == pytest.approx(two, rel=1e-6)
+    # Sums of 20 losses in another order, of products in batches of another order.
+    assert one == pytest.approx(two, rel=1e-5)
 
 
 def test_weights_may_be_a_column(model, numbered):
