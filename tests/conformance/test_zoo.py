@@ -19,7 +19,7 @@ CLASSES = 3
 MOST_STEPS = 5
 # What is built in every run of the tests; the others with `pytest -m slow`.
 QUICK = {"lenet", "cifarnet", "mobilenet_v1_025"}
-# One of each family besides those: a step in every run of the tests. The default network
+# One of each family besides those: a step in every run of the tests. The default one
 # is inception_resnet_v2.
 FAMILIES = (
     *("alexnet_v2", "vgg_a", "inception_v1", "inception_resnet_v2"),

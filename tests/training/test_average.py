@@ -53,8 +53,8 @@ def test_averages_follow_their_formula(make_model, pictures, replicas, warm_up):
 def test_the_training_is_the_same_with_averages(make_model, pictures):
     plain = train(make_model(), pictures)[-1]
     averaged = train(make_model(averaging=Averaging(0.9)), pictures)[-1]
-    # Two graphs: the gradients' sums, of hundreds of products rounded to 2^-24 each, may
-    # be taken in another order.
+    # Two graphs: the gradients' sums, of hundreds of products rounded to 2^-24 each,
+    # may be taken in another order.
     for one, two in zip(plain, averaged, strict=True):
         np.testing.assert_allclose(one, two, rtol=0, atol=1e-5)
 
