@@ -182,6 +182,7 @@ def test_secrets_and_single_requests_are_not_saved():
         "data_dir",
         "device_num",
         "file_list",
+        "json",
         "nranks",
         "pairs",
         "pairs_dir",

@@ -298,18 +298,13 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
         return np.concatenate([nothing, *self.embed_in_parts(images, batch_size)])
 
     def embed_in_parts(self, images, batch_size=120):
-        """Yields what `embed` returns, batch by batch.
-
-        Args:
-            images, batch_size: as of `embed`.
-        """
+        """Yields what `embed` returns, batch by batch; it has the arguments."""
         batching.check_rank(np.shape(images), "images")
         batching.check_channels(np.shape(images), self.backbone.input_shape[3])
         check_range(np.asarray(images), "images")
         self.synchronize_statistics()
-        size = batching.padded_size(
-            max(1, min(batch_size, len(images))), self.strategy.num_replicas_in_sync
-        )
+        replicas = self.strategy.num_replicas_in_sync
+        size = batching.padded_size(max(1, min(batch_size, len(images))), replicas)
         for start in range(0, len(images), size):
             self.alive()
             chunk = tf.convert_to_tensor(images[start : start + size])
