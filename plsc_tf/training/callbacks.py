@@ -11,7 +11,7 @@ from plsc_tf.training.seeing.guard import Guard
 from plsc_tf.training.seeing.progress import ProgressLine, format_seconds
 from plsc_tf.training.seeing.recorder import Recorder
 
-__all__ = ["TrainingLog", "Verification", "format_seconds"]
+__all__ = ["TrainingLog", "Validation", "Verification", "format_seconds"]
 
 
 class Verification(keras.callbacks.Callback):
@@ -310,3 +310,40 @@ class TrainingLog(keras.callbacks.Callback):
             f"epoch {self.model.position.epoch}  step {step}{of_total}  "
             f"{'  '.join(shown)}  lr {rate:.3g}  {speed:.1f} images/s{eta}"
         )
+
+
+class Validation(keras.callbacks.Callback):
+    """Adds `val_loss` and `val_` metrics to an epoch's logs, before other callbacks.
+
+    Args:
+        data: what `Classifier.evaluate` takes as `x`.
+        freq: epochs between two validations, or numbers of epochs, from 1.
+        steps: batches of one; None: all.
+        callbacks: those of the training, whose `on_test_…` are called.
+
+    Raises:
+        ValueError: freq is neither.
+    """
+
+    def __init__(self, data, freq=1, steps=None, callbacks=()):
+        super().__init__()
+        is_number = isinstance(freq, int) and freq >= 1
+        if not (is_number or isinstance(freq, list | tuple | set)):
+            raise ValueError(
+                "validation_freq must be a number of epochs from 1 on, or a list of "
+                f"epochs. Received: validation_freq={freq!r}"
+            )
+        self._data, self._freq, self._steps = data, freq, steps
+        # Without a model: they have theirs.
+        self._told = keras.callbacks.CallbackList(list(callbacks))
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Evaluates after every so many epochs."""
+        number = epoch + 1
+        every = self._freq if isinstance(self._freq, int) else 0
+        if logs is None or (number % every if every else number not in self._freq):
+            return
+        found = self.model.evaluate(
+            self._data, steps=self._steps, callbacks=self._told, return_dict=True
+        )
+        logs.update({f"val_{name}": value for name, value in found.items()})

@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import math
 import sys
 
 import keras
@@ -15,12 +14,14 @@ from plsc_tf.data.pixel_range import check_range
 from plsc_tf.parallel import collectives
 from plsc_tf.training import (
     batching,
+    description,
     diagnosis,
     keras_arguments,
     keras_saving,
     loop,
     user_data,
 )
+from plsc_tf.training.callbacks import Validation
 
 
 class KerasMethods:
@@ -265,7 +266,7 @@ class KerasMethods:
             line_length, positions, print_fn, **options: of `keras.Model.summary`.
         """
         super().summary(line_length, positions, print_fn, **options)
-        (print_fn or _print_line)(_described(self.head))
+        (print_fn or _print_line)(description.of_head(self.head))
 
     def test_on_batch(self, x, y=None, sample_weight=None, return_dict=False):
         """`evaluate` on one global batch of arrays."""
@@ -293,43 +294,6 @@ class KerasMethods:
             return self.strategy.run(evaluate_step, args=(self, *batch))
 
 
-class Validation(keras.callbacks.Callback):
-    """Adds `val_loss` and `val_` metrics to an epoch's logs, before other callbacks.
-
-    Args:
-        data: what `Classifier.evaluate` takes as `x`.
-        freq: epochs between two validations, or numbers of epochs, from 1.
-        steps: batches of one; None: all.
-        callbacks: those of the training, whose `on_test_…` are called.
-
-    Raises:
-        ValueError: freq is neither.
-    """
-
-    def __init__(self, data, freq=1, steps=None, callbacks=()):
-        super().__init__()
-        is_number = isinstance(freq, int) and freq >= 1
-        if not (is_number or isinstance(freq, list | tuple | set)):
-            raise ValueError(
-                "validation_freq must be a number of epochs from 1 on, or a list of "
-                f"epochs. Received: validation_freq={freq!r}"
-            )
-        self._data, self._freq, self._steps = data, freq, steps
-        # Without a model: they have theirs.
-        self._told = keras.callbacks.CallbackList(list(callbacks))
-
-    def on_epoch_end(self, epoch, logs=None):
-        """Evaluates after every so many epochs."""
-        number = epoch + 1
-        every = self._freq if isinstance(self._freq, int) else 0
-        if logs is None or (number % every if every else number not in self._freq):
-            return
-        found = self.model.evaluate(
-            self._data, steps=self._steps, callbacks=self._told, return_dict=True
-        )
-        logs.update({f"val_{name}": value for name, value in found.items()})
-
-
 @contextlib.contextmanager
 def _abandoned(callbacks):
     """Ends a training that fails for callbacks with `on_train_abandoned`.
@@ -343,25 +307,6 @@ def _abandoned(callbacks):
             if hasattr(callback, "on_train_abandoned"):
                 callback.on_train_abandoned()
         raise
-
-
-def _described(head):
-    """A line about the head: rows, shards, parameters and loss."""
-    arrays = head.arrays()
-    rows, *sizes = arrays["weight"].shape
-    size = " × ".join(map(str, sizes))
-    place = "whole on every replica"
-    if head.sharded:
-        split = arrays["weight"].split
-        largest, smallest = split.size(0), split.size(split.num_shards - 1)
-        span = f"{largest:,}" if largest == smallest else f"{smallest:,} to {largest:,}"
-        place = f"in {split.num_shards} shard(s) of {span} rows"
-    parameters = sum(math.prod(array.shape) for array in arrays.values())
-    scale = f", scale={head.scale:g}" if "bias" not in arrays else ""
-    return (
-        f"Head: {type(head).__name__}, {rows:,} rows × {size}, {place}; "
-        f"{parameters:,} parameters; margins={head.margins}{scale}"
-    )
 
 
 def _print_line(text):
