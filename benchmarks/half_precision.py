@@ -95,6 +95,7 @@ def compare(runs):
     for precision, found in runs.items():
         accuracy = [run["accuracy"] for run in found]
         apart = [one - other for one, other in zip(accuracy, exact, strict=True)]
+        speeds = [run["images_per_second"] for run in found]
         spread = statistics.stdev(apart) if len(apart) > 1 else 0.0
         figures[precision] = {
             "accuracy": accuracy,
