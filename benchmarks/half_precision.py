@@ -102,9 +102,7 @@ def compare(runs):
             "mean": statistics.fmean(accuracy),
             "difference": statistics.fmean(apart),
             "error": spread / len(apart) ** 0.5,
-            "images_per_second": statistics.median(
-                r["images_per_second"] for r in found
-            ),
+            "images_per_second": statistics.median(speeds),
         }
     return figures
 
