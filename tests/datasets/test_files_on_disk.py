@@ -142,7 +142,7 @@ def test_cifar10_label_out_of_range_names_the_record(tmp_path):
 def test_class_folders_with_and_without_splits(tmp_path, name):
     _write_folders(tmp_path, ["rose", "daisy"])
     assert find(name).examples(_request(tmp_path)).class_names == ("daisy", "rose")
-    with pytest.raises(FileNotFoundError, match="has no val/. Found: daisy/, rose/"):
+    with pytest.raises(FileNotFoundError, match="has no val/.* Found: daisy/, rose/"):
         find(name).examples(_request(tmp_path, split="val"))
     _write_folders(tmp_path / "train", ["tulip"])
     _write_folders(tmp_path / "val", ["aster"])

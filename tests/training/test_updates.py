@@ -8,8 +8,8 @@ import tensorflow as tf
 import plsc_tf
 from plsc_tf.parallel import collectives
 from plsc_tf.parallel.rows import ShardedRows
-from plsc_tf.training.rules import HeadRule
 from plsc_tf.training.updates import Updater
+from plsc_tf.training.weight_rules import WeightRule
 
 ROWS, STEPS = 7, 3
 SCHEDULE = keras.optimizers.schedules.ExponentialDecay(0.1, 1, 0.5)
@@ -112,16 +112,15 @@ def test_equals_keras_on_one_device(name):
     np.testing.assert_allclose(head, expected_head, rtol=2e-6, atol=1e-6)
 
 
-def replicated(make, replicas, **options):
+def replicated(make, replicas, head_rule=None, **options):
     """The same where the head is whole on every replica."""
     strategy = plsc_tf.strategy(replicas)
     with strategy.scope():
         backbone = keras.Variable(BACKBONE, name="kernel")
         head = keras.Variable(HEAD, name="head_weight")
         optimizer = make()
-    updater = Updater(
-        optimizer, strategy, [backbone, head], head_weights=[head], **options
-    )
+    rules = {id(head): head_rule} if head_rule else {}
+    updater = Updater(optimizer, strategy, [backbone, head], own_rules=rules, **options)
 
     @tf.function
     def step(*gradients):
@@ -146,7 +145,7 @@ WITH_DECAY = {
 
 @pytest.mark.parametrize("name", WITH_DECAY)
 def test_the_head_has_a_rate_and_a_decay_of_its_own(name):
-    make, rule = WITH_DECAY[name], HeadRule(rate_factor=10.0, weight_decay=0.3)
+    make, rule = WITH_DECAY[name], WeightRule(rate_factor=10.0, weight_decay=0.3)
     expected_backbone, _ = keras_alone(lambda: make(0.01, 0.02))
     _, expected_head = keras_alone(lambda: make(0.1, 0.3))
     for backbones, head, *_ in (
@@ -166,7 +165,7 @@ def test_the_heads_decay_is_an_l2_penalty_where_the_optimizer_has_none():
     for of_backbone, of_head in GRADIENTS:
         backbone -= 0.1 * (of_backbone + 0.02 * backbone)
         head -= 0.1 * (of_head + 0.3 * head)
-    rule = HeadRule(weight_decay=0.3)
+    rule = WeightRule(weight_decay=0.3)
     for found_backbone, found_head, *_ in (
         sharded(make, 2, l2=0.02, head_rule=rule),
         replicated(make, 3, l2=0.02, head_rule=rule),
