@@ -90,6 +90,19 @@ def _run_cell(source, names, number, title):
                 "metadata": {},
             }
         )
+    return outputs + _figures()
+
+
+def _figures():
+    """The figures that a cell has drawn with pyplot, as Jupyter shows them."""
+    pyplot, outputs = sys.modules.get("matplotlib.pyplot"), []
+    for number in pyplot.get_fignums() if pyplot else ():
+        figure, content = pyplot.figure(number), io.BytesIO()
+        figure.savefig(content, format="png", dpi=72)
+        picture = base64.b64encode(content.getvalue()).decode()
+        data = {"image/png": picture, "text/plain": [str(figure)]}
+        outputs.append({"output_type": "display_data", "data": data, "metadata": {}})
+        pyplot.close(figure)
     return outputs
 
 
@@ -135,6 +148,7 @@ def main():
     parser.add_argument("notebooks", nargs="*", type=pathlib.Path)
     parser.add_argument("--write", action="store_true", help="store the outputs")
     given = parser.parse_args()
+    os.environ.setdefault("MPLBACKEND", "Agg")  # no window
     wrong = 0
     paths = given.notebooks or sorted(FOLDER.glob("*.ipynb"))
     for path in [path.resolve() for path in paths]:
