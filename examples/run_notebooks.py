@@ -74,8 +74,10 @@ def _run_cell(source, names, number, title):
     printed, value = io.StringIO(), None
     with contextlib.redirect_stdout(printed):
         exec(compile(tree, title, "exec"), names)  # noqa: S102
-        if last is not None and not source.rstrip().endswith(";"):
+        if last is not None:
             value = eval(compile(last, title, "eval"), names)  # noqa: S307
+    if source.rstrip().endswith(";"):
+        value = None  # not shown
     outputs = []
     if printed.getvalue():
         outputs.append(
