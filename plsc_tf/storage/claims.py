@@ -7,7 +7,7 @@ import socket
 import time
 
 from plsc_tf.storage import files
-from plsc_tf.storage.paths import canonical, local_path
+from plsc_tf.storage.paths import canonical, local_path, scheme_of
 
 # Claims are of one size, so that renewing one on a full disk needs no new block.
 _BYTES = 1024
@@ -24,6 +24,8 @@ def write(path, claim, retry, renewed):
     """
     raw = json.dumps(claim).encode().ljust(_BYTES)
     if not files.is_local(path):
+        if renewed and scheme_of(path) == "ram":
+            files.remove(path)  # TensorFlow would append to it
         files.write(path, raw, retry=retry)
         return
     # A reader sees the older claim or this one. It need not outlive a power cut, which

@@ -166,7 +166,8 @@ class WriterLock:
             if not others and files.exists(self._path, _ONCE):
                 break
             if not others:  # taken for dead, as this process was stopped for long
-                self._write(renewed=False)
+                with self._busy:
+                    self._write(renewed=False)
                 continue
             if not told and any(not watched[token].certain for token in others):
                 told = True

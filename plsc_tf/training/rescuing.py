@@ -24,6 +24,8 @@ def save(model, checkpoints, termination, before, error):
     if votes is not None and isinstance(error, FloatingPointError):
         votes.end()  # all workers have found the same
     if votes is not None and not votes.ended:
+        if checkpoints.writing:
+            checkpoints.lock.keep()
         return  # the others cannot come to save
     if termination.in_step and isinstance(error, KeyboardInterrupt):
         _say_what_is_lost(model, checkpoints, "Interrupted in the middle of a step.")

@@ -133,9 +133,10 @@ def test_loss_and_gradients_are_those_of_both_labels(replicas, options):
             label_smoothing=options.get("label_smoothing", 0.0),
             sampled=sampled(model, labels, options),
         )
-        loss += part * (WEIGHTS * found["losses"]).sum() / WEIGHTS.sum()
-        dx = dx + part * found["embedding_gradients"]
-        dw = dw + part * found["weight_gradients"]
+        loss += part * (WEIGHTS * found["losses"]).sum() / BATCH
+        # The oracle divides by the sum of the weights, Keras by the batch.
+        dx = dx + part * found["embedding_gradients"] * WEIGHTS.sum() / BATCH
+        dw = dw + part * found["weight_gradients"] * WEIGHTS.sum() / BATCH
     assert result["loss"] == pytest.approx(loss, rel=1e-5)
     for found, wanted in (
         (kernel.numpy() - before, -0.1 * x.T @ dx),
