@@ -71,6 +71,7 @@ class Classes(OptionGroup):
         lower=0,
         upper=180,
         saved=False,
+        applies="drop_sub_centers",
     )
     edit_weights_only: bool = option(
         False,

@@ -34,7 +34,7 @@ class Optimizer(OptionGroup):
         lower=0,
         upper=1,
         open_ends="upper",
-        applies=f"optimizer=momentum and {_OURS}",
+        applies=f"optimizer=momentum,lars and {_OURS}",
     )
     no_weight_decay_on: tuple[str, ...] = option(
         (),
@@ -42,7 +42,8 @@ class Optimizer(OptionGroup):
         "slopes); none in PLSC. adamweightdecay spares norms and biases always, as in "
         "FastNN",
         choices=("norms", "biases", "prelus"),
-        applies=f"weight_decay and {_OURS}",
+        applies=f"{_OURS} and weight_decay or {_OURS} and weight_decay_on or {_OURS} "
+        "and head_weight_decay",
     )
     weight_decay_on: tuple[str, ...] = option(
         (),
@@ -121,6 +122,7 @@ class Optimizer(OptionGroup):
         "(arXiv:1708.03888, eta)",
         lower=0,
         open_ends="lower",
+        applies=f"optimizer=lars and {_OURS}",
     )
     ftrl_learning_rate_power: float = option(
         -0.5,

@@ -49,6 +49,7 @@ class Saving(OptionGroup):
         "all the same, as loss_type,margin; without it such a change is an error, that "
         "of numbers as the learning rate is logged",
         saved=False,
+        applies="resumed",
     )
     prove_resume: int = option(
         0,

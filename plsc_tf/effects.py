@@ -38,6 +38,7 @@ FACTS = {
     "own_optimizer": "with an optimizer made in Python",
     "own_source": "with training data made in Python",
     "script": "with a script",
+    "resumed": "where a training is resumed",
 }
 
 

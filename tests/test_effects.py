@@ -146,6 +146,20 @@ def test_an_option_that_asks_for_nothing_is_not_told():
     assert idle_names({"adam_beta1": 0.9, "optimizer": "adam"}, {}, cli.ALL) == []
 
 
+def test_the_constants_of_lars_act_with_it_alone():
+    values, ours = {"momentum": 0.8, "lars_coefficient": 0.01}, {"own_optimizer": False}
+    assert idle_names({**values, "optimizer": "lars"}, ours, cli.ALL) == []
+    assert idle_names(values, ours, cli.ALL) == ["lars_coefficient"]
+
+
+def test_weights_are_spared_from_any_decay():
+    values = {"weight_decay": 0.0, "no_weight_decay_on": ("norms",)}
+    ours = {"own_optimizer": False}
+    assert idle_names(values, ours, cli.ALL) == ["no_weight_decay_on"]
+    for own in ({"weight_decay_on": ("conv1:0.1",)}, {"head_weight_decay": 0.1}):
+        assert idle_names({**values, **own}, ours, cli.ALL) == []
+
+
 @pytest.mark.parametrize(
     "path", sorted((ROOT / "hparams").glob("*.cfg")), ids=lambda path: path.name
 )
@@ -196,6 +210,7 @@ TOLD = {
     "with dim_reduce, or with boost_config_dict": "boost_level=o1",
     "with dim_reduce": "n_component=4",
     "with dry_run": "device_memory_gb=3",
+    "where a training is resumed": "allow_changes=scale",
     "with export_at_end": "proof_pairs=10",
 }
 SMALL = (

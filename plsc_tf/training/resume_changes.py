@@ -11,6 +11,7 @@ import dataclasses
 
 from absl import logging
 
+from plsc_tf import effects
 from plsc_tf.checkpoints import manifest
 from plsc_tf.data import load as data_load
 from plsc_tf.name_hints import unknown_option
@@ -136,6 +137,7 @@ def of_run(settings, checkpoint, batches):
         ValueError: as `find` and `check_data`.
     """
     data = describe_data(batches)
+    effects.tell(settings, {"resumed": checkpoint is not None})
     if checkpoint is None:
         return {}, {"data": data, "changes": []}
     check_data(checkpoint, data, settings)
