@@ -198,6 +198,8 @@ def _state(source, content, changes, kind):
     if "flags" in state:
         told = {"num_classes": changes.labels.num_classes, **changes.flags}
         state["flags"] = {**state["flags"], **told}
+    if changes.dominant is not None and "head" in state:
+        state["head"] = {**state["head"], "sub_centers": 1}
     if kind != "training":
         for name in ("optimizer", "replicas", "loss_scale"):
             state.pop(name, None)

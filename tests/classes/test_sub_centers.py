@@ -5,6 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
+import plsc_tf
 from plsc_tf import classes
 from plsc_tf.cli import parse
 from plsc_tf.data import figures
@@ -119,6 +120,12 @@ def test_the_dominant_centers_stay_and_far_images_leave_the_list(folder, dropped
     assert dropped["nearest to the dominant center"] == images
     (far,) = [row for name, row in dropped.items() if name.startswith("farther than")]
     assert far == "13 of 33 images"
+
+
+def test_the_model_of_the_dominant_centers_is_loaded(folder, dropped):
+    model = plsc_tf.load_model(folder / "one")
+    rows = rows_of(folder / "one" / "0")
+    np.testing.assert_array_equal(model.head.weights_as_numpy(), rows)
 
 
 def test_a_training_with_one_center_goes_on(folder, dropped):
