@@ -13,6 +13,7 @@ from plsc_tf.boost.walk import Walk
 from plsc_tf.checkpoints import catalog
 from plsc_tf.heads.memory import FLOAT
 from plsc_tf.parallel.memory import free_memory
+from plsc_tf.settings import known_options
 from plsc_tf.storage import files
 from plsc_tf.storage.paths import local_path
 from plsc_tf.training.stage import ORDINARY, Stage
@@ -175,17 +176,36 @@ def _check(settings, model):
             f"{','.join(settings.learning_rate.learning_rate_factors)}; leave it out "
             "in stage 2."
         )
+    everything = settings.boost.dim_reduce_scope == "all"
+    _check_decays(settings, everything)
     if getattr(settings.performance, "steps_per_execution", 1) > 1:
         raise ValueError(
             "A step of dim_reduce is several graphs. Received: steps_per_execution="
             f"{settings.performance.steps_per_execution}; leave it at 1 in stage 2."
         )
-    everything = settings.boost.dim_reduce_scope == "all"
     if everything and getattr(model.head, "sample_rate", 1) < 1:
         raise ValueError(
             "dim_reduce_scope=all needs the gradients of all classes in every step. "
             f"Received: sample_rate={model.head.sample_rate}; use "
             "dim_reduce_scope=backbone, or sample_rate=1."
+        )
+
+
+def _check_decays(settings, everything):
+    """Raises ValueError for rules of weights that no optimizer updates."""
+    names = ["weight_decay_on"]
+    if everything:
+        names += ["head_learning_rate_factor", "head_weight_decay"]
+    values, known = settings.as_dict(), known_options()
+    names = [name for name in names if values[name] != known[name].default]
+    if names:
+        received = ", ".join(
+            f"{name}={known[name].format(values[name])}" for name in names
+        )
+        raise ValueError(
+            "dim_reduce moves the reduced weights without the optimizer's rule. "
+            f"Received: {received}; leave {'them' if names[1:] else 'it'} out in stage "
+            "2."
         )
 
 
