@@ -77,7 +77,8 @@ def make_head(num_classes, described):
     kind, loss = HEADS.get(described["kind"]), _make_loss(described["loss"])
     if kind is None or loss is None:
         return None
-    options = {name: described[name] for name in ("scale", "sub_centers")}
+    names = ("scale", "label_smoothing", "sub_centers")
+    options = {name: described[name] for name in names}
     return kind(num_classes, margins=loss, **options)
 
 

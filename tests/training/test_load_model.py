@@ -146,6 +146,18 @@ def test_averages_are_loaded_where_the_training_has_them(tmp_path):
     assert_is(plsc_tf.load_model(tmp_path), expected)
 
 
+def test_the_loss_is_that_of_the_training(tmp_path):
+    model = checkpointed.build(1, label_smoothing=0.2)
+    checkpointed.fit(model, plsc_tf.Checkpoint(tmp_path), epochs=1)
+    with plsc_tf.strategy(1).scope():
+        found = plsc_tf.load_model(tmp_path)
+        found.compile(plsc_tf.Momentum(0.05))
+    expected = model.evaluate(checkpointed.data(), verbose=0)
+    assert found.evaluate(checkpointed.data(), verbose=0) == pytest.approx(expected)
+    start = plsc_tf.Checkpoint(tmp_path).restore(found)
+    assert start == {"initial_epoch": 1, "initial_step": 0}
+
+
 def forget_the_network(path):
     """Makes a checkpoint one of a version that did not keep network and head."""
     content = manifest.read(str(path))
