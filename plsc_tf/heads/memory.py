@@ -39,6 +39,7 @@ class HeadLoad:
         compile_rows: tiles of so many classes are compiled.
         clipped: whether the gradients are clipped to a norm.
         sub_centers: rows of weights per class.
+        labels: per example, which meets the classes once with each (mixup, cutmix).
     """
 
     num_classes: int
@@ -56,6 +57,7 @@ class HeadLoad:
     compile_rows: int = 2048
     clipped: bool = False
     sub_centers: int = 1
+    labels: int = 1
 
     @property
     def rows(self):
@@ -71,7 +73,7 @@ class HeadLoad:
             return self.rows
         # All true classes take part, however small the sample.
         sample = max(1, int(self.sample_rate * self.rows))
-        return min(self.rows, max(sample, self.global_batch))
+        return min(self.rows, max(sample, self.labels * self.global_batch))
 
     @property
     def rows_per_tile(self):
@@ -97,7 +99,7 @@ class HeadLoad:
     @property
     def batch(self):
         """Examples that meet a replica's classes in a step, the padding included."""
-        return self.own_batch * (self.replicas if self.sharded else 1)
+        return self.labels * self.own_batch * (self.replicas if self.sharded else 1)
 
     @property
     def own_batch(self):
@@ -119,7 +121,7 @@ class HeadLoad:
 
         One for each example, and with several centers per class one for each of them.
         """
-        examples = self.batch if self.sharded else self.own_batch // self.parts
+        examples = self.batch if self.sharded else self.batch // self.parts
         return self.sub_centers * examples
 
     @property

@@ -54,7 +54,8 @@ def collectives(  # noqa: PLR0913 - the most of them have defaults
         reduce_scatter: whether the runtime has it, as for the workers of a cluster
             on CPUs; otherwise it is an all-reduce.
     """
-    replicas, batch, found = load.replicas, load.own_batch * load.replicas, []
+    replicas, found = load.replicas, []
+    batch = load.labels * load.own_batch * replicas
     share = (replicas - 1) / replicas
 
     def add(name, kind, size, count=1):

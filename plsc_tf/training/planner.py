@@ -309,7 +309,7 @@ def plan(settings, settled=False, stage=ORDINARY):
 
 def _head_load(settings, replicas):
     """The `HeadLoad` without the bytes per class."""
-    given = settings.head
+    given, mixed = settings.head, settings.preprocessing
     return memory.HeadLoad(
         num_classes=settings.dataset.num_classes,
         # Of a network that keeps its own, the small model tells.
@@ -325,6 +325,7 @@ def _head_load(settings, replicas):
         compile_rows=base.COMPILE_ROWS,
         clipped=settings.model.max_gradient_norm is not None,
         sub_centers=given.sub_centers,
+        labels=2 if mixed.mixup or mixed.cutmix else 1,
     )
 
 

@@ -230,6 +230,17 @@ def test_parts_repeat_the_graph_and_shrink_the_activations(tmp_path):
     )
 
 
+@pytest.mark.parametrize("loss", ["softmax", "dist_softmax"])
+def test_mixed_images_meet_the_classes_once_with_each_label(tmp_path, loss):
+    asked = settings(tmp_path, loss_type=loss)
+    plain, mixed = (planner.plan(asked.replace(mixup=share)) for share in (0.0, 0.2))
+    # Rows of a replica x the images that meet them x 4 bytes.
+    logits = {"softmax": 1001 * 5 * 4, "dist_softmax": 501 * 10 * 4}[loss]
+    assert memory.held(plain.head)["kept logits"] == logits
+    assert memory.held(mixed.head)["kept logits"] == 2 * logits
+    assert mixed.head.own_batch == plain.head.own_batch
+
+
 def test_about_the_largest_number_of_classes_that_fits(tmp_path):
     def plan(**changes):
         return planner.plan(settings(tmp_path, **changes))
