@@ -202,12 +202,12 @@ def check_head(checkpoint, stored, head, allowed):
         raise ValueError(
             f"allow_changes may hold {', '.join(HEAD)}. Received: {', '.join(unknown)}."
         )
-    now = model_config.describe_head(head)
+    now, unscaled = model_config.describe_head(head), not head.margins.normalized
     before = stored.get("head", now)  # older ones have none
     changes = {
         name: [_words(before[name], now[name]), _words(now[name], before[name])]
         for name in HEAD
-        if not _same(before[name], now[name])
+        if not _same(before[name], now[name]) and not (name == "scale" and unscaled)
     }
     for name, (old, new) in changes.items():
         if name in allowed:

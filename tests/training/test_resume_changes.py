@@ -153,3 +153,11 @@ def test_restore_compares_the_loss(tmp_path):
         plsc_tf.Checkpoint(tmp_path).restore(model)
     with pytest.raises(ValueError, match="allow_changes may hold loss, scale, label"):
         plsc_tf.Checkpoint(tmp_path).restore(model, allow_changes=("margin",))
+
+
+def test_restore_takes_any_scale_for_plain_softmax(tmp_path):
+    model = build(1, margins=plsc_tf.SOFTMAX)
+    fit(model, plsc_tf.Checkpoint(tmp_path), epochs=1)
+    model.head.scale = 64.0
+    start = plsc_tf.Checkpoint(tmp_path).restore(model)
+    assert start == {"initial_epoch": 1, "initial_step": 0}
