@@ -178,6 +178,8 @@ class RowRules:
         if self.averaging is not None:
             *slots, average = slots
             averages = [average]
+        if not self.own.rate_factor:  # Ftrl divides by the rate
+            return weight, [*slots, *(self._mixed(a, weight, step) for a in averages)]
         dtype = weight.dtype
         if share is not None:
             gradient -= share[..., None] * weight
@@ -201,10 +203,11 @@ class RowRules:
             for variable, slot in zip(slot_stand_ins, slots, strict=True)
         ]
         new_weight = scope.get_current_value(stand_in)
-        for average in averages:
-            kept = self.averaging.kept(step)
-            new_slots.append(mixed(average, new_weight, kept))
+        new_slots += [self._mixed(average, new_weight, step) for average in averages]
         return new_weight, new_slots
+
+    def _mixed(self, average, weight, step):
+        return mixed(average, weight, self.averaging.kept(step))
 
 
 class _OnTensors:

@@ -214,6 +214,8 @@ class Updater:
 
     def _update_one(self, own, variable, gradient, rate):
         """Keras's order: decoupled weight decay first, then the rule."""
+        if not own.rate_factor:
+            return  # Ftrl divides by the rate
         rate = own.rate(rate)
         with own.applied(self.optimizer, self.l2) as l2:
             if l2 and self.optimizer._use_weight_decay(variable):

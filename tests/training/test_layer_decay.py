@@ -6,6 +6,8 @@ import pytest
 
 import plsc_tf
 from plsc_tf import cli
+from plsc_tf.training.weight_rules import WeightRule
+from tests.training import checkpointed
 
 RATE, COMMON, OWN = 0.1, 0.02, 0.5
 OPTIMIZERS = {
@@ -63,3 +65,20 @@ def test_names_that_are_none_are_refused():
     for text in ("conv1", "conv1:x", ":0.1", "conv1:-1", "a:1,a:2", "(:1", "a:nan"):
         with pytest.raises(cli.UsageError, match="must be layer:factor"):
             cli.parse([f"--weight_decay_on={text}"])
+
+
+@pytest.mark.parametrize("kind", [plsc_tf.ShardedHead, plsc_tf.DenseHead])
+def test_a_rate_of_nothing_keeps_weights_whatever_the_rule(kind):
+    def ftrl():
+        return keras.optimizers.Ftrl(0.1)  # divides by its rate
+
+    model = checkpointed.build(2, optimizer=ftrl, kind=kind)
+    rule, factors = WeightRule(rate_factor=0.0), {"dense": 0.0}
+    model.compile(model.optimizer, head_rule=rule, rate_factors=factors)
+    dense = model.backbone.layers[-1]
+    weights = [*dense.get_weights(), model.head.weights_as_numpy()]
+    checkpointed.fit(model, epochs=1)
+    assert model.position.global_step == 4
+    found = [*dense.get_weights(), model.head.weights_as_numpy()]
+    for one, other in zip(found, weights, strict=True):
+        np.testing.assert_array_equal(one, other)
