@@ -156,7 +156,8 @@ class Checkpoint(keras.callbacks.Callback):
                     self.directory, on_damaged=self.on_damaged, group=model.group
                 )
         if path is not None and model.updater is None:
-            state.restore_weights(path, model)
+            stored = state.restore_weights(path, model)
+            state.restore_head_state(model, stored)
             logging.info(
                 "The weights of %s are loaded, and nothing else: the model is not "
                 "compiled.",

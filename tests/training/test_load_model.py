@@ -66,6 +66,18 @@ def test_an_uncompiled_model_restores_its_weights(saved, caplog):
     assert_is(model, saved)
 
 
+def test_an_uncompiled_model_restores_what_its_loss_has_learned(tmp_path):
+    model = checkpointed.build(1, margins=plsc_tf.ADAFACE)
+    new = state.head_state(model)
+    checkpointed.fit(model, plsc_tf.Checkpoint(tmp_path), epochs=1)
+    with plsc_tf.strategy(1).scope():
+        backbone = keras.models.clone_model(model.backbone)
+        head = plsc_tf.ShardedHead(5, margins=plsc_tf.ADAFACE)
+        found = plsc_tf.Classifier(backbone, head)
+    plsc_tf.Checkpoint(tmp_path).restore(found)
+    assert state.head_state(found) == state.head_state(model) != new
+
+
 @pytest.mark.parametrize("trained_with_schedule", [False, True])
 def test_another_kind_of_learning_rate_is_said_in_words(
     tmp_path, trained_with_schedule
