@@ -27,7 +27,7 @@ def assumptions(names):
     """Returns what FastNN trains and its files do not say, `{option: value}`.
 
     FastNN has plain softmax, no verification, and TF-Slim's weight decay, which acts on
-    kernels only.
+    kernels only. Its learning rate, where a file has one, is not scaled to the batch.
 
     Args:
         names: of all options that files and the command line set.
@@ -42,6 +42,8 @@ def assumptions(names):
         assumed["loss_type"] = "softmax"
         if "no_weight_decay_on" not in names:
             assumed["no_weight_decay_on"] = ("norms", "biases", "prelus")
+        if "learning_rate" in names and "lr_base_batch_size" not in names:
+            assumed["lr_base_batch_size"] = 0
     if not names & {"val_targets", "with_test"}:
         assumed["with_test"] = False
     return assumed

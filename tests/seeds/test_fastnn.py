@@ -128,6 +128,11 @@ def test_what_the_file_names_is_not_assumed(tmp_path):
     assert own.optimizer.no_weight_decay_on == ()
     assert parsed("margin=0.4").head.loss_type == "dist_arcface"
     assert parsed("no_weight_decay_on=norms").optimizer.no_weight_decay_on == ("norms",)
+    # A learning rate of the file is meant as it is, as FastNN means it.
+    assert parsed().learning_rate.lr_base_batch_size == 1024
+    assert parsed("learning_rate=0.01").learning_rate.lr_base_batch_size == 0
+    scaled = parsed("learning_rate=0.01", "lr_base_batch_size=256")
+    assert scaled.learning_rate.lr_base_batch_size == 256
     # Nor is anything in files of others.
     plsc = cli.parse(["--num_classes=5", "--job_name=worker"])
     assert plsc.head.loss_type == "dist_arcface" and plsc.evaluation.with_test
