@@ -95,12 +95,8 @@ def _weights(network, option, pattern, factor):
             f"All layers that {option} names are frozen. Received: "
             f"{option}={pattern}:{factor:g}"
         )
-    logging.info(
-        "%s: %g for %d layers, from %s to %s.",
-        option,
-        factor,
-        len(layers),
-        layers[0].name,
-        layers[-1].name,
-    )
+    words = layers[0].name
+    if len(layers) > 1:
+        words = f"{len(layers)} layers, from {words} to {layers[-1].name}"
+    logging.info("%s: %g for %s.", option, factor, words)
     return [variable for layer in layers for variable in layer.trainable_weights]
