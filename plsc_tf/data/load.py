@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import importlib
 import importlib.util
+import inspect
 import pkgutil
 import sys
 from types import ModuleType
@@ -253,8 +254,12 @@ def _load_val(name, request, target):
     pairs = module.pairs(request, target) if hasattr(module, "pairs") else None
     if pairs is not None:
         return pairs
+    other = "Give other --val_targets"
+    if hasattr(module, "pairs"):
+        own = inspect.signature(module.pairs).parameters["target"].default
+        other += f", such as {own!r}, which it has" if isinstance(own, str) else ""
     raise FileNotFoundError(
         f"There is no verification set {target!r}. Looked for: {', '.join(tried)} and "
-        f"a set of this name in the data set {name!r}. Give other --val_targets, or "
+        f"a set of this name in the data set {name!r}. {other}, or "
         "train without verification: --with_test=false."
     )
