@@ -110,8 +110,7 @@ def find(checkpoint, settings):
             continue
         item = known_options()[name]
         if kind(item):
-            texts = [item.format(one[name]) or "(empty)" for one in (before, now)]
-            changes[name] = texts
+            changes[name] = [_text(item, one[name]) for one in (before, now)]
         if kind(item) == "meaning" and _means_another(name, old, settings):
             refused.append(name)
     refused = [name for name in refused if name not in allowed]
@@ -167,7 +166,8 @@ def check_data(checkpoint, data, settings):
     Raises:
         ValueError: they are others, and allow_changes names none of their options.
     """
-    before = manifest.read(checkpoint)["state"].get("data", data)
+    stored = manifest.read(checkpoint)["state"]
+    before = stored.get("data", data)
     if before == data:
         return
     texts = [
@@ -176,6 +176,12 @@ def check_data(checkpoint, data, settings):
     if _allowed(settings) & {*DATA, *PLACES}:
         logging.info("changed: data %s -> %s", *texts)
         return
+    # They decide what mock draws, and which images of a class there are.
+    classes = [stored.get("num_classes"), settings.dataset.num_classes]
+    if classes[0] != classes[1]:
+        texts = [
+            f"{text}, num_classes={n}" for text, n in zip(texts, classes, strict=True)
+        ]
     raise ValueError(
         f"The run in {settings.storage.model_save_dir} was trained on other data: "
         f"{texts[0]}. Received: {texts[1]}, with "
@@ -230,6 +236,13 @@ def _allowed(settings):
         if name not in known:
             raise ValueError(f"allow_changes: {unknown_option(name, known)}")
     return {known[name].name for name in settings.saving.allow_changes}
+
+
+def _text(item, value):
+    """A value of an option in words."""
+    if value is None and item.name in LOSS:
+        return "None (the loss's own)"
+    return item.format(value) or "(empty)"
 
 
 def _means_another(name, old, new):

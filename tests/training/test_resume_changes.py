@@ -30,7 +30,7 @@ def finished(tmp_path_factory):
     ("changes", "old", "new"),
     [
         ({"loss_type": "dist_cosface"}, "dist_arcface", "dist_cosface"),
-        ({"margin": 0.3}, "None", "0.3"),
+        ({"margin": 0.3}, "None (the loss's own)", "0.3"),
         ({"scale": 32.0}, "64.0", "32.0"),
         ({"label_smoothing": 0.1}, "0.0", "0.1"),
         ({"preprocessing_name": "inception"}, "None", "inception"),
@@ -53,6 +53,14 @@ def test_another_meaning_is_refused(finished, changes, old, new):
 def test_data_of_another_content_is_refused(finished):
     asked = settings(finished, num_epochs=2, num_sample_per_epoch=50)
     with pytest.raises(ValueError, match="on other data: 42 images.*Received: 50 ima"):
+        run.train(asked)
+
+
+def test_data_that_other_classes_change_says_so(finished):
+    asked = settings(finished, num_epochs=2, num_classes=8)
+    with pytest.raises(
+        ValueError, match=r"num_classes=\d+\. Received: .*num_classes=8,"
+    ):
         run.train(asked)
 
 
