@@ -224,7 +224,7 @@ def from_keras(optimizer, loss_scale, policy):
         reason = "The dtype policy is mixed_float16, so compile adds"
     else:
         return optimizer, loss_scale
-    logging.info(
+    logging.warning(
         "%s plsc_tf.LossScale(%g, incr_every_n_steps=%d, decr_every_n_nan_or_inf=1).",
         reason,
         initial,
