@@ -99,7 +99,7 @@ def test_changes_are_logged_and_kept(finished, tmp_path, caplog):
         "learning_rate": ["0.05", "0.1"],
         "random_flip": ["None", "false"],
         "loss_type": ["dist_arcface", "dist_cosface"],
-        "margin3": ["None", "0.2"],
+        "margin3": ["None (the loss's own)", "0.2"],
         "num_sample_per_epoch": ["42", "50"],
     }
     [of_data] = [one for one in lines if one.startswith("changed: data ")]
