@@ -38,7 +38,7 @@ PATTERN = f"{PREFIX}*"
 _NAME = re.compile(rf"{re.escape(PREFIX)}([0-9a-f]{{16}})")
 RENEW_S, LEASE_S = 10.0, 60.0
 _POLL_S = 0.1
-_ONCE = files.Retry(tries=1, limit_s=30.0)
+_ONCE = files.Retry(tries=1, limit_s=10.0)
 
 
 class FolderInUseError(RuntimeError):
@@ -99,7 +99,7 @@ class WriterLock:
             **claims.process(self._machine),
         }
         self._state, self._beat, self._lost = "waiting", 0, ""
-        self._buried, self._written = set(), False
+        self._buried, self._written, self._renewed = set(), False, _now()
         self._busy, self._end = threading.Lock(), threading.Event()
         self._folder = folder
         try:
@@ -131,7 +131,10 @@ class WriterLock:
         Raises:
             FolderInUseError: another one took over, as this one gave no sign of life.
         """
-        self._renew()
+        # Nobody takes over within the lease, so that a save need not wait for a store
+        # that is slow to take the next sign of life.
+        if _now() - self._renewed > self._lease_s / 2:
+            self._renew()
         if self._lost:
             raise FolderInUseError(self._lost)
 
@@ -140,8 +143,8 @@ class WriterLock:
         if not self.held or self._kept or self._owner["pid"] != os.getpid():
             return  # a forked child does not give up its parent's
         self._end.set()
-        folder, self._folder = self._folder, None
         with self._busy:
+            folder, self._folder = self._folder, None
             try:
                 if files.exists(self._path, _ONCE):
                     files.remove(self._path, _ONCE)
@@ -213,8 +216,9 @@ class WriterLock:
         self._beat += 1
         self._written = False
         claim = {**self._owner, "state": self._state, "beat": self._beat}
+        begun = _now()
         claims.write(self._path, claim, _ONCE, renewed)
-        self._written = True
+        self._written, self._renewed = True, begun
 
     def _keep_alive(self):
         while not self._end.wait(self._renew_s):
@@ -251,3 +255,8 @@ class WriterLock:
             f"This process may no longer write into {self._folder}: {problem}, after "
             f"{self._lease_s:g} s without a sign of life."
         )
+
+
+def _now():
+    """Seconds of a clock that also runs while the machine is suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

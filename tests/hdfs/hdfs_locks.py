@@ -23,5 +23,5 @@ def give_up(name):
 
 def take_and_sleep(name, folder):
     """Takes it as a machine that is cut off from then on."""
-    LOCKS[name] = WriterLock(machine="a", renew_s=3600)
+    LOCKS[name] = WriterLock(machine="a", renew_s=3600, lease_s=2)
     LOCKS[name].acquire(folder)

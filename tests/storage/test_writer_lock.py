@@ -138,7 +138,7 @@ def test_who_slept_while_another_took_over_does_not_write(root):
     """A machine that was cut off from the store for longer than the lease."""
     folder = f"{root}/run"
     # One that gives no sign of life within the lease.
-    with WriterLock(machine="a", renew_s=60) as sleeper:
+    with WriterLock(machine="a", renew_s=60, lease_s=0.5) as sleeper:
         sleeper.acquire(folder)
         with lock("b", lease_s=0.5) as second:
             second.acquire(folder)

@@ -89,6 +89,7 @@ def test_changes_are_logged_and_kept(finished, tmp_path, caplog):
         "log_loss_every_n_iters": 3,
         "prefetch_buffer_size": 4,
         **QUICK,
+        "run_report": True,
     }
     allowed = {"allow_changes": ("loss_type", "margin3", "dataset_dir")}
     with caplog.at_level(logging.INFO, logger="absl"):

@@ -47,6 +47,7 @@ def test_a_resumed_partial_fc_equals_an_unbroken_one_bit_for_bit(tmp_path):
     _, parts = run.train(settings(tmp_path / "parts", **SAMPLED))
     expected, state = contents(whole["checkpoint_dir"])
     found, found_state = contents(parts["checkpoint_dir"])
+    assert found_state.pop("run") != state.pop("run")  # a name of each run
     assert found_state == state and state["global_step"] == 10
     # The statistics of the norms have left their first values, 20 and 100.
     assert state["head_state"]["norm_mean"] != pytest.approx(20, abs=0.1)
