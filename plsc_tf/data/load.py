@@ -130,7 +130,8 @@ def _opened(name, request):
 def _with_records(request, module):
     """The request with train_files, where dataset_dir holds only TFRecords (FastNN)."""
     files = []
-    if request.split == "train" and not request.train_files and takes_records(module):
+    readable = takes_records(module) or hasattr(module, "parse_fn")
+    if request.split == "train" and not request.train_files and readable:
         files = paths.tfrecords(request.dataset_dir)
     if not files:
         return request

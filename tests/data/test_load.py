@@ -93,8 +93,11 @@ def test_fastnns_module_with_a_parse_fn(tmp_path, monkeypatch):
     source = open_source("my_dots", request)
     found = [(int(record.image[0, 0, 0]), record.label) for record in source.records()]
     assert found == [(0, 0), (10, 1), (20, 2)]
+    # A folder of nothing but TFRecords needs no names.
+    assert open_source("my_dots", DataRequest(str(tmp_path))).num_examples == 3
+    (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"'my_dots' has a parse_fn.*train_files=\(\)"):
-        open_source("my_dots", DataRequest(str(tmp_path)))
+        open_source("my_dots", DataRequest(str(tmp_path / "empty")))
     sys.modules.pop("my_dots")
 
 

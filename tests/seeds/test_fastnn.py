@@ -74,7 +74,7 @@ def test_the_sample_file_alone_trains_on_local_data(tmp_path):
     tfrecord(tmp_path / "flowers" / TEST, 5, 5)
     told = shell(f"python -m plsc_tf.train --flagfile=sample.cfg {SHORT}", tmp_path)
     assert told.count(ASSUMED) == 1
-    assert "enable_paisoar has no effect" in told
+    assert "No effect here: enable_paisoar" in told
     assert "flowers: 20 images" in told
     results = json.loads((tmp_path / "output" / "results.json").read_text())
     assert (results["steps"], results["loss_type"]) == (2, "softmax")
