@@ -30,6 +30,7 @@ REPORT = """<testsuites><testsuite>
 <testcase classname="tests.a.test_b" name="test_half[1]"/>
 <testcase classname="tests.a.test_b" name="test_half[2]"><skipped/></testcase>
 <testcase classname="tests.test_c" name="test_bad"><failure/></testcase>
+<testcase classname="tests.test_d" name="test_none"><skipped/></testcase>
 </testsuite></testsuites>"""
 
 
@@ -38,7 +39,8 @@ REPORT = """<testsuites><testsuite>
     [
         ("a/test_b.py::test_good", None),
         ("a/test_b.py::test_half", "was skipped"),
-        ("a/test_b.py", "was skipped"),
+        ("a/test_b.py", None),
+        ("test_d.py", "was skipped"),
         ("test_c.py", "was failed"),
         ("a/test_b.py::test_none", "was not run"),
         ("python -m plsc_tf.train", None),
