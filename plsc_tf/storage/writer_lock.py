@@ -39,6 +39,8 @@ _NAME = re.compile(rf"{re.escape(PREFIX)}([0-9a-f]{{16}})")
 RENEW_S, LEASE_S = 10.0, 60.0
 _POLL_S = 0.1
 _ONCE = files.Retry(tries=1, limit_s=10.0)
+# HDFS lets a claim that is being renewed be read while it is empty.
+_SOON = files.Retry(tries=5, first_wait_s=0.1, limit_s=10.0)
 
 
 class FolderInUseError(RuntimeError):
@@ -207,7 +209,7 @@ class WriterLock:
             if not match or match[1] == self._token:
                 continue
             try:
-                yield match[1], files.read(files.join(self._folder, name), retry=_ONCE)
+                yield match[1], files.read(files.join(self._folder, name), retry=_SOON)
             except FileNotFoundError:
                 continue  # given up meanwhile
 
