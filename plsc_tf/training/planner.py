@@ -350,6 +350,10 @@ def _small_model(settings):
         l2=l2,
         head_slot_dtype=settings.head.head_slot_dtype,
         averaging=optimizers.averaging(settings.optimizer),
+        # For what `compile` checks; none of them takes memory.
+        rate_factors=settings.learning_rate.layer_factors,
+        weight_decay_on=settings.optimizer.layer_decays,
+        mixing=recipe.make_mixing(settings),
     )
     return model
 

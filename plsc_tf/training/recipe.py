@@ -16,6 +16,7 @@ from plsc_tf.training.classifier import Classifier
 from plsc_tf.training.head_recipe import make_head
 from plsc_tf.training.input_recipe import framing, preprocessing_options
 from plsc_tf.training.loss_scale import LossScale
+from plsc_tf.training.mixing import Mixing
 from plsc_tf.training.parts import TEST_SPLIT, made_here
 from plsc_tf.training.sentinel import Sentinel
 
@@ -250,6 +251,14 @@ def make_loss_scale(settings, optimizer=None):
         incr_ratio=given.incr_ratio,
         decr_ratio=given.decr_ratio,
     )
+
+
+def make_mixing(settings):
+    """The `Mixing` of a training's images, or None where they stay as they are."""
+    given = settings.preprocessing
+    if not (given.mixup or given.cutmix):
+        return None
+    return Mixing(given.mixup, given.cutmix, settings.performance.seed)
 
 
 def make_sentinel(settings):

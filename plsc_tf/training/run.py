@@ -27,7 +27,6 @@ from plsc_tf.training import (
 from plsc_tf.training.callbacks import EpochLength, TrainingLog, Verification
 from plsc_tf.training.checkpoint import Checkpoint
 from plsc_tf.training.losses_file import LossesFile
-from plsc_tf.training.mixing import Mixing
 from plsc_tf.training.parts import NONE
 from plsc_tf.training.plan import choose_folder, make_plan
 from plsc_tf.training.seeing import hooks
@@ -264,15 +263,8 @@ def _compile(model, plan, own_optimizer=None):
         ),
         rate_factors=settings.learning_rate.layer_factors,
         weight_decay_on=settings.optimizer.layer_decays,
-        mixing=_mixing(settings),
+        mixing=recipe.make_mixing(settings),
     )
-
-
-def _mixing(settings):
-    given = settings.preprocessing
-    if not (given.mixup or given.cutmix):
-        return None
-    return Mixing(given.mixup, given.cutmix, settings.performance.seed)
 
 
 def _load_weights(model, plan, checkpoints):

@@ -326,6 +326,9 @@ def test_a_plan_is_not_repeated_by_flags_cfg(tmp_path):
         ({"head_tile_rows": 502}, "A tile cannot be larger"),
         ({"gradient_accumulation_steps": 6}, "cuts each replica's batch"),
         ({"model_name": "resnet5"}, "resnet50"),
+        ({"mixup": 0.2}, "mixup and cutmix are for plain softmax"),
+        ({"weight_decay_on": ("nosuch:0",)}, "weight_decay_on names no layer"),
+        ({"learning_rate_factors": ("nosuch:2",)}, "learning_rate_factors names no"),
     ],
 )
 def test_what_a_training_refuses_is_not_planned(tmp_path, options, complaint):
