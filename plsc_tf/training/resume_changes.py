@@ -74,6 +74,8 @@ SILENT = (
     "snapshot_max",
     "snapshot_dir",
 )
+# They make the first weights, in whose place a resume takes those of its checkpoint.
+FIRST_WEIGHTS = ("head_initializer", "head_initial_deviation", "head_initial_bias")
 # What `Checkpoint.restore` compares, of `model_config.describe_head`.
 HEAD = ("loss", "scale", "label_smoothing")
 
@@ -141,6 +143,13 @@ def of_run(settings, checkpoint, batches):
         return {}, {"data": data, "changes": []}
     check_data(checkpoint, data, settings)
     changes = find(checkpoint, settings)
+    idle = [name for name in FIRST_WEIGHTS if changes.pop(name, None)]
+    if idle:
+        logging.info(
+            "No effect on a resume: %s; the head goes on from the weights in %s.",
+            ", ".join(idle),
+            checkpoint,
+        )
     for name, (old, new) in changes.items():
         logging.info("changed: %s %s -> %s", name, old, new)
     stored = manifest.read(checkpoint)["state"]

@@ -88,6 +88,7 @@ def test_changes_are_logged_and_kept(finished, tmp_path, caplog):
         "num_sample_per_epoch": 50,
         "log_loss_every_n_iters": 3,
         "prefetch_buffer_size": 4,
+        "head_initializer": "he_normal",
         **QUICK,
         "run_report": True,
     }
@@ -109,6 +110,7 @@ def test_changes_are_logged_and_kept(finished, tmp_path, caplog):
     assert sorted(lines) == sorted(
         f"changed: {name} {old} -> {new}" for name, (old, new) in expected.items()
     )
+    assert "No effect on a resume: head_initializer; " in caplog.text
     starts = (folder / "starts.jsonl").read_text().splitlines()
     assert [json.loads(one).get("changed") for one in starts] == [None, expected]
     state = manifest.read(str(folder / "1"))["state"]
