@@ -32,9 +32,11 @@ def find_versions(model_path):
     """
     model_path = os.fspath(model_path).rstrip("/")
     if not tf.io.gfile.isdir(model_path):
+        there = tf.io.gfile.exists(model_path)
         raise FileNotFoundError(
             "model_dir must be a folder with the version folders of an export. "
-            f"Received: model_dir={model_path!r}."
+            f"Received: model_dir={model_path!r}, which "
+            f"{'is not a folder' if there else 'does not exist'}."
         )
     if tf.io.gfile.exists(os.path.join(model_path, "saved_model.pb")):
         name = os.path.basename(model_path)
