@@ -74,10 +74,11 @@ class Snapshots(keras.callbacks.Callback):
             )
         if self.per_epoch and self.per_epoch > self._epoch_steps:
             logging.warning(
-                "An epoch has %d steps, fewer than snapshots_per_epoch=%d: there is a "
-                "snapshot after each step.",
+                "An epoch has %d steps, fewer than snapshots_per_epoch=%d: after %d "
+                "epochs (snapshot_start_epoch), each step gets a snapshot.",
                 self._epoch_steps,
                 self.per_epoch,
+                self.start_epoch,
             )
             self.per_epoch = self._epoch_steps
         files.prepare(self.directory)
@@ -120,6 +121,12 @@ class Snapshots(keras.callbacks.Callback):
         if self.model.group.is_chief:
             count = len(catalog.find_all(self.directory))
             logging.info("%d snapshots in %s", count, self.directory)
+            if not count:
+                logging.warning(
+                    "The training ended before the first snapshot was due, with "
+                    "snapshot_start_epoch=%d.",
+                    self.start_epoch,
+                )
 
     def on_train_abandoned(self):
         """Gives the folder up after an error."""
