@@ -319,7 +319,10 @@ class Setters:
         known = known_options()
         for name, value in values.items():
             if name not in known:
-                raise ValueError(unknown_option(name, known))
+                raise ValueError(
+                    f"{unknown_option(name, known)} python -m plsc_tf.train --help "
+                    "lists all options."
+                )
             item = known[name]
             # As in a flag file: "3,28,28" is a shape.
             text = isinstance(value, str) and not isinstance(value, Secret)

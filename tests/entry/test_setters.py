@@ -134,6 +134,8 @@ def test_a_wrong_value_is_refused_by_its_setter():
         Entry().set_loss_type("dist_archface")
     with pytest.raises(ValueError, match="num_replicas"):
         Entry(num_replica=2)
+    with pytest.raises(ValueError, match="'nosuch'. python -m plsc_tf.train --help"):
+        Entry(nosuch=1)
     with pytest.raises(ValueError, match="channels, height, width"):
         Entry().set_input_info([{"name": "label", "shape": [-1, 1]}])
     with pytest.raises(ValueError, match="param_attr must be a number"):
