@@ -7,7 +7,10 @@ import sys
 
 import pytest
 
+from plsc_tf.parallel.alone import Alone
 from plsc_tf.training import run
+from plsc_tf.training.seeing.seeing import Seeing
+from plsc_tf.training.stage import ORDINARY
 from tests.training.tiny_run import TINY, settings
 
 BLOCKED = (
@@ -61,6 +64,18 @@ def test_a_run_ends_well_where_nothing_about_it_can_be_written(blocked):
     for name in (*BLOCKED, *FOLDERS):
         assert sum(name in thing for thing in things) == 1, (name, things)
     assert "Traceback" not in done.stderr
+
+
+def test_a_store_out_of_reach_is_waited_for_once(caplog):
+    asked = settings("nosuch://store/run", run_report=True)
+    seeing = Seeing(asked, Alone(), ORDINARY)
+    seeing.recorder.begin(0)
+    for step in (1, 2):
+        seeing.recorder.scalars(step, {"loss": 1.0})
+    caplog.clear()
+    seeing.abandon()
+    assert caplog.text.count("Could not write") == 1
+    assert "Could not write metrics, logs and report in nosuch://" in caplog.text
 
 
 def test_facts_that_cannot_be_told_leave_the_rest_of_the_report(

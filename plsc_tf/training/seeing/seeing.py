@@ -163,12 +163,7 @@ class Seeing:
             self._guarded(
                 "the projector's files", lambda: self._project(model, batches, pairs)
             )
-        self.recorder.close()
-        if given.run_report and self.group.is_chief:
-            self._plot()
-            self._guarded(
-                run_report.NAME, lambda: self._report(model, outcome, batches)
-            )
+        self.abandon(model, outcome, batches)
 
     def abandon(self, model=None, outcome=None, batches=None):
         """Closes the logs of a run that has failed, and draws what there is.
@@ -179,14 +174,25 @@ class Seeing:
             outcome: as of `finish`, as far as it goes.
             batches: the training data.
         """
+        if not self.group.is_chief or not self._reachable():
+            return
         self.recorder.close()
-        if not (self.settings.logging.run_report and self.group.is_chief):
+        if not self.settings.logging.run_report:
             return
         self._plot()
         if model is not None:
             self._guarded(
                 run_report.NAME, lambda: self._report(model, outcome or {}, batches)
             )
+
+    def _reachable(self):
+        """Whether the run's store answers, so that not each file waits for it."""
+        folder = self.settings.storage.model_save_dir
+        return self._guarded(
+            f"metrics, logs and report in {folder}",
+            lambda: files.exists(folder) or True,
+            False,
+        )
 
     def _plot(self):
         self._guarded(PLOT, self._draw)
