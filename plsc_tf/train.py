@@ -13,6 +13,8 @@ Without any option the quick start is trained, on drawn images.
 import importlib.resources
 import sys
 
+from absl import logging
+
 from plsc_tf import cli
 from plsc_tf.storage import files
 
@@ -43,8 +45,11 @@ def run(argv):
     """Runs the command; without arguments on the options of the quick start."""
     if argv:
         cli.main(main, groups=GROUPS, doc=__doc__, argv=argv)
-    path = importlib.resources.files("plsc_tf.hparams") / "quickstart.cfg"
-    cli.main(quick_start, groups=GROUPS, argv=[f"--flagfile={path}"])
+    cli.main(quick_start, groups=GROUPS, argv=[f"--flagfile={_quick_start_flags()}"])
+
+
+def _quick_start_flags():
+    return importlib.resources.files("plsc_tf.hparams") / "quickstart.cfg"
 
 
 def quick_start(settings):
@@ -61,6 +66,13 @@ def quick_start(settings):
 
 def main(settings):
     """Trains as the settings say and prints the closing table, or plans the memory."""
+    if "dataset_name" not in settings.given:
+        logging.info(
+            "No dataset_name was given: taking drawn images (mock). The quick start "
+            "runs without any option; to change some of its options, add them to "
+            "--flagfile=%s.",
+            _quick_start_flags(),
+        )
     if settings.performance.dry_run:
         from plsc_tf.boost import stage
         from plsc_tf.training import plan_report, planner

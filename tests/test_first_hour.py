@@ -63,6 +63,13 @@ def test_a_typo_in_dataset_dir_is_told_before_tensorflow_is_loaded(
     assert "TensorFlow is imported" not in found[2]
 
 
+def test_options_without_a_data_set_are_sent_to_the_quick_start(say):
+    _, _, err = say("plsc_tf.train", "--num_epochs=3")
+    assert f"add them to --flagfile={ROOT}/hparams/quickstart.cfg." in err
+    _, _, err = say("plsc_tf.train", "--num_epochs=3", "--dataset_name=mock")
+    assert "flagfile" not in err
+
+
 def test_serve_without_a_model_is_a_wrong_command_line(say):
     status, _, err = say("plsc_tf.serve")
     assert status == 2
