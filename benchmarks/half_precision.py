@@ -1,8 +1,8 @@
-"""Accuracy of trainings in bfloat16 and float16 beside float32, seed by seed.
+"""Accuracy of trainings in bfloat16 and float16 compared with float32, seed by seed.
 
 For each recipe and seed the same training runs in each precision: initial weights,
 order of the images and augmentation are those of the seed. The schedule is shortened to
-so many epochs. The last line printed is one JSON object.
+the epochs in RECIPES. The last line printed is one JSON object.
 
     python -m benchmarks.half_precision --data_root=data --work_dir=half_precision
     python -m benchmarks.half_precision --data_root=data --recipes=cifar10 --seeds=1
@@ -66,8 +66,8 @@ def main(case):
     figures = {recipe: compare(found) for recipe, found in runs.items()}
     for recipe, found in figures.items():
         for precision, one in found.items():
-            told = "accuracy {mean:7.4f}, less float32 {difference:+.4f} ± {error:.4f}"
-            print(f"{recipe:9} {precision:9}", told.format(**one))
+            line = "accuracy {mean:7.4f}, less float32 {difference:+.4f} ± {error:.4f}"
+            print(f"{recipe:9} {precision:9}", line.format(**one))
     print(
         json.dumps(
             {

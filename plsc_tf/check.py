@@ -100,12 +100,12 @@ def _request(settings):
     """What is asked of the data set; num_classes only where the user gave it."""
     from plsc_tf.data.request import DataRequest
 
-    dataset, given = settings.dataset, "num_classes" in settings.given
+    dataset = settings.dataset
     return DataRequest(
         dataset_dir=dataset.dataset_dir,
         split=settings.checking.check_split,
         train_files=dataset.train_files,
-        num_classes=dataset.num_classes if given else None,
+        num_classes=settings.if_given("num_classes"),
         labels_offset=dataset.labels_offset,
         min_images_per_class=dataset.min_images_per_class,
     )

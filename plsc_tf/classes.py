@@ -13,20 +13,7 @@ import sys
 
 from plsc_tf import cli
 
-GROUPS = (
-    "classes",
-    "dataset",
-    "preprocessing_name",
-    "image_shape",
-    "test_batch_size",
-    "num_replicas",
-    "seed",
-    "ema_in_use",
-    "model_save_dir",
-    "checkpoint_dir",
-    "ckpt_file_name",
-    "fs_ugi",
-)
+GROUPS = ("classes", "dataset", *cli.TRAINED_MODEL, "test_batch_size")
 
 
 def main(settings):

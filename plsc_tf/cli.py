@@ -30,6 +30,18 @@ from plsc_tf.storage import oss
 
 __all__ = ["ALL", "UsageError", "help_text", "main", "parse", "write_flags"]
 
+# The options that open a trained model, of all commands that use one.
+TRAINED_MODEL = (
+    "preprocessing_name",
+    "image_shape",
+    "num_replicas",
+    "seed",
+    "ema_in_use",
+    "model_save_dir",
+    "checkpoint_dir",
+    "ckpt_file_name",
+    "fs_ugi",
+)
 # Ended, but the last weights are not saved (EX_IOERR of sysexits.h).
 NOT_SAVED_STATUS = 74
 TRACEBACK_VARIABLE = "PLSC_TF_TRACEBACK"

@@ -123,7 +123,7 @@ def open_input(settings):
     dataset = settings.dataset
     labels = {
         "labels_offset": dataset.labels_offset,
-        "num_classes": _asked_classes(settings),
+        "num_classes": settings.if_given("num_classes"),
     }
     given = settings.conversion
     facts = effects.of_data({"labels_offset"})
@@ -181,19 +181,13 @@ def _request(settings):
         dataset_dir=dataset.dataset_dir,
         split=settings.conversion.split,
         train_files=dataset.train_files,
-        num_classes=dataset.num_classes if drawn else _asked_classes(settings),
+        num_classes=dataset.num_classes if drawn else settings.if_given("num_classes"),
         num_examples=dataset.num_sample_per_epoch if drawn else None,
         image_size=settings.preprocessing.image_size,
         labels_offset=dataset.labels_offset,
         min_images_per_class=dataset.min_images_per_class,
         seed=settings.performance.seed,
     )
-
-
-def _asked_classes(settings):
-    """The number of classes; None lets the data say."""
-    given = "num_classes" in settings.given
-    return settings.dataset.num_classes if given else None
 
 
 def _part_files(folder, file_list):

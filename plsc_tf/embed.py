@@ -16,19 +16,13 @@ from plsc_tf import cli
 GROUPS = (
     "embedding",
     "dataset_name",
-    "preprocessing_name",
-    "image_shape",
     "skip_bad_records",
-    "num_replicas",
-    "ema_in_use",
+    *cli.TRAINED_MODEL,
+    "no seed",
     "cluster_node_ips",
     "node_ip",
     "task_index",
     "cluster_resolver",
-    "model_save_dir",
-    "checkpoint_dir",
-    "ckpt_file_name",
-    "fs_ugi",
 )
 
 

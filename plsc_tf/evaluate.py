@@ -14,24 +14,16 @@ from plsc_tf import cli
 
 GROUPS = (
     "dataset",
-    "preprocessing_name",
-    "image_shape",
     "num_parallel_batches",
     "prefetch_buffer_size",
     "num_preprocessing_threads",
-    "num_replicas",
-    "seed",
-    "ema_in_use",
+    *cli.TRAINED_MODEL,
+    "val_targets",
+    "test_batch_size",
     "cluster",
     "no step_timeout",
     "no gradient_bucket_mb",
     "no gradient_dtype",
-    "model_save_dir",
-    "checkpoint_dir",
-    "ckpt_file_name",
-    "fs_ugi",
-    "val_targets",
-    "test_batch_size",
     "scoring",
 )
 

@@ -127,6 +127,16 @@ class Settings:
         value = getattr(getattr(self, item.group), name)
         return name in self.given or value != item.default
 
+    def if_given(self, name):
+        """Returns the value of an option that was given, else None.
+
+        Args:
+            name: of the option, no alias.
+        """
+        if name not in self.given:
+            return None
+        return getattr(getattr(self, known_options()[name].group), name)
+
     def as_dict(self):
         """Returns all options as one flat dict, in the order of the groups."""
         return {
