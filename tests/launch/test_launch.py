@@ -11,10 +11,7 @@ import pytest
 
 from tests.launch.conftest import ROOT, runs
 
-FOREVER = """
-while True:
-    time.sleep(0.01)
-"""
+FOREVER = "\nwhile True: time.sleep(0.01)\n"
 
 
 def test_workers_get_their_places_and_arguments(launchers):

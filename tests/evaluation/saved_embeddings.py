@@ -1,0 +1,58 @@
+"""Lists over named pictures, and the evaluation of saved embeddings."""
+
+import numpy as np
+
+from plsc_tf.data import alignment
+from plsc_tf.settings import Settings
+from plsc_tf.training.evaluating import command
+
+
+def detected(names):
+    """Scores of the detector, to weight pictures with."""
+    return 0.5 + np.arange(len(names)) % 5 / 10
+
+
+def write_lists(folder, names, ids, seed=1):
+    """pairs.txt, known.txt, unknown.txt and an IJB folder over named pictures."""
+    rng = np.random.default_rng(seed)
+    a, b = rng.integers(0, len(names), (2, 600))
+    b = np.where(np.arange(600) % 2 == 0, a - a % 4 + (a + 1) % 4, b)
+    keep = a != b
+    lines = [
+        f"{names[i]} {names[j]} {int(ids[i] == ids[j])}"
+        for i, j in zip(a[keep], b[keep], strict=True)
+    ]
+    (folder / "pairs.txt").write_text("\n".join(lines))
+    known = [f"{names[i]} {ids[i]}" for i in range(0, len(names), 4) if ids[i] % 2]
+    sought = [f"{names[i]} {ids[i]}" for i in range(len(names)) if i % 4]
+    (folder / "known.txt").write_text("\n".join(known))
+    (folder / "unknown.txt").write_text("\n".join(sought))
+    meta = folder / "set" / "meta"
+    meta.mkdir(parents=True)
+    # Two templates of each person: the first two pictures, one media, and the others.
+    media = [f"{name} {i // 2} {i // 2 + i % 4 // 3}" for i, name in enumerate(names)]
+    (meta / "x_face_tid_mid.txt").write_text("\n".join(media))
+    # The faces lie where they are expected in pictures of 16 x 16 already.
+    points = " ".join(f"{value:.5f}" for value in alignment.REFERENCE.ravel() / 7)
+    faces = [
+        f"{name} {points} {score}"
+        for name, score in zip(names, detected(names), strict=True)
+    ]
+    (meta / "x_name_5pts_score.txt").write_text("\n".join(faces))
+    count = len(names) // 2
+    pairs = [
+        f"{i} {j} {int(ids[2 * i] == ids[2 * j])}"
+        for i in range(count)
+        for j in range(i)
+    ]
+    (meta / "x_template_pair_label.txt").write_text("\n".join(pairs))
+    rows = [f"{i},{ids[2 * i]}" for i in range(count)]
+    header = "TEMPLATE_ID,SUBJECT_ID\n"
+    (meta / "x_1N_gallery_G1.csv").write_text(header + "\n".join(rows[::4]))
+    (meta / "x_1N_probe_mixed.csv").write_text(header + "\n".join(rows[1::2]))
+    return a[keep], b[keep]
+
+
+def evaluate(folder, **options):
+    options = {"embeddings": str(folder / "faces.npy")} | options
+    return dict(command.evaluate(Settings.from_values(**options)))
