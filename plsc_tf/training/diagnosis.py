@@ -15,6 +15,7 @@ import tensorflow as tf
 from plsc_tf.parallel.strategy import gather
 from plsc_tf.training import batching
 from plsc_tf.training.finding import all_finite, describe, examine
+from plsc_tf.training.step import of_both_labels
 from plsc_tf.training.watching import watched
 
 BLOCK_ROWS = 16384
@@ -38,6 +39,7 @@ def first_nonfinite(model, batch):
     finding = _in_images(parts)
     if finding is not None:
         return finding
+    parts, share = _mixed(model, parts)
     parts = _with_shares(parts)
     embeddings, first = [], 0
     for part in parts:
@@ -49,7 +51,7 @@ def first_nonfinite(model, batch):
     finding = first_nonfinite_class(model)
     if finding is not None:
         return finding
-    finding, gradients = _in_head(model, parts, embeddings)
+    finding, gradients = _in_head(model, parts, embeddings, share)
     return finding or _in_backward(model, parts, gradients)
 
 
@@ -100,6 +102,24 @@ def _parts(model, batch):
         whole = np.concatenate(_of_all(model, value))
         columns.append(np.split(whole, model.batch_parts))
     return list(zip(*columns, strict=True))
+
+
+def _mixed(model, parts):
+    """(`_parts` as the step mixes them, share of the own label; None of plain ones)."""
+    if model.mixing is None:
+        return parts, None
+    images, labels, *rest = (
+        np.concatenate(column) for column in zip(*parts, strict=True)
+    )
+    # Neighbors are on one replica: all replicas mix at once as each does alone.
+    step = tf.convert_to_tensor(model.optimizer.iterations)
+    images, labels, share = model.mixing(
+        tf.constant(images), tf.constant(labels), rest[0], step
+    )
+    columns = (
+        np.split(value, len(parts)) for value in (images.numpy(), labels.numpy(), *rest)
+    )
+    return list(zip(*columns, strict=True)), share
 
 
 def _with_shares(parts):
@@ -175,16 +195,19 @@ def _embed(model, trained, part):
     return embedded, tf.add_n([tf.zeros([]), *penalties]), extra
 
 
-def _in_head(model, parts, embeddings):
-    """(finding or None, gradient of each part's embeddings)."""
+def _in_head(model, parts, embeddings, mixed):
+    """(finding or None, gradient of each part's embeddings); `mixed` as of `_mixed`."""
     embedded = tf.concat([tf.cast(e, keras.config.floatx()) for e in embeddings], 0)
     _, labels, shares = (np.concatenate(column) for column in zip(*parts, strict=True))
     upstream = tf.constant(shares, embedded.dtype)
 
     def step(embedded, labels, upstream):
-        outcome = model.head.loss_and_gradients(
-            embedded, labels, upstream, step=model.optimizer.iterations.value
-        )
+        batch = embedded, labels, upstream
+        of_head = {"step": model.optimizer.iterations.value}
+        if mixed is None:
+            outcome = model.head.loss_and_gradients(*batch, **of_head)
+        else:
+            outcome = of_both_labels(model.head, *batch, mixed, of_head)
         gradients = []
         if not model.head.sharded:
             # Those of shards are formed when it is known that all is well.

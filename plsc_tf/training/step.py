@@ -203,7 +203,7 @@ def _part(model, images, labels, upstream, share, **of_head):
     if share is None:
         outcome = model.head.loss_and_gradients(*batch, **of_head)
     else:
-        outcome = _of_both_labels(model.head, *batch, share, of_head)
+        outcome = of_both_labels(model.head, *batch, share, of_head)
     scale = tf.ones([], dtype)
     if model.loss_scale is not None:
         scale = tf.cast(model.loss_scale.value(), dtype)
@@ -225,7 +225,7 @@ def _part(model, images, labels, upstream, share, **of_head):
     return outcome, gradients, tf.add_n([tf.zeros([], dtype), *penalties]), extra
 
 
-def _of_both_labels(head, embeddings, labels, upstream, share, of_head):
+def of_both_labels(head, embeddings, labels, upstream, share, of_head):
     """The `HeadStep` of share · loss(first label) + (1 - share) · loss(second label).
 
     Every example goes through the head twice, once with each label.

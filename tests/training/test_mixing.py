@@ -101,6 +101,43 @@ def make_model(replicas, parts=1, dense=False, **options):
     return model, layer.kernel
 
 
+class Narrow(keras.layers.Layer):
+    """Not finite near the middle of the pixels, which only mixed images have here."""
+
+    def call(self, x):
+        return keras.ops.sqrt(keras.ops.abs(x) - 0.9)
+
+
+@pytest.mark.parametrize(
+    ("layer", "deviation", "words"),
+    [
+        (Narrow(name="narrow"), 0.1, "output of layer .*narrow"),
+        # Logits of 1e37 x 1000 are too large for float32.
+        (keras.layers.Rescaling(1e5), 1e37, "the loss"),
+    ],
+    ids=["backbone", "head"],
+)
+def test_a_step_that_is_not_finite_is_examined_as_it_was_mixed(layer, deviation, words):
+    keras.utils.set_random_seed(0)
+    with plsc_tf.strategy(2).scope():
+        layers = [layer, keras.layers.Flatten(), keras.layers.Dense(5)]
+        backbone = keras.Sequential([keras.Input((6, 8, 3)), *layers])
+        head = plsc_tf.ShardedHead(
+            CLASSES, margins=plsc_tf.SOFTMAX, initial_deviation=deviation
+        )
+        model = plsc_tf.Classifier(backbone, head)
+        model.compile(
+            plsc_tf.Momentum(0.1),
+            mixing=Mixing(mixup=100.0),
+            gradient_accumulation_steps=2,
+        )
+    # Neighbors are black and white, and gray when they are mixed by halves.
+    images = np.zeros_like(IMAGES)
+    images[1::2] = 255
+    with pytest.raises(FloatingPointError, match=words):
+        model.train_on_batch(images, LABELS)
+
+
 @pytest.mark.parametrize(
     ("replicas", "options"),
     [
