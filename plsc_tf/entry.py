@@ -127,33 +127,17 @@ class Entry(Setters):
             ValueError: predict_reader is not set, or yields something else.
         """
         cli.set_up_logging()
-        from plsc_tf.data import images
-        from plsc_tf.data.readers import plsc
-        from plsc_tf.data.readers.python import to_picture
-        from plsc_tf.training import input_recipe, trained
+        from plsc_tf.training import trained, workers
 
         if self.predict_reader is None:
             raise ValueError(
                 "predict embeds the images of a reader: set entry.predict_reader to a "
                 "function that returns an iterator of images."
             )
-        found = trained.load(self.settings, parts=self._parts())
-        frame = input_recipe.framing(found.settings).evaluate
-        size = found.settings.evaluation.test_batch_size
-        embeddings, batch = [], []
-        for number, item in enumerate(plsc.samples(self.predict_reader)):
-            image = item[0] if isinstance(item, tuple) else item
-            image = to_picture(image, "predict_reader", number)
-            image = images.decode(image) if isinstance(image, bytes) else image
-            batch.append(frame(images.to_rgb(image)).numpy())
-            if len(batch) == size:
-                embeddings.append(found.model.embed(np.stack(batch), size))
-                batch = []
-        if batch:
-            embeddings.append(found.model.embed(np.stack(batch), size))
-        if not embeddings:
-            raise ValueError("predict_reader yields no images.")
-        return np.concatenate(embeddings)
+        settings, parts = self.settings, self._parts()
+        with workers.joined(settings) as joined:
+            model = trained.load(settings, parts=parts, strategy=joined.local_strategy)
+            return _embed(model, self.predict_reader)
 
     def convert_for_prediction(self):
         """Exports the model in checkpoint_dir into model_save_dir, as a SavedModel.
@@ -172,7 +156,9 @@ class Entry(Setters):
             settings = settings.replace(export_dir=settings.storage.model_save_dir)
         parts = self._parts()
         return _table(
-            workers.by_the_chief(settings, lambda: trained.export(settings, parts))
+            workers.by_the_chief(
+                settings, lambda strategy: trained.export(settings, parts, strategy)
+            )
         )
 
     def _parts(self):
@@ -195,6 +181,31 @@ class Entry(Setters):
             source=source,
             pairs=pairs,
         )
+
+
+def _embed(found, reader):
+    """Embeds the images of a reader; `found` is what `trained.load` returns."""
+    from plsc_tf.data import images
+    from plsc_tf.data.readers import plsc
+    from plsc_tf.data.readers.python import to_picture
+    from plsc_tf.training import input_recipe
+
+    frame = input_recipe.framing(found.settings).evaluate
+    size = found.settings.evaluation.test_batch_size
+    embeddings, batch = [], []
+    for number, item in enumerate(plsc.samples(reader)):
+        image = item[0] if isinstance(item, tuple) else item
+        image = to_picture(image, "predict_reader", number)
+        image = images.decode(image) if isinstance(image, bytes) else image
+        batch.append(frame(images.to_rgb(image)).numpy())
+        if len(batch) == size:
+            embeddings.append(found.model.embed(np.stack(batch), size))
+            batch = []
+    if batch:
+        embeddings.append(found.model.embed(np.stack(batch), size))
+    if not embeddings:
+        raise ValueError("predict_reader yields no images.")
+    return np.concatenate(embeddings)
 
 
 def _table(rows):

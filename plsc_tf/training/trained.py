@@ -89,7 +89,7 @@ def load(settings, with_head=False, parts=NONE, strategy=None):
         settings: `checkpoint_dir` or `model_save_dir` name the checkpoint or the run.
         with_head: also load the class weights.
         parts: the `Parts` of the training, where its backbone was given in Python.
-        strategy: over all devices of a cluster; None: those of this machine.
+        strategy: over the devices to use; None: those of this machine.
 
     Returns:
         a `Trained`.
@@ -140,12 +140,13 @@ def _hashable(value):
     return tuple(value) if isinstance(value, list) else value
 
 
-def export(settings, parts=NONE):
+def export(settings, parts=NONE, strategy=None):
     """Exports a trained model; returns the rows of a table.
 
     Args:
         settings: the `Settings`.
         parts: see `load`.
+        strategy: see `load`.
 
     Raises:
         FileNotFoundError: there is no checkpoint, or no card.
@@ -153,7 +154,7 @@ def export(settings, parts=NONE):
         RuntimeError: the proof does not hold; nothing is published.
     """
     card = settings.serving.card and EvaluationCard.read(settings.serving.card)
-    found = load(settings, settings.serving.export_classes > 0, parts)
+    found = load(settings, settings.serving.export_classes > 0, parts, strategy)
     if card:
         told = provenance.of_model(found)
         card.check_weights(told["weights_sha256"], found.checkpoint)

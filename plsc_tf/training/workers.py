@@ -15,13 +15,12 @@ from absl import logging
 import plsc_tf
 from plsc_tf import effects
 from plsc_tf.parallel import cluster as clusters
-from plsc_tf.parallel import links
 from plsc_tf.parallel.alone import Alone
 from plsc_tf.parallel.group import Group
-from plsc_tf.parallel.strategy import cluster_strategy
+from plsc_tf.parallel.strategy import cluster_strategy, local_replicas
 from plsc_tf.parallel.strategy import strategy as make_strategy
 from plsc_tf.storage import files
-from plsc_tf.training import preflight
+from plsc_tf.training import membership, preflight
 from plsc_tf.training.votes import Votes
 
 # What may differ from worker to worker: where it is.
@@ -49,52 +48,52 @@ class Workers:
         """Whether there are several."""
         return self.group.size > 1
 
+    @property
+    def local_strategy(self):
+        """The strategy over this process's devices, for work that is not shared."""
+        return make_strategy(len(local_replicas(self.strategy)))
+
 
 @contextlib.contextmanager
 def joined(settings):
     """The `Workers` of a run, after all of them have come and fit together.
 
     An error in the block ends the other workers too, with this one's message, unless
-    all have decided to end.
+    all have decided to end. A process stays in its cluster after the block, for other
+    runs, until it ends.
 
     Raises:
         RuntimeError: a worker did not come, or is lost: `WorkerLostError`.
         ValueError: the workers differ in what must be equal.
     """
-    given = settings.cluster
-    cluster = clusters.resolve(given, os.environ)
+    cluster = clusters.resolve(settings.cluster, os.environ)
     if cluster is None:
         effects.tell(settings, {"cluster": False})
         yield Workers(Alone(), make_strategy(settings.performance.num_replicas))
         return
-    logging.info(
-        "Worker %d of %d (%s), said by %s; waiting for the others up to %g s.",
-        cluster.index,
-        cluster.size,
-        cluster.address,
-        cluster.source,
-        given.join_timeout,
-    )
-    group = Group.join(
-        cluster, timeout_s=given.join_timeout, silence_s=given.worker_timeout
-    )
+    member = membership.of_this_process()
+    group = member.join(cluster, settings)
     votes = None
-    if group.is_chief:
-        _tell_links(group)
     try:
         compare(group, {"versions": _versions(), "flags": _flags(settings)})
-        strategy = _start_servers(group, cluster, settings)
-        preflight.try_collectives(strategy, group, given.join_timeout)
+        if member.strategy is None:
+            member.strategy = _start_servers(group, cluster, settings)
+            timeout_s = settings.cluster.join_timeout
+            preflight.try_collectives(member.strategy, group, timeout_s)
         votes = Votes(group)
-        yield Workers(group, strategy, votes)
+        yield Workers(group, member.strategy, votes)
     except BaseException as error:
+        member.fail(error)
         _end(group, votes, error)
         raise
-    group.leave()
 
 
 def by_the_chief(settings, function):
     """Calls a function in the chief, while the other workers wait.
+
+    Args:
+        settings: the `Settings`.
+        function: takes the strategy over the devices of its process.
 
     Returns:
         what the function returns; None in the other workers.
@@ -102,33 +101,10 @@ def by_the_chief(settings, function):
     Raises:
         RuntimeError: a worker did not come, or is lost: `WorkerLostError`.
     """
-    given = settings.cluster
-    cluster = clusters.resolve(given, os.environ)
-    if cluster is None:
-        return function()
-    group = Group.join(
-        cluster, timeout_s=given.join_timeout, silence_s=given.worker_timeout
-    )
-    try:
-        result = function() if group.is_chief else None
-        group.gather("the chief has finished", None)
-    except BaseException as error:
-        _end(group, None, error)
-        raise
-    group.leave()
-    return result
-
-
-def _tell_links(group):
-    logging.info("%s", links.describe(group.links))
-    for link in links.slow(group.links):
-        logging.warning(
-            "The link from %s to %s is slow: %.0f MB/s. All workers wait for it in "
-            "every step. Is the address that of the fast network?",
-            group.names[link["worker"]],
-            group.names[link["to"]],
-            link["mb_per_s"],
-        )
+    with joined(settings) as workers:
+        result = function(workers.local_strategy) if workers.group.is_chief else None
+        workers.group.gather("the chief has finished", None)
+        return result
 
 
 def compare(group, facts):

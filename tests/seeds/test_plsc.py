@@ -3,6 +3,7 @@
 import base64
 import os
 import pathlib
+import re
 import shlex
 import subprocess
 import sys
@@ -30,15 +31,30 @@ TOOL = (
     "python tools/process_base64_files.py --data_dir=./dataset "
     "--file_list=file_list.txt --nranks=8"
 )
-# The export, and more in the same processes; PLSC has no script for it.
-EXPORT_AND_PREDICT = f"""{scripts.EXPORT}
+# All methods, one after the other in the same processes.
+TRAIN_AND_MORE = f"""{scripts.TRAIN}
+    ins.test()
+    ins.set_train_epochs(2)
+    ins.train()
+    ins.test()
+"""
+PREDICT_AND_MORE = f"""
+import os
+import numpy as np
 from plsc import Entry
 
 with open("train_data/images/00000000.jpg", "rb") as file:
     image = file.read()
 ins = Entry(checkpoint_dir="./saved_model")
 ins.predict_reader = lambda: iter([image, image])
-print("embeddings:", ins.predict().shape)
+np.save(f"embeddings-{{os.getpid()}}.npy", ins.predict())
+{scripts.EXPORT}
+{scripts.VAL.replace("/0/", "/1/")}
+for folder in ("nowhere", "saved_model"):
+    try:
+        Entry(checkpoint_dir=folder).test()
+    except Exception as error:
+        print(f"{{folder}}: {{error}}")
 """
 
 
@@ -266,36 +282,50 @@ def _few(workers):
 
 @pytest.mark.parametrize("workers", [_few(count) for count in (1, 2, 3)])
 def test_every_method_under_the_launcher(workers, tmp_path):
-    """`python -m paddle.distributed.launch --selected_gpus=... train.py` and val.py."""
+    """`python -m paddle.distributed.launch --selected_gpus=... script.py`."""
     make_train_data(tmp_path, [number % 5 for number in range(12)])
     write_library(tmp_path)
-    for name, script in {
-        "train.py": scripts.TRAIN,
-        "val.py": scripts.VAL,
-        "export_for_inference.py": EXPORT_AND_PREDICT,
-    }.items():
-        (tmp_path / name).write_text(script)
+    (tmp_path / "train.py").write_text(TRAIN_AND_MORE)
+    (tmp_path / "predict.py").write_text(PREDICT_AND_MORE)
     (tmp_path / "pretrain_model").symlink_to("saved_model")
 
     def launch(script):
-        """Returns what each worker printed."""
+        """Returns what the chief printed, and then each of the others."""
         command = f"python -m plsc_tf.launch --num_workers={workers} --log_dir=logs"
         run(f"{command}/{script} {script}", tmp_path)
         logs = sorted((tmp_path / "logs" / script).glob("worker-*.log"))
         assert len(logs) == workers
         return [log.read_text() for log in logs]
 
-    launch("train.py")
+    def is_for(log, accuracy):
+        return f"lfw: accuracy        {accuracy:.5f}" in log
+
+    # The chief prints the tables.
+    chief, *others = launch("train.py")
     found = results(tmp_path / "saved_model")
-    assert (found["steps"], found["num_classes"]) == (-(-3 // workers), 5)
-    # The chief prints the table, and there is one export.
-    logs = launch("export_for_inference.py")
-    of_the_chief = [True] + [False] * (workers - 1)
-    assert ["SavedModel  " in log for log in logs] == of_the_chief
+    assert (found["steps"], found["num_classes"]) == (-(-3 // workers) * 2, 5)
+    accuracy = found["verification"]["lfw"]["accuracy"]
+    assert chief.count("lfw: accuracy  ") == 2
+    assert is_for(chief, accuracy)
+    assert not any("lfw: accuracy  " in log for log in others)
+
+    chief, *others = launch("predict.py")
+    assert is_for(chief, accuracy)
+    assert "SavedModel  " in chief
+    assert not any("lfw: accuracy  " in log or "SavedModel  " in log for log in others)
     assert os.listdir(tmp_path / "inference_model") == ["1"]
-    assert all("embeddings: (2, 8)" in log for log in logs)
-    words = f"lfw: accuracy        {found['verification']['lfw']['accuracy']:.5f}"
-    assert [words in log for log in launch("val.py")] == of_the_chief
+    entry = plsc_tf.Entry(**SMALL, checkpoint_dir=str(tmp_path / "saved_model"))
+    image = (tmp_path / "train_data" / "images" / "00000000.jpg").read_bytes()
+    entry.predict_reader = lambda: iter([image, image])
+    alone = entry.predict()
+    embeddings = list(tmp_path.glob("embeddings-*.npy"))
+    assert len(embeddings) == workers
+    for path in embeddings:
+        np.testing.assert_allclose(np.load(path), alone, atol=1e-6)
+    # A run that has failed ends the cluster: later ones in the same processes say so.
+    for log in [chief, *others] if workers > 1 else []:
+        assert re.search("^nowhere: .*nowhere", log, re.MULTILINE)
+        assert "saved_model: This process has left its cluster after an error" in log
 
 
 @pytest.mark.slow
