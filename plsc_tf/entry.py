@@ -118,7 +118,7 @@ class Entry(Setters):
     def predict(self):
         """Embeds the images of `predict_reader` with the model in checkpoint_dir.
 
-        Each worker of a cluster embeds all of them.
+        Each worker of a cluster embeds all of them, so all workers call this.
 
         Returns:
             float32 [number of images, emb_size].

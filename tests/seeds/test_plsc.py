@@ -50,11 +50,13 @@ ins.predict_reader = lambda: iter([image, image])
 np.save(f"embeddings-{{os.getpid()}}.npy", ins.predict())
 {scripts.EXPORT}
 {scripts.VAL.replace("/0/", "/1/")}
-for folder in ("nowhere", "saved_model"):
+for number, (folder, timeout) in enumerate(
+    [("saved_model", 99), ("nowhere", 30), ("saved_model", 30)]
+):
     try:
-        Entry(checkpoint_dir=folder).test()
+        Entry(checkpoint_dir=folder, worker_timeout=timeout).test()
     except Exception as error:
-        print(f"{{folder}}: {{error}}")
+        print(f"error {{number}}: {{error}}")
 """
 
 
@@ -322,10 +324,12 @@ def test_every_method_under_the_launcher(workers, tmp_path):
     assert len(embeddings) == workers
     for path in embeddings:
         np.testing.assert_allclose(np.load(path), alone, atol=1e-6)
-    # A run that has failed ends the cluster: later ones in the same processes say so.
     for log in [chief, *others] if workers > 1 else []:
-        assert re.search("^nowhere: .*nowhere", log, re.MULTILINE)
-        assert "saved_model: This process has left its cluster after an error" in log
+        errors = re.findall("^error .*", log, re.MULTILINE)
+        assert "Expected: worker_timeout=30.0. Received: worker_t" in errors[0]
+        # A run that fails ends the cluster: later ones in the same processes say so.
+        assert "nowhere" in errors[1]
+        assert "This process has left its cluster after an error" in errors[2]
 
 
 @pytest.mark.slow
