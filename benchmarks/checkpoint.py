@@ -16,7 +16,7 @@ import sys
 import tempfile
 
 from benchmarks import machine, options
-from plsc_tf.options import OptionGroup, option
+from plsc_tf.flags.option import OptionGroup, option
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,7 +24,7 @@ import time
 import numpy as np
 
 from benchmarks import machine, options
-from plsc_tf.options import OptionGroup, option
+from plsc_tf.flags.option import OptionGroup, option
 
 _FILES = 4
 _CLASSES = 10_000

@@ -23,7 +23,7 @@ import sys
 import tempfile
 
 from benchmarks import machine, options
-from plsc_tf.options import OptionGroup, option
+from plsc_tf.flags.option import OptionGroup, option
 
 ROOT = pathlib.Path(__file__).parents[1]
 DONE = "dim_reduce.json"  # figures of a training that has been run
@@ -266,10 +266,11 @@ def print_average(first, last):
     import numpy as np
     import tensorflow as tf
 
-    from plsc_tf import cli
     from plsc_tf.boost import layout, trajectory
+    from plsc_tf.jobs import results
+    from plsc_tf.jobs.build import recipe
+    from plsc_tf.options import cli
     from plsc_tf.parallel.strategy import strategy
-    from plsc_tf.training import recipe, results
 
     settings = cli.parse([f"--flagfile={first}/flags.cfg"])
     model = recipe.build_model(settings, strategy(1))

@@ -19,7 +19,7 @@ import sys
 import tempfile
 
 from benchmarks import machine, options
-from plsc_tf.options import OptionGroup, option
+from plsc_tf.flags.option import OptionGroup, option
 
 ROOT = pathlib.Path(__file__).parents[1]
 DONE = "half_precision.json"  # figures of a training that has been run

@@ -18,7 +18,7 @@ import time
 
 from benchmarks import chart, machine, options
 from benchmarks.head import least_memory
-from plsc_tf.options import OptionGroup, option
+from plsc_tf.flags.option import OptionGroup, option
 
 ROOT = pathlib.Path(__file__).parents[1]
 COLORS = ("#1b6ca8", "#d1495b", "#3a7d44", "#8f5aa8", "#b8860b")

@@ -18,7 +18,7 @@ import tempfile
 import time
 
 from benchmarks import machine, options
-from plsc_tf.options import OptionGroup, option
+from plsc_tf.flags.option import OptionGroup, option
 
 
 @dataclasses.dataclass(frozen=True)

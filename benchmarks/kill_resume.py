@@ -11,7 +11,7 @@ import dataclasses
 import sys
 
 from benchmarks import killed_run, many_runs, options, processes
-from plsc_tf.options import option
+from plsc_tf.flags.option import option
 
 
 @dataclasses.dataclass(frozen=True)

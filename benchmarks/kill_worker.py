@@ -15,7 +15,7 @@ import os
 import sys
 
 from benchmarks import lost_worker_run, many_runs, options, processes
-from plsc_tf.options import option
+from plsc_tf.flags.option import option
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,7 @@ import tempfile
 import time
 
 from benchmarks import killed_run
-from plsc_tf.options import OptionGroup, option
+from plsc_tf.flags.option import OptionGroup, option
 
 POLL_S = 0.001
 

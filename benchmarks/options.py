@@ -3,7 +3,7 @@
 import argparse
 import dataclasses
 
-from plsc_tf.options import OptionGroup, option, options_of
+from plsc_tf.flags.option import OptionGroup, option, options_of
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,7 @@ import subprocess
 import sys
 
 from benchmarks import machine, options
-from plsc_tf.options import OptionGroup, option
+from plsc_tf.flags.option import OptionGroup, option
 
 ROOT = pathlib.Path(__file__).parents[1]
 # Only the head has a size: the embeddings are the pixels.
@@ -171,8 +171,9 @@ def measure(name, steps):
     import tensorflow as tf
 
     import plsc_tf
-    from plsc_tf import cli
-    from plsc_tf.training import batching, optimizers, recipe
+    from plsc_tf.jobs.build import optimizers, recipe
+    from plsc_tf.options import cli
+    from plsc_tf.training import batching
 
     settings = cli.parse(arguments(CASES[name]))
     strategy = plsc_tf.strategy(settings.performance.num_replicas)

@@ -69,7 +69,7 @@ class Training:
 
 def load():
     """Imports what a training needs, so that forked ones need not."""
-    import plsc_tf.training.run  # noqa: F401 - kept by Python, not by a name
+    import plsc_tf.jobs.train  # noqa: F401 - kept by Python, not by a name
 
 
 def _spawn(command, log, folder):
@@ -117,7 +117,8 @@ def _redirect(log):
 
 def _train(arguments):
     """What `python -m plsc_tf.train` does; returns its exit status."""
-    from plsc_tf import cli, train
+    from plsc_tf import train
+    from plsc_tf.options import cli
 
     try:
         cli.main(train.main, doc=train.__doc__, argv=arguments)

@@ -17,7 +17,7 @@ import tempfile
 import time
 
 from benchmarks import machine, options
-from plsc_tf.options import OptionGroup, option
+from plsc_tf.flags.option import OptionGroup, option
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,8 +108,9 @@ def _reduced(case, under, folder):
     import numpy as np
 
     import plsc_tf
-    from plsc_tf.boost import layout, projection, stage, walk
+    from plsc_tf.boost import layout, projection, walk
     from plsc_tf.boost.updater import ReducedUpdater
+    from plsc_tf.jobs import dimension_reduction
 
     model = _model(case, under)
     whole = layout.of_model(model, case.scope)
@@ -118,7 +119,7 @@ def _reduced(case, under, folder):
     matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
     path = os.path.join(folder, "pca_mat.npy")
     np.save(path, matrix)
-    plan = stage.Plan(
+    plan = dimension_reduction.Plan(
         projection=projection.Projection(path),
         layout=whole,
         variables=list(model.backbone.trainable_variables),

@@ -26,7 +26,7 @@ import urllib.request
 import numpy as np
 
 from benchmarks import machine, options, serving_wrk
-from plsc_tf.options import OptionGroup, option
+from plsc_tf.flags.option import OptionGroup, option
 
 _PATH = "/FaceClassifyService/inference"
 _PICTURES = 64

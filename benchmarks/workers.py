@@ -21,7 +21,7 @@ import sys
 
 from benchmarks import chart, machine, one_worker, options, processes, step_model
 from benchmarks.rounding import rounded
-from plsc_tf.options import OptionGroup, option
+from plsc_tf.flags.option import OptionGroup, option
 from plsc_tf.parallel.addresses import free_ports
 
 # (times the images, of the classes) of the steps that the speeds are fitted to.

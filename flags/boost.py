@@ -4,8 +4,8 @@ import ast
 import dataclasses
 import json
 
+from plsc_tf.flags.option import OptionGroup, option
 from plsc_tf.name_hints import did_you_mean
-from plsc_tf.options import OptionGroup, option
 
 # MindSpore's names in the dictionary, and those of the options here.
 _DIM_REDUCE = {
@@ -28,7 +28,7 @@ _OTHER_TRICKS = (
     "grad_accumulation",
     "loss_scale_group",
 )
-# Conditions, see `plsc_tf.effects`.
+# Conditions, see `plsc_tf.options.effects`.
 _STAGE_1 = "snapshot_every_n_steps or snapshots_per_epoch"
 _STAGE_2 = "dim_reduce and no boost_level=o0"
 

@@ -6,7 +6,7 @@ place.
 
 import dataclasses
 
-from plsc_tf.options import OptionGroup, option
+from plsc_tf.flags.option import OptionGroup, option
 
 _PAISOAR = "PAISoar is not used: all GPUs of a machine train together by themselves"
 _TRANSPORT = "TensorFlow chooses how workers talk; see communication"

@@ -4,7 +4,7 @@ import dataclasses
 import math
 
 from plsc_tf import initializers
-from plsc_tf.options import OptionGroup, option
+from plsc_tf.flags.option import OptionGroup, option
 
 # Which of the three margins each loss has.
 MARGINS = {

@@ -2,11 +2,11 @@
 
 import dataclasses
 
-from plsc_tf.options import OptionGroup, by_layer, option
+from plsc_tf.flags.option import OptionGroup, by_layer, option
 
 # Decay types that mean something together with a luong scheme.
 WITH_SCHEME = ("piecewise", "exponential", "polynomial")
-# Conditions, see `plsc_tf.effects`.
+# Conditions, see `plsc_tf.options.effects`.
 _OURS = "no own_optimizer"
 _SCHEME = f"{_OURS} and decay_scheme"
 _DECAY = f"{_OURS} and no decay_scheme and learning_rate_decay_type"

@@ -2,9 +2,9 @@
 
 import dataclasses
 
-from plsc_tf.options import OptionGroup, by_layer, option
+from plsc_tf.flags.option import OptionGroup, by_layer, option
 
-# A condition, see `plsc_tf.effects`.
+# A condition, see `plsc_tf.options.effects`.
 _OURS = "no own_optimizer"
 
 

@@ -2,10 +2,10 @@
 
 import dataclasses
 
-from plsc_tf.options import OptionGroup, option
+from plsc_tf.flags.option import OptionGroup, option
 
 LISTS = ("white", "black")
-# A condition, see `plsc_tf.effects`.
+# A condition, see `plsc_tf.options.effects`.
 _DYNAMIC = "use_fp16 and use_dynamic_loss_scaling and loss_scale=0.0,1.0"
 
 

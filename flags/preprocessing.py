@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from plsc_tf.options import OptionGroup, option
+from plsc_tf.flags.option import OptionGroup, option
 
 
 @dataclasses.dataclass(frozen=True)

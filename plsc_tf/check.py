@@ -11,7 +11,7 @@ be checked. Nothing of the data set is changed.
 import contextlib
 import sys
 
-from plsc_tf import cli, effects
+from plsc_tf.options import cli, effects
 
 GROUPS = (
     "checking",

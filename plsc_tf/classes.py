@@ -11,7 +11,7 @@ preprocessing are those of the training unless they are given.
 
 import sys
 
-from plsc_tf import cli
+from plsc_tf.options import cli
 
 GROUPS = ("classes", "dataset", *cli.TRAINED_MODEL, "test_batch_size")
 
@@ -44,10 +44,10 @@ def run(settings):
     fs_options.set_user(settings.storage)
     files.prepare(settings.storage.checkpoint_dir or settings.storage.model_save_dir)
     if given.edit_dir:
-        from plsc_tf.training.classes import edit
+        from plsc_tf.jobs.classes import edit
 
         return edit.edit(settings)
-    from plsc_tf.training.classes import noise
+    from plsc_tf.jobs.classes import noise
 
     return noise.report(settings)
 

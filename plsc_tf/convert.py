@@ -21,7 +21,7 @@ import itertools
 import os
 import sys
 
-from plsc_tf import cli, effects
+from plsc_tf.options import cli, effects
 
 GROUPS = ("conversion", "dataset", "no held_back", "image_shape", "seed")
 _PREVIEWED = 4

@@ -11,7 +11,7 @@ r"""Embeds pictures: a folder or a list of them becomes a .npy file and their na
 
 import sys
 
-from plsc_tf import cli
+from plsc_tf.options import cli
 
 GROUPS = (
     "embedding",
@@ -29,7 +29,7 @@ GROUPS = (
 def main(settings):
     """Embeds as the settings say and prints what was written."""
     from plsc_tf.evaluation.report import format_table
-    from plsc_tf.training.embedding.command import embed
+    from plsc_tf.jobs.embed.command import embed
 
     sys.stdout.write(f"\n{format_table(embed(settings))}\n")
 

@@ -16,10 +16,10 @@ import threading
 
 import numpy as np
 
-from plsc_tf import cli, effects
 from plsc_tf.entry_errors import for_scripts
 from plsc_tf.entry_setters import Setters
-from plsc_tf.settings import Settings
+from plsc_tf.options import cli, effects
+from plsc_tf.options.settings import Settings
 
 
 @for_scripts
@@ -80,12 +80,12 @@ class Entry(Setters):
         """Trains, or goes on with the training in model_save_dir.
 
         Returns:
-            dict of the results, see `plsc_tf.training.run.train`; None in a worker that
+            dict of the results, see `plsc_tf.jobs.train.train`; None in a worker that
             is not the chief.
         """
         cli.set_up_logging()
-        from plsc_tf.boost import stage
-        from plsc_tf.training import results, run
+        from plsc_tf.jobs import dimension_reduction, results
+        from plsc_tf.jobs import train as run
         from plsc_tf.training.termination import Termination
 
         termination = Termination()
@@ -95,7 +95,10 @@ class Entry(Setters):
         effects.tell(settings)
         try:
             settings, outcome = run.train(
-                settings, termination, parts=self._parts(), stage=stage.of(settings)
+                settings,
+                termination,
+                parts=self._parts(),
+                stage=dimension_reduction.of(settings),
             )
         finally:
             termination.stop_listening()
@@ -111,7 +114,7 @@ class Entry(Setters):
             the chief.
         """
         cli.set_up_logging()
-        from plsc_tf.training.evaluating.command import evaluate
+        from plsc_tf.jobs.evaluate.command import evaluate
 
         return _table(evaluate(self.settings, parts=self._parts()))
 
@@ -127,7 +130,7 @@ class Entry(Setters):
             ValueError: predict_reader is not set, or yields something else.
         """
         cli.set_up_logging()
-        from plsc_tf.training import trained, workers
+        from plsc_tf.jobs import trained, workers
 
         if self.predict_reader is None:
             raise ValueError(
@@ -149,7 +152,7 @@ class Entry(Setters):
             the chief.
         """
         cli.set_up_logging()
-        from plsc_tf.training import trained, workers
+        from plsc_tf.jobs import trained, workers
 
         settings = self.settings
         if not settings.serving.export_dir and settings.storage.checkpoint_dir:
@@ -164,7 +167,7 @@ class Entry(Setters):
     def _parts(self):
         """What is given in Python instead of by options."""
         from plsc_tf.data.readers import plsc
-        from plsc_tf.training.parts import Parts
+        from plsc_tf.jobs.parts import Parts
 
         source = pairs = None
         if self.train_reader is not None:
@@ -188,9 +191,9 @@ def _embed(found, reader):
     from plsc_tf.data import images
     from plsc_tf.data.readers import plsc
     from plsc_tf.data.readers.python import to_picture
-    from plsc_tf.training import input_recipe
+    from plsc_tf.jobs.build import preprocessing
 
-    frame = input_recipe.framing(found.settings).evaluate
+    frame = preprocessing.framing(found.settings).evaluate
     size = found.settings.evaluation.test_batch_size
     embeddings, batch = [], []
     for number, item in enumerate(plsc.samples(reader)):

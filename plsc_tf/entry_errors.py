@@ -6,8 +6,8 @@ import re
 import sys
 import traceback
 
-from plsc_tf import cli
-from plsc_tf.settings import known_options
+from plsc_tf.options import cli
+from plsc_tf.options.settings import known_options
 
 # The setter of each option that has one.
 SETTERS = {

@@ -6,9 +6,9 @@ from absl import logging
 
 from plsc_tf import dotted_paths
 from plsc_tf import param_attr as param_attr_options
+from plsc_tf.flags.option import Secret
 from plsc_tf.name_hints import unknown_option
-from plsc_tf.options import Secret
-from plsc_tf.settings import known_options
+from plsc_tf.options.settings import known_options
 
 # PLSC 0.2's kinds of combined margin: what m1, m2 and m3 are called here.
 _MARGINS = {"m1": "margin1", "m2": "margin", "m3": "margin3"}

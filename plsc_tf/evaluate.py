@@ -10,7 +10,7 @@ r"""Evaluates a trained model: verification, templates, identification, its own 
 
 import sys
 
-from plsc_tf import cli
+from plsc_tf.options import cli
 
 GROUPS = (
     "dataset",
@@ -31,7 +31,7 @@ GROUPS = (
 def main(settings):
     """Evaluates as the settings say; prints a table, in a cluster on its chief."""
     from plsc_tf.evaluation.report import format_table
-    from plsc_tf.training.evaluating.command import evaluate
+    from plsc_tf.jobs.evaluate.command import evaluate
 
     rows = evaluate(settings)
     if rows is not None:

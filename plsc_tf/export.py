@@ -7,7 +7,7 @@
 
 import sys
 
-from plsc_tf import cli
+from plsc_tf.options import cli
 
 GROUPS = (
     "dataset",
@@ -25,7 +25,7 @@ GROUPS = (
 def main(settings):
     """Exports as the settings say and prints where the model is."""
     from plsc_tf.evaluation.report import format_table
-    from plsc_tf.training import trained
+    from plsc_tf.jobs import trained
 
     sys.stdout.write(f"\n{format_table(trained.export(settings))}\n")
 

@@ -12,7 +12,7 @@ a folder in model_save_dir. Nothing is overwritten.
 import os
 import sys
 
-from plsc_tf import cli
+from plsc_tf.options import cli
 
 GROUPS = (
     "importing",
@@ -57,10 +57,10 @@ def import_checkpoint(settings):
     """
     from plsc_tf import backbones
     from plsc_tf.checkpoints import importers, writer
+    from plsc_tf.jobs.build import networks
     from plsc_tf.storage.writer_lock import WriterLock
-    from plsc_tf.training import network_recipe
 
-    settings = network_recipe.completed(settings)
+    settings = networks.completed(settings)
     given = settings.importing
     if not given.import_from:
         raise ValueError(

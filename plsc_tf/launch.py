@@ -14,8 +14,8 @@ that failed: 128 + n when signal n ended it.
 import os
 import sys
 
-from plsc_tf import cli, effects
-from plsc_tf.launching import plan, program, supervise
+from plsc_tf.options import cli, effects
+from plsc_tf.parallel.launch import plan, program, supervise
 
 GROUPS = ("launching", "cluster")
 # Options that can turn out to have no effect; others of the cluster are the workers'.

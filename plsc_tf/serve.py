@@ -12,7 +12,7 @@ what it has begun.
 import re
 import sys
 
-from plsc_tf import cli
+from plsc_tf.options import cli
 
 GROUPS = ("server",)
 

@@ -15,7 +15,7 @@ import sys
 
 from absl import logging
 
-from plsc_tf import cli
+from plsc_tf.options import cli
 from plsc_tf.storage import files
 
 # Options of other commands that would be ignored here.
@@ -74,27 +74,28 @@ def main(settings):
             _quick_start_flags(),
         )
     if settings.performance.dry_run:
-        from plsc_tf.boost import stage
-        from plsc_tf.training import plan_report, planner
+        from plsc_tf.jobs import dimension_reduction
+        from plsc_tf.jobs.memory_plan import planner, table
 
-        job = planner.plan(settings, stage=stage.of(settings))
-        report = plan_report.as_json if settings.performance.json else plan_report.text
+        job = planner.plan(settings, stage=dimension_reduction.of(settings))
+        report = table.as_json if settings.performance.json else table.text
         sys.stdout.write(f"{report(job)}\n")
         sys.exit(0 if job.fits() else 1)
     cli.check_dataset_dir(settings)
     if settings.saving.prove_resume:
-        from plsc_tf.training import resume_proof
+        from plsc_tf.jobs import resume_proof
 
         proof = resume_proof.prove(settings)
         sys.stdout.write(f"{resume_proof.text(proof)}\n")
         sys.exit(0 if proof["exact"] else 1)
-    from plsc_tf.boost import stage
-    from plsc_tf.training import results, run
+    from plsc_tf.jobs import dimension_reduction, results, train
     from plsc_tf.training.termination import Termination
 
     termination = Termination()
     termination.listen()
-    settings, outcome = run.train(settings, termination, stage=stage.of(settings))
+    settings, outcome = train.train(
+        settings, termination, stage=dimension_reduction.of(settings)
+    )
     if outcome is None:
         return  # a worker beside the chief, which tells
     sys.stdout.write(f"\n{results.table(settings, outcome)}\n")

@@ -7,8 +7,9 @@ import sys
 import pytest
 from absl import flags
 
-from plsc_tf import cli, serve
-from plsc_tf.settings import Settings, known_options
+from plsc_tf import serve
+from plsc_tf.options import cli
+from plsc_tf.options.settings import Settings, known_options
 
 
 @pytest.mark.parametrize(

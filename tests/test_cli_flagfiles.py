@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from plsc_tf.cli import UsageError, parse
-from plsc_tf.flagfiles import write_flags
-from plsc_tf.settings import Settings, known_options
+from plsc_tf.options.cli import UsageError, parse
+from plsc_tf.options.flagfiles import write_flags
+from plsc_tf.options.settings import Settings, known_options
 
 
 def written(folder, text, name="run.cfg"):

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from plsc_tf import check, cli, effects
+from plsc_tf import check
 from plsc_tf.__main__ import COMMANDS
-from plsc_tf.settings import Settings, known_options, select
+from plsc_tf.options import cli, effects
+from plsc_tf.options.settings import Settings, known_options, select
 from tests.conformance import options_guide
 
 ROOT = pathlib.Path(__file__).parents[1]

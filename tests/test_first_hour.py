@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from plsc_tf import cli
 from plsc_tf.__main__ import COMMANDS
+from plsc_tf.options import cli
 
 ROOT = pathlib.Path(__file__).parents[1]
 # Imported before TensorFlow: whoever imports it, fails.

@@ -3,9 +3,9 @@
 import pytest
 
 import plsc_tf
-from plsc_tf.settings import Settings
-from plsc_tf.training import recipe
-from plsc_tf.training.head_recipe import make_head, make_loss
+from plsc_tf.jobs.build import recipe
+from plsc_tf.jobs.build.heads import make_head, make_loss
+from plsc_tf.options.settings import Settings
 
 # The four of PLSC 0.1, and their kin.
 LOSSES = {

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import plsc_tf
 from plsc_tf import initializers
-from plsc_tf.cli import UsageError, parse
+from plsc_tf.options.cli import UsageError, parse
 
 CLASSES, SIZE = 5000, 32
 # Name, what Keras calls it, and its standard deviation and bounds: derived by hand,

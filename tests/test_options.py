@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from plsc_tf.options import OptionGroup, option, options_of
+from plsc_tf.flags.option import OptionGroup, option, options_of
 
 
 @dataclasses.dataclass(frozen=True)

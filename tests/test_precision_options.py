@@ -2,7 +2,7 @@
 
 import pytest
 
-from plsc_tf.settings import Settings
+from plsc_tf.options.settings import Settings
 
 # PLSC's set_mixed_precision, FastNN's loss_scale.
 DEFAULTS = {

@@ -7,11 +7,11 @@ import pytest
 from plsc_tf.flags.classes import Classes
 from plsc_tf.flags.compatibility import Compatibility
 from plsc_tf.flags.embedding import Embedding
+from plsc_tf.flags.option import options_of
 from plsc_tf.flags.scoring import Scoring
 from plsc_tf.flags.server import Server
 from plsc_tf.name_hints import EXPLAINED, RENAMED, unknown_option
-from plsc_tf.options import options_of
-from plsc_tf.settings import ALL, Settings, known_options
+from plsc_tf.options.settings import ALL, Settings, known_options
 
 # PLSC's table of defaults (plsc.config), under the names used here.
 PLSC_DEFAULTS = {

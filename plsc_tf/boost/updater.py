@@ -17,7 +17,7 @@ class ReducedUpdater(Updater):
         strategy: as of `Updater`.
         replicated: list of mirrored `keras.Variable`s, reduced or not.
         head: the sharded head, or None.
-        plan: the `plsc_tf.boost.stage.Plan` of the stage.
+        plan: the `plsc_tf.jobs.dimension_reduction.Plan` of the stage.
         **options: of `Updater`.
 
     Attributes:

@@ -26,7 +26,7 @@ class Walk:
 
     Args:
         model: the `Classifier`, compiled with a `ReducedUpdater`.
-        plan: the `plsc_tf.boost.stage.Plan`.
+        plan: the `plsc_tf.jobs.dimension_reduction.Plan`.
 
     Attributes:
         last: dict of the last step's line search.

@@ -13,8 +13,8 @@ import subprocess
 import sys
 import threading
 
+from plsc_tf.flags.option import options_of
 from plsc_tf.flags.server import Server
-from plsc_tf.options import options_of
 
 _EXTRA = ("aiohttp", "grpc", "orjson", "prometheus_client", "tensorflow_serving")
 

@@ -6,10 +6,10 @@ import keras
 from absl import logging
 
 from plsc_tf.evaluation.verification import verify_pairs
+from plsc_tf.reporting.guard import Guard
+from plsc_tf.reporting.progress import ProgressLine, format_seconds
+from plsc_tf.reporting.recorder import Recorder
 from plsc_tf.training.schedules import rate_of_last_step
-from plsc_tf.training.seeing.guard import Guard
-from plsc_tf.training.seeing.progress import ProgressLine, format_seconds
-from plsc_tf.training.seeing.recorder import Recorder
 
 __all__ = ["TrainingLog", "Validation", "Verification", "format_seconds"]
 

@@ -10,9 +10,10 @@ from absl import logging
 
 from plsc_tf.checkpoints import catalog, manifest, writer
 from plsc_tf.checkpoints.background import BackgroundSaver
+from plsc_tf.jobs import resume_changes
 from plsc_tf.storage import files
 from plsc_tf.storage.writer_lock import WriterLock
-from plsc_tf.training import resume_changes, state
+from plsc_tf.training import state
 
 ON_ERROR = ("stop", "continue")
 ON_DAMAGED = ("stop", "previous")

@@ -96,7 +96,7 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
         self.calls = None
         self.stop_voted = False
         self.alive = _nobody_watches
-        # A stage of training (`plsc_tf.training.stage`) may put its own here.
+        # A stage of training (`plsc_tf.jobs.stage`) may put its own here.
         self.make_updater = Updater
         self.own_step = None
         self._embed_function = _function(self._distributed_embed)

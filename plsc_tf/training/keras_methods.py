@@ -11,10 +11,10 @@ import tensorflow as tf
 from plsc_tf.backbones.precision import in_float32
 from plsc_tf.data.faults import READ_ERRORS
 from plsc_tf.data.pixel_range import check_range
+from plsc_tf.jobs import description
 from plsc_tf.parallel import collectives
 from plsc_tf.training import (
     batching,
-    description,
     diagnosis,
     keras_arguments,
     keras_saving,

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from plsc_tf.entry import Entry
-from plsc_tf.settings import Settings
+from plsc_tf.options.settings import Settings
 
 # The tutorial's dictionary, as it stands there.
 TUTORIAL = {

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from plsc_tf import cli
+from plsc_tf.options import cli
 
 ROOT = pathlib.Path(__file__).parents[2]
 

@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 
 from plsc_tf.backbones.precision import Precision
-from plsc_tf.boost import stage
 from plsc_tf.checkpoints import catalog
+from plsc_tf.jobs import dimension_reduction, report_facts
+from plsc_tf.jobs import train as run
+from plsc_tf.jobs.build import recipe
+from plsc_tf.jobs.memory_plan import planner, table
+from plsc_tf.jobs.parts import Parts
+from plsc_tf.jobs.stage import ORDINARY
+from plsc_tf.options.settings import Settings
 from plsc_tf.parallel.strategy import strategy as make_strategy
-from plsc_tf.settings import Settings
-from plsc_tf.training import plan_report, planner, recipe, run
-from plsc_tf.training.parts import Parts
-from plsc_tf.training.seeing import facts
-from plsc_tf.training.stage import ORDINARY
 
 COMMON = {
     "dataset_name": "mock",
@@ -52,7 +53,7 @@ def network(image_shape, embedding_size):
 def train(**values):
     settings = Settings.from_values(**{**COMMON, **values})
     parts = Parts(backbone=network)
-    return run.train(settings, parts=parts, stage=stage.of(settings))[1]
+    return run.train(settings, parts=parts, stage=dimension_reduction.of(settings))[1]
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +170,7 @@ def test_the_plan_of_the_memory_counts_the_space(tmp_path):
         dim_reduce_scope="all",
         n_component=4,
     )
-    job = planner.plan(settings, stage=stage.of(settings))
+    job = planner.plan(settings, stage=dimension_reduction.of(settings))
     found = job.items()
     # Half of k columns and of the residual, of all weights, and what P is made in.
     backbone = job.backbone.weights // 4
@@ -180,7 +181,7 @@ def test_the_plan_of_the_memory_counts_the_space(tmp_path):
     added = found["projection"] + found["path"]
     ordinary = dataclasses.replace(job, stage=ORDINARY)
     assert sum(found.values()) == sum(ordinary.items().values()) + added
-    assert "stage 2: the columns of P" in plan_report.text(job)
+    assert "stage 2: the columns of P" in table.text(job)
     many = settings.replace(n_component=1 << 40)
     assert job.fits() and not dataclasses.replace(job, settings=many).fits()
 
@@ -197,12 +198,14 @@ def test_the_report_plans_with_the_stage():
     )
     one = make_strategy(1)
     model = recipe.build_model(settings, one, Precision("float32"))
-    told = facts.planned_memory(settings, model, 0, stage.of(settings))
+    told = report_facts.planned_memory(
+        settings, model, 0, dimension_reduction.of(settings)
+    )
     assert "planned, of it: projection" in told
-    assert "planned, of it: projection" not in facts.planned_memory(
+    assert "planned, of it: projection" not in report_facts.planned_memory(
         settings, model, 0, ORDINARY
     )
 
 
 def test_an_ordinary_training_has_no_stage():
-    assert stage.of(Settings()) is ORDINARY
+    assert dimension_reduction.of(Settings()) is ORDINARY

@@ -6,8 +6,9 @@ import sys
 
 import pytest
 
-from plsc_tf import check, cli
-from plsc_tf.settings import Settings
+from plsc_tf import check
+from plsc_tf.options import cli
+from plsc_tf.options.settings import Settings
 
 
 def run(capsys, folder, **values):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from plsc_tf.settings import Settings
-from plsc_tf.training import run
+from plsc_tf.jobs import train
+from plsc_tf.options.settings import Settings
 from tests.classes.tiny import CLASSES, TINY, draw_classes
 
 
@@ -13,5 +13,5 @@ def trained(tmp_path_factory):
     root = tmp_path_factory.mktemp("classes")
     draw_classes(root / "data", range(CLASSES))
     values = {**TINY, "dataset_dir": str(root / "data")}
-    run.train(Settings.from_values(**values, model_save_dir=str(root / "run")))
+    train.train(Settings.from_values(**values, model_save_dir=str(root / "run")))
     return root / "run", root / "data"

@@ -8,10 +8,10 @@ import pytest
 from plsc_tf import classes
 from plsc_tf.checkpoints import manifest
 from plsc_tf.checkpoints.stored_rows import StoredRows
-from plsc_tf.cli import parse
 from plsc_tf.data import figures
-from plsc_tf.settings import Settings
-from plsc_tf.training import run
+from plsc_tf.jobs import train
+from plsc_tf.options.cli import parse
+from plsc_tf.options.settings import Settings
 from tests.classes.tiny import PICTURES, SIZE, TINY, draw_classes
 
 
@@ -67,7 +67,7 @@ def test_what_is_not_touched_is_the_same(trained, edited):
 
 
 def test_new_classes_are_the_means_of_their_pictures(trained, edited):
-    from plsc_tf.training import trained as trained_models
+    from plsc_tf.jobs import trained as trained_models
 
     root, _, _ = edited
     settings = Settings.from_values(model_save_dir=str(trained[0]), num_replicas=1)
@@ -123,7 +123,7 @@ def test_a_training_goes_on_in_the_same_folder(trained, edited):
             "--num_replicas=1",
         ]
     )
-    _, outcome = run.train(settings)
+    _, outcome = train.train(settings)
     assert outcome["num_classes"] == 9
     # Three steps of 33 pictures before, five of 49 after.
     assert outcome["steps"] == 4 + 5
@@ -135,7 +135,7 @@ def test_a_training_goes_on_in_the_same_folder(trained, edited):
 
 def test_a_training_starts_from_its_weights(trained, edited):
     root, _, _ = edited
-    _, outcome = run.train(
+    _, outcome = train.train(
         Settings.from_values(
             **{
                 **TINY,
@@ -159,7 +159,7 @@ def test_a_training_starts_from_its_weights(trained, edited):
 def test_slots_of_a_head_on_every_replica_are_edited(trained, tmp_path):
     values = {**TINY, "dataset_dir": str(trained[1]), "loss_type": "arcface"}
     values["num_replicas"] = 1
-    run.train(Settings.from_values(**values, model_save_dir=str(tmp_path / "run")))
+    train.train(Settings.from_values(**values, model_save_dir=str(tmp_path / "run")))
     settings = Settings.from_values(
         model_save_dir=str(tmp_path / "run"),
         edit_dir=str(tmp_path / "edited"),
@@ -176,7 +176,7 @@ def test_slots_of_a_head_on_every_replica_are_edited(trained, tmp_path):
     for name in set(old) - {slot}:
         np.testing.assert_array_equal(new[name], old[name])
     flags = parse([f"--flagfile={tmp_path / 'edited' / 'flags.cfg'}", "--num_epochs=2"])
-    _, outcome = run.train(flags)
+    _, outcome = train.train(flags)
     assert outcome["steps"] == 14 and np.isfinite(outcome["loss"])
 
 

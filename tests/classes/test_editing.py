@@ -10,7 +10,7 @@ from plsc_tf.checkpoints.editing import Edit
 from plsc_tf.checkpoints.labels_map import LabelsMap
 from plsc_tf.checkpoints.manifest import DamagedCheckpointError
 from plsc_tf.checkpoints.stored_rows import RowsInMemory, StoredRows
-from plsc_tf.training.classes.edit import read_groups
+from plsc_tf.jobs.classes.edit import read_groups
 from tests.checkpoints.small import make_content, make_rows, save
 
 WEIGHT = np.arange(1, 15, dtype=np.float32).reshape(7, 2)

@@ -10,7 +10,7 @@ from plsc_tf.evaluation.embedding_store import (
     WeightCenters,
 )
 from plsc_tf.flags.classes import Classes
-from plsc_tf.training.classes import noise
+from plsc_tf.jobs.classes import noise
 
 
 def unit(rows):

@@ -7,9 +7,9 @@ import pytest
 from PIL import Image
 
 from plsc_tf import classes
-from plsc_tf.cli import parse
-from plsc_tf.settings import Settings
-from plsc_tf.training.classes.edit import read_groups
+from plsc_tf.jobs.classes.edit import read_groups
+from plsc_tf.options.cli import parse
+from plsc_tf.options.settings import Settings
 
 PICTURES = 3 * 5 + 3 * 6
 

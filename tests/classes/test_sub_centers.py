@@ -7,10 +7,10 @@ import pytest
 
 import plsc_tf
 from plsc_tf import classes
-from plsc_tf.cli import parse
 from plsc_tf.data import figures
-from plsc_tf.settings import Settings
-from plsc_tf.training import run, trained
+from plsc_tf.jobs import train, trained
+from plsc_tf.options.cli import parse
+from plsc_tf.options.settings import Settings
 from tests.classes.test_edit_command import rows_of
 from tests.classes.tiny import CLASSES, PICTURES, SIZE, TINY, draw_classes
 
@@ -22,7 +22,7 @@ def folder(tmp_path_factory):
     """Of a run on two replicas, and the images that it was trained on."""
     root = tmp_path_factory.mktemp("centers")
     draw_classes(root / "data", range(CLASSES))
-    run.train(train_settings(root, num_epochs=1))
+    train.train(train_settings(root, num_epochs=1))
     return root
 
 
@@ -85,7 +85,7 @@ def test_the_checkpoint_holds_all_centers_and_resumes_on_other_replicas(folder):
     shutil.copytree(folder / "run", folder / "resumed")
     changes = {"num_epochs": 2, "num_replicas": 1, "batch_size": 10}
     settings = train_settings(folder, **changes, model_save_dir=str(folder / "resumed"))
-    _, outcome = run.train(settings)
+    _, outcome = train.train(settings)
     # Four steps of 33 images in each epoch.
     assert outcome["steps"] == 8 and np.isfinite(outcome["loss"])
     after = rows_of(outcome["checkpoint_dir"])
@@ -102,7 +102,7 @@ def test_another_number_of_centers_is_an_error_that_names_the_shapes(folder):
     with pytest.raises(
         ValueError, match=r"weight: \[6, 3, 8\] in .*, \[6, 8\] here.*sub_centers"
     ):
-        run.train(settings)
+        train.train(settings)
 
 
 def test_the_dominant_centers_stay_and_far_images_leave_the_list(folder, dropped):
@@ -132,7 +132,7 @@ def test_a_training_with_one_center_goes_on(folder, dropped):
     settings = parse(
         [f"--flagfile={folder / 'one' / 'flags.cfg'}", "--num_epochs=2"],
     )
-    _, outcome = run.train(settings)
+    _, outcome = train.train(settings)
     assert outcome["steps"] == 8 and np.isfinite(outcome["loss"])
     assert rows_of(outcome["checkpoint_dir"]).shape == (CLASSES, 8)
 

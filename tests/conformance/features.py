@@ -13,7 +13,7 @@ import shlex
 import sys
 import xml.etree.ElementTree
 
-from plsc_tf.settings import known_options
+from plsc_tf.options.settings import known_options
 
 ROOT = pathlib.Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "features.md"

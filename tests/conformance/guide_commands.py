@@ -6,8 +6,8 @@ import pathlib
 import re
 import shlex
 
-from plsc_tf import cli
-from plsc_tf.launching import program
+from plsc_tf.options import cli
+from plsc_tf.parallel.launch import program
 
 ROOT = pathlib.Path(__file__).parents[2]
 GUIDES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])

@@ -7,9 +7,9 @@ import importlib
 import pathlib
 import re
 
-from plsc_tf import effects
 from plsc_tf.__main__ import COMMANDS
-from plsc_tf.settings import ALL, select
+from plsc_tf.options import effects
+from plsc_tf.options.settings import ALL, select
 
 PATH = pathlib.Path(__file__).parents[2] / "docs" / "options.md"
 HEAD = (
@@ -24,7 +24,7 @@ HEAD = (
 
 
 def groups_of(command):
-    """What a command uses, for `plsc_tf.settings.select`."""
+    """What a command uses, for `plsc_tf.options.settings.select`."""
     return importlib.import_module(f"plsc_tf.{command}").GROUPS
 
 

@@ -17,8 +17,9 @@ import pytest
 import tensorflow as tf
 
 import plsc_tf
-from plsc_tf import cli, convert
+from plsc_tf import convert
 from plsc_tf.data import images
+from plsc_tf.options import cli
 from plsc_tf.serving.export import Extras
 from tests.conformance import guide_commands as guides
 from tests.conformance import guide_folder, guide_more

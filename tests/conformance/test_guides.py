@@ -18,8 +18,8 @@ import pytest
 from PIL import Image
 
 import plsc_tf
-from plsc_tf import cli
 from plsc_tf.data import figures
+from plsc_tf.options import cli
 from tests.conformance import guide_commands as guides
 from tests.conformance.guide_folder import fill
 from tests.seeds.plsc_folder import SMALL
@@ -226,7 +226,7 @@ def test_scripts_from_plsc(folder, monkeypatch):
 
 def test_every_setter_is_in_the_table():
     from plsc_tf.entry_setters import Setters
-    from plsc_tf.settings import known_options
+    from plsc_tf.options.settings import known_options
 
     text = (ROOT / "docs" / "from_plsc.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (`set_.*?) \| (.*?) \|$", text, re.MULTILINE)
@@ -239,7 +239,7 @@ def test_every_setter_is_in_the_table():
 
 
 def test_options_from_fastnn_exist():
-    from plsc_tf.settings import known_options
+    from plsc_tf.options.settings import known_options
 
     text = (ROOT / "docs" / "from_fastnn.md").read_text(encoding="utf-8")
     named = set()

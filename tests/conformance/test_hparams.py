@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from plsc_tf import cli
+from plsc_tf.options import cli
 
 FILES = sorted((pathlib.Path(__file__).parents[2] / "hparams").glob("*.cfg"))
 

@@ -28,7 +28,7 @@ def test_flags_and_datasets_are_inside_the_package(names):
     for folder in ("flags", "datasets"):
         for path in (ROOT / folder).glob("*.py"):
             assert f"plsc_tf/{folder}/{path.name}" in names
-    assert "plsc_tf/training/run.py" in names
+    assert "plsc_tf/jobs/train.py" in names
     # What `python -m plsc_tf.train` without options trains.
     assert "plsc_tf/hparams/quickstart.cfg" in names
 

@@ -65,7 +65,7 @@ def test_named_files_exist():
 
 
 def test_named_options_exist():
-    from plsc_tf.settings import known_options
+    from plsc_tf.options.settings import known_options
 
     known = {*known_options(), "flagfile", "help"}
     commands = re.findall(r"```shell\n(.*?)```", README, re.DOTALL)

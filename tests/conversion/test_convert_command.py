@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from plsc_tf import cli, convert
+from plsc_tf import convert
 from plsc_tf.data.pairs import load_pairs
+from plsc_tf.options import cli
 from tests.conversion import drawn
 
 EXAMPLES = drawn.images(50)

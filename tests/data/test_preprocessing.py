@@ -43,7 +43,7 @@ def test_names_are_fastnns_and_ours():
 
 
 def test_the_flags_choices_are_the_names():
-    from plsc_tf.settings import known_options
+    from plsc_tf.options.settings import known_options
 
     assert list(known_options()["preprocessing_name"].choices) == preprocessing.names()
 

@@ -126,6 +126,6 @@ def test_impossible_options_are_refused(options, message):
 
 
 def test_the_flags_choices_are_the_samplings():
-    from plsc_tf.settings import known_options
+    from plsc_tf.options.settings import known_options
 
     assert known_options()["sampling"].choices == sampling.SAMPLINGS

@@ -9,10 +9,10 @@ from PIL import Image
 import plsc_tf
 from plsc_tf.data import alignment
 from plsc_tf.evaluation import verification
-from plsc_tf.settings import Settings
-from plsc_tf.training import run, trained
-from plsc_tf.training.embedding import command
-from plsc_tf.training.evaluating import command as evaluation
+from plsc_tf.jobs import train, trained
+from plsc_tf.jobs.embed import command
+from plsc_tf.jobs.evaluate import command as evaluation
+from plsc_tf.options.settings import Settings
 
 # inception's frame for 28 x 28 pixels: of 32 x 32 the middle 87.5 %, which is as large.
 SIZE, STORED, MIDDLE = 28, 32, np.s_[:, 2:30, 2:30]
@@ -36,7 +36,7 @@ def trained_run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     names = [f"{k % 2}/{k}.png" for k in range(8)]
     save(folder / "train", names, pixels(8))
-    run.train(
+    train.train(
         Settings.from_values(
             dataset_name="folder",
             dataset_dir=str(folder / "train"),

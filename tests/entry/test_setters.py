@@ -8,7 +8,7 @@ import pytest
 from plsc_tf import Entry
 from plsc_tf.entry_errors import SETTERS as SETTERS_OF_OPTIONS
 from plsc_tf.entry_errors import in_setters
-from plsc_tf.settings import known_options
+from plsc_tf.options.settings import known_options
 
 # With Paddle's fields.
 PARAM_ATTR = types.SimpleNamespace(

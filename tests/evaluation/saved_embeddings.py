@@ -3,8 +3,8 @@
 import numpy as np
 
 from plsc_tf.data import alignment
-from plsc_tf.settings import Settings
-from plsc_tf.training.evaluating import command
+from plsc_tf.jobs.evaluate import command
+from plsc_tf.options.settings import Settings
 
 
 def detected(names):

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import plsc_tf
-from plsc_tf.training import closed_set
+from plsc_tf.evaluation import closed_set
 
 
 class Images:

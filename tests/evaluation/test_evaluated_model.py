@@ -12,9 +12,9 @@ from PIL import Image
 
 import plsc_tf
 from plsc_tf.data import alignment, images
-from plsc_tf.settings import Settings
-from plsc_tf.training import run
-from plsc_tf.training.evaluating import command
+from plsc_tf.jobs import train
+from plsc_tf.jobs.evaluate import command
+from plsc_tf.options.settings import Settings
 from tests.evaluation.saved_embeddings import evaluate, write_lists
 
 LEAKS = ("n08/n08_0000.jpg", "n09/n09_0001.jpg")
@@ -50,7 +50,7 @@ def trained(tmp_path_factory):
         else:
             lines.append(f"n{person:02d}\t{i % 4}\tn{other:02d}\t{(i + 1) % 4}")
     (folder / "pairs.txt").write_text("\n".join(lines))
-    run.train(
+    train.train(
         Settings.from_values(
             dataset_name="folder",
             dataset_dir=str(folder / "train"),
@@ -120,7 +120,7 @@ def test_pictures_by_lists_and_by_templates(trained, tmp_path):
     assert table["x: pictures"] == len(names)
     assert table["x gallery_G1: probes"] == 16
     # The same numbers as from saved embeddings of the same pictures.
-    from plsc_tf.training import trained as loading
+    from plsc_tf.jobs import trained as loading
 
     model = loading.load(asked).model
     pixels = np.stack([np.asarray(Image.open(folder / "val" / n)) for n in names])

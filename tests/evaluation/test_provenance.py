@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from plsc_tf.data.pairs import Pairs, load_pairs
-from plsc_tf.training.evaluating import protocols, provenance
+from plsc_tf.jobs.evaluate import protocols, provenance
 
 LEFT, RIGHT = np.array([0, 0, 2]), np.array([1, 2, 3])
 SAME = np.array([True, False, True])

@@ -7,12 +7,13 @@ import time
 import types
 from unittest import mock
 
-from plsc_tf import cli
 from plsc_tf.checkpoints import catalog, content
-from plsc_tf.settings import Settings
+from plsc_tf.jobs import train as run
+from plsc_tf.jobs import trained
+from plsc_tf.jobs.evaluate import command
+from plsc_tf.options import cli
+from plsc_tf.options.settings import Settings
 from plsc_tf.storage import files, remote
-from plsc_tf.training import run, trained
-from plsc_tf.training.evaluating import command
 from plsc_tf.training.termination import Termination
 
 OPTIONS = {

@@ -15,13 +15,14 @@ from unittest import mock
 
 from hdfs_trainings import Recorder, meet, no_waits
 
-from plsc_tf import cli, train
+from plsc_tf import train
 from plsc_tf.checkpoints import content
+from plsc_tf.jobs import train as run
+from plsc_tf.jobs import workers as together
+from plsc_tf.options import cli
 from plsc_tf.parallel.addresses import free_ports
 from plsc_tf.parallel.cluster import Cluster
 from plsc_tf.parallel.group import Group
-from plsc_tf.training import run
-from plsc_tf.training import workers as together
 
 LIMIT_S = 150
 OPTIONS = {

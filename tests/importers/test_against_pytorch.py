@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from plsc_tf import import_checkpoint
-from plsc_tf.settings import Settings
-from plsc_tf.training import trained
+from plsc_tf.jobs import trained
+from plsc_tf.options.settings import Settings
 
 CLASSES, SIZE = 10, 64
 

@@ -7,9 +7,10 @@ import keras
 import numpy as np
 import pytest
 
-from plsc_tf import cli, import_checkpoint
-from plsc_tf.settings import Settings
-from plsc_tf.training import trained
+from plsc_tf import import_checkpoint
+from plsc_tf.jobs import trained
+from plsc_tf.options import cli
+from plsc_tf.options.settings import Settings
 from tests.importers.paddle_writer import stream
 from tests.importers.theirs import ArcfaceTorch, Plsc
 

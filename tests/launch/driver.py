@@ -4,7 +4,7 @@ import os
 import sys
 
 from plsc_tf import launch
-from plsc_tf.launching.supervise import Patience
+from plsc_tf.parallel.launch.supervise import Patience
 
 if __name__ == "__main__":
     patience = Patience(notice_s=1.0, grace_s=1.0)

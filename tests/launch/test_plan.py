@@ -6,10 +6,10 @@ import signal
 import pytest
 
 from plsc_tf.flags.cluster import Cluster as Options
-from plsc_tf.launching import culprit, program
-from plsc_tf.launching.culprit import Ending
-from plsc_tf.launching.plan import make_plan, split_gpus
 from plsc_tf.parallel.cluster import Cluster
+from plsc_tf.parallel.launch import culprit, program
+from plsc_tf.parallel.launch.culprit import Ending
+from plsc_tf.parallel.launch.plan import make_plan, split_gpus
 
 CPU = {"CUDA_VISIBLE_DEVICES": "-1"}
 

@@ -13,9 +13,9 @@ from tables import (
     PRECISION_DEFAULTS,
 )
 
-from plsc_tf import cli
 from plsc_tf.name_hints import RENAMED
-from plsc_tf.settings import Settings, known_options
+from plsc_tf.options import cli
+from plsc_tf.options.settings import Settings, known_options
 
 ROOT = pathlib.Path(__file__).parents[2]
 KNOWN = known_options()

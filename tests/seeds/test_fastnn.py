@@ -7,9 +7,9 @@ import subprocess
 
 import pytest
 
-from plsc_tf import cli
 from plsc_tf.data import load as data_load
-from plsc_tf.settings import Settings
+from plsc_tf.options import cli
+from plsc_tf.options.settings import Settings
 from plsc_tf.storage import files
 from plsc_tf.storage.errors import StorageError
 from tests.seeds.commands import (

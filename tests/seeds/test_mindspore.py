@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from plsc_tf import cli
+from plsc_tf.options import cli
 from tests.seeds.commands import ROOT, SMALL, class_folders, shell
 
 STAGES = {1: "imagenet_resnet50_stage1.cfg", 2: "imagenet_resnet50_stage2.cfg"}

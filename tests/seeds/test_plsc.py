@@ -15,8 +15,9 @@ import pytest
 import tensorflow as tf
 
 import plsc_tf
-from plsc_tf import cli, convert
-from plsc_tf.training import trained
+from plsc_tf import convert
+from plsc_tf.jobs import trained
+from plsc_tf.options import cli
 from tests.seeds import plsc_scripts as scripts
 from tests.seeds.plsc_folder import (
     SMALL,

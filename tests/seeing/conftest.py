@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import plsc_tf
-from plsc_tf.settings import Settings
-from plsc_tf.training import run
-from plsc_tf.training.seeing import seeing
+from plsc_tf.jobs import train
+from plsc_tf.jobs.build import reporting
+from plsc_tf.options.settings import Settings
 from tests.seeing.seen_options import OPTIONS
 
 
@@ -45,7 +45,7 @@ def seen(tmp_path_factory, logical_devices):
     log.setLevel(logging.INFO)
     try:
         first = {**options, "stop_at_step": 8, "run_report": False}
-        run.train(Settings.from_values(**first))
+        train.train(Settings.from_values(**first))
     finally:
         log.removeHandler(handler)
         log.setLevel(level)
@@ -53,8 +53,8 @@ def seen(tmp_path_factory, logical_devices):
     off = ("check_shape", "check_content", "print_model_statistics", "projector")
     options |= dict.fromkeys(off, False)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(seeing, "PLANNED_FROM_STEPS", 1)
-        _, outcome = run.train(Settings.from_values(**options))
+        patch.setattr(reporting, "PLANNED_FROM_STEPS", 1)
+        _, outcome = train.train(Settings.from_values(**options))
     return Run(folder, handler.lines, outcome)
 
 

@@ -5,9 +5,9 @@ import pytest
 import tensorflow as tf
 
 from plsc_tf.backbones import precision
+from plsc_tf.reporting.angles import AngleHistograms
+from plsc_tf.reporting.recorder import Recorder
 from plsc_tf.training import batching
-from plsc_tf.training.seeing.angles import AngleHistograms
-from plsc_tf.training.seeing.recorder import Recorder
 
 
 def expected(model, images, labels):

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from plsc_tf.evaluation.charts import COLORS, Curve
-from plsc_tf.training.seeing import curves
+from plsc_tf.reporting import curves
 
 
 def axes_of(chart):

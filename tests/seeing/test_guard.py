@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
+from plsc_tf.jobs import train
+from plsc_tf.jobs.build.reporting import Seeing
+from plsc_tf.jobs.stage import ORDINARY
 from plsc_tf.parallel.alone import Alone
-from plsc_tf.training import run
-from plsc_tf.training.seeing.seeing import Seeing
-from plsc_tf.training.stage import ORDINARY
 from tests.training.tiny_run import TINY, settings
 
 BLOCKED = (
@@ -83,12 +83,12 @@ def test_facts_that_cannot_be_told_leave_the_rest_of_the_report(
 ):
     folder = tmp_path / "run"
     options = {"run_report": True, "export_at_end": False, "with_test": False}
-    run.train(settings(folder, stop_at_step=3, **options))
+    train.train(settings(folder, stop_at_step=3, **options))
     # What a hand or another program has left: JSON, but not the facts of starts.
     (folder / "starts.jsonl").write_text("7\n")
     with open(folder / "metrics.jsonl", "a") as file:
         file.write('{"step": 3, "loss": "much"}\n')
-    _, outcome = run.train(settings(folder, stop_at_step=5, **options))
+    _, outcome = train.train(settings(folder, stop_at_step=5, **options))
     assert outcome["steps"] == 5
     page = (folder / "report.html").read_text()
     assert "steps per epoch" in page and f"{outcome['loss']:.5g}" in page

@@ -3,8 +3,8 @@
 import keras
 import pytest
 
-from plsc_tf.settings import Settings
-from plsc_tf.training.seeing import hooks
+from plsc_tf.jobs.build import hooks
+from plsc_tf.options.settings import Settings
 
 FASTNN = ("StopAtStepHook", "ProfilerHook", "LoggingTensorHook", "CheckpointSaverHook")
 

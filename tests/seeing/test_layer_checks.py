@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from plsc_tf.training.seeing import layers, statistics
+from plsc_tf.reporting import layers, statistics
 
 
 def test_shapes_of_parameters_and_outputs(make_model, pictures):

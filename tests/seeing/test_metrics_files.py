@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from plsc_tf.training.seeing.metrics_files import MetricsFiles
+from plsc_tf.reporting.metrics_files import MetricsFiles
 
 
 def rows_of(folder):

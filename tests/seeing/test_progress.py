@@ -3,7 +3,7 @@
 import io
 import logging
 
-from plsc_tf.training.seeing.progress import ProgressLine
+from plsc_tf.reporting.progress import ProgressLine
 
 
 class Terminal(io.StringIO):

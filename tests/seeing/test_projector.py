@@ -5,7 +5,7 @@ import pytest
 from google.protobuf import text_format
 from tensorboard.plugins.projector.projector_config_pb2 import ProjectorConfig
 
-from plsc_tf.training.seeing import projector
+from plsc_tf.reporting import projector
 
 
 @pytest.mark.parametrize("name", ["lfw", "own/easy", 'the "good" ones\\', "../up"])

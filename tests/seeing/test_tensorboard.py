@@ -9,7 +9,7 @@ from tensorboard.backend.event_processing.plugin_event_accumulator import (
     EventAccumulator,
 )
 
-from plsc_tf.training.seeing.tensorboard import TensorBoard
+from plsc_tf.reporting.tensorboard import TensorBoard
 
 
 def steps_of(folder):

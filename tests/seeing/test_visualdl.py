@@ -9,8 +9,8 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from PIL import Image
 
-from plsc_tf.training.seeing.recorder import Recorder
-from plsc_tf.training.seeing.visualdl import VisualDL
+from plsc_tf.reporting.recorder import Recorder
+from plsc_tf.reporting.visualdl import VisualDL
 
 # visualdl/proto/record.proto of VisualDL 2.5, what of it is written here.
 FIELDS = {

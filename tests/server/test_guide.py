@@ -31,7 +31,7 @@ def test_curl_lines(server, here):
 
 
 def test_named_options_exist_and_defaults_are_right():
-    from plsc_tf.settings import known_options
+    from plsc_tf.options.settings import known_options
 
     known = known_options()
     others = {"rest_api_port", "port", "model_name", "model_base_path"}

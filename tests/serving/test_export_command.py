@@ -10,9 +10,10 @@ import pytest
 import tensorflow as tf
 
 from plsc_tf.data import load as data_load
-from plsc_tf.settings import Settings
-from plsc_tf.training import exporting, recipe, run, trained
-from plsc_tf.training.evaluating import command
+from plsc_tf.jobs import exporting, train, trained
+from plsc_tf.jobs.build import recipe
+from plsc_tf.jobs.evaluate import command
+from plsc_tf.options.settings import Settings
 
 TINY = dict(
     dataset_name="mock",
@@ -37,7 +38,7 @@ def trained_run(tmp_path_factory):
     settings = Settings.from_values(
         **TINY, model_save_dir=str(folder / "run"), proof_pairs=0
     )
-    _, outcome = run.train(settings)
+    _, outcome = train.train(settings)
     command.evaluate(
         settings.replace(card_dir=str(folder / "card"), card_far=0.1, proof_pairs=60)
     )

@@ -8,8 +8,8 @@ import types
 
 import pytest
 
+from plsc_tf.flags.option import Secret
 from plsc_tf.flags.storage import Storage
-from plsc_tf.options import Secret
 from plsc_tf.storage import fs_options
 
 PASSWORD = "hidden-word"

@@ -31,7 +31,7 @@ def main():
 
     import tensorflow as tf
 
-    from plsc_tf.training import preflight
+    from plsc_tf.parallel import preflight
 
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     preflight.try_collectives(strategy, group, 60)

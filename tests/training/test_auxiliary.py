@@ -8,9 +8,10 @@ import tensorflow as tf
 import plsc_tf
 from plsc_tf import backbones
 from plsc_tf.backbones.zoo.catalog import ENTRIES, Entry
+from plsc_tf.jobs.memory_plan import planner, table
+from plsc_tf.options.settings import Settings
 from plsc_tf.parallel.strategy import strategy as make_strategy
-from plsc_tf.settings import Settings
-from plsc_tf.training import plan_report, planner, state
+from plsc_tf.training import state
 from plsc_tf.training.auxiliary import Auxiliary
 
 CLASSES = 5
@@ -197,8 +198,8 @@ def test_the_plan_of_the_memory_counts_them(small_zoo, tmp_path):
     assert found.backbone.slots == 2 * found.backbone.weights
     assert found.backbone.statistics == 4 * 2 * (6 + 128 + 768)
     assert found.backbone.passes.operations > plain.backbone.passes.operations
-    assert "lenet and its auxiliary logits" in plan_report.text(found)
-    assert "auxiliary" not in plan_report.text(plain)
+    assert "lenet and its auxiliary logits" in table.text(found)
+    assert "auxiliary" not in table.text(plain)
     # A replica's 8 examples: logits and what becomes of them.
     many = planned(tmp_path, num_classes=5000)
     more = many.backbone.passes.bytes - found.backbone.passes.bytes

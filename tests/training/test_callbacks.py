@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import plsc_tf
+from plsc_tf.reporting.metrics_files import MetricsFiles
+from plsc_tf.reporting.recorder import Recorder
 from plsc_tf.training.callbacks import EpochLength, TrainingLog, format_seconds
-from plsc_tf.training.seeing.metrics_files import MetricsFiles
-from plsc_tf.training.seeing.recorder import Recorder
 
 
 class Pairs:

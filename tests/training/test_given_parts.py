@@ -9,12 +9,12 @@ import pytest
 import tensorflow as tf
 
 from plsc_tf.checkpoints import manifest
-from plsc_tf.cli import parse
 from plsc_tf.data.pairs import Pairs
-from plsc_tf.settings import Settings
-from plsc_tf.training import run, trained
-from plsc_tf.training.evaluating import command
-from plsc_tf.training.parts import Parts
+from plsc_tf.jobs import train, trained
+from plsc_tf.jobs.evaluate import command
+from plsc_tf.jobs.parts import Parts
+from plsc_tf.options.cli import parse
+from plsc_tf.options.settings import Settings
 
 COUNT, CLASSES = 30, 5
 RNG = np.random.default_rng(0)
@@ -81,7 +81,7 @@ def settings(folder, **changes):
 def finished(tmp_path_factory):
     """A finished run: (its folder, its results)."""
     folder = tmp_path_factory.mktemp("given") / "run"
-    _, outcome = run.train(settings(folder), parts=parts())
+    _, outcome = train.train(settings(folder), parts=parts())
     return folder, outcome
 
 
@@ -102,8 +102,8 @@ def test_a_run_of_given_parts(finished):
 
 
 def test_its_resume_is_exact(finished, tmp_path):
-    run.train(settings(tmp_path, stop_at_step=2), parts=parts())
-    run.train(settings(tmp_path), parts=parts())
+    train.train(settings(tmp_path, stop_at_step=2), parts=parts())
+    train.train(settings(tmp_path), parts=parts())
     assert losses(tmp_path) == losses(finished[0])
     assert len(losses(tmp_path).splitlines()) == 6
 
@@ -111,7 +111,7 @@ def test_its_resume_is_exact(finished, tmp_path):
 def test_the_weights_of_a_given_model_are_taken_and_its_own_stay(tmp_path):
     model = network()
     before = model.get_weights()
-    run.train(
+    train.train(
         settings(tmp_path, stop_at_step=1, with_test=False),
         parts=parts(backbone=model, optimizer=keras.optimizers.SGD(0.0)),
     )
@@ -144,7 +144,7 @@ def test_a_trained_model_is_evaluated_and_exported(finished):
 def test_a_resume_without_its_parts_is_an_error(finished, left_out, message):
     given = parts(**dict.fromkeys(left_out))
     with pytest.raises(ValueError, match=message):
-        run.train(settings(finished[0], num_epochs=3), parts=given)
+        train.train(settings(finished[0], num_epochs=3), parts=given)
 
 
 def test_parts_that_are_added_later_are_an_error(tmp_path):
@@ -156,9 +156,9 @@ def test_parts_that_are_added_later_are_an_error(tmp_path):
         model_options="depths=1-1,width=16,head=gap",
         stop_at_step=1,
     )
-    run.train(asked)
+    train.train(asked)
     with pytest.raises(ValueError, match="trained with the optimizer that its options"):
-        run.train(asked.replace(stop_at_step=2), parts=Parts(optimizer=optimizer()))
+        train.train(asked.replace(stop_at_step=2), parts=Parts(optimizer=optimizer()))
 
 
 def test_data_of_unknown_length_is_refused_where_the_rate_needs_it(tmp_path, caplog):
@@ -171,18 +171,18 @@ def test_data_of_unknown_length_is_refused_where_the_rate_needs_it(tmp_path, cap
 
     for depends in ({"learning_rate_decay_type": "cosine"}, {"warmup_epochs": 0.5}):
         with pytest.raises(ValueError, match="does not say how many examples an epoch"):
-            run.train(left_open(**depends), parts=parts())
+            train.train(left_open(**depends), parts=parts())
     # A script of PLSC, whose rate falls at steps.
     by_steps = {"learning_rate_decay_type": "piecewise", "lr_steps": (2,)}
     with caplog.at_level(logging.WARNING, logger="absl"):
-        _, outcome = run.train(left_open(**by_steps), parts=parts())
+        _, outcome = train.train(left_open(**by_steps), parts=parts())
     assert outcome["steps"] == 3
     assert caplog.text.count("does not say how many examples an epoch") == 1
 
 
 def test_data_of_another_length_than_told_is_noticed(tmp_path, caplog):
     with caplog.at_level(logging.WARNING, logger="absl"):
-        run.train(
+        train.train(
             settings(tmp_path, num_sample_per_epoch=2 * COUNT, with_test=False),
             parts=parts(),
         )
@@ -213,7 +213,7 @@ def bad_optimizer():
 )
 def test_what_does_not_go_together_is_told(tmp_path, given, flags, message):
     with pytest.raises((ValueError, TypeError), match=message):
-        run.train(
+        train.train(
             settings(tmp_path, **flags),
             parts=parts(**{k: v() for k, v in given.items()}),
         )

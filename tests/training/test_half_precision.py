@@ -7,8 +7,8 @@ import tensorflow as tf
 
 import plsc_tf
 from plsc_tf.checkpoints import manifest
-from plsc_tf.settings import Settings
-from plsc_tf.training import run
+from plsc_tf.jobs import train
+from plsc_tf.options.settings import Settings
 from plsc_tf.training.loss_scale import LossScale
 from plsc_tf.training.sentinel import Sentinel
 from tests.training.tiny_run import TINY
@@ -120,12 +120,12 @@ def test_a_float16_run_and_its_resume(tmp_path):
         "incr_every_n_steps": 4,
         "amp_lists": "black:PReLU",
     }
-    run.train(Settings.from_values(**options, stop_at_step=6, export_at_end=False))
+    train.train(Settings.from_values(**options, stop_at_step=6, export_at_end=False))
     content = manifest.read(str(tmp_path / "run" / "step_00000006"))
     expected = {"scale": 128.0, "good_steps": 2, "bad_steps": 0}
     assert content["state"]["loss_scale"] == expected
     assert {w["dtype"] for w in content["backbone"]["weights"]} == {"float32"}
-    _, outcome = run.train(Settings.from_values(**options))
+    _, outcome = train.train(Settings.from_values(**options))
     assert outcome["steps"] == 10 and np.isfinite(outcome["loss"])
     state = manifest.read(outcome["checkpoint_dir"])["state"]
     assert state["loss_scale"]["scale"] == 256  # after 8 finite steps
@@ -135,7 +135,9 @@ def test_a_float16_run_and_its_resume(tmp_path):
 def test_a_bfloat16_run_has_no_loss_scale(tmp_path):
     options = {**TINY, "use_bf16": True, "num_epochs": 1, "with_test": False}
     folder_name = str(tmp_path / "run")
-    _, outcome = run.train(Settings.from_values(**options, model_save_dir=folder_name))
+    _, outcome = train.train(
+        Settings.from_values(**options, model_save_dir=folder_name)
+    )
     assert np.isfinite(outcome["loss"])
     state = manifest.read(outcome["checkpoint_dir"])["state"]
     assert state["loss_scale"] is None

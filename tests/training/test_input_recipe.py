@@ -7,9 +7,9 @@ import tensorflow as tf
 
 from plsc_tf.data.augmentation import Augmentation
 from plsc_tf.data.preprocessing import own_augmentation
-from plsc_tf.settings import Settings
-from plsc_tf.training import recipe
-from plsc_tf.training.input_recipe import preprocessing_options
+from plsc_tf.jobs.build import recipe
+from plsc_tf.jobs.build.preprocessing import preprocessing_options
+from plsc_tf.options.settings import Settings
 
 
 def _options(suitable="face", **flags):

@@ -5,8 +5,8 @@ import pytest
 
 import plsc_tf
 from plsc_tf.checkpoints import manifest
-from plsc_tf.training import run
-from plsc_tf.training.parts import Parts
+from plsc_tf.jobs import train
+from plsc_tf.jobs.parts import Parts
 from tests.training import tiny_run
 
 
@@ -73,10 +73,10 @@ def test_a_float32_model_has_none(make_model):
 def test_a_run_of_such_an_optimizer(tmp_path):
     settings = tiny_run.settings(tmp_path, stop_at_step=1, with_test=False)
     parts = Parts(optimizer=scaled(initial_scale=64.0))
-    _, outcome = run.train(settings, parts=parts)
+    _, outcome = train.train(settings, parts=parts)
     state = manifest.read(outcome["checkpoint_dir"])["state"]
     assert state["optimizer"] == "SGD"
     assert state["loss_scale"]["scale"] == 64
     twice = tiny_run.settings(tmp_path / "2", use_fp16=True, init_loss_scaling=8.0)
     with pytest.raises(ValueError, match="Received: init_loss_scaling as well"):
-        run.train(twice, parts=parts)
+        train.train(twice, parts=parts)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import plsc_tf
-from plsc_tf import cli
+from plsc_tf.options import cli
 from plsc_tf.training.weight_rules import WeightRule
 from tests.training import checkpointed
 

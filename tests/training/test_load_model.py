@@ -11,7 +11,8 @@ import pytest
 
 import plsc_tf
 from plsc_tf.checkpoints import manifest
-from plsc_tf.training import run, state
+from plsc_tf.jobs import train
+from plsc_tf.training import state
 from plsc_tf.training.average import Averaging
 from tests.training import checkpointed, tiny_run
 
@@ -180,7 +181,7 @@ def forget_the_network(path):
 
 def test_a_run_of_the_command_also_of_an_earlier_version(tmp_path):
     settings = tiny_run.settings(tmp_path, stop_at_step=2, with_test=False)
-    run.train(settings)
+    train.train(settings)
     found = plsc_tf.load_model(tmp_path)
     assert found.image_size == (16, 16) and found.head.num_classes == 7
     forget_the_network(tmp_path / "step_00000002")

@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 import plsc_tf
-from plsc_tf.settings import Settings
-from plsc_tf.training import recipe
+from plsc_tf.jobs.build import recipe
+from plsc_tf.options.settings import Settings
 from plsc_tf.training.loss_scale import MIN_SKIPS_IN_A_ROW, LossScale
 
 GOOD, BAD = True, False

@@ -8,7 +8,7 @@ import pytest
 
 from plsc_tf import train
 from plsc_tf.checkpoints import catalog
-from plsc_tf.training import run
+from plsc_tf.jobs import train as run
 from plsc_tf.training.termination import Termination
 from tests.training.tiny_run import settings
 

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 import plsc_tf
-from plsc_tf.settings import Settings
-from plsc_tf.training import optimizers, schedules
+from plsc_tf.jobs.build import optimizers
+from plsc_tf.options.settings import Settings
+from plsc_tf.training import schedules
 
 STEPS, RATE = 50, 0.05
 T = np.arange(STEPS)

@@ -2,13 +2,13 @@
 
 import pytest
 
-from plsc_tf.training import run
+from plsc_tf.jobs import train
 from tests.training.tiny_run import settings
 
 
 def test_a_batch_that_cannot_be_cut_is_told_before_anything_is_written(tmp_path):
     with pytest.raises(ValueError, match="gradient_accumulation_steps=6, with 10"):
-        run.train(settings(tmp_path / "d", gradient_accumulation_steps=6))
+        train.train(settings(tmp_path / "d", gradient_accumulation_steps=6))
     assert not (tmp_path / "d").exists()
 
 
@@ -16,7 +16,7 @@ def test_a_file_in_the_folders_place_is_told(tmp_path):
     (tmp_path / "notes").write_text("mine")
     for folder in ("notes", "notes/run"):
         with pytest.raises(ValueError, match="model_save_dir=.*notes is a file"):
-            run.train(settings(tmp_path / folder))
+            train.train(settings(tmp_path / folder))
     assert (tmp_path / "notes").read_text() == "mine"
 
 
@@ -32,5 +32,5 @@ def test_a_file_in_the_folders_place_is_told(tmp_path):
 def test_mistakes_are_told_before_anything_is_written(tmp_path, changes, complaint):
     folder = tmp_path / "d"
     with pytest.raises((ValueError, FileNotFoundError), match=complaint):
-        run.train(settings(folder, **changes))
+        train.train(settings(folder, **changes))
     assert not folder.exists()

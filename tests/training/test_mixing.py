@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 
 import plsc_tf
-from plsc_tf.settings import Settings
-from plsc_tf.training import run
+from plsc_tf.jobs import train
+from plsc_tf.options.settings import Settings
 from plsc_tf.training.mixing import Mixing
 from tests.heads import oracle
 from tests.training.tiny_run import TINY
@@ -212,7 +212,7 @@ def test_a_run_is_the_same_on_any_number_of_replicas(tmp_path):
         del values["batch_size"]
         # Batch statistics are of a replica's own images.
         values["synchronized_batch_norm"] = True
-        run.train(Settings.from_values(**values))
+        train.train(Settings.from_values(**values))
         lines = (tmp_path / str(replicas) / "losses.txt").read_text().split("\n")
         losses.append(
             [float.fromhex(line.split()[-1]) for line in lines if line.strip()]

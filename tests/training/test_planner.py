@@ -11,19 +11,13 @@ import tensorflow as tf
 
 import plsc_tf
 from plsc_tf import train
-from plsc_tf.cli import parse
 from plsc_tf.heads import memory
 from plsc_tf.heads.memory import HeadLoad
+from plsc_tf.jobs.build import optimizers, recipe
+from plsc_tf.jobs.memory_plan import activations, advice, planner, table
+from plsc_tf.options.cli import parse
+from plsc_tf.options.settings import Settings
 from plsc_tf.parallel import memory as device_memory
-from plsc_tf.settings import Settings
-from plsc_tf.training import (
-    activations,
-    optimizers,
-    plan_advice,
-    plan_report,
-    planner,
-    recipe,
-)
 from tests.training.tiny_run import NETWORK
 
 TINY = {
@@ -206,7 +200,7 @@ def test_a_plan_looks_at_the_making_too(tmp_path):
     head = load(num_classes=200_000, replicas=1, row_bytes=1000, sample_rate=0.1)
     job = dataclasses.replace(job, head=head.replace(slot_bytes=0))
     assert job.total() == job.while_made() > sum(job.items().values())
-    assert "more than a step needs" in plan_report.text(job)
+    assert "more than a step needs" in table.text(job)
 
 
 def test_passes_scale_with_the_images(tmp_path):
@@ -276,7 +270,7 @@ def test_every_suggestion_fits_when_it_is_planned(tmp_path, options, expected):
 
     job = planner.plan(asked)
     assert not job.fits()
-    found = plan_advice.suggestions(job)
+    found = advice.suggestions(job)
     assert expected <= {name for one in found for name in one.options}
     for one in found:
         again = planner.plan(asked.replace(**one.options))
@@ -287,8 +281,8 @@ def test_every_suggestion_fits_when_it_is_planned(tmp_path, options, expected):
 def test_nothing_is_suggested_that_does_not_help(tmp_path):
     job = planner.plan(settings(tmp_path, device_memory_gb=0.1))
     assert job.most_classes() == 0
-    assert plan_advice.suggestions(job) == []
-    assert "fewer classes, or more memory" in plan_report.text(job)
+    assert advice.suggestions(job) == []
+    assert "fewer classes, or more memory" in table.text(job)
 
 
 def test_the_command_plans_and_touches_nothing(tmp_path, capsys):

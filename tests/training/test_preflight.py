@@ -8,8 +8,8 @@ import sys
 import pytest
 
 import plsc_tf as plsc
+from plsc_tf.parallel import preflight
 from plsc_tf.parallel.addresses import free_ports
-from plsc_tf.training import preflight
 
 ROOT = pathlib.Path(__file__).parents[2]
 WORKER = pathlib.Path(__file__).with_name("preflight_worker.py")

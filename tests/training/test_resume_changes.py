@@ -10,8 +10,8 @@ from PIL import Image
 
 import plsc_tf
 from plsc_tf.checkpoints import catalog, manifest
-from plsc_tf.training import run
-from plsc_tf.training.plan import choose_folder
+from plsc_tf.jobs import train as run
+from plsc_tf.jobs.run_plan import choose_folder
 from tests.training.checkpointed import build, data, fit
 from tests.training.tiny_run import settings
 

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from plsc_tf.settings import Settings
-from plsc_tf.training import resume_proof
+from plsc_tf.jobs import resume_proof
+from plsc_tf.options.settings import Settings
 from tests.training.tiny_run import NETWORK
 
 OPTIONS = {

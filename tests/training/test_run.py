@@ -10,12 +10,13 @@ import pytest
 from PIL import Image
 
 from plsc_tf.checkpoints import manifest
-from plsc_tf.cli import parse
 from plsc_tf.data.source import Order
-from plsc_tf.settings import Settings
-from plsc_tf.training import recipe, results, run, trained
-from plsc_tf.training.evaluating import command
-from plsc_tf.training.plan import choose_folder
+from plsc_tf.jobs import results, train, trained
+from plsc_tf.jobs.build import recipe
+from plsc_tf.jobs.evaluate import command
+from plsc_tf.jobs.run_plan import choose_folder
+from plsc_tf.options.cli import parse
+from plsc_tf.options.settings import Settings
 from tests.training.tiny_run import settings
 
 
@@ -23,7 +24,7 @@ from tests.training.tiny_run import settings
 def finished(tmp_path_factory):
     """A finished run: (its folder, its results)."""
     folder = tmp_path_factory.mktemp("run") / "a"
-    _, outcome = run.train(settings(folder))
+    _, outcome = train.train(settings(folder))
     return folder, outcome
 
 
@@ -54,7 +55,7 @@ def test_results_say_everything(finished):
 
 def test_the_same_command_again_trains_nothing_and_keeps_the_results(finished):
     folder, outcome = finished
-    _, again = run.train(parse([f"--flagfile={folder}/flags.cfg"]))
+    _, again = train.train(parse([f"--flagfile={folder}/flags.cfg"]))
     assert again["steps"] == 10 and again["loss"] == outcome["loss"]
     assert again["verification"]["mock"]["accuracy"] == pytest.approx(
         outcome["verification"]["mock"]["accuracy"]
@@ -70,21 +71,21 @@ def test_a_run_without_training_keeps_the_figures_of_the_training(tmp_path):
         val_targets=("mock", "test"),
         export_at_end=False,
     )
-    _, outcome = run.train(asked)
+    _, outcome = train.train(asked)
     names = ("training_accuracy", "training_top5_accuracy")
     before = {name: outcome[name] for name in names}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(results, "test_figures", failing)
         with pytest.raises(RuntimeError, match="for a reason"):
-            run.train(asked)
+            train.train(asked)
         assert json.loads((tmp_path / "results.json").read_text()) == outcome
-    _, again = run.train(asked)
+    _, again = train.train(asked)
     assert {name: again[name] for name in names} == before
     # An export and figures of other steps would be of other weights.
     (tmp_path / "results.json").write_text(
         json.dumps({**outcome, "steps": 3, "export_dir": "elsewhere"})
     )
-    _, again = run.train(asked)
+    _, again = train.train(asked)
     assert again["export_dir"] is None and "training_accuracy" not in again
 
 
@@ -104,7 +105,7 @@ def test_what_fails_behind_a_training_costs_nothing_else(tmp_path, monkeypatch, 
         run_report=True,
     )
     with pytest.raises(RuntimeError, match="for a reason"):
-        run.train(asked)
+        train.train(asked)
     for folder in ("run", "kept"):
         outcome = json.loads((tmp_path / folder / "results.json").read_text())
         assert outcome["steps"] == 5 and outcome["verification"]["mock"]
@@ -116,13 +117,13 @@ def test_what_fails_behind_a_training_costs_nothing_else(tmp_path, monkeypatch, 
 def test_results_that_cannot_be_read_are_told_before_the_training(tmp_path, text):
     (tmp_path / "results.json").write_text(text)
     with pytest.raises(ValueError, match="results.json .* Remove it"):
-        run.train(settings(tmp_path))
+        train.train(settings(tmp_path))
     assert not (tmp_path / "flags.cfg").exists()
 
 
 def test_flags_cfg_resumes_with_another_number_of_replicas(tmp_path, finished):
     folder = tmp_path / "b"
-    run.train(settings(folder, stop_at_step=7, save_checkpoints_steps=3))
+    train.train(settings(folder, stop_at_step=7, save_checkpoints_steps=3))
     assert sorted(p.name for p in folder.iterdir() if p.is_dir()) == [
         "0",
         "export",
@@ -134,7 +135,7 @@ def test_flags_cfg_resumes_with_another_number_of_replicas(tmp_path, finished):
         [f"--flagfile={folder}/flags.cfg", "--stop_at_step=0", "--num_replicas=1"]
     )
     assert flags.model.global_batch_size == 10
-    used, outcome = run.train(flags)
+    used, outcome = train.train(flags)
     assert used.model.global_batch_size == 10
     assert outcome["steps"] == 10
     # Of this process, without its first step, which builds the graph.
@@ -145,7 +146,9 @@ def test_flags_cfg_resumes_with_another_number_of_replicas(tmp_path, finished):
 
 def test_restart_begins_in_a_fresh_folder(finished):
     folder, outcome = finished
-    used, _ = run.train(settings(folder, restart=True, stop_at_step=1, with_test=False))
+    used, _ = train.train(
+        settings(folder, restart=True, stop_at_step=1, with_test=False)
+    )
     assert used.storage.model_save_dir == f"{folder}-2"
     assert json.loads((folder / "results.json").read_text())["steps"] == 10
     assert (folder.parent / "a-2" / "step_00000001").is_dir()
@@ -153,7 +156,7 @@ def test_restart_begins_in_a_fresh_folder(finished):
 
 def test_another_global_batch_is_refused_on_resume(finished):
     with pytest.raises(ValueError, match="global_batch_size=10, which a resume keeps"):
-        run.train(settings(finished[0], global_batch_size=20))
+        train.train(settings(finished[0], global_batch_size=20))
 
 
 def stored_rows(checkpoint):
@@ -165,7 +168,7 @@ def test_warm_start_takes_the_weights_and_evaluate_then_means_the_new_run(
     tmp_path, finished
 ):
     folder, _ = finished
-    _, outcome = run.train(
+    _, outcome = train.train(
         settings(
             tmp_path / "c",
             checkpoint_dir=str(folder),
@@ -198,8 +201,8 @@ def test_other_classes_need_finetune_which_starts_a_new_head(tmp_path, finished)
         export_at_end=False,
     )
     with pytest.raises(ValueError, match="7 classes.*num_classes=9.*finetune"):
-        run.train(asked)
-    _, outcome = run.train(asked.replace(task_type="finetune"))
+        train.train(asked)
+    _, outcome = train.train(asked.replace(task_type="finetune"))
     assert stored_rows(outcome["checkpoint_dir"]).shape == (9, 8)
 
 
@@ -212,9 +215,9 @@ def test_stopping_early_does_not_change_the_schedule(tmp_path):
         "export_at_end": False,
         "save_checkpoints_steps": 5,  # also the last step of an epoch
     }
-    _, whole = run.train(settings(tmp_path / "whole", **smooth))
-    run.train(settings(tmp_path / "parts", stop_at_step=7, **smooth))
-    _, parts = run.train(settings(tmp_path / "parts", num_replicas=1, **smooth))
+    _, whole = train.train(settings(tmp_path / "whole", **smooth))
+    train.train(settings(tmp_path / "parts", stop_at_step=7, **smooth))
+    _, parts = train.train(settings(tmp_path / "parts", num_replicas=1, **smooth))
     assert parts["steps"] == whole["steps"] == 10
     np.testing.assert_allclose(
         stored_rows(parts["checkpoint_dir"]),
@@ -223,7 +226,7 @@ def test_stopping_early_does_not_change_the_schedule(tmp_path):
         atol=1e-5,
     )
     # Once more: there is nothing left to do, though step 10 is saved under two names.
-    _, again = run.train(settings(tmp_path / "parts", **smooth))
+    _, again = train.train(settings(tmp_path / "parts", **smooth))
     assert again["steps"] == 10 and again["loss"] == parts["loss"]
 
 
@@ -249,7 +252,7 @@ def test_an_error_in_mid_epoch_keeps_the_steps_that_are_done(tmp_path):
     last = recipe.load_batches(asked, 10).source.order(Order())[-1]
     (data / "images" / f"{last}.png").write_bytes(b"\x89PNG broken")
     with pytest.raises(ValueError, match=rf"images/{last}\.png"):
-        run.train(asked)
+        train.train(asked)
     assert [p.name for p in (tmp_path / "e").glob("step_*")] == ["step_00000003"]
 
 
@@ -264,14 +267,14 @@ def test_the_flags_of_saving_reach_the_checkpoints(tmp_path):
         save_in_background=False,
         export_at_end=False,
     )
-    _, outcome = run.train(asked)
+    _, outcome = train.train(asked)
     # Of epochs 0, 1 and 2 only 1 is saved, and then the end, which replaces it.
     kept = [p for p in sorted((tmp_path / "s").iterdir()) if p.is_dir()]
     assert [p.name for p in kept] == ["best", "step_00000015"]
     assert outcome["checkpoint_dir"] == str(kept[1])
     assert {manifest.read(str(path))["kind"] for path in kept} == {"weights"}
     with pytest.raises(ValueError, match="weights only.*--checkpoint_dir="):
-        run.train(asked)
+        train.train(asked)
 
 
 def test_the_best_is_verified_where_verification_goes_by_steps(tmp_path):
@@ -283,7 +286,7 @@ def test_the_best_is_verified_where_verification_goes_by_steps(tmp_path):
         eval_every_n_steps=3,
         export_at_end=False,
     )
-    _, outcome = run.train(asked)
+    _, outcome = train.train(asked)
     state = manifest.read(str(tmp_path / "best"))["state"]
     assert state["global_step"] == 5
     assert state["best_accuracy"] == outcome["verification"]["mock"]["accuracy"]
@@ -309,19 +312,19 @@ def test_a_damaged_checkpoint_stops_a_run_or_not_as_the_flag_says(tmp_path, fini
 
 def test_another_data_set_does_not_go_on_in_the_folder(finished):
     with pytest.raises(ValueError, match="with dataset_name=mock. Received: .*=folder"):
-        run.train(
+        train.train(
             settings(finished[0], dataset_name="folder", dataset_dir="photos"),
         )
 
 
 def test_another_optimizer_does_not_take_over_the_slots(finished):
     with pytest.raises(ValueError, match="optimizer Momentum, whose"):
-        run.train(settings(finished[0], optimizer="adam"))
+        train.train(settings(finished[0], optimizer="adam"))
 
 
 def test_other_networks_do_not_resume(finished):
     with pytest.raises(ValueError, match="does not fit this model"):
-        run.train(settings(finished[0], emb_size=16))
+        train.train(settings(finished[0], emb_size=16))
 
 
 def test_evaluate_and_export_know_the_network_from_the_checkpoint(finished, tmp_path):
@@ -340,7 +343,7 @@ def test_evaluate_and_export_know_the_network_from_the_checkpoint(finished, tmp_
     "loss_type", ["softmax", "arcface", "dist_softmax", "curricularface"]
 )
 def test_every_kind_of_loss_type_trains(tmp_path, loss_type):
-    _, outcome = run.train(
+    _, outcome = train.train(
         settings(
             tmp_path / loss_type,
             loss_type=loss_type,
@@ -362,7 +365,7 @@ def test_the_options_of_the_head_reach_the_step(tmp_path, monkeypatch):
         "build_model",
         lambda *args, **own: built.append(build_model(*args, **own)) or built[0],
     )
-    used, outcome = run.train(
+    used, outcome = train.train(
         settings(
             tmp_path / "m",
             loss_type="dist_magface",

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from plsc_tf.checkpoints import manifest
-from plsc_tf.training import run
+from plsc_tf.jobs import train
 from tests.training.tiny_run import settings
 
 # Partial FC whose sample holds more than the batch's classes, with a loss that carries
@@ -42,9 +42,9 @@ def contents(checkpoint):
 
 
 def test_a_resumed_partial_fc_equals_an_unbroken_one_bit_for_bit(tmp_path):
-    _, whole = run.train(settings(tmp_path / "whole", **SAMPLED))
-    run.train(settings(tmp_path / "parts", stop_at_step=7, **SAMPLED))
-    _, parts = run.train(settings(tmp_path / "parts", **SAMPLED))
+    _, whole = train.train(settings(tmp_path / "whole", **SAMPLED))
+    train.train(settings(tmp_path / "parts", stop_at_step=7, **SAMPLED))
+    _, parts = train.train(settings(tmp_path / "parts", **SAMPLED))
     expected, state = contents(whole["checkpoint_dir"])
     found, found_state = contents(parts["checkpoint_dir"])
     assert found_state.pop("run") != state.pop("run")  # a name of each run
@@ -59,12 +59,12 @@ def test_a_resumed_partial_fc_equals_an_unbroken_one_bit_for_bit(tmp_path):
 
 def test_a_checkpoint_without_a_loss_state_resumes_with_the_first_one(tmp_path):
     folder = tmp_path / "old"
-    _, first = run.train(settings(folder, stop_at_step=5, **SAMPLED))
+    _, first = train.train(settings(folder, stop_at_step=5, **SAMPLED))
     path = pathlib.Path(first["checkpoint_dir"])
     content = manifest.read(str(path))
     del content["state"]["head_state"]
     (path / manifest.NAME).write_bytes(manifest.encode(content))
-    _, outcome = run.train(settings(folder, stop_at_step=6, **SAMPLED))
+    _, outcome = train.train(settings(folder, stop_at_step=6, **SAMPLED))
     _, state = contents(outcome["checkpoint_dir"])
     # One step from 100: 0.99 · 100 + 0.01 · the batch's deviation, which is below 20.
     assert 99 < state["head_state"]["norm_deviation"] < 99.2

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import plsc_tf
-from plsc_tf.settings import Settings
+from plsc_tf.options.settings import Settings
 from plsc_tf.training import schedules
 
 PER_EPOCH, TOTAL = 10, 120

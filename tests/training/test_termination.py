@@ -11,8 +11,8 @@ import keras
 import pytest
 
 from plsc_tf.checkpoints import catalog, manifest
-from plsc_tf.settings import Settings
-from plsc_tf.training import run
+from plsc_tf.jobs import train
+from plsc_tf.options.settings import Settings
 from plsc_tf.training.termination import Terminated, Termination
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -103,7 +103,7 @@ def test_the_run_goes_on_as_if_nothing_had_happened(ended, which, tmp_path):
     last = len(losses(folder)) + 4
     for where in (folder, tmp_path):
         values = {**TINY, "model_save_dir": str(where), "stop_at_step": last}
-        run.train(Settings.from_values(**values))
+        train.train(Settings.from_values(**values))
     assert len(losses(folder)) == last
     assert losses(folder) == losses(tmp_path)
 
@@ -125,11 +125,11 @@ def test_an_epoch_that_has_ended_is_saved_under_its_number(tmp_path):
     try:
         with pytest.raises(Terminated):
             hook = f"{__name__}:AtTheEnd"
-            run.train(Settings.from_values(**values, hooks=hook), termination)
+            train.train(Settings.from_values(**values, hooks=hook), termination)
     finally:
         termination.stop_listening()
     assert [path for _, path in catalog.find_all(str(tmp_path))] == [f"{tmp_path}/0"]
-    run.train(Settings.from_values(**values))
+    train.train(Settings.from_values(**values))
     names = [path for _, path in catalog.find_all(str(tmp_path))]
     assert names == [f"{tmp_path}/0", f"{tmp_path}/1"]
 

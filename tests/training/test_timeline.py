@@ -4,8 +4,8 @@ import pytest
 
 from plsc_tf.heads import memory
 from plsc_tf.heads.memory import HeadLoad
+from plsc_tf.jobs.memory_plan import activations, planner, timeline
 from plsc_tf.parallel.allocator import MIB, RegionAllocator
-from plsc_tf.training import activations, planner, timeline
 
 
 def load(**changes):

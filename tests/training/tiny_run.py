@@ -1,6 +1,6 @@
 """Settings of a run that takes seconds: small drawn pictures, two replicas."""
 
-from plsc_tf.settings import Settings
+from plsc_tf.options.settings import Settings
 
 NETWORK = {
     "image_shape": (3, 16, 16),

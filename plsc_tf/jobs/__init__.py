@@ -1,0 +1,1 @@
+"""The commands' bodies: everything that takes `Settings`."""

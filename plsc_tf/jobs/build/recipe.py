@@ -1,0 +1,299 @@
+"""From settings to the things of a run: data, model, verification sets."""
+
+import keras
+import tensorflow as tf
+from absl import logging
+
+from plsc_tf import backbones
+from plsc_tf.backbones import precision
+from plsc_tf.data import load as data_load
+from plsc_tf.data.pipeline import Batches, PipelineOptions
+from plsc_tf.data.request import DataRequest
+from plsc_tf.evaluation.verification import FOLDS
+from plsc_tf.storage import files, oss
+from plsc_tf.jobs.build import class_count, networks
+from plsc_tf.training.classifier import Classifier
+from plsc_tf.jobs.build.heads import make_head
+from plsc_tf.jobs.build.preprocessing import framing, preprocessing_options
+from plsc_tf.training.loss_scale import LossScale
+from plsc_tf.training.mixing import Mixing
+from plsc_tf.jobs.parts import TEST_SPLIT, made_here
+from plsc_tf.training.sentinel import Sentinel
+
+# What sets the loss scale, of the precision options.
+LOSS_SCALE_OPTIONS = frozenset(
+    (
+        "loss_scale",
+        "init_loss_scaling",
+        "use_dynamic_loss_scaling",
+        "incr_every_n_steps",
+        "decr_every_n_nan_or_inf",
+        "incr_ratio",
+        "decr_ratio",
+    )
+)
+
+
+def data_request(settings, split="train"):
+    """What the settings ask of a data set."""
+    dataset = settings.dataset
+    return DataRequest(
+        dataset_dir=dataset.dataset_dir,
+        split=split,
+        train_files=dataset.train_files if split == "train" else (),
+        num_classes=class_count.asked(settings),
+        num_examples=dataset.num_sample_per_epoch,
+        image_size=settings.preprocessing.image_size,
+        labels_offset=dataset.labels_offset,
+        min_images_per_class=dataset.min_images_per_class,
+        held_back=dataset.held_back,
+        seed=settings.performance.seed,
+    )
+
+
+def open_source(settings, split="train"):
+    """The pictures of a data set that the settings name, as a `Source`."""
+    request = data_request(settings, split)
+    return data_load.open_source(settings.dataset.dataset_name, request)
+
+
+def load_batches(settings, global_batch_size, split="train", source=None):
+    """Opens the training data as global batches.
+
+    Args:
+        settings: the `Settings`.
+        global_batch_size: pictures of a batch.
+        split: "train" or "test".
+        source: a `Source` in the place of the data set's.
+
+    Raises:
+        ValueError: num_classes does not fit the data.
+        StorageError: nothing here serves the scheme of dataset_dir.
+    """
+    given = settings.preprocessing
+    training = split == "train"
+    module = data_load.find(settings.dataset.dataset_name)
+    options = PipelineOptions(
+        **preprocessing_options(given, data_load.suitable_preprocessing(module)),
+        training=training,
+        seed=settings.performance.seed,
+        shuffle=training,
+        shuffle_buffer_size=given.shuffle_buffer_size,
+        num_parallel_batches=given.num_parallel_batches,
+        prefetch_buffer_size=given.prefetch_buffer_size,
+        num_preprocessing_threads=given.num_preprocessing_threads,
+        use_caching=given.datasets_use_caching and training,
+        cache_dir=given.datasets_cache_dir if training else "",
+        skip_bad_records=given.skip_bad_records and training,
+        sampling=given.sampling if training else "uniform",
+        images_per_identity=given.images_per_identity,
+    )
+    opened = source is None
+    if opened:
+        folder = settings.dataset.dataset_dir
+        if folder and not oss.is_oss(folder):
+            files.prepare(folder)
+        source = open_source(settings, split)
+    class_count.check(settings, source, opened=opened, training=training)
+    batches = Batches(source, global_batch_size, options=options)
+    if training:
+        _warn_of_padding(settings, batches)
+    return batches
+
+
+def _warn_of_padding(settings, batches):
+    count = batches.num_examples or settings.dataset.num_sample_per_epoch
+    if count < batches.batch_size:
+        logging.warning(
+            "The global batch has %d images, and the data set '%s' only %d. Every step "
+            "computes %d more, copies of weight 0: memory and time for nothing. Lower "
+            "batch_size, or global_batch_size where that is given.",
+            batches.batch_size,
+            settings.dataset.dataset_name,
+            count,
+            batches.batch_size - count,
+        )
+
+
+def load_test(settings):
+    """Opens the data set's test split where `val_targets` names it, else None."""
+    evaluation = settings.evaluation
+    if not evaluation.with_test or TEST_SPLIT not in evaluation.val_targets:
+        return None
+    return load_batches(settings, evaluation.test_batch_size, split=TEST_SPLIT)
+
+
+def load_pairs(settings, given=None):
+    """Opens the verification sets, framed as the run does it: `{name: Pairs}`.
+
+    Args:
+        settings: the `Settings`.
+        given: `{name: Pairs}` in the place of val_targets.
+
+    Raises:
+        ValueError: a set is too small for the folds.
+    """
+    if not settings.evaluation.with_test:
+        return {}
+    if given is not None:
+        for name, found in given.items():
+            _check_pairs(name, found)
+        return {name: found.framed(framing(settings)) for name, found in given.items()}
+    pairs, frame = {}, framing(settings)
+    for target in settings.evaluation.val_targets:
+        if target == TEST_SPLIT:
+            continue
+        found = data_load.load_val(
+            settings.dataset.dataset_name, data_request(settings), target
+        )
+        _check_pairs(target, found)
+        name = found.name if found.name not in pairs else target
+        pairs[name] = found.framed(frame)
+    return pairs
+
+
+def _check_pairs(name, pairs):
+    if len(pairs) < FOLDS:
+        raise ValueError(
+            f"The verification set '{name}' must have at least {FOLDS} pairs, one for "
+            f"each fold. Received: {len(pairs)} pairs."
+        )
+
+
+def build_model(settings, strategy, half=None, backbone=None):
+    """Builds backbone and head under a strategy; not compiled yet.
+
+    Args:
+        settings: the `Settings`.
+        strategy: the `tf.distribute.Strategy`.
+        half: the `backbones.precision.Precision` to train in; None for a model that
+            shall only embed.
+        backbone: what to make it of in the place of model_name, see `Parts`.
+    """
+    settings = networks.completed(settings, backbone)
+    keras.utils.set_random_seed(settings.performance.seed)
+    with strategy.scope():
+        backbone = _build_backbone(settings, backbone)
+        backbone = precision.apply(backbone, half or precision.Precision())
+        auxiliary = None
+        if half is not None:
+            auxiliary = networks.prepared(settings, backbone, half)
+        head = make_head(settings, training=half is not None)
+        return Classifier(backbone, head, auxiliary=auxiliary)
+
+
+def check_parts(settings, replicas):
+    """Checks that every part of a replica's batch has examples.
+
+    Args:
+        settings: the `Settings`, with global_batch_size as it will be used.
+        replicas: how many there are.
+
+    Raises:
+        ValueError: gradient_accumulation_steps cuts a batch into too many parts.
+    """
+    parts = settings.optimizer.gradient_accumulation_steps
+    batch = settings.model.global_batch_size
+    if parts > 1 and batch < parts * replicas:
+        raise ValueError(
+            "gradient_accumulation_steps cuts each replica's batch into parts. "
+            f"Received: gradient_accumulation_steps={parts}, with {batch} images on "
+            f"{replicas} replica(s)."
+        )
+
+
+def backbone_precision(settings):
+    """The `backbones.precision.Precision` that a training shall compute in."""
+    given = settings.precision
+    if given.use_fp16 and not tf.config.list_physical_devices("GPU"):
+        logging.warning(
+            "float16 is up to 80 times slower than float32 on CPUs, which have no "
+            "arithmetic for it; use_bf16 is not."
+        )
+    return precision.Precision(
+        given.dtype, given.keep_batchnorm_fp32, **given.layer_lists()
+    )
+
+
+def make_loss_scale(settings, optimizer=None):
+    """The loss scale of a training, or None where it needs none.
+
+    Call it inside `strategy.scope()`.
+
+    Args:
+        settings: the `Settings`.
+        optimizer: of the training; a `keras.optimizers.LossScaleOptimizer` has its own
+            settings of the scale.
+
+    Raises:
+        ValueError: both the optimizer and the options set the loss scale.
+    """
+    given = settings.precision
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        twice = sorted(settings.given & LOSS_SCALE_OPTIONS)
+        if twice:
+            raise ValueError(
+                "The loss scale is set by the optimizer, LossScaleOptimizer. Received: "
+                f"{', '.join(twice)} as well. Leave them out, or give its "
+                "inner_optimizer."
+            )
+        return None
+    fixed = max(given.loss_scale, 1.0)
+    if not given.use_fp16:
+        return None
+    if fixed > 1 or not given.use_dynamic_loss_scaling:
+        fixed = max(fixed, given.init_loss_scaling)
+        return LossScale(fixed, dynamic=False) if fixed > 1 else None
+    return LossScale(
+        given.init_loss_scaling,
+        incr_every_n_steps=given.incr_every_n_steps,
+        decr_every_n_nan_or_inf=given.decr_every_n_nan_or_inf,
+        incr_ratio=given.incr_ratio,
+        decr_ratio=given.decr_ratio,
+    )
+
+
+def make_mixing(settings):
+    """The `Mixing` of a training's images, or None where they stay as they are."""
+    given = settings.preprocessing
+    if not (given.mixup or given.cutmix):
+        return None
+    return Mixing(given.mixup, given.cutmix, settings.performance.seed)
+
+
+def make_sentinel(settings):
+    """What deals with steps that are not finite."""
+    given = settings.precision
+    return Sentinel(
+        settings.storage.model_save_dir, given.on_nonfinite, limit=given.max_nonfinite
+    )
+
+
+def _build_backbone(settings, own=None):
+    """A network of the library by name, or the user's own, also by dotted path."""
+    model = settings.model
+    arguments = {
+        "embedding_size": model.emb_size,
+        "image_shape": (*settings.preprocessing.image_size, 3),
+    }
+    if own is None and "." in model.model_name:
+        own = model.model_name
+    if own is not None:
+        if (
+            model.dropout is not None
+            or model.model_options
+            or (model.synchronized_batch_norm)
+        ):
+            raise ValueError(
+                "dropout, model_options and synchronized_batch_norm are for the "
+                "library's networks; your own decides itself. Received: "
+                f"model_name={model.model_name!r}"
+            )
+        return backbones.from_user(made_here(own), **arguments)
+    return backbones.build(
+        model.model_name,
+        dropout=model.dropout,
+        synchronized_batch_norm=model.synchronized_batch_norm,
+        **arguments,
+        **model.backbone_options(),
+    )

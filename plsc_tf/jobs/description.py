@@ -1,0 +1,80 @@
+"""A training and its head in words, for the log and the summary."""
+
+import math
+
+from absl import logging
+
+
+def log_run(plan, model, batches, parts):
+    """A few lines in the log: what is about to run.
+
+    Args:
+        plan: the `plsc_tf.jobs.run_plan.Plan`.
+        model: the compiled `Classifier`.
+        batches: the `Batches` it trains on.
+        parts: the `Parts` that were given in Python.
+    """
+    settings = plan.settings
+    logging.info(
+        "%s: %s parameters, %s, %d-dimensional embeddings",
+        settings.model.model_name,
+        f"{model.backbone.count_params():,}",
+        settings.precision.dtype,
+        model.embedding_size,
+    )
+    logging.info("%s", _describe_head(model.head, settings.head))
+    if parts.given():
+        logging.info("%s", parts.remark())
+    logging.info(
+        "%s: %s images; %d replicas, %d images per step, %d steps per epoch, %d steps "
+        "in all; learning rate %.4g",
+        settings.dataset.dataset_name,
+        f"{batches.num_examples:,}" if batches.num_examples else "?",
+        model.strategy.num_replicas_in_sync,
+        settings.model.global_batch_size,
+        plan.steps_per_epoch,
+        plan.total_steps,
+        plan.rate,
+    )
+
+
+def _describe_head(head, given):
+    """The head in words: loss, classes, and how they are held and worked on."""
+    parts = [f"{given.loss_type} over {head.num_classes:,} classes: {head.margins}"]
+    if head.sub_centers > 1:
+        parts.append(
+            f"{head.sub_centers} centers per class, of which the nearest counts"
+        )
+    if given.label_smoothing:
+        parts.append(f"label smoothing {given.label_smoothing:g}")
+    if not head.sharded:
+        return "; ".join([*parts, "whole on each replica"])
+    weight = head.arrays()["weight"]
+    split = weight.split
+    rows = ", ".join(f"{split.size(shard):,}" for shard in range(split.num_shards))
+    parts.append(f"classes per replica: {rows}")
+    if given.sample_rate < 1:
+        parts.append(f"{given.sample_rate:.3g} of them sampled for each step")
+    parts.append(f"in tiles of {head.rows_per_tile:,}")
+    if given.head_dtype != "float32":
+        parts.append(f"products in {given.head_dtype}")
+    return "; ".join(parts)
+
+
+def of_head(head):
+    """A line about the head: rows, shards, parameters and loss."""
+    arrays = head.arrays()
+    rows, *sizes = arrays["weight"].shape
+    size = " × ".join(map(str, sizes))
+    place = "whole on every replica"
+    if head.sharded:
+        split = arrays["weight"].split
+        largest, smallest = split.size(0), split.size(split.num_shards - 1)
+        span = f"{largest:,}" if largest == smallest else f"{smallest:,} to {largest:,}"
+        place = f"in {split.num_shards} shard(s) of {span} rows"
+    parameters = sum(math.prod(array.shape) for array in arrays.values())
+    scale = f", scale={head.scale:g}" if "bias" not in arrays else ""
+    return (
+        f"Head: {type(head).__name__}, {rows:,} rows × {size}, {place}; "
+        f"{parameters:,} parameters; margins={head.margins}{scale}"
+    )

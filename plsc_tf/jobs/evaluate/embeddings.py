@@ -1,0 +1,155 @@
+"""Embeddings by name: of pictures, as they are read, or saved ones."""
+
+import io
+
+import numpy as np
+
+from plsc_tf.evaluation import lists
+from plsc_tf.jobs.evaluate import decoding
+from plsc_tf.storage import files
+
+# Rows of saved embeddings that are handed on at a time.
+ROWS = 2048
+
+
+class Pictures:
+    """Embeds pictures by the names of their files.
+
+    Args:
+        embed: callable, uint8 [n, height, width, 3] -> [n, embedding_size].
+        framing: the `Preprocessing` whose `evaluate` frames the pictures.
+        batch_size: pictures per step over all replicas.
+        flip: whether to add the embeddings of mirror images.
+    """
+
+    def __init__(self, embed, framing, batch_size, flip=True):
+        self._embed, self._framing = embed, framing
+        self._batch_size, self._flip = batch_size, flip
+
+    def blocks(self, names, folder, points=None):
+        """Yields (embeddings, norms) of consecutive pictures, block by block.
+
+        Args:
+            names: of the files, below `folder` or absolute.
+            folder: path.
+            points: as for `rows`.
+
+        Raises:
+            ValueError: a picture cannot be read or decoded; says which.
+        """
+        paths = [files.join(folder, name) for name in names]
+        try:
+            for _, *found in self.rows(paths, points):
+                yield tuple(found)
+        except decoding.PictureError as error:
+            raise ValueError(
+                f"{error} Is {folder or '.'} the folder that the names are below? "
+                "picture_dir says another one."
+            ) from error
+
+    def rows(self, paths, points=None, skipped=None):
+        """Yields (rows, embeddings, norms) of pictures, a batch at a time.
+
+        The arguments and errors are those of `decoding.blocks`. Embeddings
+        are float64, and the sum of both passes with `flip`; the norms are the mean of
+        both.
+        """
+        found = decoding.blocks(paths, self._framing, self._batch_size, points, skipped)
+        for rows, pixels in self._batches(found):
+            first = self._embed(pixels).astype(np.float64)
+            norms = np.linalg.norm(first, axis=1)
+            if self._flip:
+                mirrored = self._embed(np.ascontiguousarray(pixels[:, :, ::-1]))
+                norms = (norms + np.linalg.norm(mirrored, axis=1)) / 2
+                first += mirrored
+            yield rows, first, norms
+
+    def _batches(self, blocks):
+        for rows, pixels in blocks:
+            # What is left over goes with the last batch, as `embed` fills that up: a
+            # batch of another size would be traced anew.
+            count = max(1, len(rows) // self._batch_size)
+            for number in range(count):
+                start, stop = number * self._batch_size, (number + 1) * self._batch_size
+                chosen = slice(start, stop if number < count - 1 else None)
+                if len(rows):
+                    yield rows[chosen], pixels[chosen]
+
+
+class Saved:
+    """Embeddings of a .npy file, by their names.
+
+    Args:
+        path: of the .npy file; a local one is read as it is needed.
+        names_path: of the list of names; "": beside it, or row numbers.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: not [n, embedding_size] numbers, or as many names.
+    """
+
+    def __init__(self, path, names_path=""):
+        self.path = path
+        self._matrix = _load(path)
+        if self._matrix.ndim != 2 or self._matrix.dtype.kind != "f":
+            raise ValueError(
+                f"{path} must hold floats [n, embedding_size]. Received: "
+                f"{self._matrix.dtype}, shape {self._matrix.shape}."
+            )
+        beside = f"{path.removesuffix('.npy')}.txt"
+        if not names_path and files.exists(beside):
+            names_path = beside
+        if not names_path:
+            self._rows = None
+            return
+        names = lists.read_names(files.read(names_path), names_path)
+        if len(names) != len(self._matrix):
+            raise ValueError(
+                f"{names_path} must name the {len(self._matrix)} rows of {path}. "
+                f"Received: {len(names)} names."
+            )
+        self._rows = {name: row for row, name in enumerate(names)}
+
+    def blocks(self, names, folder, points=None):
+        """As `Pictures.blocks`; folder and points mean nothing here."""
+        rows = self._find(names)
+        for start in range(0, len(rows), ROWS):
+            block = self._matrix[rows[start : start + ROWS]].astype(np.float64)
+            yield block, np.linalg.norm(block, axis=1)
+
+    def _find(self, names):
+        try:
+            if self._rows is not None:
+                return np.array([self._rows[name] for name in names], np.int64)
+            rows = np.array([int(name) for name in names], np.int64)
+        except (KeyError, ValueError) as error:
+            raise ValueError(
+                f"{error} is no name of a row of {self.path}. Give embedding_names; "
+                "without it, rows are named by their numbers, from 0."
+            ) from error
+        if rows.min() < 0 or rows.max() >= len(self._matrix):
+            raise ValueError(
+                f"{self.path} has the rows 0 to {len(self._matrix) - 1}. Received: "
+                f"{rows.min()} to {rows.max()}."
+            )
+        return rows
+
+
+def gathered(blocks, dtype=np.float32):
+    """(embeddings, norms) of all blocks: [n, embedding_size], float64 [n]."""
+    embeddings, norms = [], []
+    for block, lengths in blocks:
+        embeddings.append(block.astype(dtype))
+        norms.append(lengths)
+    return np.concatenate(embeddings), np.concatenate(norms)
+
+
+def _load(path):
+    if not files.exists(path):
+        raise FileNotFoundError(f"There are no embeddings {path!r}.")
+    try:
+        if files.is_local(path):
+            return np.load(path, mmap_mode="r", allow_pickle=False)
+        return np.load(io.BytesIO(files.read(path)), allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"{path} is no .npy file of numbers: {error}") from error

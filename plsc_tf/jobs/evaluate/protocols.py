@@ -1,0 +1,293 @@
+"""From the files of a protocol to the report of a set."""
+
+import dataclasses
+import fnmatch
+import hashlib
+
+import numpy as np
+
+from plsc_tf.evaluation import bootstrap, identification, lists, reports, verification
+from plsc_tf.evaluation.templates import TemplatePool, cosines
+from plsc_tf.evaluation.verification import PairScores
+from plsc_tf.jobs.evaluate.embeddings import gathered
+from plsc_tf.storage import files
+
+FOLDERS = "identities are drawn; they are the folders of the pictures"
+LINKED = (
+    "identities are drawn; the set does not name them, so pictures are one identity "
+    "where pairs of the same person link them, which may make intervals too narrow"
+)
+# The folders of TinyFace.
+TINYFACE = ("Gallery_Match", "Gallery_Distractor", "Probe")
+SUBJECTS = "identities are drawn; they are the subjects of the 1:N lists"
+
+
+def pair_identities(names, left, right, same):
+    """Who is on the two sides of each pair.
+
+    Args:
+        names: of the pictures, or () where they have none.
+        left: int [pairs], pictures.
+        right: int [pairs].
+        same: bool [pairs].
+
+    Returns:
+        (left, right, basis): int [pairs] numbers of identities, and how they are
+        known: by the pictures' folders where these agree with every pair, else by the
+        pairs that link pictures.
+    """
+    if names:
+        folders = [files.parent(name) for name in names]
+        numbers = np.unique(folders, return_inverse=True)[1]
+        if np.array_equal(numbers[left] == numbers[right], same):
+            return numbers[left], numbers[right], FOLDERS
+    count = int(max(left.max(), right.max())) + 1
+    numbers = bootstrap.linked(count, left[same], right[same])
+    return numbers[left], numbers[right], LINKED
+
+
+def pair_list(path, source, folder, options):
+    """Verifies the pairs of a list.
+
+    Args:
+        path: of the list, see `lists.read_pair_list`.
+        source: `Pictures` or `Saved`.
+        folder: that the pictures are below.
+        options: `reports.Options`.
+
+    Returns:
+        (`SetReport`, names, left, right, scores).
+    """
+    text = files.read(path)
+    names, left, right, same = lists.read_pair_list(text, path)
+    if len(same) < verification.FOLDS:
+        raise ValueError(
+            f"{path} must have at least {verification.FOLDS} pairs, one for each fold. "
+            f"Received: {len(same)} pairs."
+        )
+    embeddings, norms = gathered(source.blocks(names, folder), np.float64)
+    scores = verification.score(embeddings, left, right, same)
+    scores = dataclasses.replace(scores, norms=(norms[left] + norms[right]) / 2)
+    identities = pair_identities(names, left, right, same)
+    report = reports.of_pairs(_name(path), scores, identities, options)
+    report.sha256 = hashlib.sha256(text).hexdigest()
+    return report, names, left, right, scores
+
+
+def search(gallery, probes, source, folder, options):
+    """Looks for the identities of a list of probes in those of a gallery.
+
+    Args:
+        gallery: path of a list, see `lists.read_identity_list`.
+        probes: path of another one.
+        source: `Pictures` or `Saved`.
+        folder: that the pictures are below; "": each list's own.
+        options: `reports.Options`.
+
+    Returns:
+        A `SetReport`.
+    """
+    digest, sides = hashlib.sha256(), []
+    for path in (gallery, probes):
+        text = files.read(path)
+        digest.update(hashlib.sha256(text).digest())
+        names, identities = lists.read_identity_list(text, path)
+        below = folder or files.parent(path)
+        embeddings, _ = gathered(source.blocks(names, below))
+        sides.append((embeddings, np.array(identities)))
+    (entries, entry_ids), (searched, probe_ids) = sides
+    found = identification.search(entries, entry_ids, searched, probe_ids)
+    report = reports.of_search(_name(probes), found, probe_ids, options)
+    report.counts["gallery entries"] = len(entries)
+    report.sha256 = digest.hexdigest()
+    return report
+
+
+def tinyface(folder, source, options):
+    """TinyFace's protocol (Cheng, Zhu, Gong, ACCV 2018): 1:N among distractors.
+
+    A file's name begins with the number of its identity. Ranks are those of gallery
+    pictures, as in the authors' and AdaFace's code.
+
+    Args:
+        folder: Testing_Set/, or its pictures aligned, in the same folders.
+        source: `Pictures` or `Saved`.
+        options: `reports.Options`.
+
+    Returns:
+        A `SetReport`.
+
+    Raises:
+        FileNotFoundError: a folder is missing or holds no picture.
+        ValueError: a file's name begins with no number.
+    """
+    digest, sides = hashlib.sha256(), []
+    for part in TINYFACE:
+        below = files.join(folder, part)
+        listed = files.list_dir(below)
+        listed = [x for x in listed if x.lower().endswith((".jpg", ".jpeg", ".png"))]
+        if not listed:
+            raise FileNotFoundError(f"There is no picture in {below!r}.")
+        names = [f"{part}/{name}" for name in listed]
+        identities = names  # each distractor is somebody else
+        if part != "Gallery_Distractor":
+            identities = [_identity(name) for name in listed]
+        digest.update("".join(f"{name}\n" for name in names).encode())
+        sides.append((gathered(source.blocks(names, folder))[0], identities))
+    (matches, match_ids), (others, other_ids), (probes, probe_ids) = sides
+    found = identification.search(
+        np.concatenate([matches, others]),
+        np.array([*match_ids, *other_ids]),
+        probes,
+        np.array(probe_ids),
+        by_entry=True,
+    )
+    report = reports.of_search("TinyFace", found, np.array(probe_ids), options)
+    report.counts["gallery entries"] = len(matches) + len(others)
+    report.sha256 = digest.hexdigest()
+    return report
+
+
+def _identity(name):
+    number = name.partition("_")[0]
+    if not number.isdecimal():
+        raise ValueError(
+            "Names of TinyFace's pictures begin with the number of the identity, as in "
+            f"12_3.jpg. Received: {name!r}."
+        )
+    return number
+
+
+def templates(folder, source, options, with_scores=True):
+    """Runs the protocols of a folder in IJB's file formats.
+
+    Args:
+        folder: with meta/ and, for pictures, loose_crop/.
+        source: `Pictures` or `Saved`.
+        options: `reports.Options`.
+        with_scores: whether to weight pictures with the detector's scores, where
+            there are some.
+
+    Yields:
+        `SetReport`s: of the template pairs, and of each gallery with each of the probe
+        lists.
+    """
+    meta = files.join(folder, "meta")
+    listed = files.list_dir(meta)
+    media_path = _only(meta, listed, "*_face_tid_mid.txt")
+    prefix = files.name(media_path).removesuffix("_face_tid_mid.txt")
+    text = files.read(media_path)
+    digest = hashlib.sha256(hashlib.sha256(text).digest())
+    media = lists.read_template_media(text, media_path)
+    points, weights = _faces(meta, listed, media.names)
+    pool = TemplatePool(media.templates, media.media, weights if with_scores else None)
+    crops = files.join(folder, "loose_crop")
+    for block, _ in source.blocks(media.names, crops, points):
+        pool.add(block)
+    embeddings = pool.embeddings()
+    galleries, probes = _searches(meta, listed)
+    subjects = _subjects([*galleries.values(), *probes.values()])
+    pairs_path = _only(meta, listed, "*_template_pair_label.txt")
+    report = _template_pairs(prefix, pairs_path, pool, embeddings, subjects, options)
+    report.counts["pictures"] = len(media.names)
+    digest.update(bytes.fromhex(report.sha256))
+    report.sha256 = digest.hexdigest()
+    yield report
+    for label, (templates_in, subjects_in) in galleries.items():
+        rows = pool.find(templates_in, label)
+        for probe_label, (searched, probe_ids) in probes.items():
+            probe_rows = pool.find(searched, probe_label)
+            found = identification.search(
+                embeddings[rows], subjects_in, embeddings[probe_rows], probe_ids
+            )
+            name = f"{prefix} {label}" if len(probes) == 1 else None
+            name = name or f"{prefix} {label} {probe_label}"
+            one = reports.of_search(name, found, probe_ids, options)
+            one.sha256 = report.sha256
+            yield one
+
+
+def _template_pairs(name, path, pool, embeddings, subjects, options):
+    text = files.read(path)
+    left, right, same = lists.read_template_pairs(text, path)
+    left, right = pool.find(left, path), pool.find(right, path)
+    if same.all() or not same.any():
+        raise ValueError(
+            f"{path} must have pairs of one subject and pairs of two. Received: "
+            f"{len(same)} pairs, all with label {int(same[0])}."
+        )
+    distances = 2 - 2 * cosines(embeddings, left, right)
+    numbers = np.array([subjects.get(one, -1) for one in pool.ids.tolist()])
+    listed = np.unique(np.concatenate([left, right]))
+    if (numbers[listed] >= 0).all():
+        numbers, basis = np.unique(numbers, return_inverse=True)[1], SUBJECTS
+    else:
+        numbers = bootstrap.linked(len(pool.ids), left[same], right[same])
+        basis = LINKED.replace("pictures", "templates")
+    report = reports.of_pairs(
+        name,
+        PairScores(distances, same, None),
+        (numbers[left], numbers[right], basis),
+        options,
+        kind="templates",
+    )
+    report.counts["templates"] = len(pool.ids)
+    report.sha256 = hashlib.sha256(text).hexdigest()
+    return report
+
+
+def _faces(meta, listed, names):
+    """(five points, detector scores) of the pictures; (None, None) without a file."""
+    if not fnmatch.filter(listed, "*_name_5pts_score.txt"):
+        return None, None
+    path = _only(meta, listed, "*_name_5pts_score.txt")
+    found, points, scores = lists.read_faces(files.read(path), path)
+    if found == names:
+        return points, scores
+    rows = {name: row for row, name in enumerate(found)}
+    missing = [name for name in names if name not in rows]
+    if missing:
+        raise ValueError(f"{path} lacks {len(missing)} pictures, such as {missing[0]}.")
+    order = np.array([rows[name] for name in names])
+    return points[order], scores[order]
+
+
+def _searches(meta, listed):
+    """The 1:N lists: {gallery: (templates, subjects)}, and the same of probes."""
+    found = []
+    for kind in ("gallery", "probe"):
+        matching = fnmatch.filter(listed, f"*_1N_{kind}_*.csv")
+        found.append(
+            {
+                name.partition("_1N_")[2].removesuffix(".csv"): lists.read_subjects(
+                    files.read(files.join(meta, name)), files.join(meta, name)
+                )
+                for name in matching
+            }
+        )
+    return found
+
+
+def _subjects(sides):
+    """{template: subject} of all 1:N lists."""
+    return {
+        template: subject
+        for templates_in, subjects_in in sides
+        for template, subject in zip(
+            templates_in.tolist(), subjects_in.tolist(), strict=True
+        )
+    }
+
+
+def _only(folder, listed, pattern):
+    matching = fnmatch.filter(listed, pattern)
+    if len(matching) != 1:
+        raise FileNotFoundError(
+            f"Expected one file {pattern} in {folder!r}, as IJB-B and IJB-C have it. "
+            f"Received: {', '.join(matching) or 'none'}."
+        )
+    return files.join(folder, matching[0])
+
+
+def _name(path):
+    return files.name(path).rpartition(".")[0] or files.name(path)

@@ -1,0 +1,1 @@
+"""The memory that a training needs, computed before it starts."""

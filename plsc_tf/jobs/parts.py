@@ -1,0 +1,161 @@
+"""What a training is given as Python objects instead of by options."""
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Mapping
+
+import keras
+import tensorflow as tf
+
+from plsc_tf.data.pairs import Pairs
+from plsc_tf.data.readers import python
+from plsc_tf.data.source import Source
+
+# This name in `val_targets` means accuracy on the classes that were trained.
+TEST_SPLIT = "test"
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """Objects that take the place of what the options would make.
+
+        run.train(settings, parts=Parts(optimizer=keras.optimizers.Adam(1e-3)))
+
+    A run's checkpoints name the parts that were given. To resume it, give them again.
+
+    Attributes:
+        backbone: what `plsc_tf.backbones.from_user` takes: a Keras model from images
+            [h, w, 3] to embeddings, a `BaseModel`, or a function that makes one; for
+            model_name. Options of the library's networks are refused beside it.
+        optimizer: a Keras optimizer with its own learning rate or schedule, clipping
+            and weight decay, or its name; for the groups optimizer and learning_rate,
+            weight_decay and max_gradient_norm.
+        source: what to train on: a `Source`, a `tf.data.Dataset` of single (image,
+            label), or a function that returns an iterator of them; for dataset_name.
+        pairs: `{name: Pairs}` to verify on; for val_targets.
+    """
+
+    backbone: object = None
+    optimizer: keras.optimizers.Optimizer | str | None = None
+    source: Source | tf.data.Dataset | Callable | None = None
+    pairs: Mapping[str, Pairs] | None = None
+
+    def given(self):
+        """Names of what a checkpoint depends on and cannot hold, sorted."""
+        names = ("backbone", "optimizer", "source")
+        return [name for name in names if getattr(self, name) is not None]
+
+    def settled(self, settings):
+        """Leaves sets out of val_targets in whose place pairs are given."""
+        if self.pairs is None:
+            return settings
+        kept = [name for name in settings.evaluation.val_targets if name == TEST_SPLIT]
+        return settings.replace(val_targets=tuple(kept))
+
+    def remark(self):
+        """A sentence about what the options of the run do not tell."""
+        if not self.given():
+            return ""
+        return f"Given in Python, whatever the options say: {', '.join(self.given())}."
+
+    def open_source(self, settings):
+        """The training data as a `Source`, or None.
+
+        Args:
+            settings: the `Settings`, for the number of classes and examples.
+
+        Raises:
+            ValueError: it is no data, or an option is for files only.
+        """
+        if self.source is None:
+            return None
+        dataset = settings.dataset
+        if dataset.labels_offset or dataset.min_images_per_class > 1:
+            raise ValueError(
+                "labels_offset and min_images_per_class are for files; change the "
+                "labels in your source. Received: labels_offset="
+                f"{dataset.labels_offset}, min_images_per_class="
+                f"{dataset.min_images_per_class}."
+            )
+        if isinstance(self.source, Source):
+            return self.source
+        counts = {"name": "source"}
+        # The defaults are PLSC's data set's, and say nothing about this one.
+        if "num_classes" in settings.given:
+            counts["num_classes"] = dataset.num_classes
+        if "num_sample_per_epoch" in settings.given:
+            counts["num_examples"] = dataset.num_sample_per_epoch
+        if isinstance(self.source, tf.data.Dataset):
+            return python.from_dataset(self.source, **counts)
+        return python.from_generator(self.source, **counts)
+
+    def checksums(self):
+        """What the workers of a cluster must have alike, `{name: text}`."""
+        if not isinstance(self.backbone, keras.Model) or not self.backbone.built:
+            return {}
+        digest = hashlib.sha256()
+        for weight in self.backbone.weights:
+            digest.update(keras.ops.convert_to_numpy(weight).tobytes())
+        return {"weights of the backbone": digest.hexdigest()}
+
+
+# What the options say, and nothing else.
+NONE = Parts()
+
+
+def made_here(backbone):
+    """A backbone whose variables are those of the strategy in whose scope this is.
+
+    Args:
+        backbone: see `Parts`. A Keras model that was built elsewhere is copied, its
+            weights too; everything else builds itself.
+
+    Raises:
+        ValueError: a Keras model that cannot be copied.
+    """
+    if not isinstance(backbone, keras.Model) or not backbone.built:
+        return backbone
+    try:
+        copy = keras.models.clone_model(backbone)
+    except (TypeError, ValueError, NotImplementedError) as error:
+        raise ValueError(
+            f"{type(backbone).__name__} cannot be copied to the replicas ({error}). "
+            "Give a function that makes it instead of the model itself."
+        ) from error
+    copy.set_weights(backbone.get_weights())
+    copy.trainable = backbone.trainable
+    for layer, original in zip(copy.layers, backbone.layers, strict=True):
+        layer.trainable = original.trainable
+    return copy
+
+
+def check_resumed(path, stored, given):
+    """Checks that a run goes on with the kinds of parts that it had.
+
+    Args:
+        path: of the checkpoint.
+        stored: its state dict.
+        given: `Parts.given()` of now.
+
+    Raises:
+        ValueError: something was given in Python then or is now, but not both.
+    """
+    before = stored.get("given", [])
+    missing = [name for name in before if name not in given]
+    added = [name for name in given if name not in before]
+    if missing:
+        raise ValueError(
+            f"{path} was trained with {_listed(missing)} given in Python, which no "
+            "option stands for. Give the same again (plsc_tf.Entry, or parts= of "
+            "plsc_tf.jobs.train.train)."
+        )
+    if added:
+        raise ValueError(
+            f"{path} was trained with the {_listed(added)} that its options name. "
+            f"Received: {_listed(added)} given in Python. Leave it out, or start "
+            f"from these weights: checkpoint_dir={path} and another model_save_dir."
+        )
+
+
+def _listed(names):
+    return " and ".join([", ".join(names[:-1]), names[-1]]) if names[1:] else names[0]

@@ -1,0 +1,197 @@
+"""Facts about a run for its report: memory, data, environment, checkpoints, starts."""
+
+import dataclasses
+import datetime
+import json
+import os
+import platform
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import plsc_tf
+from plsc_tf.checkpoints import catalog, manifest
+from plsc_tf.jobs.memory_plan import planner
+from plsc_tf.parallel.memory import read_bytes
+from plsc_tf.storage import files
+
+STARTS = "starts.jsonl"
+GB = 1e9
+
+
+def environment(strategy, group):
+    """{what: text} about programs and devices."""
+    devices = [device.device_type for device in tf.config.list_physical_devices()]
+    counted = {kind: devices.count(kind) for kind in dict.fromkeys(devices)}
+    return {
+        "plsc_tf": plsc_tf.__version__,
+        "TensorFlow": tf.__version__,
+        "Keras": keras.__version__,
+        "numpy": np.__version__,
+        "Python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": os.cpu_count(),
+        "devices": ", ".join(f"{count} {kind}" for kind, count in counted.items()),
+        "replicas": strategy.num_replicas_in_sync,
+        "workers": group.size,
+    }
+
+
+def add_start(folder, step, told, changes):
+    """Notes that a process begins, or goes on with, the run after a step.
+
+    Args:
+        folder: of the run.
+        step: steps that are done.
+        told: of `environment`.
+        changes: the options that a resume changed, `{name: [old, new]}`.
+    """
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    names = ("plsc_tf", "TensorFlow", "replicas", "workers")
+    entry = {"time": now, "step": step, **{name: told[name] for name in names}}
+    if changes:
+        entry["changed"] = changes
+    lines = [*starts(folder), entry]
+    text = "".join(f"{json.dumps(one)}\n" for one in lines)
+    files.replace(files.join(folder, STARTS), text.encode())
+
+
+def starts(folder):
+    """[{"time", "step", ...}] of the run so far."""
+    path = files.join(folder, STARTS)
+    if not files.exists(path):
+        return []
+    found = []
+    for line in files.read(path).decode(errors="replace").splitlines():
+        try:
+            one = json.loads(line)
+        except ValueError:
+            break  # a machine that lost power
+        if not isinstance(one, dict) or not isinstance(one.get("step"), int):
+            break
+        found.append(one)
+    return found
+
+
+def checkpoints(folder):
+    """[(name, step, bytes)] of the checkpoints that are kept."""
+    found = []
+    for _, path in catalog.find_all(folder):
+        content = manifest.read(path)
+        size = sum(entry["bytes"] for entry in content["files"].values())
+        found.append((files.name(path), content["state"].get("global_step"), size))
+    return found
+
+
+def peak_memory(strategy):
+    """{what: GB} that this process has held at most."""
+    found = {}
+    for device in strategy.extended.worker_devices:
+        if "GPU" in device:
+            info = tf.config.experimental.get_memory_info(short_name(device))
+            found[f"measured, {device}"] = f"{info['peak'] / GB:.2f} GB at most"
+    try:
+        peak = read_bytes("/proc/self/status", "VmHWM")
+        found["measured, the process"] = f"{peak / GB:.2f} GB at most"
+    except OSError:
+        found["measured, the process"] = "not told by this system"
+    return found
+
+
+def network(model):
+    """{what: text} about the size of a model.
+
+    Args:
+        model: the `Classifier`.
+    """
+    rows = {name: array.shape for name, array in model.head.arrays().items()}
+    head = sum(int(np.prod(shape)) for shape in rows.values())
+    return {
+        "network parameters": f"{model.backbone.count_params():,}",
+        "network FLOPs": f"{_shown(flops(model))} forward, for each image; a "
+        "multiplication and an addition count as two",
+        "head parameters": f"{head:,}: "
+        + ", ".join(f"{name} {'×'.join(map(str, n))}" for name, n in rows.items()),
+    }
+
+
+def flops(model):
+    """Floating point operations of the network for one image, forward.
+
+    Counted by TensorFlow's profiler in the graph at inference.
+
+    Args:
+        model: the `Classifier`.
+    """
+    shape = (1, *model.image_size, model.backbone.input_shape[3])
+    function = tf.function(
+        lambda images: model(images, training=False), autograph=False
+    )
+    concrete = function.get_concrete_function(tf.TensorSpec(shape, tf.uint8))
+    profiler = tf.compat.v1.profiler
+    options = profiler.ProfileOptionBuilder.float_operation()
+    options = profiler.ProfileOptionBuilder(options).with_empty_output().build()
+    log = tf.get_logger()
+    level = log.level
+    log.setLevel("ERROR")  # the profiler announces that it is of TensorFlow 1
+    try:
+        found = profiler.profile(concrete.graph, cmd="op", options=options)
+    finally:
+        log.setLevel(level)
+    return found.total_float_ops
+
+
+def _shown(count):
+    """Such as "12.6 G"."""
+    for size, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
+        if count >= size:
+            return f"{count / size:.3g} {prefix}"
+    return f"{count:,}"
+
+
+def short_name(device):
+    """The name that TensorFlow's memory statistics take.
+
+    Args:
+        device: such as "/job:localhost/replica:0/task:0/device:GPU:0".
+
+    Returns:
+        Such as "GPU:0".
+    """
+    spec = tf.DeviceSpec.from_string(device)
+    return f"{spec.device_type}:{spec.device_index}"
+
+
+def planned_memory(settings, model, process, stage):
+    """{what: GB} that the planner expects on the fullest device.
+
+    Args:
+        settings: of the run.
+        model: the `Classifier` that was trained.
+        process: bytes that the process held before the model was made.
+        stage: the `plsc_tf.jobs.stage.Stage` of the training.
+    """
+    try:
+        job = planner.plan(settings, settled=True, stage=stage)
+    except (ImportError, ValueError, tf.errors.OpError) as error:
+        return {"planned": f"n/a: {str(error).splitlines()[0]}"}
+    weights = sum(
+        int(np.prod(v.shape)) * tf.as_dtype(v.dtype).size
+        for v in model.backbone.trainable_variables
+    )
+    if job.backbone.weights != weights:
+        return {"planned": "n/a: the network was given in Python"}
+    job = dataclasses.replace(job, process=process or job.process)
+    total = job.total()
+    found = {"planned, a device": f"{total / GB:.2f} GB at most"}
+    if job.devices.kind == "CPU" and job.devices.replicas > 1:
+        found["planned, the process"] = (
+            f"{total * job.devices.replicas / GB:.2f} GB at most"
+        )
+    found |= {
+        f"planned, of it: {what}": f"{size / GB:.3f} GB"
+        for what, size in job.items().items()
+        if size >= GB / 1000
+    }
+    return found

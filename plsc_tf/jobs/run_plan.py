@@ -1,0 +1,190 @@
+"""Decides what a run will do before anything is built or trained."""
+
+import dataclasses
+import os
+import pathlib
+
+from absl import logging
+
+from plsc_tf.checkpoints import catalog, manifest
+from plsc_tf.jobs import resume_changes
+from plsc_tf.jobs.parts import check_resumed
+from plsc_tf.options.settings import Settings
+from plsc_tf.parallel.alone import Alone
+from plsc_tf.storage import files
+from plsc_tf.storage.paths import local_path
+from plsc_tf.training import schedules
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What a run will do, decided before anything is trained.
+
+    Attributes:
+        settings: with global_batch_size and model_save_dir as they will be used.
+        checkpoint: folder of the checkpoint to resume from, or None.
+        steps_per_epoch: steps of an epoch.
+        total_steps: steps of the whole run.
+        rate: learning rate after scaling to the global batch.
+        schedule: the Keras schedule of the rate; `stop_at_step` ends a run earlier
+            without changing it.
+    """
+
+    settings: Settings
+    checkpoint: str | None
+    steps_per_epoch: int
+    total_steps: int
+    rate: float
+    schedule: object
+
+
+def choose_folder(
+    settings, num_replicas, *, verify=True, group=None, given=(), lock=None
+):
+    """Settles folder and global batch, and finds the checkpoint to resume from.
+
+    Args:
+        settings: the `Settings` as asked for.
+        num_replicas: for `batch_size`, which counts images per replica.
+        verify: whether to check the folder, and every file of the checkpoint.
+        group: the `Group` of workers, all of which must call this; None: there is
+            one.
+        given: names of the parts that are given in Python, `Parts.given()`.
+        lock: the `WriterLock` with which the chief takes the folder, before anything
+            in it is read or changed; None: nothing will be written.
+
+    Returns:
+        (settings as they will be used, checkpoint folder or None).
+
+    Raises:
+        FolderInUseError: another training writes into the folder.
+        ValueError: the folder cannot be written to, another global batch is asked for
+            than the run has or another meaning, or its newest checkpoint is damaged.
+        OSError: the folder cannot be reached, which never means that it is empty.
+    """
+    save_dir, group = settings.storage.model_save_dir, group or Alone()
+    asked = settings.model.global_batch_size
+    batch = asked or settings.model.batch_size * num_replicas
+    files.prepare(save_dir)
+    if verify and group.is_chief:
+        _check_folder(save_dir)
+    if settings.storage.restart:
+        fresh, number = save_dir, 1
+        while group.is_chief and files.exists(fresh):
+            number += 1
+            fresh = f"{save_dir.rstrip('/')}-{number}"
+        if group.is_chief and lock is not None:
+            lock.acquire(fresh)
+        fresh = group.gather("fresh folder", fresh)[0]
+        if fresh != save_dir:
+            logging.info("Starting anew in %s; %s stays as it is.", fresh, save_dir)
+        settings = settings.replace(
+            model_save_dir=fresh, global_batch_size=batch, restart=False
+        )
+        return settings, None
+    if group.is_chief and lock is not None:
+        lock.acquire(save_dir)
+    checkpoint = _newest(settings, verify, group)
+    if checkpoint is None:
+        return settings.replace(global_batch_size=batch), None
+    return _resumed(settings, checkpoint, batch, given), checkpoint
+
+
+def _resumed(settings, checkpoint, batch, given):
+    """The settings of a run that goes on; raises ValueError where it cannot."""
+    save_dir = settings.storage.model_save_dir
+    stored = manifest.read(checkpoint)["state"]
+    flags = stored.get("flags", {})
+    if "global_batch_size" not in flags:
+        raise ValueError(
+            f"{checkpoint} was saved from Python, not by this command, which cannot "
+            f"go on with it. Start from its weights: --checkpoint_dir={checkpoint} "
+            "--model_save_dir=<another folder>."
+        )
+    check_resumed(checkpoint, stored, given)
+    resume_changes.find(checkpoint, settings)
+    asked, kept = settings.model.global_batch_size, flags["global_batch_size"]
+    if asked and asked != kept:
+        raise ValueError(
+            f"The run in {save_dir} has global_batch_size={kept}, which a resume "
+            f"keeps. Received: global_batch_size={asked}. Leave it out, or start a "
+            f"new run from these weights: --checkpoint_dir={checkpoint} "
+            "--model_save_dir=<another folder>."
+        )
+    if batch != kept:
+        logging.warning(
+            "A resume keeps the run's global batch of %d images, not %d.", kept, batch
+        )
+    return settings.replace(global_batch_size=kept)
+
+
+def _check_folder(save_dir):
+    """Raises ValueError where a run's folder on this machine cannot be written to."""
+    if not files.is_local(save_dir):
+        return
+    path = pathlib.Path(local_path(save_dir)).absolute()
+    there = next(one for one in (path, *path.parents) if one.exists())
+    if not there.is_dir():
+        problem = "is a file"
+    elif not os.access(there, os.W_OK | os.X_OK):
+        problem = "cannot be written to"
+    else:
+        return
+    raise ValueError(
+        "model_save_dir must be a folder for the run's files. Received: "
+        f"model_save_dir={save_dir!r}, but {there} {problem}."
+    )
+
+
+def _newest(settings, verify, group):
+    save_dir = settings.storage.model_save_dir
+    if verify:
+        on_damaged = settings.saving.on_damaged_checkpoint
+        return catalog.newest(save_dir, on_damaged=on_damaged, group=group)
+    found = catalog.find_all(save_dir)
+    return found[-1][1] if found else None
+
+
+def make_plan(settings, checkpoint, batches):
+    """Counts the steps and scales the learning rate; see `Plan`.
+
+    Raises:
+        ValueError: neither the data nor the settings say how long an epoch is, which
+            the learning rate depends on, or the rate does not fit it.
+    """
+    given = "num_sample_per_epoch" in settings.given
+    if batches.num_examples is None and not given:
+        _unknown_length(settings)
+    examples = batches.num_examples or settings.dataset.num_sample_per_epoch
+    steps_per_epoch = -(-examples // settings.model.global_batch_size)
+    planned = steps_per_epoch * settings.model.num_epochs
+    total = min(planned, settings.logging.stop_at_step or planned)
+    rate = schedules.scaled_rate(
+        settings.learning_rate.learning_rate,
+        settings.model.global_batch_size,
+        settings.learning_rate.lr_base_batch_size,
+    )
+    schedule = schedules.build(
+        settings.learning_rate,
+        schedules.Run(
+            settings.model.global_batch_size,
+            steps_per_epoch,
+            planned,
+            settings.logging.stop_at_step,
+        ),
+    )
+    return Plan(settings, checkpoint, steps_per_epoch, total, rate, schedule)
+
+
+def _unknown_length(settings):
+    """Raises ValueError where the rate depends on a length that nobody tells."""
+    told = (
+        "The data does not say how many examples an epoch has. Expected: "
+        "num_sample_per_epoch (in a script of PLSC: set_train_image_num), or a "
+        "tf.data.Dataset with .apply(tf.data.experimental.assert_cardinality(n)). "
+        f"Received: num_sample_per_epoch={settings.dataset.num_sample_per_epoch}, the "
+        "default, which is of PLSC's data set."
+    )
+    if schedules.depends_on_length(settings.learning_rate):
+        raise ValueError(f"{told} The learning rate depends on it.")
+    logging.warning("%s The learning rate does not depend on it, the ETA does.", told)

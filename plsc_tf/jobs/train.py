@@ -1,0 +1,386 @@
+"""The main job: train, verify, save, export, and say what came out."""
+
+import functools
+
+from absl import logging
+
+from plsc_tf.checkpoints import catalog, manifest
+from plsc_tf.jobs import (
+    description,
+    exporting,
+    results,
+    resume_changes,
+    run_facts,
+    start_from,
+    workers,
+)
+from plsc_tf.jobs.build import class_count, hooks, networks, optimizers, recipe
+from plsc_tf.jobs.build.reporting import Seeing, prepare
+from plsc_tf.jobs.parts import NONE
+from plsc_tf.jobs.run_plan import choose_folder, make_plan
+from plsc_tf.jobs.stage import ORDINARY
+from plsc_tf.options.flagfiles import write_flags
+from plsc_tf.parallel.collectives import Transport
+from plsc_tf.parallel.strategy import make_deterministic
+from plsc_tf.reporting.guard import GuardedCallback
+from plsc_tf.reporting.losses_file import LossesFile
+from plsc_tf.storage import files, fs_options
+from plsc_tf.storage.writer_lock import WriterLock
+from plsc_tf.training import rescuing
+from plsc_tf.training.callbacks import EpochLength, TrainingLog, Verification
+from plsc_tf.training.checkpoint import Checkpoint
+from plsc_tf.training.termination import Termination
+from plsc_tf.training.watchdog import Watchdog
+from plsc_tf.training.weight_rules import WeightRule
+
+IN_USE = (
+    "Wait until it ends, set another model_save_dir, or set restart=true, which starts "
+    "over in a fresh folder."
+)
+
+
+def train(settings, termination=None, parts=NONE, stage=ORDINARY):
+    """Runs or resumes the training that the settings describe.
+
+    Args:
+        settings: the `Settings`.
+        termination: a `Termination` that listens to signals.
+        parts: the `Parts` that are given in Python; the workers of a cluster must
+            give the same.
+        stage: a `plsc_tf.jobs.stage.Stage`, what to do beside the ordinary.
+
+    Returns:
+        (the settings as they were used, the results). Of the workers of a cluster the
+        chief has the results, the others None. They are a dict, also
+        written to `<model_save_dir>/results.json`: `steps`, `loss`, `loss_type`,
+        `num_classes`, `sample_rate`, `images_per_second` and `images_per_second_steps`,
+        the first and the last step that it was measured over, of the process that
+        trained last; `seconds_per_step`, `seconds_per_epoch`, `verification`,
+        `checkpoint_dir`, `export_dir`.
+    """
+    if settings.performance.deterministic:
+        make_deterministic(settings.performance.seed)
+    termination = termination or Termination()
+    prepare(settings)
+    with workers.joined(settings) as joined, WriterLock(IN_USE) as lock:
+        termination.listen_again()
+        return _train(settings, joined, termination, parts, stage, lock)
+
+
+def _train(settings, joined, termination, parts, stage, lock):
+    group, strategy = joined.group, joined.strategy
+    settings = hooks.applied(parts.settled(settings))
+    settings, checkpoint, batches = _open(settings, joined, parts, lock)
+    changes, origin = resume_changes.of_run(settings, checkpoint, batches)
+    save_dir, losses = settings.storage.model_save_dir, []
+    if settings.logging.save_losses and group.is_chief:
+        path = files.join(save_dir, "losses.txt")
+        losses = [GuardedCallback(LossesFile(path), path)]
+    pairs, test = recipe.load_pairs(settings, parts.pairs), recipe.load_test(settings)
+    recipe.check_parts(settings, strategy.num_replicas_in_sync)
+    exporting.check(settings)
+    plan = make_plan(settings, checkpoint, batches)
+    earlier = results.read(save_dir)  # before the training, if it cannot be read
+    half = recipe.backbone_precision(settings)
+    seeing = Seeing(settings, group, stage)
+    model = recipe.build_model(settings, strategy, half, parts.backbone)
+    model.join(group, joined.votes)
+    run_facts.tell(settings, batches, pairs, model, parts)
+    stage.begin(model, settings)
+    _compile(model, plan, parts.optimizer)
+    checkpoints = _checkpoints(settings, parts, origin)
+    if group.is_chief:
+        checkpoints.lock = lock
+    start = _load_weights(model, plan, checkpoints)
+    if group.is_chief:
+        write_flags(settings, files.join(save_dir, "flags.cfg"), parts.remark())
+    verify = Verification(
+        pairs,
+        every_n_steps=settings.evaluation.eval_every_n_steps,
+        batch_size=settings.evaluation.test_batch_size,
+        recorder=seeing.recorder,
+        after_epochs=settings.saving.save_best,
+    )
+    verify.set_model(model)
+    log = _training_log(plan, seeing)
+    seen = [*seeing.callbacks(), *stage.callbacks(model, settings)]
+    length = EpochLength(plan.steps_per_epoch, settings.model.global_batch_size)
+    callbacks = [*losses, termination, log, length, verify, *seen, checkpoints]
+    description.log_run(plan, model, batches, parts)
+    seeing.begin(model, changes)
+    before = model.position.global_step
+
+    def rescue(error):
+        log.pause()
+        rescuing.save(model, checkpoints, termination, before, error)
+        seeing.abandon()
+
+    history = _fit(model, batches, plan, callbacks, start, rescue)
+    outcome = {}
+    try:
+        verify.verify(model.position.global_step)
+        _note(outcome, plan, model, history, log, verify, earlier)
+        _finish(outcome, settings, model, verify, test)
+        seeing.finish(model, outcome, batches, pairs)
+    except BaseException:
+        _leave(settings, model, seeing, outcome, batches)
+        raise
+    if not group.is_chief:
+        return settings, None
+    fs_options.upload_end(settings.storage, skip=catalog.REMAINS)
+    return settings, outcome
+
+
+def _open(settings, joined, parts, lock):
+    """Settles the run's folder and opens its data, alike on all workers.
+
+    Returns:
+        (settings as they will be used, checkpoint to go on from or None, batches).
+    """
+    group = joined.group
+    settings = networks.completed(settings)
+    _one_after_the_chief(group, lambda: fs_options.download_start(settings.storage))
+    settings, checkpoint = choose_folder(
+        settings,
+        joined.strategy.num_replicas_in_sync,
+        group=group,
+        given=parts.given(),
+        lock=lock,
+    )
+    if joined.together:
+        workers.check_shared(group, settings.storage.model_save_dir)
+    batches = recipe.load_batches(
+        settings,
+        settings.model.global_batch_size,
+        source=parts.open_source(settings),
+    )
+    settings = class_count.settled(settings, batches)
+    if joined.together:
+        facts = {"data": batches.fingerprint(), **parts.checksums()}
+        workers.compare(group, facts)
+    return settings, checkpoint, batches
+
+
+def _fit(model, batches, plan, callbacks, start, rescue):
+    """Trains, within the time limit of a step if there is one.
+
+    Args:
+        start: where `fit` begins, its arguments by name.
+        rescue: function of the error that ends the training, called before it goes on.
+
+    Returns:
+        The `keras.callbacks.History`.
+    """
+    settings, before = plan.settings, model.position.global_step
+    limit = settings.cluster.step_timeout
+    watchdog = [Watchdog(limit, model.group)] if limit else []
+    try:
+        history = model.fit(
+            batches,
+            epochs=settings.model.num_epochs,
+            verbose=0,
+            callbacks=[*watchdog, *callbacks],
+            stop_at_step=settings.logging.stop_at_step or None,
+            sentinel=recipe.make_sentinel(settings),
+            **start,
+        )
+    except BaseException as error:
+        rescue(error)
+        raise
+    finally:
+        for one in watchdog:
+            one.stop()
+    if model.position.global_step == before:
+        logging.info(
+            "Nothing to train: the run stands at step %d of %d already. A larger "
+            "num_epochs, or stop_at_step=0, goes on; --restart begins anew in a fresh "
+            "folder.",
+            before,
+            plan.total_steps,
+        )
+    return history
+
+
+def _one_after_the_chief(group, function):
+    """Calls what the chief shall do before all others."""
+    if group.is_chief:
+        function()
+    group.gather("the chief is ready", None)
+    if not group.is_chief:
+        function()
+
+
+def _checkpoints(settings, parts, origin):
+    """The callback that saves, as the settings say."""
+    given = settings.saving
+    return Checkpoint(
+        settings.storage.model_save_dir,
+        max_to_keep=settings.storage.keep_checkpoint_max,
+        every_n_steps=settings.storage.save_checkpoints_steps,
+        every_n_epochs=given.save_checkpoints_epochs,
+        weights_only=given.save_weights_only,
+        background=given.save_in_background,
+        save_best=given.save_best,
+        on_error=given.on_save_error,
+        on_damaged=given.on_damaged_checkpoint,
+        extra={"flags": settings.as_dict(), "given": parts.given(), **origin},
+    )
+
+
+def _compile(model, plan, own_optimizer=None):
+    settings = plan.settings
+    with model.strategy.scope():
+        if own_optimizer is not None:
+            optimizer, l2 = optimizers.adopt(own_optimizer, settings), 0.0
+        else:
+            optimizer, l2 = optimizers.build(
+                settings.optimizer,
+                plan.schedule,
+                weight_decay=settings.model.weight_decay,
+                max_gradient_norm=settings.model.max_gradient_norm,
+            )
+        loss_scale = recipe.make_loss_scale(settings, optimizer)
+    metrics = ("accuracy", "top5_accuracy") if settings.head.calc_acc else ()
+    model.compile(
+        optimizer,
+        metrics=metrics,
+        l2=l2,
+        loss_scale=loss_scale,
+        transport=Transport(
+            int(settings.cluster.gradient_bucket_mb * 1e6),
+            settings.cluster.gradient_dtype,
+        ),
+        gradient_accumulation_steps=settings.optimizer.gradient_accumulation_steps,
+        head_slot_dtype=settings.head.head_slot_dtype,
+        averaging=optimizers.averaging(settings.optimizer),
+        steps_per_execution=settings.performance.steps_per_execution,
+        head_rule=WeightRule(
+            settings.head.head_learning_rate_factor, settings.head.head_weight_decay
+        ),
+        rate_factors=settings.learning_rate.layer_factors,
+        weight_decay_on=settings.optimizer.layer_decays,
+        mixing=recipe.make_mixing(settings),
+    )
+
+
+def _load_weights(model, plan, checkpoints):
+    """Resumes, or starts from `checkpoint_dir`; returns where `fit` begins."""
+    if plan.checkpoint:
+        # The options were compared.
+        start = checkpoints.restore(model, plan.checkpoint, allow_changes=None)
+        logging.info(
+            "Resuming %s at epoch %d, step %d.",
+            plan.checkpoint,
+            model.position.epoch,
+            model.position.global_step,
+        )
+        return start
+    if plan.settings.storage.checkpoint_dir:
+        start_from.load(model, plan.settings)
+    return {"initial_epoch": 0, "initial_step": 0}
+
+
+def _training_log(plan, seeing):
+    settings = plan.settings
+    return TrainingLog(
+        every_n_steps=settings.logging.log_loss_every_n_iters,
+        total_steps=plan.total_steps,
+        global_batch_size=settings.model.global_batch_size,
+        recorder=seeing.recorder,
+        tell=seeing.tells,
+        interruptions=(
+            settings.evaluation.eval_every_n_steps,
+            settings.storage.save_checkpoints_steps,
+            *seeing.interruptions,
+        ),
+    )
+
+
+def _note(outcome, plan, model, history, log, verify, earlier):
+    """Notes what the training itself has come to in `outcome`, a dict."""
+    settings = plan.settings
+    trained = "loss" in history.history
+    found = catalog.find_all(settings.storage.model_save_dir)
+    checkpoint = found[-1][1] if found else None  # none with on_save_error=continue
+    if trained or earlier.get("steps") != model.position.global_step:
+        earlier = {}  # it is of other weights
+    steps = model.position.global_step
+    unsaved = steps - (found[-1][0] if found else 0)
+    if unsaved and settings.saving.on_save_error == "continue":
+        outcome["unsaved_steps"] = unsaved
+    outcome |= {
+        "steps": steps,
+        "loss": history.history["loss"][-1] if trained else _last_loss(checkpoint),
+        "loss_type": settings.head.loss_type,
+        "num_classes": model.head.num_classes,
+        "sample_rate": settings.head.sample_rate,
+        "images_per_second": log.images_per_second or earlier.get("images_per_second"),
+        "images_per_second_steps": log.timed_steps
+        or earlier.get("images_per_second_steps"),
+        **_times(plan, log, earlier),
+        "verification": results.verification_figures(verify.results),
+        "checkpoint_dir": checkpoint,
+        "export_dir": earlier.get("export_dir"),
+    }
+    for name in model.ranked_metrics:
+        if trained:
+            outcome[f"training_{name}"] = history.history[name][-1]
+        elif f"training_{name}" in earlier:
+            outcome[f"training_{name}"] = earlier[f"training_{name}"]
+
+
+def _times(plan, log, earlier):
+    """Mean seconds of a step and of an epoch, without the first step (TimeMonitor)."""
+    names = ("seconds_per_step", "seconds_per_epoch")
+    if not log.images_per_second:
+        return {name: earlier.get(name) for name in names}
+    step = plan.settings.model.global_batch_size / log.images_per_second
+    return dict(zip(names, (step, step * plan.steps_per_epoch), strict=True))
+
+
+def _finish(outcome, settings, model, verify, test):
+    """Adds the test split and the export, and writes results.json."""
+    save_dir = settings.storage.model_save_dir
+    if test is not None:
+        with model.averaged():
+            outcome["test"] = results.test_figures(model, test)
+    if settings.evaluation.raw_pixel_baseline:
+        outcome["raw_pixels"] = results.raw_pixels(verify.pairs, model.image_size)
+    model.synchronize_statistics()
+    if not model.group.is_chief:
+        return
+    results.write(save_dir, outcome)
+    if settings.serving.export_at_end and not outcome["export_dir"]:
+        figures, checkpoint = outcome["verification"], outcome["checkpoint_dir"]
+        with model.averaged():
+            outcome["export_dir"] = results.export(
+                settings, model, checkpoint, figures, verify.pairs
+            )
+        results.write(save_dir, outcome)
+
+
+def _leave(settings, model, seeing, outcome, batches):
+    """What is left of a training whose end has failed is written and uploaded."""
+
+    def write():
+        save_dir = settings.storage.model_save_dir
+        if outcome and results.read(save_dir).get("steps") != outcome["steps"]:
+            results.write(save_dir, outcome)
+
+    def upload():
+        fs_options.upload_end(settings.storage, skip=catalog.REMAINS)
+
+    chief = model.group.is_chief
+    report = functools.partial(seeing.abandon, model, outcome, batches)
+    for step in [write, report, upload] if chief else [seeing.abandon]:
+        try:
+            step()
+        except Exception as failure:  # noqa: BLE001 - what has failed first comes first
+            logging.error("%s", failure)
+
+
+def _last_loss(checkpoint):
+    """The loss that a run's last checkpoint was saved with, or None."""
+    if checkpoint is None:
+        return None
+    return manifest.read(checkpoint)["state"].get("logs", {}).get("loss")

@@ -1,0 +1,275 @@
+"""The commands' side of the options: settings from arguments, help and errors.
+
+    if __name__ == "__main__":
+        cli.main(train, groups=cli.ALL, doc=__doc__)
+
+Flag files are read first, in the order given; options on the command line win,
+wherever they stand. Nothing here imports TensorFlow, so that `--help` and a wrong
+option answer at once.
+"""
+
+import importlib
+import inspect
+import logging
+import os
+import pathlib
+import pkgutil
+import re
+import shutil
+import sys
+import textwrap
+
+from absl import flags
+
+from plsc_tf.name_hints import did_you_mean
+from plsc_tf.options import effects, fastnn
+from plsc_tf.options.arguments import read_arguments
+from plsc_tf.options.flagfiles import write_flags
+from plsc_tf.options.settings import ALL, Settings, select
+from plsc_tf.storage import oss
+
+__all__ = ["ALL", "UsageError", "help_text", "main", "parse", "write_flags"]
+
+# The options that open a trained model, of all commands that use one.
+TRAINED_MODEL = (
+    "preprocessing_name",
+    "image_shape",
+    "num_replicas",
+    "seed",
+    "ema_in_use",
+    "model_save_dir",
+    "checkpoint_dir",
+    "ckpt_file_name",
+    "fs_ugi",
+)
+# Ended, but the last weights are not saved (EX_IOERR of sysexits.h).
+NOT_SAVED_STATUS = 74
+TRACEBACK_VARIABLE = "PLSC_TF_TRACEBACK"
+_HELP = ("help", "helpfull", "helpshort", "h", "?")
+_HELP_COLUMN = 34
+# What TensorFlow wraps around the message of an error in a graph: where the operation
+# was built, "{{function_node ...}} ", " [[...]]" and " [Op:ReadFile]".
+_TENSORFLOW_NOISE = re.compile(
+    r"^Graph execution error:\n|^Detected at node .*\n|^  File \".*\n|"
+    r"\{\{[^{}]*\}\}\s*|^\s*\[\[.*$|\s*\[Op:\w+\](\s*name:\s*\S*)?$|^\s*\n",
+    re.MULTILINE,
+)
+_HELP_RULES = """\
+A flag file has one key=value or --key=value per line, and # comments. Flag files are \
+read first, in the order given; options on the command line win. A switch is \
+--key=true, --key=false, --key or --nokey; lists are separated by commas."""
+
+
+class UsageError(ValueError):
+    """The command line or a flag file is wrong; nothing was started."""
+
+
+def main(function, groups=ALL, doc=None, argv=None):
+    """Runs a command and ends the process with its exit status.
+
+    0: done, 1: the command failed, 2: wrong options, 74: the training is done, but its
+    last weights could not be saved (on_save_error=continue), 76: another worker of the
+    cluster failed, 130: interrupted. Errors that a
+    user can act on are printed without a traceback; PLSC_TF_TRACEBACK=1 in the
+    environment shows it.
+
+    Args:
+        function: called with the `Settings`, nothing else.
+        groups: names of the option groups and options that the command uses, see
+            `plsc_tf.options.settings.select`.
+        doc: what the command does, for `--help`.
+        argv: arguments after the program's name; None: those of the process.
+    """
+    argv = sys.argv[1:] if argv is None else argv
+    try:
+        settings = parse(argv, groups, doc)
+    except UsageError as error:
+        _report(error, "--help lists the options.")
+        sys.exit(2)
+    set_up_logging()
+    effects.tell(settings, groups=groups)
+    fastnn.log_assumptions(settings)
+    try:
+        function(settings)
+    except KeyboardInterrupt:
+        sys.stderr.write("plsc_tf: interrupted\n")
+        sys.exit(130)
+    except UsageError as error:
+        _report(error, "--help lists the options.")
+        sys.exit(2)
+    except Exception as error:
+        if not is_for_users(error) or os.environ.get(TRACEBACK_VARIABLE) == "1":
+            raise
+        _report(error, f"({TRACEBACK_VARIABLE}=1 shows where it happened.)")
+        if hasattr(error, "exit_status"):
+            # TensorFlow, ending orderly, may wait for the workers that are gone.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(error.exit_status)
+        sys.exit(1)
+    sys.exit(0)
+
+
+def parse(argv, groups=ALL, usage=None):
+    """Returns the settings that flag files and a command line ask for.
+
+    Args:
+        argv: the arguments after the program's name.
+        groups: as of `main`. Other options are accepted in flag files, where a
+            training's file serves every command, but not on the command line.
+        usage: what the command does, for `--help`.
+
+    Raises:
+        UsageError: with one line that says what is wrong where, and what to write.
+        SystemExit: status 0, after `--help` was printed.
+    """
+    if any(item.lstrip("-") in _HELP and item.startswith("-") for item in argv):
+        sys.stdout.write(help_text(groups, usage))
+        sys.exit(0)
+    try:
+        values, given = read_arguments(argv, groups)
+        values = {**fastnn.assumptions(values), **values}
+        return Settings.from_values(**values).with_given(given)
+    except (ValueError, OSError) as error:
+        raise UsageError(_message(error)) from error
+
+
+def help_text(groups=ALL, usage=None, width=None):
+    """Returns the text of `--help`: the command, the rules, and the options by group.
+
+    Args:
+        groups: as of `main`: the options to list.
+        usage: what the command does; None: nothing is said.
+        width: columns of the text; None: those of the terminal, at most 100.
+    """
+    width = width or min(shutil.get_terminal_size().columns, 100)
+    program = f"python -m plsc_tf.{pathlib.Path(sys.argv[0]).stem}"
+    parts = [inspect.cleandoc(usage) + "\n\n"] if usage else []
+    parts.append(f"usage: {program} [--flagfile=FILE ...] [--key=value ...]\n\n")
+    parts.append(textwrap.fill(_HELP_RULES, width) + "\n")
+    group, options = None, select(groups)
+    # What is made in Python is no matter of a command line.
+    facts = [name for name in effects.FACTS if not name.startswith("own_")]
+    names = {*facts, *(item.name for item in options)}
+    for item in options:
+        if item.group != group:
+            group = item.group
+            parts.append(f"\n{group}:\n")
+        parts.append(_help_entry(item, names, width))
+    return "".join(parts)
+
+
+def _help_entry(item, names, width):
+    """Returns the lines of one option, its name and default in the left column."""
+    conditions = [
+        [term for term in terms if effects.name_in(term) in names]
+        for terms in effects.parse(item.applies)
+    ]
+    notes = [item.help]
+    if item.choices and not all(choice in item.help for choice in item.choices):
+        notes.append("one of " + ", ".join(item.choices))
+    if item.upper is not None:
+        notes.append(item.bounds())
+    if conditions and all(conditions):
+        notes.append(f"only {effects.in_words(conditions)}")
+    if item.aliases:
+        notes.append("also " + ", ".join("--" + name for name in item.aliases))
+    left = f"  --{item.name}={item.format(item.default)}"
+    lines = textwrap.wrap("; ".join(notes), max(width - _HELP_COLUMN, 20))
+    if len(left) > _HELP_COLUMN - 2:
+        lines.insert(0, "")
+    lines = [(" " * _HELP_COLUMN + line).rstrip() for line in lines]
+    lines[0] = (left.ljust(_HELP_COLUMN) + lines[0][_HELP_COLUMN:]).rstrip()
+    return "\n".join(lines) + "\n"
+
+
+def check_dataset_dir(settings):
+    """Checks that dataset_dir exists, before TensorFlow is loaded, which takes seconds.
+
+    Remote folders, and those of a user's own data set, are checked when they are read.
+
+    Raises:
+        FileNotFoundError: it does not exist; the nearest name is told.
+    """
+    given = settings.dataset
+    folder, known = given.dataset_dir, _data_sets_of_files()
+    if given.dataset_name.lower() not in known or given.train_files:
+        return
+    if not folder or "://" in folder or os.path.exists(folder):
+        return
+    parent, name = os.path.split(folder.rstrip("/"))
+    others = os.listdir(parent or ".") if os.path.isdir(parent or ".") else []
+    others = {other: os.path.join(parent, other) for other in others}
+    hint = did_you_mean(name, others) or (
+        " Give the folder that holds the data set, with --dataset_dir."
+    )
+    raise FileNotFoundError(f"dataset_dir {folder!r} does not exist.{hint}")
+
+
+def _data_sets_of_files():
+    package = importlib.import_module("plsc_tf.datasets")
+    return {module.name for module in pkgutil.iter_modules(package.__path__)} - {"mock"}
+
+
+def set_up_logging():
+    """Sends the library's logs to standard error, short, and quietens TensorFlow's."""
+    from absl import logging as absl_logging
+
+    # Read when TensorFlow is imported, which the command does next. At level 2 every
+    # start of TF 2.17 prints three false errors about cuFFT, cuDNN and cuBLAS; true
+    # ones come as exceptions.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    # absl warns once about logs before its own flags are parsed; we have none of them.
+    flags.FLAGS.mark_as_parsed()
+    absl_logging.use_absl_handler()
+    absl_logging.set_verbosity(absl_logging.INFO)
+    handler = absl_logging.get_absl_handler()
+    handler.setFormatter(_LogFormatter(datefmt="%H:%M:%S"))
+    handler.addFilter(_is_no_chatter)
+    # Its warnings here are about how it copies tensors between logical devices.
+    logging.getLogger("tensorflow").setLevel(logging.ERROR)
+
+
+def _is_no_chatter(record):
+    """Whether to show a log record: TensorFlow and Keras report through absl too."""
+    if record.levelno >= logging.WARNING:
+        return True
+    modules = [sys.modules.get(name) for name in ("tensorflow", "keras")]
+    folders = [os.path.dirname(m.__file__) + os.sep for m in modules if m]
+    return not record.pathname.startswith(tuple(folders))
+
+
+class _LogFormatter(logging.Formatter):
+    """`07:47:20 message`, with the level where it is more than information."""
+
+    def formatMessage(self, record):
+        level = f"{record.levelname} " if record.levelno > logging.INFO else ""
+        return oss.masked(f"{record.asctime} {level}{record.message}")
+
+    def usesTime(self):
+        return True
+
+
+def is_for_users(error):
+    """Whether an error tells a user what to do, rather than a developer."""
+    known = (ValueError, OSError, RuntimeError, ImportError, FloatingPointError)
+    return isinstance(error, known) or _is_of_tensorflow(error)
+
+
+def _is_of_tensorflow(error):
+    tensorflow = sys.modules.get("tensorflow")
+    return tensorflow is not None and isinstance(error, tensorflow.errors.OpError)
+
+
+def _message(error):
+    """Returns the text of an error, without the wrapping of OSError and TensorFlow."""
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return oss.masked(f"{error.strerror}: {error.filename}")
+    text = str(error)
+    if _is_of_tensorflow(error):
+        text = _TENSORFLOW_NOISE.sub("", text)
+    return oss.masked(text.strip() or repr(error))
+
+
+def _report(error, advice):
+    sys.stderr.write(f"plsc_tf: error: {_message(error)}\n{advice}\n")

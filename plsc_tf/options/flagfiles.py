@@ -1,0 +1,204 @@
+"""Flag files: reading them in either form, and writing one that repeats a run.
+
+A line is `--key=value` (absl), `key=value` (FastNN), `--key` or `--nokey` for
+booleans, `--flagfile=other.cfg` (found beside this file), or a comment. absl's own
+reader is not used: it takes `key=value` for a positional argument and trains with the
+defaults, and it leaves trailing comments in the values.
+"""
+
+import codecs
+import dataclasses
+import os
+import pathlib
+import re
+
+from plsc_tf.flags.option import options_of
+from plsc_tf.name_hints import did_you_mean, nearest_option
+from plsc_tf.options.settings import ALL, known_options
+from plsc_tf.storage import files
+
+_LINE = re.compile(r"(?P<dashes>--?)?(?P<name>[A-Za-z]\w*(?:-\w+)*)(?P<rest>.*)")
+_COMMENT = re.compile(r"\s#")
+_TITLE = "# All options of a run, written by plsc_tf."
+_HEADER = f"""\
+{_TITLE} The run again, or its resumption:
+#   python -m plsc_tf.train --flagfile={{path}}
+# Relative paths are relative to the folder the command is called from.
+"""
+# What follows this line was not given by the user; without the line, nothing is known.
+_DEFAULTS = "# Defaults:"
+
+
+@dataclasses.dataclass(frozen=True)
+class Assignment:
+    """One line of a flag file.
+
+    Attributes:
+        name: of the option.
+        value: its text; None for a bare `--key`.
+        origin: file and line, for errors.
+        noted: whether `write_flags` wrote it down as one that nobody gave; it counts
+            as given if its value was changed since.
+    """
+
+    name: str
+    value: str | None
+    origin: str
+    noted: bool = False
+
+
+def read_flagfile(path, parents=()):
+    """Returns the assignments of a flag file and of the files it names, in order.
+
+    Args:
+        path: the file; remote paths (`hdfs://...`) are read through TensorFlow.
+        parents: the files that led here.
+
+    Raises:
+        FileNotFoundError: no such file; the nearest name in its folder is told.
+        ValueError: a line that is no assignment, or a file that includes itself.
+    """
+    path = os.path.expanduser(path)
+    if os.path.abspath(path) in parents:
+        raise ValueError(f"flag file '{path}' includes itself")
+    found, text = [], _read_text(path)
+    noted = text.startswith(_TITLE) and _DEFAULTS not in text
+    for number, line in enumerate(text.splitlines(), start=1):
+        origin = f"{path}:{number}"
+        noted = noted or line.strip() == _DEFAULTS
+        assignment = _read_line(line.strip(), origin)
+        if assignment is None:
+            continue
+        if assignment.name != "flagfile":
+            found.append(dataclasses.replace(assignment, noted=noted))
+            continue
+        if not assignment.value:
+            raise ValueError(f"{origin}: expected --flagfile=<path>")
+        other = os.path.expanduser(assignment.value)
+        if "://" not in other:
+            other = os.path.join(os.path.dirname(path), other)
+        try:
+            found += read_flagfile(other, (*parents, os.path.abspath(path)))
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"{origin}: {error}") from None
+    return found
+
+
+def write_flags(settings, path, remark=""):
+    """Writes all options that may be repeated; `--flagfile=<path>` reads them back.
+
+    Those that were given come first, and count as given when they are read.
+
+    Args:
+        settings: the `Settings` of the run.
+        path: the file; its folder is made, an older file is replaced in one move.
+        remark: a line about what the options leave out.
+    """
+    lines = [_HEADER.format(path=path)]
+    if remark:
+        lines.append(f"# {remark}\n")
+    lines += _assignments(settings, settings.given)
+    lines.append(f"\n{_DEFAULTS}\n")
+    lines += _assignments(settings, settings.as_dict().keys() - settings.given)
+    _write_text(os.fspath(path), "".join(lines))
+
+
+def _assignments(settings, names):
+    """Yields the lines of the options with these names, under their groups."""
+    for group in ALL:
+        values = getattr(settings, group)
+        items = [
+            item
+            for item in options_of(type(values))
+            if item.saved and item.name in names
+        ]
+        if items:
+            yield f"\n# {group}\n"
+        for item in items:
+            text = item.format(getattr(values, item.name))
+            yield f"--{item.name}={_quote(text)}\n"
+
+
+def _read_line(line, origin):
+    """Returns the assignment on a stripped line, None for comments and blanks."""
+    if not line or line.startswith(("#", "//")):
+        return None
+    match = _LINE.fullmatch(line)
+    name, rest = (match["name"], match["rest"]) if match else ("", line)
+    best = nearest_option(name, known_options()) if name else None
+    secret = best is not None and known_options()[best].secret
+    if rest.lstrip().startswith("="):
+        value = _unquote(rest.lstrip()[1:], origin, secret)
+        return Assignment(name, value, origin)
+    rest = _COMMENT.split(rest, maxsplit=1)[0].strip()
+    if match and match["dashes"] and not rest:
+        return Assignment(name, None, origin)
+    if secret:
+        raise ValueError(f"{origin}: expected {best}=... (the line is not shown)")
+    advice = "Write key=value or --key=value."
+    if best:
+        advice = f"Did you mean {best}={rest.removeprefix(':').strip() or '...'}?"
+    raise ValueError(f"{origin}: unexpected '{line}'. {advice}")
+
+
+def _unquote(text, origin, secret=False):
+    """Returns a value without the quotes around it and the comment behind it."""
+    value = text.strip()
+    quote = value[:1]
+    if quote not in ("'", '"') or not quote:
+        return _COMMENT.split(text, maxsplit=1)[0].strip()
+    end = value.find(quote, 1)
+    rest = value[end + 1 :].strip()
+    if end < 0 or (rest and not rest.startswith("#")):
+        raise ValueError(
+            f"{origin}: expected one value, in quotes as a whole. Received: "
+            f"{'*** (not shown)' if secret else value}"
+        )
+    return value[1:end]
+
+
+def _quote(text):
+    """Returns a value as `_unquote` reads it back."""
+    if (
+        text == text.strip()
+        and text[:1] not in ("'", '"')
+        and not _COMMENT.search(text)
+    ):
+        return text
+    for quote in ("'", '"'):
+        if quote not in text:
+            return f"{quote}{text}{quote}"
+    raise ValueError(f"cannot write both kinds of quotes to a flag file: {text}")
+
+
+def _read_text(path):
+    if "://" in path:
+        return _decode(files.read(path), path)
+    if os.path.isfile(path):
+        return _decode(pathlib.Path(path).read_bytes(), path)
+    folder, name = os.path.split(path)
+    if not os.path.isdir(folder or "."):
+        raise FileNotFoundError(
+            f"flag file '{path}' does not exist, nor does its folder '{folder}'"
+        )
+    others = {other: os.path.join(folder, other) for other in os.listdir(folder or ".")}
+    what = "is a folder" if os.path.isdir(path) else "does not exist"
+    hint = did_you_mean(name, [other for other in others if other != name])
+    raise FileNotFoundError(f"flag file '{path}' {what}.{hint}")
+
+
+def _decode(content, path):
+    """Returns the text of a file, also as editors of Windows write it."""
+    marked = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    try:
+        return content.decode("utf-16" if marked else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"flag file '{path}' is not UTF-8 text ({error.reason} at byte "
+            f"{error.start}); save it as UTF-8"
+        ) from None
+
+
+def _write_text(path, text):
+    files.make_dirs(files.parent(path))
+    files.replace(path, text.encode())
