@@ -45,7 +45,7 @@ _PUBLIC = {
     "align": "data.alignment",
     "export_saved_model": "serving.export",
     "load": "data.load",
-    "load_model": "training.load_model",
+    "load_model": "jobs.load_model",
     "load_pairs": "data.pairs",
     "strategy": "parallel.strategy",
     "verify_pairs": "evaluation.verification",

@@ -16,6 +16,7 @@ import sys
 from absl import logging
 
 from plsc_tf.options import cli
+from plsc_tf.parallel.lost import NOT_SAVED_STATUS
 from plsc_tf.storage import files
 
 # Options of other commands that would be ignored here.
@@ -100,7 +101,7 @@ def main(settings):
         return  # a worker beside the chief, which tells
     sys.stdout.write(f"\n{results.table(settings, outcome)}\n")
     if "unsaved_steps" in outcome:
-        sys.exit(cli.NOT_SAVED_STATUS)
+        sys.exit(NOT_SAVED_STATUS)
 
 
 if __name__ == "__main__":

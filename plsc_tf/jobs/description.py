@@ -1,7 +1,5 @@
 """A training and its head in words, for the log and the summary."""
 
-import math
-
 from absl import logging
 
 
@@ -59,22 +57,3 @@ def _describe_head(head, given):
     if given.head_dtype != "float32":
         parts.append(f"products in {given.head_dtype}")
     return "; ".join(parts)
-
-
-def of_head(head):
-    """A line about the head: rows, shards, parameters and loss."""
-    arrays = head.arrays()
-    rows, *sizes = arrays["weight"].shape
-    size = " × ".join(map(str, sizes))
-    place = "whole on every replica"
-    if head.sharded:
-        split = arrays["weight"].split
-        largest, smallest = split.size(0), split.size(split.num_shards - 1)
-        span = f"{largest:,}" if largest == smallest else f"{smallest:,} to {largest:,}"
-        place = f"in {split.num_shards} shard(s) of {span} rows"
-    parameters = sum(math.prod(array.shape) for array in arrays.values())
-    scale = f", scale={head.scale:g}" if "bias" not in arrays else ""
-    return (
-        f"Head: {type(head).__name__}, {rows:,} rows × {size}, {place}; "
-        f"{parameters:,} parameters; margins={head.margins}{scale}"
-    )

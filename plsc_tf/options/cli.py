@@ -42,8 +42,6 @@ TRAINED_MODEL = (
     "ckpt_file_name",
     "fs_ugi",
 )
-# Ended, but the last weights are not saved (EX_IOERR of sysexits.h).
-NOT_SAVED_STATUS = 74
 TRACEBACK_VARIABLE = "PLSC_TF_TRACEBACK"
 _HELP = ("help", "helpfull", "helpshort", "h", "?")
 _HELP_COLUMN = 34

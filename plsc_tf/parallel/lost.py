@@ -2,6 +2,9 @@
 
 # Exit status of a process that ends because another worker was lost.
 LOST_STATUS = 76
+# Exit status of a training that ended, but could not save its last weights (EX_IOERR of
+# sysexits.h).
+NOT_SAVED_STATUS = 74
 # Exit status of all workers when training makes no progress.
 STALL_STATUS = 75
 

@@ -10,10 +10,9 @@ from absl import logging
 
 from plsc_tf.checkpoints import catalog, manifest, writer
 from plsc_tf.checkpoints.background import BackgroundSaver
-from plsc_tf.jobs import resume_changes
 from plsc_tf.storage import files
 from plsc_tf.storage.writer_lock import WriterLock
-from plsc_tf.training import state
+from plsc_tf.training import head_changes, state
 
 ON_ERROR = ("stop", "continue")
 ON_DAMAGED = ("stop", "previous")
@@ -167,7 +166,7 @@ class Checkpoint(keras.callbacks.Callback):
         elif path is not None:
             stored = manifest.read(path)["state"]
             if allow_changes is not None:
-                resume_changes.check_head(path, stored, model.head, allow_changes)
+                head_changes.check_head(path, stored, model.head, allow_changes)
             state.restore(path, model, verified=True)
             self._run = stored.get("run")  # older ones have none
             self.saved_step = model.position.global_step

@@ -11,7 +11,7 @@ import tensorflow as tf
 from plsc_tf.backbones.precision import in_float32
 from plsc_tf.data.faults import READ_ERRORS
 from plsc_tf.data.pixel_range import check_range
-from plsc_tf.jobs import description
+from plsc_tf.heads import description
 from plsc_tf.parallel import collectives
 from plsc_tf.training import (
     batching,
@@ -266,7 +266,7 @@ class KerasMethods:
             line_length, positions, print_fn, **options: of `keras.Model.summary`.
         """
         super().summary(line_length, positions, print_fn, **options)
-        (print_fn or _print_line)(description.of_head(self.head))
+        (print_fn or _print_line)(description.describe(self.head))
 
     def test_on_batch(self, x, y=None, sample_weight=None, return_dict=False):
         """`evaluate` on one global batch of arrays."""

@@ -3,8 +3,7 @@
 import dataclasses
 import signal
 
-from plsc_tf.options.cli import NOT_SAVED_STATUS
-from plsc_tf.parallel.lost import LOST_STATUS, STALL_STATUS
+from plsc_tf.parallel.lost import LOST_STATUS, NOT_SAVED_STATUS, STALL_STATUS
 
 # The exit status of a wrong option.
 USAGE_STATUS = 2
