@@ -16,8 +16,8 @@ def read_arguments(argv, groups):
     Args:
         argv: the arguments after the program's name.
         groups: names of the option groups and options allowed on the command line, see
-            `plsc_tf.options.settings.select`; flag files may hold all, because a training's
-            file serves every command.
+            `plsc_tf.options.settings.select`; flag files may hold all, because a
+            training's file serves every command.
 
     Returns:
         ({option name: value}, names without the defaults that a run's flags.cfg notes).

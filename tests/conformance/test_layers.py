@@ -8,8 +8,8 @@ import sys
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
-# The rooms from the bottom up: a room imports from those below it. Modules that stand in
-# no room are rooms of their own.
+# From the bottom up: a room imports from those below it. A module outside of the rooms
+# is a room of its own.
 ROOMS = (
     ("dotted_paths", "initializers", "name_hints", "progress"),
     ("parallel", "storage"),

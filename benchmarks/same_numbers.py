@@ -1,0 +1,136 @@
+"""Compares the losses of two commits of this repository, bit by bit.
+
+Each variant of a training runs on both commits, on this machine, and the losses of its
+steps must be the same. The exit status is 1 where they differ. The last line printed is
+one JSON object.
+
+    python -m benchmarks.same_numbers --before=f271e5f
+    python -m benchmarks.same_numbers --before=f271e5f --after=HEAD --data_root=data
+"""
+
+import dataclasses
+import itertools
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+from benchmarks import machine, options
+from plsc_tf.flags.option import OptionGroup, option
+
+ROOT = pathlib.Path(__file__).parents[1]
+QUICKSTART = ("--flagfile=hparams/quickstart.cfg",)
+VARIANTS = {
+    "quickstart": QUICKSTART,
+    "partial_fc": (*QUICKSTART, "--sample_rate=0.3"),
+    "bfloat16": (*QUICKSTART, "--use_bf16"),
+    "adaface": (*QUICKSTART, "--loss_type=dist_adaface"),
+}
+# Variants on real images: their flag file and their folder below data_root.
+ON_DATA = {"lfw112": "lfw112", "cifar10": "cifar10_jpeg"}
+
+
+@dataclasses.dataclass(frozen=True)
+class SameNumbersCase(OptionGroup):
+    """Which commits are compared, and how."""
+
+    before: str = option("", "the first commit")
+    after: str = option("", "the second one; empty: the working tree")
+    steps: int = option(60, "steps of each training", lower=1)
+    data_root: str = option(
+        "", f"folder with the unpacked data of {', '.join(ON_DATA)}; empty: without"
+    )
+    variants: str = option("", "names with commas; empty: all")
+
+
+def main(case):
+    """Runs all trainings twice; returns whether the losses are the same."""
+    if not case.before:
+        raise ValueError("before must name a commit. Received: before=''.")
+    variants = dict(VARIANTS)
+    for name, folder in ON_DATA.items():
+        if case.data_root:
+            data = os.path.abspath(os.path.join(case.data_root, folder))
+            flags = f"--flagfile=hparams/{name}.cfg", f"--dataset_dir={data}"
+            variants[name] = flags
+    chosen = case.variants.split(",") if case.variants else list(variants)
+    unknown = [name for name in chosen if name not in variants]
+    if unknown:
+        raise ValueError(
+            f"variants must be of {', '.join(variants)}. Received: {unknown[0]!r}."
+        )
+    found = {}
+    with tempfile.TemporaryDirectory(prefix="same_numbers-") as folder:
+        trees = [
+            _tree(commit, os.path.join(folder, name))
+            for name, commit in (("before", case.before), ("after", case.after))
+        ]
+        for name in chosen:
+            losses = [_losses(tree, variants[name], case.steps) for tree in trees]
+            found[name] = _first_difference(*losses)
+            sys.stdout.write(f"{name:11} {found[name] or 'the same'}\n")
+            sys.stdout.flush()
+    same = not any(found.values())
+    print(
+        json.dumps(
+            {
+                "same": same,
+                "differences": found,
+                **dataclasses.asdict(case),
+                "machine": machine.describe(),
+            }
+        )
+    )
+    return same
+
+
+def _tree(commit, folder):
+    """A folder with the files of a commit."""
+    if not commit:
+        return ROOT
+    os.makedirs(folder)
+    archive = subprocess.run(
+        ["git", "archive", commit], cwd=ROOT, stdout=subprocess.PIPE, check=True
+    )
+    subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
+    return folder
+
+
+def _losses(tree, flags, steps):
+    """The lines of losses.txt of a training on the code in `tree`."""
+    with tempfile.TemporaryDirectory(prefix="same_numbers-") as folder:
+        command = [
+            *(sys.executable, "-m", "plsc_tf.train", *flags),
+            *(f"--model_save_dir={folder}/run", "--save_losses"),
+            *(f"--stop_at_step={steps}", "--noexport_at_end", "--nowith_test"),
+        ]
+        ended = subprocess.run(
+            command,
+            cwd=tree,
+            env={**os.environ, "PYTHONPATH": str(tree)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        path = pathlib.Path(folder, "run", "losses.txt")
+        if ended.returncode or not path.exists():
+            raise RuntimeError(f"failed in {tree}: {command}\n{ended.stdout[-2000:]}")
+        return path.read_text(encoding="utf-8").splitlines()
+
+
+def _first_difference(before, after):
+    """The first two lines that differ, as text; empty where there are none."""
+    for lines in itertools.zip_longest(before, after):
+        if lines[0] != lines[1]:
+            return f"{lines[0]} is {lines[1]} now"
+    return ""
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(0 if main(options.parse(SameNumbersCase, __doc__)) else 1)
+    except (ValueError, RuntimeError, subprocess.CalledProcessError) as error:
+        sys.exit(f"benchmarks.same_numbers: {error}")
