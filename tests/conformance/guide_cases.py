@@ -15,11 +15,6 @@ SMALLER = (
         f"{_SMALL} --num_epochs=1",
     ),
     (
-        "README.md",
-        "--model_name=inception_v3",
-        "--image_shape=3,75,75 --batch_size=5 --stop_at_step=2",
-    ),
-    (
         "classes.md",
         "--dataset_dir=<data with the new labels>",
         "--num_epochs=2 --allow_empty_classes",
@@ -57,10 +52,7 @@ _TORCH = (
     "::test_an_arcface_torch_training_embeds_and_classifies_as_there"
 )
 ELSEWHERE = (
-    ("README.md", "--model_save_dir=hdfs://", _HDFS),
-    ("README.md", "--import_from=work_dirs/ms1mv3_r50", _TORCH),
-    ("README.md", "--cluster_node_ips=10.0.0.1,10.0.0.2", _TWO_HOSTS),
-    ("README.md", "srun --nodes=4", _SLURM),
+    ("checkpoints.md", "--model_save_dir=hdfs://", _HDFS),
     ("hdfs.md", "--model_save_dir=hdfs://", _HDFS),
     ("importing.md", "--import_from=work_dirs/ms1mv3_r50", _TORCH),
     ("launch.md", "--cluster_node_ips=10.0.0.1,10.0.0.2", _TWO_HOSTS),

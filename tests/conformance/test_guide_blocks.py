@@ -29,6 +29,7 @@ EMBEDDING, SIDE = 512, 48
 # Pages whose blocks another test runs.
 RUN_BY = {
     "README.md": "conformance/test_readme.py::test_python_blocks_run_in_order",
+    "python.md": "conformance/test_readme.py::test_python_blocks_run_in_order",
     "from_plsc.md": "conformance/test_guides.py::test_scripts_from_plsc",
 }
 # Pages that build a large network.
@@ -169,11 +170,15 @@ def _photograph(world, here):
     return {}
 
 
+def _model(world, here):
+    return {"model": world.model, "faces": world.faces}
+
+
 def _figures(world, here):
     (here / "output" / "seen").mkdir()
     lines = '{"step": 1, "loss": 2.5}\n{"step": 1, "loss_scale": 1}\n'
     (here / "output" / "seen" / "metrics.jsonl").write_text(lines)
-    return {"model": world.model, "faces": world.faces}
+    return _model(world, here)
 
 
 def _from_plsc(world, here):
@@ -183,6 +188,7 @@ def _from_plsc(world, here):
 
 # What a page takes for granted: the names, and the files of its commands.
 GIVEN = {
+    "checkpoints.md": _model,
     "embed.md": _photograph,
     "evaluation.md": _rows_and_names,
     "export.md": _exported,
@@ -233,6 +239,10 @@ def _losses_and_events(names, world, here):
     assert list((here / "logs").rglob("events.out.tfevents.*"))
 
 
+def _saved(names, world, here):
+    assert list((here / "runs" / "mine").glob("*/manifest.json"))
+
+
 def _batches(names, world, here):
     assert next(iter(names["faces"]))[0].shape == (100, 112, 112, 3)
 
@@ -257,6 +267,7 @@ def _auxiliary(names, world, here):
 # What there is behind the last block.
 CHECKS = {
     "checkpoint_format.md": _weights,
+    "checkpoints.md": _saved,
     "embed.md": _who,
     "evaluation.md": _lists_and_figures,
     "export.md": _versions_and_files,

@@ -36,12 +36,9 @@ CHEAP = [
         ("convert.md", "python -m plsc_tf.convert"),
         ("getting_started.md", "python -m plsc_tf.check"),
         ("getting_started.md", "python -m plsc_tf.convert"),
-        ("README.md", "python -m plsc_tf.check"),
         ("embed.md", "python -m plsc_tf.evaluate --embeddings"),
     )
-    for line in guides.lines(
-        ROOT / guide if guide == "README.md" else ROOT / "docs" / guide
-    )
+    for line in guides.lines(ROOT / "docs" / guide)
     if line.startswith(start)
 ]
 

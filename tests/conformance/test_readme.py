@@ -11,7 +11,10 @@ from PIL import Image
 
 ROOT = pathlib.Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+PYTHON_GUIDE = (ROOT / "docs/python.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", README + PYTHON_GUIDE, re.DOTALL)
+# At most this many characters, so that it is read.
+LONGEST = 10_000
 
 
 @pytest.fixture(scope="module")
@@ -25,15 +28,19 @@ def test_python_blocks_run_in_order(folder, monkeypatch):
     Image.new("RGB", (40, 40), "teal").save("photo.jpg")
     names = {"pictures": np.zeros((3, 32, 32, 3), np.uint8)}
     for block in BLOCKS:
-        exec(compile(block, "README.md", "exec"), names)  # noqa: S102
+        exec(compile(block, "README.md, python.md", "exec"), names)  # noqa: S102
     assert len(names["history"].history["loss"]) == 2
     assert names["embeddings"].shape == (1, 64)
     assert sum(len(labels) for _, labels in names["data"].epoch(0)) == 3
     assert (folder / "runs" / "notebook" / "1" / "manifest.json").is_file()
 
 
+def test_it_is_short():
+    assert len(README) <= LONGEST
+
+
 def test_the_notebook_cell_is_short():
-    (cell,) = [block for block in BLOCKS if "model.fit" in block]
+    (cell,) = [block for block in BLOCKS if "history = model.fit" in block]
     lines = [line for line in cell.splitlines() if line.strip()]
     assert len(lines) <= 15
 
@@ -60,8 +67,9 @@ def test_no_placeholder_is_left():
 def test_named_files_exist():
     for name in re.findall(r"\bhparams/\w+\.cfg|\bdocs/\w+\.md", README):
         assert (ROOT / name).is_file(), name
+    recipes = (ROOT / "docs/recipes.md").read_text()
     for path in (ROOT / "hparams").glob("*.cfg"):
-        assert path.name in README, f"{path.name} is not in the README"
+        assert path.name in recipes, f"{path.name} is not in docs/recipes.md"
 
 
 def test_named_options_exist():
