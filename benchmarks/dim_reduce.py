@@ -268,7 +268,7 @@ def print_average(first, last):
 
     from plsc_tf.boost import layout, trajectory
     from plsc_tf.jobs import results
-    from plsc_tf.jobs.build import recipe
+    from plsc_tf.jobs.builders import recipe
     from plsc_tf.options import cli
     from plsc_tf.parallel.strategy import strategy
 

@@ -171,7 +171,7 @@ def measure(name, steps):
     import tensorflow as tf
 
     import plsc_tf
-    from plsc_tf.jobs.build import optimizers, recipe
+    from plsc_tf.jobs.builders import optimizers, recipe
     from plsc_tf.options import cli
     from plsc_tf.training import batching
 

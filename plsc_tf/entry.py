@@ -191,7 +191,7 @@ def _embed(found, reader):
     from plsc_tf.data import images
     from plsc_tf.data.readers import plsc
     from plsc_tf.data.readers.python import to_picture
-    from plsc_tf.jobs.build import preprocessing
+    from plsc_tf.jobs.builders import preprocessing
 
     frame = preprocessing.framing(found.settings).evaluate
     size = found.settings.evaluation.test_batch_size

@@ -57,7 +57,7 @@ def import_checkpoint(settings):
     """
     from plsc_tf import backbones
     from plsc_tf.checkpoints import importers, writer
-    from plsc_tf.jobs.build import networks
+    from plsc_tf.jobs.builders import networks
     from plsc_tf.storage.writer_lock import WriterLock
 
     settings = networks.completed(settings)

@@ -3,8 +3,8 @@
 import pytest
 
 import plsc_tf
-from plsc_tf.jobs.build import recipe
-from plsc_tf.jobs.build.heads import make_head, make_loss
+from plsc_tf.jobs.builders import recipe
+from plsc_tf.jobs.builders.heads import make_head, make_loss
 from plsc_tf.options.settings import Settings
 
 # The four of PLSC 0.1, and their kin.

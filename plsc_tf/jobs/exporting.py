@@ -10,8 +10,8 @@ from PIL import Image
 
 from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.evaluation.verification import FOLDS, verify_pairs
-from plsc_tf.jobs.build import recipe
-from plsc_tf.jobs.build.preprocessing import framing
+from plsc_tf.jobs.builders import recipe
+from plsc_tf.jobs.builders.preprocessing import framing
 from plsc_tf.serving.artefacts import check_formats
 from plsc_tf.serving.export import Extras, export_saved_model
 from plsc_tf.serving.proof import Bounds

@@ -14,8 +14,8 @@ from plsc_tf.jobs import (
     start_from,
     workers,
 )
-from plsc_tf.jobs.build import class_count, hooks, networks, optimizers, recipe
-from plsc_tf.jobs.build.reporting import Seeing, prepare
+from plsc_tf.jobs.builders import class_count, hooks, networks, optimizers, recipe
+from plsc_tf.jobs.builders.reporting import Seeing, prepare
 from plsc_tf.jobs.parts import NONE
 from plsc_tf.jobs.run_plan import choose_folder, make_plan
 from plsc_tf.jobs.stage import ORDINARY

@@ -8,7 +8,7 @@ from absl import logging
 from plsc_tf.checkpoints import catalog, manifest
 from plsc_tf.flags.head import Head
 from plsc_tf.jobs import exporting, results
-from plsc_tf.jobs.build import recipe
+from plsc_tf.jobs.builders import recipe
 from plsc_tf.jobs.evaluate import provenance
 from plsc_tf.jobs.parts import NONE
 from plsc_tf.options.settings import Settings

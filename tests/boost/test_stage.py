@@ -11,7 +11,7 @@ from plsc_tf.backbones.precision import Precision
 from plsc_tf.checkpoints import catalog
 from plsc_tf.jobs import dimension_reduction, report_facts
 from plsc_tf.jobs import train as run
-from plsc_tf.jobs.build import recipe
+from plsc_tf.jobs.builders import recipe
 from plsc_tf.jobs.memory_plan import planner, table
 from plsc_tf.jobs.parts import Parts
 from plsc_tf.jobs.stage import ORDINARY

@@ -10,7 +10,7 @@ from plsc_tf import backbones
 from plsc_tf.backbones.precision import Precision
 from plsc_tf.backbones.zoo.catalog import ENTRIES
 from plsc_tf.flags.learning_rate import LearningRate
-from plsc_tf.jobs.build import networks, recipe
+from plsc_tf.jobs.builders import networks, recipe
 from plsc_tf.options.settings import Settings
 from plsc_tf.parallel.strategy import strategy as make_strategy
 from plsc_tf.training import state

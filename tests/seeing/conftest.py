@@ -11,7 +11,7 @@ import pytest
 
 import plsc_tf
 from plsc_tf.jobs import train
-from plsc_tf.jobs.build import reporting
+from plsc_tf.jobs.builders import reporting
 from plsc_tf.options.settings import Settings
 from tests.seeing.seen_options import OPTIONS
 

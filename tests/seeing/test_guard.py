@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from plsc_tf.jobs import train
-from plsc_tf.jobs.build.reporting import Seeing
+from plsc_tf.jobs.builders.reporting import Seeing
 from plsc_tf.jobs.stage import ORDINARY
 from plsc_tf.parallel.alone import Alone
 from tests.training.tiny_run import TINY, settings

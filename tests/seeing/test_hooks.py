@@ -3,7 +3,7 @@
 import keras
 import pytest
 
-from plsc_tf.jobs.build import hooks
+from plsc_tf.jobs.builders import hooks
 from plsc_tf.options.settings import Settings
 
 FASTNN = ("StopAtStepHook", "ProfilerHook", "LoggingTensorHook", "CheckpointSaverHook")

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from plsc_tf.data import load as data_load
 from plsc_tf.jobs import exporting, train, trained
-from plsc_tf.jobs.build import recipe
+from plsc_tf.jobs.builders import recipe
 from plsc_tf.jobs.evaluate import command
 from plsc_tf.options.settings import Settings
 

@@ -11,7 +11,7 @@ import plsc_tf
 from plsc_tf.checkpoints import manifest
 from plsc_tf.jobs import train as run
 from plsc_tf.jobs import trained
-from plsc_tf.jobs.build import optimizers
+from plsc_tf.jobs.builders import optimizers
 from plsc_tf.options.settings import Settings
 from plsc_tf.training import state
 from plsc_tf.training.average import Averaging

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from plsc_tf.jobs.build import class_count, recipe
+from plsc_tf.jobs.builders import class_count, recipe
 from plsc_tf.options.settings import Settings
 from tests.seeds.plsc_folder import make_train_data
 

@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from plsc_tf.data.augmentation import Augmentation
 from plsc_tf.data.preprocessing import own_augmentation
-from plsc_tf.jobs.build import recipe
-from plsc_tf.jobs.build.preprocessing import preprocessing_options
+from plsc_tf.jobs.builders import recipe
+from plsc_tf.jobs.builders.preprocessing import preprocessing_options
 from plsc_tf.options.settings import Settings
 
 

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import plsc_tf
-from plsc_tf.jobs.build import recipe
+from plsc_tf.jobs.builders import recipe
 from plsc_tf.options.settings import Settings
 from plsc_tf.training.loss_scale import MIN_SKIPS_IN_A_ROW, LossScale
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import plsc_tf
-from plsc_tf.jobs.build import optimizers
+from plsc_tf.jobs.builders import optimizers
 from plsc_tf.options.settings import Settings
 from plsc_tf.training import schedules
 

@@ -13,7 +13,7 @@ import plsc_tf
 from plsc_tf import train
 from plsc_tf.heads import memory
 from plsc_tf.heads.memory import HeadLoad
-from plsc_tf.jobs.build import optimizers, recipe
+from plsc_tf.jobs.builders import optimizers, recipe
 from plsc_tf.jobs.memory_plan import activations, advice, planner, table
 from plsc_tf.options.cli import parse
 from plsc_tf.options.settings import Settings

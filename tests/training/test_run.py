@@ -12,7 +12,7 @@ from PIL import Image
 from plsc_tf.checkpoints import manifest
 from plsc_tf.data.source import Order
 from plsc_tf.jobs import results, train, trained
-from plsc_tf.jobs.build import recipe
+from plsc_tf.jobs.builders import recipe
 from plsc_tf.jobs.evaluate import command
 from plsc_tf.jobs.run_plan import choose_folder
 from plsc_tf.options.cli import parse

@@ -9,7 +9,7 @@ from plsc_tf.checkpoints import catalog, editing, manifest
 from plsc_tf.checkpoints.labels_map import LabelsMap
 from plsc_tf.checkpoints.stored_rows import DominantRows, StoredRows
 from plsc_tf.jobs import trained
-from plsc_tf.jobs.build import optimizers, recipe
+from plsc_tf.jobs.builders import optimizers, recipe
 from plsc_tf.jobs.classes import new_rows, pictures, sub_centers, told
 from plsc_tf.options.flagfiles import write_flags
 from plsc_tf.parallel.rows import ShardedRows

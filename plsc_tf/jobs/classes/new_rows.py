@@ -6,7 +6,7 @@ import io
 import numpy as np
 
 from plsc_tf.jobs import trained
-from plsc_tf.jobs.build.heads import make_head
+from plsc_tf.jobs.builders.heads import make_head
 from plsc_tf.jobs.classes import pictures
 from plsc_tf.storage import files
 from plsc_tf.storage.paths import local_path

@@ -7,8 +7,8 @@ from plsc_tf.data.checks import doctor
 from plsc_tf.data.checks.findings import Findings
 from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.data.readers import class_folders
-from plsc_tf.jobs.build import recipe
-from plsc_tf.jobs.build.preprocessing import preprocessing_options
+from plsc_tf.jobs.builders import recipe
+from plsc_tf.jobs.builders.preprocessing import preprocessing_options
 from plsc_tf.storage import files
 
 # Lines of a list that are written at a time.

@@ -9,7 +9,7 @@ from absl import logging
 from plsc_tf.data import load as data_load
 from plsc_tf.data.preprocessing import own_augmentation
 from plsc_tf.jobs import trained
-from plsc_tf.jobs.build import preprocessing
+from plsc_tf.jobs.builders import preprocessing
 from plsc_tf.jobs.embed import pictures
 from plsc_tf.jobs.embed.rows import RowsFile, check_names
 from plsc_tf.jobs.embed.served import Served

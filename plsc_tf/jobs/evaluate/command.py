@@ -11,7 +11,7 @@ from plsc_tf.evaluation import card, closed_set, names, reports
 from plsc_tf.evaluation.bootstrap import Resampling
 from plsc_tf.evaluation.verification import score_pairs
 from plsc_tf.jobs import trained, workers
-from plsc_tf.jobs.build import preprocessing, recipe
+from plsc_tf.jobs.builders import preprocessing, recipe
 from plsc_tf.jobs.evaluate import protocols, provenance, worst
 from plsc_tf.jobs.evaluate.embeddings import Pictures, Saved
 from plsc_tf.jobs.parts import NONE

@@ -10,7 +10,7 @@ from plsc_tf.data.checks import doctor
 from plsc_tf.data.checks.examine import examine
 from plsc_tf.data.checks.findings import Findings
 from plsc_tf.data.checks.survey import survey
-from plsc_tf.jobs.build import recipe
+from plsc_tf.jobs.builders import recipe
 from plsc_tf.storage import files
 
 _FIRST = 3

@@ -13,7 +13,7 @@ from absl import logging
 
 from plsc_tf.data.pipeline_options import PipelineOptions
 from plsc_tf.heads import base, memory
-from plsc_tf.jobs.build import networks, optimizers, recipe
+from plsc_tf.jobs.builders import networks, optimizers, recipe
 from plsc_tf.jobs.memory_plan import activations, timeline
 from plsc_tf.jobs.run_plan import choose_folder
 from plsc_tf.jobs.stage import ORDINARY, Stage

@@ -5,11 +5,10 @@ import functools
 import tensorflow as tf
 from absl import logging
 
-from plsc_tf.parallel.memory import process_memory
-from plsc_tf.storage import files
-from plsc_tf.reporting import curves, projector, statistics
 from plsc_tf.jobs import report_facts, run_report
-from plsc_tf.jobs.build import hooks
+from plsc_tf.jobs.builders import hooks
+from plsc_tf.parallel.memory import process_memory
+from plsc_tf.reporting import curves, projector, statistics
 from plsc_tf.reporting.angles import AngleHistograms
 from plsc_tf.reporting.guard import Guard, GuardedCallback
 from plsc_tf.reporting.layers import LayerCheck
@@ -19,6 +18,7 @@ from plsc_tf.reporting.recorder import Recorder
 from plsc_tf.reporting.tensorboard import TensorBoard
 from plsc_tf.reporting.traces import Traces
 from plsc_tf.reporting.visualdl import FOLDER, VisualDL
+from plsc_tf.storage import files
 
 PLOT = "loss.png"
 # The planner builds and traces the network again: seconds, which only runs of so many
@@ -219,7 +219,9 @@ class Seeing:
                 "the report's checkpoints", lambda: report_facts.checkpoints(folder), []
             ),
             "network": self._guarded(
-                "the report's FLOPs and parameters", lambda: report_facts.network(model), {}
+                "the report's FLOPs and parameters",
+                lambda: report_facts.network(model),
+                {},
             ),
             "images": self._guarded("the report's images", self._shown, []),
             "starts": self._starts(),
@@ -245,7 +247,9 @@ class Seeing:
 
     def _starts(self):
         folder = self.settings.storage.model_save_dir
-        return self._guarded(report_facts.STARTS, lambda: report_facts.starts(folder), [])
+        return self._guarded(
+            report_facts.STARTS, lambda: report_facts.starts(folder), []
+        )
 
     def _shown(self):
         """[(label, image)] of what was fed; none where nothing was trained."""

@@ -10,14 +10,14 @@ from plsc_tf.data import load as data_load
 from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.data.request import DataRequest
 from plsc_tf.evaluation.verification import FOLDS
+from plsc_tf.jobs.builders import class_count, networks
+from plsc_tf.jobs.builders.heads import make_head
+from plsc_tf.jobs.builders.preprocessing import framing, preprocessing_options
+from plsc_tf.jobs.parts import TEST_SPLIT, made_here
 from plsc_tf.storage import files, oss
-from plsc_tf.jobs.build import class_count, networks
 from plsc_tf.training.classifier import Classifier
-from plsc_tf.jobs.build.heads import make_head
-from plsc_tf.jobs.build.preprocessing import framing, preprocessing_options
 from plsc_tf.training.loss_scale import LossScale
 from plsc_tf.training.mixing import Mixing
-from plsc_tf.jobs.parts import TEST_SPLIT, made_here
 from plsc_tf.training.sentinel import Sentinel
 
 # What sets the loss scale, of the precision options.

@@ -1,0 +1,1 @@
+"""From `Settings` to the objects of a run: data, model, optimizer, reporting."""
