@@ -84,7 +84,7 @@ OTHER_LINES = (
     (
         "logs.md",
         "bin/visualdl --logdir",
-        "seeing/test_seen_run.py::test_visualdl_reads_its_log",
+        "reporting/test_seen_run.py::test_visualdl_reads_its_log",
     ),
     ("serving.md", "pip install", "CI installs what .[dev] has of it"),
     ("serving.md", "FaceClassifyService", _CURL),

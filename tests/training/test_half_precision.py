@@ -11,7 +11,7 @@ from plsc_tf.jobs import train
 from plsc_tf.options.settings import Settings
 from plsc_tf.training.loss_scale import LossScale
 from plsc_tf.training.sentinel import Sentinel
-from tests.training.tiny_run import TINY
+from tests.jobs.tiny_run import TINY
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import plsc_tf
 from plsc_tf.checkpoints import manifest
 from plsc_tf.jobs import train
 from plsc_tf.jobs.parts import Parts
-from tests.training import tiny_run
+from tests.jobs import tiny_run
 
 
 def scaled(**options):

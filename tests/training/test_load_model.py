@@ -14,7 +14,8 @@ from plsc_tf.checkpoints import manifest
 from plsc_tf.jobs import train
 from plsc_tf.training import state
 from plsc_tf.training.average import Averaging
-from tests.training import checkpointed, tiny_run
+from tests.jobs import tiny_run
+from tests.training import checkpointed
 
 IMAGES = np.random.default_rng(1).integers(0, 256, (6, 8, 8, 3)).astype(np.uint8)
 

@@ -10,7 +10,7 @@ from plsc_tf.jobs import train
 from plsc_tf.options.settings import Settings
 from plsc_tf.training.mixing import Mixing
 from tests.heads import oracle
-from tests.training.tiny_run import TINY
+from tests.jobs.tiny_run import TINY
 
 CLASSES, BATCH = 9, 8
 RNG = np.random.default_rng(0)

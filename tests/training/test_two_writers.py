@@ -10,8 +10,8 @@ import pytest
 import plsc_tf
 from plsc_tf.checkpoints import catalog, manifest
 from plsc_tf.storage.writer_lock import FolderInUseError, WriterLock
+from tests.jobs.test_termination import ROOT, TINY, _text, losses
 from tests.training.checkpointed import Watch, build, data, fit, names
-from tests.training.test_termination import ROOT, TINY, _text, losses
 
 
 def start(folder, log):

@@ -9,7 +9,7 @@ import pytest
 
 from plsc_tf.jobs import resume_proof
 from plsc_tf.options.settings import Settings
-from tests.training.tiny_run import NETWORK
+from tests.jobs.tiny_run import NETWORK
 
 OPTIONS = {
     "dataset_name": "mock",

@@ -17,7 +17,7 @@ from plsc_tf.jobs.evaluate import command
 from plsc_tf.jobs.run_plan import choose_folder
 from plsc_tf.options.cli import parse
 from plsc_tf.options.settings import Settings
-from tests.training.tiny_run import settings
+from tests.jobs.tiny_run import settings
 
 
 @pytest.fixture(scope="module")

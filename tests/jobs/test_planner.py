@@ -18,7 +18,7 @@ from plsc_tf.jobs.memory_plan import activations, advice, planner, table
 from plsc_tf.options.cli import parse
 from plsc_tf.options.settings import Settings
 from plsc_tf.parallel import memory as device_memory
-from tests.training.tiny_run import NETWORK
+from tests.jobs.tiny_run import NETWORK
 
 TINY = {
     "dataset_name": "mock",

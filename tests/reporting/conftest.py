@@ -13,7 +13,7 @@ import plsc_tf
 from plsc_tf.jobs import train
 from plsc_tf.jobs.builders import reporting
 from plsc_tf.options.settings import Settings
-from tests.seeing.seen_options import OPTIONS
+from tests.reporting.seen_options import OPTIONS
 
 
 @dataclasses.dataclass(frozen=True)

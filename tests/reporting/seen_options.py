@@ -1,6 +1,6 @@
 """Options of the small run with everything on."""
 
-from tests.training.tiny_run import TINY
+from tests.jobs.tiny_run import TINY
 
 PASSWORD = "open-sesame-17"
 OPTIONS = {

@@ -11,7 +11,7 @@ from plsc_tf.jobs import train
 from plsc_tf.jobs.builders.reporting import Seeing
 from plsc_tf.jobs.stage import ORDINARY
 from plsc_tf.parallel.alone import Alone
-from tests.training.tiny_run import TINY, settings
+from tests.jobs.tiny_run import TINY, settings
 
 BLOCKED = (
     "report.html",

@@ -8,7 +8,7 @@ import pytest
 
 from plsc_tf.checkpoints import manifest
 from plsc_tf.jobs import train
-from tests.training.tiny_run import settings
+from tests.jobs.tiny_run import settings
 
 # Partial FC whose sample holds more than the batch's classes, with a loss that carries
 # statistics from step to step.

@@ -12,8 +12,8 @@ import plsc_tf
 from plsc_tf.checkpoints import catalog, manifest
 from plsc_tf.jobs import train as run
 from plsc_tf.jobs.run_plan import choose_folder
+from tests.jobs.tiny_run import settings
 from tests.training.checkpointed import build, data, fit
-from tests.training.tiny_run import settings
 
 QUICK = {"with_test": False, "export_at_end": False}
 

@@ -18,7 +18,7 @@ from tensorboard.backend.event_processing.plugin_event_accumulator import (
 from tensorflow.tsl.profiler.protobuf.xplane_pb2 import XSpace
 
 from tests import required
-from tests.seeing.seen_options import PASSWORD
+from tests.reporting.seen_options import PASSWORD
 
 SCALARS = {
     "loss",

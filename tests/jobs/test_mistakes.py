@@ -3,7 +3,7 @@
 import pytest
 
 from plsc_tf.jobs import train
-from tests.training.tiny_run import settings
+from tests.jobs.tiny_run import settings
 
 
 def test_a_batch_that_cannot_be_cut_is_told_before_anything_is_written(tmp_path):

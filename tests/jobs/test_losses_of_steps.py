@@ -10,7 +10,7 @@ from plsc_tf import train
 from plsc_tf.checkpoints import catalog
 from plsc_tf.jobs import train as run
 from plsc_tf.training.termination import Termination
-from tests.training.tiny_run import settings
+from tests.jobs.tiny_run import settings
 
 OPTIONS = {
     "num_epochs": 1,
