@@ -19,37 +19,9 @@ GROUPS = ("classes", "dataset", *cli.TRAINED_MODEL, "test_batch_size")
 def main(settings):
     """Does what the settings ask for and prints a table."""
     from plsc_tf.evaluation.report import format_table
+    from plsc_tf.jobs.classes import command
 
-    sys.stdout.write(f"\n{format_table(run(settings))}\n")
-
-
-def run(settings):
-    """Edits or reports; returns the rows of a table.
-
-    Args:
-        settings: the `Settings`; `classes` says which of the two.
-
-    Raises:
-        ValueError: neither is asked for; or as `training.classes.edit.edit` and
-            `training.classes.noise.report`.
-    """
-    from plsc_tf.storage import files, fs_options
-
-    given = settings.classes
-    if not (given.edit_dir or given.noise_report):
-        raise ValueError(
-            "Give edit_dir, a new folder for a checkpoint with edited classes, or "
-            "noise_report, a .json file for labels that look wrong."
-        )
-    fs_options.set_user(settings.storage)
-    files.prepare(settings.storage.checkpoint_dir or settings.storage.model_save_dir)
-    if given.edit_dir:
-        from plsc_tf.jobs.classes import edit
-
-        return edit.edit(settings)
-    from plsc_tf.jobs.classes import noise
-
-    return noise.report(settings)
+    sys.stdout.write(f"\n{format_table(command.run(settings))}\n")
 
 
 if __name__ == "__main__":

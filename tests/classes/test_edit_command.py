@@ -5,11 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from plsc_tf import classes
 from plsc_tf.checkpoints import manifest
 from plsc_tf.checkpoints.stored_rows import StoredRows
 from plsc_tf.data import figures
 from plsc_tf.jobs import train
+from plsc_tf.jobs.classes import command
 from plsc_tf.options.cli import parse
 from plsc_tf.options.settings import Settings
 from tests.classes.tiny import PICTURES, SIZE, TINY, draw_classes
@@ -43,7 +43,7 @@ def edited(trained, tmp_path_factory):
         ],
         classes.GROUPS,
     )
-    return root, dict(classes.run(settings)), rows
+    return root, dict(command.run(settings)), rows
 
 
 def test_what_is_not_touched_is_the_same(trained, edited):
@@ -167,7 +167,7 @@ def test_slots_of_a_head_on_every_replica_are_edited(trained, tmp_path):
         add_classes=1,
         num_replicas=1,
     )
-    classes.run(settings)
+    command.run(settings)
     old = np.load(tmp_path / "run" / "0" / "training.npz")
     new = np.load(tmp_path / "edited" / "0" / "training.npz")
     (slot,) = [name for name in old if old[name].shape == (6, 8)]
@@ -202,7 +202,7 @@ def test_what_cannot_be_done_is_said_and_nothing_is_written(
         **values,
     }
     with pytest.raises(error, match=message):
-        classes.run(Settings.from_values(**given))
+        command.run(Settings.from_values(**given))
     assert not list(tmp_path.iterdir())
 
 
@@ -214,7 +214,7 @@ def test_nothing_is_overwritten(trained, edited):
         remove_classes="1",
     )
     with pytest.raises(FileExistsError, match="nothing is overwritten"):
-        classes.run(settings)
+        command.run(settings)
     told = json.loads((root / "edited" / "0" / "manifest.json").read_text())
     assert told["state"]["num_classes"] == 9
 
@@ -229,7 +229,7 @@ def test_rows_that_cancel_each_other_are_no_class_and_nothing_is_left(
         "class_rows": str(tmp_path / "rows.npy"),
         "num_replicas": 1,
     }
-    classes.run(Settings.from_values(model_save_dir=str(trained[0]), **values))
+    command.run(Settings.from_values(model_save_dir=str(trained[0]), **values))
     again = {
         "model_save_dir": str(tmp_path / "first"),
         "edit_dir": str(tmp_path / "second"),
@@ -238,5 +238,5 @@ def test_rows_that_cancel_each_other_are_no_class_and_nothing_is_left(
     }
     # Found only when rows are written.
     with pytest.raises(ValueError, match="6, 7 cannot be merged: their rows point"):
-        classes.run(Settings.from_values(**again))
+        command.run(Settings.from_values(**again))
     assert not (tmp_path / "second").exists()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from plsc_tf import classes
+from plsc_tf.jobs.classes import command
 from plsc_tf.jobs.classes.edit import read_groups
 from plsc_tf.options.cli import parse
 from plsc_tf.options.settings import Settings
@@ -31,7 +31,7 @@ def reported(trained, tmp_path_factory):
         ],
         classes.GROUPS,
     )
-    return root, dict(classes.run(settings))
+    return root, dict(command.run(settings))
 
 
 def test_the_report_tells_what_was_found(trained, reported):
@@ -97,7 +97,7 @@ def test_weights_can_be_the_centers(trained, tmp_path):
         noise_centers="weights",
         num_replicas=1,
     )
-    classes.run(settings)
+    command.run(settings)
     content = json.loads((tmp_path / "noise.json").read_text())
     assert content["centers"] == "weights" and content["thresholds"]["pair"] == 0.7
     assert sorted(p.name for p in tmp_path.iterdir() if p.is_file())[:1] == [
@@ -129,5 +129,5 @@ def test_what_cannot_be_done_is_said(
         **values,
     }
     with pytest.raises(error, match=message):
-        classes.run(Settings.from_values(**given))
+        command.run(Settings.from_values(**given))
     assert not list(tmp_path.iterdir())

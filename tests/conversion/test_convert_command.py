@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from plsc_tf import convert
+from plsc_tf.convert import GROUPS
 from plsc_tf.data.pairs import load_pairs
+from plsc_tf.jobs import convert
 from plsc_tf.options import cli
 from tests.conversion import drawn
 
@@ -18,7 +19,7 @@ EXAMPLES = drawn.images(50)
 
 def command(*arguments):
     """The table that the command prints, as a dict."""
-    return dict(convert.convert(cli.parse(arguments, convert.GROUPS)))
+    return dict(convert.convert(cli.parse(arguments, GROUPS), GROUPS))
 
 
 @pytest.fixture

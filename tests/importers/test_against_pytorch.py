@@ -10,8 +10,7 @@ import keras
 import numpy as np
 import pytest
 
-from plsc_tf import import_checkpoint
-from plsc_tf.jobs import trained
+from plsc_tf.jobs import import_checkpoint, trained
 from plsc_tf.options.settings import Settings
 
 CLASSES, SIZE = 10, 64

@@ -7,8 +7,8 @@ import keras
 import numpy as np
 import pytest
 
-from plsc_tf import import_checkpoint
-from plsc_tf.jobs import trained
+from plsc_tf import import_checkpoint as command
+from plsc_tf.jobs import import_checkpoint, trained
 from plsc_tf.options import cli
 from plsc_tf.options.settings import Settings
 from tests.importers.paddle_writer import stream
@@ -167,6 +167,6 @@ def test_the_commands_options_are_known_to_its_command_line():
             "--emb_size=4",
             "--checkpoint_dir=b",
         ],
-        import_checkpoint.GROUPS,
+        command.GROUPS,
     )
     assert (given.importing.import_from, given.importing.import_format) == ("a", "plsc")

@@ -258,7 +258,7 @@ def test_the_base64_tool(folder, monkeypatch):
         return [line for name in names for line in name.read_text().splitlines()]
 
     before = lines(sorted((folder / "dataset").glob("dataset.part*")))
-    convert.convert(cli.parse(shlex.split(TOOL)[2:], convert.GROUPS))
+    convert.main(cli.parse(shlex.split(TOOL)[2:], convert.GROUPS))
     made = sorted((folder / "dataset" / "shuffled_8").glob("base64_rank_?"))
     # 12 images on 8 ranks are 2 for each, 4 of them twice.
     assert [len(lines([name])) for name in made] == [2] * 8
@@ -266,7 +266,7 @@ def test_the_base64_tool(folder, monkeypatch):
     # A list that lies in the working directory only.
     (folder / "my_list.txt").write_text("dataset.part1\n")
     other = TOOL.replace("file_list.txt", "my_list.txt").replace("=8", "=2")
-    convert.convert(cli.parse(shlex.split(other)[2:], convert.GROUPS))
+    convert.main(cli.parse(shlex.split(other)[2:], convert.GROUPS))
     made = (folder / "dataset" / "shuffled_2").glob("base64_rank_?")
     assert sorted(lines(made)) == sorted(before[6:])
 

@@ -1,0 +1,158 @@
+"""Makes another library's checkpoint one of ours."""
+
+import os
+
+import tensorflow as tf
+
+from plsc_tf import backbones
+from plsc_tf.checkpoints import catalog, importers, writer
+from plsc_tf.checkpoints.content import Content
+from plsc_tf.flags.head import Head
+from plsc_tf.jobs.builders import networks
+from plsc_tf.storage import files
+from plsc_tf.storage.writer_lock import WriterLock
+
+# In model_save_dir: a checkpoint of no step.
+FOLDER = "step_00000000"
+
+
+def import_checkpoint(settings):
+    """Reads another library's checkpoint and writes one of ours.
+
+    Args:
+        settings: the `Settings`; `importing` says what to read, `storage` where to
+            write, and the network's options what it is.
+
+    Returns:
+        the rows of a table: what was taken, what was not.
+
+    Raises:
+        FileExistsError: there is a checkpoint already.
+        FileNotFoundError: a part of the checkpoint is missing.
+        ImportError: PyTorch is needed and not installed.
+        FolderInUseError: a training writes into model_save_dir.
+        ValueError: it does not fit the settings; nothing was written.
+    """
+    settings = networks.completed(settings)
+    given = settings.importing
+    if not given.import_from:
+        raise ValueError(
+            "import_from must name the folder or file of the checkpoint to import. "
+            "Received: import_from=''."
+        )
+    path = _target(settings.storage)
+    source = importers.read(given.import_from, given.import_format)
+    settings = _completed(settings, source)
+    backbone = backbones.build(
+        settings.model.model_name,
+        embedding_size=settings.model.emb_size,
+        image_shape=(*settings.preprocessing.image_size, 3),
+        **settings.model.backbone_options(),
+    )
+    importers.assign(source, backbone)
+    with WriterLock("Wait until it ends, or set checkpoint_dir.") as lock:
+        if not settings.storage.checkpoint_dir:
+            lock.acquire(settings.storage.model_save_dir)
+            _target(settings.storage)  # nothing has come meanwhile
+        writer.save(path, _content(settings, source, backbone))
+    return _table(settings, source, backbone, path)
+
+
+def _target(storage):
+    """Where the new checkpoint goes; it must not exist."""
+    if storage.checkpoint_dir:
+        path = storage.checkpoint_dir.rstrip("/")
+    else:
+        path = files.join(storage.model_save_dir, FOLDER)
+        if catalog.find_all(storage.model_save_dir):
+            raise FileExistsError(
+                f"model_save_dir '{storage.model_save_dir}' holds checkpoints of a "
+                "run, which an imported one would be taken for. Choose another "
+                "folder, or set checkpoint_dir."
+            )
+    if files.exists(path):
+        raise FileExistsError(f"'{path}' is there already; nothing is overwritten.")
+    return path
+
+
+def _completed(settings, source):
+    """The settings with what the checkpoint decides: classes and kind of head."""
+    weight = source.arrays.get("weight")
+    if weight is None:
+        return settings
+    classes, size = weight.shape
+    asked, given = settings.dataset.num_classes, "num_classes" in settings.given
+    told = source.num_classes is not None
+    if asked != classes and not (told and not given):
+        advice = f"Pass --num_classes={classes}."
+        if not told:
+            advice = (
+                f"If the training had {classes} classes pass --num_classes={classes}; "
+                "else the file of the last rank is missing, which no other file tells."
+            )
+        raise ValueError(
+            f"{settings.importing.import_from} holds {classes} classes of "
+            f"{source.ranks} rank(s). Received: num_classes={asked}. {advice}"
+        )
+    if size != settings.model.emb_size:
+        raise ValueError(
+            f"{settings.importing.import_from} has a head for embeddings of {size} "
+            f"numbers. Received: emb_size={settings.model.emb_size}."
+        )
+    loss = settings.head.loss_type
+    has_bias = "bias" in source.arrays
+    if has_bias != (settings.head.loss == "softmax"):
+        if loss != Head().loss_type or not has_bias:
+            raise ValueError(
+                f"{settings.importing.import_from} has a head with"
+                f"{'' if has_bias else 'out'} a bias, as "
+                f"{'only' if has_bias else 'all losses but'} softmax has it. "
+                f"Received: loss_type={loss}."
+            )
+        loss = source.loss if source.loss == "softmax" else "dist_softmax"
+    return settings.replace(num_classes=classes, loss_type=loss)
+
+
+def _content(settings, source, backbone):
+    """What the new checkpoint holds."""
+    # An imported checkpoint is the beginning of something, not a warm start of it.
+    flags = settings.replace(checkpoint_dir="").as_dict()
+    return Content(
+        kind="weights",
+        state={
+            "step": 0,
+            "global_step": 0,
+            "num_classes": settings.dataset.num_classes,
+            "embedding_size": settings.model.emb_size,
+            "head_state": {},
+            "flags": flags,
+            "imported": {
+                "format": source.format,
+                "from": os.path.abspath(settings.importing.import_from),
+            },
+        },
+        network=backbone,
+        values=[(v, tf.convert_to_tensor(v.value)) for v in backbone.variables],
+        variables={},
+        arrays=source.arrays,
+    )
+
+
+def _table(settings, source, backbone, path):
+    rows = [
+        ("format", source.format),
+        ("read", settings.importing.import_from),
+        (
+            "backbone",
+            f"{settings.model.model_name}: {backbone.count_params():,} weights in "
+            f"{len(source.backbone)} arrays",
+        ),
+    ]
+    for name, array in source.arrays.items():
+        shape = " x ".join(f"{size:,}" for size in array.shape)
+        rows.append((f"head: {name}", f"{shape}, from {source.ranks} rank(s)"))
+    if not source.arrays:
+        rows.append(("head", "none: train with --task_type=finetune to start one"))
+    rows.append(("not taken", "\n".join(source.left) or "nothing"))
+    rows.append(("checkpoint", path))
+    return rows
