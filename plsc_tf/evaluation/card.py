@@ -79,14 +79,18 @@ def _headline(report):
         if threshold.get("cosine") is None:
             shown.append(("n/a", f"threshold at {at}"))
         else:
-            shown.append((f"{threshold['cosine']:.4f}", f"cosine threshold at {at}"))
-            squared = f"{threshold['squared_l2']:.4f}"
-            shown.append((squared, "the same as squared distance"))
+            shown.append(_both_scales(threshold, "", f"threshold at {at}"))
     if "best_cosine" in threshold:
-        shown.append((f"{threshold['best_cosine']:.4f}", "cosine, most accurate"))
-        squared = f"{threshold['best_squared_l2']:.4f}"
-        shown.append((squared, "the same as squared distance"))
+        shown.append(_both_scales(threshold, "best_", "most accurate threshold"))
     return shown
+
+
+def _both_scales(threshold, prefix, what):
+    """(value, what it is) of a threshold: one figure, so that a line keeps it whole."""
+    cosine, squared = (
+        f"{threshold[prefix + scale]:.4f}" for scale in ("cosine", "squared_l2")
+    )
+    return f"{cosine} / {squared}", f"{what}, cosine / squared distance"
 
 
 def _overview(reports):
@@ -162,7 +166,7 @@ def _figures(report):
     basis = f'<p class="quiet">Intervals: {page.text(report.basis)}.</p>'
     return (
         '<div class="wide"><table><tr><th>figure</th><th>value</th>'
-        "<th>95 % interval, or remark</th></tr>"
+        "<th>95% interval, or remark</th></tr>"
         + "".join(rows)
         + "</table></div>"
         + (basis if report.basis else "")
@@ -263,6 +267,6 @@ def _pair(one, pictures):
     sides = f"{page.text(one['left'])}<br>{page.text(one['right'])}"
     return (
         f'<div class="pair">{images}<p>cosine {one["cosine"]:.4f}, '
-        f'<span class="{"wrong" if wrong else "right"}">{said}</span></p>'
+        f'<span class="{"wrong" if wrong else "correct"}">{said}</span></p>'
         f'<p class="quiet">{sides}</p></div>'
     )

@@ -52,7 +52,7 @@ figcaption { color: #666; font-size: 13px; }
 .pair div { display: flex; gap: 6px; }
 .pair img { width: 100px; height: 100px; object-fit: contain; background: #f4f4f4; }
 .pair p { overflow-wrap: anywhere; }
-.wrong { color: #a11; font-weight: 600; } .right { color: #2c6e2c; font-weight: 600; }
+.wrong { color: #a11; font-weight: 600; } .correct { color: #2c6e2c; font-weight: 600; }
 @media print { body { max-width: none; } h2 { break-before: page; } }
 """
 

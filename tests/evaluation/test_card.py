@@ -213,14 +213,16 @@ def test_card_html_stands_alone_and_labels_everything():
     one = shown[0].threshold
     order = (
         f"{shown[0].figures['accuracy'].value:.4f}",
-        f"{one['cosine']:.4f}",
-        f"{one['squared_l2']:.4f}",
-        f"{one['best_cosine']:.4f}",
-        f"{one['best_squared_l2']:.4f}",
+        f"{one['cosine']:.4f} / {one['squared_l2']:.4f}",
+        f"{one['best_cosine']:.4f} / {one['best_squared_l2']:.4f}",
         "same pairs",
         "Model and data",
         "ab" * 32,
     )
+    # The classes of right and wrong answers color nothing else, such as table columns.
+    colored = set(re.findall(r"\.([a-z]+) \{ color", page))
+    assert {"wrong", "correct"} <= colored and "class=right" in page
+    assert "right" not in colored
     places = [text.index(part) for part in order]
     assert places == sorted(places)
     assert "cd" * 32 in text[text.index("Fingerprints") :]
