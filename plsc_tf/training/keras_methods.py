@@ -169,9 +169,7 @@ class KerasMethods:
             raise ValueError("There is nothing to evaluate: no example.")
         results = loop.Position(sums=sums).means(self.weighted_metrics)
         callbacks.on_test_end(results)
-        if return_dict:
-            return results
-        return list(results.values()) if len(results) > 1 else results["loss"]
+        return results if return_dict else _in_order(results)
 
     def predict(self, x, batch_size=None, verbose="auto", steps=None, callbacks=None):
         """Embeddings of images; `embed` under Keras's name.
@@ -221,7 +219,9 @@ class KerasMethods:
             raise ValueError("There is nothing to embed: the data set is empty.")
         return np.concatenate(parts)
 
-    def train_on_batch(self, images, labels, sample_weight=None, class_weight=None):
+    def train_on_batch(
+        self, images, labels, sample_weight=None, class_weight=None, return_dict=True
+    ):
         """Runs exactly one step on a global batch, over all replicas.
 
         Args:
@@ -230,6 +230,7 @@ class KerasMethods:
             sample_weight: `[global_batch]`; the loss is Σ weight · loss / global_batch,
                 as in Keras.
             class_weight: `{label: weight}`; multiplied with sample_weight.
+            return_dict: False returns what `evaluate` does: a list, or the loss alone.
 
         Returns:
             dict of floats: `loss` and the metrics; with a loss scale also
@@ -257,7 +258,7 @@ class KerasMethods:
         result = self.run_step(batch)
         if self.loss_scale is None and not result.get("finite", True):
             raise diagnosis.error(self, batch)
-        return result
+        return result if return_dict else _in_order(result)
 
     def summary(self, line_length=None, positions=None, print_fn=None, **options):
         """Prints Keras's summary of the network, and what the head holds.
@@ -292,6 +293,12 @@ class KerasMethods:
         # For the reasons of `Classifier.embed`.
         with in_float32(self.backbone):
             return self.strategy.run(evaluate_step, args=(self, *batch))
+
+
+def _in_order(results):
+    """Loss and metrics as Keras returns them without names."""
+    values = [value for name, value in results.items() if name != "finite"]
+    return values if len(values) > 1 else results["loss"]
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ LABELS = RNG.integers(0, 5, 23)
 # One example weighs nothing, but it is one.
 SAMPLES = np.where(np.arange(23) == 4, 0, RNG.uniform(0.2, 3, 23)).astype(np.float32)
 CLASSES = {0: 0.5, 3: 2.5}
+NAMES = ("loss", "accuracy", "weighted_accuracy")
 
 
 def backbone():
@@ -120,8 +121,16 @@ def test_evaluate_and_test_on_batch(models, sample_weight):
 def test_train_on_batch(models, weights):
     model, plain = models
     expected = plain.train_on_batch(IMAGES, LABELS, return_dict=True, **weights)
-    assert_equal(model.train_on_batch(IMAGES, LABELS, **weights), expected)
+    found = model.train_on_batch(IMAGES, LABELS, return_dict=True, **weights)
+    assert_equal(found, expected)
     assert_equally_trained(*models)
+
+
+def test_train_on_batch_without_names(models):
+    found = models[0].train_on_batch(IMAGES, LABELS, return_dict=False)
+    set_weights(*models)
+    named = models[0].train_on_batch(IMAGES, LABELS)
+    assert found == pytest.approx([named[name] for name in NAMES], rel=1e-6)
 
 
 def test_a_data_set_with_weights_in_several_steps_per_call():
