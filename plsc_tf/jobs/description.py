@@ -2,6 +2,9 @@
 
 from absl import logging
 
+from plsc_tf.options import options_of
+from plsc_tf.settings import Settings
+
 
 def log_run(plan, model, batches, parts):
     """A few lines in the log: what is about to run.
@@ -34,6 +37,19 @@ def log_run(plan, model, batches, parts):
         plan.total_steps,
         plan.rate,
     )
+    changed = ", ".join(_changed(settings))
+    if changed:
+        logging.info("Image and update options other than the defaults: %s", changed)
+
+
+def _changed(settings):
+    """`name=value` of what changes how images are prepared and weights updated."""
+    for group in ("preprocessing", "learning_rate", "optimizer"):
+        given, default = getattr(settings, group), getattr(Settings(), group)
+        for item in options_of(type(given)):
+            value = getattr(given, item.name)
+            if value != getattr(default, item.name):
+                yield f"{item.name}={item.format(value)}"
 
 
 def _describe_head(head, given):
@@ -45,6 +61,8 @@ def _describe_head(head, given):
         )
     if given.label_smoothing:
         parts.append(f"label smoothing {given.label_smoothing:g}")
+    if given.head_learning_rate_factor != 1:
+        parts.append(f"learning rate × {given.head_learning_rate_factor:g}")
     if not head.sharded:
         return "; ".join([*parts, "whole on each replica"])
     weight = head.arrays()["weight"]

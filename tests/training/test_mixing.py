@@ -193,7 +193,8 @@ def sampled(model, labels, options):
     return model.strategy.experimental_local_results(chosen)[0].numpy()
 
 
-def test_a_run_is_the_same_on_any_number_of_replicas(tmp_path):
+def test_a_run_is_the_same_on_any_number_of_replicas(tmp_path, caplog):
+    caplog.set_level("INFO", logger="absl")
     losses = []
     for replicas in (1, 2):
         values = {
@@ -205,6 +206,8 @@ def test_a_run_is_the_same_on_any_number_of_replicas(tmp_path):
             "num_replicas": replicas,
             "mixup": 0.2,
             "cutmix": 1.0,
+            "optimizer": "momentum",
+            "head_learning_rate_factor": 0.5,
             "num_epochs": 1,
             "save_losses": True,
             "model_save_dir": str(tmp_path / str(replicas)),
@@ -219,6 +222,12 @@ def test_a_run_is_the_same_on_any_number_of_replicas(tmp_path):
         )
     assert len(losses[0]) == 4
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-3)
+    # The log says what is on, and leaves out what is as by default.
+    said = [line for line in caplog.messages if "other than the defaults" in line]
+    assert len(said) == 2
+    assert "mixup=0.2, cutmix=1.0" in said[0] and "learning_rate=0.05" in said[0]
+    assert "optimizer=" not in said[0]
+    assert any("learning rate × 0.5" in line for line in caplog.messages)
 
 
 def test_what_cannot_be_mixed_is_refused():
