@@ -110,8 +110,9 @@ def table(settings, results):
         ("flags", files.join(save_dir, "flags.cfg")),
         ("results", files.join(save_dir, "results.json")),
     ]
-    if settings.logging.run_report:
-        rows.append(("report", files.join(save_dir, "report.html")))
+    page = files.join(save_dir, "report.html")
+    if settings.logging.run_report and files.exists(page) and not files.is_dir(page):
+        rows.append(("report", page))
     if results["export_dir"]:
         rows.append(("SavedModel", results["export_dir"]))
     command = next_command(settings, results)

@@ -64,6 +64,8 @@ def test_a_run_ends_well_where_nothing_about_it_can_be_written(blocked):
     for name in (*BLOCKED, *FOLDERS):
         assert sum(name in thing for thing in things) == 1, (name, things)
     assert "Traceback" not in done.stderr
+    # The table at the end names what there is.
+    assert "results.json" in done.stdout and "report.html" not in done.stdout
 
 
 def test_a_store_out_of_reach_is_waited_for_once(caplog):
