@@ -7,6 +7,7 @@ import pytest
 
 from plsc_tf.checkpoints import manifest
 from plsc_tf.checkpoints.stored_rows import StoredRows
+from plsc_tf.classes import GROUPS
 from plsc_tf.data import figures
 from plsc_tf.jobs import train
 from plsc_tf.jobs.classes import command
@@ -41,7 +42,7 @@ def edited(trained, tmp_path_factory):
             f"--new_list={root / 'label.txt'}",
             "--num_replicas=1",
         ],
-        classes.GROUPS,
+        GROUPS,
     )
     return root, dict(command.run(settings)), rows
 

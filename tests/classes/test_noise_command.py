@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from plsc_tf.classes import GROUPS
 from plsc_tf.jobs.classes import command
 from plsc_tf.jobs.classes.edit import read_groups
 from plsc_tf.options.cli import parse
@@ -29,7 +30,7 @@ def reported(trained, tmp_path_factory):
             "--noise_margin=0.001",
             "--num_replicas=1",
         ],
-        classes.GROUPS,
+        GROUPS,
     )
     return root, dict(command.run(settings))
 
