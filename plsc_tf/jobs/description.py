@@ -2,8 +2,8 @@
 
 from absl import logging
 
-from plsc_tf.options import options_of
-from plsc_tf.settings import Settings
+from plsc_tf.flags.option import options_of
+from plsc_tf.options.settings import Settings
 
 
 def log_run(plan, model, batches, parts):
