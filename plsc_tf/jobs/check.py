@@ -6,11 +6,12 @@ from plsc_tf.data import load, paths
 from plsc_tf.data.checks import doctor, report
 from plsc_tf.data.request import DataRequest
 from plsc_tf.options import effects
+from plsc_tf.options.settings import ALL
 from plsc_tf.progress import Progress
 from plsc_tf.storage import files
 
 
-def check(settings, groups):
+def check(settings, groups=ALL):
     """Checks the data set of the settings and writes what they ask for.
 
     Args:

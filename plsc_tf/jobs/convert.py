@@ -13,12 +13,13 @@ from plsc_tf.data.pairs import load_pairs
 from plsc_tf.data.readers.base64_text import base64_files, listed_files
 from plsc_tf.data.request import DataRequest
 from plsc_tf.options import effects
+from plsc_tf.options.settings import ALL
 from plsc_tf.storage import files
 
 _PREVIEWED = 4
 
 
-def convert(settings, groups):
+def convert(settings, groups=ALL):
     """Makes shards of a data set.
 
     Args:
