@@ -29,8 +29,10 @@ class Head(OptionGroup):
         "dist_arcface",
         "arcface, cosface, sphereface, adaface, curricularface, magface or softmax: "
         "each replica holds all classes; with dist_ before it, its share of them. "
-        "softmax has a bias and takes no margin (PLSC loss_type)",
+        "softmax has a bias and takes no margin (PLSC loss_type). The path of a "
+        "plsc_tf.MarginLoss of your own is a loss, too: my_module.MyLoss",
         choices=(*MARGINS, *(f"dist_{loss}" for loss in MARGINS)),
+        dotted=True,
     )
     margin: float | None = option(
         None,
@@ -230,8 +232,13 @@ class Head(OptionGroup):
 
     def given_margins(self):
         """The margins that were set and that the loss has, `{option: value}`."""
-        values = {name: getattr(self, name) for name in MARGINS[self.loss]}
+        values = {name: getattr(self, name) for name in self._margins}
         return {name: value for name, value in values.items() if value is not None}
+
+    @property
+    def _margins(self):
+        """Names of the margins that the loss has; one's own has its margins inside."""
+        return MARGINS.get(self.loss, ())
 
     def _check_initial(self):
         if not self.head_initializer:
@@ -251,8 +258,10 @@ class Head(OptionGroup):
         # PLSC's softmax ignores its margin, which has a default there.
         for name in () if self.loss == "softmax" else NEUTRAL:
             value = getattr(self, name)
-            if name not in MARGINS[self.loss] and value not in (None, NEUTRAL[name]):
-                own = ", ".join(MARGINS[self.loss]) or "magface_margins"
+            if name not in self._margins and value not in (None, NEUTRAL[name]):
+                own = ", ".join(self._margins) or "magface_margins"
+                if self.loss not in MARGINS:
+                    own = "in its code"
                 raise ValueError(
                     f"The margin of {self.loss} is {own}; loss_type=arcface combines "
                     f"all three. Received: loss_type={self.loss_type}, "

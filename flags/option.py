@@ -27,6 +27,7 @@ def option(  # noqa: PLR0913 - what can be said of an option
     help,
     *,
     choices=None,
+    dotted=False,
     lower=None,
     upper=None,
     open_ends="",
@@ -41,6 +42,7 @@ def option(  # noqa: PLR0913 - what can be said of an option
         default: value when nobody sets the option.
         help: what it does, its unit, and the PLSC / FastNN option it mirrors.
         choices: the only values allowed, in lower case; matched in any case.
+        dotted: whether the dotted path of a user's own object will do as well.
         lower: smallest value allowed (for a list: of each element).
         upper: largest value allowed (for a list: of each element).
         open_ends: "lower", "upper" or "lower upper": bounds that are excluded.
@@ -61,6 +63,7 @@ def option(  # noqa: PLR0913 - what can be said of an option
     details = {
         "help": help,
         "choices": None if choices is None else tuple(choices),
+        "dotted": dotted,
         "lower": lower,
         "upper": upper,
         "open_ends": open_ends,
@@ -85,6 +88,7 @@ class Option:
     default: object
     help: str
     choices: tuple | None
+    dotted: bool
     lower: float | None
     upper: float | None
     open_ends: str
@@ -151,6 +155,7 @@ class Option:
         """Returns the allowed values in words, for errors and `--help`."""
         if self.choices:
             words = "one of " + ", ".join(self.choices)
+            words += ", or the path of your own, package.module.Name" * self.dotted
         elif self.many:
             words = f"{_PLURALS[self.type]} separated by commas"
         else:
@@ -191,7 +196,7 @@ class Option:
 
     def _check_one(self, item, whole):
         item = self._convert(item, whole)
-        if self.choices:
+        if self.choices and not (self.dotted and "." in item):
             item = item.lower()
             if item not in self.choices:
                 self._refuse(whole, did_you_mean(item, self.choices))

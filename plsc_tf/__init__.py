@@ -35,7 +35,9 @@ _PUBLIC = {
     "InterclassFilter": "heads.margins",
     "LossScale": "training.loss_scale",
     "MagFace": "heads.adaptive_margins",
+    "MarginLoss": "heads.margins",
     "Margins": "heads.margins",
+    "Target": "heads.margins",
     "Momentum": "training.momentum",
     "PLSCServer": "serving.plsc_server",
     "Sentinel": "training.sentinel",
@@ -50,7 +52,7 @@ _PUBLIC = {
     "strategy": "parallel.strategy",
     "verify_pairs": "evaluation.verification",
 }
-_MODULES = ("backbones",)
+_MODULES = ("backbones", "testing")
 
 __all__ = sorted([*_PUBLIC, *_MODULES])
 

@@ -260,6 +260,10 @@ def _parsed(names, world, here):
     assert labels == set(range(len(list((here / "photos").iterdir()))))
 
 
+def _own_loss(names, world, here):
+    assert names["head"].num_classes == 1000
+
+
 def _auxiliary(names, world, here):
     assert names["model"].head.num_classes == 10
 
@@ -273,6 +277,7 @@ CHECKS = {
     "export.md": _versions_and_files,
     "from_fastnn.md": _parsed,
     "getting_started.md": _served,
+    "head.md": _own_loss,
     "importing.md": _imported,
     "logs.md": _losses_and_events,
     "preprocessing.md": _batches,

@@ -15,7 +15,7 @@ ROOMS = (
     ("parallel", "storage"),
     ("flags", "heads", "param_attr"),
     ("data",),
-    ("backbones", "checkpoints", "datasets", "evaluation", "utils"),
+    ("backbones", "checkpoints", "datasets", "evaluation", "testing", "utils"),
     ("models", "reporting", "serving"),
     ("training",),
     ("boost",),

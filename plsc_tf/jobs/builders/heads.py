@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from plsc_tf import dotted_paths
 from plsc_tf.heads import adaptive_margins, margins
 from plsc_tf.heads.dense import DenseHead
 from plsc_tf.heads.sharded import ShardedHead
@@ -25,6 +26,8 @@ def make_loss(head):
     Args:
         head: the `Head` flags; margins that are None are the loss's own.
     """
+    if head.loss not in LOSSES:
+        return _filtered(load_loss(head.loss), head)
     loss, given = LOSSES[head.loss], head.given_margins()
     if head.loss == "softmax":
         return loss
@@ -39,9 +42,34 @@ def make_loss(head):
         if head.loss == "adaface":
             options |= {"h": head.adaface_h, "t_alpha": head.adaface_t_alpha}
         loss = dataclasses.replace(loss, **options)
-    if head.interclass_filtering_threshold:
-        loss = margins.InterclassFilter(loss, head.interclass_filtering_threshold)
+    return _filtered(loss, head)
+
+
+def load_loss(path):
+    """The `MarginLoss` at a dotted path.
+
+    Args:
+        path: of a `MarginLoss`, or of a class or function that makes one and is called
+            without arguments.
+
+    Raises:
+        ImportError: the path leads nowhere.
+        TypeError: what is there is no loss.
+    """
+    loss = dotted_paths.load(path, "loss")
+    loss = loss() if callable(loss) else loss
+    if not isinstance(loss, margins.MarginLoss):
+        raise TypeError(
+            "A loss must be a plsc_tf.MarginLoss, or a class or function that makes "
+            f"one without arguments. Received: loss_type={path}, which gives {loss!r}."
+        )
     return loss
+
+
+def _filtered(loss, head):
+    if not head.interclass_filtering_threshold:
+        return loss
+    return margins.InterclassFilter(loss, head.interclass_filtering_threshold)
 
 
 def make_head(settings, training=True):

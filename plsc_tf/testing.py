@@ -1,0 +1,161 @@
+"""Checks for the tests of a user's own parts."""
+
+import numpy as np
+import tensorflow as tf
+
+from plsc_tf.heads.dense import DenseHead
+from plsc_tf.heads.margins import MarginLoss
+from plsc_tf.heads.sharded import ShardedHead
+
+CLASSES, EMBEDDING, BATCH = 11, 6, 16
+_STEP = 1e-6  # of the differences
+_TOLERANCE = 1e-4
+_KINKS = 0.05  # share of the points where a difference may cross a kink
+
+
+def check_loss(loss, *, exact=True, seed=0):
+    """Checks that a loss does what the heads rely on.
+
+    Its tensors have the right shapes and are finite; its derivatives are those of its
+    values; its state keeps its names; and a sharded head, tile by tile, gives the
+    losses and gradients of a replicated one.
+
+    Args:
+        loss: a `plsc_tf.MarginLoss`.
+        exact: False for a loss whose `slope` is not the derivative on purpose, as that
+            of `Margins(gradient="straight_through")`.
+        seed: of the random cosines and norms.
+
+    Raises:
+        TypeError: it is not a `MarginLoss`.
+        ValueError: what is wrong, with the largest difference.
+    """
+    if not isinstance(loss, MarginLoss):
+        raise TypeError(
+            f"Derive the loss from plsc_tf.MarginLoss. Received: {type(loss).__name__}."
+        )
+    rng = np.random.default_rng(seed)
+    cosine = tf.constant(rng.uniform(-0.95, 0.95, BATCH))
+    norms = tf.constant(rng.uniform(5.0, 50.0, BATCH))
+    others = tf.constant(rng.uniform(-0.95, 0.95, (CLASSES, BATCH)))
+    state = _state(loss, cosine, norms)
+    target = loss.target(cosine, norms, state)
+    _check_shape("target's value", target.value, cosine)
+    _check_shape("target's slope", target.slope, cosine)
+    value, slope = loss.others(others, target, state)
+    _check_shape("others' value", value, others)
+    if float(tf.reduce_max(value)) > loss.largest + 1e-9:
+        raise ValueError(
+            f"others returns {float(tf.reduce_max(value)):.6g}, above the loss's "
+            f"attribute largest={loss.largest:g}."
+        )
+    if exact:
+        _check_derivatives(loss, cosine, norms, state, target)
+        slope = tf.ones_like(others) if slope is None else slope
+        _compare(
+            "others' derivative by the cosine",
+            slope,
+            _difference(lambda c: loss.others(c, target, state)[0], others),
+        )
+    _check_sharded(loss, rng)
+
+
+def _state(loss, cosine, norms):
+    """The state after a batch of which the last example is padding."""
+    first = {
+        name: tf.constant(number, cosine.dtype)
+        for name, number in loss.initial_state().items()
+    }
+    weights = tf.constant([1.0] * (BATCH - 1) + [0.0], cosine.dtype)
+    state = loss.next_state(cosine, norms, weights, first)
+    if set(state) != set(first):
+        raise ValueError(
+            f"next_state must return the names of initial_state, {sorted(first)}. "
+            f"Received: {sorted(state)}."
+        )
+    for name, number in state.items():
+        if number.shape.rank or not np.isfinite(number):
+            raise ValueError(f"State {name!r} must be a finite scalar, not {number}.")
+    return state
+
+
+def _check_derivatives(loss, cosine, norms, state, target):
+    def of_cosine(c):
+        return loss.target(c, norms, state)
+
+    def of_norms(n):
+        return loss.target(cosine, n, state)
+
+    _compare(
+        "target's slope",
+        target.slope,
+        _difference(lambda c: of_cosine(c).value, cosine),
+    )
+    if target.norm_slope is not None:
+        _compare(
+            "target's norm_slope",
+            target.norm_slope,
+            _difference(lambda n: of_norms(n).value, norms),
+        )
+    if (target.penalty is None) != (target.penalty_slope is None):
+        raise ValueError("target must return penalty and penalty_slope, or neither.")
+    if target.penalty is not None:
+        _compare(
+            "target's penalty_slope",
+            target.penalty_slope,
+            _difference(lambda n: of_norms(n).penalty, norms),
+        )
+
+
+def _difference(function, x):
+    """The derivative of an element-wise function, by central differences."""
+    high, low = function(x + _STEP), function(x - _STEP)
+    return (high - low) / (2 * _STEP)
+
+
+def _check_shape(what, tensor, like):
+    if tensor.shape != like.shape or tensor.dtype != like.dtype:
+        raise ValueError(
+            f"The {what} must have shape {tuple(like.shape)} and dtype "
+            f"{like.dtype.name}. Received: {tuple(tensor.shape)}, {tensor.dtype.name}."
+        )
+    if not np.isfinite(tensor).all():
+        raise ValueError(f"The {what} is not finite for cosines in (-0.95, 0.95).")
+
+
+def _compare(what, received, expected, kinks=_KINKS):
+    received, expected = np.asarray(received), np.asarray(expected)
+    wrong = np.abs(received - expected) > _TOLERANCE * np.maximum(1, np.abs(expected))
+    if wrong.mean() > kinks:
+        worst = np.unravel_index(np.abs(received - expected).argmax(), expected.shape)
+        raise ValueError(
+            f"The {what} differs at {int(wrong.sum())} of {wrong.size} points. "
+            f"Expected: {expected[worst]:.6g}. Received: {received[worst]:.6g}."
+        )
+
+
+def _check_sharded(loss, rng):
+    """Compares a head that works in tiles with a replicated one."""
+    weight = rng.normal(size=(CLASSES, EMBEDDING)).astype(np.float32)
+    embeddings = tf.constant(rng.normal(size=(BATCH, EMBEDDING)), tf.float32)
+    labels = tf.constant(rng.integers(0, CLASSES, BATCH))
+    upstream = tf.fill([BATCH], 1.0 / BATCH)
+
+    def run(kind, **options):
+        """Losses and gradients of the embeddings."""
+        head = kind(CLASSES, margins=loss, scale=16.0, **options)
+        head.build(EMBEDDING, tf.distribute.get_strategy())
+        head.set_weights_from_numpy(weight)
+
+        def step():
+            outcome = head.loss_and_gradients(embeddings, labels, upstream)
+            return outcome.losses, outcome.embedding_gradients
+
+        return tf.function(step, autograph=False)()
+
+    whole = run(DenseHead)
+    names = "losses", "gradients of the embeddings"
+    for name, one, other in zip(
+        names, run(ShardedHead, tile_rows=4), whole, strict=True
+    ):
+        _compare(f"{name} of a sharded head", one, other, kinks=0.0)

@@ -1,0 +1,143 @@
+"""A loss of the user's own, by its dotted path, and the checks for its tests."""
+
+import dataclasses
+import json
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import plsc_tf
+from plsc_tf.jobs import train
+from plsc_tf.jobs.builders import heads
+from plsc_tf.options.settings import Settings
+from plsc_tf.testing import check_loss
+from tests.jobs.tiny_run import settings
+
+BUILT_IN = [
+    plsc_tf.SOFTMAX,
+    plsc_tf.ARCFACE,
+    plsc_tf.COSFACE,
+    plsc_tf.SPHEREFACE,
+    plsc_tf.ADAFACE,
+    plsc_tf.CURRICULARFACE,
+    plsc_tf.MAGFACE,
+    plsc_tf.InterclassFilter(plsc_tf.ARCFACE, 0.4),
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Cosine(plsc_tf.MarginLoss):
+    """CosFace with m = 0.35, as a user would write it."""
+
+    m: float = 0.35
+
+    def target(self, cosine, norms, state):
+        return plsc_tf.Target(cosine - self.m, tf.ones_like(cosine))
+
+
+class WrongSlope(Cosine):
+    def target(self, cosine, norms, state):
+        return plsc_tf.Target(cosine**2, tf.ones_like(cosine))
+
+
+class TooLarge(Cosine):
+    def others(self, cosine, target, state):
+        return 2 * cosine, tf.fill(cosine.shape, tf.constant(2.0, cosine.dtype))
+
+
+class ForgetsItsState(Cosine):
+    def initial_state(self):
+        return {"mean": 0.0}
+
+    def next_state(self, cosine, norms, weights, state):
+        return {}
+
+
+@pytest.mark.parametrize("loss", BUILT_IN, ids=str)
+def test_the_losses_of_the_library_pass(loss):
+    check_loss(loss)
+
+
+def test_a_loss_of_ones_own_passes():
+    check_loss(Cosine())
+
+
+@pytest.mark.parametrize(
+    "loss, words",
+    [
+        (WrongSlope(), "target's slope differs at 1[0-9] of 16 points"),
+        (TooLarge(), "above the loss's attribute largest=1"),
+        (ForgetsItsState(), r"the names of initial_state, \['mean'\]"),
+    ],
+)
+def test_a_wrong_loss_is_found(loss, words):
+    with pytest.raises(ValueError, match=words):
+        check_loss(loss)
+    if isinstance(loss, WrongSlope):
+        check_loss(loss, exact=False)
+
+
+OPTIONS = {"num_epochs": 1, "with_test": False, "export_at_end": False}
+
+
+@pytest.mark.parametrize("sharded, rate", [("dist_", 1.0), ("dist_", 0.5), ("", 1.0)])
+def test_a_run_trains_with_it(tmp_path, sharded, rate):
+    paths = {"own": f"{__name__}.Cosine", "ours": "cosface"}
+    outcomes = {}
+    for name, path in paths.items():
+        asked = settings(
+            tmp_path / name, loss_type=sharded + path, sample_rate=rate, **OPTIONS
+        )
+        _, outcomes[name] = train.train(asked)
+    assert outcomes["own"]["loss_type"] == f"{sharded}{__name__}.Cosine"
+    assert outcomes["own"]["loss"] == outcomes["ours"]["loss"]
+
+
+def test_on_the_command_line(tmp_path):
+    (tmp_path / "my_losses.py").write_text(
+        "import plsc_tf, tensorflow as tf\n"
+        "class MyLoss(plsc_tf.MarginLoss):\n"
+        "    def target(self, cosine, norms, state):\n"
+        "        return plsc_tf.Target(cosine - 0.2, tf.ones_like(cosine))\n"
+    )
+    words = """--num_replicas=2 --batch_size=5 --num_classes=7 --num_epochs=1
+        --num_sample_per_epoch=20 --image_shape=3,16,16 --emb_size=8
+        --model_name=iresnet --model_options=depths=1-1,width=8,head=gap --dataset_name=mock --nowith_test
+        --model_save_dir=run --noexport_at_end --norun_report"""
+    done = subprocess.run(
+        [sys.executable, "-m", "plsc_tf.train", "--loss_type=dist_my_losses.MyLoss"]
+        + words.split(),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    outcome = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert np.isfinite(outcome["loss"])
+    flags = pathlib.Path(tmp_path, "run", "flags.cfg").read_text()
+    assert "--loss_type=dist_my_losses.MyLoss" in flags
+
+
+@pytest.mark.parametrize(
+    "path, error, words",
+    [
+        ("no_such.Loss", ImportError, "No module 'no_such'"),
+        (f"{__name__}.Cosin", ImportError, "Did you mean .*Cosine"),
+        (f"{__name__}.BUILT_IN", TypeError, "A loss must be a plsc_tf.MarginLoss"),
+    ],
+)
+def test_a_wrong_path_is_explained(path, error, words):
+    head = Settings.from_values(loss_type=path).head
+    with pytest.raises(error, match=words):
+        heads.make_loss(head)
+
+
+def test_names_are_still_checked():
+    with pytest.raises(ValueError, match="Did you mean 'arcface'|arcface"):
+        Settings.from_values(loss_type="arcfase")
+    with pytest.raises(ValueError, match="in its code"):
+        Settings.from_values(loss_type="my.Loss", margin=0.3)
