@@ -106,8 +106,9 @@ def test_on_the_command_line(tmp_path):
     )
     words = """--num_replicas=2 --batch_size=5 --num_classes=7 --num_epochs=1
         --num_sample_per_epoch=20 --image_shape=3,16,16 --emb_size=8
-        --model_name=iresnet --model_options=depths=1-1,width=8,head=gap --dataset_name=mock --nowith_test
-        --model_save_dir=run --noexport_at_end --norun_report"""
+        --model_name=iresnet --model_options=depths=1-1,width=8,head=gap
+        --dataset_name=mock --nowith_test --model_save_dir=run
+        --noexport_at_end --norun_report"""
     done = subprocess.run(
         [sys.executable, "-m", "plsc_tf.train", "--loss_type=dist_my_losses.MyLoss"]
         + words.split(),
