@@ -167,7 +167,8 @@ def stage_1(case, seed, folder):
 def steps_per_epoch(case):
     """Of the recipe's data and batch."""
     code = (
-        "import sys; from plsc_tf import cli; from plsc_tf.training import recipe;"
+        "import sys; from plsc_tf.jobs.builders import recipe;"
+        "from plsc_tf.options import cli;"
         "s = cli.parse(sys.argv[1:]); n = max(1, s.performance.num_replicas);"
         "b = s.model.global_batch_size or s.model.batch_size * n;"
         "print(recipe.load_batches(s, b).steps_per_epoch)"

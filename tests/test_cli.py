@@ -99,7 +99,8 @@ def test_help_ends_well(capsys, flag):
 # Commands in processes of their own: main() sets up logging and ends the process.
 PROGRAM = """
 import sys
-from plsc_tf import cli, serve
+from plsc_tf import serve
+from plsc_tf.options import cli
 
 def command(settings):
     \"\"\"Fails as the environment asks.\"\"\"
