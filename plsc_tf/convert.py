@@ -25,11 +25,11 @@ GROUPS = ("conversion", "dataset", "no held_back", "image_shape", "seed")
 
 def main(settings):
     """Converts as the settings say and prints what was written."""
+    if not settings.conversion.is_plsc:
+        cli.check_dataset_dir(settings)
     from plsc_tf.evaluation.report import format_table
     from plsc_tf.jobs import convert
 
-    if not settings.conversion.is_plsc:
-        cli.check_dataset_dir(settings)
     sys.stdout.write(f"\n{format_table(convert.convert(settings, GROUPS))}\n")
 
 
