@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import plsc_tf
-from plsc_tf import classes
+from plsc_tf.classes import GROUPS
 from plsc_tf.data import figures
 from plsc_tf.jobs import train, trained
+from plsc_tf.jobs.classes import command
 from plsc_tf.options.cli import parse
 from plsc_tf.options.settings import Settings
 from tests.classes.test_edit_command import rows_of
@@ -48,9 +49,9 @@ def dropped(folder):
             f"--new_list={folder / 'cleaned.txt'}",
             "--num_replicas=1",
         ],
-        classes.GROUPS,
+        GROUPS,
     )
-    return dict(classes.run(settings))
+    return dict(command.run(settings))
 
 
 def expected(folder):
@@ -156,7 +157,7 @@ def test_what_needs_one_center_says_so(folder, tmp_path, monkeypatch, values, me
         **values,
     }
     with pytest.raises(ValueError, match=message):
-        classes.run(Settings.from_values(**given))
+        command.run(Settings.from_values(**given))
     assert not list(tmp_path.iterdir())
 
 
@@ -167,7 +168,7 @@ def test_nothing_to_drop(trained, tmp_path):
         drop_sub_centers=True,
     )
     with pytest.raises(ValueError, match="one center per class: there are none"):
-        classes.run(settings)
+        command.run(settings)
 
 
 def test_softmax_has_no_centers():

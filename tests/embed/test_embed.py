@@ -140,7 +140,7 @@ def test_faces_in_photographs_are_aligned(trained_run, model, tmp_path):
     found, table = embed(trained_run, tmp_path, landmarks=str(tmp_path / "points.txt"))
     # Cut out as training pictures are, of 112 pixels, and framed like them.
     faces = [plsc_tf.align(picture, points) for picture in pixels(2, 3, 120)]
-    middle = command.input_recipe.preprocessing.build("inception", (SIZE, SIZE))
+    middle = command.preprocessing.preprocessing.build("inception", (SIZE, SIZE))
     framed = np.stack([middle.evaluate(face).numpy() for face in faces])
     np.testing.assert_allclose(found, sums(model, framed), rtol=1e-5, atol=1e-6)
     assert table["aligned by five points"] == "yes"
