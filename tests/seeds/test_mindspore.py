@@ -44,7 +44,7 @@ def test_stage_1(folder):
     )
     assert "run_stage_1.sh: 4 classes in ./imagenet/train, hparams/dim_reduce" in told
     assert "folder: 32 images" in told
-    assert "4 steps, fewer than snapshots_per_epoch=8: there is a snapshot" in told
+    assert "4 steps, fewer than snapshots_per_epoch=8: after 1 epochs" in told
     results = outcome(folder / "device0_stage_1")
     assert results["steps"] == 12 and results["num_classes"] == 4
     # "acc = model.eval(ds_eval)", of the images in validation_preprocess.
