@@ -14,6 +14,7 @@ import plsc_tf
 from plsc_tf.checkpoints import catalog, manifest
 from plsc_tf.jobs.memory_plan import planner
 from plsc_tf.parallel.memory import read_bytes
+from plsc_tf.reporting import metrics_files
 from plsc_tf.storage import files
 
 STARTS = "starts.jsonl"
@@ -59,19 +60,7 @@ def add_start(folder, step, told, changes):
 
 def starts(folder):
     """[{"time", "step", ...}] of the run so far."""
-    path = files.join(folder, STARTS)
-    if not files.exists(path):
-        return []
-    found = []
-    for line in files.read(path).decode(errors="replace").splitlines():
-        try:
-            one = json.loads(line)
-        except ValueError:
-            break  # a machine that lost power
-        if not isinstance(one, dict) or not isinstance(one.get("step"), int):
-            break
-        found.append(one)
-    return found
+    return metrics_files.read(files.join(folder, STARTS))
 
 
 def checkpoints(folder):

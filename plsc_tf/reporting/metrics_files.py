@@ -142,7 +142,7 @@ class _File:
 
 
 def read(path):
-    """The rows of a `metrics.jsonl`; without its last line where that is cut off."""
+    """The rows of JSON lines with a step; without the last one if it is cut off."""
     if not files.exists(path):
         return []
     rows = []
