@@ -5,7 +5,7 @@ import dataclasses
 import json
 
 from plsc_tf.flags.option import OptionGroup, option
-from plsc_tf.name_hints import did_you_mean
+from plsc_tf.hints import did_you_mean
 
 # MindSpore's names in the dictionary, and those of the options here.
 _DIM_REDUCE = {

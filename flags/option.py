@@ -13,7 +13,7 @@ import re
 import types
 import typing
 
-from plsc_tf.name_hints import did_you_mean
+from plsc_tf.hints import did_you_mean
 
 _TRUE = ("true", "t", "yes", "y", "on", "1")
 _FALSE = ("false", "f", "no", "n", "off", "0")

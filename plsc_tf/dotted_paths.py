@@ -1,7 +1,8 @@
 """Objects of a user's code by dotted path, "package.module.Name" or "module:Name"."""
 
-import difflib
 import importlib
+
+from plsc_tf.hints import did_you_mean
 
 
 def split(path):
@@ -38,7 +39,6 @@ def load(path, what, separator="."):
                 f"here. Give the {what} again in Python, as that script did, or put "
                 "its code into a module that both can import."
             )
-        near = difflib.get_close_matches(name, dir(module), n=1)
-        hint = f" Did you mean {module_name}{separator}{near[0]}?" if near else ""
+        hint = did_you_mean(name, dir(module), before=f"{module_name}{separator}")
         raise ImportError(f"{module_name} has no {name!r}.{hint}")
     return getattr(module, name)

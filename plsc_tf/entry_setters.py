@@ -7,7 +7,7 @@ from absl import logging
 from plsc_tf import dotted_paths
 from plsc_tf import param_attr as param_attr_options
 from plsc_tf.flags.option import Secret
-from plsc_tf.name_hints import unknown_option
+from plsc_tf.options.option_names import unknown_option
 from plsc_tf.options.settings import known_options
 
 # PLSC 0.2's kinds of combined margin: what m1, m2 and m3 are called here.

@@ -10,7 +10,7 @@ from plsc_tf.flags.embedding import Embedding
 from plsc_tf.flags.option import options_of
 from plsc_tf.flags.scoring import Scoring
 from plsc_tf.flags.server import Server
-from plsc_tf.name_hints import EXPLAINED, RENAMED, unknown_option
+from plsc_tf.options.option_names import EXPLAINED, RENAMED, unknown_option
 from plsc_tf.options.settings import ALL, Settings, known_options
 
 # PLSC's table of defaults (plsc.config), under the names used here.

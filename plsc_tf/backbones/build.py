@@ -1,6 +1,5 @@
 """Build: the library's networks by name."""
 
-import difflib
 import inspect
 import re
 from functools import partial
@@ -15,6 +14,7 @@ from plsc_tf.backbones.small_resnet import small_resnet
 from plsc_tf.backbones.vit import SIZES as TRANSFORMERS
 from plsc_tf.backbones.vit import vit
 from plsc_tf.backbones.zoo.catalog import ENTRIES, Entry
+from plsc_tf.hints import did_you_mean, nearest
 
 BUILDERS = {
     "resnet10": small_resnet,
@@ -146,8 +146,8 @@ def _canonical(name: str) -> str:
     spelling = ALIASES.get(spelling, spelling)
     if spelling in PLAIN:
         return PLAIN[spelling]
-    near = [PLAIN[one] for one in difflib.get_close_matches(spelling, PLAIN, n=3)]
-    hint = f"Did you mean {' or '.join(repr(word) for word in near)}? " if near else ""
+    near = " or ".join(repr(PLAIN[word]) for word in nearest(spelling, PLAIN, most=3))
+    hint = f"Did you mean {near}? " if near else ""
     raise ValueError(
         f"Unknown network. Received: name={name!r}. {hint}Known: {', '.join(names())}. "
         "A network of your own goes to plsc_tf.backbones.from_user."
@@ -160,8 +160,7 @@ def _check_options(name: str, builder, options: dict) -> None:
     known.remove("name")
     for option in options:
         if option not in known:
-            near = difflib.get_close_matches(option, known, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(option, known)
             raise ValueError(
                 f"'{name}' takes the options: {', '.join(known) or 'none'}. "
                 f"Received: {option}={options[option]!r}.{hint}"

@@ -1,11 +1,12 @@
 """Precision: which layers of a network compute in half precision."""
 
 import contextlib
-import difflib
 from dataclasses import dataclass
 
 import keras
 from keras import layers
+
+from plsc_tf.hints import did_you_mean
 
 HALF = ("float16", "bfloat16")
 NORMALIZATIONS = (
@@ -168,11 +169,8 @@ def _check_names(own_layers, asked, network_name) -> None:
     for name in asked:
         if name in known:
             continue
-        by_plain = {other.lower(): other for other in sorted(known, reverse=True)}
-        near = difflib.get_close_matches(name.lower(), by_plain, n=3)
-        hint = " or ".join(repr(by_plain[one]) for one in near)
         raise ValueError(
             f"amp_lists may name layers of the network '{network_name}' or their "
             f"classes, which are {', '.join(sorted(classes))}. Received: {name!r}."
-            + (f" Did you mean {hint}?" if hint else "")
+            f"{did_you_mean(name, known, most=3)}"
         )

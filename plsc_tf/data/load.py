@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import importlib
 import importlib.util
 import inspect
@@ -21,6 +20,7 @@ from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.data.readers.by_request import requested_records
 from plsc_tf.data.request import DataRequest, DatasetInfo
 from plsc_tf.data.source import Source
+from plsc_tf.hints import did_you_mean
 from plsc_tf.storage import oss
 
 _PACKAGE = "plsc_tf.datasets"
@@ -69,8 +69,7 @@ def load(
     request_names = [field.name for field in dataclasses.fields(DataRequest)]
     for field in fields:
         if field not in option_names and field not in request_names:
-            near = difflib.get_close_matches(field, option_names + request_names, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(field, option_names + request_names)
             raise ValueError(f"load has no argument {field!r}.{hint}")
     options = PipelineOptions(
         augmentation=augmentation,
@@ -180,8 +179,7 @@ def find(name: str) -> ModuleType:
     if name.lower() in names():
         dotted = f"{_PACKAGE}.{name.lower()}"
     elif "." not in name and not _importable(name):
-        near = difflib.get_close_matches(name.lower(), names(), n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(name, names())
         raise ValueError(
             f"There is no data set {name!r}.{hint} Known: {', '.join(names())}; or a "
             "module of your own, by its dotted path."

@@ -6,7 +6,6 @@ All of it works on whatever tf.io.gfile reads.
 from __future__ import annotations
 
 import array
-import difflib
 import hashlib
 import os
 from collections.abc import Iterable
@@ -14,6 +13,7 @@ from collections.abc import Iterable
 import numpy as np
 import tensorflow as tf
 
+from plsc_tf.hints import nearest
 from plsc_tf.storage import oss
 
 # What plsc_tf.convert adds to the name of a file for that of its index.
@@ -99,9 +99,8 @@ def require_folder(folder: str, flag: str = "dataset_dir") -> str:
     parent, name = trimmed.rpartition("/")[::2]
     message = f"{flag} {folder!r} does not exist."
     beside = listing(parent or ("/" if trimmed.startswith("/") else "."))
-    near = difflib.get_close_matches(name, [item.rstrip("/") for item in beside], n=1)
-    if near:
-        guess = join(parent, near[0]) if parent else near[0]
+    for guess in nearest(name, [item.rstrip("/") for item in beside]):
+        guess = join(parent, guess) if parent else guess
         raise FileNotFoundError(f"{message} Did you mean {guess!r}?")
     raise FileNotFoundError(
         f"{message} Give the folder that holds the data set, with --{flag}."

@@ -14,8 +14,8 @@ from absl import logging
 from plsc_tf.checkpoints import manifest
 from plsc_tf.data import load as data_load
 from plsc_tf.jobs.builders import heads
-from plsc_tf.name_hints import unknown_option
 from plsc_tf.options import effects
+from plsc_tf.options.option_names import unknown_option
 from plsc_tf.options.settings import Settings, known_options
 
 # The options that the loss depends on; those that a loss has no use for do not count.

@@ -5,8 +5,8 @@ absl reads the command line, on a registry of our own: the global FLAGS stays em
 
 from absl import flags
 
-from plsc_tf.name_hints import nearest_option, unknown_option
 from plsc_tf.options.flagfiles import read_flagfile
+from plsc_tf.options.option_names import nearest_option, unknown_option
 from plsc_tf.options.settings import known_options, select
 
 

@@ -21,7 +21,7 @@ import textwrap
 
 from absl import flags
 
-from plsc_tf.name_hints import did_you_mean
+from plsc_tf.hints import did_you_mean
 from plsc_tf.options import effects, fastnn
 from plsc_tf.options.arguments import read_arguments
 from plsc_tf.options.flagfiles import write_flags

@@ -13,7 +13,8 @@ import pathlib
 import re
 
 from plsc_tf.flags.option import options_of
-from plsc_tf.name_hints import did_you_mean, nearest_option
+from plsc_tf.hints import did_you_mean
+from plsc_tf.options.option_names import nearest_option
 from plsc_tf.options.settings import ALL, known_options
 from plsc_tf.storage import files
 

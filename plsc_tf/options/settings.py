@@ -35,7 +35,7 @@ from plsc_tf.flags.scoring import Scoring
 from plsc_tf.flags.server import Server
 from plsc_tf.flags.serving import Serving
 from plsc_tf.flags.storage import Storage
-from plsc_tf.name_hints import unknown_option
+from plsc_tf.options.option_names import unknown_option
 
 __all__ = [
     "ALL",

@@ -1,9 +1,10 @@
 """Layers that keep the weights they start with."""
 
-import difflib
 import re
 
 from absl import logging
+
+from plsc_tf.hints import nearest
 
 
 def freeze(network, pattern: str) -> list[str]:
@@ -56,7 +57,7 @@ def layers_named(network, pattern: str, option: str) -> list:
     found = [layer for layer in layers if expression.match(layer.name)]
     if not found:
         names = [layer.name for layer in layers]
-        near = difflib.get_close_matches(pattern, names, n=3) or names[:3]
+        near = nearest(pattern, names, most=3) or names[:3]
         raise ValueError(
             f"{option} names no layer of '{network.name}' that has weights. "
             f"Received: {option}={pattern!r}. There are {len(names)}, such as "

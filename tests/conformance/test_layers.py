@@ -11,7 +11,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 # From the bottom up: a room imports from those below it. A module outside of the rooms
 # is a room of its own.
 ROOMS = (
-    ("dotted_paths", "initializers", "name_hints", "progress"),
+    ("dotted_paths", "hints", "initializers", "progress"),
     ("parallel", "storage"),
     ("flags", "heads", "param_attr"),
     ("data",),

@@ -13,8 +13,8 @@ from tables import (
     PRECISION_DEFAULTS,
 )
 
-from plsc_tf.name_hints import RENAMED
 from plsc_tf.options import cli
+from plsc_tf.options.option_names import RENAMED
 from plsc_tf.options.settings import Settings, known_options
 
 ROOT = pathlib.Path(__file__).parents[2]

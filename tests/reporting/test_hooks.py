@@ -53,9 +53,9 @@ def with_arguments(limit):
 @pytest.mark.parametrize(
     ("path", "error", "words"),
     [
-        ("StopAtStepHok", ValueError, "Did you mean StopAtStepHook"),
+        ("StopAtStepHok", ValueError, "Did you mean 'StopAtStepHook'"),
         ("no_such_module:Hook", ImportError, "no_such_module"),
-        ("test_hooks:Countr", ImportError, "Did you mean test_hooks:Counter"),
+        ("test_hooks:Countr", ImportError, "Did you mean 'test_hooks:Counter'"),
         ("test_hooks:with_arguments", ValueError, "without arguments.*'limit'"),
         ("test_hooks:FASTNN", ValueError, "keras.callbacks.Callback"),
     ],

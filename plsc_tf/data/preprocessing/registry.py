@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 
 import tensorflow as tf
 
@@ -12,6 +11,7 @@ from plsc_tf.data import images
 from plsc_tf.data.augmentation import NUM_CHANCES, Augmentation
 from plsc_tf.data.preprocessing import frames
 from plsc_tf.data.request import check_image_size
+from plsc_tf.hints import did_you_mean
 
 # Frame and random changes of each: PLSC's for faces, the others as TensorFlow's Slim
 # defines them; docs/preprocessing.md has the differences.
@@ -162,8 +162,7 @@ def own_augmentation(name: str) -> Augmentation | None:
 def _check_name(name: str):
     if name in _NAMED:
         return
-    near = difflib.get_close_matches(str(name), names(), n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    hint = did_you_mean(str(name), names())
     raise ValueError(
         f"There is no preprocessing {name!r}.{hint} Known: {', '.join(names())}."
     )

@@ -1,12 +1,12 @@
 """Hooks by name: FastNN's four, and Keras callbacks of the user's own."""
 
-import difflib
 import inspect
 
 import keras
 from absl import logging
 
 from plsc_tf import dotted_paths
+from plsc_tf.hints import did_you_mean
 
 STOP, PROFILER, LOGGING, SAVER = (
     "StopAtStepHook",
@@ -53,8 +53,7 @@ def own(names):
 
 def _make(path):
     if not all(dotted_paths.split(path)):
-        near = difflib.get_close_matches(path, LEFT_OUT, n=1)
-        hint = f" Did you mean {near[0]}?" if near else ""
+        hint = did_you_mean(path, LEFT_OUT)
         raise ValueError(
             f"A hook is one of {', '.join(LEFT_OUT)}, or the path of a Keras callback, "
             f"as my_package.module:Callback. Received: {path!r}.{hint}"

@@ -1,11 +1,11 @@
-"""What to say about an unknown name: the nearest one, or what became of it.
+"""What to say about an unknown option: the nearest one, or what became of it.
 
 The tables hold names of other systems' options that are not flags here: PLSC 0.1 and
 0.2 (`Entry.set_*` without "set_"), PAI FastNN's hyper-parameter files,
 arcface_torch's configs, and the command lines of AdaFace and MagFace.
 """
 
-import difflib
+from plsc_tf.hints import nearest, plain
 
 # Options that exist here under another name and need no change of value.
 RENAMED = {
@@ -56,20 +56,6 @@ EXPLAINED = {
 }
 
 
-def did_you_mean(name, names, quote="'"):
-    """Returns ` Did you mean 'x'?` for the nearest of `names`, or nothing."""
-    best = nearest(name, names)
-    return f" Did you mean {quote}{best}{quote}?" if best else ""
-
-
-def nearest(name, names):
-    """Returns the name nearest to `name` in spelling, or None."""
-    plain = _plain(name)
-    by_plain = {_plain(other): other for other in names}
-    matches = difflib.get_close_matches(plain, by_plain, n=1, cutoff=0.65)
-    return by_plain[matches[0]] if matches else None
-
-
 def nearest_option(name, names):
     """Returns the option that `name` probably stands for, or None.
 
@@ -77,12 +63,12 @@ def nearest_option(name, names):
         name: what was written.
         names: every option and alias there is.
     """
-    name = _plain(name).removeprefix("set_")
+    name = plain(name).removeprefix("set_")
     if name in names:
         return name
     if RENAMED.get(name) in names:
         return RENAMED[name]
-    return nearest(name, names)
+    return next(iter(nearest(name, names)), None)
 
 
 def unknown_option(name, names):
@@ -93,15 +79,12 @@ def unknown_option(name, names):
         names: every option and alias there is.
     """
     sentence = f"unknown option '{name}'."
-    plain = _plain(name).removeprefix("set_")
-    if plain in EXPLAINED:
-        return f"{sentence} {EXPLAINED[plain]}"
+    word = plain(name).removeprefix("set_")
+    if word in EXPLAINED:
+        return f"{sentence} {EXPLAINED[word]}"
     best = nearest_option(name, names)
     if best:
         return f"{sentence} Did you mean '{best}'?"
-    best = nearest(plain, EXPLAINED)
-    return f"{sentence} Did you mean '{best}'? {EXPLAINED[best]}" if best else sentence
-
-
-def _plain(name):
-    return name.lower().replace("-", "_")
+    for best in nearest(word, EXPLAINED):
+        return f"{sentence} Did you mean '{best}'? {EXPLAINED[best]}"
+    return sentence
