@@ -11,7 +11,8 @@ ROOT = pathlib.Path(__file__).parents[2]
 # From the bottom up: a room imports from those below it. A module outside of the rooms
 # is a room of its own.
 ROOMS = (
-    ("dotted_paths", "hints", "initializers", "progress"),
+    ("hints",),
+    ("dotted_paths", "initializers", "progress"),
     ("parallel", "storage"),
     ("flags", "heads", "param_attr"),
     ("data",),
