@@ -48,7 +48,7 @@ def main(case):
     labels = rng.integers(0, case.num_classes, case.global_batch)
     with tempfile.TemporaryDirectory() as folder:
         under = strategy(case.num_replicas)
-        plain, (reduced, walk) = _plain(case, under), _reduced(case, under, folder)
+        plain, (reduced, stepper) = _plain(case, under), _reduced(case, under, folder)
         seconds, cpu, trials = {}, {}, []
         with machine.watch_others() as others:
             for turn in range(case.steps + 2):
@@ -61,7 +61,7 @@ def main(case):
                         used = time.process_time() - used
                         cpu.setdefault(name, []).append(used)
                 if turn >= 2:
-                    trials.append(len(walk.last["trials"]))
+                    trials.append(len(stepper.last["trials"]))
     ratio = [r / p for r, p in zip(seconds["reduced"], seconds["plain"], strict=True)]
     cpu_ratio = [r / p for r, p in zip(cpu["reduced"], cpu["plain"], strict=True)]
     figures = {
@@ -104,11 +104,11 @@ def _plain(case, under):
 
 
 def _reduced(case, under, folder):
-    """(model, its `Walk`) in a random space."""
+    """(model, its `ReducedStepper`) in a random space."""
     import numpy as np
 
     import plsc_tf
-    from plsc_tf.boost import layout, projection, walk
+    from plsc_tf.boost import layout, projection, reduced_step
     from plsc_tf.boost.updater import ReducedUpdater
     from plsc_tf.jobs import dimension_reduction
 
@@ -133,7 +133,7 @@ def _reduced(case, under, folder):
     model.make_updater = functools.partial(ReducedUpdater, plan=plan)
     with under.scope():
         model.compile(plsc_tf.Momentum(1e-6))
-    steps = walk.Walk(model, plan)
+    steps = reduced_step.ReducedStepper(model, plan)
     model.own_step = steps.step
     return model, steps
 

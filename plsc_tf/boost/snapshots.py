@@ -175,13 +175,13 @@ class LineSearchLog(keras.callbacks.Callback):
 
     Args:
         path: the file, on a local disk.
-        walk: the `Walk`.
+        stepper: the `ReducedStepper`.
     """
 
-    def __init__(self, path, walk):
+    def __init__(self, path, stepper):
         super().__init__()
         self.path = path
-        self.walk = walk
+        self.stepper = stepper
         self._file = None
 
     def on_train_begin(self, logs=None):
@@ -192,7 +192,7 @@ class LineSearchLog(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         """Writes the step's line."""
         line = {"step": self.model.position.global_step}
-        line.update({name: _plain(value) for name, value in self.walk.last.items()})
+        line.update({name: _plain(value) for name, value in self.stepper.last.items()})
         self._file.write(json.dumps(line, allow_nan=False) + "\n")
 
     def on_train_end(self, logs=None):

@@ -1,4 +1,4 @@
-"""The update of a stage 2: the optimizer's for what is not reduced, and the walk's."""
+"""The update of stage 2: reduced weights apart from those of the optimizer."""
 
 import functools
 
@@ -10,7 +10,7 @@ from plsc_tf.training.updates import Updater
 
 
 class ReducedUpdater(Updater):
-    """Leaves the reduced weights to a `Walk`, and the others to the optimizer.
+    """Updates all weights but the reduced ones, which a `ReducedStepper` moves.
 
     Args:
         optimizer: as of `Updater`.
@@ -51,7 +51,7 @@ class ReducedUpdater(Updater):
         self.bfgs = Bfgs(self.space.dimensions)
 
     def slots(self):
-        """The optimizer's state for the shards, and the walk's."""
+        """The optimizer's state for the shards, and the reduced step's."""
         names = ("inverse", "gradient", "step")
         own = {f"dim_reduce/{name}": HostRows(self.bfgs, name) for name in names}
         return {**super().slots(), **own, **self.space.slots()}

@@ -6,10 +6,10 @@ import functools
 from absl import logging
 
 from plsc_tf.boost import layout, projection, trajectory
+from plsc_tf.boost.reduced_step import ReducedStepper
 from plsc_tf.boost.snapshots import NAME, LineSearchLog, Snapshots
 from plsc_tf.boost.space import TILE
 from plsc_tf.boost.updater import ReducedUpdater
-from plsc_tf.boost.walk import Walk
 from plsc_tf.checkpoints import catalog
 from plsc_tf.heads.memory import FLOAT
 from plsc_tf.jobs.stage import ORDINARY, Stage
@@ -106,11 +106,11 @@ class BoostStage(Stage):
         given, found = settings.boost, []
         save_dir = settings.storage.model_save_dir
         if self._plan is not None:
-            walk = Walk(model, self._plan)
-            model.own_step = walk.step
+            stepper = ReducedStepper(model, self._plan)
+            model.own_step = stepper.step
             if model.group.is_chief and files.is_local(save_dir):
                 path = local_path(files.join(save_dir, LOG))
-                found.append(LineSearchLog(path, walk))
+                found.append(LineSearchLog(path, stepper))
         if given.snapshots:
             found.append(
                 Snapshots(

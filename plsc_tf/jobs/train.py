@@ -15,7 +15,7 @@ from plsc_tf.jobs import (
     workers,
 )
 from plsc_tf.jobs.builders import class_count, hooks, networks, optimizers, recipe
-from plsc_tf.jobs.builders.reporting import Seeing, prepare
+from plsc_tf.jobs.builders.reporting import RunReporter, prepare
 from plsc_tf.jobs.parts import NONE
 from plsc_tf.jobs.run_plan import choose_folder, make_plan
 from plsc_tf.jobs.stage import ORDINARY
@@ -82,7 +82,7 @@ def _train(settings, joined, termination, parts, stage, lock):
     plan = make_plan(settings, checkpoint, batches)
     earlier = results.read(save_dir)  # before the training, if it cannot be read
     half = recipe.backbone_precision(settings)
-    seeing = Seeing(settings, group, stage)
+    reporter = RunReporter(settings, group, stage)
     model = recipe.build_model(settings, strategy, half, parts.backbone)
     model.join(group, joined.votes)
     run_facts.tell(settings, batches, pairs, model, parts)
@@ -98,22 +98,22 @@ def _train(settings, joined, termination, parts, stage, lock):
         pairs,
         every_n_steps=settings.evaluation.eval_every_n_steps,
         batch_size=settings.evaluation.test_batch_size,
-        recorder=seeing.recorder,
+        recorder=reporter.recorder,
         after_epochs=settings.saving.save_best,
     )
     verify.set_model(model)
-    log = _training_log(plan, seeing)
-    seen = [*seeing.callbacks(), *stage.callbacks(model, settings)]
+    log = _training_log(plan, reporter)
+    seen = [*reporter.callbacks(), *stage.callbacks(model, settings)]
     length = EpochLength(plan.steps_per_epoch, settings.model.global_batch_size)
     callbacks = [*losses, termination, log, length, verify, *seen, checkpoints]
     description.log_run(plan, model, batches, parts)
-    seeing.begin(model, changes)
+    reporter.begin(model, changes)
     before = model.position.global_step
 
     def rescue(error):
         log.pause()
         rescuing.save(model, checkpoints, termination, before, error)
-        seeing.abandon()
+        reporter.abandon()
 
     history = _fit(model, batches, plan, callbacks, start, rescue)
     outcome = {}
@@ -121,9 +121,9 @@ def _train(settings, joined, termination, parts, stage, lock):
         verify.verify(model.position.global_step)
         _note(outcome, plan, model, history, log, verify, earlier)
         _finish(outcome, settings, model, verify, test)
-        seeing.finish(model, outcome, batches, pairs)
+        reporter.finish(model, outcome, batches, pairs)
     except BaseException:
-        _leave(settings, model, seeing, outcome, batches)
+        _leave(settings, model, reporter, outcome, batches)
         raise
     if not group.is_chief:
         return settings, None
@@ -280,18 +280,18 @@ def _load_weights(model, plan, checkpoints):
     return {"initial_epoch": 0, "initial_step": 0}
 
 
-def _training_log(plan, seeing):
+def _training_log(plan, reporter):
     settings = plan.settings
     return TrainingLog(
         every_n_steps=settings.logging.log_loss_every_n_iters,
         total_steps=plan.total_steps,
         global_batch_size=settings.model.global_batch_size,
-        recorder=seeing.recorder,
-        tell=seeing.tells,
+        recorder=reporter.recorder,
+        tell=reporter.shows_progress,
         interruptions=(
             settings.evaluation.eval_every_n_steps,
             settings.storage.save_checkpoints_steps,
-            *seeing.interruptions,
+            *reporter.interruptions,
         ),
     )
 
@@ -359,7 +359,7 @@ def _finish(outcome, settings, model, verify, test):
         results.write(save_dir, outcome)
 
 
-def _leave(settings, model, seeing, outcome, batches):
+def _leave(settings, model, reporter, outcome, batches):
     """What is left of a training whose end has failed is written and uploaded."""
 
     def write():
@@ -371,8 +371,8 @@ def _leave(settings, model, seeing, outcome, batches):
         fs_options.upload_end(settings.storage, skip=catalog.REMAINS)
 
     chief = model.group.is_chief
-    report = functools.partial(seeing.abandon, model, outcome, batches)
-    for step in [write, report, upload] if chief else [seeing.abandon]:
+    report = functools.partial(reporter.abandon, model, outcome, batches)
+    for step in [write, report, upload] if chief else [reporter.abandon]:
         try:
             step()
         except Exception as failure:  # noqa: BLE001 - what has failed first comes first

@@ -8,7 +8,7 @@ import pytest
 
 import plsc_tf
 from plsc_tf.backbones import precision
-from plsc_tf.boost import layout, projection, snapshots, trajectory, walk
+from plsc_tf.boost import layout, projection, reduced_step, snapshots, trajectory
 from plsc_tf.boost.updater import ReducedUpdater
 from plsc_tf.heads.dense import DenseHead
 from plsc_tf.jobs import dimension_reduction
@@ -88,7 +88,7 @@ def projections(make_model, folder, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def reduce(make_model, projections):
-    """Prepares a stage 2 on so many replicas: (model, its `Walk`)."""
+    """Prepares a stage 2 on so many replicas: (model, its `ReducedStepper`)."""
 
     def prepare(replicas=1, scope="backbone", *, plan=None, compiled=None, **options):
         model = make_model(replicas, **options)
@@ -107,7 +107,7 @@ def reduce(make_model, projections):
         with model.strategy.scope():
             compiled = {k: make() for k, make in (compiled or {}).items()}
             model.compile(plsc_tf.Momentum(0.02), **compiled)
-        steps = walk.Walk(model, made)
+        steps = reduced_step.ReducedStepper(model, made)
         model.own_step = steps.step
         return model, steps
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 import plsc_tf
 from plsc_tf.boost import projection
 from plsc_tf.training import state
-from tests.boost.test_walk import ROUNDING, run, vector
+from tests.boost.test_reduced_step import ROUNDING, run, vector
 
 HALF = ("bfloat16", "float16")
 # One scope and count of replicas each in CI.
@@ -29,7 +29,7 @@ CASES = [
 
 @pytest.fixture
 def prepare(reduce, folder):
-    """A model in half precision where the snapshots end: (model, its `Walk`)."""
+    """(model, its `ReducedStepper`) in half precision where the snapshots end."""
 
     def make(dtype, *arguments, scale=1024.0, **options):
         if dtype == "float16":

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from plsc_tf.jobs import train
-from plsc_tf.jobs.builders.reporting import Seeing
+from plsc_tf.jobs.builders.reporting import RunReporter
 from plsc_tf.jobs.stage import ORDINARY
 from plsc_tf.parallel.alone import Alone
 from tests.jobs.tiny_run import TINY, settings
@@ -70,12 +70,12 @@ def test_a_run_ends_well_where_nothing_about_it_can_be_written(blocked):
 
 def test_a_store_out_of_reach_is_waited_for_once(caplog):
     asked = settings("nosuch://store/run", run_report=True)
-    seeing = Seeing(asked, Alone(), ORDINARY)
-    seeing.recorder.begin(0)
+    reporter = RunReporter(asked, Alone(), ORDINARY)
+    reporter.recorder.begin(0)
     for step in (1, 2):
-        seeing.recorder.scalars(step, {"loss": 1.0})
+        reporter.recorder.scalars(step, {"loss": 1.0})
     caplog.clear()
-    seeing.abandon()
+    reporter.abandon()
     assert caplog.text.count("Could not write") == 1
     assert "Could not write metrics, logs and report in nosuch://" in caplog.text
 

@@ -11,9 +11,9 @@ from plsc_tf.parallel.memory import process_memory
 from plsc_tf.reporting import curves, projector, statistics
 from plsc_tf.reporting.angles import AngleHistograms
 from plsc_tf.reporting.guard import Guard, GuardedCallback
+from plsc_tf.reporting.input_images import FirstImages, InputImages
 from plsc_tf.reporting.layers import LayerCheck
 from plsc_tf.reporting.metrics_files import MetricsFiles
-from plsc_tf.reporting.pictures import FirstImages, InputImages
 from plsc_tf.reporting.recorder import Recorder
 from plsc_tf.reporting.tensorboard import TensorBoard
 from plsc_tf.reporting.traces import Traces
@@ -36,7 +36,7 @@ def prepare(settings):
     tf.debugging.set_log_device_placement(settings.logging.log_device_placement)
 
 
-class Seeing:
+class RunReporter:
     """All that a run writes for people to look at.
 
     Make it before the model, whose memory it measures against what was held before.
@@ -54,7 +54,7 @@ class Seeing:
 
     Attributes:
         recorder: the `Recorder` that figures go to.
-        tells: whether there are lines of progress.
+        shows_progress: whether there are lines of progress.
     """
 
     def __init__(self, settings, group, stage):
@@ -73,7 +73,7 @@ class Seeing:
             written=given.metrics_files and group.is_chief,
         )
         self.recorder = Recorder()
-        self.tells = hooks.LOGGING in given.hooks
+        self.shows_progress = hooks.LOGGING in given.hooks
         self._hooks = hooks.own(given.hooks)
         self._guards = {}
         self._images = FirstImages()

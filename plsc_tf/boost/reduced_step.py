@@ -21,7 +21,7 @@ from plsc_tf.parallel import collectives
 from plsc_tf.training import step as training_step
 
 
-class Walk:
+class ReducedStepper:
     """Runs the steps; `step` takes the place of the ordinary one.
 
     Args:
