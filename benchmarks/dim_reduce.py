@@ -170,7 +170,7 @@ def steps_per_epoch(case):
         "import sys; from plsc_tf.jobs.builders import recipe;"
         "from plsc_tf.options import cli;"
         "s = cli.parse(sys.argv[1:]); n = max(1, s.performance.num_replicas);"
-        "b = s.model.global_batch_size or s.model.batch_size * n;"
+        "b = s.training.global_batch_size or s.training.batch_size * n;"
         "print(recipe.load_batches(s, b).steps_per_epoch)"
     )
     done = subprocess.run(
@@ -285,7 +285,7 @@ def print_average(first, last):
             model.head.arrays()[piece.rows].write(0, values.astype(np.float32))
         else:
             next(trained).assign(values)
-    batch = settings.model.global_batch_size
+    batch = settings.training.global_batch_size
     passed = tf.function(lambda images: model(images, training=True))
     for images, *_ in recipe.load_batches(settings, batch).epoch(0):
         passed(images)

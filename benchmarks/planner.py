@@ -183,7 +183,7 @@ def measure(name, steps):
     with strategy.scope():
         # So small a rate that the noise is not learned by heart.
         optimizer, l2 = optimizers.build(
-            settings.optimizer, 1e-6, weight_decay=settings.model.weight_decay
+            settings.optimizer, 1e-6, weight_decay=settings.optimizer.weight_decay
         )
     model.compile(
         optimizer,
@@ -191,7 +191,7 @@ def measure(name, steps):
         gradient_accumulation_steps=settings.optimizer.gradient_accumulation_steps,
         head_slot_dtype=settings.head.head_slot_dtype,
     )
-    size = settings.model.global_batch_size
+    size = settings.training.global_batch_size
     generator = np.random.default_rng(0)
     shape = (size, *model.image_size, 3)
     images = tf.constant(generator.integers(0, 256, shape).astype(np.uint8))

@@ -9,12 +9,6 @@ from plsc_tf.flags.option import OptionGroup, option
 class Logging(OptionGroup):
     """Progress, logs and the report of the run."""
 
-    stop_at_step: int = option(
-        0,
-        "stop after so many steps; 0: num_epochs decides (FastNN stop_at_step, 100)",
-        lower=0,
-        applies="hooks=StopAtStepHook",
-    )
     log_loss_every_n_iters: int = option(
         10,
         "steps between two lines of progress (FastNN log_loss_every_n_iters)",

@@ -9,49 +9,10 @@ from plsc_tf.flags.option import OptionGroup, option
 class Model(OptionGroup):
     """The backbone and its training."""
 
-    task_type: str = option(
-        "pretrain",
-        "pretrain, or finetune: start from the weights in checkpoint_dir (FastNN "
-        "task_type)",
-        choices=("pretrain", "finetune"),
-    )
     model_name: str = option(
         "ResNet50",
         "backbone by name, or a dotted path to your own (PLSC model_name; FastNN "
         "model_name, inception_resnet_v2)",
-    )
-    num_epochs: int = option(
-        120,
-        "epochs to train (PLSC train_epochs; FastNN num_epochs, 100)",
-        lower=1,
-        aliases=("train_epochs",),
-    )
-    weight_decay: float = option(
-        5e-4,
-        "L2 decay, added to the gradient as weight_decay x weight (PLSC's optimizer; "
-        "FastNN weight_decay, 0.00004)",
-        lower=0,
-        applies="no own_optimizer",
-    )
-    max_gradient_norm: float | None = option(
-        None,
-        "clip the gradients to this global norm; None: no clipping (FastNN "
-        "max_gradient_norm)",
-        lower=0,
-        open_ends="lower",
-    )
-    batch_size: int = option(
-        128,
-        "pictures per replica and step (PLSC train_batch_size; FastNN batch_size, 32)",
-        lower=1,
-        aliases=("train_batch_size",),
-        applies="no global_batch_size",
-    )
-    global_batch_size: int = option(
-        0,
-        "pictures per step over all replicas; 0: batch_size x replicas. A resumed run "
-        "keeps it on any number of replicas",
-        lower=0,
     )
     emb_size: int | None = option(
         None,

@@ -36,6 +36,20 @@ class Optimizer(OptionGroup):
         open_ends="upper",
         applies=f"optimizer=momentum,lars and {_OURS}",
     )
+    weight_decay: float = option(
+        5e-4,
+        "L2 decay, added to the gradient as weight_decay x weight (PLSC's optimizer; "
+        "FastNN weight_decay, 0.00004)",
+        lower=0,
+        applies="no own_optimizer",
+    )
+    max_gradient_norm: float | None = option(
+        None,
+        "clip the gradients to this global norm; None: no clipping (FastNN "
+        "max_gradient_norm)",
+        lower=0,
+        open_ends="lower",
+    )
     no_weight_decay_on: tuple[str, ...] = option(
         (),
         "weights without weight decay: norms (scale and shift), biases, prelus (their "

@@ -16,14 +16,6 @@ class Performance(OptionGroup):
         "worker is one replica",
         lower=0,
     )
-    seed: int = option(
-        0, "seed of weights, data order, augmentation and dropout", lower=0
-    )
-    deterministic: bool = option(
-        False,
-        "only operations whose results are the same in every run, bit for bit; slower "
-        "on GPUs, where TensorFlow else sums in any order",
-    )
     steps_per_execution: int = option(
         1,
         "training steps per call of one TensorFlow function; the training is the same, "

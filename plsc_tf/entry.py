@@ -155,8 +155,8 @@ class Entry(Setters):
         from plsc_tf.jobs import trained, workers
 
         settings = self.settings
-        if not settings.serving.export_dir and settings.storage.checkpoint_dir:
-            settings = settings.replace(export_dir=settings.storage.model_save_dir)
+        if not settings.export.export_dir and settings.checkpoints.checkpoint_dir:
+            settings = settings.replace(export_dir=settings.checkpoints.model_save_dir)
         parts = self._parts()
         return _table(
             workers.by_the_chief(

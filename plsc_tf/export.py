@@ -17,7 +17,7 @@ GROUPS = (
     *cli.TRAINED_MODEL,
     "val_targets",
     "test_batch_size",
-    "serving",
+    "export",
     "no export_at_end",
 )
 

@@ -61,7 +61,7 @@ def quick_start(settings):
     )
     sys.stdout.flush()
     main(settings)
-    flags = files.join(settings.storage.model_save_dir, "flags.cfg")
+    flags = files.join(settings.checkpoints.model_save_dir, "flags.cfg")
     sys.stdout.write(_GO_ON.format(flags=flags))
 
 
@@ -83,7 +83,7 @@ def main(settings):
         sys.stdout.write(f"{report(job)}\n")
         sys.exit(0 if job.fits() else 1)
     cli.check_dataset_dir(settings)
-    if settings.saving.prove_resume:
+    if settings.checkpoints.prove_resume:
         from plsc_tf.jobs import resume_proof
 
         proof = resume_proof.prove(settings)

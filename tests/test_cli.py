@@ -76,7 +76,7 @@ def test_the_global_flags_of_absl_stay_untouched():
     before = set(flags.FLAGS)
     cli.parse(["--seed=3"])
     assert set(flags.FLAGS) == before
-    assert cli.parse([]).performance.seed == 0
+    assert cli.parse([]).training.seed == 0
 
 
 def test_help_lists_every_option_with_its_default():
@@ -107,7 +107,7 @@ def command(settings):
     import os
     assert "tensorflow" not in sys.modules, "parsing imported TensorFlow"
     from absl import logging
-    logging.info("seed is %d", settings.performance.seed)
+    logging.info("seed is %d", settings.training.seed)
     {body}
 
 cli.main(command, doc="Tries things.")
@@ -128,7 +128,7 @@ def run(body, *arguments, **environment):
 
 
 def test_a_command_gets_the_settings_without_tensorflow():
-    done = run("sys.stdout.write(str(settings.model.batch_size))", "--batch_size=5")
+    done = run("sys.stdout.write(str(settings.training.batch_size))", "--batch_size=5")
     assert (done.returncode, done.stdout) == (0, "5")
     assert done.stderr.endswith("seed is 0\n")
     assert len(done.stderr.splitlines()) == 1
@@ -226,4 +226,4 @@ def test_serve_takes_model_dir_for_its_own_folder():
     ]
     settings = cli.parse(serve.arguments(["--model_dir=face"]), serve.GROUPS)
     assert settings.server.model_path == "face"
-    assert settings.storage.checkpoint_dir == ""
+    assert settings.checkpoints.checkpoint_dir == ""

@@ -62,16 +62,16 @@ def test_files_come_first_and_the_command_line_wins(tmp_path):
     two = written(tmp_path, "batch_size=2\nseed=2", "two.cfg")
     arguments = ["--batch_size=9", f"--flagfile={one}", "--flagfile", str(two)]
     settings = parse(arguments)
-    assert settings.model.batch_size == 9  # though it stands before the files
-    assert settings.performance.seed == 2
-    assert settings.model.num_epochs == 1
+    assert settings.training.batch_size == 9  # though it stands before the files
+    assert settings.training.seed == 2
+    assert settings.training.num_epochs == 1
 
 
 def test_an_alias_overrides_the_name_in_a_file(tmp_path):
     path = written(tmp_path, "learning_rate=0.5\ntrain_batch_size=7")
     settings = parse([f"--flagfile={path}", "--lr=0.25"])
     assert settings.learning_rate.learning_rate == 0.25
-    assert settings.model.batch_size == 7
+    assert settings.training.batch_size == 7
 
 
 def test_a_nested_file_is_found_beside_its_parent(tmp_path, monkeypatch):
@@ -80,7 +80,7 @@ def test_a_nested_file_is_found_beside_its_parent(tmp_path, monkeypatch):
     path = written(tmp_path / "sub", "flagfile=../base.cfg\nbatch_size=6")
     monkeypatch.chdir("/")
     settings = parse([f"--flagfile={path}"])
-    assert (settings.performance.seed, settings.model.batch_size) == (5, 6)
+    assert (settings.training.seed, settings.training.batch_size) == (5, 6)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_windows_file_is_read(tmp_path):
     path = tmp_path / "run.cfg"
     path.write_bytes(b"\xef\xbb\xbfbatch_size=64\r\nseed=3\r\n")
     settings = parse([f"--flagfile={path}"])
-    assert (settings.model.batch_size, settings.performance.seed) == (64, 3)
+    assert (settings.training.batch_size, settings.training.seed) == (64, 3)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_flags_cfg_holds_every_saved_option_once(tmp_path):
     names = re.findall(r"^--(\w+)=", text, re.MULTILINE)
     saved = {item.name for item in known_options().values() if item.saved}
     assert sorted(names) == sorted(saved)
-    assert not parse([f"--flagfile={path}"]).storage.restart
+    assert not parse([f"--flagfile={path}"]).checkpoints.restart
 
 
 def test_flags_cfg_keeps_what_was_given_apart_from_defaults(tmp_path):
@@ -192,8 +192,8 @@ def test_of_flags_cfg_before_it_kept_them_apart_what_differs_is_given(tmp_path):
 def test_batch_size_on_the_command_line_beats_a_files_global_batch_size(tmp_path):
     path = tmp_path / "a.cfg"
     path.write_text("global_batch_size=96\n")
-    assert parse([f"--flagfile={path}"]).model.global_batch_size == 96
+    assert parse([f"--flagfile={path}"]).training.global_batch_size == 96
     settings = parse([f"--flagfile={path}", "--batch_size=8"])
-    assert (settings.model.batch_size, settings.model.global_batch_size) == (8, 0)
+    assert (settings.training.batch_size, settings.training.global_batch_size) == (8, 0)
     both = ["--batch_size=8", "--global_batch_size=24"]
-    assert parse([f"--flagfile={path}", *both]).model.global_batch_size == 24
+    assert parse([f"--flagfile={path}", *both]).training.global_batch_size == 24

@@ -84,7 +84,7 @@ def test_flag_files_of_windows_are_read(tmp_path, encoding):
     text = f"{mark}# Größe\r\nbatch_size=7\r\n--seed=3\r\n"
     path.write_bytes(text.encode(encoding))
     settings = cli.parse([f"--flagfile={path}"])
-    assert (settings.model.batch_size, settings.performance.seed) == (7, 3)
+    assert (settings.training.batch_size, settings.training.seed) == (7, 3)
 
 
 @pytest.mark.parametrize("line", ["batch_size: 7", "batch_size:7", "--batch_size : 7"])

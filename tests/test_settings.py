@@ -72,7 +72,7 @@ def test_defaults_are_the_documented_ones(documented):
 
 def test_values_reach_their_groups():
     settings = Settings.from_values(batch_size=4, margin=0.3, lr=1, image_num=9)
-    assert settings.model.batch_size == 4
+    assert settings.training.batch_size == 4
     assert settings.head.margin == 0.3
     assert settings.learning_rate.learning_rate == 1.0
     assert settings.dataset.num_sample_per_epoch == 9
@@ -84,7 +84,7 @@ def test_settings_are_equal_by_value_and_cannot_be_changed():
     assert settings == Settings().replace(seed=3) != Settings()
     assert Settings.from_values(**settings.as_dict()) == settings
     with pytest.raises(dataclasses.FrozenInstanceError):
-        settings.performance.seed = 4
+        settings.training.seed = 4
 
 
 @pytest.mark.parametrize(

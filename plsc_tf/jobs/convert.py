@@ -68,7 +68,7 @@ def _make_plan(settings):
     given = settings.conversion
     shared = {
         "shuffle": given.shuffle,
-        "seed": settings.performance.seed,
+        "seed": settings.training.seed,
         "memory_mb": given.memory_mb,
     }
     if given.is_plsc:
@@ -135,7 +135,7 @@ def _draw_preview(settings):
         given.preview,
         [record.image for record in first],
         image_size=settings.preprocessing.image_size,
-        seed=settings.performance.seed,
+        seed=settings.training.seed,
     )
     return given.preview
 
@@ -152,7 +152,7 @@ def _request(settings):
         image_size=settings.preprocessing.image_size,
         labels_offset=dataset.labels_offset,
         min_images_per_class=dataset.min_images_per_class,
-        seed=settings.performance.seed,
+        seed=settings.training.seed,
     )
 
 

@@ -32,7 +32,7 @@ def log_run(plan, model, batches, parts):
         settings.dataset.dataset_name,
         f"{batches.num_examples:,}" if batches.num_examples else "?",
         model.strategy.num_replicas_in_sync,
-        settings.model.global_batch_size,
+        settings.training.global_batch_size,
         plan.steps_per_epoch,
         plan.total_steps,
         plan.rate,

@@ -104,7 +104,7 @@ class BoostStage(Stage):
     def callbacks(self, model, settings):
         """See `Stage.callbacks`."""
         given, found = settings.boost, []
-        save_dir = settings.storage.model_save_dir
+        save_dir = settings.checkpoints.model_save_dir
         if self._plan is not None:
             stepper = ReducedStepper(model, self._plan)
             model.own_step = stepper.step
@@ -120,7 +120,7 @@ class BoostStage(Stage):
                     start_epoch=given.snapshot_start_epoch,
                     max_to_keep=given.snapshot_max,
                     scope=given.dim_reduce_scope,
-                    background=settings.saving.save_in_background,
+                    background=settings.checkpoints.save_in_background,
                     extra={"flags": settings.as_dict()},
                 )
             )
@@ -272,7 +272,7 @@ def obtain(model, settings, whole):
         whole: the `Layout`.
     """
     given, group = settings.boost, model.group
-    save_dir = settings.storage.model_save_dir
+    save_dir = settings.checkpoints.model_save_dir
     path = given.pca_mat_path or files.join(save_dir, PROJECTION)
     problem = None
     if group.is_chief:
@@ -304,7 +304,7 @@ def _is_kept(path, settings):
     """Whether the run has made its projection already, of these snapshots."""
     if not files.exists(path):
         return False
-    if catalog.find_all(settings.storage.model_save_dir):
+    if catalog.find_all(settings.checkpoints.model_save_dir):
         return True  # the run goes on, in the space it began in
     described = projection.read_description(path)
     if described is None or described["shape"][0] != settings.boost.n_component:

@@ -28,7 +28,7 @@ def check(settings):
         ValueError: more classes are asked for than there are, or a card is given.
         ImportError: a format needs an extra that is not installed.
     """
-    given, num_classes = settings.serving, settings.dataset.num_classes
+    given, num_classes = settings.export, settings.dataset.num_classes
     if not given.export_at_end:
         return
     # The pictures to calibrate on are those that are trained on.
@@ -63,9 +63,9 @@ def export(
     Raises:
         ValueError, OSError, RuntimeError, ImportError: see `export_saved_model`.
     """
-    given, frame = settings.serving, framing(settings)
+    given, frame = settings.export, framing(settings)
     export_dir = given.export_dir or files.join(
-        settings.storage.model_save_dir, "export"
+        settings.checkpoints.model_save_dir, "export"
     )
     files.prepare(export_dir)
     if pairs is None:
@@ -101,7 +101,7 @@ def export(
 
 
 def _pairs(settings, needed):
-    given = settings.serving
+    given = settings.export
     if not (given.proof_images or given.proof_pairs):
         return {}
     if needed:
@@ -146,7 +146,7 @@ def _encoded(image):
 
 def _accuracy(pairs, settings, image_size):
     """What `Extras.accuracy` is: verification by any function that embeds."""
-    most = settings.serving.proof_pairs
+    most = settings.export.proof_pairs
     if not (pairs and most):
         return None
     chosen = {name: _some(one, max(most, FOLDS)) for name, one in pairs.items()}
@@ -193,16 +193,16 @@ def _calibration(settings, frame):
         image_size=frame.image_size,
         preprocessing=frame.name,
         training=False,
-        seed=settings.performance.seed,
+        seed=settings.training.seed,
     )
-    batches = Batches(source, settings.serving.calibration_images, options=options)
+    batches = Batches(source, settings.export.calibration_images, options=options)
     images, *_ = next(batches.epoch(0).as_numpy_iterator())
     return np.asarray(images)
 
 
 def _class_names(settings, checkpoint):
     """The names of the classes, by the labels map of the checkpoint or the data."""
-    if not settings.serving.export_classes:
+    if not settings.export.export_classes:
         return ()
     path = files.join(files.parent(checkpoint), LABELS_MAP) if checkpoint else ""
     if path and files.exists(path):

@@ -40,7 +40,7 @@ def import_checkpoint(settings):
             "import_from must name the folder or file of the checkpoint to import. "
             "Received: import_from=''."
         )
-    path = _target(settings.storage)
+    path = _target(settings.checkpoints)
     source = importers.read(given.import_from, given.import_format)
     settings = _completed(settings, source)
     backbone = backbones.build(
@@ -51,9 +51,9 @@ def import_checkpoint(settings):
     )
     importers.assign(source, backbone)
     with WriterLock("Wait until it ends, or set checkpoint_dir.") as lock:
-        if not settings.storage.checkpoint_dir:
-            lock.acquire(settings.storage.model_save_dir)
-            _target(settings.storage)  # nothing has come meanwhile
+        if not settings.checkpoints.checkpoint_dir:
+            lock.acquire(settings.checkpoints.model_save_dir)
+            _target(settings.checkpoints)  # nothing has come meanwhile
         writer.save(path, _content(settings, source, backbone))
     return _table(settings, source, backbone, path)
 

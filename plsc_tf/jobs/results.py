@@ -73,12 +73,12 @@ def export(settings, model, checkpoint, figures, pairs=None):
         figures: `verification_figures`, for the model card.
         pairs: `{name: Pairs}` to prove it on; None reads those of the settings.
     """
-    if settings.serving.export_classes and model.group.size > 1:
+    if settings.export.export_classes and model.group.size > 1:
         # The class weights of the other workers come only when all ask for them.
         logging.warning(
             "The export gets no signature `classify`: the classes are on several "
             "workers. python -m plsc_tf.export --flagfile=%s makes one that has it.",
-            files.join(settings.storage.model_save_dir, "flags.cfg"),
+            files.join(settings.checkpoints.model_save_dir, "flags.cfg"),
         )
         settings = settings.replace(export_classes=0)
     return exporting.export(settings, model, checkpoint, figures, pairs=pairs)
@@ -91,7 +91,7 @@ def table(settings, results):
         settings: the `Settings` of the run.
         results: what `plsc_tf.jobs.train.train` returns.
     """
-    save_dir = settings.storage.model_save_dir
+    save_dir = settings.checkpoints.model_save_dir
     rows = [("steps", results["steps"]), ("loss", results["loss"])]
     for name in ("training_accuracy", "training_top5_accuracy"):
         if name in results:
@@ -147,7 +147,7 @@ def next_command(settings, results):
     of_a_script = settings.model.model_name.startswith("__main__.")
     if not results.get("checkpoint_dir") or of_a_script:
         return ""
-    flags = f"--flagfile={files.join(settings.storage.model_save_dir, 'flags.cfg')}"
+    flags = f"--flagfile={files.join(settings.checkpoints.model_save_dir, 'flags.cfg')}"
     verb, word = "export", flags
     if settings.evaluation.with_test and settings.evaluation.val_targets:
         verb, word = "evaluate", flags

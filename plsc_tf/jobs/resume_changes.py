@@ -43,12 +43,13 @@ NUMBERS_OF_GROUPS = (
     "preprocessing",
     "model",
     "head",
+    "training",
     "learning_rate",
     "optimizer",
     "precision",
     "boost",
 )
-NUMBERS = ("seed", "gradient_dtype")
+NUMBERS = ("gradient_dtype",)
 # Of those groups: where things are, how fast they go, what another check refuses.
 SILENT = (
     *PLACES,
@@ -59,6 +60,8 @@ SILENT = (
     "datasets_use_caching",
     "datasets_cache_dir",
     "task_type",
+    "stop_at_step",
+    "deterministic",
     "batch_size",
     "global_batch_size",
     "head_tile_rows",
@@ -115,7 +118,7 @@ def find(checkpoint, settings):
             refused.append(name)
     refused = [name for name in refused if name not in allowed]
     if refused:
-        save_dir = settings.storage.model_save_dir
+        save_dir = settings.checkpoints.model_save_dir
         _refuse(f"The run in {save_dir}", checkpoint, refused, changes)
     return changes
 
@@ -190,7 +193,7 @@ def check_data(checkpoint, data, settings):
             f"{text}, num_classes={n}" for text, n in zip(texts, classes, strict=True)
         ]
     raise ValueError(
-        f"The run in {settings.storage.model_save_dir} was trained on other data: "
+        f"The run in {settings.checkpoints.model_save_dir} was trained on other data: "
         f"{texts[0]}. Received: {texts[1]}, with "
         f"dataset_name={settings.dataset.dataset_name}, "
         f"dataset_dir={settings.dataset.dataset_dir}. {_advice(checkpoint)}, or allow "
@@ -201,10 +204,10 @@ def check_data(checkpoint, data, settings):
 def _allowed(settings):
     """The names in allow_changes, aliases resolved."""
     known = known_options()
-    for name in settings.saving.allow_changes:
+    for name in settings.checkpoints.allow_changes:
         if name not in known:
             raise ValueError(f"allow_changes: {unknown_option(name, known)}")
-    return {known[name].name for name in settings.saving.allow_changes}
+    return {known[name].name for name in settings.checkpoints.allow_changes}
 
 
 def _text(item, value):

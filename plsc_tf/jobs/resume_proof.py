@@ -32,8 +32,8 @@ def prove(settings):
             "prove_resume trains in processes of its own, one after the other: run it "
             "without cluster_node_ips, TF_CONFIG and the launcher."
         )
-    steps = settings.saving.prove_resume
-    folder = _fresh(settings.storage.model_save_dir)
+    steps = settings.checkpoints.prove_resume
+    folder = _fresh(settings.checkpoints.model_save_dir)
     logging.info("Unbroken: %d steps.", 2 * steps)
     _train(settings, folder, "unbroken", 2 * steps)
     logging.info("With a stop after %d steps.", steps)

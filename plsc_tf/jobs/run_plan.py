@@ -62,13 +62,13 @@ def choose_folder(
             than the run has or another meaning, or its newest checkpoint is damaged.
         OSError: the folder cannot be reached, which never means that it is empty.
     """
-    save_dir, group = settings.storage.model_save_dir, group or Alone()
-    asked = settings.model.global_batch_size
-    batch = asked or settings.model.batch_size * num_replicas
+    save_dir, group = settings.checkpoints.model_save_dir, group or Alone()
+    asked = settings.training.global_batch_size
+    batch = asked or settings.training.batch_size * num_replicas
     files.prepare(save_dir)
     if verify and group.is_chief:
         _check_folder(save_dir)
-    if settings.storage.restart:
+    if settings.checkpoints.restart:
         fresh, number = save_dir, 1
         while group.is_chief and files.exists(fresh):
             number += 1
@@ -92,7 +92,7 @@ def choose_folder(
 
 def _resumed(settings, checkpoint, batch, given):
     """The settings of a run that goes on; raises ValueError where it cannot."""
-    save_dir = settings.storage.model_save_dir
+    save_dir = settings.checkpoints.model_save_dir
     stored = manifest.read(checkpoint)["state"]
     flags = stored.get("flags", {})
     if "global_batch_size" not in flags:
@@ -103,7 +103,7 @@ def _resumed(settings, checkpoint, batch, given):
         )
     check_resumed(checkpoint, stored, given)
     resume_changes.find(checkpoint, settings)
-    asked, kept = settings.model.global_batch_size, flags["global_batch_size"]
+    asked, kept = settings.training.global_batch_size, flags["global_batch_size"]
     if asked and asked != kept:
         raise ValueError(
             f"The run in {save_dir} has global_batch_size={kept}, which a resume "
@@ -137,9 +137,9 @@ def _check_folder(save_dir):
 
 
 def _newest(settings, verify, group):
-    save_dir = settings.storage.model_save_dir
+    save_dir = settings.checkpoints.model_save_dir
     if verify:
-        on_damaged = settings.saving.on_damaged_checkpoint
+        on_damaged = settings.checkpoints.on_damaged_checkpoint
         return catalog.newest(save_dir, on_damaged=on_damaged, group=group)
     found = catalog.find_all(save_dir)
     return found[-1][1] if found else None
@@ -156,21 +156,21 @@ def make_plan(settings, checkpoint, batches):
     if batches.num_examples is None and not given:
         _unknown_length(settings)
     examples = batches.num_examples or settings.dataset.num_sample_per_epoch
-    steps_per_epoch = -(-examples // settings.model.global_batch_size)
-    planned = steps_per_epoch * settings.model.num_epochs
-    total = min(planned, settings.logging.stop_at_step or planned)
+    steps_per_epoch = -(-examples // settings.training.global_batch_size)
+    planned = steps_per_epoch * settings.training.num_epochs
+    total = min(planned, settings.training.stop_at_step or planned)
     rate = schedules.scaled_rate(
         settings.learning_rate.learning_rate,
-        settings.model.global_batch_size,
+        settings.training.global_batch_size,
         settings.learning_rate.lr_base_batch_size,
     )
     schedule = schedules.build(
         settings.learning_rate,
         schedules.Run(
-            settings.model.global_batch_size,
+            settings.training.global_batch_size,
             steps_per_epoch,
             planned,
-            settings.logging.stop_at_step,
+            settings.training.stop_at_step,
         ),
     )
     return Plan(settings, checkpoint, steps_per_epoch, total, rate, schedule)

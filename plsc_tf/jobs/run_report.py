@@ -32,8 +32,9 @@ def to_html(settings, outcome, told):
     model, data = settings.model.model_name, settings.dataset.dataset_name
     starts = told["starts"]
     begun = f"Begun {starts[0].get('time')} (UTC)." if starts else ""
+    folder = page.text(settings.checkpoints.model_save_dir)
     parts = [
-        f'<p class="quiet">{page.text(settings.storage.model_save_dir)}. {begun}</p>',
+        f'<p class="quiet">{folder}. {begun}</p>',
         page.headline(list(_headline(outcome))),
         _next(settings, outcome, told["written"]),
         "<h2>Results</h2>",
@@ -92,7 +93,7 @@ def _next(settings, outcome, written):
     command = results.next_command(settings, outcome)
     lines = []
     if ".evaluate " in command:
-        folder = files.join(settings.storage.model_save_dir, CARD[0])
+        folder = files.join(settings.checkpoints.model_save_dir, CARD[0])
         command += f" {shlex.quote(f'--card_dir={folder}')}"
         lines.append(
             f"Next, {'' if CARD[1] in written else 'to make '}the evaluation card, "

@@ -21,10 +21,10 @@ def load(model, settings):
         FileNotFoundError: there is no checkpoint.
         ValueError: it does not fit, or its files are not what was written.
     """
-    files.prepare(settings.storage.checkpoint_dir)
-    path = catalog.resolve(settings.storage.checkpoint_dir)
+    files.prepare(settings.checkpoints.checkpoint_dir)
+    path = catalog.resolve(settings.checkpoints.checkpoint_dir)
     content = manifest.read(path)
-    if settings.model.task_type == "finetune":
+    if settings.training.task_type == "finetune":
         _load_matching(path, content, model, settings)
         return
     stored = content["state"]["num_classes"]

@@ -58,8 +58,8 @@ def train(settings, termination=None, parts=NONE, stage=ORDINARY):
         trained last; `seconds_per_step`, `seconds_per_epoch`, `verification`,
         `checkpoint_dir`, `export_dir`.
     """
-    if settings.performance.deterministic:
-        make_deterministic(settings.performance.seed)
+    if settings.training.deterministic:
+        make_deterministic(settings.training.seed)
     termination = termination or Termination()
     prepare(settings)
     with workers.joined(settings) as joined, WriterLock(IN_USE) as lock:
@@ -72,7 +72,7 @@ def _train(settings, joined, termination, parts, stage, lock):
     settings = hooks.applied(parts.settled(settings))
     settings, checkpoint, batches = _open(settings, joined, parts, lock)
     changes, origin = resume_changes.of_run(settings, checkpoint, batches)
-    save_dir, losses = settings.storage.model_save_dir, []
+    save_dir, losses = settings.checkpoints.model_save_dir, []
     if settings.logging.save_losses and group.is_chief:
         path = files.join(save_dir, "losses.txt")
         losses = [GuardedCallback(LossesFile(path), path)]
@@ -99,12 +99,12 @@ def _train(settings, joined, termination, parts, stage, lock):
         every_n_steps=settings.evaluation.eval_every_n_steps,
         batch_size=settings.evaluation.test_batch_size,
         recorder=reporter.recorder,
-        after_epochs=settings.saving.save_best,
+        after_epochs=settings.checkpoints.save_best,
     )
     verify.set_model(model)
     log = _training_log(plan, reporter)
     seen = [*reporter.callbacks(), *stage.callbacks(model, settings)]
-    length = EpochLength(plan.steps_per_epoch, settings.model.global_batch_size)
+    length = EpochLength(plan.steps_per_epoch, settings.training.global_batch_size)
     callbacks = [*losses, termination, log, length, verify, *seen, checkpoints]
     description.log_run(plan, model, batches, parts)
     reporter.begin(model, changes)
@@ -127,7 +127,7 @@ def _train(settings, joined, termination, parts, stage, lock):
         raise
     if not group.is_chief:
         return settings, None
-    fs_options.upload_end(settings.storage, skip=catalog.REMAINS)
+    fs_options.upload_end(settings.checkpoints, skip=catalog.REMAINS)
     return settings, outcome
 
 
@@ -139,7 +139,7 @@ def _open(settings, joined, parts, lock):
     """
     group = joined.group
     settings = networks.completed(settings)
-    _one_after_the_chief(group, lambda: fs_options.download_start(settings.storage))
+    _one_after_the_chief(group, lambda: fs_options.download_start(settings.checkpoints))
     settings, checkpoint = choose_folder(
         settings,
         joined.strategy.num_replicas_in_sync,
@@ -148,10 +148,10 @@ def _open(settings, joined, parts, lock):
         lock=lock,
     )
     if joined.together:
-        workers.check_shared(group, settings.storage.model_save_dir)
+        workers.check_shared(group, settings.checkpoints.model_save_dir)
     batches = recipe.load_batches(
         settings,
-        settings.model.global_batch_size,
+        settings.training.global_batch_size,
         source=parts.open_source(settings),
     )
     settings = class_count.settled(settings, batches)
@@ -177,10 +177,10 @@ def _fit(model, batches, plan, callbacks, start, rescue):
     try:
         history = model.fit(
             batches,
-            epochs=settings.model.num_epochs,
+            epochs=settings.training.num_epochs,
             verbose=0,
             callbacks=[*watchdog, *callbacks],
-            stop_at_step=settings.logging.stop_at_step or None,
+            stop_at_step=settings.training.stop_at_step or None,
             sentinel=recipe.make_sentinel(settings),
             **start,
         )
@@ -212,11 +212,11 @@ def _one_after_the_chief(group, function):
 
 def _checkpoints(settings, parts, origin):
     """The callback that saves, as the settings say."""
-    given = settings.saving
+    given = settings.checkpoints
     return Checkpoint(
-        settings.storage.model_save_dir,
-        max_to_keep=settings.storage.keep_checkpoint_max,
-        every_n_steps=settings.storage.save_checkpoints_steps,
+        settings.checkpoints.model_save_dir,
+        max_to_keep=settings.checkpoints.keep_checkpoint_max,
+        every_n_steps=settings.checkpoints.save_checkpoints_steps,
         every_n_epochs=given.save_checkpoints_epochs,
         weights_only=given.save_weights_only,
         background=given.save_in_background,
@@ -236,8 +236,8 @@ def _compile(model, plan, own_optimizer=None):
             optimizer, l2 = optimizers.build(
                 settings.optimizer,
                 plan.schedule,
-                weight_decay=settings.model.weight_decay,
-                max_gradient_norm=settings.model.max_gradient_norm,
+                weight_decay=settings.optimizer.weight_decay,
+                max_gradient_norm=settings.optimizer.max_gradient_norm,
             )
         loss_scale = recipe.make_loss_scale(settings, optimizer)
     metrics = ("accuracy", "top5_accuracy") if settings.head.calc_acc else ()
@@ -275,7 +275,7 @@ def _load_weights(model, plan, checkpoints):
             model.position.global_step,
         )
         return start
-    if plan.settings.storage.checkpoint_dir:
+    if plan.settings.checkpoints.checkpoint_dir:
         start_from.load(model, plan.settings)
     return {"initial_epoch": 0, "initial_step": 0}
 
@@ -285,12 +285,12 @@ def _training_log(plan, reporter):
     return TrainingLog(
         every_n_steps=settings.logging.log_loss_every_n_iters,
         total_steps=plan.total_steps,
-        global_batch_size=settings.model.global_batch_size,
+        global_batch_size=settings.training.global_batch_size,
         recorder=reporter.recorder,
         tell=reporter.shows_progress,
         interruptions=(
             settings.evaluation.eval_every_n_steps,
-            settings.storage.save_checkpoints_steps,
+            settings.checkpoints.save_checkpoints_steps,
             *reporter.interruptions,
         ),
     )
@@ -300,13 +300,13 @@ def _note(outcome, plan, model, history, log, verify, earlier):
     """Notes what the training itself has come to in `outcome`, a dict."""
     settings = plan.settings
     trained = "loss" in history.history
-    found = catalog.find_all(settings.storage.model_save_dir)
+    found = catalog.find_all(settings.checkpoints.model_save_dir)
     checkpoint = found[-1][1] if found else None  # none with on_save_error=continue
     if trained or earlier.get("steps") != model.position.global_step:
         earlier = {}  # it is of other weights
     steps = model.position.global_step
     unsaved = steps - (found[-1][0] if found else 0)
-    if unsaved and settings.saving.on_save_error == "continue":
+    if unsaved and settings.checkpoints.on_save_error == "continue":
         outcome["unsaved_steps"] = unsaved
     outcome |= {
         "steps": steps,
@@ -334,13 +334,13 @@ def _times(plan, log, earlier):
     names = ("seconds_per_step", "seconds_per_epoch")
     if not log.images_per_second:
         return {name: earlier.get(name) for name in names}
-    step = plan.settings.model.global_batch_size / log.images_per_second
+    step = plan.settings.training.global_batch_size / log.images_per_second
     return dict(zip(names, (step, step * plan.steps_per_epoch), strict=True))
 
 
 def _finish(outcome, settings, model, verify, test):
     """Adds the test split and the export, and writes results.json."""
-    save_dir = settings.storage.model_save_dir
+    save_dir = settings.checkpoints.model_save_dir
     if test is not None:
         with model.averaged():
             outcome["test"] = results.test_figures(model, test)
@@ -350,7 +350,7 @@ def _finish(outcome, settings, model, verify, test):
     if not model.group.is_chief:
         return
     results.write(save_dir, outcome)
-    if settings.serving.export_at_end and not outcome["export_dir"]:
+    if settings.export.export_at_end and not outcome["export_dir"]:
         figures, checkpoint = outcome["verification"], outcome["checkpoint_dir"]
         with model.averaged():
             outcome["export_dir"] = results.export(
@@ -363,12 +363,12 @@ def _leave(settings, model, reporter, outcome, batches):
     """What is left of a training whose end has failed is written and uploaded."""
 
     def write():
-        save_dir = settings.storage.model_save_dir
+        save_dir = settings.checkpoints.model_save_dir
         if outcome and results.read(save_dir).get("steps") != outcome["steps"]:
             results.write(save_dir, outcome)
 
     def upload():
-        fs_options.upload_end(settings.storage, skip=catalog.REMAINS)
+        fs_options.upload_end(settings.checkpoints, skip=catalog.REMAINS)
 
     chief = model.group.is_chief
     report = functools.partial(reporter.abandon, model, outcome, batches)

@@ -99,8 +99,8 @@ def load(settings, with_head=False, parts=NONE, strategy=None):
     Raises:
         FileNotFoundError: there is no checkpoint.
     """
-    fs_options.set_user(settings.storage)
-    path = find(settings.storage)
+    fs_options.set_user(settings.checkpoints)
+    path = find(settings.checkpoints)
     flags = manifest.read(path)["state"].get("flags", {})
     flags = {name: _hashable(value) for name, value in flags.items()}
     settings = _completed(settings, flags)
@@ -155,8 +155,8 @@ def export(settings, parts=NONE, strategy=None):
         ValueError: the card is of another checkpoint.
         RuntimeError: the proof does not hold; nothing is published.
     """
-    card = settings.serving.card and EvaluationCard.read(settings.serving.card)
-    found = load(settings, settings.serving.export_classes > 0, parts, strategy)
+    card = settings.export.card and EvaluationCard.read(settings.export.card)
+    found = load(settings, settings.export.export_classes > 0, parts, strategy)
     if card:
         told = provenance.of_model(found)
         card.check_weights(told["weights_sha256"], found.checkpoint)
@@ -170,7 +170,7 @@ def export(settings, parts=NONE, strategy=None):
     )
     if of and files.name(of) == files.name(found.checkpoint) and same_weights:
         figures = earlier["verification"]
-    target = settings.serving.export_dir or files.join(found.run_dir, "export")
+    target = settings.export.export_dir or files.join(found.run_dir, "export")
     targets = found.settings.evaluation.val_targets
     exported = exporting.export(
         found.settings.replace(export_dir=target),

@@ -1,7 +1,7 @@
 """Everything that can be set for a run, checked, in one value.
 
     settings = Settings.from_values(batch_size=64, model_name="iresnet18")
-    settings.model.batch_size, settings.head.margin
+    settings.training.batch_size, settings.head.margin
 
 The groups are the dataclasses of `flags/`, one file each. A new group is one import
 and one line below.
@@ -12,6 +12,7 @@ import functools
 
 from plsc_tf.flags.boost import Boost
 from plsc_tf.flags.checking import Checking
+from plsc_tf.flags.checkpoints import Checkpoints
 from plsc_tf.flags.classes import Classes
 from plsc_tf.flags.cluster import Cluster
 from plsc_tf.flags.compatibility import Compatibility
@@ -19,6 +20,7 @@ from plsc_tf.flags.conversion import Conversion
 from plsc_tf.flags.dataset import Dataset
 from plsc_tf.flags.embedding import Embedding
 from plsc_tf.flags.evaluation import Evaluation
+from plsc_tf.flags.export import Export
 from plsc_tf.flags.head import Head
 from plsc_tf.flags.importing import Importing
 from plsc_tf.flags.launching import Launching
@@ -30,11 +32,9 @@ from plsc_tf.flags.option import Option, OptionGroup, option, options_of
 from plsc_tf.flags.performance import Performance
 from plsc_tf.flags.precision import Precision
 from plsc_tf.flags.preprocessing import Preprocessing
-from plsc_tf.flags.saving import Saving
 from plsc_tf.flags.scoring import Scoring
 from plsc_tf.flags.server import Server
-from plsc_tf.flags.serving import Serving
-from plsc_tf.flags.storage import Storage
+from plsc_tf.flags.training import Training
 from plsc_tf.options.option_names import unknown_option
 
 __all__ = [
@@ -56,18 +56,18 @@ class Settings:
     preprocessing: Preprocessing = Preprocessing()
     model: Model = Model()
     head: Head = Head()
+    training: Training = Training()
     learning_rate: LearningRate = LearningRate()
     optimizer: Optimizer = Optimizer()
     logging: Logging = Logging()
     precision: Precision = Precision()
     performance: Performance = Performance()
     cluster: Cluster = Cluster()
-    storage: Storage = Storage()
-    saving: Saving = Saving()
+    checkpoints: Checkpoints = Checkpoints()
     evaluation: Evaluation = Evaluation()
     scoring: Scoring = Scoring()
     embedding: Embedding = Embedding()
-    serving: Serving = Serving()
+    export: Export = Export()
     importing: Importing = Importing()
     checking: Checking = Checking()
     conversion: Conversion = Conversion()
@@ -81,7 +81,10 @@ class Settings:
     given: frozenset = dataclasses.field(default=frozenset(), compare=False)
 
     def __post_init__(self):
-        if self.model.task_type == "finetune" and not self.storage.checkpoint_dir:
+        if (
+            self.training.task_type == "finetune"
+            and not self.checkpoints.checkpoint_dir
+        ):
             raise ValueError(
                 "task_type=finetune starts from trained weights: set checkpoint_dir "
                 "to their folder. Received: checkpoint_dir=''."

@@ -56,12 +56,12 @@ def test_stage_2_finds_the_snapshots(asked, tmp_path):
     (checkpoint / "manifest.json").touch()
     for given in (str(checkpoint), "run/"):
         found = asked("run_stage_2.sh", "mock", given)
-        assert found.storage.checkpoint_dir == given.rstrip("/")
+        assert found.checkpoints.checkpoint_dir == given.rstrip("/")
         assert found.boost.weight_load_dir.endswith("run/snapshots")
         assert found.boost.reduces and found.boost.pca_mat_path == ""
     made = asked("run_stage_2.sh", "mock", "run", "a/pca_mat.npy", "--num_epochs=2")
     assert made.boost.pca_mat_path == "a/pca_mat.npy"
-    assert made.model.num_epochs == 2
+    assert made.training.num_epochs == 2
 
 
 def test_what_is_missing_is_told(asked):

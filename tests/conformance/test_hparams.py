@@ -72,7 +72,7 @@ def test_the_recipes_of_faces_are_arcface_torchs(name, classes, loss):
         "mobilefacenet",
         "vit_s",
     ]
-    assert len({run.storage.model_save_dir for run in runs}) == 4
+    assert len({run.checkpoints.model_save_dir for run in runs}) == 4
     for run in runs:
         assert run.dataset.num_classes == classes and run.head.loss_type == loss
         assert run.model.emb_size == 512 and run.precision.use_fp16
@@ -80,7 +80,7 @@ def test_the_recipes_of_faces_are_arcface_torchs(name, classes, loss):
         assert learning_rate.learning_rate_decay_type == "polynomial"
         assert (learning_rate.lr_base_batch_size, run.head.scale) == (0, 64)
         vit = run.model.model_name == "vit_s"
-        assert run.model.global_batch_size == (24576 if vit else 1024)
+        assert run.training.global_batch_size == (24576 if vit else 1024)
         assert learning_rate.learning_rate == (0.001 if vit else 0.1)
     for network in ("iresnet50", "iresnet100", "mobilefacenet", "vit_s"):
         assert re.search(rf"^\s*{network}\s+(\d\d\.\d\d|none published)", text, re.M)

@@ -280,7 +280,7 @@ def test_amp_lists_need_lists():
 def test_the_last_of_epochs_and_steps_counts():
     entry = Entry(train_epochs=2)
     entry.set_train_steps(50)
-    assert entry.settings.logging.stop_at_step == 50
+    assert entry.settings.training.stop_at_step == 50
     entry.set_train_epochs(4)
     values = entry.settings.as_dict()
     assert (values["num_epochs"], values["stop_at_step"]) == (4, 0)

@@ -134,9 +134,9 @@ def test_flags_cfg_resumes_with_another_number_of_replicas(tmp_path, finished):
     flags = parse(
         [f"--flagfile={folder}/flags.cfg", "--stop_at_step=0", "--num_replicas=1"]
     )
-    assert flags.model.global_batch_size == 10
+    assert flags.training.global_batch_size == 10
     used, outcome = train.train(flags)
-    assert used.model.global_batch_size == 10
+    assert used.training.global_batch_size == 10
     assert outcome["steps"] == 10
     # Of this process, without its first step, which builds the graph.
     assert outcome["images_per_second_steps"] == [9, 10]
@@ -149,7 +149,7 @@ def test_restart_begins_in_a_fresh_folder(finished):
     used, _ = train.train(
         settings(folder, restart=True, stop_at_step=1, with_test=False)
     )
-    assert used.storage.model_save_dir == f"{folder}-2"
+    assert used.checkpoints.model_save_dir == f"{folder}-2"
     assert json.loads((folder / "results.json").read_text())["steps"] == 10
     assert (folder.parent / "a-2" / "step_00000001").is_dir()
 
@@ -186,8 +186,8 @@ def test_warm_start_takes_the_weights_and_evaluate_then_means_the_new_run(
     )
     # flags.cfg of the new run names both folders: its own checkpoint is meant.
     flags = parse([f"--flagfile={tmp_path}/c/flags.cfg"])
-    assert trained.find(flags.storage) == outcome["checkpoint_dir"]
-    other = flags.storage.__class__(checkpoint_dir=str(folder / "0"))
+    assert trained.find(flags.checkpoints) == outcome["checkpoint_dir"]
+    other = flags.checkpoints.__class__(checkpoint_dir=str(folder / "0"))
     assert trained.find(other) == str(folder / "0")
 
 
@@ -390,5 +390,5 @@ def test_the_options_of_the_head_reach_the_step(tmp_path, monkeypatch):
     ]
     assert slot.tiles[0][0].dtype == "bfloat16"
     # Evaluating needs no class at all, however large the tiles are.
-    asked = parse([f"--flagfile={used.storage.model_save_dir}/flags.cfg"])
+    asked = parse([f"--flagfile={used.checkpoints.model_save_dir}/flags.cfg"])
     assert dict(command.evaluate(asked))["mock: pairs"] > 0

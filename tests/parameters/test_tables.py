@@ -84,8 +84,8 @@ def test_the_defaults_of_plscs_mixed_precision():
 
 def test_two_options_of_fastnn_name_a_checkpoint():
     settings = Settings.from_values(model_dir="runs/a/", ckpt_file_name="step_00000100")
-    assert settings.storage.checkpoint_dir == "runs/a/step_00000100"
-    assert settings.replace(seed=1).storage.checkpoint_dir == "runs/a/step_00000100"
+    assert settings.checkpoints.checkpoint_dir == "runs/a/step_00000100"
+    assert settings.replace(seed=1).checkpoints.checkpoint_dir == "runs/a/step_00000100"
     assert cli.parse(["--model_dir=None"]) == cli.parse(["--ckpt_file_name=None"])
     with pytest.raises(ValueError, match="ckpt_file_name names a checkpoint in"):
         Settings.from_values(ckpt_file_name="step_00000100")

@@ -40,10 +40,10 @@ def test_a_hook_that_is_left_out_is_off():
         save_checkpoints_steps=3,
     )
     applied = hooks.applied(settings)
-    assert applied.logging.stop_at_step == 0
+    assert applied.training.stop_at_step == 0
     assert applied.logging.profile_every_n_iters == 0
-    assert applied.storage.save_checkpoints_steps == 0
-    assert applied.saving.save_checkpoints_epochs == 0
+    assert applied.checkpoints.save_checkpoints_steps == 0
+    assert applied.checkpoints.save_checkpoints_epochs == 0
 
 
 def with_arguments(limit):

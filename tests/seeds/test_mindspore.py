@@ -118,8 +118,8 @@ def test_a_thousand_classes_are_trained_as_in_the_tutorial(tmp_path):
 def test_the_tutorials_settings():
     one, two = recipe(1), recipe(2)
     # The data set has batch_size=256 and train_image_size=224; model.train(70) and (2).
-    assert (one.model.batch_size, one.preprocessing.image_size) == (256, (224, 224))
-    assert (one.model.num_epochs, two.model.num_epochs) == (70, 2)
+    assert (one.training.batch_size, one.preprocessing.image_size) == (256, (224, 224))
+    assert (one.training.num_epochs, two.training.num_epochs) == (70, 2)
     # get_lr(lr_init=0, lr_end=0.0, lr_max=0.8, warmup_epochs=5, total_epochs=90,
     #        steps_per_epoch=step_size, lr_decay_mode="linear")
     rate = one.learning_rate
@@ -133,7 +133,11 @@ def test_the_tutorials_settings():
     assert one.precision.use_fp16 and one.precision.loss_scale == 1024
     # keep_checkpoint_max=40 of each epoch's weights; step_size * 10 and 10 of all.
     assert (one.boost.snapshots_per_epoch, one.boost.snapshot_max) == (1, 40)
-    assert one.saving.save_checkpoints_epochs == one.storage.keep_checkpoint_max == 10
+    assert (
+        one.checkpoints.save_checkpoints_epochs
+        == one.checkpoints.keep_checkpoint_max
+        == 10
+    )
     # boost_dict
     boost = two.boost
     assert (boost.dim_reduce_rho, boost.dim_reduce_gamma) == (0.55, 0.9)

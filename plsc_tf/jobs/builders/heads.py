@@ -85,7 +85,7 @@ def make_head(settings, training=True):
         "margins": make_loss(given),
         "scale": given.scale,
         "sub_centers": given.sub_centers,
-        "seed": settings.performance.seed,
+        "seed": settings.training.seed,
     }
     if training:
         options |= {

@@ -132,7 +132,7 @@ def adopt(optimizer, settings):
             "The optimizer must be a new one. Received: one of kind "
             f"{kind.__name__} that belongs to another model already."
         )
-    bound = settings.model.max_gradient_norm
+    bound = settings.optimizer.max_gradient_norm
     if bound is not None:
         raise ValueError(
             "Clipping is part of your own optimizer: "

@@ -47,7 +47,7 @@ def data_request(settings, split="train"):
         labels_offset=dataset.labels_offset,
         min_images_per_class=dataset.min_images_per_class,
         held_back=dataset.held_back,
-        seed=settings.performance.seed,
+        seed=settings.training.seed,
     )
 
 
@@ -76,7 +76,7 @@ def load_batches(settings, global_batch_size, split="train", source=None):
     options = PipelineOptions(
         **preprocessing_options(given, data_load.suitable_preprocessing(module)),
         training=training,
-        seed=settings.performance.seed,
+        seed=settings.training.seed,
         shuffle=training,
         shuffle_buffer_size=given.shuffle_buffer_size,
         num_parallel_batches=given.num_parallel_batches,
@@ -171,7 +171,7 @@ def build_model(settings, strategy, half=None, backbone=None):
         backbone: what to make it of in the place of model_name, see `Parts`.
     """
     settings = networks.completed(settings, backbone)
-    keras.utils.set_random_seed(settings.performance.seed)
+    keras.utils.set_random_seed(settings.training.seed)
     with strategy.scope():
         backbone = _build_backbone(settings, backbone)
         backbone = precision.apply(backbone, half or precision.Precision())
@@ -193,7 +193,7 @@ def check_parts(settings, replicas):
         ValueError: gradient_accumulation_steps cuts a batch into too many parts.
     """
     parts = settings.optimizer.gradient_accumulation_steps
-    batch = settings.model.global_batch_size
+    batch = settings.training.global_batch_size
     if parts > 1 and batch < parts * replicas:
         raise ValueError(
             "gradient_accumulation_steps cuts each replica's batch into parts. "
@@ -258,14 +258,16 @@ def make_mixing(settings):
     given = settings.preprocessing
     if not (given.mixup or given.cutmix):
         return None
-    return Mixing(given.mixup, given.cutmix, settings.performance.seed)
+    return Mixing(given.mixup, given.cutmix, settings.training.seed)
 
 
 def make_sentinel(settings):
     """What deals with steps that are not finite."""
     given = settings.precision
     return Sentinel(
-        settings.storage.model_save_dir, given.on_nonfinite, limit=given.max_nonfinite
+        settings.checkpoints.model_save_dir,
+        given.on_nonfinite,
+        limit=given.max_nonfinite,
     )
 
 

@@ -69,7 +69,7 @@ class RunReporter:
         self.group = group
         self.stage = stage
         self.metrics = MetricsFiles(
-            settings.storage.model_save_dir,
+            settings.checkpoints.model_save_dir,
             written=given.metrics_files and group.is_chief,
         )
         self.recorder = Recorder()
@@ -140,7 +140,7 @@ class RunReporter:
             self._guarded(report_facts.STARTS, lambda: self._add_start(model, changes))
 
     def _add_start(self, model, changes):
-        folder = self.settings.storage.model_save_dir
+        folder = self.settings.checkpoints.model_save_dir
         told = report_facts.environment(model.strategy, self.group)
         report_facts.add_start(folder, model.position.global_step, told, changes)
 
@@ -182,7 +182,7 @@ class RunReporter:
 
     def _reachable(self):
         """Whether the run's store answers, so that not each file waits for it."""
-        folder = self.settings.storage.model_save_dir
+        folder = self.settings.checkpoints.model_save_dir
         return self._guarded(
             f"metrics, logs and report in {folder}",
             lambda: files.exists(folder) or True,
@@ -193,20 +193,20 @@ class RunReporter:
         self._guarded(PLOT, self._draw)
 
     def _draw(self):
-        folder = self.settings.storage.model_save_dir
+        folder = self.settings.checkpoints.model_save_dir
         loss = curves.loss(self.metrics.rows, self._resumed())
         if loss:
             files.replace(files.join(folder, PLOT), loss.png())
 
     def _report(self, model, outcome, batches):
         settings = self.settings
-        folder = settings.storage.model_save_dir
+        folder = settings.checkpoints.model_save_dir
         told = {
             "data": {
                 "data set": settings.dataset.dataset_name,
                 "images": batches.num_examples or "unknown",
                 "classes": model.head.num_classes,
-                "images per step": settings.model.global_batch_size,
+                "images per step": settings.training.global_batch_size,
                 "steps per epoch": batches.steps_per_epoch or "unknown",
             },
             "memory": self._memory(model),
@@ -246,7 +246,7 @@ class RunReporter:
         return [one["step"] for one in self._starts() if one["step"]]
 
     def _starts(self):
-        folder = self.settings.storage.model_save_dir
+        folder = self.settings.checkpoints.model_save_dir
         return self._guarded(
             report_facts.STARTS, lambda: report_facts.starts(folder), []
         )
@@ -287,7 +287,7 @@ class RunReporter:
             projector.write(self._tensorboard(), name, *found)
 
     def _sinks(self):
-        given, folder = self.settings.logging, self.settings.storage.model_save_dir
+        given, folder = self.settings.logging, self.settings.checkpoints.model_save_dir
         if given.tensorboard:
             board = self._tensorboard()
             made = self._guarded(board, lambda: TensorBoard(board))
@@ -298,7 +298,7 @@ class RunReporter:
         yield self.metrics
 
     def _tensorboard(self):
-        return files.join(self.settings.storage.model_save_dir, "tensorboard")
+        return files.join(self.settings.checkpoints.model_save_dir, "tensorboard")
 
     def _guarded(self, what, write, default=None):
         return self._guards.setdefault(what, Guard(what))(write, default)

@@ -20,8 +20,10 @@ def run(settings):
             "Give edit_dir, a new folder for a checkpoint with edited classes, or "
             "noise_report, a .json file for labels that look wrong."
         )
-    fs_options.set_user(settings.storage)
-    files.prepare(settings.storage.checkpoint_dir or settings.storage.model_save_dir)
+    fs_options.set_user(settings.checkpoints)
+    files.prepare(
+        settings.checkpoints.checkpoint_dir or settings.checkpoints.model_save_dir
+    )
     if given.edit_dir:
         return edit.edit(settings)
     return noise.report(settings)

@@ -39,7 +39,7 @@ def edit(settings):
             cannot be edited; nothing is written.
     """
     given = settings.classes
-    source = trained.find(settings.storage)
+    source = trained.find(settings.checkpoints)
     content = manifest.read(source)
     _check(given, source, content)
     settings, run = told.settings_of(source, settings)
@@ -176,7 +176,7 @@ def _fills(content, run, weights_only):
     if "optimizer" not in content["state"].get("flags", {}):
         return fills
     optimizer, _ = optimizers.build(
-        run.optimizer, 0.1, weight_decay=run.model.weight_decay
+        run.optimizer, 0.1, weight_decay=run.optimizer.weight_decay
     )
     strategy = tf.distribute.get_strategy()
     arrays = {

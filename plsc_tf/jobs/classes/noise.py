@@ -66,7 +66,7 @@ def report(settings):
             set whose pictures are no files.
     """
     given = settings.classes
-    path = trained.find(settings.storage)
+    path = trained.find(settings.checkpoints)
     if given.noise_centers == "weights":
         _check_weights(path)
     settings, _ = told.settings_of(path, settings)

@@ -70,11 +70,11 @@ def _check(asked, settings):
         raise ValueError(
             "output must name the .npy file to write. Received: output=''."
         )
-    if asked.saved_model and settings.storage.checkpoint_dir:
+    if asked.saved_model and settings.checkpoints.checkpoint_dir:
         raise ValueError(
             "saved_model and checkpoint_dir both name a model; give one of them. "
             f"Received: saved_model={asked.saved_model!r}, "
-            f"checkpoint_dir={settings.storage.checkpoint_dir!r}."
+            f"checkpoint_dir={settings.checkpoints.checkpoint_dir!r}."
         )
     if clusters.resolve(settings.cluster, os.environ) is not None:
         raise ValueError(

@@ -107,7 +107,7 @@ class _Evaluation:
     def __init__(self, settings):
         asked = settings.scoring
         samples = asked.bootstrap_samples if asked.card_dir else 0
-        self.resampling = Resampling(samples, settings.performance.seed)
+        self.resampling = Resampling(samples, settings.training.seed)
         self.options = reports.Options(self.resampling, asked.card_far)
         self.fingerprints = provenance.Fingerprints()
         self.head_rows, self.reports = [], []

@@ -288,7 +288,7 @@ def plan(settings, settled=False, stage=ORDINARY):
         image_size=given.image_size,
         num_parallel_batches=given.num_parallel_batches,
         prefetch_buffer_size=given.prefetch_buffer_size,
-    ).for_batches_of(settings.model.global_batch_size)
+    ).for_batches_of(settings.training.global_batch_size)
     backbone = _backbone(model, head.own_batch // head.parts)
     backbone, head = stage.trimmed(backbone, head, settings)
     return Job(
@@ -310,7 +310,7 @@ def _head_load(settings, replicas):
         # Of a network that keeps its own, the small model tells.
         embedding_size=settings.model.emb_size or 1,
         replicas=replicas,
-        global_batch=settings.model.global_batch_size,
+        global_batch=settings.training.global_batch_size,
         parts=settings.optimizer.gradient_accumulation_steps,
         sharded=given.sharded,
         sample_rate=given.sample_rate,
@@ -318,7 +318,7 @@ def _head_load(settings, replicas):
         logits_bytes=given.head_logits_mb * 1e6,
         half=given.head_dtype != "float32",
         compile_rows=base.COMPILE_ROWS,
-        clipped=settings.model.max_gradient_norm is not None,
+        clipped=settings.optimizer.max_gradient_norm is not None,
         sub_centers=given.sub_centers,
         labels=2 if mixed.mixup or mixed.cutmix else 1,
     )
@@ -338,7 +338,7 @@ def _small_model(settings):
     # These are of all classes.
     model.auxiliary = networks.auxiliary(settings, model.backbone, half)
     optimizer, l2 = optimizers.build(
-        settings.optimizer, 0.1, weight_decay=settings.model.weight_decay
+        settings.optimizer, 0.1, weight_decay=settings.optimizer.weight_decay
     )
     model.compile(
         optimizer,

@@ -6,7 +6,7 @@ from plsc_tf.flags.option import OptionGroup, option
 
 
 @dataclasses.dataclass(frozen=True)
-class Serving(OptionGroup):
+class Export(OptionGroup):
     """The SavedModel for TensorFlow Serving, other formats, and their proof."""
 
     export_dir: str = option(
