@@ -10,6 +10,7 @@ from plsc_tf.data.readers.by_request import requested_classes
 from plsc_tf.data.readers.layouts import ArraysLayout, LayoutRequest
 from plsc_tf.data.request import DataRequest, DatasetInfo
 from plsc_tf.data.source import IndexedSource, Source, on_host
+from plsc_tf.storage import files
 
 INFO = DatasetInfo(
     description="photographs of ten kinds of things, 32x32",
@@ -33,9 +34,9 @@ def examples(request: DataRequest) -> Source:
     names = _TRAIN_BATCHES if split == "train" else ("test_batch.bin",)
     below = paths.join(folder, "cifar-10-batches-bin")
     for place in (folder, below):
-        if tf.io.gfile.exists(paths.join(place, names[0])):
+        if files.exists(paths.join(place, names[0])):
             return _binary(request, [paths.join(place, name) for name in names])
-    if tf.io.gfile.isdir(paths.join(folder, split)):
+    if files.is_dir(paths.join(folder, split)):
         request = dataclasses.replace(request, num_classes=classes)
         return requested_classes(request, paths.join(folder, split))
     raise FileNotFoundError(
@@ -45,18 +46,18 @@ def examples(request: DataRequest) -> Source:
     )
 
 
-def _binary(request: DataRequest, files: list[str]) -> Source:
+def _binary(request: DataRequest, batch_files: list[str]) -> Source:
     """Reads records of one label byte and three planes of 32x32."""
-    sizes = [_count(file) for file in files]
+    sizes = [_count(file) for file in batch_files]
     firsts = np.cumsum([0, *sizes])
 
     def describe(index: int) -> str:
         part = int(np.searchsorted(firsts, index, side="right")) - 1
-        return f"image {index - firsts[part]} of {files[part]}"
+        return f"image {index - firsts[part]} of {batch_files[part]}"
 
     if isinstance(request, LayoutRequest):
-        return ArraysLayout("cifar10", lambda: _read(files), describe)
-    images, labels = _read(files)
+        return ArraysLayout("cifar10", lambda: _read(batch_files), describe)
+    images, labels = _read(batch_files)
     pictures = on_host(images)
     source = IndexedSource(
         "cifar10",
@@ -64,7 +65,7 @@ def _binary(request: DataRequest, files: list[str]) -> Source:
         lambda index: tf.gather(pictures, index),
         num_classes=request.num_classes or INFO.num_classes,
         describe=describe,
-        stamp=lambda: ",".join(files),
+        stamp=lambda: ",".join(batch_files),
     )
     source.heeds = frozenset({"labels_offset"})
     return source
@@ -72,10 +73,10 @@ def _binary(request: DataRequest, files: list[str]) -> Source:
 
 def _count(path: str) -> int:
     """The number of records that a file has by its size."""
-    if not tf.io.gfile.exists(path):
+    if not files.exists(path):
         folder, _, name = path.rpartition("/")
         raise FileNotFoundError(f"{folder!r} has no {name}. {paths.found(folder)}")
-    size = int(tf.io.gfile.stat(path).length)
+    size = files.size(path)
     if not size or size % _RECORD:
         raise ValueError(
             f"{path} is no CIFAR-10 batch or is cut off: expected a multiple of "
@@ -84,12 +85,11 @@ def _count(path: str) -> int:
     return size // _RECORD
 
 
-def _read(files: list[str]) -> tuple[np.ndarray, np.ndarray]:
+def _read(batch_files: list[str]) -> tuple[np.ndarray, np.ndarray]:
     """Returns uint8 images [n, 32, 32, 3] and int64 labels [n]."""
     batches = []
-    for path in files:
-        with tf.io.gfile.GFile(path, "rb") as stream:
-            data = np.frombuffer(stream.read(), np.uint8)
+    for path in batch_files:
+        data = np.frombuffer(files.read(path), np.uint8)
         batches.append(data.reshape(-1, _RECORD))
     table = np.concatenate(batches)
     planes = table[:, 1:].reshape(-1, 3, _SIDE, _SIDE)

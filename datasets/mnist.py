@@ -8,6 +8,7 @@ from plsc_tf.data.readers.layouts import ArraysLayout, LayoutRequest
 from plsc_tf.data.records.idx import read_idx_file
 from plsc_tf.data.request import DataRequest, DatasetInfo
 from plsc_tf.data.source import IndexedSource, Source, on_host
+from plsc_tf.storage import files
 
 INFO = DatasetInfo(
     description="handwritten digits, 28x28 grey",
@@ -81,9 +82,9 @@ def read_idx(folder: str, name: str, rank: int) -> np.ndarray:
         rank: number of dimensions.
     """
     path = paths.join(folder, name)
-    if not tf.io.gfile.exists(path):
+    if not files.exists(path):
         path += ".gz"
-    if not tf.io.gfile.exists(path):
+    if not files.exists(path):
         raise FileNotFoundError(
             f"dataset_dir {folder!r} has no {name} or {name}.gz. "
             f"{paths.found(folder)} mnist needs the four idx files."

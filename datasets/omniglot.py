@@ -4,13 +4,13 @@ Each character is a class of twenty drawers, below <alphabet>/character<NN>/.
 """
 
 import numpy as np
-import tensorflow as tf
 
 from plsc_tf.data.pairs import Pairs
 from plsc_tf.data.readers.by_request import requested_classes
 from plsc_tf.data.readers.class_folders import class_folders
 from plsc_tf.data.request import DataRequest, DatasetInfo
 from plsc_tf.data.source import Source
+from plsc_tf.storage.files import read
 
 HELD_OUT = ("Bengali", "Greek", "Korean", "Syriac_(Estrangelo)", "Tagalog")
 NUM_PAIRS = 6_000
@@ -56,7 +56,7 @@ def pairs(request: DataRequest, target: str = "held_out") -> Pairs | None:
     used, rows = np.unique(chosen, return_inverse=True)
     rows = rows.reshape(chosen.shape)
     files = [held_out.describe(int(index)) for index in used]
-    encoded = [tf.io.gfile.GFile(file, "rb").read() for file in files]
+    encoded = [read(file) for file in files]
     same = held_out.labels[chosen[:, 0]] == held_out.labels[chosen[:, 1]]
     return Pairs(
         target,

@@ -11,6 +11,7 @@ from PIL import Image, ImageDraw
 
 from plsc_tf.data import figures, images, preprocessing
 from plsc_tf.data.augmentation import NUM_CHANCES, Augmentation, randaugment
+from plsc_tf.storage import files
 
 # The random changes of the sheet, each alone, at strengths that can be seen.
 CHANGES = {
@@ -42,7 +43,7 @@ def draw(
     """Writes rows of pictures with their titles as one PNG.
 
     Args:
-        path: of the PNG; any path that tf.io.gfile writes.
+        path: of the PNG; on any store.
         rows: (title, pictures uint8 [h, w, 3] of one size).
         columns: rows side by side.
     """
@@ -65,8 +66,7 @@ def draw(
     # Few colors are enough for a preview; dithering would double the bytes.
     sheet = sheet.quantize(96, dither=Image.Dither.NONE)
     sheet.save(buffer, "PNG", optimize=True)
-    with tf.io.gfile.GFile(path, "wb") as stream:
-        stream.write(buffer.getvalue())
+    files.write(path, buffer.getvalue())
 
 
 def draw_ops(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-import tensorflow as tf
+from plsc_tf.storage import files
 
 # No path is longer than 4,096 bytes.
 LONGEST_LINE = 1 << 16
@@ -18,33 +18,32 @@ def read_lines(path: str, longest: int = LONGEST_LINE) -> Iterator[tuple[int, by
     A file without line ends, an image for example, is not read as one line into memory.
 
     Args:
-        path: whatever tf.io.gfile reads.
+        path: of the file, on any store.
         longest: bytes of the longest line.
 
     Raises:
         ValueError: a longer line; with its number.
     """
     number, rest = 0, b""
-    with tf.io.gfile.GFile(path, "rb") as stream:
-        while chunk := stream.read(_CHUNK_BYTES):
-            *lines, rest = (rest + chunk).split(b"\n")
-            for line in lines:
-                number += 1
-                if len(line) > longest:
-                    raise _too_long(path, number, line, longest)
-                yield number, line
-            if len(rest) > longest:
-                raise _too_long(path, number + 1, rest, longest)
+    for chunk in files.open_read(path, _CHUNK_BYTES):
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            number += 1
+            if len(line) > longest:
+                raise _too_long(path, number, line, longest)
+            yield number, line
+        if len(rest) > longest:
+            raise _too_long(path, number + 1, rest, longest)
     if rest:
         yield number + 1, rest
 
 
 def file_exists(path: bytes) -> bool:
-    """Whether there is a file of this name, which need not be UTF-8.
-
-    TensorFlow fails over the message of its own error when it is not.
-    """
-    return tf.io.gfile.exists(path) if b"://" in path else os.path.exists(path)
+    """Whether there is a file of this name, which need not be UTF-8 on local disks."""
+    try:
+        return files.exists(os.fsdecode(path))
+    except UnicodeEncodeError:
+        return False
 
 
 def _too_long(path: str, number: int, line: bytes, longest: int) -> ValueError:

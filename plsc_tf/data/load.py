@@ -10,7 +10,6 @@ import pkgutil
 import sys
 from types import ModuleType
 
-import tensorflow as tf
 from absl import logging
 
 from plsc_tf.data import paths
@@ -21,7 +20,7 @@ from plsc_tf.data.readers.by_request import requested_records
 from plsc_tf.data.request import DataRequest, DatasetInfo
 from plsc_tf.data.source import Source
 from plsc_tf.hints import did_you_mean
-from plsc_tf.storage import oss
+from plsc_tf.storage import files, oss
 
 _PACKAGE = "plsc_tf.datasets"
 
@@ -247,7 +246,7 @@ def _load_val(name, request, target):
         below = paths.join(request.dataset_dir, target)
         tried = [paths.join(request.dataset_dir, f"{target}.bin"), below, target]
     for path in tried:
-        if path.endswith((".bin", ".txt")) and tf.io.gfile.exists(path):
+        if path.endswith((".bin", ".txt")) and files.exists(path):
             return load_pairs(path)
     module = find(name)
     pairs = module.pairs(request, target) if hasattr(module, "pairs") else None

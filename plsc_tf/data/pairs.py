@@ -14,6 +14,7 @@ from plsc_tf.data.lines import file_exists, read_lines
 from plsc_tf.data.preprocessing import Preprocessing
 from plsc_tf.data.source import without_autograph
 from plsc_tf.data.unpickle import load_plain
+from plsc_tf.storage import files
 
 # Of a verification, which are consecutive.
 _FOLDS = 10
@@ -200,7 +201,7 @@ def load_pairs(
         ValueError: the file is not what its ending says, or holds a dangerous pickle.
     """
     path = str(path)
-    if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
+    if not files.exists(path) or files.is_dir(path):
         folder = path.rpartition("/")[0] or "."
         raise FileNotFoundError(
             f"There is no verification set {path!r}. {paths.found(folder)}"
@@ -218,8 +219,7 @@ def load_pairs(
 
 def _load_bin(path: str, name: str) -> Pairs:
     """Reads a pickle of (encoded images, is_same): pair i = images 2i and 2i + 1."""
-    with tf.io.gfile.GFile(path, "rb") as stream:
-        content = load_plain(stream.read(), path)
+    content = load_plain(files.read(path), path)
     expected = "Expected (images, is_same) with two images per entry of is_same."
     if not isinstance(content, list) or len(content) != 2:
         raise ValueError(f"{path}: {expected} Received: {type(content).__name__}.")
@@ -269,23 +269,23 @@ def _flags(same) -> list[bool] | None:
 
 def _load_pairs_txt(path: str, images_dir: str | None, name: str) -> Pairs:
     """Reads pairs as text: LFW's, CALFW's and CPLFW's, or "left right 1" lines."""
-    files: dict[str, int] = {}
+    rows: dict[str, int] = {}
     left, right, same = [], [], []
     for first, second, alike in _listed_pairs(path):
-        left.append(files.setdefault(first, len(files)))
-        right.append(files.setdefault(second, len(files)))
+        left.append(rows.setdefault(first, len(rows)))
+        right.append(rows.setdefault(second, len(rows)))
         same.append(alike)
     if not left:
         raise ValueError(f"{path} is empty. Expected one pair per line.")
-    folder = images_dir or _images_folder(path, next(iter(files)))
-    located = [paths.join(folder, file) for file in files]
+    folder = images_dir or _images_folder(path, next(iter(rows)))
+    located = [paths.join(folder, file) for file in rows]
     missing = [f for f in located if not file_exists(os.fsencode(f))]
     if missing:
         raise FileNotFoundError(
             f"{path} names {len(missing)} pictures that are not there, such as "
             f"{missing[0]!r}. Set images_dir to the folder that they are below."
         )
-    encoded = [_contents(file) for file in located]
+    encoded = [files.read(file) for file in located]
     return Pairs(name, encoded, left, right, same, files=tuple(located), path=path)
 
 
@@ -339,14 +339,6 @@ def _lines_in_twos(path: str, rows):
             begin, end = (len(kind) * (fold + i) // _FOLDS for i in (0, 1))
             for number, first, second in kind[begin:end]:
                 yield first, second, number > 0
-
-
-def _contents(path: str) -> bytes:
-    if "://" not in path:
-        with open(path, "rb") as stream:
-            return stream.read()
-    with tf.io.gfile.GFile(path, "rb") as stream:
-        return stream.read()
 
 
 def _pair_files(fields: list[str]) -> tuple[str, str, bool]:

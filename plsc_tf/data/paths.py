@@ -1,6 +1,6 @@
 """Folders and file names: packed tables of paths, and errors that help.
 
-All of it works on whatever tf.io.gfile reads.
+All of it works on any store of `plsc_tf.storage.files`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from plsc_tf.hints import nearest
-from plsc_tf.storage import oss
+from plsc_tf.storage import files, oss
 
 # What plsc_tf.convert adds to the name of a file for that of its index.
 INDEX_ENDING = ".index.npy"
@@ -89,9 +89,9 @@ def require_folder(folder: str, flag: str = "dataset_dir") -> str:
     """Returns the folder when it exists; the error says what lies beside it."""
     if not folder:
         raise ValueError(f"{flag} must be set. Received: {flag}=''.")
-    if tf.io.gfile.isdir(folder):
+    if files.is_dir(folder):
         return folder
-    if tf.io.gfile.exists(folder):
+    if files.exists(folder):
         raise NotADirectoryError(
             f"{flag} must be a folder. Received: {flag}={folder!r}, which is a file."
         )
@@ -108,13 +108,12 @@ def require_folder(folder: str, flag: str = "dataset_dir") -> str:
 
 
 def listing(folder: str, most: int | None = 200) -> list[str]:
-    """Names in a folder, sorted, folders with a slash at the end; [] on failure."""
+    """Names in a folder, sorted, folders with a slash at the end; [] if refused."""
     try:
-        names = tf.io.gfile.listdir(folder)
-    except tf.errors.OpError:
+        names = files.list_dir(folder)[:most]
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
         return []
-    names = sorted(name.rstrip("/") for name in names)[:most]
-    return [n + "/" if tf.io.gfile.isdir(join(folder, n)) else n for n in names]
+    return [n + "/" if files.is_dir(join(folder, n)) else n for n in names]
 
 
 def found(folder: str) -> str:
@@ -133,17 +132,15 @@ def read_text(path: str, most: int = 1 << 26) -> str:
         FileNotFoundError: there is no such file.
         ValueError: it is larger, or not UTF-8.
     """
-    if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
+    if not files.exists(path) or files.is_dir(path):
         raise FileNotFoundError(f"There is no file {path!r}.")
-    size = tf.io.gfile.stat(path).length
+    size = files.size(path)
     if size > most:
         raise ValueError(
             f"{path} has {size:,} bytes; a list of at most {most:,} is expected."
         )
-    with tf.io.gfile.GFile(path, "rb") as stream:
-        data = stream.read()
     try:
-        return data.decode("utf-8-sig")
+        return files.read(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is no text (UTF-8): {error}.") from error
 
@@ -161,13 +158,6 @@ def read_names(path: str) -> list[str]:
     return names
 
 
-def walk(folder: str):
-    """Yields (folder, sub-folders, files) below a folder, local ones quickly."""
-    if "://" in folder:
-        return tf.io.gfile.walk(folder)
-    return os.walk(folder, followlinks=True)
-
-
 def tfrecords(folder: str) -> list[str]:
     """Returns the TFRecord files of a folder that holds nothing else to train on.
 
@@ -177,9 +167,9 @@ def tfrecords(folder: str) -> list[str]:
     names = listing(folder)
     if "label.txt" in names or any(name.endswith("/") for name in names):
         return []
-    files = sorted(tf.io.gfile.glob(join(folder, "*.tfrecord*"))) if names else []
-    files = [name for name in files if not name.endswith(INDEX_ENDING)]
-    return [name for name in files if "train" in name.rpartition("/")[2]] or files
+    matches = files.glob(join(folder, "*.tfrecord*")) if names else []
+    matches = [name for name in matches if not name.endswith(INDEX_ENDING)]
+    return [name for name in matches if "train" in name.rpartition("/")[2]] or matches
 
 
 def expand(patterns: Iterable[str], folder: str, flag: str = "train_files"):
@@ -190,17 +180,17 @@ def expand(patterns: Iterable[str], folder: str, flag: str = "train_files"):
         folder: where to look when a name does not exist as it is.
         flag: name of the setting, for the error.
     """
-    files = []
+    expanded = []
     for pattern in patterns:
         tried = [pattern]
         if folder and not os.path.isabs(pattern) and "://" not in pattern:
             tried.insert(0, join(folder, pattern))
         for candidate in tried:
-            matches = sorted(tf.io.gfile.glob(candidate))
+            matches = files.glob(candidate)
             if candidate not in matches:  # a pattern
                 matches = [m for m in matches if not m.endswith(INDEX_ENDING)]
             if matches:
-                files.extend(matches)
+                expanded.extend(matches)
                 break
         else:
             place = f" {found(folder)}" if folder else ""
@@ -208,10 +198,10 @@ def expand(patterns: Iterable[str], folder: str, flag: str = "train_files"):
                 f"No file matches {flag} {pattern!r}. "
                 f"Looked for: {', '.join(tried)}.{place}"
             )
-    doubled = sorted({name for name in files if files.count(name) > 1})
+    doubled = sorted({name for name in expanded if expanded.count(name) > 1})
     if doubled:
         raise ValueError(
             f"{flag} names a file twice, its examples would count double. "
             f"Received: {doubled[0]!r}."
         )
-    return files
+    return expanded

@@ -10,7 +10,7 @@ class DataRequest:
     """Which examples of a data set are wanted; the same fields for all data sets.
 
     Args:
-        dataset_dir: folder that holds the data set; any path that tf.io.gfile reads.
+        dataset_dir: folder that holds the data set; on any store.
         split: "train", "val" or "test", as far as the data set has them.
         train_files: TFRecord files, absolute or below `dataset_dir`; patterns such
             as "part-*" are allowed. They are read in the place of what the data set

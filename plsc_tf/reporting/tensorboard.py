@@ -20,7 +20,7 @@ class TensorBoard:
     flight.
 
     Args:
-        folder: on a local disk or any store of `tf.io.gfile`.
+        folder: on any store.
         limit_s: seconds that a call may take.
 
     Raises:

@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from plsc_tf.serving.formats import onnx, tflite
+from plsc_tf.storage import files
 
 SAVED_MODEL = "saved_model"
 FILES = {
@@ -89,9 +90,8 @@ class Artefacts:
             if kind == "int8":
                 told["integers_only"] = whole
         path = os.path.join(self._folder, told["file"])
-        tf.io.gfile.makedirs(os.path.dirname(path))
-        with tf.io.gfile.GFile(path, "wb") as file:
-            file.write(content)
+        files.make_dirs(os.path.dirname(path))
+        files.write(path, content)
         self.described[name] = {**told, "bytes": len(content)}
 
     def _embed(self, images):
@@ -121,9 +121,7 @@ class Artefacts:
         proof.add("images", embed(pictures), embed=embed)
         for name, told in self.described.items():
             path = os.path.join(self._folder, told["file"])
-            with tf.io.gfile.GFile(path, "rb") as file:
-                content = file.read()
-            loaded = (onnx if name == "onnx" else tflite).load(content)
+            loaded = (onnx if name == "onnx" else tflite).load(files.read(path))
             if self._normalize and not told["normalize"]:
                 loaded = _at_length_1(loaded)
             smallest = getattr(self._bounds, name.removeprefix("tflite_"), None)

@@ -18,6 +18,7 @@ from plsc_tf.serving.artefacts import Artefacts, check_formats
 from plsc_tf.serving.evaluation_card import EvaluationCard
 from plsc_tf.serving.proof import Bounds, Proof
 from plsc_tf.serving.signatures import ClosedSet, Signatures, embedding_function
+from plsc_tf.storage import files
 
 # Batch sizes of the requests that TF Serving warms up with.
 WARMUP_BATCHES = (1, 32)
@@ -140,8 +141,8 @@ def export_saved_model(  # noqa: PLR0913 - every one has a default
             _prove(temporary, signatures, artefacts, extras)
         target = versions.publish(temporary, export_dir, version)
     finally:
-        if tf.io.gfile.exists(temporary):
-            tf.io.gfile.rmtree(temporary)
+        if files.exists(temporary):
+            files.remove_tree(temporary)
     logging.info("Exported %s", target)
     return target
 
@@ -225,7 +226,7 @@ def _warmup(export_dir, signatures, classes):
 def _write_extras(folder, extras, warm_up):
     # TF Serving and tf.saved_model.load leave assets.extra/ alone.
     extra = os.path.join(folder, "assets.extra")
-    tf.io.gfile.makedirs(extra)
+    files.make_dirs(extra)
     warmup.write(folder, *warm_up)
     content = {}
     if extras.class_names:
@@ -235,15 +236,12 @@ def _write_extras(folder, extras, warm_up):
         if extras.card.page:
             content["card.html"] = extras.card.page
     for name, text in content.items():
-        with tf.io.gfile.GFile(os.path.join(extra, name), "wb") as file:
-            file.write(text if isinstance(text, bytes) else text.encode())
+        encoded = text if isinstance(text, bytes) else text.encode()
+        files.write(files.join(extra, name), encoded)
 
 
 def _write_model_card(folder, text):
-    with tf.io.gfile.GFile(
-        os.path.join(folder, "assets.extra", "model_card.json"), "w"
-    ) as file:
-        file.write(text)
+    files.write(files.join(folder, "assets.extra", "model_card.json"), text.encode())
 
 
 def _prove(folder, signatures, artefacts, extras):

@@ -2,10 +2,10 @@
 
 import dataclasses
 import json
-import os
 
 import numpy as np
-import tensorflow as tf
+
+from plsc_tf.storage import files
 
 NAME = "proof.json"
 # Largest difference between the network and its export, relative to the largest
@@ -148,14 +148,13 @@ class Proof:
             "accuracy_loss_allowed": self._bounds.accuracy_loss,
             "artefacts": self.rows,
         }
-        with tf.io.gfile.GFile(os.path.join(folder, "assets.extra", NAME), "w") as file:
-            file.write(json.dumps(content, indent=2) + "\n")
+        path = files.join(folder, "assets.extra", NAME)
+        files.write(path, f"{json.dumps(content, indent=2)}\n".encode())
 
 
 def table(folder):
     """The rows of a table about an export's proof: [(what, result)]."""
-    with tf.io.gfile.GFile(os.path.join(folder, "assets.extra", NAME)) as file:
-        content = json.loads(file.read())
+    content = json.loads(files.read(files.join(folder, "assets.extra", NAME)))
     rows = [("proved on", f"{content['pictures']} {content['basis']}")]
     for row in content["artefacts"]:
         parts = [f"largest difference {row['max_difference']:.2g}"]

@@ -2,13 +2,12 @@
 
 import os
 
-import tensorflow as tf
+from plsc_tf.storage import files
 
 
 def _versions(export_dir):
     """The integers among the folder's names, which are what TF Serving looks at."""
-    names = [name.rstrip("/") for name in tf.io.gfile.listdir(export_dir)]
-    return {int(name) for name in names if name.isdecimal()}
+    return {int(name) for name in files.list_dir(export_dir) if name.isdecimal()}
 
 
 def prepare(export_dir, version):
@@ -28,16 +27,16 @@ def prepare(export_dir, version):
             "version must be a positive integer, or None for the next free one. "
             f"Received: version={version!r}."
         )
-    if tf.io.gfile.exists(export_dir) and not tf.io.gfile.isdir(export_dir):
+    if files.exists(export_dir) and not files.is_dir(export_dir):
         raise NotADirectoryError(
             "export_dir must be a folder, or a path where one can be made. Received: "
             f"export_dir={export_dir!r}, which is a file."
         )
     try:
-        tf.io.gfile.makedirs(export_dir)
-    except tf.errors.OpError as error:
+        files.make_dirs(export_dir)
+    except OSError as error:
         raise OSError(
-            f"export_dir {export_dir!r} cannot be created: {error.message}"
+            f"export_dir {export_dir!r} cannot be created: {error}"
         ) from error
     if version is not None and int(version) in _versions(export_dir):
         raise _version_exists(export_dir, version)
@@ -68,7 +67,7 @@ def publish(temporary, export_dir, version):
         version = max(_versions(export_dir), default=0) + 1
     target = os.path.join(export_dir, str(int(version)))
     try:
-        tf.io.gfile.rename(temporary, target)
-    except tf.errors.AlreadyExistsError as error:
+        files.rename(temporary, target)
+    except FileExistsError as error:
         raise _version_exists(export_dir, version) from error
     return target

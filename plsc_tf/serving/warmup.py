@@ -11,6 +11,8 @@ import os
 import tensorflow as tf
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+from plsc_tf.storage import files
+
 NAME = "tf_serving_warmup_requests"
 _PACKAGE = "tensorflow.serving"
 _TEXT = descriptor_pb2.FieldDescriptorProto.TYPE_STRING
@@ -35,7 +37,7 @@ def write(folder, model_name, requests):
     """
     make = _message_class("PredictionLog")
     extra = os.path.join(folder, "assets.extra")
-    tf.io.gfile.makedirs(extra)
+    files.make_dirs(extra)
     with tf.io.TFRecordWriter(os.path.join(extra, NAME)) as file:
         for signature, inputs in requests:
             log = make()

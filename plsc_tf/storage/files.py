@@ -6,14 +6,17 @@ cannot be reached, refuses or hangs raises, after a few attempts, a `StorageErro
 
 import dataclasses
 import errno
+import fnmatch
 import functools
 import hashlib
 import os
+import re
 
 from plsc_tf.storage import hdfs, local, remote
 from plsc_tf.storage.errors import StorageError
 from plsc_tf.storage.paths import (
     HADOOP_SCHEMES,
+    FileStat,
     below_root,
     canonical,
     is_local,
@@ -27,17 +30,20 @@ from plsc_tf.storage.remote import Retry
 
 __all__ = [
     "CHUNK_BYTES",
+    "FileStat",
     "Retry",
     "StorageError",
     "atomic_rename",
     "checksum",
     "exists",
+    "glob",
     "is_dir",
     "is_local",
     "join",
     "list_dir",
     "make_dirs",
     "name",
+    "open_random",
     "open_read",
     "parent",
     "prepare",
@@ -47,12 +53,15 @@ __all__ = [
     "rename",
     "replace",
     "size",
+    "stat",
+    "walk",
     "write",
 ]
 
 # Hadoop's client copies each read and write as a whole to Java's heap.
 CHUNK_BYTES = 8 << 20
 RETRY = Retry()
+_WILDCARD = re.compile(r"[*?[]")
 
 
 def prepare(path, timeout_s=60.0):
@@ -94,7 +103,21 @@ def is_dir(path, retry=RETRY):
     Raises:
         StorageError: the store did not say.
     """
-    return (_stat(path, retry) or (False, 0))[0]
+    status = _stat(path, retry)
+    return status is not None and status.is_dir
+
+
+def stat(path, retry=RETRY):
+    """The `FileStat` of a file or folder.
+
+    Raises:
+        FileNotFoundError: there is neither.
+        StorageError: the store did not say.
+    """
+    status = _stat(path, retry)
+    if status is None:
+        raise _os_error(errno.ENOENT, path)
+    return status
 
 
 def list_dir(path, retry=RETRY):
@@ -105,7 +128,7 @@ def list_dir(path, retry=RETRY):
         StorageError: the store did not say.
     """
     path = canonical(path)
-    if not _found(path, retry)[0]:
+    if not stat(path, retry).is_dir:
         raise _os_error(errno.ENOTDIR, path)
     if is_local(path):
         return sorted(local.list_dir(path))
@@ -119,10 +142,48 @@ def size(path, retry=RETRY):
         FileNotFoundError, IsADirectoryError: there is no such file.
         StorageError: the store did not say.
     """
-    folder, found = _found(canonical(path), retry)
-    if folder:
+    status = stat(path, retry)
+    if status.is_dir:
         raise _os_error(errno.EISDIR, path)
-    return found
+    return status.size
+
+
+def walk(folder, retry=RETRY):
+    """Yields (folder, names of its folders, names of its files) from the top down.
+
+    Links to folders are followed. Folders that the caller takes out of the list are
+    left out.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError: there is no such folder.
+        StorageError: the store did not say.
+    """
+    if "://" not in folder:
+        yield from local.walk(folder)
+        return
+    names = list_dir(folder, retry)
+    folders = [name for name in names if is_dir(join(folder, name), retry)]
+    yield folder, folders, sorted(set(names) - set(folders))
+    for below in folders:
+        yield from walk(join(folder, below), retry)
+
+
+def glob(pattern, retry=RETRY):
+    """The paths that match a pattern with `*`, `?` or `[...]`, sorted.
+
+    Raises:
+        StorageError: the store did not say.
+    """
+    if not _WILDCARD.search(pattern):
+        return [pattern] if exists(pattern, retry) else []
+    above, slash, last = pattern.rpartition("/")
+    matches = []
+    for folder in glob(above, retry) if above else [slash or "."]:
+        if is_dir(folder, retry):
+            names = fnmatch.filter(list_dir(folder, retry), last)
+            prefix = f"{folder}/" if above else slash
+            matches += [prefix + name for name in names]
+    return matches
 
 
 def open_read(path, chunk_bytes=CHUNK_BYTES, start=0, stop=None, retry=RETRY):
@@ -152,6 +213,25 @@ def open_read(path, chunk_bytes=CHUNK_BYTES, start=0, stop=None, retry=RETRY):
         yield from local.read_chunks(path, chunk_bytes, start, stop)
     else:
         yield from remote.read_chunks(path, chunk_bytes, start, stop, retry)
+
+
+def open_random(path, retry=RETRY):
+    """Opens a file for reads of any part of it, from any thread.
+
+    Returns:
+        an object with `read(start, length)`, which returns fewer bytes at the end of
+        the file, and `close()`.
+
+    Raises:
+        FileNotFoundError: there is no such file; a remote one is opened at the first
+            read.
+        StorageError: the store failed, also of `read`.
+    """
+    path = canonical(path)
+    if is_local(path):
+        return local.RandomReader(path)
+    prepare(path)
+    return remote.RandomReader(path, retry)
 
 
 def read(path, start=0, stop=None, retry=RETRY):
@@ -263,7 +343,7 @@ def rename(old, new, retry=RETRY):
         not is_local(old) and root_of(old) != root_of(new)
     ):
         raise ValueError(f"Expected two paths of one store. Received: {old}, {new}.")
-    _found(old, retry)
+    stat(old, retry)
     if os.path.lexists(new) if is_local(new) else exists(new, retry):
         raise _os_error(errno.EEXIST, new)
     if is_local(old):
@@ -285,7 +365,7 @@ def remove(path, retry=RETRY):
     if is_local(path):
         local.remove(path)
         return
-    if _found(path, retry)[0]:
+    if stat(path, retry).is_dir:
         raise _os_error(errno.EISDIR, path)
     remote.remove(path, False, retry)
 
@@ -298,7 +378,7 @@ def remove_tree(path, retry=RETRY):
         StorageError: the store failed.
     """
     path = below_root(path)
-    if not _found(path, retry)[0]:
+    if not stat(path, retry).is_dir:
         raise _os_error(errno.ENOTDIR, path)
     if is_local(path):
         local.remove_tree(path)
@@ -321,18 +401,12 @@ def _prepared():
 
 
 def _stat(path, retry):
+    """The `FileStat`, None if there is nothing."""
     path = canonical(path)
     if is_local(path):
         return local.stat(path)
     prepare(path)
     return remote.stat(path, retry)
-
-
-def _found(path, retry):
-    found = _stat(path, retry)
-    if found is None:
-        raise _os_error(errno.ENOENT, path)
-    return found
 
 
 def _is_buffer(value):

@@ -4,9 +4,11 @@ import contextlib
 import hashlib
 import os
 import shutil
-import stat as modes
+import stat as stat_module
+import weakref
 
 from plsc_tf.storage.deadline import Worker
+from plsc_tf.storage.paths import FileStat
 
 # Linux makes the pages for larger writes in one piece, which takes several times as
 # long where its memory is fragmented (measured on ext4, Linux 6.18).
@@ -14,17 +16,28 @@ WRITE_BYTES = 1 << 20
 
 
 def stat(path):
-    """Returns (is a folder, bytes), None when nothing is there."""
+    """Returns the `FileStat`, None if there is nothing."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return modes.S_ISDIR(found.st_mode), found.st_size
+    return FileStat(
+        stat_module.S_ISDIR(status.st_mode), status.st_size, status.st_mtime_ns
+    )
 
 
 def list_dir(path):
     """Returns the names in a folder."""
     return os.listdir(path)
+
+
+def walk(path):
+    """Yields (folder, names of its folders, names of its files) from the top down."""
+
+    def stop(error):
+        raise error
+
+    return os.walk(path, onerror=stop, followlinks=True)
 
 
 def read_chunks(path, chunk_bytes, start, stop):
@@ -59,6 +72,18 @@ def write(path, pieces, checksum):
             raise
     sync_folder(os.path.dirname(path))
     return size, digest.hexdigest() if digest else None
+
+
+class RandomReader:
+    """Reads parts of a file; closed when no thread reads from it any more."""
+
+    def __init__(self, path):
+        self._file = os.open(path, os.O_RDONLY)
+        self.close = weakref.finalize(self, os.close, self._file)
+
+    def read(self, start, length):
+        """Returns these bytes, fewer at the end of the file."""
+        return os.pread(self._file, length, start)
 
 
 def make_dirs(path):

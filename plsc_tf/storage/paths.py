@@ -2,9 +2,18 @@
 
 import os
 import posixpath
+from typing import NamedTuple
 
 # Served by Hadoop's client, in a Java machine inside this process.
 HADOOP_SCHEMES = ("hdfs", "viewfs", "har")
+
+
+class FileStat(NamedTuple):
+    """What a store says about a path; a folder has size 0 on remote stores."""
+
+    is_dir: bool
+    size: int
+    modified_ns: int
 
 
 def scheme_of(path):

@@ -8,14 +8,16 @@ import dataclasses
 import errno
 import hashlib
 import os
+import threading
 import time
+import weakref
 
 from absl import logging
 
-from plsc_tf.storage import hdfs
+from plsc_tf.storage import hdfs, oss
 from plsc_tf.storage.deadline import Worker
 from plsc_tf.storage.errors import StorageError, from_tensorflow, number_of
-from plsc_tf.storage.paths import HADOOP_SCHEMES, root_of, scheme_of
+from plsc_tf.storage.paths import HADOOP_SCHEMES, FileStat, root_of, scheme_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,15 +40,16 @@ ONCE = Retry(tries=1, limit_s=30.0)
 
 
 def stat(path, retry):
-    """Returns (is a folder, bytes), None when nothing is there."""
+    """Returns the `FileStat`, None if there is nothing."""
     tf = _tensorflow()
 
     def look():
         try:
-            found = tf.io.gfile.stat(path)
+            status = tf.io.gfile.stat(path)
         except tf.errors.NotFoundError:
             return None
-        return found.is_directory, 0 if found.is_directory else found.length
+        folder = status.is_directory
+        return FileStat(folder, 0 if folder else status.length, status.mtime_nsec)
 
     return _attempt("look at", path, look, retry)
 
@@ -58,33 +61,51 @@ def list_dir(path, retry):
     return [name.rstrip("/") for name in names]
 
 
+class RandomReader:
+    """Reads parts of a file, one thread at a time; opens it again after faults."""
+
+    def __init__(self, path, retry):
+        self._path, self._retry = path, retry
+        self._lock, self._worker = threading.Lock(), Worker()
+        # Only the worker holds the file: closing a broken one may block.
+        self._file = []
+        self.close = weakref.finalize(self, _end, self._worker, self._file)
+
+    def read(self, start, length):
+        """Returns these bytes, fewer at the end of the file."""
+        tf = _tensorflow()
+
+        def read():
+            if not self._file:
+                self._file.append(tf.io.gfile.GFile(self._path, "rb"))
+            try:
+                self._file[0].seek(start)
+                return self._file[0].read(length)
+            except tf.errors.OpError:
+                self._file.clear()
+                raise
+
+        with self._lock:
+            return _attempt("read", self._path, read, self._retry, self._worker)
+
+
+def _end(worker, file):
+    worker.start(file.clear)
+    worker.__exit__()
+
+
 def read_chunks(path, chunk_bytes, start, stop, retry):
     """Yields the bytes `[start, stop)` of a file in chunks."""
-    tf = _tensorflow()
-    held = []
-
-    def read():
-        if not held:
-            held.append(tf.io.gfile.GFile(path, "rb"))
-            held[0].seek(start)
-        try:
-            chunk = held[0].read(min(chunk_bytes, stop - start))
-        except tf.errors.OpError:
-            held.clear()
-            raise
-        if not chunk:
-            held.clear()
-            raise tf.errors.DataLossError(
-                None, None, f"{path}; it ends at byte {start}, expected {stop}"
-            )
-        return chunk
-
-    with Worker() as worker:
+    reader = RandomReader(path, retry)
+    try:
         while start < stop:
-            chunk = _attempt("read", path, read, retry, worker)
+            chunk = reader.read(start, min(chunk_bytes, stop - start))
+            if not chunk:
+                raise StorageError(f"{path} ends at byte {start}; expected {stop}.")
             start += len(chunk)
             yield chunk
-        worker.start(held.clear)
+    finally:
+        reader.close()
 
 
 def write(path, make_pieces, checksum, retry):
@@ -193,7 +214,7 @@ def check_scheme(path):
             f"TensorFlow has no file system for {scheme}://. Received: {path}. It has "
             f"{', '.join(known)}.{' ' if problem else ''}{problem}"
         )
-    if scheme == "oss":
+    if scheme == "oss" and not oss.holds_keys(path):
         raise StorageError(
             "oss:// is for dataset_dir only: tensorflow-io takes a server that is out "
             "of reach for an empty folder, and a run would start over. Received: "
@@ -231,7 +252,7 @@ def _repeat(doing, path, function, retry):
             logging.warning(
                 "Could not %s %s (%s). Attempt %d of %d follows in %.1f s.",
                 doing,
-                path,
+                oss.masked(path),
                 str(error.message).rpartition(";")[2].strip(),
                 attempt + 1,
                 retry.tries,

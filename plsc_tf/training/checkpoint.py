@@ -32,7 +32,7 @@ class Checkpoint(keras.callbacks.Callback):
         model.fit(faces, epochs=20, callbacks=[checkpoint], **checkpoint.restore(model))
 
     Args:
-        directory: the run's folder, on a local disk or any store of `tf.io.gfile`.
+        directory: the run's folder, on any store.
         max_to_keep: newest checkpoints that stay; 0 keeps all.
         every_n_steps: also save `<directory>/step_<n>/` every so many steps.
         every_n_epochs: epochs between two checkpoints; 0: only by steps and at the

@@ -7,10 +7,10 @@ import os
 
 import keras
 import numpy as np
-import tensorflow as tf
 from absl import logging
 
 from plsc_tf.checkpoints import catalog
+from plsc_tf.storage import files
 from plsc_tf.training import diagnosis, state
 from plsc_tf.training.finding import BY_EXAMPLE, describe
 
@@ -100,14 +100,12 @@ class Sentinel:
         images, labels, weights = diagnosis.global_batch(model, batch)
         if not model.group.is_chief:
             return f"{path}.json"
-        tf.io.gfile.makedirs(target)
+        files.make_dirs(target)
         buffer = io.BytesIO()
         np.savez_compressed(buffer, images=images, labels=labels, weights=weights)
-        with tf.io.gfile.GFile(f"{path}.npz", "wb") as file:
-            file.write(buffer.getvalue())
-        with tf.io.gfile.GFile(f"{path}.json", "w") as file:
-            report = self._report(model, labels, step, finding)
-            file.write(json.dumps(report, indent=1) + "\n")
+        files.write(f"{path}.npz", buffer.getvalue())
+        report = self._report(model, labels, step, finding)
+        files.write(f"{path}.json", f"{json.dumps(report, indent=1)}\n".encode())
         return f"{path}.json"
 
     def _report(self, model, labels, step, finding):

@@ -16,6 +16,7 @@ from plsc_tf.data.checks import kinds
 from plsc_tf.data.checks.findings import Findings
 from plsc_tf.data.readers import class_folders, image_list, layouts
 from plsc_tf.data.source import FILE_ORDER, IndexedSource, Source
+from plsc_tf.storage import files
 
 # What sources raise when an example cannot be read.
 _FAULTS = (tf.errors.OpError, ValueError, OSError, EOFError)
@@ -100,7 +101,7 @@ class ListedImages(Listing):
 
     def items(self, findings: Findings) -> Iterator[Item]:
         """See `Listing.items`."""
-        size = max(int(tf.io.gfile.stat(self.name).length), 1)
+        size = max(files.size(self.name), 1)
         root, done = os.fsencode(paths.join(self.folder, "")), 0
         try:
             for entry in image_list.entries(self.name):

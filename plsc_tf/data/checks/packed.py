@@ -7,7 +7,6 @@ import struct
 from collections.abc import Iterator
 
 import numpy as np
-import tensorflow as tf
 
 from plsc_tf.data.checks import kinds
 from plsc_tf.data.checks.findings import Findings
@@ -18,6 +17,7 @@ from plsc_tf.data.readers.recordio import ImageFinder, index_path
 from plsc_tf.data.readers.tfrecord import masked_checksum
 from plsc_tf.data.records import base64_text, recordio
 from plsc_tf.data.records.tfrecord import parse_example
+from plsc_tf.storage import files
 
 # A line of base64 may hold a large photograph.
 _LONGEST_LINE = 64 << 20
@@ -30,10 +30,10 @@ class _Files(Listing):
 
     unit = "record"
 
-    def __init__(self, files: tuple[str, ...]):
-        self.name = files[0] if len(files) == 1 else f"{files[0]} ... {files[-1]}"
-        self._files = files
-        self._sizes = [int(tf.io.gfile.stat(file).length) for file in files]
+    def __init__(self, paths: tuple[str, ...]):
+        self.name = paths[0] if len(paths) == 1 else f"{paths[0]} ... {paths[-1]}"
+        self._files = paths
+        self._sizes = [files.size(path) for path in paths]
         self._firsts = array.array("q")
         self._numbers = array.array("q")
 

@@ -14,12 +14,12 @@ import os
 from collections.abc import Callable
 
 import numpy as np
-import tensorflow as tf
 
 from plsc_tf.data.checks import kinds
 from plsc_tf.data.checks.examine import Examined, examine
 from plsc_tf.data.checks.findings import Findings
 from plsc_tf.data.checks.listing import Item, Listing
+from plsc_tf.storage import files
 
 # Stands for a label that cannot be read.
 NO_LABEL = -(2**63)
@@ -140,20 +140,12 @@ def _examine(item: Item, near: bool) -> Examined:
     content = item.content
     if content is None:
         try:
-            content = _read(item.path)
-        except (FileNotFoundError, tf.errors.NotFoundError):
+            content = files.read(os.fsdecode(item.path))
+        except FileNotFoundError:
             found.add(kinds.MISSING_FILE)
             return found
-        except (OSError, tf.errors.OpError) as error:
+        except OSError as error:
             found.add(kinds.UNREADABLE, str(error).split("\n")[0][:200])
             return found
     item.content = None
     return examine(content, near)
-
-
-def _read(path: bytes) -> bytes:
-    if b"://" not in path:
-        with open(path, "rb") as stream:
-            return stream.read()
-    with tf.io.gfile.GFile(path, "rb") as stream:
-        return stream.read()

@@ -47,7 +47,7 @@ class _FilesInput:
     """Files of many records each.
 
     Args:
-        paths: the files, in order; whatever tf.io.gfile reads.
+        paths: the files, in order, on any store.
         labels_offset: subtracted from each label.
         num_classes: labels must be less than that; None: any.
 

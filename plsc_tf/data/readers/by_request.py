@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 import zlib
 
-import tensorflow as tf
-
 from plsc_tf.data import paths
 from plsc_tf.data.readers import layouts
 from plsc_tf.data.readers.base64_text import base64_files, listed_files
@@ -21,6 +19,7 @@ from plsc_tf.data.readers.recordio import recordio_source
 from plsc_tf.data.readers.tfrecord import tfrecords
 from plsc_tf.data.request import DataRequest
 from plsc_tf.data.source import Source
+from plsc_tf.storage import files
 
 # What folders of images that were not trained on are called.
 _UNSEEN = ("test", "val", "validation_preprocess")
@@ -109,7 +108,7 @@ def _names_of(split: str) -> tuple[str, ...]:
 def _split_folder(folder: str, split: str) -> str | None:
     """Returns the folder of a split's class folders, None where there is none."""
     candidates = (paths.join(folder, name) for name in _names_of(split))
-    return next((path for path in candidates if tf.io.gfile.isdir(path)), None)
+    return next((path for path in candidates if files.is_dir(path)), None)
 
 
 def _with_held_back(request: DataRequest, folder: str) -> Source:
@@ -124,7 +123,7 @@ def _with_held_back(request: DataRequest, folder: str) -> Source:
             f"in {tests!r}. Received: held_back={request.held_back}"
         )
     below = paths.join(folder, "train")
-    if tf.io.gfile.isdir(below):
+    if files.is_dir(below):
         folder = below
     bound = request.held_back * 2**32
 
@@ -156,7 +155,7 @@ def requested_recordio(request: DataRequest) -> Source:
     """Reads <dataset_dir>/<split>.rec, in the order of <split>.idx if it is there."""
     folder = paths.require_folder(request.dataset_dir)
     rec = paths.join(folder, f"{request.split}.rec")
-    if not tf.io.gfile.exists(rec):
+    if not files.exists(rec):
         raise FileNotFoundError(
             f"dataset_dir {folder!r} has no {request.split}.rec. {paths.found(folder)}"
         )
@@ -186,8 +185,8 @@ def requested_faces(request: DataRequest) -> Source:
     """Reads what a set of faces comes as: label.txt, else train.rec."""
     folder = request.dataset_dir
     rec = paths.join(folder, f"{request.split}.rec")
-    listed = tf.io.gfile.exists(paths.join(folder, list_name(request)))
-    if not listed and tf.io.gfile.exists(rec):
+    listed = files.exists(paths.join(folder, list_name(request)))
+    if not listed and files.exists(rec):
         return requested_recordio(request)
     return requested_list(request)
 

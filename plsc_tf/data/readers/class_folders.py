@@ -10,6 +10,7 @@ from absl import logging
 
 from plsc_tf.data import paths
 from plsc_tf.data.source import IndexedSource
+from plsc_tf.storage import files
 
 
 def class_folders(
@@ -119,14 +120,14 @@ def scan(folder: str, keep=None) -> tuple[dict[str, FileNames], list[str], list[
         ValueError: a link to a folder that is read already.
     """
     classes, others, empty, visited = {}, [], [], {}
-    for place, subfolders, files in paths.walk(folder):
+    for place, subfolders, names in files.walk(folder):
         _refuse_loop(place, visited)
         subfolders[:] = sorted(n for n in subfolders if not n.startswith("."))
         name = place[len(folder) :].strip("/")
         if keep is not None and name and not keep(name):
             continue
         images = []
-        for file in sorted(files):
+        for file in sorted(names):
             if file.lower().endswith(paths.IMAGE_ENDINGS):
                 images.append(file)
             elif name and not file.startswith("."):

@@ -7,11 +7,11 @@ import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
-import tensorflow as tf
 
 from plsc_tf.data import paths
 from plsc_tf.data.lines import file_exists, read_lines
 from plsc_tf.data.source import IndexedSource
+from plsc_tf.storage import files
 
 # Files looked for before training starts; all of them would take minutes on a
 # remote file system. Those that are missing further on are named when they come.
@@ -87,12 +87,12 @@ def require_list(folder: str, list_name: str) -> str:
     """Returns the path of a list that exists; the error says what lies there."""
     paths.require_folder(folder)
     list_path = paths.join(folder, list_name)
-    if not tf.io.gfile.exists(list_path):
+    if not files.exists(list_path):
         raise FileNotFoundError(
             f"dataset_dir {folder!r} has no {list_name}. {paths.found(folder)} "
             f"{_hint(folder, list_name)}"
         )
-    if tf.io.gfile.isdir(list_path):
+    if files.is_dir(list_path):
         raise IsADirectoryError(f"{list_path} must be a file, but is a folder.")
     return list_path
 

@@ -7,12 +7,12 @@ import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
-import tensorflow as tf
 
 from plsc_tf.data.readers.packed import packed_source
 from plsc_tf.data.records import recordio
 from plsc_tf.data.records.packed_files import PackedFiles, RecordIndex
 from plsc_tf.data.source import IndexedSource
+from plsc_tf.storage import files
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +92,7 @@ def recordio_source(
             of range, images that record 0 counts and that are missing; with file and
             byte, or line.
     """
-    if not tf.io.gfile.exists(rec):
+    if not files.exists(rec):
         raise FileNotFoundError(f"There is no RecordIO file {rec!r}.")
     table = read_table(recordio.RecordFile(rec), index_path(rec))
     index = RecordIndex([rec], [len(table.keys)], table.begins, table.lengths)
@@ -109,7 +109,7 @@ def recordio_source(
 def index_path(rec: str) -> str | None:
     """Returns the path of the .idx beside a .rec, None when there is none."""
     path = rec.removesuffix(".rec") + ".idx"
-    return path if tf.io.gfile.exists(path) else None
+    return path if files.exists(path) else None
 
 
 def read_table(file: recordio.RecordFile, idx: str | None) -> ImageTable:

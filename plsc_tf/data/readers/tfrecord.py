@@ -19,6 +19,7 @@ from plsc_tf.data.records.tfrecord import (
     masked_checksum,
 )
 from plsc_tf.data.source import IndexedSource
+from plsc_tf.storage import files
 
 
 def tfrecords(
@@ -112,17 +113,17 @@ def find_records(path: str) -> tuple[array.array, array.array]:
         FileNotFoundError: no such file.
         ValueError: the file ends within a record, or a length is damaged.
     """
-    if not tf.io.gfile.exists(path):
+    if not files.exists(path):
         raise FileNotFoundError(
             f"There is no TFRecord file {path!r}. Check train_files and dataset_dir."
         )
-    size = tf.io.gfile.stat(path).length
+    size = files.size(path)
     begins, lengths = array.array("q"), array.array("q")
     if not size:
         return begins, lengths
     if "://" in path:
-        with tf.io.gfile.GFile(path, "rb") as stream:
-            _walk(path, size, _remote_headers(stream), begins, lengths)
+        stream = files.open_random(path)
+        _walk(path, size, lambda at: stream.read(at, HEADER), begins, lengths)
     else:
         # Mapped, because a buffer would read all the data between two headers.
         with (
@@ -132,14 +133,6 @@ def find_records(path: str) -> tuple[array.array, array.array]:
             headers = lambda position: mapped[position : position + HEADER]  # noqa: E731
             _walk(path, size, headers, begins, lengths)
     return begins, lengths
-
-
-def _remote_headers(stream):
-    def header(position):
-        stream.seek(position)
-        return stream.read(HEADER)
-
-    return header
 
 
 def _walk(path, size, header_at, begins, lengths):

@@ -165,7 +165,7 @@ def read_blocks(
     """Yields the lines of a file in blocks; the base64 text itself is not looked at.
 
     Args:
-        path: whatever tf.io.gfile reads.
+        path: of the file, on any store.
         block_bytes: about what is read at a time.
         offset: where a line starts.
         number: of that line, from 1.

@@ -11,7 +11,8 @@ import struct
 import zlib
 
 import numpy as np
-import tensorflow as tf
+
+from plsc_tf.storage import files
 
 _UNSIGNED_BYTES = 8
 _CHUNK_BYTES = 1 << 20
@@ -34,23 +35,24 @@ def read_idx_file(path: str, rank: int) -> np.ndarray:
         ValueError: it is no such file, is cut off, or holds more than its header says;
             with file and byte.
     """
-    size = int(tf.io.gfile.stat(path).length)
+    size = files.size(path)
     packed = path.endswith(".gz")
     header_bytes = 4 + 4 * rank
-    with tf.io.gfile.GFile(path, "rb") as stream:
-        chunks = _unpacked(stream, path) if packed else _chunks(stream)
-        data = _take(chunks, bytearray(), header_bytes)
-        shape = _shape(path, bytes(data[:header_bytes]), rank)
-        total = header_bytes + math.prod(shape)
-        limit = size * _LARGEST_RATIO if packed else size
-        if total > limit:
-            raise _fault(
-                path,
-                f"its header says {_text(shape)}, {total} bytes, but there can be at "
-                f"most {limit} in a file of {size} bytes",
-            )
-        # One byte more than expected tells that there is too much.
-        data = _take(chunks, data, total + 1)
+    chunks = files.open_read(path, _CHUNK_BYTES)
+    if packed:
+        chunks = _unpacked(chunks, path)
+    data = _take(chunks, bytearray(), header_bytes)
+    shape = _shape(path, bytes(data[:header_bytes]), rank)
+    total = header_bytes + math.prod(shape)
+    limit = size * _LARGEST_RATIO if packed else size
+    if total > limit:
+        raise _fault(
+            path,
+            f"its header says {_text(shape)}, {total} bytes, but there can be at "
+            f"most {limit} in a file of {size} bytes",
+        )
+    # One byte more than expected tells that there is too much.
+    data = _take(chunks, data, total + 1)
     if len(data) != total:
         received = "more" if len(data) > total else str(len(data))
         raise _fault(
@@ -70,15 +72,10 @@ def _shape(path: str, header: bytes, rank: int) -> tuple[int, ...]:
     return struct.unpack(f">{rank}I", header[4:])
 
 
-def _chunks(stream):
-    while chunk := stream.read(_CHUNK_BYTES):
-        yield chunk
-
-
-def _unpacked(stream, path: str):
+def _unpacked(chunks, path: str):
     """Yields the contents of a gzip file in chunks, whatever its ratio is."""
     unpacker, position = zlib.decompressobj(_GZIP), 0
-    for chunk in _chunks(stream):
+    for chunk in chunks:
         position += len(chunk)
         try:
             yield unpacker.decompress(chunk, _CHUNK_BYTES)

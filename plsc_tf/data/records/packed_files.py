@@ -6,16 +6,13 @@ import array
 import collections
 import hashlib
 import json
-import os
 import threading
-import weakref
 
 import numpy as np
-import tensorflow as tf
 
 from plsc_tf.data.paths import INDEX_ENDING
 from plsc_tf.data.records.index_table import parse_index
-from plsc_tf.storage import oss
+from plsc_tf.storage import files, oss
 
 # Files that stay open at the same time.
 _MOST_OPEN = 256
@@ -42,8 +39,8 @@ class RecordIndex:
 
     def stamp(self) -> str:
         """A text that changes when a file does: their sizes and times."""
-        stats = [(name, tf.io.gfile.stat(name)) for name in self.files]
-        return json.dumps([(oss.masked(n), s.length, s.mtime_nsec) for n, s in stats])
+        stats = [(name, files.stat(name)) for name in self.files]
+        return json.dumps([(oss.masked(n), s.size, s.modified_ns) for n, s in stats])
 
     def contents(self) -> str:
         """A text that is the same for copies of the files: the records' lengths."""
@@ -102,11 +99,9 @@ def read_index(path: str) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         there is no index, or one of another file.
     """
     name = path + INDEX_ENDING
-    if not tf.io.gfile.exists(name):
+    if not files.exists(name):
         return None
-    with tf.io.gfile.GFile(name, "rb") as stream:
-        data = stream.read()
-    return parse_index(data, name, tf.io.gfile.stat(path).length)
+    return parse_index(files.read(name), name, files.size(path))
 
 
 class PackedFiles:
@@ -130,11 +125,13 @@ class PackedFiles:
             OSError: a file cannot be read.
         """
         index = self.index
-        files = index.files_of(indices)
+        numbers = index.files_of(indices)
         begins = index.begins[indices]
         lengths = index.lengths[indices] + self._after
-        reads = {f: self._handles.of(index.files[f]) for f in np.unique(files).tolist()}
-        places = zip(files.tolist(), begins.tolist(), lengths.tolist(), strict=True)
+        reads = {
+            f: self._handles.of(index.files[f]) for f in np.unique(numbers).tolist()
+        }
+        places = zip(numbers.tolist(), begins.tolist(), lengths.tolist(), strict=True)
         found = [reads[file](begin, length) for file, begin, length in places]
         for k, data in enumerate(found):
             if len(data) < lengths[k]:
@@ -157,36 +154,8 @@ class _Handles:
     def of(self, path):
         """The function (begin, length) -> bytes that reads a file."""
         with self._lock:
-            handle = self._open.pop(path, None) or _open(path)
+            handle = self._open.pop(path, None) or files.open_random(path)
             self._open[path] = handle
             while len(self._open) > _MOST_OPEN:
                 self._open.popitem(last=False)
         return handle.read
-
-
-def _open(path):
-    return _Remote(path) if "://" in path else _Local(path)
-
-
-class _Local:
-    """A local file; closed when nobody reads from it any more."""
-
-    def __init__(self, path):
-        self._file = os.open(path, os.O_RDONLY)
-        weakref.finalize(self, os.close, self._file)
-
-    def read(self, begin, length) -> bytes:
-        return os.pread(self._file, length, begin)
-
-
-class _Remote:
-    """A file of another file system, where threads take turns."""
-
-    def __init__(self, path):
-        self._lock = threading.Lock()
-        self._file = tf.io.gfile.GFile(path, "rb")
-
-    def read(self, begin, length) -> bytes:
-        with self._lock:
-            self._file.seek(begin)
-            return self._file.read(length)

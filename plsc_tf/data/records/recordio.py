@@ -9,14 +9,11 @@ Source: the published format of dmlc-core's recordio.h and of mxnet.recordio (IR
 from __future__ import annotations
 
 import dataclasses
-import os
 import struct
-import threading
 from collections.abc import Iterator
 
-import tensorflow as tf
-
 from plsc_tf.data.lines import read_lines
+from plsc_tf.storage import files
 
 MAGIC = struct.pack("<I", 0xCED7230A)
 # Whole record, or the first, a middle or the last part of one.
@@ -33,27 +30,18 @@ class RecordFile:
     """Reads ranges of a file, from any thread; nothing beyond its end is asked for.
 
     Args:
-        path: whatever tf.io.gfile reads.
+        path: of the file, on any store.
     """
 
     def __init__(self, path: str):
         self.path = path
-        self.size = int(tf.io.gfile.stat(path).length)
-        self._local = "://" not in path
-        self._lock = threading.Lock()
-        if self._local:
-            self._file = open(path, "rb", buffering=0)  # noqa: SIM115
-        else:
-            self._file = tf.io.gfile.GFile(path, "rb")
+        self.size = files.size(path)
+        self._file = files.open_random(path)
 
     def read(self, position: int, length: int) -> bytes:
         """Returns the bytes there, fewer at the end of the file."""
         length = max(0, min(length, self.size - position))
-        if self._local:
-            return os.pread(self._file.fileno(), length, position)
-        with self._lock:
-            self._file.seek(position)
-            return self._file.read(length)
+        return self._file.read(position, length)
 
     def close(self) -> None:
         """Closes the file."""

@@ -49,7 +49,7 @@ def read_blocks(
     """Yields the records of a file in blocks; all checksums are checked.
 
     Args:
-        path: whatever tf.io.gfile reads.
+        path: of the file, on any store.
         block_bytes: about what is read at a time.
         offset: where a record starts.
         number: of that record, from 0, for errors.

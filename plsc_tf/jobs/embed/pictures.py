@@ -3,7 +3,6 @@
 import os
 
 import numpy as np
-import tensorflow as tf
 
 from plsc_tf.data import paths
 from plsc_tf.data.lines import read_lines
@@ -75,7 +74,7 @@ def _below(folder):
     """Pictures below a folder, sorted by name."""
     found = []
     root = folder.rstrip("/") + "/"
-    for place, _, file_names in _walk(folder):
+    for place, _, file_names in files.walk(folder):
         place = place.rstrip("/") + "/"
         inside = "" if place == root else place.removeprefix(root)
         found += [
@@ -89,16 +88,6 @@ def _below(folder):
             f"{', '.join(paths.IMAGE_ENDINGS)}. {paths.found(folder)}"
         )
     return sorted(found)
-
-
-def _walk(folder):
-    if not files.is_local(folder):
-        return tf.io.gfile.walk(folder, onerror=_raise)
-    return os.walk(folder, onerror=_raise, followlinks=True)
-
-
-def _raise(error):
-    raise error
 
 
 def _of_names(landmarks, names):

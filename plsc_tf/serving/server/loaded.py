@@ -10,6 +10,8 @@ import tensorflow as tf
 from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
+from plsc_tf.storage import files
+
 DEFAULT_SIGNATURE = "serving_default"
 # Not a signature: the operation that TensorFlow runs after loading.
 _INIT_SIGNATURE = "__saved_model_init_op"
@@ -41,8 +43,7 @@ class LoadedModel:
             ValueError, OSError, tf.errors.OpError: it cannot be loaded.
         """
         self.version = version
-        with tf.io.gfile.GFile(os.path.join(folder, "saved_model.pb"), "rb") as file:
-            graph = file.read()
+        graph = files.read(files.join(folder, "saved_model.pb"))
         self.signature_defs = _signature_defs(graph)
         self.fingerprint = _fingerprint(folder, graph)
         self.seconds = {}
@@ -130,18 +131,16 @@ def _fingerprint(folder, graph):
     """The index of the variables holds a checksum of each."""
     digest = hashlib.sha256(graph)
     index = os.path.join(folder, "variables", "variables.index")
-    if tf.io.gfile.exists(index):
-        with tf.io.gfile.GFile(index, "rb") as file:
-            digest.update(file.read())
+    if files.exists(index):
+        digest.update(files.read(index))
     return digest.hexdigest()
 
 
 def _card(folder):
     path = os.path.join(folder, "assets.extra", "model_card.json")
-    if not tf.io.gfile.exists(path):
+    if not files.exists(path):
         return {}
-    with tf.io.gfile.GFile(path) as file:
-        return json.loads(file.read())
+    return json.loads(files.read(path))
 
 
 def _threshold(card):

@@ -14,6 +14,7 @@ from absl import logging
 from plsc_tf.serving.server import batching
 from plsc_tf.serving.server.errors import RequestError, invalid
 from plsc_tf.serving.server.loaded import DEFAULT_SIGNATURE, LoadedModel
+from plsc_tf.storage import files
 
 # Seconds between two attempts to load a version that could not be loaded.
 _FIRST_RETRY, _LONGEST_RETRY = 1.0, 60.0
@@ -31,23 +32,20 @@ def find_versions(model_path):
         FileNotFoundError: there is no such folder.
     """
     model_path = os.fspath(model_path).rstrip("/")
-    if not tf.io.gfile.isdir(model_path):
-        there = tf.io.gfile.exists(model_path)
+    if not files.is_dir(model_path):
+        there = files.exists(model_path)
         raise FileNotFoundError(
             "model_dir must be a folder with the version folders of an export. "
             f"Received: model_dir={model_path!r}, which "
             f"{'is not a folder' if there else 'does not exist'}."
         )
-    if tf.io.gfile.exists(os.path.join(model_path, "saved_model.pb")):
+    if files.exists(os.path.join(model_path, "saved_model.pb")):
         name = os.path.basename(model_path)
         return {int(name) if name.isdecimal() else 1: model_path}
     found = {}
-    for name in tf.io.gfile.listdir(model_path):
-        name = name.rstrip("/")
+    for name in files.list_dir(model_path):
         folder = os.path.join(model_path, name)
-        if name.isdecimal() and tf.io.gfile.exists(
-            os.path.join(folder, "saved_model.pb")
-        ):
+        if name.isdecimal() and files.exists(os.path.join(folder, "saved_model.pb")):
             found[int(name)] = folder
     return found
 
