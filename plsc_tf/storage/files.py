@@ -13,50 +13,19 @@ import os
 import re
 
 from plsc_tf.storage import hdfs, local, remote
-from plsc_tf.storage.errors import StorageError
+from plsc_tf.storage.errors import StorageError as StorageError
 from plsc_tf.storage.paths import (
     HADOOP_SCHEMES,
-    FileStat,
     below_root,
     canonical,
-    is_local,
-    join,
-    name,
-    parent,
     root_of,
     scheme_of,
 )
+from plsc_tf.storage.paths import is_local as is_local
+from plsc_tf.storage.paths import join as join
+from plsc_tf.storage.paths import name as name
+from plsc_tf.storage.paths import parent as parent
 from plsc_tf.storage.remote import Retry
-
-__all__ = [
-    "CHUNK_BYTES",
-    "FileStat",
-    "Retry",
-    "StorageError",
-    "atomic_rename",
-    "checksum",
-    "exists",
-    "glob",
-    "is_dir",
-    "is_local",
-    "join",
-    "list_dir",
-    "make_dirs",
-    "name",
-    "open_random",
-    "open_read",
-    "parent",
-    "prepare",
-    "read",
-    "remove",
-    "remove_tree",
-    "rename",
-    "replace",
-    "size",
-    "stat",
-    "walk",
-    "write",
-]
 
 # Hadoop's client copies each read and write as a whole to Java's heap.
 CHUNK_BYTES = 8 << 20
@@ -151,8 +120,7 @@ def size(path, retry=RETRY):
 def walk(folder, retry=RETRY):
     """Yields (folder, names of its folders, names of its files) from the top down.
 
-    Links to folders are followed. Folders that the caller takes out of the list are
-    left out.
+    Links to folders are followed. The caller may take folders out of the list.
 
     Raises:
         FileNotFoundError, NotADirectoryError: there is no such folder.
