@@ -127,7 +127,7 @@ class Rounds:
     def _step(self):
         """Seconds of a training step."""
         start = time.perf_counter()
-        self._model.run_step(self._batches[self._done % NUM_BATCHES])
+        self._model.trainer.run_step(self._batches[self._done % NUM_BATCHES])
         self._done += 1
         return time.perf_counter() - start
 

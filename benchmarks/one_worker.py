@@ -51,7 +51,7 @@ class _Worker:
     def prepare(self, name, case, images, classes):
         """Makes the training of a case; returns the backbone's number of weights."""
         model, batch = _training(case, self.strategy, images, classes)
-        self.functions[name] = lambda: model.run_step(batch)
+        self.functions[name] = lambda: model.trainer.run_step(batch)
         self.functions[name]()
         return model.backbone.count_params()
 

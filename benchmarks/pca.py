@@ -98,7 +98,7 @@ def write(case, folder):
         for variable, way in zip(variables, drift, strict=True):
             noise = rng.standard_normal(variable.shape, np.float32)
             variable.assign_add(0.001 * way + 0.001 * noise)
-        model.position.global_step = number + 1
+        model.trainer.position.global_step = number + 1
         state.save_weights(f"{folder}/step_{number + 1:08d}", model)
     return model.backbone.count_params()
 

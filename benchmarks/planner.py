@@ -199,7 +199,7 @@ def measure(name, steps):
     batch = (images, labels, tf.ones(size, keras.config.floatx()))
     batch = batching.split(strategy, batch)
     for _ in range(steps):
-        model.run_step(batch)
+        model.trainer.run_step(batch)
     return {"peak_rss": machine.peak_rss(), "baseline_rss": baseline}
 
 

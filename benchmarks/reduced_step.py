@@ -130,11 +130,11 @@ def _reduced(case, under, folder):
         sigma=0.4,
         trials=case.trials,
     )
-    model.make_updater = functools.partial(ReducedUpdater, plan=plan)
+    model.trainer.updater_class = functools.partial(ReducedUpdater, plan=plan)
     with under.scope():
         model.compile(plsc_tf.Momentum(1e-6))
     steps = reduced_step.ReducedStepper(model, plan)
-    model.own_step = steps.step
+    model.trainer.custom_step = steps.step
     return model, steps
 
 

@@ -113,7 +113,7 @@ class Steps:
             for i in range(count):
                 batch = self._batches[len(self.losses) % NUM_BATCHES]
                 start, before = time.perf_counter(), time.process_time()
-                loss = self._model.run_step(batch)["loss"]
+                loss = self._model.trainer.run_step(batch)["loss"]
                 taken.append(time.perf_counter() - start)
                 busy.append(time.process_time() - before)
                 self.losses.append(loss)

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from plsc_tf.parallel import collectives
-from plsc_tf.training import step as training_step
+from plsc_tf.training import trainer as training
 
 
 class ReducedStepper:
@@ -36,7 +36,7 @@ class ReducedStepper:
         self.model = model
         self.plan = plan
         self.last = {}
-        self._sharded = model.updater.space.class_rows
+        self._sharded = model.trainer.updater.space.class_rows
         self._find = _function(self._on_replicas(self._gradient))
         self._point = _function(self._on_replicas(self._direction))
         self._try = _function(self._on_replicas(self._trial))
@@ -49,7 +49,7 @@ class ReducedStepper:
             dict as of `train_step`, and `step_size`, the accepted share of the full
             step or 0.
         """
-        bfgs = self.model.updater.bfgs
+        bfgs = self.model.trainer.updater.bfgs
         told, carried = self._find(batch)
         told = {name: self._host(value) for name, value in told.items()}
         healthy, loss = bool(told["healthy"]), float(told["loss"])
@@ -93,8 +93,8 @@ class ReducedStepper:
 
     def _gradient(self, batch):
         """The passes of one replica, and its columns' part of the gradient."""
-        model, updater = self.model, self.model.updater
-        found = training_step.gradients(model, *batch)
+        model, updater = self.model, self.model.trainer.updater
+        found = training.gradients(model, *batch)
         own = [
             tf.zeros_like(variable.value) if gradient is None else gradient
             for variable, gradient in zip(
@@ -138,7 +138,7 @@ class ReducedStepper:
 
     def _direction(self, carried, projected, wanted):
         """The step of one replica, and of the replicated weights the whole of it."""
-        space = self.model.updater.space
+        space = self.model.trainer.updater.space
         # All workers take the first one's: theirs may differ in the last bit.
         first = tf.cast(collectives.replica_id() == 0, wanted.dtype)
         direction = collectives.all_sum(first * wanted)
@@ -162,7 +162,7 @@ class ReducedStepper:
         Weights and random states have other values within the scope, and what the
         pass would change, such as batch-norm statistics, stays in it.
         """
-        model, updater = self.model, self.model.updater
+        model, updater = self.model, self.model.trainer.updater
         moved = [
             (variable, tf.convert_to_tensor(variable.value) + change)
             for variable, change in zip(
@@ -184,8 +184,8 @@ class ReducedStepper:
 
     def _commit(self, carried, path, size):
         """The update of everything or nothing, on one replica."""
-        model, updater, plan = self.model, self.model.updater, self.plan
-        found = training_step.Found(
+        model, updater, plan = self.model, self.model.trainer.updater, self.plan
+        found = training.Passes(
             gradients=[carried["left"].get(str(i)) for i in updater.left],
             pending=_without_padding(carried["pending"]),
             healthy=carried["healthy"],
@@ -210,7 +210,7 @@ class ReducedStepper:
         updater.move(change, finite)
         for tile, move in self._sharded(moves):
             tile.assign_add(tf.where(finite, move, tf.zeros_like(move)))
-        return training_step.finish(model, found, finite, votes)
+        return training.finish(model, found, finite, votes)
 
     def _on_replicas(self, function):
         return lambda *args: self.model.strategy.run(function, args=args)
@@ -220,8 +220,8 @@ class ReducedStepper:
 
 
 def _objective(model, images, labels, *weights):
-    """A replica's share of the objective, forward only; see `training.step`."""
-    upstream, *_ = training_step.shares(*weights)
+    """A replica's share of the objective, forward only; see `training.trainer`."""
+    upstream, *_ = training.shares(*weights)
     dtype, count = upstream.dtype, model.accumulation_steps
     update = tf.convert_to_tensor(model.optimizer.iterations)
     chosen = model.head.sample(labels, update)
@@ -233,7 +233,7 @@ def _objective(model, images, labels, *weights):
                 embeddings = model(part_images, training=True)
             else:
                 embeddings, extra = model.auxiliary(
-                    model.normalise(part_images), part_labels, part_upstream
+                    model.normalize(part_images), part_labels, part_upstream
                 )
                 own.append(extra)
             penalties = [tf.cast(penalty, dtype) for penalty in model.backbone.losses]

@@ -82,11 +82,13 @@ class Snapshots(keras.callbacks.Callback):
             )
             self.per_epoch = self._epoch_steps
         files.prepare(self.directory)
-        if not self.model.group.is_chief:
+        if not self.model.trainer.group.is_chief:
             return
         if not self._lock.held:
             self._lock.acquire(self.directory)
-        if not self.model.position.global_step and catalog.find_all(self.directory):
+        if not self.model.trainer.position.global_step and catalog.find_all(
+            self.directory
+        ):
             raise ValueError(
                 f"{self.directory} holds snapshots of another training. Give another "
                 "snapshot_dir."
@@ -99,7 +101,7 @@ class Snapshots(keras.callbacks.Callback):
         Args:
             step: counted as `position.global_step`.
         """
-        position = self.model.position
+        position = self.model.trainer.position
         if position.epoch < self.start_epoch:
             return False
         if self.every_n_steps:
@@ -111,14 +113,14 @@ class Snapshots(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         """Takes a snapshot where one is due."""
         self._saver.check()
-        if self.wants(self.model.position.global_step):
+        if self.wants(self.model.trainer.position.global_step):
             self.take()
 
     def on_train_end(self, logs=None):
         """Waits until all are written."""
         self._saver.wait()
         self._lock.release()
-        if self.model.group.is_chief:
+        if self.model.trainer.group.is_chief:
             count = len(catalog.find_all(self.directory))
             logging.info("%d snapshots in %s", count, self.directory)
             if not count:
@@ -140,11 +142,11 @@ class Snapshots(keras.callbacks.Callback):
 
     def take(self):
         """Takes a snapshot now, unless a run that was broken off took it before."""
-        model, step = self.model, self.model.position.global_step
+        model, step = self.model, self.model.trainer.position.global_step
         path = files.join(self.directory, f"step_{step:08d}")
         self._saver.wait()
-        there = model.group.is_chief and files.exists(path)
-        if model.group.gather(f"snapshot {step}", there)[0]:
+        there = model.trainer.group.is_chief and files.exists(path)
+        if model.trainer.group.gather(f"snapshot {step}", there)[0]:
             return
         content = state.snapshot(
             model, dict(self.extra), weights_only=True, held=self.background
@@ -164,8 +166,10 @@ class Snapshots(keras.callbacks.Callback):
         return self.scope == "all" or numbers <= model.backbone.count_params()
 
     def _write(self, path, content):
-        writer.save(path, content, self.model.group, self.model.alive)
-        if self.model.group.is_chief and self.max_to_keep:
+        writer.save(
+            path, content, self.model.trainer.group, self.model.trainer.heartbeat
+        )
+        if self.model.trainer.group.is_chief and self.max_to_keep:
             for _, old in catalog.find_all(self.directory)[: -self.max_to_keep]:
                 catalog.remove(old)
 
@@ -191,7 +195,7 @@ class LineSearchLog(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         """Writes the step's line."""
-        line = {"step": self.model.position.global_step}
+        line = {"step": self.model.trainer.position.global_step}
         line.update({name: _plain(value) for name, value in self.stepper.last.items()})
         self._file.write(json.dumps(line, allow_nan=False) + "\n")
 

@@ -94,7 +94,7 @@ class BoostStage(Stage):
             sigma=given.dim_reduce_sigma,
             trials=given.line_search_trials,
         )
-        model.make_updater = functools.partial(ReducedUpdater, plan=self._plan)
+        model.trainer.updater_class = functools.partial(ReducedUpdater, plan=self._plan)
         logging.info(
             "Dimension reduction: %s weights in %d dimensions",
             f"{whole.size:,}",
@@ -107,8 +107,8 @@ class BoostStage(Stage):
         save_dir = settings.checkpoints.model_save_dir
         if self._plan is not None:
             stepper = ReducedStepper(model, self._plan)
-            model.own_step = stepper.step
-            if model.group.is_chief and files.is_local(save_dir):
+            model.trainer.custom_step = stepper.step
+            if model.trainer.group.is_chief and files.is_local(save_dir):
                 path = local_path(files.join(save_dir, LOG))
                 found.append(LineSearchLog(path, stepper))
         if given.snapshots:
@@ -243,7 +243,7 @@ def check_memory(whole, model, given):
         model: the `Classifier`.
         given: the `Boost` options.
     """
-    workers = model.group.size
+    workers = model.trainer.group.size
     replicas = max(1, model.strategy.num_replicas_in_sync // workers)
     replicated = whole.size if not model.head.sharded else whole.backbone_size
     size, alpha = whole.size // workers, given.dim_reduce_alpha
@@ -271,7 +271,7 @@ def obtain(model, settings, whole):
         settings: the `Settings`.
         whole: the `Layout`.
     """
-    given, group = settings.boost, model.group
+    given, group = settings.boost, model.trainer.group
     save_dir = settings.checkpoints.model_save_dir
     path = given.pca_mat_path or files.join(save_dir, PROJECTION)
     problem = None
@@ -294,9 +294,9 @@ def _make_or_check(path, model, settings, whole):
     components = given.n_component
     if not given.pca_mat_path and not _is_kept(path, settings):
         snapshots = trajectory.open_folder(
-            given.weight_load_dir, whole, components, model.alive
+            given.weight_load_dir, whole, components, model.trainer.heartbeat
         )
-        projection.make(path, snapshots, whole, components, model.alive)
+        projection.make(path, snapshots, whole, components, model.trainer.heartbeat)
     projection.Projection(path).check(whole, components)
 
 

@@ -73,7 +73,7 @@ def export(settings, model, checkpoint, figures, pairs=None):
         figures: `verification_figures`, for the model card.
         pairs: `{name: Pairs}` to prove it on; None reads those of the settings.
     """
-    if settings.export.export_classes and model.group.size > 1:
+    if settings.export.export_classes and model.trainer.group.size > 1:
         # The class weights of the other workers come only when all ask for them.
         logging.warning(
             "The export gets no signature `classify`: the classes are on several "

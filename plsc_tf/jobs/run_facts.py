@@ -57,5 +57,5 @@ def _of_devices(model):
     on_gpus = bool(tf.config.get_visible_devices("GPU"))
     return {
         "several_replicas": several,
-        "buckets": several and (on_gpus or model.group.size > 1),
+        "buckets": several and (on_gpus or model.trainer.group.size > 1),
     }

@@ -10,7 +10,7 @@ class Stage:
     def begin(self, model, settings):
         """Prepares the model, before it is compiled, on all workers.
 
-        It may set `model.make_updater`, which `compile` calls like `Updater`.
+        It may set `model.trainer.updater_class`, which `compile` calls like `Updater`.
 
         Args:
             model: the `Classifier`.
@@ -23,8 +23,8 @@ class Stage:
     def callbacks(self, model, settings):
         """Keras callbacks of the stage, after the model was compiled.
 
-        It may set `model.own_step`, a function of the replicas' batches that returns
-        what `plsc_tf.training.step.train_step` does.
+        It may set `model.trainer.custom_step`, a function of the replicas' batches that
+        returns what `plsc_tf.training.trainer.train_step` does.
 
         Args:
             model: the compiled `Classifier`.

@@ -47,7 +47,7 @@ def load(model, settings):
 def _load_matching(path, content, model, settings):
     """The backbone's weights that fit; the head's if its classes are these."""
     matched = matching.load_matching(path, model.backbone)
-    model.statistics_differ = False
+    model.trainer.statistics_differ = False
     with_head = _same_classes(content["state"], content["arrays"], model, settings)
     if with_head:
         state.restore_head(path, model)

@@ -84,7 +84,7 @@ def _train(settings, joined, termination, parts, stage, lock):
     half = recipe.backbone_precision(settings)
     reporter = RunReporter(settings, group, stage)
     model = recipe.build_model(settings, strategy, half, parts.backbone)
-    model.join(group, joined.votes)
+    model.trainer.join(group, joined.votes)
     run_facts.tell(settings, batches, pairs, model, parts)
     stage.begin(model, settings)
     _compile(model, plan, parts.optimizer)
@@ -108,7 +108,7 @@ def _train(settings, joined, termination, parts, stage, lock):
     callbacks = [*losses, termination, log, length, verify, *seen, checkpoints]
     description.log_run(plan, model, batches, parts)
     reporter.begin(model, changes)
-    before = model.position.global_step
+    before = model.trainer.position.global_step
 
     def rescue(error):
         log.pause()
@@ -118,7 +118,7 @@ def _train(settings, joined, termination, parts, stage, lock):
     history = _fit(model, batches, plan, callbacks, start, rescue)
     outcome = {}
     try:
-        verify.verify(model.position.global_step)
+        verify.verify(model.trainer.position.global_step)
         _note(outcome, plan, model, history, log, verify, earlier)
         _finish(outcome, settings, model, verify, test)
         reporter.finish(model, outcome, batches, pairs)
@@ -171,9 +171,9 @@ def _fit(model, batches, plan, callbacks, start, rescue):
     Returns:
         The `keras.callbacks.History`.
     """
-    settings, before = plan.settings, model.position.global_step
+    settings, before = plan.settings, model.trainer.position.global_step
     limit = settings.cluster.step_timeout
-    watchdog = [Watchdog(limit, model.group)] if limit else []
+    watchdog = [Watchdog(limit, model.trainer.group)] if limit else []
     try:
         history = model.fit(
             batches,
@@ -190,7 +190,7 @@ def _fit(model, batches, plan, callbacks, start, rescue):
     finally:
         for one in watchdog:
             one.stop()
-    if model.position.global_step == before:
+    if model.trainer.position.global_step == before:
         logging.info(
             "Nothing to train: the run stands at step %d of %d already. A larger "
             "num_epochs, or stop_at_step=0, goes on; --restart begins anew in a fresh "
@@ -271,8 +271,8 @@ def _load_weights(model, plan, checkpoints):
         logging.info(
             "Resuming %s at epoch %d, step %d.",
             plan.checkpoint,
-            model.position.epoch,
-            model.position.global_step,
+            model.trainer.position.epoch,
+            model.trainer.position.global_step,
         )
         return start
     if plan.settings.checkpoints.checkpoint_dir:
@@ -302,9 +302,9 @@ def _note(outcome, plan, model, history, log, verify, earlier):
     trained = "loss" in history.history
     found = catalog.find_all(settings.checkpoints.model_save_dir)
     checkpoint = found[-1][1] if found else None  # none with on_save_error=continue
-    if trained or earlier.get("steps") != model.position.global_step:
+    if trained or earlier.get("steps") != model.trainer.position.global_step:
         earlier = {}  # it is of other weights
-    steps = model.position.global_step
+    steps = model.trainer.position.global_step
     unsaved = steps - (found[-1][0] if found else 0)
     if unsaved and settings.checkpoints.on_save_error == "continue":
         outcome["unsaved_steps"] = unsaved
@@ -342,17 +342,17 @@ def _finish(outcome, settings, model, verify, test):
     """Adds the test split and the export, and writes results.json."""
     save_dir = settings.checkpoints.model_save_dir
     if test is not None:
-        with model.averaged():
+        with model.trainer.averaged():
             outcome["test"] = results.test_figures(model, test)
     if settings.evaluation.raw_pixel_baseline:
         outcome["raw_pixels"] = results.raw_pixels(verify.pairs, model.image_size)
     model.synchronize_statistics()
-    if not model.group.is_chief:
+    if not model.trainer.group.is_chief:
         return
     results.write(save_dir, outcome)
     if settings.export.export_at_end and not outcome["export_dir"]:
         figures, checkpoint = outcome["verification"], outcome["checkpoint_dir"]
-        with model.averaged():
+        with model.trainer.averaged():
             outcome["export_dir"] = results.export(
                 settings, model, checkpoint, figures, verify.pairs
             )
@@ -370,7 +370,7 @@ def _leave(settings, model, reporter, outcome, batches):
     def upload():
         fs_options.upload_end(settings.checkpoints, skip=catalog.REMAINS)
 
-    chief = model.group.is_chief
+    chief = model.trainer.group.is_chief
     report = functools.partial(reporter.abandon, model, outcome, batches)
     for step in [write, report, upload] if chief else [reporter.abandon]:
         try:

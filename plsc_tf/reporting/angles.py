@@ -33,9 +33,9 @@ class AngleHistograms(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         """Records where it is due."""
-        step = self.model.position.global_step
-        if step % self.every_n_steps == 0 and self.model.step_result:
-            own, other = self.measure(self.model.step_batch)
+        step = self.model.trainer.position.global_step
+        if step % self.every_n_steps == 0 and self.model.trainer.step_result:
+            own, other = self.measure(self.model.trainer.step_batch)
             self.recorder.histogram(step, "angles/own_centre", own)
             self.recorder.histogram(step, "angles/nearest_other", other)
             self.recorder.scalars(

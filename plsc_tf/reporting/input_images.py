@@ -26,7 +26,7 @@ class InputImages(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         """Records where a look is due."""
-        step = self.model.position.global_step
+        step = self.model.trainer.position.global_step
         if step < self._next and step % self.every_n_steps:
             return
         self._next = step + self.every_n_steps
@@ -67,7 +67,7 @@ def fed(model):
     """
     images, labels = (
         np.asarray(model.strategy.experimental_local_results(part)[0][:PICTURES])
-        for part in model.step_batch[:2]
+        for part in model.trainer.step_batch[:2]
     )
     images = np.clip(np.rint(images.astype(np.float32)), 0, 255)
     return images.astype(np.uint8), labels

@@ -38,7 +38,7 @@ class LayerCheck(keras.callbacks.Callback):
             return
         self._done = True
         images = self.model.strategy.experimental_local_results(
-            self.model.step_batch[0]
+            self.model.trainer.step_batch[0]
         )[0]
         lines = describe(self.model, images, content=self.content)
         logging.info("Layers, for the first batch:\n%s", report.format_table(lines))

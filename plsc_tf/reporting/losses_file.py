@@ -41,9 +41,11 @@ class LossesFile(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         """Writes the step's loss, unless the step was skipped."""
-        if self.model.step_result:
-            loss = self.model.step_result["loss"]
-            self._file.write(f"{self.model.position.global_step} {loss.hex()}\n")
+        if self.model.trainer.step_result:
+            loss = self.model.trainer.step_result["loss"]
+            self._file.write(
+                f"{self.model.trainer.position.global_step} {loss.hex()}\n"
+            )
 
     def on_train_end(self, logs=None):
         """Closes the file."""

@@ -29,7 +29,7 @@ class Traces(keras.callbacks.Callback):
 
     def on_train_batch_begin(self, batch, logs=None):
         """Begins a trace where one is due."""
-        step = self.model.position.global_step + 1
+        step = self.model.trainer.position.global_step + 1
         if self._warm and step % self.every_n_steps == 0:
             tf.profiler.experimental.start(self.folder)
             self._running = True
@@ -40,5 +40,5 @@ class Traces(keras.callbacks.Callback):
         if self._running:
             self._running = False
             tf.profiler.experimental.stop()
-            step = self.model.position.global_step
+            step = self.model.trainer.position.global_step
             logging.info("Step %d is traced in %s", step, self.folder)

@@ -42,23 +42,23 @@ class Auxiliary:
                 f"most {MOST_CLASSES:,} classes. Received: num_classes={num_classes}. "
                 "Train without them: aux_logits_weight=0."
             )
-        found = auxiliary.branch(backbone, num_classes, precision or Precision())
-        if found is None:
+        branch = auxiliary.branch(backbone, num_classes, precision or Precision())
+        if branch is None:
             raise ValueError(
                 f"The network {backbone.name!r} has no auxiliary logits. Those of the "
                 "zoo that have are named in docs/zoo.md."
             )
-        tap, self.branch = found
+        tap, self.branch = branch
         logits = self.branch(backbone.get_layer(tap).output)
         self._network = keras.Model(backbone.inputs[0], [backbone.outputs[0], logits])
         self.weight = weight
         self.label_smoothing = label_smoothing
 
     def __call__(self, images, labels, upstream):
-        """Embeds normalised images, as in training, and tells the loss on the way.
+        """Embeds normalized images, as in training, and computes the loss.
 
         Args:
-            images: `[batch, h, w, 3]`, normalised.
+            images: `[batch, h, w, 3]`, normalized.
             labels: int64 `[batch]`.
             upstream: `[batch]`, see `plsc_tf.heads.base.Head.loss_and_gradients`.
 

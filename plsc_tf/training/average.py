@@ -36,7 +36,7 @@ class Averaging:
                 f"decay must be between 0 and 1. Received: decay={self.decay}"
             )
 
-    def kept(self, step):
+    def decay_at(self, step):
         """d of an update, float32 scalar.
 
         Args:
@@ -49,10 +49,10 @@ class Averaging:
         return tf.minimum(decay, (1.0 + done) / (10.0 + done))
 
 
-def mixed(average, weight, kept):
+def mixed(average, weight, decay):
     """The new average of a weight, in the average's type."""
-    kept = tf.cast(kept, weight.dtype)
-    new = kept * tf.cast(average, weight.dtype) + (1 - kept) * weight
+    decay = tf.cast(decay, weight.dtype)
+    new = decay * tf.cast(average, weight.dtype) + (1 - decay) * weight
     return tf.cast(new, average.dtype)
 
 
@@ -85,7 +85,7 @@ class Averages:
             ]
 
     def start(self, step):
-        """Begins with the weights as they are, unless a training goes on.
+        """Starts at the weights as they are, unless a training is resumed.
 
         Args:
             step: updates so far.
@@ -104,12 +104,12 @@ class Averages:
         Args:
             step: updates before it.
         """
-        kept = self.averaging.kept(step)
+        decay = self.averaging.decay_at(step)
         for weight, average in zip(self.replicated, self.variables, strict=True):
             self.strategy.extended.update(
                 average.value,
-                lambda own, value, kept: own.assign(mixed(own, value, kept)),
-                args=(weight.value, kept),
+                lambda mean, value, decay: mean.assign(mixed(mean, value, decay)),
+                args=(weight.value, decay),
                 group=False,
             )
 

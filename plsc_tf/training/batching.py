@@ -65,7 +65,7 @@ def bad_weights(weights):
 
 
 def check_rank(shape, name):
-    """Raises ValueError where an array is no batch of pictures `[N, h, w, channels]`.
+    """Raises ValueError where an array is not a batch of images `[N, h, w, channels]`.
 
     Args:
         shape: of the array.
@@ -73,14 +73,14 @@ def check_rank(shape, name):
     """
     if len(shape) != 4:
         raise ValueError(
-            f"{name} must be pictures [N, height, width, 3]. Received: shape "
-            f"{tuple(shape)}. A single picture is {name}[np.newaxis]; grey ones are "
+            f"{name} must be images [N, height, width, 3]. Received: shape "
+            f"{tuple(shape)}. A single image is {name}[np.newaxis]; gray ones are "
             f"np.stack([{name}] * 3, axis=-1)."
         )
 
 
 def check_channels(shape, channels):
-    """Raises ValueError where pictures have other channels than a network takes.
+    """Raises ValueError where images have other channels than a network takes.
 
     Args:
         shape: `[N, h, w, channels]`, the last of which may be None.
@@ -92,15 +92,15 @@ def check_channels(shape, channels):
     if shape[1] == channels:
         hint = " Channels come last: transpose(0, 2, 3, 1)."
     elif shape[3] == 1:
-        hint = " Of grey pictures take np.repeat(x, 3, axis=-1)."
+        hint = " Of gray images take np.repeat(x, 3, axis=-1)."
     raise ValueError(
-        f"The network takes pictures of {channels} channels, [N, height, width, "
+        f"The network takes images of {channels} channels, [N, height, width, "
         f"{channels}]. Received: shape {tuple(shape)}.{hint}"
     )
 
 
 def check_pictures(dataset, input_shape):
-    """Raises ValueError where a dataset's pictures are not what a network takes.
+    """Raises ValueError where a dataset's images are not what a network takes.
 
     Args:
         dataset: `tf.data.Dataset` of (images, ...), whose sizes may be unknown.
@@ -113,18 +113,18 @@ def check_pictures(dataset, input_shape):
 
 
 def check_shape(shape, input_shape):
-    """Raises ValueError where pictures are not what a network takes.
+    """Raises ValueError where images are not what a network takes.
 
     Args:
         shape: `[N, h, w, channels]`, of which any may be None.
         input_shape: of the network, (None, height, width, channels).
     """
     check_channels(shape, input_shape[3])
-    found, wanted = tuple(shape[1:3]), input_shape[1:3]
-    if any(a != b for a, b in zip(found, wanted, strict=True) if a and b):
+    size, wanted = tuple(shape[1:3]), input_shape[1:3]
+    if any(a != b for a, b in zip(size, wanted, strict=True) if a and b):
         raise ValueError(
-            f"The network takes pictures of {_by(wanted)} pixels (height x width). "
-            f"Received: {_by(found)}. tf.image.resize makes them fit."
+            f"The network takes images of {_by(wanted)} pixels (height x width). "
+            f"Received: {_by(size)}. tf.image.resize makes them fit."
         )
 
 
@@ -145,7 +145,7 @@ def pad(images, labels, weights, size):
     """Fills a global batch up to `size` examples that do not count.
 
     The added examples repeat real ones, so that per-batch statistics of a network
-    see pictures and not black squares.
+    see images and not black squares.
 
     Args:
         images: `[n, ...]` with n ≤ size.
@@ -264,7 +264,7 @@ def _label_check(num_classes, most):
 
 def _options():
     options = tf.data.Options()
-    # As in `data.pipeline`, for a user's own data set: with autotuning, the end of
+    # As in `data.pipeline`, for a user's data set: with autotuning, the end of
     # every epoch waits for a planning thread, up to two minutes on two cores.
     options.autotune.enabled = False
     return options
@@ -292,9 +292,9 @@ def split_own(strategy, tensors):
     here = local_replicas(strategy)
     share = tensors[0].shape[0] // len(here)
 
-    def own(context):
+    def of_replica(context):
         replica = int(tf.get_static_value(context.replica_id_in_sync_group))
         start = (replica - here.start) * share
         return tuple(t[start : start + share] for t in tensors)
 
-    return strategy.experimental_distribute_values_from_function(own)
+    return strategy.experimental_distribute_values_from_function(of_replica)

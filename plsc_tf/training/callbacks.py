@@ -1,4 +1,4 @@
-"""Keras callbacks that verify a training and tell how it goes."""
+"""Keras callbacks that verify and log a training."""
 
 import time
 
@@ -22,8 +22,8 @@ class Verification(keras.callbacks.Callback):
     Args:
         pairs: `{name: what plsc_tf.load_pairs returns}`.
         every_n_steps: steps between verifications; 0 verifies after each epoch.
-        after_epochs: whether to verify after each epoch too, where every_n_steps is
-            given; `Checkpoint(save_best=True)` needs it.
+        after_epochs: whether to verify after each epoch also with every_n_steps;
+            `Checkpoint(save_best=True)` needs it.
         batch_size: images at a time (PLSC: test_batch_size).
         recorder: the `Recorder` that gets the figures.
 
@@ -56,13 +56,13 @@ class Verification(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         """Verifies when `every_n_steps` steps are done."""
-        step = self.model.position.global_step
+        step = self.model.trainer.position.global_step
         if self.every_n_steps and step % self.every_n_steps == 0:
             self.verify(step)
 
     def on_epoch_end(self, epoch, logs=None):
         """Verifies after the epoch, unless steps decide."""
-        step = self.model.position.global_step
+        step = self.model.trainer.position.global_step
         if self.after_epochs or not self.every_n_steps:
             self.verify(step)
         # An earlier verification was of other weights than the epoch ends with.
@@ -76,7 +76,7 @@ class Verification(keras.callbacks.Callback):
         if self.verified_step == step:
             return self.results
         for name, pairs in self.pairs.items():
-            with self.model.averaged():
+            with self.model.trainer.averaged():
                 result = verify_pairs(
                     self.model.embed,
                     pairs,
@@ -111,7 +111,7 @@ class EpochLength(keras.callbacks.Callback):
         self.steps_per_epoch = steps_per_epoch
         self.global_batch_size = global_batch_size
         self._steps = 0
-        self._told = False
+        self._warned = False
 
     def wants(self, step):
         """Never the model of a certain step, see `several_steps`."""
@@ -119,15 +119,15 @@ class EpochLength(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         """Counts the steps of the epoch, those of an earlier process too."""
-        self._steps = self.model.position.step
+        self._steps = self.model.trainer.position.step
 
     def on_epoch_end(self, epoch, logs=None):
         """Compares, where the epoch is whole."""
         steps, self._steps = self._steps, 0
-        whole = steps and self.model.position.epoch > epoch
-        if self._told or not whole or steps == self.steps_per_epoch:
+        whole = steps and self.model.trainer.position.epoch > epoch
+        if self._warned or not whole or steps == self.steps_per_epoch:
             return
-        self._told = True
+        self._warned = True
         logging.warning(
             "Epoch %d had %d steps, but %d were planned: the learning rate and the "
             "time left are for another length. Set num_sample_per_epoch to the number "
@@ -140,7 +140,7 @@ class EpochLength(keras.callbacks.Callback):
 
 
 class TrainingLog(keras.callbacks.Callback):
-    """Tells loss, learning rate, images/s and the time left.
+    """Logs loss, learning rate, images/s and the time left.
 
     On a terminal the line is redrawn in place, elsewhere each one stays.
 
@@ -151,7 +151,7 @@ class TrainingLog(keras.callbacks.Callback):
         recorder: the `Recorder` that gets the figures.
         interruptions: after how many steps others verify or save, which is not
             counted as time of training.
-        tell: whether there are lines; the figures are recorded in any case.
+        lines: whether to log lines; the figures are recorded in any case.
 
     Attributes:
         images_per_second: mean over the steps of this process, without its first, in
@@ -168,7 +168,7 @@ class TrainingLog(keras.callbacks.Callback):
         global_batch_size,
         recorder=None,
         interruptions=(),
-        tell=True,
+        lines=True,
     ):
         super().__init__()
         self.every_n_steps = every_n_steps
@@ -178,7 +178,7 @@ class TrainingLog(keras.callbacks.Callback):
         self.interruptions = tuple(n for n in interruptions if n)
         self.images_per_second = None
         self.timed_steps = None
-        self._line = ProgressLine(total_steps) if tell else None
+        self._line = ProgressLine(total_steps) if lines else None
         self._shown = Guard("the line of progress")
         self._seconds = 0.0
         self._steps = 0
@@ -191,8 +191,8 @@ class TrainingLog(keras.callbacks.Callback):
         self._paused = True
 
     def on_train_begin(self, logs=None):
-        """Tells the recorder where the run goes on."""
-        self.recorder.begin(self.model.position.global_step)
+        """Tells the recorder the step the run starts at."""
+        self.recorder.begin(self.model.trainer.position.global_step)
         self._paused = True
 
     def wants(self, step):
@@ -214,9 +214,9 @@ class TrainingLog(keras.callbacks.Callback):
         """Counts the step; prints when `every_n_steps` are done."""
         now = time.monotonic()
         seconds, self._last = now - self._last, now
-        step = self.model.position.global_step
-        if self.model.step_result:  # none of a step that was skipped
-            self._since_line.append(self.model.step_result)
+        step = self.model.trainer.position.global_step
+        if self.model.trainer.step_result:  # none of a step that was skipped
+            self._since_line.append(self.model.trainer.step_result)
         self._count(seconds, step)
         if self._since_line and self._is_due(step):
             values = self._values()
@@ -239,7 +239,7 @@ class TrainingLog(keras.callbacks.Callback):
         }
         values |= self._times(epoch)
         if values:
-            self.recorder.scalars(self.model.position.global_step, values)
+            self.recorder.scalars(self.model.trainer.position.global_step, values)
         self.recorder.flush()
 
     def _redraw(self, step, now):
@@ -307,7 +307,7 @@ class TrainingLog(keras.callbacks.Callback):
             left = (self.total_steps - step) * self.global_batch_size
             eta = f"  ETA {format_seconds(left / self.images_per_second)}"
         return (
-            f"epoch {self.model.position.epoch}  step {step}{of_total}  "
+            f"epoch {self.model.trainer.position.epoch}  step {step}{of_total}  "
             f"{'  '.join(shown)}  lr {rate:.3g}  {speed:.1f} images/s{eta}"
         )
 
@@ -335,15 +335,15 @@ class Validation(keras.callbacks.Callback):
             )
         self._data, self._freq, self._steps = data, freq, steps
         # Without a model: they have theirs.
-        self._told = keras.callbacks.CallbackList(list(callbacks))
+        self._callbacks = keras.callbacks.CallbackList(list(callbacks))
 
     def on_epoch_end(self, epoch, logs=None):
-        """Evaluates after every so many epochs."""
+        """Evaluates after every `freq` epochs."""
         number = epoch + 1
         every = self._freq if isinstance(self._freq, int) else 0
         if logs is None or (number % every if every else number not in self._freq):
             return
-        found = self.model.evaluate(
-            self._data, steps=self._steps, callbacks=self._told, return_dict=True
+        results = self.model.evaluate(
+            self._data, steps=self._steps, callbacks=self._callbacks, return_dict=True
         )
-        logs.update({f"val_{name}": value for name, value in found.items()})
+        logs.update({f"val_{name}": value for name, value in results.items()})

@@ -34,11 +34,11 @@ class Checkpoint(keras.callbacks.Callback):
     Args:
         directory: the run's folder, on any store.
         max_to_keep: newest checkpoints that stay; 0 keeps all.
-        every_n_steps: also save `<directory>/step_<n>/` every so many steps.
+        every_n_steps: also save `<directory>/step_<n>/` every n steps.
         every_n_epochs: epochs between two checkpoints; 0: only by steps and at the
             end.
         weights_only: leave out what only a resume needs; half the size or less.
-        background: training goes on while files are written, which takes memory for
+        background: training continues while files are written, which takes memory for
             at most one copy of weights and slots; otherwise it waits.
         save_best: keep the weights of the best epoch in `<directory>/best/`: that of
             the largest mean of the `…_accuracy` values that `Verification` logs. One
@@ -106,10 +106,10 @@ class Checkpoint(keras.callbacks.Callback):
     def set_model(self, model):
         """Lets the model know what is still being written; see `Sentinel`."""
         super().set_model(model)
-        model.finish_saving = self.wait
+        model.trainer.finish_saving = self.wait
 
     def on_train_begin(self, logs=None):
-        """Refuses a directory with somebody else's checkpoints."""
+        """Refuses a directory with the checkpoints of another training."""
         files.prepare(self.directory)
         if self._is_chief():
             if not self.lock.held:
@@ -117,15 +117,15 @@ class Checkpoint(keras.callbacks.Callback):
                 self._took_lock = True
             if not self._continues and catalog.find_all(self.directory):
                 raise ValueError(
-                    f"{self.directory} holds checkpoints of another training. Go on "
-                    "with it by model.fit(..., **checkpoint.restore(model)), or give "
+                    f"{self.directory} holds checkpoints of another training. Resume "
+                    "it with model.fit(..., **checkpoint.restore(model)), or give "
                     "another directory."
                 )
             catalog.sweep(self.directory)
         self._continues = True
         if self.save_best:
             best = self._read_best() if self._is_chief() else None
-            self._best = self.model.group.gather("best so far", best)[0]
+            self._best = self.model.trainer.group.gather("best so far", best)[0]
 
     def restore(self, model, path=None, allow_changes=()):
         """Loads the newest checkpoint of the directory, if there is one.
@@ -133,7 +133,7 @@ class Checkpoint(keras.callbacks.Callback):
         Args:
             model: the `Classifier`. Of one that is not compiled yet only the weights
                 are loaded, as for inference or another optimizer.
-            path: the checkpoint, where `catalog.newest` has found it just now.
+            path: the checkpoint, if `catalog.newest` returned it just now.
             allow_changes: of "loss", "scale" and "label_smoothing" those that may
                 differ from the checkpoint's; None: all.
 
@@ -149,13 +149,15 @@ class Checkpoint(keras.callbacks.Callback):
         if path is None:
             files.prepare(self.directory)
             # Only what sets damaged ones aside changes the directory.
-            changes = self.on_damaged == "previous" and model.group.is_chief
+            changes = self.on_damaged == "previous" and model.trainer.group.is_chief
             free = contextlib.nullcontext()
             with self.lock.holding(self.directory) if changes else free:
                 path = catalog.newest(
-                    self.directory, on_damaged=self.on_damaged, group=model.group
+                    self.directory,
+                    on_damaged=self.on_damaged,
+                    group=model.trainer.group,
                 )
-        if path is not None and model.updater is None:
+        if path is not None and model.trainer.updater is None:
             stored = state.restore_weights(path, model)
             state.restore_head_state(model, stored)
             logging.info(
@@ -169,9 +171,9 @@ class Checkpoint(keras.callbacks.Callback):
                 head_changes.check_head(path, stored, model.head, allow_changes)
             state.restore(path, model, verified=True)
             self._run = stored.get("run")  # older ones have none
-            self.saved_step = model.position.global_step
+            self.saved_step = model.trainer.position.global_step
             self._continues = True
-        position = model.position
+        position = model.trainer.position
         return {"initial_epoch": position.epoch, "initial_step": position.step}
 
     def wants(self, step):
@@ -186,7 +188,7 @@ class Checkpoint(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         """Saves after a whole epoch under its number, else under the step's."""
-        finished = self.model.position.epoch
+        finished = self.model.trainer.position.epoch
         if finished == epoch:  # stopped in the middle of it
             self.save(f"step_{self._step():08d}", logs)
         elif self.every_n_epochs and finished % self.every_n_epochs == 0:
@@ -235,7 +237,7 @@ class Checkpoint(keras.callbacks.Callback):
         path = files.join(self.directory, name)
         # Weights without what a resume needs are there to be used.
         as_it_is = contextlib.nullcontext()
-        with self.model.averaged() if self.weights_only else as_it_is:
+        with self.model.trainer.averaged() if self.weights_only else as_it_is:
             content = state.snapshot(
                 self.model,
                 {**self.extra, "logs": _plain(logs), "run": self._run},
@@ -270,7 +272,9 @@ class Checkpoint(keras.callbacks.Callback):
         start = time.perf_counter()
         if self._is_chief():
             self.lock.check()
-        size = writer.save(path, content, self.model.group, self.model.alive)
+        size = writer.save(
+            path, content, self.model.trainer.group, self.model.trainer.heartbeat
+        )
         seconds = time.perf_counter() - start
         if not self._is_chief():
             return
@@ -298,7 +302,7 @@ class Checkpoint(keras.callbacks.Callback):
                     "--on_save_error=continue trains on without it.",
                     error.errno,
                 ) from error
-            logging.error("%s. Training goes on without it.", problem)
+            logging.error("%s. Training continues without it.", problem)
             return False
 
     def _save_best(self, epoch, logs):
@@ -320,7 +324,7 @@ class Checkpoint(keras.callbacks.Callback):
         self.wait()
         self._best = accuracy
         path = files.join(self.directory, BEST)
-        with self.model.averaged():
+        with self.model.trainer.averaged():
             content = state.snapshot(
                 self.model,
                 {
@@ -367,17 +371,19 @@ class Checkpoint(keras.callbacks.Callback):
             self.lock.check()
         if self._is_chief() and files.is_dir(following):
             files.remove_tree(following)
-        writer.save(following, content, self.model.group, self.model.alive)
+        writer.save(
+            following, content, self.model.trainer.group, self.model.trainer.heartbeat
+        )
         if not self._is_chief():
             return
         _replace(path)
         logging.info("Best so far: epoch %d, %.5f; saved %s", epoch, accuracy, path)
 
     def _is_chief(self):
-        return self.model.group.is_chief
+        return self.model.trainer.group.is_chief
 
     def _step(self):
-        return self.model.position.global_step
+        return self.model.trainer.position.global_step
 
 
 def _replace(path):

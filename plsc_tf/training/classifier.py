@@ -1,40 +1,36 @@
 """The model: an embedding network and a classification head, trained together."""
 
-import contextlib
+import sys
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from plsc_tf.backbones.precision import in_float32
-from plsc_tf.data import images as data_images
-from plsc_tf.data.pixel_range import check_range
-from plsc_tf.parallel.alone import Alone
-from plsc_tf.parallel.strategy import gather
+from plsc_tf.heads import description
 from plsc_tf.training import (
-    batching,
+    diagnosis,
+    embedding,
+    evaluation,
     freezing,
     keras_arguments,
-    keras_methods,
     keras_saving,
-    loop,
     several_steps,
     statistics,
-    step,
+    trainer,
+    user_data,
     weight_rules,
 )
+from plsc_tf.training.callbacks import Validation
 from plsc_tf.training.loss_scale import from_keras
 from plsc_tf.training.momentum import Momentum
-from plsc_tf.training.updates import Updater
-
-METRICS = {"accuracy": 1, "top5_accuracy": 5}
 
 
-class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.Model):
+@keras_saving.refused
+class Classifier(keras.Model):
     """Backbone and head; build it inside `strategy.scope()`.
 
-    Images are uint8 or float in 0 … 255, `[N, height, width, 3]`, wherever they
-    enter: the model itself takes them to (x − 127.5) / 128, as PLSC does.
+    It takes images in 0 ... 255, `[N, height, width, 3]`, uint8 or float, and
+    normalizes them as PLSC does.
 
     Example:
         with plsc_tf.strategy().scope():
@@ -45,7 +41,7 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
         model.fit(plsc_tf.load("ms1m", "train_data", batch_size=1024), epochs=20)
 
     Args:
-        backbone: Keras model from normalised images to embeddings `[N, emb]`.
+        backbone: Keras model from normalized images to embeddings `[N, emb]`.
         head: a `ShardedHead` or `DenseHead`.
         auxiliary: `plsc_tf.training.auxiliary.Auxiliary`, a second classifier in the
             middle of this backbone, for training only.
@@ -56,70 +52,59 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
 
     def __init__(self, backbone, head, *, auxiliary=None, **kwargs):
         super().__init__(**kwargs)
-        outputs = getattr(backbone, "outputs", None)
-        if not isinstance(backbone, keras.Model) or not outputs:
-            raise ValueError(
-                "The backbone must be a keras.Model of known inputs and outputs; "
-                "plsc_tf.backbones.from_user makes one of other things, with "
-                f"image_shape=(height, width, 3). Received: {backbone!r}"
-            )
-        shape = tuple(outputs[0].shape)
-        if len(outputs) != 1 or len(shape) != 2 or shape[1] is None:
-            raise ValueError(
-                "The backbone must give embeddings [batch, embedding_size]. "
-                f"Received: a backbone with output shape {backbone.output_shape}"
-            )
-        if None in backbone.input_shape[1:3]:
-            raise ValueError(
-                "The backbone must say the height and width of its images, as in "
-                "keras.Input((112, 112, 3)). Received: a backbone with input shape "
-                f"{tuple(backbone.input_shape)}"
-            )
+        keras_arguments.check_backbone(backbone)
         self.backbone = backbone
         self.head = head
         self.auxiliary = auxiliary
         self.strategy = tf.distribute.get_strategy()
-        self.embedding_size = shape[1]
+        self.embedding_size = backbone.output_shape[1]
         self.image_size = tuple(backbone.input_shape[1:3])
-        self.position = loop.Position()
-        self.step_result = {}
-        self.step_counts = {}
-        self.step_batch = None
-        self.updater = None
+        self.trainer = trainer.Trainer(self)
         self.loss_scale = None
         self.accumulation_steps = 1
         self.mixing = None
-        self.statistics_differ = False
-        self.finish_saving = None
-        self.group = Alone()
-        self.votes = None
-        self.calls = None
-        self.stop_voted = False
-        self.alive = _nobody_watches
-        # A stage of training (`plsc_tf.jobs.stage`) may put its own here.
-        self.make_updater = Updater
-        self.own_step = None
-        self._embed_function = _function(self._distributed_embed)
-        head.build(shape[1], self.strategy)
+        self._embed_function = embedding.function(self)
+        self._evaluate_function = evaluation.function(self)
+        head.build(self.embedding_size, self.strategy)
         self.built = True
 
     def call(self, images, training=False):
         """Embeds images `[N, h, w, 3]` in 0 … 255 to `[N, emb]`."""
-        return self.backbone(self.normalise(images), training=training)
+        return self.backbone(self.normalize(images), training=training)
 
-    def normalise(self, images):
+    def normalize(self, images):
         """(x − 127.5) / 128 of images in 0 … 255."""
         return (keras.ops.cast(images, keras.config.floatx()) - 127.5) / 128.0
 
+    def forward(self, images, labels, upstream):
+        """The training pass of the networks; every pass with gradients is this one.
+
+        Args:
+            images: `[b, h, w, 3]` in 0 ... 255.
+            labels: int64 `[b]`, for the auxiliary logits.
+            upstream: `[b]` share of each example in the objective.
+
+        Returns:
+            (embeddings `[b, emb]`, penalties of the layers, a list of scalars; loss of
+            the auxiliary logits, None without them).
+        """
+        images, extra = self.normalize(images), None
+        if self.auxiliary is None:
+            embeddings = self.backbone(images, training=True)
+        else:
+            embeddings, extra = self.auxiliary(images, labels, upstream)
+        dtype = keras.config.floatx()
+        return embeddings, [tf.cast(p, dtype) for p in self.backbone.losses], extra
+
     def trained_network_variables(self):
-        """What is trained of the backbone and of its auxiliary classifier, in order."""
-        own = list(self.backbone.trainable_variables)
+        """Trained variables of the backbone and the auxiliary classifier, in order."""
+        variables = list(self.backbone.trainable_variables)
         if self.auxiliary is not None:
-            own += self.auxiliary.branch.trainable_variables
-        return own
+            variables += self.auxiliary.branch.trainable_variables
+        return variables
 
     def untrained_variables(self):
-        """What a step changes beside them: moving statistics and random states."""
+        """Variables that a step changes untrained: statistics and random states."""
         networks = [self.backbone]
         if self.auxiliary is not None:
             networks.append(self.auxiliary.branch)
@@ -129,16 +114,6 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
             for variable in network.non_trainable_variables
             if not freezing.is_frozen(variable)
         ]
-
-    def join(self, group, votes):
-        """Makes this the model of one worker of a cluster; call it before `compile`.
-
-        Args:
-            group: the `plsc_tf.parallel.group.Group` of all workers.
-            votes: the `plsc_tf.training.votes.Votes`; None of a process alone.
-        """
-        self.group = group
-        self.votes = votes
 
     def compile(  # noqa: PLR0913 - Keras's method, and every one has a default
         self,
@@ -162,42 +137,27 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
         """Chooses the optimizer of backbone and head, and the training metrics.
 
         Args:
-            optimizer: any Keras optimizer or its name; `plsc_tf.Momentum()` unless
-                given. A `LossScaleOptimizer` becomes its inner optimizer and a
-                `LossScale` of the same settings.
-            metrics: of "accuracy" (top-1) and "top5_accuracy", both without
-                margins; they cost one more pass over the logits.
-            weighted_metrics: of the same, weighted by `sample_weight` and
-                `class_weight`. One that is among the metrics too is called
-                "weighted_accuracy", as in Keras.
-            l2: factor of an L2 penalty on all weights, for optimizers that have none
-                of their own.
+            optimizer: a Keras optimizer or its name; default `plsc_tf.Momentum()`. A
+                `LossScaleOptimizer` becomes its inner optimizer and a `LossScale`.
+            metrics: of "accuracy" (top-1) and "top5_accuracy", without margins; they
+                cost one more pass over the logits.
+            weighted_metrics: the same, weighted by `sample_weight` and `class_weight`.
+            l2: factor of an L2 penalty, for optimizers that have none.
             loss_scale: `plsc_tf.LossScale` for a backbone in float16, made inside
-                `strategy.scope()`. A step that is not finite is skipped then, and
-                the scale follows. Under Keras's global policy mixed_float16 there is
-                a dynamic one anyway; `LossScale(1, dynamic=False)` is none.
-            gradient_accumulation_steps: parts that each replica's batch is cut into,
-                worked on one after the other before the one update: the memory of
-                so many times fewer images, and the same training but for batch
-                norm, which sees the parts.
-            head_slot_dtype: "bfloat16" stores the optimizer's slots of a sharded head
-                in half the memory.
-            transport: `plsc_tf.parallel.collectives.Transport`, how the backbone's
-                gradients travel between replicas.
-            averaging: `plsc_tf.training.average.Averaging`: keep moving averages of
-                all weights, see `averaged`.
-            steps_per_execution: steps of `fit` per call of one `tf.function`, as in
-                Keras; callbacks are told of each, see
+                `strategy.scope()`; dynamic by default under Keras's mixed_float16.
+            gradient_accumulation_steps: parts that each replica's batch is cut into
+                before the one update; batch norm sees the parts.
+            head_slot_dtype: "bfloat16" halves the optimizer's slots of a sharded head.
+            transport: `plsc_tf.parallel.collectives.Transport` of the gradients.
+            averaging: `plsc_tf.training.average.Averaging` of all weights.
+            steps_per_execution: steps per call of one `tf.function`, see
                 `plsc_tf.training.several_steps`.
-            head_rule: the head's own `plsc_tf.training.weight_rules.WeightRule`, or
-                None.
-            rate_factors: multiples of the learning rate for layers of the backbone,
-                `{regular expression that their names begin with: factor}`; the last
-                one that fits a layer counts.
-            weight_decay_on: the same for weight decays in the place of the optimizer's.
-            mixing: `plsc_tf.training.mixing.Mixing` of the images of a plain softmax.
-            *positional, **others: refused; the error says what takes the place of
-                Keras's.
+            head_rule: the head's `plsc_tf.training.weight_rules.WeightRule`.
+            rate_factors: `{regular expression of layer names: factor of the learning
+                rate}`; the last match counts.
+            weight_decay_on: the same for weight decays, instead of the optimizer's.
+            mixing: `plsc_tf.training.mixing.Mixing` of the images, for plain softmax.
+            *positional, **others: refused; the error names the replacement.
 
         Raises:
             TypeError: an argument that is none of these.
@@ -205,16 +165,11 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
                 does not fit shards.
         """
         keras_arguments.refuse("compile", ("loss",) if positional else others)
-        metrics = keras_arguments.names_of_metrics(metrics, METRICS)
-        weighted = keras_arguments.names_of_metrics(weighted_metrics, METRICS)
-        weighted = {
-            f"weighted_{name}" if name in metrics else name: METRICS[name]
-            for name in weighted
-        }
+        metrics, weighted = keras_arguments.metrics(metrics, weighted_metrics)
         keras_arguments.check_own(gradient_accumulation_steps, head_slot_dtype)
         if mixing is not None:
             mixing.check(self)
-        several_steps.check(steps_per_execution, self.votes)
+        several_steps.check(steps_per_execution, self.trainer.votes)
         with self.strategy.scope():
             optimizer = keras.optimizers.get(optimizer or Momentum())
             policy = self.dtype_policy.name
@@ -224,109 +179,215 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
         self.loss_scale = loss_scale
         self.accumulation_steps = gradient_accumulation_steps
         self.mixing = mixing
-        self.ranked_metrics = {**{name: METRICS[name] for name in metrics}, **weighted}
+        self.ranked_metrics = metrics | weighted
         self.weighted_metrics = tuple(weighted)
-        head_weights = [] if self.head.sharded else self.head.variables_replicated
-        own_rules = weight_rules.of_layers(
-            self.backbone, rate_factors or {}, weight_decay_on or {}
-        )
-        if head_rule is not None:
-            own_rules |= {id(variable): head_rule for variable in head_weights}
-        self.updater = self.make_updater(
+        self.trainer.compile(
             optimizer,
-            self.strategy,
-            [*self.trained_network_variables(), *head_weights],
-            self.head if self.head.sharded else None,
+            head_rule=head_rule,
+            layer_rules=weight_rules.of_layers(
+                self.backbone, rate_factors or {}, weight_decay_on or {}
+            ),
             l2=l2,
             slot_dtype=head_slot_dtype,
             loss_scale=loss_scale,
             transport=transport,
-            votes=self.votes,
             averaging=averaging,
-            head_rule=head_rule,
-            own_rules=own_rules,
         )
-        self._step_function = _function(self.distributed_step)
-        self.several_steps_function = _function(self._several_steps)
-        self._evaluate_function = _function(self._distributed_evaluate)
 
-    def run_step(self, batch):
-        """One step on a per-replica batch of `batching.pad`; see `train_on_batch`.
-
-        Returns:
-            what `train_on_batch` does; `"finite": False` for any step that was not
-            finite and has changed nothing.
-        """
-        self._start_averages()
-        result = None if self.calls is None else self.calls.outcome(batch)
-        if result is None:
-            outcome = (self.own_step or self._step_function)(batch)
-            result = {
-                name: float(self.strategy.experimental_local_results(value)[0])
-                for name, value in outcome.items()
-            }
-        self.statistics_differ = True
-        counts = {name: result.pop(name) for name in loop.COUNTS if name in result}
-        self.stop_voted = bool(result.pop("stop", False))
-        if self.votes is not None:
-            self.votes.check_abort(result.pop("aborted"))
-        if not result.pop("finite"):
-            return {**result, "finite": False}
-        self.position.global_step += 1
-        self.step_counts = counts
-        self.step_result = result
-        return dict(result)
-
-    def train_step(self, *batch):
-        """The whole step of one replica, see `plsc_tf.training.step`."""
-        return step.train_step(self, *batch)
-
-    def embed(self, images, batch_size=120):
-        """Embeds images on all replicas, as at inference.
-
-        In a cluster all workers must ask for the same images.
+    def fit(  # noqa: PLR0913 - Keras's arguments of `fit`
+        self,
+        x,
+        y=None,
+        *,
+        batch_size=None,
+        epochs=1,
+        verbose="auto",
+        callbacks=None,
+        validation_data=None,
+        shuffle=True,
+        class_weight=None,
+        sample_weight=None,
+        initial_epoch=0,
+        steps_per_epoch=None,
+        validation_steps=None,
+        validation_freq=1,
+        **options,
+    ):
+        """Trains as `keras.Model.fit` does, by `plsc_tf.training.trainer`.
 
         Args:
-            images: `[N, h, w, 3]`, uint8 or float in 0 … 255; other sizes than the
-                backbone's are resized.
+            x: what `plsc_tf.load` returns, a `tf.data.Dataset` of global batches
+                (images, labels[, weights]), or an array of images.
+            batch_size: images per global batch of an array; 32 by default.
+            validation_data: (images, labels[, weights]) or what `x` may be.
+                `plsc_tf.Verification` is for classes that are not trained.
+            steps_per_epoch: steps of an epoch; the next one continues in the
+                `tf.data.Dataset`, which starts over at its end.
+            **options: `initial_step`, `stop_at_step` and `sentinel`, see
+                `plsc_tf.training.trainer.Trainer.fit`.
+            Others: as in Keras.
+
+        Returns:
+            `keras.callbacks.History`.
+        """
+        self.trainer.check_compiled()
+        keras_arguments.refuse("fit", options, trainer.FIT_OPTIONS)
+        keras_saving.check_callbacks(callbacks)
+        done = self.trainer.position.global_step - options.get("initial_step", 0)
+        data = user_data.training_data(
+            x,
+            y,
+            batch_size=batch_size,
+            sample_weight=sample_weight,
+            class_weight=class_weight,
+            shuffle=shuffle,
+            begun=(done, initial_epoch),
+        )
+        if validation_data is not None:
+            batches = user_data.validation_batches(
+                validation_data, batch_size, validation_steps
+            )
+            others = user_data.listed(callbacks)
+            callbacks = [
+                Validation(batches, validation_freq, validation_steps, others),
+                *others,
+            ]
+        return self.trainer.fit(
+            data,
+            epochs=epochs,
+            verbose=1 if verbose == "auto" else verbose,
+            callbacks=callbacks,
+            initial_epoch=initial_epoch,
+            steps_per_epoch=steps_per_epoch,
+            **options,
+        )
+
+    def evaluate(
+        self,
+        x,
+        y=None,
+        *,
+        batch_size=None,
+        verbose="auto",
+        sample_weight=None,
+        steps=None,
+        callbacks=None,
+        return_dict=False,
+    ):
+        """Loss and compiled metrics on labelled images, as at inference.
+
+        The loss is the one that is trained, with its margins; metrics are without.
+
+        Args:
+            x: as of `fit`; what `plsc_tf.load` returns is taken in the order of its
+                files and without augmentation.
+            Others: as in Keras.
+
+        Returns:
+            as in Keras, the metrics in the order of `compile`.
+
+        Raises:
+            ValueError: the data has another form, or holds no example.
+        """
+        self.trainer.check_compiled()
+        data = user_data.evaluation_data(
+            x, y, batch_size=batch_size, sample_weight=sample_weight
+        )
+        user_data.check_endless(data, steps, "steps")
+        self.synchronize_statistics()
+        results = evaluation.evaluate(
+            self, self._evaluate_function, data, steps, callbacks, verbose
+        )
+        return results if return_dict else evaluation.values(results)
+
+    def predict(self, x, batch_size=None, verbose="auto", steps=None, callbacks=None):
+        """Embeddings of images; `embed` under Keras's name.
+
+        Class scores are in the export (signature `classify`): the head is not gathered.
+
+        Args:
+            x: as of `evaluate`, or batches of images alone.
+            callbacks: refused.
+            Others: as in Keras.
+
+        Returns:
+            `[N, embedding_size]` float32, not normalized.
+        """
+        if callbacks:
+            raise ValueError("predict calls no callbacks: leave callbacks out.")
+        return embedding.predict(self, x, batch_size, verbose, steps)
+
+    def train_on_batch(
+        self, images, labels, sample_weight=None, class_weight=None, return_dict=True
+    ):
+        """Runs one step on a global batch, over all replicas.
+
+        Args:
+            images: `[global_batch, h, w, 3]` in 0 ... 255.
+            labels: `[global_batch]` integers in [0, num_classes).
+            sample_weight, class_weight: as in Keras; the loss is Σ weight · loss /
+                global_batch.
+            return_dict: False returns what `evaluate` does.
+
+        Returns:
+            dict of floats: `loss` and the metrics; with a loss scale also
+            `"finite": False` for a step that was skipped.
+
+        Raises:
+            FloatingPointError: the loss or a gradient is not finite and there is no
+                loss scale; names the first such tensor. The weights are unchanged.
+        """
+        self.trainer.check_compiled()
+        batch = user_data.one_batch(self, images, labels, sample_weight, class_weight)
+        result = self.trainer.run_step(batch)
+        if self.loss_scale is None and not result.get("finite", True):
+            raise diagnosis.error(self, batch)
+        return result if return_dict else evaluation.values(result)
+
+    def summary(self, line_length=None, positions=None, print_fn=None, **options):
+        """Prints the network as Keras does, and the head; arguments as in Keras."""
+        super().summary(line_length, positions, print_fn, **options)
+        (print_fn or _print_line)(description.describe(self.head))
+
+    def test_on_batch(self, x, y=None, sample_weight=None, return_dict=False):
+        """`evaluate` on one global batch of arrays."""
+        return self.evaluate(
+            x,
+            y,
+            batch_size=max(1, len(x)),
+            verbose=0,
+            sample_weight=sample_weight,
+            return_dict=return_dict,
+        )
+
+    def predict_on_batch(self, x):
+        """`predict` on one array of images."""
+        return self.predict(x, batch_size=max(1, len(x)), verbose=0)
+
+    def embed(self, images, batch_size=embedding.BATCH):
+        """Embeds images on all replicas, as at inference.
+
+        Args:
+            images: `[N, h, w, 3]` in 0 ... 255, the same on all workers; they are
+                resized to the size of the backbone's images.
             batch_size: images at a time over all replicas (PLSC: test_batch_size).
 
         Returns:
-            `[N, embedding_size]` float32, not normalised.
+            `[N, embedding_size]` float32, not normalized.
         """
         nothing = np.zeros((0, self.embedding_size), np.float32)
         return np.concatenate([nothing, *self.embed_in_parts(images, batch_size)])
 
-    def embed_in_parts(self, images, batch_size=120):
-        """Yields what `embed` returns, batch by batch; it has the arguments."""
-        batching.check_rank(np.shape(images), "images")
-        batching.check_channels(np.shape(images), self.backbone.input_shape[3])
-        check_range(np.asarray(images), "images")
-        self.synchronize_statistics()
-        replicas = self.strategy.num_replicas_in_sync
-        size = batching.padded_size(max(1, min(batch_size, len(images))), replicas)
-        for start in range(0, len(images), size):
-            self.alive()
-            chunk = tf.convert_to_tensor(images[start : start + size])
-            chunk = data_images.resize(chunk, self.image_size)
-            count = len(chunk)
-            chunk = tf.gather(chunk, tf.range(size) % count)
-            embedded = self._embed_function(batching.split(self.strategy, (chunk,)))
-            local = self.strategy.experimental_local_results(embedded)
-            whole = gather(self.strategy, [part.numpy() for part in local])
-            yield whole[:count]
+    def embed_in_parts(self, images, batch_size=embedding.BATCH):
+        """Yields what `embed` returns, batch by batch; it has the same arguments."""
+        return embedding.in_parts(self, self._embed_function, images, batch_size)
 
     def synchronize_statistics(self):
         """Gives every replica the mean of the replicas' batch-norm statistics.
 
-        Keras lets every replica follow its own batches; only the trained weights
-        are equal everywhere. All workers of a cluster must call it.
+        Keras updates them per replica. All workers must call it.
         """
-        if not self.statistics_differ or self.strategy.num_replicas_in_sync == 1:
-            return
-        for variable, mean in statistics.means(self, statistics.stacked(self)):
-            variable.assign(mean)
-        self.statistics_differ = False
+        statistics.synchronize(self)
 
     def inference_network(self):
         """A plain Keras model from images in 0 … 255 to embeddings, for export."""
@@ -334,58 +395,6 @@ class Classifier(keras_methods.KerasMethods, keras_saving.NoKerasSaving, keras.M
         inputs = keras.Input((*self.image_size, 3), dtype="float32")
         return keras.Model(inputs, self.call(inputs))
 
-    def averaged(self):
-        """A context in which the model has the averages of its weights.
 
-        Without `compile(averaging=...)` it changes nothing.
-        """
-        averages = None if self.updater is None else self.updater.averages
-        if averages is None:
-            return contextlib.nullcontext()
-        self._start_averages()
-        return averages.in_use()
-
-    def _start_averages(self):
-        averages = self.updater.averages
-        if averages is not None and not averages.started:
-            averages.start(int(self.optimizer.iterations.numpy()))
-
-    @property
-    def batch_parts(self):
-        """Parts that a global batch is cut into: the replicas' and accumulation's."""
-        return self.strategy.num_replicas_in_sync * self.accumulation_steps
-
-    def distributed_step(self, batch):
-        """The step of all replicas, on a per-replica batch of `batching.pad`."""
-        return self.strategy.run(self.train_step, args=batch)
-
-    def _several_steps(self, batches):
-        return several_steps.run(self, batches)
-
-    def _distributed_embed(self, batch):
-        def embed(images):
-            return tf.cast(self(images, training=False), tf.float32)
-
-        # Half precision is for training: moving statistics lag behind the batches', and
-        # what they normalise badly in the first steps overflows float16.
-        with in_float32(self.backbone):
-            return self.strategy.run(embed, args=batch)
-
-    def _check_compiled(self):
-        if self.updater is None:
-            raise ValueError(
-                "Call model.compile(optimizer=...) first, inside strategy.scope()."
-            )
-
-
-def _nobody_watches():
-    """What `alive` is without a `Watchdog`."""
-
-
-def _function(function):
-    """A `tf.function` as Keras's own trainer makes it, without AutoGraph.
-
-    AutoGraph takes seconds to convert all that is called, and reads the sources
-    while the training runs.
-    """
-    return tf.function(function, autograph=False)
+def _print_line(text):
+    sys.stdout.write(f"{text}\n")

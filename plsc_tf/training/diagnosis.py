@@ -16,7 +16,7 @@ from plsc_tf.parallel.strategy import gather
 from plsc_tf.reporting.layer_outputs import watched
 from plsc_tf.training import batching
 from plsc_tf.training.finding import all_finite, describe, examine
-from plsc_tf.training.step import of_both_labels
+from plsc_tf.training.mixing import of_both_labels
 
 BLOCK_ROWS = 16384
 
@@ -30,7 +30,7 @@ def first_nonfinite(model, batch):
 
     Args:
         model: the compiled `Classifier`, with the weights of before the step.
-        batch: per-replica tensors, as `model.run_step` took them.
+        batch: per-replica tensors, as `Trainer.run_step` took them.
 
     Returns:
         a `Finding`, or None when everything is finite this time.
@@ -61,7 +61,7 @@ def error(model, batch):
     Args:
         model, batch: as of `first_nonfinite`.
     """
-    step = model.position.global_step + 1
+    step = model.trainer.position.global_step + 1
     message, advice = describe(first_nonfinite(model, batch), step)
     scale = ""
     if model.loss_scale is not None:
@@ -100,12 +100,12 @@ def _parts(model, batch):
     columns = []
     for value in batch:
         whole = np.concatenate(_of_all(model, value))
-        columns.append(np.split(whole, model.batch_parts))
+        columns.append(np.split(whole, model.trainer.batch_parts))
     return list(zip(*columns, strict=True))
 
 
 def _mixed(model, parts):
-    """(`_parts` as the step mixes them, share of the own label; None of plain ones)."""
+    """(mixed `_parts`, share of the first label; None without mixing)."""
     if model.mixing is None:
         return parts, None
     images, labels, *rest = (
@@ -133,8 +133,8 @@ def _with_shares(parts):
 
 def _of_all(model, value):
     """What every replica of every worker holds: `[replicas, ...]`."""
-    own = [v.numpy()[None] for v in model.strategy.experimental_local_results(value)]
-    return gather(model.strategy, own).astype(own[0].dtype)
+    local = [v.numpy()[None] for v in model.strategy.experimental_local_results(value)]
+    return gather(model.strategy, local).astype(local[0].dtype)
 
 
 def _in_images(parts):
@@ -184,14 +184,10 @@ def _embed(model, trained, part):
     """
     images, labels, shares = (tf.convert_to_tensor(value) for value in part)
     mapping = list(zip(model.trained_network_variables(), trained, strict=True))
-    extra = tf.zeros([])
     with keras.StatelessScope(state_mapping=mapping, collect_losses=True):
-        if model.auxiliary is None:
-            embedded = model(images, training=True)
-        else:
-            normalized = model.normalise(images)
-            embedded, extra = model.auxiliary(normalized, labels, shares)
-        penalties = [tf.cast(p, tf.float32) for p in model.backbone.losses]
+        embedded, penalties, extra = model.forward(images, labels, shares)
+    if extra is None:
+        extra = tf.zeros([])
     return embedded, tf.add_n([tf.zeros([]), *penalties]), extra
 
 
@@ -242,14 +238,14 @@ def _in_backward(model, parts, gradients):
             embedded, penalty, extra = _embed(model, values, part)
         scaled = tf.cast(gradient * scale, embedded.dtype)
         share = tf.constant(scale / len(parts), penalty.dtype)
-        found = tape.gradient(
+        of_part = tape.gradient(
             [embedded, penalty, extra],
             values,
             output_gradients=[scaled, share, tf.constant(scale, extra.dtype)],
         )
         sums = [
             total if g is None else total + tf.convert_to_tensor(g)
-            for total, g in zip(sums, found, strict=True)
+            for total, g in zip(sums, of_part, strict=True)
         ]
     # Backwards: what overflows at one layer is not finite in all layers before it.
     for variable, total in zip(variables[::-1], sums[::-1], strict=True):

@@ -22,17 +22,17 @@ def freeze(network, pattern: str) -> list[str]:
     Raises:
         ValueError: no regular expression, or no layer with weights matches.
     """
-    found = layers_named(network, pattern, "freeze_layers")
-    for layer in found:
+    matches = layers_named(network, pattern, "freeze_layers")
+    for layer in matches:
         layer.trainable = False
     logging.info(
         "%d of %d layers are frozen, from %s to %s.",
-        len(found),
+        len(matches),
         sum(1 for layer in network.layers if layer.weights),
-        found[0].name,
-        found[-1].name,
+        matches[0].name,
+        matches[-1].name,
     )
-    return [layer.name for layer in found]
+    return [layer.name for layer in matches]
 
 
 def layers_named(network, pattern: str, option: str) -> list:
@@ -41,7 +41,7 @@ def layers_named(network, pattern: str, option: str) -> list:
     Args:
         network: a built Keras model.
         pattern: the regular expression.
-        option: that it was given with, for errors.
+        option: name of the option, for errors.
 
     Raises:
         ValueError: no regular expression, or no layer with weights matches.
@@ -54,8 +54,8 @@ def layers_named(network, pattern: str, option: str) -> list:
             f"Received: {option}={pattern!r} ({error})"
         ) from error
     layers = [layer for layer in network.layers if layer.weights]
-    found = [layer for layer in layers if expression.match(layer.name)]
-    if not found:
+    matches = [layer for layer in layers if expression.match(layer.name)]
+    if not matches:
         names = [layer.name for layer in layers]
         near = nearest(pattern, names, most=3) or names[:3]
         raise ValueError(
@@ -63,7 +63,7 @@ def layers_named(network, pattern: str, option: str) -> list:
             f"Received: {option}={pattern!r}. There are {len(names)}, such as "
             f"{', '.join(near)}."
         )
-    return found
+    return matches
 
 
 def is_frozen(variable) -> bool:

@@ -9,7 +9,7 @@ HEAD = ("loss", "scale", "label_smoothing")
 
 
 def check_head(checkpoint, stored, head, allowed):
-    """Checks that a model goes on with the loss of its checkpoint.
+    """Checks that a model has the loss of its checkpoint.
 
     Args:
         checkpoint: its folder.

@@ -1,11 +1,16 @@
-"""Arguments of Keras that have another place here, or none."""
+"""Checks of a `Classifier`'s backbone and of arguments of Keras's methods."""
+
+import keras
+
+# Name and k of top-k accuracy.
+METRICS = {"accuracy": 1, "top5_accuracy": 5}
 
 _FIT = {
-    "validation_split": "hold pictures back and give them as validation_data",
-    "validation_batch_size": "give validation_data as a tf.data.Dataset of batches",
-    "workers": "what plsc_tf.load returns has workers of its own",
-    "use_multiprocessing": "what plsc_tf.load returns has workers of its own",
-    "max_queue_size": "what plsc_tf.load returns has a queue of its own",
+    "validation_split": "pass held-back images as validation_data",
+    "validation_batch_size": "pass validation_data as a tf.data.Dataset of batches",
+    "workers": "plsc_tf.load starts its own workers",
+    "use_multiprocessing": "plsc_tf.load starts its own workers",
+    "max_queue_size": "plsc_tf.load has its own queue",
 }
 _COMPILE = {
     "loss": "the head has it: plsc_tf.ShardedHead(classes, margins=plsc_tf.ARCFACE)",
@@ -18,37 +23,49 @@ _COMPILE = {
 _HINTS = {"fit": _FIT, "compile": _COMPILE}
 
 
-def names_of_metrics(given, known):
-    """The names of metrics that `compile` is given: a name, some of them, or None.
+def metrics(plain, weighted):
+    """The metrics of `compile`.
 
     Args:
-        given: as of Keras's `compile`.
-        known: names that there are.
+        plain, weighted: as of Keras's `compile`: a name, some of them, or None.
+
+    Returns:
+        (`{name: k}`, the same of weighted ones). A weighted one that is among the plain
+        ones too is called "weighted_...", as in Keras.
 
     Raises:
         ValueError: one is unknown, or no name.
     """
-    names = [given] if isinstance(given, str) else list(given or ())
-    unknown = [name for name in names if name not in known]
+    plain, weighted = _names(plain), _names(weighted)
+    names = {name: f"weighted_{name}" if name in plain else name for name in weighted}
+    return (
+        {name: METRICS[name] for name in plain},
+        {names[name]: METRICS[name] for name in weighted},
+    )
+
+
+def _names(metrics):
+    names = [metrics] if isinstance(metrics, str) else list(metrics or ())
+    unknown = [name for name in names if name not in METRICS]
     if unknown:
         raise ValueError(
-            f"metrics may hold {sorted(known)}; others cannot be computed without "
+            f"metrics may hold {sorted(METRICS)}; others cannot be computed without "
             f"gathering the logits. Received: {unknown}"
         )
     return names
 
 
-def refuse(method, given, allowed=()):
+def refuse(method, names, allowed=()):
     """Raises TypeError for arguments that a method does not have, and says what to do.
 
     Args:
         method: "fit" or "compile".
-        given: their names.
-        allowed: names that are all right.
+        names: of the arguments.
+        allowed: names that are accepted.
     """
-    for name in given:
+    for name in names:
         if name not in allowed:
-            hint = _HINTS[method].get(name, "its docstring tells what it takes")
+            hint = _HINTS[method].get(name, "see its docstring")
             raise TypeError(f"Classifier.{method} has no argument {name!r}: {hint}.")
 
 
@@ -67,4 +84,31 @@ def check_own(gradient_accumulation_steps, head_slot_dtype):
         raise ValueError(
             'head_slot_dtype must be "float32" or "bfloat16". Received: '
             f"head_slot_dtype={head_slot_dtype!r}"
+        )
+
+
+def check_backbone(backbone):
+    """Raises ValueError unless a network takes images and returns embeddings.
+
+    Args:
+        backbone: the Keras model.
+    """
+    outputs = getattr(backbone, "outputs", None)
+    if not isinstance(backbone, keras.Model) or not outputs:
+        raise ValueError(
+            "The backbone must be a keras.Model of known inputs and outputs; "
+            "plsc_tf.backbones.from_user makes one of other things, with "
+            f"image_shape=(height, width, 3). Received: {backbone!r}"
+        )
+    shape = tuple(outputs[0].shape)
+    if len(outputs) != 1 or len(shape) != 2 or shape[1] is None:
+        raise ValueError(
+            "The backbone must give embeddings [batch, embedding_size]. "
+            f"Received: a backbone with output shape {backbone.output_shape}"
+        )
+    if None in backbone.input_shape[1:3]:
+        raise ValueError(
+            "The backbone must say the height and width of its images, as in "
+            "keras.Input((112, 112, 3)). Received: a backbone with input shape "
+            f"{tuple(backbone.input_shape)}"
         )

@@ -1,4 +1,4 @@
-"""Keras's and TensorFlow's own ways of saving, none of which sees a head's shards.
+"""Refuses Keras's and TensorFlow's ways of saving, which miss a head's shards.
 
 Shards are plain variables of their replicas, in no list that Keras or TensorFlow goes
 through: a file written in these ways would lack them without a word.
@@ -17,59 +17,40 @@ ADVICE = (
 CALLBACKS = ("BackupAndRestore", "ModelCheckpoint", "OrbaxCheckpoint")
 
 
-class NoKerasSaving:
-    """Refuses what would leave out the head; a mixin, before `keras.Model`.
+# Methods of `keras.Model` that are refused, and what the error calls them.
+REFUSED = {
+    "save": "model.save",
+    "save_weights": "model.save_weights",
+    "load_weights": "model.load_weights",
+    "export": "model.export",
+    "get_weights": "model.get_weights",
+    "set_weights": "model.set_weights",
+    "get_state_tree": "model.get_state_tree",
+    "set_state_tree": "model.set_state_tree",
+    # What saving a model, and pickling it, begin with.
+    "get_config": "Saving by Keras",
+    # What all of Keras's files of weights begin with.
+    "save_own_variables": "Saving by Keras",
+    "load_own_variables": "Loading by Keras",
+    # The way of `tf.train.Checkpoint` and `tf.saved_model.save`.
+    "_trackable_children": "Saving by TensorFlow",
+}
 
-    Every method raises a ValueError that names what to use instead.
-    """
 
-    def save(self, *args, **kwargs):
-        """Refused: the file would lack the head's classes."""
-        raise refusal("model.save")
+def refused(kind):
+    """A class decorator: methods that would leave out the head raise a ValueError."""
+    for name, what in REFUSED.items():
+        setattr(kind, name, _refusing(name, what))
+    return kind
 
-    def save_weights(self, *args, **kwargs):
-        """Refused: the file would lack the head's classes."""
-        raise refusal("model.save_weights")
 
-    def load_weights(self, *args, **kwargs):
-        """Refused: no file of Keras has the head's classes."""
-        raise refusal("model.load_weights")
+def _refusing(name, what):
+    def method(self, *args, **kwargs):
+        raise refusal(what)
 
-    def export(self, *args, **kwargs):
-        """Refused: Keras would export what training needs."""
-        raise refusal("model.export")
-
-    def get_weights(self):
-        """Refused: the list would lack the head's classes."""
-        raise refusal("model.get_weights")
-
-    def set_weights(self, weights):
-        """Refused: the list lacks the head's classes."""
-        raise refusal("model.set_weights")
-
-    def get_state_tree(self, *args, **kwargs):
-        """Refused: the tree would lack the head's classes."""
-        raise refusal("model.get_state_tree")
-
-    def set_state_tree(self, state_tree):
-        """Refused: the tree lacks the head's classes."""
-        raise refusal("model.set_state_tree")
-
-    def get_config(self):
-        """Refused: it is the beginning of `keras.saving.save_model` and of pickling."""
-        raise refusal("Saving by Keras")
-
-    def save_own_variables(self, store):
-        """Refused: it is what all of Keras's files of weights begin with."""
-        raise refusal("Saving by Keras")
-
-    def load_own_variables(self, store):
-        """Refused: it is what loading any of Keras's files of weights begins with."""
-        raise refusal("Loading by Keras")
-
-    def _trackable_children(self, save_type="checkpoint", **kwargs):
-        """Refused: `tf.train.Checkpoint` and `tf.saved_model.save` go this way."""
-        raise refusal("Saving by TensorFlow")
+    method.__name__ = name
+    method.__doc__ = "Refused: it would leave out the class weights of the head."
+    return method
 
 
 def check_callbacks(callbacks):
@@ -83,8 +64,8 @@ def check_callbacks(callbacks):
     """
     kinds = [getattr(keras.callbacks, name, None) for name in CALLBACKS]
     kinds = tuple(kind for kind in kinds if kind is not None)
-    found = getattr(callbacks, "callbacks", callbacks) or []
-    for callback in found if isinstance(found, (list, tuple)) else [found]:
+    listed = getattr(callbacks, "callbacks", callbacks) or []
+    for callback in listed if isinstance(listed, (list, tuple)) else [listed]:
         if isinstance(callback, kinds):
             raise refusal(type(callback).__name__)
         if getattr(callback, "restore_best_weights", False):

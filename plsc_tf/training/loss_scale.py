@@ -13,7 +13,7 @@ MINIMUM = 1.0
 # that was too high: 48 by halves, twice at each.
 HIGH = 2.0**24
 MIN_SKIPS_IN_A_ROW = 48
-# Of keras.optimizers.LossScaleOptimizer: it starts here unless told otherwise.
+# Of keras.optimizers.LossScaleOptimizer: the default initial scale.
 KERAS_INITIAL = 2.0**15
 KERAS_GROWTH_STEPS = 2000
 
@@ -198,7 +198,7 @@ def from_keras(optimizer, loss_scale, policy):
     Args:
         optimizer: a Keras optimizer, possibly a `LossScaleOptimizer`.
         loss_scale: the `LossScale` that the caller asks for, or None.
-        policy: name of the model's dtype policy. Keras's own `compile` scales the loss
+        policy: name of the model's dtype policy. Keras's `compile` scales the loss
             of a model in mixed_float16.
 
     Returns:

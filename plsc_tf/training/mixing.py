@@ -62,8 +62,8 @@ class Mixing:
             step: int64 scalar, number of the update.
 
         Returns:
-            (float `[b, h, w, 3]`; int64 `[b, 2]`, own label and the partner's; scalar
-            share of the own label).
+            (float `[b, h, w, 3]`; int64 `[b, 2]`, the image's label and the partner's;
+            scalar share of the first label).
 
         Raises:
             ValueError: b is odd.
@@ -74,9 +74,9 @@ class Mixing:
                 "mixup and cutmix mix neighbors of a batch: each replica needs an even "
                 f"number of images. Received: {count} on a replica; change batch_size."
             )
-        own = tf.range(count)
-        partner = tf.bitwise.bitwise_xor(own, 1)
-        partner = tf.where(tf.gather(weights, partner) > 0, partner, own)
+        rows = tf.range(count)
+        partner = tf.bitwise.bitwise_xor(rows, 1)
+        partner = tf.where(tf.gather(weights, partner) > 0, partner, rows)
         images = tf.cast(images, tf.float32)
         others = tf.gather(images, partner)
         labels = tf.stack([labels, tf.gather(labels, partner)], axis=1)
@@ -100,7 +100,7 @@ class Mixing:
 
     def _seeds(self, step):
         """`[4, 2]` seeds of a step."""
-        # The second number tells these draws from Partial FC's and the pipeline's.
+        # The second number separates these draws from Partial FC's and the pipeline's.
         key = tf.constant([self.seed, 0x6D6978], tf.int32)
         key = tf.random.experimental.stateless_fold_in(key, tf.cast(step, tf.int32))
         return tf.random.experimental.stateless_split(key, 4)
@@ -126,3 +126,24 @@ def _paste(images, others, share, seed):
     inside = (down[:, None] & across[None, :])[None, :, :, None]
     left = 1 - tf.reduce_prod((last - first) / sides)
     return tf.where(inside, others, images), left
+
+
+def of_both_labels(head, embeddings, labels, upstream, share, of_head):
+    """The `HeadStep` of share · loss(first label) + (1 - share) · loss(second label).
+
+    Every example goes through the head twice, once with each label.
+    """
+    outcome = head.loss_and_gradients(
+        tf.concat([embeddings, embeddings], axis=0),
+        tf.concat(tf.unstack(labels, axis=1), axis=0),
+        tf.concat([share * upstream, (1 - share) * upstream], axis=0),
+        **of_head,
+    )
+    first, second = tf.split(outcome.losses, 2)
+    ranks = outcome.ranks
+    return dataclasses.replace(
+        outcome,
+        losses=share * first + (1 - share) * second,
+        embedding_gradients=tf.add_n(tf.split(outcome.embedding_gradients, 2)),
+        ranks=None if ranks is None else tf.split(ranks, 2)[0],
+    )

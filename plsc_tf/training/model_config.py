@@ -40,7 +40,7 @@ def describe(model):
 def describe_head(head):
     """What a checkpoint keeps of a head, as a dict of JSON values.
 
-    A loss or head of the user's own has a dotted name as its "kind".
+    A user's loss or head has a dotted name as its "kind".
     """
     return {
         "kind": _name(head, HEADS),
@@ -58,7 +58,7 @@ def make_network(text):
         text: Keras's JSON.
 
     Raises:
-        ValueError: it has layers whose code is not known here, or code of its own,
+        ValueError: it has layers whose code is not known here, or custom code,
             which is never run.
     """
     try:
@@ -68,7 +68,7 @@ def make_network(text):
 
 
 def make_head(num_classes, described):
-    """The head of `describe_head`, None where the user's own code makes it.
+    """The head of `describe_head`, None if the user's code makes it.
 
     Args:
         num_classes: classes.
@@ -85,7 +85,7 @@ def make_head(num_classes, described):
 def _network_text(backbone):
     try:
         return backbone.to_json()
-    except Exception:  # noqa: BLE001 - get_config is the user's code; saving goes on
+    except Exception:  # noqa: BLE001 - get_config is the user's code; saving continues
         return None
 
 

@@ -7,10 +7,10 @@ from plsc_tf.storage import files
 
 
 def save(model, checkpoints, termination, before, error):
-    """Whatever ended the training, also Ctrl-C: the steps that are done are not lost.
+    """Saves the steps that are done, whatever ended the training, also Ctrl-C.
 
-    But for an interruption in the middle of a step, when the weights may be ahead of
-    the count of steps: then it is said what is lost.
+    Except an interruption in the middle of a step, when the weights may be ahead of
+    the count of steps: then the log says what is lost.
 
     Args:
         model: the `Classifier`.
@@ -19,10 +19,10 @@ def save(model, checkpoints, termination, before, error):
         before: steps that were done when this process began.
         error: what ended the training.
     """
-    step, save_dir = model.position.global_step, checkpoints.directory
-    votes = model.votes
+    step, save_dir = model.trainer.position.global_step, checkpoints.directory
+    votes = model.trainer.votes
     if votes is not None and isinstance(error, FloatingPointError):
-        votes.end()  # all workers have found the same
+        votes.end()  # all workers have the same error
     if votes is not None and not votes.ended:
         if checkpoints.writing:
             checkpoints.lock.keep()
@@ -32,37 +32,37 @@ def save(model, checkpoints, termination, before, error):
         return
     try:
         if step > before and checkpoints.saved_step != step:
-            epoch = model.position.epoch
-            ended = epoch and not model.position.step  # but its end is not done
+            epoch = model.trainer.position.epoch
+            ended = epoch and not model.trainer.position.step  # but its end is not done
             checkpoints.save(str(epoch - 1) if ended else f"step_{step:08d}")
         checkpoints.wait()
-        found = catalog.find_all(save_dir)
+        saved_ones = catalog.find_all(save_dir)
     except KeyboardInterrupt:
         _say_what_is_lost(model, checkpoints, "Interrupted while saving.")
         raise
     except Exception as failure:  # noqa: BLE001 - what ended the training comes first
         logging.error("%s", failure)
         return
-    if found and model.group.is_chief:
+    if saved_ones and model.trainer.group.is_chief:
         logging.info(
-            "%s is saved. The same command goes on from there: python -m "
+            "%s is saved. The same command resumes from it: python -m "
             "plsc_tf.train --flagfile=%s",
-            found[-1][1],
+            saved_ones[-1][1],
             files.join(save_dir, "flags.cfg"),
         )
 
 
 def _say_what_is_lost(model, checkpoints, why):
     """Logs which steps no checkpoint has."""
-    if not model.group.is_chief:
+    if not model.trainer.group.is_chief:
         return
-    step = model.position.global_step
-    found = catalog.find_all(checkpoints.directory)
-    saved, path = found[-1] if found else (0, None)
+    step = model.trainer.position.global_step
+    saved_ones = catalog.find_all(checkpoints.directory)
+    saved, path = saved_ones[-1] if saved_ones else (0, None)
     if saved >= step:
         logging.warning("%s The %d steps before it are saved: %s.", why, step, path)
         return
-    since = f"since the last checkpoint, {path}" if found else "as there is none saved"
+    since = f"since the last checkpoint, {path}" if saved_ones else "as none is saved"
     lost = f"steps {saved + 1} to {step}, {step - saved} {since}"
     if checkpoints.writing:
         # The process ends when the files are written, and not before.

@@ -19,7 +19,7 @@ COMPILE_ROWS = 2048
 class RowRules:
     """The rule of a Keras optimizer as a function of tensors, and its slots.
 
-    A strategy's own way of applying an optimizer cannot be used for shards: it would
+    A strategy applies an optimizer in a way that cannot be used for shards: it would
     sum the gradients of different classes. So a twin of the optimizer is built on
     stand-ins of one row; its `update_step` runs on a tile's tensors in their place
     (`keras.StatelessScope`), compiled into one pass that reads weights, gradient and
@@ -34,7 +34,7 @@ class RowRules:
         slot_dtype: type that slots are stored in, "bfloat16" to halve them; None for
             that of the weights.
         averaging: the `Averaging` of the rows, or None; it makes one more slot.
-        own: the head's own `WeightRule`, or None.
+        weight_rule: the head's `WeightRule`, or None.
 
     Raises:
         ValueError: the optimizer keeps something that is not one number per weight.
@@ -49,22 +49,22 @@ class RowRules:
         l2=0.0,
         slot_dtype=None,
         averaging=None,
-        own=None,
+        weight_rule=None,
     ):
         self.arrays = arrays
         self.gradients = gradients
-        self.own = own or COMMON
+        self.weight_rule = weight_rule or COMMON
         self.averaging = averaging
         self.clipvalue = optimizer.clipvalue
         self._stand_ins, self._twin = outside_scope(
             lambda: _make_twin(optimizer, arrays)
         )
-        self.l2 = self.own.decay(self._twin, l2)
+        self.l2 = self.weight_rule.decay(self._twin, l2)
         self._slot_stand_ins = {name: {} for name in arrays}
         self._slots = {name: {} for name in arrays}
         for variable in self._twin.variables:
             if variable is self._twin.iterations or variable.shape == ():
-                continue  # the twin's own counter and rate
+                continue  # the twin's counter and rate
             name, slot = self._owner(variable, type(optimizer).__name__)
             first = float(np.ravel(variable.numpy())[0])
             rows = arrays[name].filled(first, f"head_{name}_{slot}", slot_dtype)
@@ -73,7 +73,7 @@ class RowRules:
         for name in arrays if averaging else ():
             # The last of the slots, which is not of the optimizer's rule.
             self._slots[name][SLOT] = arrays[name].filled(0.0, f"head_{name}_{SLOT}")
-        # A class may have several rows of its own, `[classes, sub_centers, emb]`.
+        # A class may have several rows, `[classes, sub_centers, emb]`.
         sizes = [
             rows.tile_rows * math.prod(rows.shape[1:-1]) for rows in arrays.values()
         ]
@@ -129,7 +129,7 @@ class RowRules:
             name: [rows.local()[index if chosen is None else 0] for rows in s.values()]
             for name, s in self._slots.items()
         }
-        rate = self.own.rate(rate)
+        rate = self.weight_rule.rate(rate)
         return self._update(handles, slots, chosen, part, rate, step, factors)
 
     def _update_tile(self, handles, slots, chosen, part, rate, step, factors):
@@ -155,11 +155,11 @@ class RowRules:
         for name, (gradient, share) in gradients.items():
             array = tf.convert_to_tensor(arrays[name])
             values = [tf.convert_to_tensor(slot) for slot in slots[name]]
-            own = rate
+            rate_of_array = rate
             if f"{name}/rate" in factors:
-                own = rate * tf.cast(factors[f"{name}/rate"], rate.dtype)
+                rate_of_array = rate * tf.cast(factors[f"{name}/rate"], rate.dtype)
             changed[name] = self._rule(
-                name, gradient, share, array, values, own, step, factors[name]
+                name, gradient, share, array, values, rate_of_array, step, factors[name]
             )
         if not isinstance(arrays["weight"], tf.Variable):
             return changed
@@ -178,7 +178,7 @@ class RowRules:
         if self.averaging is not None:
             *slots, average = slots
             averages = [average]
-        if not self.own.rate_factor:  # Ftrl divides by the rate
+        if not self.weight_rule.rate_factor:  # Ftrl divides by the rate
             return weight, [*slots, *(self._mixed(a, weight, step) for a in averages)]
         dtype = weight.dtype
         if share is not None:
@@ -207,7 +207,7 @@ class RowRules:
         return new_weight, new_slots
 
     def _mixed(self, average, weight, step):
-        return mixed(average, weight, self.averaging.kept(step))
+        return mixed(average, weight, self.averaging.decay_at(step))
 
 
 class _OnTensors:

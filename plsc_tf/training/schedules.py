@@ -14,7 +14,7 @@ LUONG = {"luong234": (2 / 3, 4), "luong5": (1 / 2, 5), "luong10": (1 / 2, 10)}
 class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
     """Grows to a schedule's start, then follows the schedule.
 
-    The schedule counts its own steps from the start of training, as PLSC's and
+    The schedule counts steps from the start of training, as PLSC's and
     arcface_torch's do.
 
     Args:
@@ -118,10 +118,10 @@ class AtLeast(keras.optimizers.schedules.LearningRateSchedule):
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """What a schedule depends on beside its flags.
+    """Facts of a run that a schedule depends on.
 
     Attributes:
-        global_batch_size: pictures of a step.
+        global_batch_size: images per step.
         steps_per_epoch: steps of an epoch, for what is counted in epochs.
         total_steps: steps of num_epochs, where the decays end.
         stop_at_step: step that the run ends at, 0 for total_steps.
@@ -216,7 +216,7 @@ def _warmup_steps(options, run):
 
 
 def _own_steps(options, run, steps):
-    """Steps of this run with as many pictures as so many of lr_steps_batch_size."""
+    """Converts steps at lr_steps_batch_size to steps of this run."""
     meant = options.lr_steps_batch_size
     return round(steps * meant / run.global_batch_size) if meant else steps
 

@@ -20,7 +20,7 @@ ACTIONS = ("stop", "rollback", "skip")
 class Sentinel:
     """Names the tensor, keeps the batch, then stops, rolls back or skips.
 
-    Hand it to `model.fit(..., sentinel=Sentinel(...))`. It is asked when a step was
+    Pass it to `model.fit(..., sentinel=Sentinel(...))`. It is called when a step was
     not finite and no loss scale explains that (`LossScale.explains_skip`); the step
     has changed nothing then. It writes `<directory>/nonfinite/step_<n>.npz` with the
     global batch (images, labels, weights, padding included) and `step_<n>.json` with
@@ -28,9 +28,9 @@ class Sentinel:
 
     - "stop": raises FloatingPointError. A resumed run meets the same batch.
     - "rollback": loads the newest checkpoint of `directory` whose weights are finite:
-      weights, optimizer slots, random states and loss scale. The data goes on behind
-      the batch, and steps and learning rate go on counting.
-    - "skip": goes on with the weights of the step before.
+      weights, optimizer slots, random states and loss scale. The data continues after
+      the batch; steps and learning rate keep counting.
+    - "skip": continues with the weights of the step before.
 
     Args:
         directory: the run's folder.
@@ -57,17 +57,17 @@ class Sentinel:
         self.count = 0
 
     def handle(self, model, batch):
-        """Deals with the step that has just failed; returns when the run goes on.
+        """Deals with the step that has just failed; returns if the run continues.
 
         Args:
-            model: the compiled `Classifier`; `model.position` stands before the step.
-            batch: per-replica tensors of the step, as `model.run_step` took them.
+            model: the compiled `Classifier`; its position is before the step.
+            batch: per-replica tensors of the step, as `Trainer.run_step` took them.
 
         Raises:
             FloatingPointError: the run must stop; names tensor, step and files.
         """
         self.count += 1
-        step = model.position.global_step + 1
+        step = model.trainer.position.global_step + 1
         finding = diagnosis.first_nonfinite(model, batch)
         path = self._write(model, batch, step, finding)
         message, advice = describe(finding, step)
@@ -81,14 +81,14 @@ class Sentinel:
                 )
             raise FloatingPointError(
                 f"{message}{spent} The weights are those of the step before. "
-                f"{advice}; on_nonfinite=skip or rollback go on without the batch."
+                f"{advice}; on_nonfinite=skip or rollback continues without the batch."
             )
         if self.action == "skip":
             logging.warning("%s The batch is skipped.", message)
             return
         checkpoint = self._roll_back(model, message)
         logging.warning(
-            "%s Rolled back to the weights of %s; going on behind the batch.",
+            "%s Rolled back to the weights of %s; continuing after the batch.",
             message,
             checkpoint,
         )
@@ -98,7 +98,7 @@ class Sentinel:
         target = os.path.join(self.directory, "nonfinite")
         path = os.path.join(target, f"step_{step:08d}")
         images, labels, weights = diagnosis.global_batch(model, batch)
-        if not model.group.is_chief:
+        if not model.trainer.group.is_chief:
             return f"{path}.json"
         files.make_dirs(target)
         buffer = io.BytesIO()
@@ -109,7 +109,7 @@ class Sentinel:
         return f"{path}.json"
 
     def _report(self, model, labels, step, finding):
-        position = model.position
+        position = model.trainer.position
         rate = keras.ops.convert_to_numpy(model.optimizer.learning_rate)
         report = {
             "step": step,
@@ -131,20 +131,20 @@ class Sentinel:
 
     def _roll_back(self, model, message):
         """Loads the newest good checkpoint; returns its path."""
-        position = dataclasses.replace(model.position)
+        position = dataclasses.replace(model.trainer.position)
         iterations = model.optimizer.iterations.numpy()
-        if model.finish_saving is not None:
-            model.finish_saving()
+        if model.trainer.finish_saving is not None:
+            model.trainer.finish_saving()
         paths = [path for _, path in reversed(catalog.find_all(self.directory))]
         # A worker may see the folder as it was a little earlier.
-        for path in model.group.gather("roll back to", paths)[0]:
+        for path in model.trainer.group.gather("roll back to", paths)[0]:
             try:
                 state.restore(path, model)
             except ValueError as error:
                 logging.warning("Not rolled back to %s: %s", path, error)
                 continue
-            # The data and the schedule go on; only the training is taken back.
-            model.position.go_to(position)
+            # The data and the schedule continue; only the training is taken back.
+            model.trainer.position.go_to(position)
             model.optimizer.iterations.assign(iterations)
             if _weights_are_finite(model):
                 return path

@@ -1,7 +1,7 @@
 """Several steps per call of one `tf.function` (steps_per_execution).
 
-The batches of a call are gathered before it, and the results of its steps are told
-after it, one by one. So callbacks, losses and positions see every step, while
+The batches of a call are gathered before it, and the results of its steps are
+reported after it, one by one. So callbacks, losses and positions see every step, while
 weights are those of the call's last one. A callback that looks at the model in
 `on_train_batch_begin` or `on_train_batch_end` says where: its method `wants(step)` is
 true for the global steps after which the model must be as it was then, and calls
@@ -23,7 +23,7 @@ HOOKS = (
     "on_batch_begin",
     "on_batch_end",
 )
-# Keras's own that look at nothing but the logs.
+# Keras's callbacks that use only the logs.
 _ONLY_LOGS = (keras.callbacks.ProgbarLogger,)
 
 
@@ -47,55 +47,54 @@ def check(steps, votes):
         )
 
 
-def calls_of(model, callbacks):
+def calls_of(trainer, callbacks):
     """The `Calls` of a training, or None with one step per call.
 
     Args:
-        model: the compiled `Classifier`.
+        trainer: the `Trainer`.
         callbacks: the Keras callbacks of the training.
 
     Raises:
         ValueError: the model's steps are not those of `train_step`.
     """
-    if model.steps_per_execution == 1:
+    steps = trainer.model.steps_per_execution
+    if steps == 1:
         return None
-    if model.own_step is not None or model.make_updater is not Updater:
+    if trainer.custom_step is not None or trainer.updater_class is not Updater:
         raise ValueError(
-            "This stage of training has steps of its own: leave "
+            "This stage of training has its own steps: leave "
             "steps_per_execution at 1. Received: "
-            f"steps_per_execution={model.steps_per_execution}"
+            f"steps_per_execution={steps}"
         )
-    return Calls(model, callbacks)
+    return Calls(trainer, callbacks)
 
 
-def run(model, batches):
+def run(trainer, batches):
     """Runs steps one after the other, in a `tf.function`.
 
     Behind one that is not finite the others leave no trace. The steps stand in the
-    graph side by side: within a loop, or as functions of their own, TensorFlow rewrites
+    graph side by side: within a loop, or as separate functions, TensorFlow rewrites
     their sums in another order, and the last bits are others.
 
     Args:
-        model: the compiled `Classifier`.
+        trainer: the `Trainer`.
         batches: list of per-replica (images, labels, weights).
 
     Returns:
         float64 `[len(batches), names]`, results in the order of `result_names`.
     """
-    names, rows, finite = result_names(model), [], None
+    names, rows, finite = result_names(trainer.model), [], None
+    local_results = trainer.model.strategy.experimental_local_results
     try:
         for batch in batches:
-            model.updater.votes = None if finite is None else _Gate(~finite)
-            outcome = model.distributed_step(batch)
-            own = {
-                name: model.strategy.experimental_local_results(outcome[name])[0]
-                for name in names
-            }
-            finite = own["finite"]
+            trainer.updater.votes = None if finite is None else _Gate(~finite)
+            outcome = trainer.distributed_step(batch)
+            local = {name: local_results(outcome[name])[0] for name in names}
+            finite = local["finite"]
             # Every number of a step is exact in float64.
-            rows.append(tf.stack([tf.cast(own[name], tf.float64) for name in names]))
+            rows.append(tf.stack([tf.cast(local[name], tf.float64) for name in names]))
     finally:
-        model.updater.votes = None
+        trainer.updater.votes = None
     return tf.stack(rows)
 
 
@@ -115,7 +114,7 @@ class _Gate:
 
 
 def result_names(model):
-    """What a step without votes returns, see `plsc_tf.training.step.train_step`."""
+    """What a step without votes returns, see `plsc_tf.training.trainer.train_step`."""
     weights = ["weights"] if model.weighted_metrics else []
     return ["loss", "examples", "finite", *weights, *model.ranked_metrics]
 
@@ -124,22 +123,22 @@ class Calls:
     """Runs a training's steps, several per call; results are handed out singly.
 
     Args:
-        model: the compiled `Classifier`.
+        trainer: the `Trainer`.
         callbacks: the Keras callbacks of the training.
 
     """
 
-    def __init__(self, model, callbacks):
-        self._model = model
-        self._most = model.steps_per_execution
+    def __init__(self, trainer, callbacks):
+        self._trainer, self._model = trainer, trainer.model
+        self._most = self._model.steps_per_execution
         self._wants = [_wants(callback) for callback in callbacks if _looks(callback)]
         self._gathered = collections.deque()
         self._results = collections.deque()
         self._warm = False
 
     @property
-    def untold(self):
-        """Steps that are done and not handed out: the weights are so far ahead."""
+    def unreported(self):
+        """Number of steps that are done and not reported yet."""
         return len(self._results)
 
     def gathered(self, batches):
@@ -178,7 +177,7 @@ class Calls:
             batch: the one that `gathered` has yielded last.
 
         Returns:
-            dict of floats, as of `plsc_tf.training.step.train_step`.
+            dict of floats, as of `plsc_tf.training.trainer.train_step`.
         """
         if not self._gathered or batch is not self._gathered[0]:
             return None
@@ -188,7 +187,7 @@ class Calls:
         return self._results.popleft() if self._results else None
 
     def catch_up(self):
-        """Counts steps whose results will not be told: an error came before.
+        """Counts steps whose results are not reported because of an error.
 
         So that a checkpoint of these weights has their position. A step that is not
         finite has left no trace and is not counted: a resumed run meets its batch.
@@ -199,7 +198,7 @@ class Calls:
 
     def _run(self):
         """The next call, if the gathered batches fill one."""
-        function = self._model.several_steps_function
+        function = self._trainer.several_steps_function
         batches = [self._gathered[i % len(self._gathered)] for i in range(self._most)]
         if not self._warm:
             # Who takes the time leaves out the first step, so that it makes the graphs.
@@ -225,13 +224,13 @@ class Calls:
         return int(self._model.optimizer.iterations.numpy())
 
     def _advance(self, steps):
-        self._model.position.step += steps
-        self._model.position.global_step += steps
+        self._trainer.position.step += steps
+        self._trainer.position.global_step += steps
 
     def _room(self):
         """Steps until the next one that a callback wants, and so many at most."""
         most = self._most if self._warm else 1
-        step = self._model.position.global_step
+        step = self._trainer.position.global_step
         for i in range(1, most):
             if any(wants(step + i) for wants in self._wants):
                 return i
@@ -255,7 +254,7 @@ def _wants(callback):
     if wants is not None:
         return wants
     logging.info(
-        "%s looks at every step, so that steps_per_execution has no effect beside it; "
+        "%s looks at every step, so that steps_per_execution has no effect; "
         "its method wants(step) could say at which steps it needs the model.",
         type(callback).__name__,
     )

@@ -11,7 +11,7 @@ SILENT_S = 5.0
 
 
 class StallDetector:
-    """Watches that something is told at least every so many seconds.
+    """Checks that progress is reported at least every `timeout_s` seconds.
 
     Args:
         timeout_s: the longest time that one activity may take, in seconds.
@@ -30,29 +30,29 @@ class StallDetector:
             )
         self._timeout_s = timeout_s
         self._group = group if group and group.size > 1 else None
-        self._told = ("starting", time.monotonic())
+        self._activity = ("starting", time.monotonic())
         self._stopped = threading.Event()
         self._thread = None
 
-    def tell(self, activity):
-        """Says what this process does from now on, and starts the clock anew.
+    def begin(self, activity):
+        """Reports the activity that begins now, and restarts the clock.
 
         Args:
             activity: a few words; workers that do the same must say the same.
         """
-        self._told = (activity, time.monotonic())
+        self._activity = (activity, time.monotonic())
         if self._group:
             self._group.tell(activity)
 
-    def alive(self):
-        """Says that the activity, which takes longer than others, goes on."""
-        self._told = (self._told[0], time.monotonic())
+    def heartbeat(self):
+        """Reports that the current activity makes progress."""
+        self._activity = (self._activity[0], time.monotonic())
 
     def start(self):
         """Begins to watch; does nothing while it watches already."""
         if self._thread and self._thread.is_alive():
             return
-        self.alive()
+        self.heartbeat()
         self._stopped.clear()
         self._thread = threading.Thread(target=self._watch, name="stalls", daemon=True)
         self._thread.start()
@@ -68,10 +68,10 @@ class StallDetector:
         last = time.monotonic()
         while not self._stopped.wait(interval):
             now = time.monotonic()
-            activity, began = self._told
+            activity, began = self._activity
             if now - last > interval + self._timeout_s / 2:
                 # The process was suspended, which is no stall.
-                self._told = (activity, now)
+                self._activity = (activity, now)
             elif now - began > self._timeout_s:
                 self._end(activity, now - began)
                 return
@@ -105,7 +105,7 @@ def who_is_behind(names, activities, silences):
             for i in silent
         )
     # Who is furthest said so last; who is behind has said nothing since.
-    latest, seconds = min(activities, key=lambda told: told[1])
+    latest, seconds = min(activities, key=lambda reported: reported[1])
     behind = [i for i, (activity, _) in enumerate(activities) if activity != latest]
     if not behind:
         return (

@@ -18,9 +18,9 @@ WEIGHTS_ALONE = (
 def training_variables(model):
     """`{name: keras.Variable}` of what only a resume needs.
 
-    These are the optimizer's variables, but for a fixed learning rate, which is set
+    These are the optimizer's variables, except a fixed learning rate, which is set
     by the flags of a run, the random states of layers such as dropout, and the
-    auxiliary classifier. Keras's own names count layers over the whole process, so they
+    auxiliary classifier. Keras's names count layers over the whole process, so they
     are numbered instead.
     """
     rate = getattr(model.optimizer, "_learning_rate", None)
@@ -40,7 +40,7 @@ def training_variables(model):
 
 
 def _averages(model):
-    averages = model.updater.averages
+    averages = model.trainer.updater.averages
     return [] if averages is None else averages.variables
 
 
@@ -51,9 +51,9 @@ def _averaged_places(model):
     """
     places = {id(weight): i for i, weight in enumerate(model.backbone.weights)}
     if not model.head.sharded:
-        own = enumerate(model.head.variables_replicated)
-        places |= {id(weight): f"head {i}" for i, weight in own}
-    averages = model.updater.averages
+        weights = enumerate(model.head.variables_replicated)
+        places |= {id(weight): f"head {i}" for i, weight in weights}
+    averages = model.trainer.updater.averages
     return [places.get(id(weight)) for weight in averages.replicated]
 
 
@@ -67,18 +67,18 @@ def snapshot(model, state, *, weights_only=False, held=True):
     """The model, its optimizer and its position as they are now.
 
     Args:
-        model: the `Classifier`, compiled unless only its weights are asked for.
+        model: the `Classifier`, compiled unless weights_only.
         state: dict of what else a resume needs.
         weights_only: leaves out what only a resume needs.
-        held: keep the class rows as they are while training goes on, see
+        held: keep the class rows as they are while training continues, see
             `plsc_tf.checkpoints.content`. Otherwise they are read when they are
             written, which needs no memory, and training has to wait for it.
 
     Returns:
         a `Content`.
     """
-    own = statistics.stacked(model) if model.statistics_differ else {}
-    means = statistics.means(model, own) if own else []
+    stacked = statistics.stacked(model) if model.trainer.statistics_differ else {}
+    means = statistics.means(model, stacked) if stacked else []
     averaged = {id(variable): tf.constant(mean) for variable, mean in means}
     values = [
         (v, averaged[id(v)] if id(v) in averaged else _value(model, v))
@@ -86,10 +86,11 @@ def snapshot(model, state, *, weights_only=False, held=True):
     ]
     arrays, variables = dict(model.head.arrays()), {}
     if not weights_only:
-        arrays.update(model.updater.slots())
-        found = training_variables(model)
-        variables = {name: _value(model, v) for name, v in found.items()}
-        variables.update(own)
+        arrays.update(model.trainer.updater.slots())
+        variables = {
+            name: _value(model, v) for name, v in training_variables(model).items()
+        }
+        variables.update(stacked)
     if held:
         arrays = {name: array.held() for name, array in arrays.items()}
     return Content(
@@ -103,23 +104,23 @@ def snapshot(model, state, *, weights_only=False, held=True):
 
 
 def _position(model, weights_only):
-    found = {
-        "epoch": model.position.epoch,
-        "step": model.position.step,
-        "global_step": model.position.global_step,
-        "epoch_sums": model.position.sums,
+    described = {
+        "epoch": model.trainer.position.epoch,
+        "step": model.trainer.position.step,
+        "global_step": model.trainer.position.global_step,
+        "epoch_sums": model.trainer.position.sums,
         "num_classes": model.head.num_classes,
         "embedding_size": model.embedding_size,
         "head_state": head_state(model),
         **model_config.describe(model),
     }
     if not weights_only:
-        found["optimizer"] = type(model.optimizer).__name__
-        if model.updater.averages is not None:
-            found["averages"] = _averaged_places(model)
-        found["replicas"] = model.strategy.num_replicas_in_sync
-        found["loss_scale"] = model.loss_scale.state() if model.loss_scale else None
-    return found
+        described["optimizer"] = type(model.optimizer).__name__
+        if model.trainer.updater.averages is not None:
+            described["averages"] = _averaged_places(model)
+        described["replicas"] = model.strategy.num_replicas_in_sync
+        described["loss_scale"] = model.loss_scale.state() if model.loss_scale else None
+    return described
 
 
 def _value(model, variable):
@@ -152,15 +153,15 @@ def save_weights(path, model, state=None):
 
 
 def restore(path, model, *, verified=False):
-    """Loads everything of a checkpoint, so that training goes on from there.
+    """Loads everything of a checkpoint, to resume training.
 
     Args:
         path: the checkpoint folder.
         model: the compiled `Classifier`, on any number of replicas.
-        verified: whether all its files were found sound just now.
+        verified: whether all its files were verified just now.
 
     Returns:
-        the state dict; `model.position` is set.
+        the state dict; `model.trainer.position` is set.
 
     Raises:
         ValueError: the checkpoint is of another network, head or optimizer.
@@ -171,14 +172,14 @@ def restore(path, model, *, verified=False):
         path,
         network=model.backbone,
         variables=training_variables(model),
-        arrays={**model.head.arrays(), **model.updater.slots()},
+        arrays={**model.head.arrays(), **model.trainer.updater.slots()},
         verified=verified,
     )
     _restore_statistics(path, content, model)
     if model.loss_scale is not None and state.get("loss_scale"):
         model.loss_scale.restore(state["loss_scale"])
     restore_head_state(model, state)
-    position = model.position
+    position = model.trainer.position
     position.epoch, position.step = state["epoch"], state["step"]
     position.global_step = state["global_step"]
     # Older checkpoints have none.
@@ -194,20 +195,20 @@ def _check_optimizer(path, content, model):
     if trained_with != optimizer:
         raise ValueError(
             f"Checkpoint {path} was trained with the optimizer {trained_with}, whose "
-            f"state {optimizer} cannot go on from. Resume with {trained_with}, or "
+            f"state {optimizer} cannot continue. Resume with {trained_with}, or "
             f"{WEIGHTS_ALONE}."
         )
     _check_learning_rate(path, content, model)
     averaged = "averages" in content["state"]
-    if averaged and model.updater.averages is None:
+    if averaged and model.trainer.updater.averages is None:
         logging.warning(
             "Checkpoint %s has averages of the weights, which end here: the resume has "
             "no ema_decay, so verification and export are of the weights themselves.",
             path,
         )
-    if model.updater.averages is not None and not averaged:
+    if model.trainer.updater.averages is not None and not averaged:
         raise ValueError(
-            f"Checkpoint {path} has no averages of the weights to go on with. Resume "
+            f"Checkpoint {path} has no averages of the weights. Resume "
             "without ema_decay, or start from the weights (checkpoint_dir) in another "
             "folder."
         )
@@ -219,11 +220,11 @@ def _check_learning_rate(path, content, model):
     A fixed one is a variable of the optimizer, which `training_variables` leaves out.
     """
     stored = _of_optimizer(content["training"]["variables"])
-    own = _of_optimizer(training_variables(model))
-    if len(stored) == len(own) and stored != own:
+    current = _of_optimizer(training_variables(model))
+    if len(stored) == len(current) and stored != current:
         # A fixed rate leaves a gap in the numbers, unless it is the last variable.
         kinds = {True: "a fixed learning rate", False: "a schedule"}
-        was_fixed, is_fixed = (n != list(range(len(n))) for n in (stored, own))
+        was_fixed, is_fixed = (n != list(range(len(n))) for n in (stored, current))
         raise ValueError(
             f"Checkpoint {path} was trained with {kinds[was_fixed]}, and this "
             f"optimizer has {kinds[is_fixed]}. They differ in the optimizer: the "
@@ -237,12 +238,12 @@ def _of_optimizer(names):
 
 
 def _restore_statistics(path, content, model):
-    """On as many replicas each gets its own back; on others all have the mean."""
+    """On as many replicas each gets its statistics back; otherwise all get the mean."""
     names = [name for name in content["training"]["variables"] if "statistics/" in name]
-    model.statistics_differ = False
+    model.trainer.statistics_differ = False
     if names and content["state"]["replicas"] == model.strategy.num_replicas_in_sync:
         statistics.assign(model, reader.read_variables(path, content, names))
-        model.statistics_differ = True
+        model.trainer.statistics_differ = True
 
 
 def restore_head_state(model, state):
@@ -258,7 +259,7 @@ def restore_weights(path, model, with_head=True):
     """Loads the weights only (PLSC: checkpoint_dir); returns the state dict."""
     arrays = model.head.arrays() if with_head else {}
     state = reader.restore(path, network=model.backbone, arrays=arrays)
-    model.statistics_differ = False
+    model.trainer.statistics_differ = False
     return state
 
 
@@ -285,8 +286,8 @@ def restore_averages(path, model, with_head=False):
         return False
     targets = {i: weight for i, weight in enumerate(model.backbone.weights)}
     if with_head and not model.head.sharded:
-        own = enumerate(model.head.variables_replicated)
-        targets |= {f"head {i}": weight for i, weight in own}
+        weights = enumerate(model.head.variables_replicated)
+        targets |= {f"head {i}": weight for i, weight in weights}
     wanted = {
         f"{SLOT}/{i:04d}": targets[place]
         for i, place in enumerate(places)

@@ -1,9 +1,19 @@
-"""Batch-norm statistics, of which every replica has its own between two averages."""
+"""Batch-norm statistics, which differ between replicas until they are averaged."""
 
 import numpy as np
 
 from plsc_tf.parallel.strategy import gather, local_replicas
 from plsc_tf.training import freezing
+
+
+def synchronize(model):
+    """Gives every replica the mean of all; see `Classifier.synchronize_statistics`."""
+    trainer, replicas = model.trainer, model.strategy.num_replicas_in_sync
+    if not trainer.statistics_differ or replicas == 1:
+        return
+    for variable, mean in means(model, stacked(model)):
+        variable.assign(mean)
+    trainer.statistics_differ = False
 
 
 def variables(model):
@@ -21,18 +31,18 @@ def copies(model, variable):
 
 
 def stacked(model):
-    """Every replica's own: `{name: [replicas, ...]}`; all workers must ask for them."""
-    found = variables(model)
-    if not found:
+    """Values of all replicas, `{name: [replicas, ...]}`; all workers must call it."""
+    differing = variables(model)
+    if not differing:
         return {}
-    columns = [copies(model, variable) for variable in found]
+    columns = [copies(model, variable) for variable in differing]
     # In one piece: a message takes longer than what it carries.
     flat = [
         np.concatenate([column[i].numpy().ravel() for column in columns])[None]
         for i in range(len(local_replicas(model.strategy)))
     ]
     gathered, named, start = gather(model.strategy, flat), {}, 0
-    for i, variable in enumerate(found):
+    for i, variable in enumerate(differing):
         size = int(np.prod(variable.shape))
         values = gathered[:, start : start + size]
         named[_name(i)] = values.reshape(-1, *variable.shape)
@@ -54,7 +64,7 @@ def means(model, values):
 
 
 def assign(model, values):
-    """Gives every replica its own again.
+    """Restores the statistics of every replica.
 
     Args:
         model: the `Classifier`.
@@ -62,8 +72,8 @@ def assign(model, values):
     """
     here = local_replicas(model.strategy)
     for i, variable in enumerate(variables(model)):
-        own = values[_name(i)][here.start : here.stop]
-        for copy, value in zip(copies(model, variable), own, strict=True):
+        local = values[_name(i)][here.start : here.stop]
+        for copy, value in zip(copies(model, variable), local, strict=True):
             copy.assign(value)
 
 

@@ -48,7 +48,7 @@ class Termination(keras.callbacks.Callback):
             self.listen()
 
     def stop_listening(self):
-        """Gives them back to whoever had them; call it in the main thread."""
+        """Restores the handlers of before; call it in the main thread."""
         for number, before in self._before.items():
             # A handler that is not Python's cannot be set from here.
             signal.signal(number, signal.SIG_DFL if before is None else before)
@@ -65,16 +65,16 @@ class Termination(keras.callbacks.Callback):
             self._votes().stop()
 
     def on_train_batch_end(self, batch, logs=None):
-        """Ends the training, if that was asked for during the step."""
-        calls = None if self.model is None else self.model.calls
-        if calls is not None and calls.untold:
+        """Ends the training if a signal came during the step."""
+        calls = None if self.model is None else self.model.trainer.calls
+        if calls is not None and calls.unreported:
             return  # the weights are those of a later step
         self.in_step = False
         if self._requested is None:
             return
         if self._votes() is None:
             raise self._requested
-        if self.model.stop_voted:
+        if self.model.trainer.stop_voted:
             self._votes().end()
             raise self._requested
 
@@ -95,4 +95,4 @@ class Termination(keras.callbacks.Callback):
         logging.warning("The training ends after this step.")
 
     def _votes(self):
-        return self.model.votes if self.model is not None else None
+        return self.model.trainer.votes if self.model is not None else None

@@ -31,7 +31,7 @@ class Updater:
             `tile_gradients(arrays, part)`, `square_norms(pending)` and
             `square_weights(pending)`.
         l2: factor of an L2 penalty on every weight, added to the clipped gradients,
-            for optimizers that have none of their own.
+            for optimizers that have none.
         slot_dtype: type that the shards' slots are stored in, see `RowRules`.
         loss_scale: `plsc_tf.training.loss_scale.LossScale` that the gradients of the
             replicated weights were multiplied with, or None.
@@ -40,7 +40,7 @@ class Updater:
         votes: `plsc_tf.training.votes.Votes` of the workers of a cluster, or None.
         averaging: `plsc_tf.training.average.Averaging` of the weights, or None.
         head_rule: `plsc_tf.training.weight_rules.WeightRule` of the head, or None.
-        own_rules: that of mirrored weights, `{id of a keras.Variable: WeightRule}`.
+        layer_rules: those of mirrored weights, `{id of a keras.Variable: WeightRule}`.
 
     Attributes:
         averages: the `plsc_tf.training.average.Averages`, or None.
@@ -49,7 +49,7 @@ class Updater:
         ValueError: the optimizer cannot mean for shards what Keras means by it.
     """
 
-    def __init__(  # noqa: PLR0913 - the most of them have defaults
+    def __init__(  # noqa: PLR0913 - most have defaults
         self,
         optimizer,
         strategy,
@@ -63,11 +63,11 @@ class Updater:
         votes=None,
         averaging=None,
         head_rule=None,
-        own_rules=None,
+        layer_rules=None,
     ):
         _check(optimizer, head)
         self.head_rule = head_rule or COMMON
-        self.own_rules = own_rules or {}
+        self.layer_rules = layer_rules or {}
         self.l2 = l2
         self.optimizer = optimizer
         self.replicated = replicated
@@ -78,7 +78,7 @@ class Updater:
         with strategy.scope():
             if not optimizer.built and optimizer._distribution_strategy is not strategy:
                 raise ValueError(
-                    "Make the optimizer inside strategy.scope(), beside the model. "
+                    "Make the optimizer inside strategy.scope(), like the model. "
                     f"Received: a {type(optimizer).__name__} made elsewhere."
                 )
             optimizer.build(replicated)
@@ -91,7 +91,7 @@ class Updater:
                 l2=l2,
                 slot_dtype=slot_dtype,
                 averaging=averaging,
-                own=self.head_rule,
+                weight_rule=self.head_rule,
             )
         self.averages = None
         if averaging is not None:
@@ -180,10 +180,10 @@ class Updater:
             rate = tf.convert_to_tensor(self.optimizer.learning_rate)
             step = tf.convert_to_tensor(self.optimizer.iterations)
             for variable, gradient in zip(variables, summed, strict=True):
-                own = self.own_rules.get(id(variable), COMMON)
+                rule = self.layer_rules.get(id(variable), COMMON)
                 strategy.extended.update(
                     variable.value,
-                    functools.partial(self._update_one, own),
+                    functools.partial(self._update_one, rule),
                     args=(gradient, rate),
                     group=False,
                 )
@@ -212,12 +212,12 @@ class Updater:
                 done = self.rules.update(*piece, rate=rate, step=step, factors=factors)
             previous = [done]
 
-    def _update_one(self, own, variable, gradient, rate):
+    def _update_one(self, rule, variable, gradient, rate):
         """Keras's order: decoupled weight decay first, then the rule."""
-        if not own.rate_factor:
+        if not rule.rate_factor:
             return  # Ftrl divides by the rate
-        rate = own.rate(rate)
-        with own.applied(self.optimizer, self.l2) as l2:
+        rate = rule.rate(rate)
+        with rule.applied(self.optimizer, self.l2) as l2:
             if l2 and self.optimizer._use_weight_decay(variable):
                 gradient += l2 * tf.convert_to_tensor(variable)
             if decays(self.optimizer, variable):
@@ -246,8 +246,8 @@ class Updater:
         shard_squares = []
         if factors:
             # A weight that is cut into shards is one weight to Keras.
-            found = self.head.square_norms(pending)
-            shard_squares = collectives.all_sum([found[name] for name in factors])
+            norms = self.head.square_norms(pending)
+            shard_squares = collectives.all_sum([norms[name] for name in factors])
         if optimizer.global_clipnorm:
             total = tf.add_n([tf.cast(s, tf.float32) for s in squares + shard_squares])
             squares = [total] * len(squares)

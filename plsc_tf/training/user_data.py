@@ -1,4 +1,4 @@
-"""What Keras's users hand to `fit` and `evaluate`, with the face of our own data.
+"""User data for `fit` and `evaluate`, with the same interface as our own data.
 
 That is `batch_size`, `steps_per_epoch` and `epoch(number, start_step)`, which returns a
 `tf.data.Dataset` of global batches (images, labels[, weights]).
@@ -21,7 +21,7 @@ class DatasetBatches:
         ValueError: it yields something else, or nothing.
     """
 
-    # With steps_per_epoch an epoch goes on where the one before ended, as in Keras.
+    # With steps_per_epoch an epoch continues where the previous one ended, as in Keras.
     one_pass = True
 
     def __init__(self, dataset):
@@ -94,7 +94,7 @@ class WeighedBatches:
     """Batches whose examples weigh what their class weighs.
 
     Args:
-        data: has `epoch`, as `training.loop` wants it.
+        data: has `epoch`, as `training.feed` wants it.
         class_weight: `{label: weight}`; other classes weigh 1.
 
     Raises:
@@ -123,12 +123,13 @@ class WeighedBatches:
 
     def _weighed(self, dataset, padded=False):
         def weigh(images, labels, weights=None):
-            own = self._table.lookup(tf.cast(labels, tf.int64))
-            own = tf.reshape(own, [-1])
+            class_weights = self._table.lookup(tf.cast(labels, tf.int64))
+            class_weights = tf.reshape(class_weights, [-1])
             if weights is not None:
-                own *= tf.cast(tf.reshape(weights, [-1]), tf.float32)
+                class_weights *= tf.cast(tf.reshape(weights, [-1]), tf.float32)
             # Of padded batches the weights say which examples are real.
-            return (images, labels, own, weights) if padded else (images, labels, own)
+            weighed = images, labels, class_weights
+            return (*weighed, weights) if padded else weighed
 
         return dataset.map(tf.autograph.experimental.do_not_convert(weigh))
 
@@ -158,8 +159,10 @@ def weights_of(labels, sample_weight, class_weight):
         weights = np.asarray(sample_weight, np.float32).reshape(-1)
     if class_weight is not None:
         _check_class_weight(class_weight)
-        own = np.float32([class_weight.get(label, 1.0) for label in labels.tolist()])
-        weights = own if weights is None or len(weights) != len(own) else own * weights
+        of_classes = np.float32([class_weight.get(i, 1.0) for i in labels.tolist()])
+        if weights is None or len(weights) != len(of_classes):
+            return of_classes
+        weights = of_classes * weights
     return weights
 
 
@@ -173,7 +176,7 @@ def training_data(
     shuffle=True,
     begun=(0, 0),
 ):
-    """What Keras users hand to `fit`, as `training.loop` wants it.
+    """User data for `fit`, as `training.feed` takes it.
 
     Args:
         x: what `plsc_tf.load` returns, a `tf.data.Dataset`, or an array.
@@ -189,10 +192,10 @@ def training_data(
     """
     ours, is_dataset = is_ours(x), isinstance(x, tf.data.Dataset)
     extra = {"y": y, "sample_weight": sample_weight}
-    given = [name for name, value in extra.items() if value is not None]
-    if given and (ours or is_dataset):
+    extras = [name for name, value in extra.items() if value is not None]
+    if extras and (ours or is_dataset):
         raise ValueError(
-            f"{' and '.join(given)} must be left out when x is a data set: it yields "
+            f"{' and '.join(extras)} must be left out with a data set: it yields "
             "(images, labels) or (images, labels, weights)."
         )
     if ours:
@@ -211,12 +214,12 @@ def training_data(
 
 
 def is_ours(x):
-    """Whether something has the face of our own batches."""
+    """Whether x has the interface of our own batches."""
     return hasattr(x, "epoch") and hasattr(x, "batch_size")
 
 
 def evaluation_data(x, y=None, *, batch_size=None, sample_weight=None):
-    """What Keras users hand to `evaluate`, in its own order and unchanged.
+    """User data for `evaluate`, in order and unchanged.
 
     Args:
         x, y, batch_size, sample_weight: see `training_data`.
@@ -231,31 +234,31 @@ def evaluation_data(x, y=None, *, batch_size=None, sample_weight=None):
 
 
 def in_order(x):
-    """Our own batches in the order of the files, without augmentation; others as is."""
+    """Our own batches in file order without augmentation; others unchanged."""
     return x.in_order() if hasattr(x, "in_order") else x
 
 
-def validation_batches(given, batch_size):
+def validation_batches(data, batch_size, steps):
     """`validation_data` of Keras's `fit` as `Classifier.evaluate` takes it.
 
     Args:
-        given: (images, labels[, weights]), or what `evaluate` takes as `x`.
+        data: (images, labels[, weights]), or what `evaluate` takes as `x`.
         batch_size: images per global batch of arrays.
+        steps: number of batches to evaluate; None: all.
     """
-    if not isinstance(given, tuple | list):
-        return evaluation_data(given, batch_size=batch_size)
-    if len(given) not in (2, 3):
-        raise ValueError(
-            "validation_data must be (images, labels), (images, labels, weights) "
-            f"or a data set. Received: a tuple of {len(given)}"
-        )
-    images, labels, *weights = given
-    return evaluation_data(
-        images,
-        labels,
-        batch_size=batch_size,
-        sample_weight=weights[0] if weights else None,
+    labels = weights = None
+    if isinstance(data, tuple | list):
+        if len(data) not in (2, 3):
+            raise ValueError(
+                "validation_data must be (images, labels), (images, labels, weights) "
+                f"or a data set. Received: a tuple of {len(data)}"
+            )
+        data, labels, weights = (*data, None)[:3]
+    batches = evaluation_data(
+        data, labels, batch_size=batch_size, sample_weight=weights
     )
+    check_endless(batches, steps, "validation_steps")
+    return batches
 
 
 def check_endless(data, steps, argument):
@@ -263,7 +266,7 @@ def check_endless(data, steps, argument):
 
     Args:
         data: as of `training_data`, or a `tf.data.Dataset`.
-        steps: how many batches of it are asked for; None: all.
+        steps: number of batches; None: all.
         argument: that says so.
     """
     if steps is not None or not hasattr(data, "cardinality"):
@@ -299,3 +302,33 @@ def _arrays(x, y, sample_weight):
             f"Received: shape {weights.shape} for {len(labels)} images."
         )
     return images, labels, weights.reshape(-1)
+
+
+def one_batch(model, images, labels, sample_weight, class_weight):
+    """A global batch of arrays as the per-replica batch of a step.
+
+    Args:
+        model: the `Classifier`.
+        images, labels, sample_weight, class_weight: of `Classifier.train_on_batch`.
+
+    Raises:
+        ValueError: they do not fit together, or not the model.
+    """
+    labels = batching.whole_labels(labels)
+    weights = weights_of(labels, sample_weight, class_weight)
+    batching.check_batch(images, labels, weights, model.head.num_classes)
+    batching.check_shape(np.shape(images), model.backbone.input_shape)
+    check_range(np.asarray(images), "images")
+    batch = batching.pad(
+        tf.convert_to_tensor(images),
+        tf.convert_to_tensor(labels, tf.int64),
+        None if weights is None else tf.convert_to_tensor(weights, tf.float32),
+        batching.padded_size(len(labels), model.trainer.batch_parts),
+    )
+    return batching.split(model.strategy, batch)
+
+
+def listed(callbacks):
+    """The callbacks of a Keras user: one, a list, a `CallbackList` or None."""
+    callbacks = getattr(callbacks, "callbacks", callbacks) or []
+    return list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks]

@@ -1,7 +1,7 @@
-"""What the workers of a cluster decide together, in the middle of their steps.
+"""Joint decisions of the workers of a cluster during their steps.
 
 One worker cannot stop by itself: the others would wait for it in the next step. So
-each of them brings its wishes to every step, where they are added up beside the flag
+each worker adds its votes to every step, where they are summed with the flag
 that says whether all is finite, and all workers act on the sum.
 """
 
@@ -21,7 +21,7 @@ class EndedElsewhereError(RuntimeError):
 
 
 class Votes:
-    """The wishes of one worker, and what came of all of them.
+    """The votes of one worker, and their outcome.
 
     Args:
         group: the `plsc_tf.parallel.group.Group` of the workers.
@@ -34,22 +34,22 @@ class Votes:
         self.group = group
         self.ended = False
         self._error = None
-        self._own = outside_scope(
+        self._votes = outside_scope(
             lambda: tf.Variable(tf.zeros([2]), trainable=False, name="votes")
         )
 
     def stop(self):
-        """Wishes that the training ends after the step that comes."""
-        self._own[STOP].assign(1.0)
+        """Votes to end the training after the next step."""
+        self._votes[STOP].assign(1.0)
 
     def abort(self, error):
-        """Wishes that the step that comes leaves no trace and is the last.
+        """Votes to discard the next step and to end the training.
 
         Args:
             error: why: this worker has nothing to bring to the step.
         """
         self._error = error
-        self._own[ABORT].assign(1.0)
+        self._votes[ABORT].assign(1.0)
 
     def count(self, unhealthy):
         """Adds up a step's votes; called in replica context.
@@ -60,8 +60,8 @@ class Votes:
         Returns:
             (sum of `unhealthy` over all replicas, bool scalars `{"stop", "aborted"}`).
         """
-        own = tf.concat([unhealthy[None], tf.convert_to_tensor(self._own)], axis=0)
-        unhealthy, stop, abort = tf.unstack(collectives.all_sum(own))
+        counts = tf.concat([unhealthy[None], tf.convert_to_tensor(self._votes)], axis=0)
+        unhealthy, stop, abort = tf.unstack(collectives.all_sum(counts))
         return unhealthy, {"stop": stop > 0, "aborted": abort > 0}
 
     def check_abort(self, aborted):
@@ -76,13 +76,14 @@ class Votes:
         """
         if not aborted:
             return
-        own = self._error
-        messages = self.group.gather("why aborted", None if own is None else str(own))
+        error = self._error
+        message = None if error is None else str(error)
+        messages = self.group.gather("why aborted", message)
         self.ended = True
-        if own is not None:
-            raise own
-        told = [f"Worker {i}: {text}" for i, text in enumerate(messages) if text]
-        raise EndedElsewhereError(" ".join(told))
+        if error is not None:
+            raise error
+        reasons = [f"Worker {i}: {text}" for i, text in enumerate(messages) if text]
+        raise EndedElsewhereError(" ".join(reasons))
 
     def end(self):
         """All workers have seen the same reason to end, at the same step."""

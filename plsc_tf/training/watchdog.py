@@ -15,7 +15,7 @@ class Watchdog(keras.callbacks.Callback):
     Args:
         timeout_s: the longest time between two signs of progress, in seconds. The first
             step traces and compiles the graph, and must find time for that, too. What
-            takes longer, such as verification, calls `model.alive` meanwhile.
+            takes longer, such as verification, calls `model.trainer.heartbeat()`.
         group: the `plsc_tf.parallel.group.Group` of workers; None, or a group of one,
             when this process is alone.
     """
@@ -25,9 +25,9 @@ class Watchdog(keras.callbacks.Callback):
         self._detector = StallDetector(timeout_s, group)
 
     def set_model(self, model):
-        """Lets what takes long say that it goes on."""
+        """Lets long work report progress."""
         super().set_model(model)
-        model.alive = self._detector.alive
+        model.trainer.heartbeat = self._detector.heartbeat
 
     def stop(self):
         """Ends watching, also after an exception."""
@@ -39,16 +39,16 @@ class Watchdog(keras.callbacks.Callback):
 
     def on_train_batch_begin(self, batch, logs=None):
         """A step begins."""
-        self._detector.tell(f"step {self._next_step()}")
+        self._detector.begin(f"step {self._next_step()}")
         self._detector.start()
 
     def on_train_batch_end(self, batch, logs=None):
         """A step is done; data, verification and checkpoints come before the next."""
-        self._detector.tell(f"what comes before step {self._next_step()}")
+        self._detector.begin(f"what comes before step {self._next_step()}")
 
     def on_train_end(self, logs=None):
         """Ends watching."""
         self.stop()
 
     def _next_step(self):
-        return self.model.position.global_step + 1
+        return self.model.trainer.position.global_step + 1

@@ -103,12 +103,12 @@ def reduce(make_model, projections):
             with_head=scope == "all",
             **{**given, **(plan or {})},
         )
-        model.make_updater = functools.partial(ReducedUpdater, plan=made)
+        model.trainer.updater_class = functools.partial(ReducedUpdater, plan=made)
         with model.strategy.scope():
             compiled = {k: make() for k, make in (compiled or {}).items()}
             model.compile(plsc_tf.Momentum(0.02), **compiled)
         steps = reduced_step.ReducedStepper(model, made)
-        model.own_step = steps.step
+        model.trainer.custom_step = steps.step
         return model, steps
 
     return prepare

@@ -123,7 +123,7 @@ def test_a_snapshot_that_is_not_finite(make_model, folder, whole, tmp_path):
     copy = str(shutil.copytree(folder, tmp_path / "copy"))
     model = make_model()
     model.backbone.trainable_variables[2].assign(np.full(8, np.nan))
-    model.position.global_step = 10
+    model.trainer.position.global_step = 10
     plsc_tf.training.state.save_weights(f"{copy}/step_00000010", model)
     found = trajectory.open_folder(copy, whole, 5)
     with pytest.raises(ValueError, match="step_00000010 holds .* not finite.*gamma"):

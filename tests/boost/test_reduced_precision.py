@@ -127,8 +127,8 @@ def test_an_overflow_moves_nothing_and_lowers_the_scale(
     assert model.loss_scale.state()["scale"] == 2.0**39
     # A trial may overflow although the batch has not.
     model.loss_scale.restore({"scale": 64.0, "good_steps": 0, "bad_steps": 0})
-    inverse = model.updater.bfgs.inverse
-    model.updater.bfgs.inverse = 1e10 * np.eye(5)
+    inverse = model.trainer.updater.bfgs.inverse
+    model.trainer.updater.bfgs.inverse = 1e10 * np.eye(5)
     result = model.train_on_batch(*pictures)
     assert result["step_size"] == 0.0 and np.isfinite(result["loss"])
     assert not np.isfinite(steps.last["trials"]).any()
@@ -140,7 +140,7 @@ def test_an_overflow_moves_nothing_and_lowers_the_scale(
     moved = (after["weights"] - before["weights"])[:reduced]
     assert 0 < np.linalg.norm(moved) < 1e-2
     # And the walk goes on.
-    model.updater.bfgs.inverse = inverse
+    model.trainer.updater.bfgs.inverse = inverse
     assert np.isfinite(model.train_on_batch(*pictures)["loss"])
 
 
@@ -165,7 +165,7 @@ def _everything(model):
     found = {"weights": vector(model, "all")}
     for i, variable in enumerate(model.backbone.non_trainable_variables):
         found[f"statistics {i}"] = variable.numpy()
-    for name, rows in model.updater.slots().items():
+    for name, rows in model.trainer.updater.slots().items():
         found[name] = np.concatenate(list(rows.held().pieces(0, rows.shape[0])))
     return found
 

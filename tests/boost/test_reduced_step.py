@@ -178,7 +178,7 @@ def test_trials_draw_the_same_dropout_and_move_no_statistics(
     start(model)
     bias = model.backbone.trainable_variables[1]
     assert bias.path.endswith("bias")
-    updater = model.updater
+    updater = model.trainer.updater
     first = int(np.prod(model.backbone.trainable_variables[0].shape))
     tile = updater.space._basis[""].tiles[0][0]
     basis = np.zeros(tile.shape, np.float32)
@@ -212,12 +212,12 @@ def test_a_trial_that_is_not_finite_is_not_accepted(reduce, start, pictures):
     before = vector(model, "backbone")
     # Of the second one's length the direction itself is not finite in float32.
     for factor, trials in ((1e38, 8), (1e60, 0)):
-        model.updater.bfgs.inverse = factor * np.eye(5)
+        model.trainer.updater.bfgs.inverse = factor * np.eye(5)
         size = run(model, steps, pictures, 1)[1]
         assert size == [0.0] and len(steps.last["trials"]) == trials
         assert not np.isfinite(steps.last["trials"]).any()
         np.testing.assert_array_equal(vector(model, "backbone"), before)
-        np.testing.assert_array_equal(model.updater.bfgs.step, np.zeros(5))
+        np.testing.assert_array_equal(model.trainer.updater.bfgs.step, np.zeros(5))
 
 
 def test_a_step_that_is_not_finite_changes_nothing(reduce, start, pictures):
@@ -227,13 +227,13 @@ def test_a_step_that_is_not_finite_changes_nothing(reduce, start, pictures):
     bias = model.backbone.trainable_variables[1]
     sound = bias.numpy()
     bias.assign(np.full_like(sound, np.inf))
-    before = vector(model, "all"), model.updater.bfgs.inverse.copy()
-    residual = model.updater.slots()["dim_reduce/residual"]
+    before = vector(model, "all"), model.trainer.updater.bfgs.inverse.copy()
+    residual = model.trainer.updater.slots()["dim_reduce/residual"]
     kept = residual.read(0, residual.shape[0])
     with pytest.raises(FloatingPointError, match="weights are those of the step"):
         model.train_on_batch(*pictures)
     np.testing.assert_array_equal(vector(model, "all"), before[0])
-    np.testing.assert_array_equal(model.updater.bfgs.inverse, before[1])
+    np.testing.assert_array_equal(model.trainer.updater.bfgs.inverse, before[1])
     np.testing.assert_array_equal(residual.read(0, residual.shape[0]), kept)
     assert np.isfinite(kept).all()
 
@@ -264,5 +264,5 @@ def test_a_resumed_stage_goes_on_bit_for_bit(
 def _carried(model):
     return {
         name: np.concatenate(list(rows.held().pieces(0, rows.shape[0])))
-        for name, rows in model.updater.slots().items()
+        for name, rows in model.trainer.updater.slots().items()
     }

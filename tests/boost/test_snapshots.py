@@ -79,9 +79,9 @@ class Counted:
 
     def __init__(self, model):
         self.calls = 0
-        self._function = model.several_steps_function
+        self._function = model.trainer.several_steps_function
         self.get_concrete_function = self._function.get_concrete_function
-        model.several_steps_function = self
+        model.trainer.several_steps_function = self
 
     def __call__(self, batches):
         self.calls += 1

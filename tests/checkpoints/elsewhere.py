@@ -68,7 +68,7 @@ def train(model, first, last):
 
 def values(model):
     """`{name: digest}` of every row, bias, slot, weight and counter."""
-    arrays = {**model.head.arrays(), **model.updater.slots()}
+    arrays = {**model.head.arrays(), **model.trainer.updater.slots()}
     found = {name: rows.read(0, CLASSES) for name, rows in arrays.items()}
     found |= {f"backbone {i}": w.numpy() for i, w in enumerate(model.backbone.weights)}
     variables = state.training_variables(model).items()
@@ -82,7 +82,7 @@ def values(model):
 def fill(model):
     """Gives every row and slot a number of its own."""
     rng = np.random.default_rng(0)
-    for rows in {**model.head.arrays(), **model.updater.slots()}.values():
+    for rows in {**model.head.arrays(), **model.trainer.updater.slots()}.values():
         rows.write(0, rng.standard_normal(rows.shape).astype(np.float32))
 
 

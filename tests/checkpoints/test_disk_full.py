@@ -68,11 +68,11 @@ class Fill(keras.callbacks.Callback):
         return shutil.disk_usage(self.path.parent).free
 
     def on_train_batch_end(self, batch, logs=None):
-        if self.model.position.global_step == 3:
-            self.model.finish_saving()
+        if self.model.trainer.position.global_step == 3:
+            self.model.trainer.finish_saving()
             size = (self.empty - self.free()) / 2
             self.path.write_bytes(b"x" * int(self.free() - self.part * size))
-        if self.model.position.global_step == self.until:
+        if self.model.trainer.position.global_step == self.until:
             self.path.unlink()
 
 
@@ -83,7 +83,7 @@ def fit(model, run, fill, **options):
     checkpoint = plsc_tf.Checkpoint(
         run, every_n_steps=1, every_n_epochs=0, max_to_keep=0, **options
     )
-    model.position.global_step = 0
+    model.trainer.position.global_step = 0
     model.fit(data, epochs=1, verbose=0, callbacks=[fill, checkpoint])
 
 
@@ -108,11 +108,11 @@ def test_training_stops_and_older_checkpoints_are_as_they_were(
     with pytest.raises(OSError, match="No space left.*Older checkpoints") as caught:
         fit(model, run, Fill(disk, part), background=background)
     assert caught.value.errno == 28
-    assert 3 <= model.position.global_step <= 5
+    assert 3 <= model.trainer.position.global_step <= 5
     assert steps(run) == [1, 2]
     newest = catalog.newest(str(run))
     state.restore(newest, model)
-    assert model.position.global_step == 2
+    assert model.trainer.position.global_step == 2
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -122,7 +122,7 @@ def test_training_goes_on_and_saves_again_when_there_is_room(
 ):
     fill = Fill(disk, part, until=5)
     fit(model, run, fill, background=background, on_error="continue")
-    assert model.position.global_step == 6
+    assert model.trainer.position.global_step == 6
     found = steps(run)
     # In the background step 4's may still be under way when there is room again.
     assert found in ([1, 2, 5, 6], [1, 2, 4, 5, 6])

@@ -28,7 +28,7 @@ class Losses(keras.callbacks.Callback):
         self.values = []
 
     def on_train_batch_end(self, batch, logs=None):
-        self.values.append(self.model.step_result.get("loss"))  # None: skipped
+        self.values.append(self.model.trainer.step_result.get("loss"))  # None: skipped
 
 
 def losses(  # noqa: PLR0913 - a case is what it is
@@ -65,7 +65,7 @@ def losses(  # noqa: PLR0913 - a case is what it is
         )
         head = plsc_tf.ShardedHead(CLASSES, scale=16.0, seed=2, sample_rate=sample_rate)
         model = plsc_tf.Classifier(backbone, head)
-        model.join(group, Votes(group) if group.size > 1 else None)
+        model.trainer.join(group, Votes(group) if group.size > 1 else None)
         scale = plsc_tf.LossScale(loss_scale) if loss_scale else None
         model.compile(plsc_tf.Momentum(0.001), loss_scale=scale)
     data = plsc_tf.load(

@@ -91,7 +91,7 @@ def trained(name, dtype="float32", replicas=1, **changes):
         if result.get("finite", True):
             break
         assert changed(model, before) == 0
-    assert model.position.global_step == 1
+    assert model.trainer.position.global_step == 1
     return model, before, images
 
 
@@ -129,7 +129,7 @@ def test_trains_saves_loads_and_exports(name, tmp_path):
     # Rounding is relative to the largest numbers, as in the proof of an export.
     most = 1e-5 * max(1.0, np.abs(expected).max())
     np.testing.assert_allclose(
-        loaded(again.normalise(images), training=False), expected, rtol=0, atol=most
+        loaded(again.normalize(images), training=False), expected, rtol=0, atol=most
     )
     # Compares what it has written with the network itself.
     path = plsc_tf.export_saved_model(again, str(tmp_path / "export"))
@@ -259,7 +259,7 @@ def test_frozen_layers_stay_and_the_others_train():
             for old, new in zip(before[layer.name], layer.get_weights(), strict=True)
         )
         assert same == frozen, layer.name
-    assert len(model.updater.replicated) > len(fresh.updater.replicated)
+    assert len(model.trainer.updater.replicated) > len(fresh.updater.replicated)
 
 
 def test_layers_train_with_their_own_multiple_of_the_rate():

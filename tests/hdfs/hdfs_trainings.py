@@ -45,8 +45,8 @@ class Recorder(Termination):
     def on_train_batch_end(self, batch, logs=None):
         """Notes the loss, exact to the last bit."""
         super().on_train_batch_end(batch, logs)
-        step = self.model.position.global_step
-        self.losses[str(step)] = self.model.step_result["loss"].hex()
+        step = self.model.trainer.position.global_step
+        self.losses[str(step)] = self.model.trainer.step_result["loss"].hex()
 
 
 class Waiting(Recorder):
@@ -65,8 +65,8 @@ class Waiting(Recorder):
         super().on_train_batch_end(batch, logs)
         while any(thread.name == "plsc_tf-save" for thread in threading.enumerate()):
             time.sleep(0.02)
-        if self.model.position.global_step in self._meets:
-            meet(*self._meets[self.model.position.global_step])
+        if self.model.trainer.position.global_step in self._meets:
+            meet(*self._meets[self.model.trainer.position.global_step])
 
 
 def train(options):
@@ -100,7 +100,7 @@ def train_past_a_broken_save(options, step, begun, go_on, over, mended):
 
     def pieces(array, low, high):
         for number, piece in enumerate(real(array, low, high)):
-            if number and recorder.model.position.global_step >= step:
+            if number and recorder.model.trainer.position.global_step >= step:
                 meet(begun, go_on)
             yield piece
 

@@ -62,7 +62,7 @@ class Teller(Recorder):
     def on_train_batch_end(self, batch, logs=None):
         """Writes the newest loss."""
         super().on_train_batch_end(batch, logs)
-        step = self.model.position.global_step
+        step = self.model.trainer.position.global_step
         with self._path.open("a") as file:
             file.write(f"{step} {self.losses[str(step)]}\n")
         time.sleep(self._pause_s)
@@ -189,7 +189,7 @@ def _breaking(recorder, broken):
 
     def pieces(array, low, high):
         for number, piece in enumerate(real(array, low, high)):
-            if number and recorder.model.position.global_step >= step:
+            if number and recorder.model.trainer.position.global_step >= step:
                 if not meeting:
                     os.kill(os.getpid(), signal.SIGKILL)
                 meet(*meeting)

@@ -106,7 +106,7 @@ def test_weights_and_slots_are_those_of_the_training(tmp_path, options, slots):
         return max(np.sum([rows.bytes_per_replica() for rows in arrays], axis=0))
 
     assert found["head weights"] == held(model.head.arrays().values())
-    assert found["head slots"] == held(model.updater.slots().values())
+    assert found["head slots"] == held(model.trainer.updater.slots().values())
     # 501 of 1001 classes, with a bias in plain softmax.
     numbers = 9 if "softmax" in asked.head.loss_type else 8 * asked.head.sub_centers
     assert found["head weights"] == 501 * numbers * 4

@@ -153,7 +153,7 @@ def test_restore_compares_the_loss(tmp_path):
     changed = build(1, margins=plsc_tf.COSFACE)
     with pytest.raises(ValueError, match=r"loss .*m3=0\.0.*Received.*loss .*m3=0\.35"):
         plsc_tf.Checkpoint(tmp_path).restore(changed)
-    assert changed.position.global_step == 0
+    assert changed.trainer.position.global_step == 0
     checkpoint = plsc_tf.Checkpoint(tmp_path)
     start = checkpoint.restore(changed, allow_changes=("loss",))
     assert start == {"initial_epoch": 1, "initial_step": 0}

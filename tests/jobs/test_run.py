@@ -383,7 +383,7 @@ def test_the_options_of_the_head_reach_the_step(tmp_path, monkeypatch):
     assert np.isfinite(outcome["loss"])
     assert model.accumulation_steps == 2
     # 7 classes on 2 replicas, in tiles of 2 rows: 2 + 2 and 2 + 1.
-    slot = model.updater.slots()["weight/velocity"]
+    slot = model.trainer.updater.slots()["weight/velocity"]
     assert [[t.shape[0] for t in tiles] for tiles in slot.tiles.values()] == [
         [2, 2],
         [2, 1],

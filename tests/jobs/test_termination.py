@@ -1,4 +1,4 @@
-"""A run of the command that a signal ends: it saves, and goes on from there."""
+"""A run of the command that a signal ends: it saves and can be resumed."""
 
 import os
 import pathlib
@@ -91,7 +91,7 @@ def test_it_saves_the_last_step_and_says_how_to_go_on(ended, which, status):
     assert step == len(losses(folder)) >= 3
     state = manifest.read(path)["state"]
     assert state["global_step"] == 50 * state["epoch"] + state["step"] == step
-    assert "goes on from there" in said and f"--flagfile={folder}/flags.cfg" in said
+    assert "resumes from it" in said and f"--flagfile={folder}/flags.cfg" in said
     assert "Traceback" not in said
 
 

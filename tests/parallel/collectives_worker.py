@@ -125,7 +125,7 @@ def make_model(strategy, transport=None, **options):
         )
         head = plsc_tf.ShardedHead(CLASSES, scale=16.0, seed=2, **options)
         model = plsc_tf.Classifier(backbone, head)
-        model.join(Alone(), Votes(Alone()))
+        model.trainer.join(Alone(), Votes(Alone()))
         metrics = ["accuracy", "top5_accuracy"] if not options else []
         model.compile(plsc_tf.Momentum(0.02), metrics=metrics, transport=transport)
     return model

@@ -81,7 +81,7 @@ def test_values_stay_in_training(options):
     images = np.random.default_rng(0).integers(0, 256, (8, 4, 4, 3)).astype(np.uint8)
     labels = np.arange(8) * 500
     model.train_on_batch(images, labels)
-    arrays = {**head.arrays(), **model.updater.slots()}
+    arrays = {**head.arrays(), **model.trainer.updater.slots()}
     before = {name: rows.read(0, 4100) for name, rows in arrays.items()}
     held = {name: rows.held() for name, rows in arrays.items()}
     for _ in range(2):

@@ -9,7 +9,7 @@ import keras
 
 class _InTheFifthStep(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch, logs=None):
-        if self.model.position.global_step == 4:
+        if self.model.trainer.position.global_step == 4:
             self.act()
 
 

@@ -36,7 +36,7 @@ def data():
 
 def fit(model, *callbacks, epochs=2, **options):
     """A run of its own: four steps to an epoch."""
-    model.position.global_step = 0
+    model.trainer.position.global_step = 0
     return model.fit(
         data(), epochs=epochs, verbose=0, callbacks=list(callbacks), **options
     )
@@ -44,7 +44,7 @@ def fit(model, *callbacks, epochs=2, **options):
 
 def snapshot(model):
     """`{name: array}` of everything that a checkpoint holds, every replica's own."""
-    arrays = {**model.head.arrays(), **model.updater.slots()}
+    arrays = {**model.head.arrays(), **model.trainer.updater.slots()}
     found = {name: rows.read(0, rows.shape[0]) for name, rows in arrays.items()}
     for variable in [*model.backbone.variables, *model.optimizer.variables]:
         copies = model.strategy.experimental_local_results(variable.value)
@@ -76,4 +76,4 @@ class Watch(keras.callbacks.Callback):
         self.function = function
 
     def on_train_batch_end(self, batch, logs=None):
-        self.function(self.model.position.global_step)
+        self.function(self.model.trainer.position.global_step)

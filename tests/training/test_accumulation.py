@@ -93,7 +93,7 @@ def test_parts_of_a_batch_equal_the_oracle(case, parts, size):
     for name, rows in model.head.arrays().items():
         close(rows.read(0, rows.shape[0]), expected.weights[name], 1e-5)
     slots = expected.whole_slots()
-    for name, rows in model.updater.slots().items():
+    for name, rows in model.trainer.updater.slots().items():
         close(rows.read(0, rows.shape[0]), slots[name], 1e-5)
     for name, variable in model.head.state_variables.items():
         close(variable.numpy(), expected.state[name], 1e-5)

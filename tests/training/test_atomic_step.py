@@ -45,10 +45,10 @@ def snapshot(model):
     for variable in model.backbone.variables + model.optimizer.variables:
         copies = model.strategy.experimental_local_results(variable.value)
         found += [copy.numpy() for copy in copies]
-    rows = [*model.head.arrays().values(), *model.updater.slots().values()]
+    rows = [*model.head.arrays().values(), *model.trainer.updater.slots().values()]
     found += [each.read(0, each.shape[0]) for each in rows]
     found += [v.numpy() for v in model.head.state_variables.values()]
-    return [*found, np.array(model.position.global_step)]
+    return [*found, np.array(model.trainer.position.global_step)]
 
 
 def unchanged(before, after):

@@ -59,7 +59,7 @@ def test_the_loss_is_the_heads_and_the_weighted_cross_entropy(small_zoo):
     middle = keras.Model(
         model.backbone.inputs[0], model.backbone.get_layer("middle").output
     )
-    logits = model.auxiliary.branch(middle(model.normalise(IMAGES)), training=True)
+    logits = model.auxiliary.branch(middle(model.normalize(IMAGES)), training=True)
     z = np.asarray(logits, np.float64)
     logs = z - np.log(np.exp(z).sum(axis=1, keepdims=True))
     targets = 0.9 * np.eye(CLASSES)[LABELS] + 0.1 / CLASSES
@@ -94,7 +94,7 @@ def test_the_step_is_that_of_tape_gradient(small_zoo):
     )
     variables = model.trained_network_variables()
     with tf.GradientTape() as tape:
-        embeddings, features = middle(model.normalise(IMAGES), training=True)
+        embeddings, features = middle(model.normalize(IMAGES), training=True)
         logits = model.auxiliary.branch(features, training=True)
         own = tf.linalg.matmul(embeddings, model.head.weight, transpose_b=True)
         losses = [

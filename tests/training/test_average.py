@@ -23,7 +23,7 @@ def weights(model):
 
 
 def averages(model):
-    found = model.updater.averages
+    found = model.trainer.updater.averages
     rows = [rows.read(0, 5) for rows in found.row_averages.values()]
     return [np.array(v) for v in found.variables] + rows
 
@@ -66,8 +66,8 @@ def test_averages_and_weights_change_places_bit_for_bit(make_model, pictures):
     model = make_model(averaging=Averaging(0.9))
     train(model, pictures)
     before, kept = weights(model), averages(model)
-    with model.averaged():
-        with model.averaged():  # as verifying within an export
+    with model.trainer.averaged():
+        with model.trainer.averaged():  # as verifying within an export
             assert all(map(np.array_equal, weights(model), kept))
         embedded = model.embed(pictures[0])
     assert all(map(np.array_equal, weights(model), before))
@@ -87,7 +87,7 @@ def test_sampled_rows_only_are_averaged(pictures):
     first = rows.read(0, 50)
     model.train_on_batch(pictures[0][:4], pictures[1][:4])
     now = rows.read(0, 50)
-    average = model.updater.slots()["weight/average"].read(0, 50)
+    average = model.trainer.updater.slots()["weight/average"].read(0, 50)
     np.testing.assert_allclose(average, (first + now) / 2, atol=1e-6)
     assert 0 < np.count_nonzero((now != first).any(1)) < 50
 

@@ -116,7 +116,7 @@ def test_the_rate_of_a_line_is_that_of_its_last_step(make_model, pictures, tmp_p
         total_steps=8,
         global_batch_size=5,
         recorder=Recorder([sink]),
-        tell=False,
+        lines=False,
     )
     fit(make_model(optimizer=lambda: plsc_tf.Momentum(schedule)), pictures, [log])
     rates = {row["step"]: row.get("learning_rate") for row in sink.rows}
@@ -135,7 +135,7 @@ def test_figures_are_means_of_a_line_and_speed_is_without_the_first_step(
             total_steps=8,
             global_batch_size=5,
             recorder=Recorder([sink]),
-            tell=False,
+            lines=False,
         )
         for steps, sink in ((4, every), (1, each))
     ]

@@ -185,7 +185,7 @@ def test_a_fresh_model_on_other_replicas_goes_on(model, tmp_path):
 
 
 def test_an_empty_directory_is_where_a_run_begins(model, tmp_path):
-    model.position.epoch, model.position.step = 0, 0
+    model.trainer.position.epoch, model.trainer.position.step = 0, 0
     checkpoint = plsc_tf.Checkpoint(tmp_path / "new")
     assert checkpoint.restore(model) == {"initial_epoch": 0, "initial_step": 0}
 
@@ -219,7 +219,7 @@ def test_a_resumed_training_is_that_of_an_unbroken_one(make_model, tmp_path):
     start = plsc_tf.Checkpoint(str(tmp_path)).restore(second)
     assert start == {"initial_epoch": 1, "initial_step": 2}
     second.fit(data, epochs=3, verbose=0, **start)
-    assert second.position.global_step == 12
+    assert second.trainer.position.global_step == 12
     # The mean of the epoch's four steps, though two of them were made before.
     assert second.history.history["loss"] == whole.history.history["loss"][1:]
     np.testing.assert_array_equal(
@@ -259,7 +259,7 @@ def test_an_end_of_an_epoch_that_was_not_told_is_told_with_its_figures(model, tm
         ({"units": 8}, r"conv2d.*kernel: \[3, 3, 3, 7\] in the checkpoint"),
         (
             {"optimizer": lambda: keras.optimizers.Adam(0.1)},
-            "optimizer Momentum, whose state Adam cannot go on from.*checkpoint_dir",
+            "optimizer Momentum, whose state Adam cannot continue.*checkpoint_dir",
         ),
     ],
 )
@@ -270,7 +270,7 @@ def test_another_model_is_refused_and_stays_as_it_is(model, tmp_path, other, com
     with pytest.raises(ValueError, match=complaint):
         state.restore(str(tmp_path / "step_00000000"), fresh)
     assert_equal(snapshot(fresh), before)
-    assert fresh.position.global_step == 0
+    assert fresh.trainer.position.global_step == 0
 
 
 def test_a_head_that_is_whole_on_every_replica(model, tmp_path):
@@ -309,7 +309,7 @@ def test_weights_only_start_a_training_but_do_not_go_on_with_one(model, tmp_path
     np.testing.assert_array_equal(
         fresh.head.weights_as_numpy(), model.head.weights_as_numpy()
     )
-    assert fresh.position.global_step == 0
+    assert fresh.trainer.position.global_step == 0
 
 
 @pytest.mark.parametrize("name", ["on_error", "on_damaged"])

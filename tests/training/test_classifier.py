@@ -11,9 +11,9 @@ def test_a_step_learns(make_model, pictures):
     model = make_model(metrics=["accuracy", "top5_accuracy"])
     losses = [model.train_on_batch(*pictures)["loss"] for _ in range(15)]
     assert losses[-1] < losses[0] / 2
-    assert model.position.global_step == 15
+    assert model.trainer.position.global_step == 15
     # five classes: the true one is always among the first five
-    assert model.step_result["top5_accuracy"] == pytest.approx(1.0)
+    assert model.trainer.step_result["top5_accuracy"] == pytest.approx(1.0)
 
 
 def test_examples_of_weight_zero_only_count(make_model, pictures):
@@ -87,7 +87,7 @@ def test_a_loss_that_is_not_finite_stops_and_leaves_everything(
         model.train_on_batch(images, pictures[1])
     np.testing.assert_array_equal(model.head.weights_as_numpy(), before)
     np.testing.assert_array_equal(model.embed(pictures[0]), embeddings)
-    assert model.position.global_step == 1
+    assert model.trainer.position.global_step == 1
 
 
 def test_embeddings_are_the_same_on_every_replica_after_training(make_model, pictures):

@@ -50,7 +50,7 @@ def test_an_error_stops_the_training_at_the_next_step(
     with pytest.raises(OSError, match="Older checkpoints are as they were") as caught:
         fit(model, checkpoint, Watch(settled))
     assert caught.value.errno == 28 and str(tmp_path) in str(caught.value)
-    assert model.position.global_step == stops_at
+    assert model.trainer.position.global_step == stops_at
     assert names(tmp_path) == ["step_00000001"]
     # It was raised once; the steps that are done can still be saved.
     checkpoint.save("step_00000009")
@@ -75,7 +75,7 @@ def test_training_goes_on_without_a_checkpoint_where_that_is_asked_for(
     with caplog.at_level(logging.ERROR, logger="absl"):
         fit(model, checkpoint, *([Watch(settled)] if waits else []), epochs=1)
     assert names(tmp_path) == ["step_00000001", "step_00000003", "step_00000004"]
-    assert "Training goes on without it" in caplog.text
+    assert "Training continues without it" in caplog.text
 
 
 def test_the_last_step_is_saved_again_when_it_could_not_be_saved(

@@ -74,7 +74,7 @@ def test_a_scale_that_is_too_high_falls_until_training_goes_on(make_half, pictur
 
     class Watch(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
-            finite = bool(self.model.step_result)
+            finite = bool(self.model.trainer.step_result)
             seen.append((finite, self.model.loss_scale.state()["scale"]))
 
     history = model.fit(data, verbose=0, callbacks=[Watch()])
@@ -83,7 +83,7 @@ def test_a_scale_that_is_too_high_falls_until_training_goes_on(make_half, pictur
     # PLSC: half of it after every second bad step in a row.
     expected = [2.0 ** (30 - (i + 1) // 2) for i in range(skipped)]
     assert [scale for _, scale in seen[:skipped]] == expected
-    assert model.position.global_step == 80
+    assert model.trainer.position.global_step == 80
     assert np.isfinite(history.history["loss"]).all()
 
 

@@ -75,13 +75,13 @@ CALLBACKS = {
 @pytest.mark.parametrize("kind", CALLBACKS)
 @pytest.mark.parametrize("wrap", [lambda c: c, lambda c: [c]], ids=["alone", "list"])
 def test_callbacks_are_refused_before_the_first_step(model, tmp_path, kind, wrap):
-    steps = model.position.global_step
+    steps = model.trainer.position.global_step
     callback = CALLBACKS[kind](str(tmp_path / "a"))
     with pytest.raises(ValueError, match=rf"{kind.split()[0]}.*plsc_tf\.Checkpoint"):
         model.fit(
             np.zeros((4, 4, 4, 3), np.uint8), np.arange(4), callbacks=wrap(callback)
         )
-    assert model.position.global_step == steps
+    assert model.trainer.position.global_step == steps
     assert not list(tmp_path.iterdir())
 
 

@@ -78,7 +78,7 @@ def test_a_rate_of_nothing_keeps_weights_whatever_the_rule(kind):
     dense = model.backbone.layers[-1]
     weights = [*dense.get_weights(), model.head.weights_as_numpy()]
     checkpointed.fit(model, epochs=1)
-    assert model.position.global_step == 4
+    assert model.trainer.position.global_step == 4
     found = [*dense.get_weights(), model.head.weights_as_numpy()]
     for one, other in zip(found, weights, strict=True):
         np.testing.assert_array_equal(one, other)

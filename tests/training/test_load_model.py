@@ -155,7 +155,7 @@ def test_averages_are_loaded_where_the_training_has_them(tmp_path):
     model = checkpointed.build(2)
     model.compile(model.optimizer, averaging=Averaging(0.5))
     checkpointed.fit(model, plsc_tf.Checkpoint(tmp_path), epochs=1)
-    with model.averaged():
+    with model.trainer.averaged():
         expected = (None, model.embed(IMAGES), model.head.weights_as_numpy())
     assert_is(plsc_tf.load_model(tmp_path), expected)
 

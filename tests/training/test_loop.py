@@ -16,7 +16,7 @@ class Steps(keras.callbacks.Callback):
         self.losses = []
 
     def on_train_batch_end(self, batch, logs=None):
-        self.losses.append(self.model.step_result["loss"])
+        self.losses.append(self.model.trainer.step_result["loss"])
 
 
 def mock(batch_size=8, num_examples=30, **options):
@@ -35,7 +35,7 @@ def test_an_epoch_sees_every_example_once(make_model, pictures):
     images, labels = pictures
     dataset = tf.data.Dataset.from_tensor_slices((images, labels)).batch(8)
     history = model.fit(dataset, epochs=2, verbose=0)
-    assert model.position.global_step == 6  # 8 + 8 + 4 images, twice
+    assert model.trainer.position.global_step == 6  # 8 + 8 + 4 images, twice
     assert len(history.history["loss"]) == 2
 
 
@@ -52,9 +52,9 @@ def test_history_holds_the_mean_over_the_examples(make_model, pictures):
 def test_arrays_datasets_and_our_data_all_fit(make_model, pictures):
     model = make_model()
     model.fit(*pictures, batch_size=10, epochs=1, verbose=0)
-    assert model.position.global_step == 2
+    assert model.trainer.position.global_step == 2
     model.fit(mock(), epochs=1, verbose=0)
-    assert model.position.global_step == 6
+    assert model.trainer.position.global_step == 6
     with pytest.raises(ValueError, match="forget .batch"):
         model.fit(tf.data.Dataset.from_tensor_slices(pictures))
     with pytest.raises(ValueError, match="y=labels"):
@@ -66,7 +66,7 @@ def test_stopping_and_going_on_equals_an_unbroken_run(make_model):
     make_model().fit(mock(), epochs=3, verbose=0, callbacks=[whole])
     model = make_model()
     model.fit(mock(), epochs=3, verbose=0, callbacks=[first], stop_at_step=6)
-    assert (model.position.epoch, model.position.step) == (1, 2)
+    assert (model.trainer.position.epoch, model.trainer.position.step) == (1, 2)
     model.fit(
         mock(),
         epochs=3,
@@ -101,7 +101,7 @@ def test_keras_callbacks_work(make_model, tmp_path):
 def test_steps_per_epoch_cuts_epochs(make_model):
     model = make_model()
     model.fit(mock(), epochs=2, steps_per_epoch=3, verbose=0)
-    assert model.position.global_step == 6
+    assert model.trainer.position.global_step == 6
 
 
 def test_a_bad_label_in_the_data_is_an_error_that_shows_it(make_model, pictures):

@@ -59,7 +59,7 @@ def test_a_mistake_leaves_model_and_process_as_they_were(make_model, pictures):
             mistake()
         one, right = (m.train_on_batch(images, labels)["loss"] for m in (model, other))
         assert one == right
-    assert model.position.global_step == 3
+    assert model.trainer.position.global_step == 3
 
 
 def test_an_interrupted_fit_may_be_started_again(make_model, pictures):
@@ -71,10 +71,10 @@ def test_an_interrupted_fit_may_be_started_again(make_model, pictures):
     model = make_model()
     with pytest.raises(KeyboardInterrupt):
         model.fit(*pictures, batch_size=4, verbose=0, callbacks=[Interrupt()])
-    assert model.position.global_step == 2
+    assert model.trainer.position.global_step == 2
     history = model.fit(*pictures, batch_size=4, epochs=2, verbose=0).history
     assert history["loss"][1] < history["loss"][0]
-    assert model.position.global_step == 2 + 2 * 5
+    assert model.trainer.position.global_step == 2 + 2 * 5
 
 
 def test_a_model_may_be_compiled_again(make_model, pictures):

@@ -176,7 +176,7 @@ class Weights(keras.callbacks.Callback):
         self.kernels.append(self.model.backbone.layers[0].kernel.numpy())
         self.rows.append(self.model.head.weights_as_numpy())
         self.logs.append(dict(logs))
-        self.results.append(self.model.step_result)
+        self.results.append(self.model.trainer.step_result)
 
 
 def test_without_a_sentinel_a_run_stops_as_ever(make_model, batch):
@@ -201,7 +201,7 @@ def test_stop_names_the_tensor_and_keeps_the_batch(make_model, batch, tmp_path):
         "on_nonfinite",
     ):
         assert words in message
-    assert (model.position.global_step, model.position.step) == (2, 2)
+    assert (model.trainer.position.global_step, model.trainer.position.step) == (2, 2)
     report = json.loads(path.read_text())
     assert report["finding"]["kind"] == "images" and report["finding"]["rows"] == [2]
     assert report["labels"] == [2] and report["step_of_epoch"] == 2
@@ -225,7 +225,7 @@ def test_skip_goes_on_with_the_weights_of_before(make_model, batch, tmp_path):
     np.testing.assert_array_equal(weights.rows[1], weights.rows[0])
     assert np.abs(weights.kernels[2] - weights.kernels[1]).max() > 0
     assert weights.results[1] == {} and weights.logs[1] == weights.logs[0]
-    assert model.position.global_step == 4
+    assert model.trainer.position.global_step == 4
     losses = [weights.results[i]["loss"] for i in (0, 2, 3)]
     assert history.history["loss"] == [pytest.approx(np.mean(losses))]
 
@@ -258,7 +258,7 @@ def test_rollback_takes_the_checkpoint_and_goes_on_behind_the_batch(
     assert np.abs(weights.kernels[2] - weights.kernels[1]).max() > 0
     # The slots are those of step 2 too: all batches are equal, so step 5 repeats 3.
     np.testing.assert_allclose(weights.kernels[4], weights.kernels[2], atol=1e-6)
-    assert model.position.global_step == 6
+    assert model.trainer.position.global_step == 6
     # The skipped step is no step of the schedule.
     assert int(model.optimizer.iterations.numpy()) == 5
     assert [step for step, _ in catalog.find_all(tmp_path)] == [2, 4, 6, 6]
@@ -279,7 +279,7 @@ def test_rollback_passes_over_checkpoints_that_are_not_finite(
     sentinel = Sentinel(tmp_path, "rollback")
     sentinel.handle(model, batch_of(model, *batch))
     np.testing.assert_array_equal(model.backbone.layers[0].kernel.numpy(), kernel)
-    assert model.position.global_step == 2
+    assert model.trainer.position.global_step == 2
 
 
 def test_rollback_without_a_checkpoint_stops(make_model, batch, tmp_path):

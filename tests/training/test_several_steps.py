@@ -21,11 +21,17 @@ class Told(keras.callbacks.Callback):
         return bool(self.every) and step % self.every == 0
 
     def on_train_batch_end(self, batch, logs=None):
-        step = self.model.position.global_step
-        self.steps.append((batch, step, dict(self.model.step_result), dict(logs)))
+        step = self.model.trainer.position.global_step
+        self.steps.append(
+            (batch, step, dict(self.model.trainer.step_result), dict(logs))
+        )
         if self.wants(step):
             self.kernels[step] = self.model.backbone.layers[0].kernel.numpy()
-        self.untold.append(0 if self.model.calls is None else self.model.calls.untold)
+        self.untold.append(
+            0
+            if self.model.trainer.calls is None
+            else self.model.trainer.calls.unreported
+        )
 
 
 def dataset(bad_step=None):
@@ -86,19 +92,23 @@ def test_all_is_as_with_single_steps(make_model, tmp_path, bad_step, options, un
 def test_an_error_between_two_steps_leaves_the_position_of_the_weights(make_model):
     class Fails(Told):
         def on_train_batch_end(self, batch, logs=None):
-            if self.model.position.global_step == 2:
+            if self.model.trainer.position.global_step == 2:
                 raise OSError("full")
 
     model = make_model(1, steps_per_execution=3)
     with pytest.raises(OSError, match="full"):
         model.fit(dataset(), verbose=0, callbacks=[Fails()])
-    assert model.position.global_step == int(model.optimizer.iterations.numpy()) == 4
+    assert (
+        model.trainer.position.global_step
+        == int(model.optimizer.iterations.numpy())
+        == 4
+    )
 
 
 def test_what_has_no_wants_sees_every_step(make_model):
     class Plain(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
-            assert self.model.calls.untold == 0
+            assert self.model.trainer.calls.unreported == 0
 
     make_model(1, steps_per_execution=3).fit(dataset(), verbose=0, callbacks=[Plain()])
 
@@ -108,6 +118,6 @@ def test_what_cannot_be_is_refused(make_model):
         with pytest.raises(ValueError, match=f"steps_per_execution={steps}"):
             make_model(steps_per_execution=steps)
     model = make_model()
-    model.votes = object()
+    model.trainer.votes = object()
     with pytest.raises(ValueError, match="cluster decide"):
         model.compile(plsc_tf.Momentum(0.1), steps_per_execution=2)

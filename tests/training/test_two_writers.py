@@ -87,7 +87,7 @@ def test_a_callback_has_the_directory_from_begin_to_end_of_fit(models, tmp_path)
             seen.append(str(caught.value))
             # It may read, though: to evaluate while the first trains.
             plsc_tf.Checkpoint(tmp_path).restore(other)
-            seen.append(other.position.global_step)
+            seen.append(other.trainer.position.global_step)
 
     fit(model, plsc_tf.Checkpoint(tmp_path, background=False), Watch(second))
     assert seen[0].endswith("Wait until it ends, or give another directory.")

@@ -120,7 +120,9 @@ def replicated(make, replicas, head_rule=None, **options):
         head = keras.Variable(HEAD, name="head_weight")
         optimizer = make()
     rules = {id(head): head_rule} if head_rule else {}
-    updater = Updater(optimizer, strategy, [backbone, head], own_rules=rules, **options)
+    updater = Updater(
+        optimizer, strategy, [backbone, head], layer_rules=rules, **options
+    )
 
     @tf.function
     def step(*gradients):

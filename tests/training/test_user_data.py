@@ -21,7 +21,9 @@ class Fed(keras.callbacks.Callback):
         self.pixels, self.until = [], until
 
     def on_train_batch_begin(self, batch, logs=None):
-        local = self.model.strategy.experimental_local_results(self.model.step_batch[0])
+        local = self.model.strategy.experimental_local_results(
+            self.model.trainer.step_batch[0]
+        )
         self.pixels.append(int(local[0][0, 0, 0, 0]))
 
     def on_train_batch_end(self, batch, logs=None):
@@ -93,7 +95,7 @@ def test_what_has_no_end_is_refused(model, numbered):
     with pytest.raises(ValueError, match="say steps"):
         model.predict(endless)
     assert model.predict(endless, steps=1).shape == (10, 8)
-    model.fit(endless, verbose=0, stop_at_step=model.position.global_step + 1)
+    model.fit(endless, verbose=0, stop_at_step=model.trainer.position.global_step + 1)
 
 
 def orders(data, epoch, start_step=0):
@@ -132,7 +134,7 @@ def test_evaluating_does_not_depend_on_which_replica_sees_what(model, numbered):
     labels = numbered[1]
     model.fit(images, labels, batch_size=4, epochs=2, verbose=0)
     swapped = np.arange(20).reshape(5, 2, 2)[:, ::-1].reshape(-1)
-    model.statistics_differ = True
+    model.trainer.statistics_differ = True
     one = model.evaluate(images, labels, batch_size=4)
     two = model.evaluate(images[swapped], labels[swapped], batch_size=4)
     # Sums of 20 losses in another order, of products in batches of another order.

@@ -122,7 +122,7 @@ class RunReporter:
             changes: the options that a resume changed, `{name: [old, new]}`.
         """
         given = self.settings.logging
-        self._first = model.position.global_step
+        self._first = model.trainer.position.global_step
         told = []
         if given.print_model_statistics:
             told.append(("Model statistics", statistics.statistics))
@@ -142,7 +142,9 @@ class RunReporter:
     def _add_start(self, model, changes):
         folder = self.settings.checkpoints.model_save_dir
         told = report_facts.environment(model.strategy, self.group)
-        report_facts.add_start(folder, model.position.global_step, told, changes)
+        report_facts.add_start(
+            folder, model.trainer.position.global_step, told, changes
+        )
 
     def finish(self, model, outcome, batches, pairs):
         """Writes what belongs to the end of a run; all workers call it.
@@ -263,7 +265,7 @@ class RunReporter:
         found = self._guarded(
             "the report's memory", lambda: report_facts.peak_memory(strategy), {}
         )
-        if model.position.global_step - self._first < PLANNED_FROM_STEPS:
+        if model.trainer.position.global_step - self._first < PLANNED_FROM_STEPS:
             few = f"not for runs of less than {PLANNED_FROM_STEPS} steps"
             return found | {"planned": f"{few}; --dry_run tells"}
         if self.group.size > 1:
@@ -277,7 +279,7 @@ class RunReporter:
         )
 
     def _project(self, model, batches, pairs):
-        with model.averaged():  # as it is verified and exported
+        with model.trainer.averaged():  # as it is verified and exported
             if pairs:
                 name, first = next(iter(pairs.items()))
                 found = projector.of_pairs(model, first)

@@ -182,7 +182,7 @@ class _OfModel(_Evaluation):
         settings = settings.replace(with_test=True)
         with_head = recipe.TEST_SPLIT in targets
         found = trained.load(settings, with_head, parts, joined.strategy)
-        found.model.join(joined.group, joined.votes)
+        found.model.trainer.join(joined.group, joined.votes)
         settings = found.settings
         if lists and not chosen:
             settings = settings.replace(val_targets=())

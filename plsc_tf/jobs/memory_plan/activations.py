@@ -62,7 +62,7 @@ def trace(model, batch):
             if model.auxiliary is None:
                 found = [model(images, training=True)]
             else:
-                found = model.auxiliary(model.normalise(images), labels, shares)
+                found = model.auxiliary(model.normalize(images), labels, shares)
         turn.append(found[-1].op)
         gradients = tape.gradient(
             found,

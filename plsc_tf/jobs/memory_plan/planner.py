@@ -276,7 +276,7 @@ def plan(settings, settled=False, stage=ORDINARY):
     head = _head_load(settings, found.replicas)
     model = _small_model(settings)
     weights = model.head.arrays().values()
-    slots = model.updater.slots().values()
+    slots = model.trainer.updater.slots().values()
     head = head.replace(
         embedding_size=model.embedding_size,
         row_bytes=sum(rows.bytes_per_replica()[0] for rows in weights),
@@ -356,7 +356,10 @@ def _small_model(settings):
 def _backbone(model, images):
     """The `Backbone` of a model in a pass over so many images."""
     found = activations.trace(model, images)
-    averages, weights = model.updater.averages, model.trained_network_variables()
+    averages, weights = (
+        model.trainer.updater.averages,
+        model.trained_network_variables(),
+    )
     classes = model.auxiliary.branch.output_shape[1] if model.auxiliary else 0
     shape = [*model.image_size, model.backbone.input_shape[3]]
     return Backbone(

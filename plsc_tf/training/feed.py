@@ -1,0 +1,130 @@
+"""From a data set to the batches of each replica, with errors that name the example."""
+
+import dataclasses
+
+import tensorflow as tf
+
+from plsc_tf.data.faults import READ_ERRORS, reason
+from plsc_tf.data.part import Part
+from plsc_tf.data.pixel_range import check_range
+from plsc_tf.training import batching
+
+
+class Passes:
+    """One pass after the other over a user's data set, whatever epochs are.
+
+    A run that is resumed leaves out what was trained on, if the data set is always the
+    same.
+
+    Args:
+        model: the `Classifier`.
+        data: a data set with `one_pass`.
+        steps_per_epoch: steps of an epoch.
+    """
+
+    def __init__(self, model, data, steps_per_epoch):
+        self._model, self._data = model, data
+        self._steps_per_epoch = steps_per_epoch
+        self._iterator = None
+
+    def __next__(self):
+        if self._iterator is None:
+            position = self._model.trainer.position
+            done = position.epoch * self._steps_per_epoch + position.step
+            if self._data.steps_per_epoch:
+                done %= self._data.steps_per_epoch
+            self._iterator = self._from(done)
+        try:
+            return next(self._iterator)
+        except StopIteration:
+            self._iterator = self._from(0)
+        return next(self._iterator)
+
+    @property
+    def element_spec(self):
+        """Of the padded global batches."""
+        return self._iterator.element_spec
+
+    def _from(self, step):
+        left = self._data.epoch(0, step)
+        return iter(
+            prepared(self._model, self._data, left, self._model.trainer.batch_parts)
+        )
+
+
+def batches_of_epoch(model, data, passes):
+    """Yields per-replica batches; explains what is wrong with a bad example."""
+    part, where = _local_part(model, data), dataclasses.replace(model.trainer.position)
+    iterator, last = passes, None
+    if passes is None:
+        iterator = iter(_dataset(model, data, part))
+    cut = batching.split if part is None else batching.split_own
+    while True:
+        try:
+            batch = next(iterator, None)
+        except READ_ERRORS as error:
+            fault = explained(data, where, error, part)
+            if model.trainer.votes is None:
+                raise fault from error
+            # The others are in their step already: end it together.
+            model.trainer.votes.abort(fault)
+            batch = last or _nothing(iterator.element_spec)
+        if batch is None:
+            return
+        if last is None and batch[0].dtype.is_floating:
+            check_range(batch[0].numpy(), "images")
+        last = batch
+        where.step += 1
+        yield cut(model.strategy, batch)
+
+
+def _local_part(model, data):
+    """The `Part` of the global batches that this worker reads; None: all of them."""
+    if model.trainer.group.size == 1 or not hasattr(data, "part_of_epoch"):
+        return None
+    size = batching.padded_size(data.batch_size, model.trainer.batch_parts)
+    return Part(*batching.own_range(model.strategy, size), size)
+
+
+def _dataset(model, data, part):
+    """The padded global batches that are left of an epoch, or a part of each."""
+    position, classes = model.trainer.position, model.head.num_classes
+    if part is not None:
+        part_of_epoch = data.part_of_epoch(position.epoch, position.step, part=part)
+        return batching.checked(part_of_epoch, classes)
+    left = data.epoch(position.epoch, position.step)
+    return prepared(model, data, left, model.trainer.batch_parts)
+
+
+def prepared(model, data, left, parts):
+    """What is left of a data set as checked and padded global batches.
+
+    Args:
+        model: the `Classifier`.
+        data: where it comes from.
+        left: `tf.data.Dataset` of (images, labels[, weights]).
+        parts: what the padded size must be divisible by.
+    """
+    batching.check_pictures(left, model.backbone.input_shape)
+    return batching.prepare(left, data.batch_size, parts, model.head.num_classes)
+
+
+def _nothing(spec):
+    return tf.nest.map_structure(lambda one: tf.zeros(one.shape, one.dtype), spec)
+
+
+def explained(data, position, error, part=None, what="training data"):
+    """A ValueError that names the bad example, if the data has `explain`.
+
+    Args:
+        data: what was read.
+        position: the `Position` of the batch that failed.
+        error: TensorFlow's.
+        part: the `Part` of the global batches that was read; None: all of them.
+        what: the data is, for the message.
+    """
+    explain, only = getattr(data, "explain", None), {}
+    if part is not None:
+        only["part"] = part
+    error_of_data = explain(position.epoch, position.step, **only) if explain else None
+    return error_of_data or ValueError(f"Reading the {what} failed: {reason(error)}")
