@@ -1,4 +1,4 @@
-"""What came out of a run: the export, results.json and the closing table."""
+"""Results of a run: results.json, the export and the final table."""
 
 import json
 import shlex
@@ -11,22 +11,22 @@ from plsc_tf.storage import files
 
 
 def read(save_dir):
-    """The results of the run in a folder so far, an empty dict when there are none."""
+    """The results in a run's folder; an empty dict if there are none."""
     path = files.join(save_dir, "results.json")
     if not files.exists(path):
         return {}
     try:
-        found = json.loads(files.read(path))
+        results = json.loads(files.read(path))
     except ValueError as error:
         raise ValueError(
-            f"{path} is no JSON ({error}). Remove it; the checkpoints stay."
+            f"{path} is not JSON ({error}). Remove it; the checkpoints stay."
         ) from error
-    if not isinstance(found, dict):
+    if not isinstance(results, dict):
         raise ValueError(
             f"{path} must hold the results of a run by name. Received: "
-            f"{type(found).__name__}. Remove it; the checkpoints stay."
+            f"{type(results).__name__}. Remove it; the checkpoints stay."
         )
-    return found
+    return results
 
 
 def write(save_dir, results):
@@ -54,7 +54,7 @@ def test_figures(model, batches):
 
 
 def raw_pixels(pairs, image_size):
-    """What comparing raw pixels reaches on each verification set."""
+    """The accuracy of comparing raw pixels on each verification set."""
     scores = {}
     for name, one in pairs.items():
         pixels = verification.raw_pixels(one.decoded(image_size))
@@ -64,12 +64,12 @@ def raw_pixels(pairs, image_size):
 
 
 def export(settings, model, checkpoint, figures, pairs=None):
-    """Exports the model of a training that has ended; returns the version folder.
+    """Exports the model after a training; returns the version folder.
 
     Args:
         settings: the `Settings`.
         model: the `Classifier`.
-        checkpoint: path of the checkpoint that the model stands at.
+        checkpoint: path of the checkpoint of these weights.
         figures: `verification_figures`, for the model card.
         pairs: `{name: Pairs}` to prove it on; None reads those of the settings.
     """
@@ -85,7 +85,7 @@ def export(settings, model, checkpoint, figures, pairs=None):
 
 
 def table(settings, results):
-    """The text that a run ends with.
+    """The table that a run ends with.
 
     Args:
         settings: the `Settings` of the run.
@@ -122,7 +122,7 @@ def table(settings, results):
 
 
 def speed(results):
-    """Images per second as text, with the steps they are of after a resume.
+    """Images per second as text, with the steps that it is the mean of after a resume.
 
     Args:
         results: what `plsc_tf.jobs.train.train` returns, with `images_per_second`.
@@ -137,13 +137,13 @@ def speed(results):
 
 
 def next_command(settings, results):
-    """What to do with the outcome of a run, as a command; "" where there is none.
+    """The command to try next with the results of a run; "" if there is none.
 
     Args:
         settings: the `Settings` of the run.
         results: what `plsc_tf.jobs.train.train` returns.
     """
-    # No command finds a network of a script.
+    # No command can load a network of a script.
     of_a_script = settings.model.model_name.startswith("__main__.")
     if not results.get("checkpoint_dir") or of_a_script:
         return ""

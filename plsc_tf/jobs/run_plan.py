@@ -1,4 +1,4 @@
-"""Decides what a run will do before anything is built or trained."""
+"""Plans a run before anything is built or trained."""
 
 import dataclasses
 import os
@@ -18,7 +18,7 @@ from plsc_tf.training import schedules
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What a run will do, decided before anything is trained.
+    """The plan of a run, made before anything is trained.
 
     Attributes:
         settings: with global_batch_size and model_save_dir as they will be used.
@@ -41,15 +41,15 @@ class Plan:
 def choose_folder(
     settings, num_replicas, *, verify=True, group=None, given=(), lock=None
 ):
-    """Settles folder and global batch, and finds the checkpoint to resume from.
+    """Chooses the folder and the global batch, and finds the checkpoint to resume.
 
     Args:
-        settings: the `Settings` as asked for.
-        num_replicas: for `batch_size`, which counts images per replica.
+        settings: the requested `Settings`.
+        num_replicas: for `batch_size`, the number of images per replica.
         verify: whether to check the folder, and every file of the checkpoint.
-        group: the `Group` of workers, all of which must call this; None: there is
+        group: the `Group` of workers, all of which must call this; None for
             one.
-        given: names of the parts that are given in Python, `Parts.given()`.
+        given: names of the parts from Python, `Parts.given()`.
         lock: the `WriterLock` with which the chief takes the folder, before anything
             in it is read or changed; None: nothing will be written.
 
@@ -58,8 +58,8 @@ def choose_folder(
 
     Raises:
         FolderInUseError: another training writes into the folder.
-        ValueError: the folder cannot be written to, another global batch is asked for
-            than the run has or another meaning, or its newest checkpoint is damaged.
+        ValueError: the folder cannot be written to, the requested global batch or
+            options differ from the run's, or its newest checkpoint is damaged.
         OSError: the folder cannot be reached, which never means that it is empty.
     """
     save_dir, group = settings.checkpoints.model_save_dir, group or Alone()
@@ -77,7 +77,7 @@ def choose_folder(
             lock.acquire(fresh)
         fresh = group.gather("fresh folder", fresh)[0]
         if fresh != save_dir:
-            logging.info("Starting anew in %s; %s stays as it is.", fresh, save_dir)
+            logging.info("Starting over in %s; %s stays as it is.", fresh, save_dir)
         settings = settings.replace(
             model_save_dir=fresh, global_batch_size=batch, restart=False
         )
@@ -98,7 +98,7 @@ def _resumed(settings, checkpoint, batch, given):
     if "global_batch_size" not in flags:
         raise ValueError(
             f"{checkpoint} was saved from Python, not by this command, which cannot "
-            f"go on with it. Start from its weights: --checkpoint_dir={checkpoint} "
+            f"resume it. Start from its weights: --checkpoint_dir={checkpoint} "
             "--model_save_dir=<another folder>."
         )
     check_resumed(checkpoint, stored, given)
@@ -106,33 +106,35 @@ def _resumed(settings, checkpoint, batch, given):
     asked, kept = settings.training.global_batch_size, flags["global_batch_size"]
     if asked and asked != kept:
         raise ValueError(
-            f"The run in {save_dir} has global_batch_size={kept}, which a resume "
-            f"keeps. Received: global_batch_size={asked}. Leave it out, or start a "
+            f"The run in {save_dir} has global_batch_size={run_batch}, which a resume "
+            f"keeps. Received: global_batch_size={requested}. Leave it out, or start a "
             f"new run from these weights: --checkpoint_dir={checkpoint} "
             "--model_save_dir=<another folder>."
         )
-    if batch != kept:
+    if batch != run_batch:
         logging.warning(
-            "A resume keeps the run's global batch of %d images, not %d.", kept, batch
+            "A resume keeps the run's global batch of %d images, not %d.",
+            run_batch,
+            batch,
         )
-    return settings.replace(global_batch_size=kept)
+    return settings.replace(global_batch_size=run_batch)
 
 
 def _check_folder(save_dir):
-    """Raises ValueError where a run's folder on this machine cannot be written to."""
+    """Raises ValueError if a local run folder cannot be written to."""
     if not files.is_local(save_dir):
         return
     path = pathlib.Path(local_path(save_dir)).absolute()
-    there = next(one for one in (path, *path.parents) if one.exists())
-    if not there.is_dir():
+    existing = next(one for one in (path, *path.parents) if one.exists())
+    if not existing.is_dir():
         problem = "is a file"
-    elif not os.access(there, os.W_OK | os.X_OK):
+    elif not os.access(existing, os.W_OK | os.X_OK):
         problem = "cannot be written to"
     else:
         return
     raise ValueError(
         "model_save_dir must be a folder for the run's files. Received: "
-        f"model_save_dir={save_dir!r}, but {there} {problem}."
+        f"model_save_dir={save_dir!r}, but {existing} {problem}."
     )
 
 
@@ -141,8 +143,8 @@ def _newest(settings, verify, group):
     if verify:
         on_damaged = settings.checkpoints.on_damaged_checkpoint
         return catalog.newest(save_dir, on_damaged=on_damaged, group=group)
-    found = catalog.find_all(save_dir)
-    return found[-1][1] if found else None
+    checkpoints = catalog.find_all(save_dir)
+    return checkpoints[-1][1] if checkpoints else None
 
 
 def make_plan(settings, checkpoint, batches):
@@ -152,8 +154,8 @@ def make_plan(settings, checkpoint, batches):
         ValueError: neither the data nor the settings say how long an epoch is, which
             the learning rate depends on, or the rate does not fit it.
     """
-    given = "num_sample_per_epoch" in settings.given
-    if batches.num_examples is None and not given:
+    length_given = "num_sample_per_epoch" in settings.given
+    if batches.num_examples is None and not length_given:
         _unknown_length(settings)
     examples = batches.num_examples or settings.dataset.num_sample_per_epoch
     steps_per_epoch = -(-examples // settings.training.global_batch_size)
@@ -177,8 +179,8 @@ def make_plan(settings, checkpoint, batches):
 
 
 def _unknown_length(settings):
-    """Raises ValueError where the rate depends on a length that nobody tells."""
-    told = (
+    """Raises ValueError if the learning rate depends on an unknown length."""
+    message = (
         "The data does not say how many examples an epoch has. Expected: "
         "num_sample_per_epoch (in a script of PLSC: set_train_image_num), or a "
         "tf.data.Dataset with .apply(tf.data.experimental.assert_cardinality(n)). "
@@ -186,5 +188,7 @@ def _unknown_length(settings):
         "default, which is of PLSC's data set."
     )
     if schedules.depends_on_length(settings.learning_rate):
-        raise ValueError(f"{told} The learning rate depends on it.")
-    logging.warning("%s The learning rate does not depend on it, the ETA does.", told)
+        raise ValueError(f"{message} The learning rate depends on it.")
+    logging.warning(
+        "%s The learning rate does not depend on it, the ETA does.", message
+    )
