@@ -103,8 +103,9 @@ def _resumed(settings, checkpoint, batch, given):
         )
     check_resumed(checkpoint, stored, given)
     resume_changes.find(checkpoint, settings)
-    asked, kept = settings.training.global_batch_size, flags["global_batch_size"]
-    if asked and asked != kept:
+    requested = settings.model.global_batch_size
+    run_batch = flags["global_batch_size"]
+    if requested and requested != run_batch:
         raise ValueError(
             f"The run in {save_dir} has global_batch_size={run_batch}, which a resume "
             f"keeps. Received: global_batch_size={requested}. Leave it out, or start a "
