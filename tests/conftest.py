@@ -1,11 +1,41 @@
-"""Devices for the whole test process, and the folder of real images."""
+"""The common machinery of the tests.
 
+* `logical_devices`: four CPU replicas in each test process.
+* `finished_run`: one finished training per process, which any test may read (evaluate,
+  export, embed, load) but not write into: copy its folder, or resume it elsewhere.
+* `tests/jobs/tiny_run.py`: settings of such a training for a run of the test's own; by
+  default it neither verifies nor exports, because these take half of its time.
+* `tests/commands.py`: `run("train", "--flagfile=...")` runs a command in this process.
+
+TensorFlow takes six seconds to start, a training five or more: share them.
+"""
+
+import dataclasses
 import os
 import pathlib
 
 import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+
+@dataclasses.dataclass(frozen=True)
+class FinishedRun:
+    """A training that has ended: its folder, and its results."""
+
+    folder: pathlib.Path
+    outcome: dict
+
+
+@pytest.fixture(scope="session")
+def finished_run(tmp_path_factory, logical_devices):
+    """A `FinishedRun` of `tests/jobs/tiny_run.py`, verified and exported."""
+    from plsc_tf.jobs import train
+    from tests.jobs.tiny_run import FULL, settings
+
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    _, outcome = train.train(settings(folder, **FULL))
+    return FinishedRun(folder, outcome)
 
 
 @pytest.fixture(scope="session")

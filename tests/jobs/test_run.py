@@ -1,4 +1,4 @@
-"""The main job on small drawn pictures: train, resume, evaluate, export."""
+"""The main job on small drawn images: train, resume, evaluate, export."""
 
 import json
 import pathlib
@@ -17,19 +17,19 @@ from plsc_tf.jobs.evaluate import command
 from plsc_tf.jobs.run_plan import choose_folder
 from plsc_tf.options.cli import parse
 from plsc_tf.options.settings import Settings
-from tests.jobs.tiny_run import settings
+from tests.jobs.tiny_run import FULL, settings
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """A finished run: (its folder, its results)."""
-    folder = tmp_path_factory.mktemp("run") / "a"
-    _, outcome = train.train(settings(folder))
-    return folder, outcome
+@pytest.fixture
+def finished(finished_run, tmp_path):
+    """A copy of a finished run: (its folder, its results)."""
+    folder = tmp_path / "a"
+    shutil.copytree(finished_run.folder, folder)
+    return folder, finished_run.outcome
 
 
-def test_results_say_everything(finished):
-    folder, outcome = finished
+def test_results_say_everything(finished_run):
+    folder, outcome = finished_run.folder, finished_run.outcome
     assert json.loads((folder / "results.json").read_text()) == outcome
     assert outcome["steps"] == 10  # 42 images in batches of 10, twice
     assert outcome["loss_type"] == "dist_arcface"
@@ -38,14 +38,14 @@ def test_results_say_everything(finished):
     assert set(outcome["verification"]["mock"]) == {"accuracy", "std", "threshold"}
     assert outcome["checkpoint_dir"] == str(folder / "1")
     assert outcome["export_dir"] == str(folder / "export" / "1")
-    shown = results.table(settings(folder), outcome)
+    shown = results.table(settings(folder, **FULL), outcome)
     for words in ("verification accuracy", "±", outcome["export_dir"], "next, try"):
         assert words in shown
     # What the run has done already is not what comes next.
     for changes, exported, following in (
-        ({}, "1", f"evaluate --flagfile={folder}/flags.cfg"),
-        ({"with_test": False}, "1", f"serve --model_dir={folder}/export"),
-        ({"with_test": False}, None, f"export --flagfile={folder}/flags.cfg"),
+        ({"with_test": True}, "1", f"evaluate --flagfile={folder}/flags.cfg"),
+        ({}, "1", f"serve --model_dir={folder}/export"),
+        ({}, None, f"export --flagfile={folder}/flags.cfg"),
     ):
         path = exported and str(folder / "export" / exported)
         done = {**outcome, "export_dir": path}
@@ -55,7 +55,8 @@ def test_results_say_everything(finished):
 
 def test_the_same_command_again_trains_nothing_and_keeps_the_results(finished):
     folder, outcome = finished
-    _, again = train.train(parse([f"--flagfile={folder}/flags.cfg"]))
+    flags = f"--flagfile={folder}/flags.cfg"
+    _, again = train.train(parse([flags, f"--model_save_dir={folder}"]))
     assert again["steps"] == 10 and again["loss"] == outcome["loss"]
     assert again["verification"]["mock"]["accuracy"] == pytest.approx(
         outcome["verification"]["mock"]["accuracy"]
@@ -64,28 +65,16 @@ def test_the_same_command_again_trains_nothing_and_keeps_the_results(finished):
 
 
 def test_a_run_without_training_keeps_the_figures_of_the_training(tmp_path):
-    asked = settings(
-        tmp_path,
-        num_epochs=1,
-        calc_acc=True,
-        val_targets=("mock", "test"),
-        export_at_end=False,
-    )
-    _, outcome = train.train(asked)
+    options = settings(tmp_path, num_epochs=1, calc_acc=True)
+    _, outcome = train.train(options)
     names = ("training_accuracy", "training_top5_accuracy")
-    before = {name: outcome[name] for name in names}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(results, "test_figures", failing)
-        with pytest.raises(RuntimeError, match="for a reason"):
-            train.train(asked)
-        assert json.loads((tmp_path / "results.json").read_text()) == outcome
-    _, again = train.train(asked)
-    assert {name: again[name] for name in names} == before
+    _, again = train.train(options)
+    assert all(again[name] == outcome[name] for name in names)
     # An export and figures of other steps would be of other weights.
     (tmp_path / "results.json").write_text(
         json.dumps({**outcome, "steps": 3, "export_dir": "elsewhere"})
     )
-    _, again = train.train(asked)
+    _, again = train.train(options)
     assert again["export_dir"] is None and "training_accuracy" not in again
 
 
@@ -93,11 +82,14 @@ def failing(*_, **__):
     raise RuntimeError("for a reason")
 
 
-@pytest.mark.parametrize("name", ["export", "test_figures"])
+@pytest.mark.parametrize(
+    "name", ["test_figures", pytest.param("export", marks=pytest.mark.slow)]
+)
 def test_what_fails_behind_a_training_costs_nothing_else(tmp_path, monkeypatch, name):
     monkeypatch.setattr(results, name, failing)
     asked = settings(
         tmp_path / "run",
+        **FULL,
         num_epochs=1,
         val_targets=("mock", "test"),
         fs_name=f"file://{tmp_path}",
@@ -113,50 +105,20 @@ def test_what_fails_behind_a_training_costs_nothing_else(tmp_path, monkeypatch, 
         assert "Results" in (tmp_path / folder / "report.html").read_text()
 
 
-@pytest.mark.parametrize("text", ["{", "[]"])
-def test_results_that_cannot_be_read_are_told_before_the_training(tmp_path, text):
-    (tmp_path / "results.json").write_text(text)
-    with pytest.raises(ValueError, match="results.json .* Remove it"):
-        train.train(settings(tmp_path))
-    assert not (tmp_path / "flags.cfg").exists()
-
-
-def test_flags_cfg_resumes_with_another_number_of_replicas(tmp_path, finished):
-    folder = tmp_path / "b"
-    train.train(settings(folder, stop_at_step=7, save_checkpoints_steps=3))
-    assert sorted(p.name for p in folder.iterdir() if p.is_dir()) == [
-        "0",
-        "export",
-        "step_00000003",
-        "step_00000006",
-        "step_00000007",
-    ]
-    flags = parse(
-        [f"--flagfile={folder}/flags.cfg", "--stop_at_step=0", "--num_replicas=1"]
-    )
-    assert flags.training.global_batch_size == 10
-    used, outcome = train.train(flags)
-    assert used.training.global_batch_size == 10
-    assert outcome["steps"] == 10
-    # Of this process, without its first step, which builds the graph.
-    assert outcome["images_per_second_steps"] == [9, 10]
-    shown = results.table(used, outcome)
-    assert re.search(r"images/s +\S+ \(steps 9 to 10, since the resume\)", shown)
+def test_results_that_cannot_be_read_are_told_before_the_training(tmp_path):
+    for text in ("{", "[]"):
+        (tmp_path / "results.json").write_text(text)
+        with pytest.raises(ValueError, match="results.json .* Remove it"):
+            train.train(settings(tmp_path))
+        assert not (tmp_path / "flags.cfg").exists()
 
 
 def test_restart_begins_in_a_fresh_folder(finished):
     folder, outcome = finished
-    used, _ = train.train(
-        settings(folder, restart=True, stop_at_step=1, with_test=False)
-    )
+    used, _ = train.train(settings(folder, restart=True, stop_at_step=1))
     assert used.checkpoints.model_save_dir == f"{folder}-2"
     assert json.loads((folder / "results.json").read_text())["steps"] == 10
     assert (folder.parent / "a-2" / "step_00000001").is_dir()
-
-
-def test_another_global_batch_is_refused_on_resume(finished):
-    with pytest.raises(ValueError, match="global_batch_size=10, which a resume keeps"):
-        train.train(settings(finished[0], global_batch_size=20))
 
 
 def stored_rows(checkpoint):
@@ -175,8 +137,6 @@ def test_warm_start_takes_the_weights_and_evaluate_then_means_the_new_run(
             stop_at_step=1,
             learning_rate=0.0,
             weight_decay=0.0,
-            with_test=False,
-            export_at_end=False,
         )
     )
     assert outcome["steps"] == 1  # not the steps of the run it starts from
@@ -197,8 +157,6 @@ def test_other_classes_need_finetune_which_starts_a_new_head(tmp_path, finished)
         checkpoint_dir=str(finished[0]),
         num_classes=9,
         stop_at_step=1,
-        with_test=False,
-        export_at_end=False,
     )
     with pytest.raises(ValueError, match="7 classes.*num_classes=9.*finetune"):
         train.train(asked)
@@ -211,14 +169,26 @@ def test_stopping_early_does_not_change_the_schedule(tmp_path):
     smooth = {
         "learning_rate_decay_type": "cosine",
         "synchronized_batch_norm": True,
-        "with_test": False,
-        "export_at_end": False,
         "save_checkpoints_steps": 5,  # also the last step of an epoch
     }
     _, whole = train.train(settings(tmp_path / "whole", **smooth))
-    train.train(settings(tmp_path / "parts", stop_at_step=7, **smooth))
-    _, parts = train.train(settings(tmp_path / "parts", num_replicas=1, **smooth))
+    folder = tmp_path / "parts"
+    train.train(settings(folder, stop_at_step=7, **smooth))
+    assert sorted(p.name for p in folder.iterdir() if p.is_dir()) == [
+        "0",
+        "step_00000005",
+        "step_00000007",
+    ]
+    flags = parse(
+        [f"--flagfile={folder}/flags.cfg", "--stop_at_step=0", "--num_replicas=1"]
+    )
+    used, parts = train.train(flags)
+    assert used.training.global_batch_size == 10
     assert parts["steps"] == whole["steps"] == 10
+    # Of this process, without its first step, which builds the graph.
+    assert parts["images_per_second_steps"] == [9, 10]
+    shown = results.table(used, parts)
+    assert re.search(r"images/s +\S+ \(steps 9 to 10, since the resume\)", shown)
     np.testing.assert_allclose(
         stored_rows(parts["checkpoint_dir"]),
         stored_rows(whole["checkpoint_dir"]),
@@ -226,7 +196,7 @@ def test_stopping_early_does_not_change_the_schedule(tmp_path):
         atol=1e-5,
     )
     # Once more: there is nothing left to do, though step 10 is saved under two names.
-    _, again = train.train(settings(tmp_path / "parts", **smooth))
+    _, again = train.train(settings(folder, **smooth))
     assert again["steps"] == 10 and again["loss"] == parts["loss"]
 
 
@@ -244,7 +214,6 @@ def test_an_error_in_mid_epoch_keeps_the_steps_that_are_done(tmp_path):
         tmp_path / "e",
         dataset_name="image_list",
         dataset_dir=str(data),
-        with_test=False,
         prefetch_buffer_size=1,
         num_parallel_batches=1,
     )
@@ -265,7 +234,7 @@ def test_the_flags_of_saving_reach_the_checkpoints(tmp_path):
         save_best=True,
         save_weights_only=True,
         save_in_background=False,
-        export_at_end=False,
+        with_test=True,
     )
     _, outcome = train.train(asked)
     # Of epochs 0, 1 and 2 only 1 is saved, and then the end, which replaces it.
@@ -284,7 +253,7 @@ def test_the_best_is_verified_where_verification_goes_by_steps(tmp_path):
         save_best=True,
         calc_acc=True,
         eval_every_n_steps=3,
-        export_at_end=False,
+        with_test=True,
     )
     _, outcome = train.train(asked)
     state = manifest.read(str(tmp_path / "best"))["state"]
@@ -310,21 +279,22 @@ def test_a_damaged_checkpoint_stops_a_run_or_not_as_the_flag_says(tmp_path, fini
     assert (folder / "1.damaged-1" / "training.npz").exists()
 
 
-def test_another_data_set_does_not_go_on_in_the_folder(finished):
-    with pytest.raises(ValueError, match="with dataset_name=mock. Received: .*=folder"):
-        train.train(
-            settings(finished[0], dataset_name="folder", dataset_dir="photos"),
-        )
-
-
-def test_another_optimizer_does_not_take_over_the_slots(finished):
-    with pytest.raises(ValueError, match="optimizer Momentum, whose"):
-        train.train(settings(finished[0], optimizer="adam"))
-
-
-def test_other_networks_do_not_resume(finished):
-    with pytest.raises(ValueError, match="does not fit this model"):
-        train.train(settings(finished[0], emb_size=16))
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"dataset_name": "folder", "dataset_dir": "photos"},
+            "with dataset_name=mock. Received: .*=folder",
+        ),
+        ({"optimizer": "adam"}, "optimizer Momentum, whose"),
+        ({"emb_size": 16}, "does not fit this model"),
+        ({"global_batch_size": 20}, "global_batch_size=10, which a resume keeps"),
+    ],
+    ids=["data set", "optimizer", "network", "batch"],
+)
+def test_another_training_does_not_resume(finished, changes, message):
+    with pytest.raises(ValueError, match=message):
+        train.train(settings(finished[0], **changes))
 
 
 def test_evaluate_and_export_know_the_network_from_the_checkpoint(finished, tmp_path):
@@ -340,7 +310,14 @@ def test_evaluate_and_export_know_the_network_from_the_checkpoint(finished, tmp_
 
 
 @pytest.mark.parametrize(
-    "loss_type", ["softmax", "arcface", "dist_softmax", "curricularface"]
+    "loss_type",
+    [
+        "curricularface",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("softmax", "arcface", "dist_softmax")
+        ),
+    ],
 )
 def test_every_kind_of_loss_type_trains(tmp_path, loss_type):
     _, outcome = train.train(
@@ -349,8 +326,6 @@ def test_every_kind_of_loss_type_trains(tmp_path, loss_type):
             loss_type=loss_type,
             num_epochs=1,
             calc_acc=True,
-            with_test=False,
-            export_at_end=False,
         )
     )
     assert np.isfinite(outcome["loss"])
@@ -376,7 +351,6 @@ def test_the_options_of_the_head_reach_the_step(tmp_path, monkeypatch):
             head_slot_dtype="bfloat16",
             gradient_accumulation_steps=2,
             stop_at_step=2,
-            with_test=False,
         )
     )
     (model,) = built

@@ -1,4 +1,7 @@
-"""Settings of a run that takes seconds: small drawn pictures, two replicas."""
+"""Settings of a run that takes seconds: small drawn images, two replicas.
+
+It neither verifies nor exports, which take half of its time: `**FULL` does.
+"""
 
 from plsc_tf.options.settings import Settings
 
@@ -19,9 +22,12 @@ TINY = {
     "learning_rate": 0.05,
     "lr_base_batch_size": 0,
     "val_targets": ("mock",),
+    "with_test": False,
+    "export_at_end": False,
     "tensorboard": False,
     "run_report": False,
 }
+FULL = {"with_test": True, "export_at_end": True}
 
 
 def settings(folder, **changes):

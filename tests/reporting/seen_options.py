@@ -8,7 +8,7 @@ OPTIONS = {
     "tensorboard": True,
     "run_report": True,
     "calc_acc": True,
-    "export_at_end": False,
+    "with_test": True,
     "fs_ugi": f"joe,{PASSWORD}",
     "log_loss_every_n_iters": 1,
     "save_losses": True,

@@ -32,7 +32,7 @@ EVERYTHING = {
     "images_every_n_iters": 2,
     "profile_every_n_iters": 2,
     "projector": True,
-    "export_at_end": False,
+    "with_test": True,
 }
 
 
