@@ -45,9 +45,6 @@ class ConvertCase(OptionGroup):
         "base64", "what to write", choices=("base64", "tfrecord")
     )
     memory_mb: int = option(256, "the converter's option memory_mb", lower=8)
-    buckets: bool = option(
-        False, "go through buckets on the disk even where free memory holds the input"
-    )
     sqlite: bool = option(True, "measure the way through SQLite too; once")
     rounds: int = option(3, "how often converter and cp are timed, by turns", lower=1)
     folder: str = option(
@@ -156,14 +153,13 @@ def convert(case, source, target):
     from plsc_tf.data.conversion.inputs import Base64Input
 
     names = (source / "file_list.txt").read_text(encoding="ascii").split()
-    plan = run.Plan(
+    plan = run.ConversionPlan(
         str(target),
         output_format=case.output_format,
         num_shards=case.nranks,
         pad=True,
         seed=case.seed,
         memory_mb=case.memory_mb,
-        reread=False if case.buckets else None,
     )
     settle()
     before = reset_peak_rss()

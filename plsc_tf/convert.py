@@ -13,7 +13,7 @@ Verification pairs as insightface and PLSC read them:
 
     python -m plsc_tf.convert --pairs=CPLFW/pairs_CPLFW.txt --to=bin --output_dir=bins
 
-Ended in the middle, the same command goes on from there. What is read is never changed.
+If it is interrupted, the same command resumes. The input is never changed.
 """
 
 import sys
@@ -24,7 +24,7 @@ GROUPS = ("conversion", "dataset", "no held_back", "image_shape", "seed")
 
 
 def main(settings):
-    """Converts as the settings say and prints what was written."""
+    """Converts as the settings say and prints a table of the result."""
     if not settings.conversion.is_plsc:
         cli.check_dataset_dir(settings)
     from plsc_tf.evaluation.report import format_table

@@ -2,13 +2,11 @@
 
 import dataclasses
 import itertools
-import os
 
 from plsc_tf.data import contact_sheet, load, paths
-from plsc_tf.data.conversion import run
+from plsc_tf.data.conversion import manifest, run
 from plsc_tf.data.conversion.inputs import Base64Input, RecordInput, SourceInput
-from plsc_tf.data.conversion.run import Plan
-from plsc_tf.data.conversion.verification import write_bin
+from plsc_tf.data.conversion.pairs_bin import write_bin
 from plsc_tf.data.pairs import load_pairs
 from plsc_tf.data.readers.base64_text import base64_files, listed_files
 from plsc_tf.data.request import DataRequest
@@ -28,127 +26,119 @@ def convert(settings, groups=ALL):
         groups: the options of the command, see `plsc_tf.options.settings.select`.
 
     Returns:
-        the rows of a table: what was written.
+        the rows of a table about the files that were written.
 
     Raises:
-        FileExistsError: the output is there already and is another one.
+        FileExistsError: the output exists and differs.
         FileNotFoundError: there is no such data set.
-        StorageError: the disk is full; the same call goes on once there is room.
+        StorageError: the disk is full; once there is room, the same call resumes.
         ValueError: options or records are wrong; files and positions are named.
     """
-    given, rows = settings.conversion, []
-    if given.preview:
+    options, rows = settings.conversion, []
+    if options.preview:
         rows.append(("preview", _draw_preview(settings)))
-        if not (given.output_dir or given.is_plsc):
+        if not (options.output_dir or options.is_plsc):
             return rows
-    if given.pairs:
-        return rows + _write_pairs(given)
+    if options.pairs:
+        return rows + _write_pairs(options)
     plan = _make_plan(settings)
-    manifest, already = run.convert(_open_input(settings, groups), plan)
-    return _table(plan.output_dir, manifest, already) + rows
+    source, facts = _open_input(settings)
+    effects.tell(settings, facts, groups)
+    content, existed = run.convert(source, plan)
+    return _table(plan.output_dir, content, existed) + rows
 
 
-def _write_pairs(given):
+def _write_pairs(options):
     """Writes a .bin of verification pairs; returns the rows of a table."""
-    if not given.output_dir:
-        raise ValueError(f"Give output_dir, the folder for the .bin of {given.pairs}.")
-    pairs = load_pairs(given.pairs, given.pairs_dir or None)
-    path = paths.join(given.output_dir, f"{pairs.name}.bin")
+    if not options.output_dir:
+        raise ValueError(
+            f"Give output_dir, the folder for the .bin of {options.pairs}."
+        )
+    pairs = load_pairs(options.pairs, options.pairs_dir or None)
+    path = paths.join(options.output_dir, f"{pairs.name}.bin")
     size = write_bin(path, pairs)
     return [
         ("written", path),
         ("pairs", f"{len(pairs):,}, {int(pairs.same.sum()):,} of one person"),
-        ("pictures", f"{len(pairs.images):,}, {size / 1e6:,.1f} MB"),
+        ("images", f"{len(pairs.images):,}, {size / 1e6:,.1f} MB"),
         ("verify with", f"--val_targets={path}"),
     ]
 
 
 def _make_plan(settings):
-    """Returns the `Plan` that the settings describe."""
-    given = settings.conversion
-    shared = {
-        "shuffle": given.shuffle,
-        "seed": settings.training.seed,
-        "memory_mb": given.memory_mb,
-    }
-    if given.is_plsc:
-        default = paths.join(given.data_dir, f"shuffled_{given.nranks}")
-        return Plan(
-            given.output_dir or default,
-            output_format="base64",
-            num_shards=given.nranks,
-            pad=True,
-            **shared,
-        )
-    return Plan(
-        given.output_dir,
-        output_format=given.output_format,
-        num_shards=given.num_shards,
-        pad=given.pad_shards,
-        **shared,
+    """Returns the `ConversionPlan` that the settings describe."""
+    options = settings.conversion
+    output_dir, layout = options.output_dir, options.output_format
+    num_shards, pad = options.num_shards, options.pad_shards
+    if options.is_plsc:
+        default = paths.join(options.data_dir, f"shuffled_{options.nranks}")
+        output_dir, layout = output_dir or default, "base64"
+        num_shards, pad = options.nranks, True
+    return run.ConversionPlan(
+        output_dir,
+        output_format=layout,
+        num_shards=num_shards,
+        pad=pad,
+        shuffle=options.shuffle,
+        seed=settings.training.seed,
+        memory_mb=options.memory_mb,
     )
 
 
-def _open_input(settings, groups):
-    """Returns what is to be converted, read in the fastest way there is for it."""
-    dataset = settings.dataset
+def _open_input(settings):
+    """Returns the input, as bytes of whole files if possible, and facts about it."""
+    dataset, options = settings.dataset, settings.conversion
     labels = {
         "labels_offset": dataset.labels_offset,
         "num_classes": settings.if_given("num_classes"),
     }
-    given = settings.conversion
     facts = effects.of_data({"labels_offset"})
-    if given.is_plsc:
-        effects.tell(settings, facts, groups)
-        return Base64Input(_part_files(given.data_dir, given.file_list), **labels)
+    if options.is_plsc:
+        return Base64Input(_part_files(options), **labels), facts
     module = load.find(dataset.dataset_name)
-    name = module.__name__.removeprefix("plsc_tf.datasets.")
-    if name == "base64_text":
+    if module.__name__ == "plsc_tf.datasets.base64_text":
         if dataset.train_files:
-            files = paths.expand(dataset.train_files, dataset.dataset_dir)
+            parts = paths.expand(dataset.train_files, dataset.dataset_dir)
         else:
-            files = listed_files(dataset.dataset_dir)
-        effects.tell(settings, facts, groups)
-        return Base64Input(files, **labels)
+            parts = listed_files(dataset.dataset_dir)
+        return Base64Input(parts, **labels), facts
     if dataset.train_files and load.takes_records(module):
-        files = paths.expand(dataset.train_files, dataset.dataset_dir)
-        effects.tell(settings, facts, groups)
-        return RecordInput(files, **labels)
+        parts = paths.expand(dataset.train_files, dataset.dataset_dir)
+        return RecordInput(parts, **labels), facts
     request = _request(settings)
     identity = {"dataset_name": dataset.dataset_name, **dataclasses.asdict(request)}
     source = load.open_source(dataset.dataset_name, request)
     facts = effects.of_data(source.heeds)
     facts["files"] = not facts.get("uncounted", False)
-    effects.tell(settings, facts, groups)
-    return SourceInput(source, identity)
+    return SourceInput(source, identity), facts
 
 
 def _draw_preview(settings):
-    """Draws the contact sheet of the first pictures; returns its path."""
-    given = settings.conversion
-    if given.is_plsc:
-        source = base64_files(_part_files(given.data_dir, given.file_list))
+    """Draws the contact sheet of the first images; returns its path."""
+    options = settings.conversion
+    if options.is_plsc:
+        source = base64_files(_part_files(options))
     else:
         source = load.open_source(settings.dataset.dataset_name, _request(settings))
     first = itertools.islice(source.records(), _PREVIEWED)
     contact_sheet.draw_ops(
-        given.preview,
+        options.preview,
         [record.image for record in first],
         image_size=settings.preprocessing.image_size,
         seed=settings.training.seed,
     )
-    return given.preview
+    return options.preview
 
 
 def _request(settings):
     dataset = settings.dataset
-    drawn = dataset.dataset_name == "mock"
+    mock = dataset.dataset_name == "mock"
     return DataRequest(
         dataset_dir=dataset.dataset_dir,
         split=settings.conversion.split,
         train_files=dataset.train_files,
-        num_classes=dataset.num_classes if drawn else settings.if_given("num_classes"),
-        num_examples=dataset.num_sample_per_epoch if drawn else None,
+        num_classes=dataset.num_classes if mock else settings.if_given("num_classes"),
+        num_examples=dataset.num_sample_per_epoch if mock else None,
         image_size=settings.preprocessing.image_size,
         labels_offset=dataset.labels_offset,
         min_images_per_class=dataset.min_images_per_class,
@@ -156,37 +146,35 @@ def _request(settings):
     )
 
 
-def _part_files(folder, file_list):
-    """The part files that a list names, below their folder.
+def _part_files(options):
+    """Returns the part files listed in file_list, in data_dir.
 
-    The list is looked for in the folder, as in PLSC, then in the working directory.
+    The list is looked up in data_dir, as in PLSC, then in the working directory.
     """
+    folder, file_list = options.data_dir, options.file_list
     paths.require_folder(folder, "data_dir")
-    below = file_list if "://" in file_list else paths.join(folder, file_list)
+    inside = file_list if "://" in file_list else paths.join(folder, file_list)
     try:
-        names = paths.read_names(below if files.exists(below) else file_list)
+        names = paths.read_names(inside if files.exists(inside) else file_list)
     except FileNotFoundError as error:
         raise FileNotFoundError(
-            f"There is no file_list {below!r}, nor {file_list!r} in the working "
+            f"There is no file_list {inside!r}, nor {file_list!r} in the working "
             f"directory. {paths.found(folder)} It names the part files, one per line."
         ) from error
     return paths.expand(names, folder, "file_list")
 
 
-def _table(output_dir, manifest, already):
-    labels, shards = manifest["labels"], manifest["shards"]
-    counts = sorted({shard["count"] for shard in shards})
+def _table(output_dir, content, existed):
+    labels, shards = content["labels"], content["shards"]
+    counts = " or ".join(f"{n:,}" for n in sorted({s["count"] for s in shards}))
+    megabytes = sum(shard["bytes"] for shard in shards) / 1e6
     per_class = labels["images_per_class"]
     return [
-        ("written", f"{output_dir}{' (already done)' if already else ''}"),
-        ("format", manifest["format"]),
-        ("records", f"{manifest['num_examples']:,}"),
-        ("padding", f"{manifest['padding']:,}"),
-        (
-            "shards",
-            f"{len(shards)} of {' or '.join(f'{count:,}' for count in counts)} "
-            f"records, {sum(shard['bytes'] for shard in shards) / 1e6:,.1f} MB",
-        ),
+        ("written", f"{output_dir}{' (already done)' if existed else ''}"),
+        ("format", content["format"]),
+        ("records", f"{content['num_examples']:,}"),
+        ("padding", f"{content['padding']:,}"),
+        ("shards", f"{len(shards)} of {counts} records, {megabytes:,.1f} MB"),
         (
             "classes",
             f"{labels['classes_with_images']:,} with images, labels "
@@ -197,5 +185,5 @@ def _table(output_dir, manifest, already):
             f"{per_class['smallest']:,} ... {per_class['largest']:,}, median "
             f"{per_class['median']:g}",
         ),
-        ("checksums", os.path.join(output_dir, "manifest.json")),
+        ("checksums", paths.join(output_dir, manifest.MANIFEST)),
     ]

@@ -2,7 +2,7 @@
 
 SPEC is JSON: {"paths", "output", "layout", "kills", "seed", "mode"}. With mode
 "moments" each attempt is killed after a random time; with "steps" it kills itself
-before its n-th write, flush, renaming or removal. It fails if an output differs from
+before its n-th flush, renaming or removal. It fails if an output differs from
 that of an attempt that nobody killed.
 """
 
@@ -18,7 +18,7 @@ from plsc_tf.data.conversion import run
 from plsc_tf.data.conversion.inputs import Base64Input, RecordInput
 from tests.conversion import drawn
 
-CALLS = ("writev", "pwrite", "fsync", "replace", "rename", "remove", "rmdir", "unlink")
+CALLS = ("fsync", "replace", "rename", "remove", "rmdir", "unlink")
 
 
 def convert(spec):
@@ -26,7 +26,7 @@ def convert(spec):
     kind = {"base64": Base64Input, "tfrecord": RecordInput}[spec["origin"]]
     source = kind(spec["paths"])
     source.num_buckets = lambda: 5
-    plan = run.Plan(
+    plan = run.ConversionPlan(
         spec["output"],
         output_format=spec["layout"],
         num_shards=3,
@@ -35,7 +35,6 @@ def convert(spec):
         seed=1,
         memory_mb=0.2,
         commit_every_s=0,
-        reread=spec["reread"],
     )
     run.convert(source, plan)
 

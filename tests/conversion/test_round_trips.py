@@ -29,7 +29,7 @@ def inputs(layout, folder, examples=EXAMPLES):
 
 
 def converted(source, folder, layout, **options):
-    plan = run.Plan(
+    plan = run.ConversionPlan(
         str(folder), **{"output_format": layout, "num_shards": 4, "seed": 3, **options}
     )
     manifest, already = run.convert(source, plan)

@@ -15,7 +15,7 @@ from plsc_tf.data import images
 from plsc_tf.data.checks.doctor import check
 from plsc_tf.data.checks.examine import examine
 from plsc_tf.data.conversion.inputs import Base64Input, RecordInput, SourceInput
-from plsc_tf.data.conversion.run import Plan, convert
+from plsc_tf.data.conversion.run import ConversionPlan, convert
 from plsc_tf.data.faults import fault
 from plsc_tf.data.load import find
 from plsc_tf.data.pairs import load_pairs
@@ -90,7 +90,7 @@ class Target:
             if source is None:
                 return
             given = SourceInput(source, {"fuzzing": 1})
-        convert(given, Plan(f"{folder}/converted", num_shards=1))
+        convert(given, ConversionPlan(f"{folder}/converted", num_shards=1))
 
     def doctor(self, folder):
         """Checks the folder: damaged files are findings, no errors."""

@@ -1,19 +1,19 @@
-"""What is converted, read in batches of records as the output has them.
+"""The input of a conversion, read in batches of records in the output's format.
 
-An input knows how to go on after each batch, by a `position` that JSON can hold.
+An input can continue after each batch from its `position`, plain values for JSON.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
-import io
+import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-from PIL import Image
 
+from plsc_tf.data import png
 from plsc_tf.data.conversion.outputs import Base64Output, RecordOutput
 from plsc_tf.data.readers.tfrecord import find_records
 from plsc_tf.data.records import base64_text, tfrecord
@@ -22,17 +22,22 @@ from plsc_tf.storage import files
 
 # Reading many small files waits for the disk more than for the processor.
 _THREADS = 4
+_MOST_BUCKETS = 512
+_BUCKET_BYTES, _BUCKET_RECORDS = 1 << 26, 1 << 13
+# Records of sources of unknown length, as a guess.
+_UNKNOWN = 1 << 21
+_MOST_RECORDS = 1 << 14
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Batch:
-    """Records in the output's form.
+    """Records in the output's format.
 
     Attributes:
         records: buffers, each a whole record.
         payload_bytes: of each record's payload.
         labels: of each record.
-        position: where the input goes on.
+        position: where the input continues.
         done: how much of the input's `total` this was.
     """
 
@@ -41,6 +46,11 @@ class Batch:
     labels: Sequence[int]
     position: dict
     done: int
+
+    def table(self) -> np.ndarray:
+        """Returns int64 [n, 3]: bytes of the record and of its payload, label."""
+        columns = list(map(len, self.records)), self.payload_bytes, self.labels
+        return np.array(columns, np.int64).T
 
 
 class _FilesInput:
@@ -53,7 +63,7 @@ class _FilesInput:
 
     Attributes:
         total: bytes of all files.
-        unit: what `total` counts.
+        unit: of `total`.
     """
 
     unit = "bytes"
@@ -75,11 +85,11 @@ class _FilesInput:
         self._num_classes = num_classes
 
     def num_buckets(self) -> int:
-        """Into how many parts to shuffle; follows from the input alone."""
-        return _clamped(self.total / (64 << 20))
+        """Returns the number of parts to shuffle in; follows from the input alone."""
+        return _buckets(self.total / _BUCKET_BYTES)
 
     def fingerprint(self) -> dict:
-        """What tells these files from others, or from their older selves."""
+        """Returns facts that distinguish these files from others and older ones."""
         return {
             "files": [[path, files.size(path), _changed(path)] for path in self.paths],
             "labels_offset": self._offset,
@@ -87,123 +97,77 @@ class _FilesInput:
         }
 
     def describe(self) -> dict:
-        """What the manifest says of the source."""
+        """Returns facts about the source for the manifest."""
         return {"layout": self.layout, "files": self.paths}
+
+    def batches(
+        self, output: Base64Output | RecordOutput, position: dict, batch_bytes: int
+    ) -> Iterator[Batch]:
+        """Yields the records after a position ({}: all)."""
+        first = position.get("file", 0)
+        for number, path in enumerate(self.paths[first:], first):
+            start = position if number == first else {}
+            offset, record = start.get("offset", 0), start.get("record", 0)
+            blocks = self._blocks(path, output, batch_bytes, offset, record)
+            for records, sizes, labels, end, record in blocks:
+                place = {"file": number, "offset": end, "record": record}
+                yield Batch(records, sizes, labels, place, end - offset)
+                offset = end
 
     def _shifted(self, labels, where):
         if self._offset:
             labels = [label - self._offset for label in labels]
         return _checked(labels, self._num_classes, where)
 
-    def spans(
-        self, output: Base64Output | RecordOutput, batch_bytes: int
-    ) -> Iterator[tuple[int, np.ndarray | None]]:
-        """Yields where records stand in the files as the output shall have them.
-
-        Returns:
-            number of the file, and int64 [n, 4]: offset, bytes of the record, bytes of
-            its payload, label; None where the output's records differ.
-        """
-        if output.layout != self.layout or self._offset:
-            yield 0, None
-            return
-        for number, path in enumerate(self.paths):
-            yield from ((number, table) for table in self._spans(path, batch_bytes))
-
-    def _rest(self, position):
-        """Yields (number of the file, path, offset in it, number of its record)."""
-        first = position.get("file", 0)
-        for number in range(first, len(self.paths)):
-            at = position if number == first else {}
-            yield number, self.paths[number], at.get("offset", 0), at.get("record", 0)
-
 
 class Base64Input(_FilesInput):
-    """PLSC's part files; their text is decoded only where the output is not such."""
+    """PLSC's part files; their text is decoded only for another output format."""
 
     layout = "base64"
 
     def count(self) -> int:
-        """The number of records; reads all files."""
+        """Returns the number of records; reads all files."""
         return sum(base64_text.count_lines(path) for path in self.paths)
 
-    def batches(
-        self, output: Base64Output | RecordOutput, position: dict, batch_bytes: int
-    ) -> Iterator[Batch]:
-        """Yields what follows a position ({}: all)."""
-        for number, path, offset, line in self._rest(position):
-            for block in base64_text.read_blocks(path, batch_bytes, offset, line or 1):
-                where = _place(path, "line", block.numbers)
-                labels = self._shifted(block.labels, where)
-                if output.layout == self.layout:
-                    records, sizes = _lines(block, labels)
-                else:
-                    texts = map(block.text, range(len(labels)))
-                    images = _each(texts, base64_text.decode, where)
-                    records, sizes = output.pack(images, labels, where)
-                at = {
-                    "file": number,
-                    "offset": block.offset,
-                    "record": block.next_number,
-                }
-                yield Batch(records, sizes, labels, at, block.offset - offset)
-                offset = block.offset
-
-    def _spans(self, path, batch_bytes):
-        offset = 0
-        for block in base64_text.read_blocks(path, batch_bytes):
-            labels = self._shifted(block.labels, _place(path, "line", block.numbers))
-            table = None
-            if not block.label_first:
-                table = _whole_lines(block, labels, offset)
-            yield table
-            offset = block.offset
+    def _blocks(self, path, output, batch_bytes, offset, line):
+        """Yields (records, payload bytes, labels, end in the file, next line)."""
+        for block in base64_text.read_blocks(path, batch_bytes, offset, line or 1):
+            where = _place(path, "line", block.numbers)
+            labels = self._shifted(block.labels, where)
+            if output.layout == self.layout:
+                records, sizes = _lines(block, labels)
+            else:
+                texts = map(block.text, range(len(labels)))
+                images = _each(texts, base64_text.decode, where)
+                records, sizes = output.pack(images, labels, where)
+            yield records, sizes, labels, block.offset, block.next_number
 
 
 class RecordInput(_FilesInput):
-    """TFRecord files; records keep their bytes and checksums where nothing changes."""
+    """TFRecord files; records keep their bytes and checksums if nothing changes."""
 
     layout = "tfrecord"
 
     def count(self) -> int:
-        """The number of records, from their headers."""
+        """Returns the number of records, from their headers."""
         return sum(len(find_records(path)[0]) for path in self.paths)
 
-    def batches(
-        self, output: Base64Output | RecordOutput, position: dict, batch_bytes: int
-    ) -> Iterator[Batch]:
-        """Yields what follows a position ({}: all)."""
-        for number, path, offset, record in self._rest(position):
-            for block in tfrecord.read_blocks(path, batch_bytes, offset, record):
-                count = len(block.payloads)
-                where = _place(path, "record", range(record, record + count))
-                parsed = _each(block.payloads, tfrecord.parse_example, where)
-                labels = self._shifted([label for _, label in parsed], where)
-                records, sizes = self._packed(block, parsed, labels, output, where)
-                record += count
-                at = {"file": number, "offset": block.offset, "record": record}
-                yield Batch(records, sizes, labels, at, block.offset - offset)
-                offset = block.offset
-
-    def _spans(self, path, batch_bytes):
-        offset = record = 0
-        for block in tfrecord.read_blocks(path, batch_bytes):
-            where = _place(path, "record", range(record, record + len(block.payloads)))
+    def _blocks(self, path, output, batch_bytes, offset, record):
+        """Yields (records, payload bytes, labels, end in the file, next record)."""
+        for block in tfrecord.read_blocks(path, batch_bytes, offset, record):
+            following = record + len(block.payloads)
+            where = _place(path, "record", range(record, following))
             parsed = _each(block.payloads, tfrecord.parse_example, where)
             labels = self._shifted([label for _, label in parsed], where)
-            lengths = np.array([len(frame) for frame in block.frames], np.int64)
-            starts = offset + np.cumsum(lengths) - lengths
-            around = tfrecord.HEADER + tfrecord.FOOTER
-            yield np.stack([starts, lengths, lengths - around, labels], 1)
-            offset, record = block.offset, record + len(labels)
-
-    def _packed(self, block, parsed, labels, output, where):
-        if output.layout != self.layout:
-            return output.pack([image for image, _ in parsed], labels, where)
-        if not self._offset:
-            return block.frames, [len(payload) for payload in block.payloads]
-        both = zip(block.payloads, labels, strict=True)
-        return output.frame([tfrecord.with_label(*one) for one in both])
+            if output.layout != self.layout:
+                packed = output.pack([image for image, _ in parsed], labels, where)
+            elif self._offset:
+                changed = map(tfrecord.with_label, block.payloads, labels)
+                packed = output.frame(list(changed))
+            else:
+                packed = block.frames, list(map(len, block.payloads))
+            yield *packed, labels, block.offset, following
+            record = following
 
 
 class SourceInput:
@@ -211,7 +175,7 @@ class SourceInput:
 
     Args:
         source: the `Source`.
-        identity: what tells it from another one, for a conversion that is resumed.
+        identity: facts that distinguish it from others, for resuming.
     """
 
     layout = "source"
@@ -223,99 +187,88 @@ class SourceInput:
         self.total = source.num_examples
 
     def num_buckets(self) -> int:
-        """Into how many parts to shuffle; follows from the input alone."""
-        return _clamped((self.total or 1 << 21) / (1 << 13))
+        """Returns the number of parts to shuffle in; follows from the input alone."""
+        return _buckets((self.total or _UNKNOWN) / _BUCKET_RECORDS)
 
     def fingerprint(self) -> dict:
-        """What tells this source from another; a stream leaves no trace of more."""
-        told = {**self._identity, "name": self._source.name, "count": self.total}
+        """Returns facts that distinguish this source; a stream has few."""
+        facts = {**self._identity, "name": self._source.name, "count": self.total}
         if isinstance(self._source, IndexedSource):
-            told["content"] = self._source.fingerprint()
-        return told
+            facts["content"] = self._source.fingerprint()
+        return facts
 
     def describe(self) -> dict:
-        """What the manifest says of the source."""
+        """Returns facts about the source for the manifest."""
         return {"layout": self.layout, "name": self._source.name, **self._identity}
 
-    def count(self) -> int | None:
-        """The number of records, None where nobody knows."""
-        return self.total
+    def count(self) -> int:
+        """Returns the number of records; a source of unknown length is read once."""
+        return (
+            self.total
+            if self.total is not None
+            else sum(1 for _ in self._source.records())
+        )
 
     def batches(
         self, output: Base64Output | RecordOutput, position: dict, batch_bytes: int
     ) -> Iterator[Batch]:
-        """Yields what follows a position ({}: all)."""
+        """Yields the records after a position ({}: all)."""
         first = position.get("record", 0)
         with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
             for group in _groups(self._records(first, pool), batch_bytes):
-                start = first
                 images = list(pool.map(_encoded, [image for image, _ in group]))
-                labels = [label for _, label in group]
 
-                def where(row, start=start):
+                def where(row, start=first):
                     return self._source.describe(start + row)
 
+                labels = [label for _, label in group]
                 labels = _checked(labels, self._source.num_classes, where)
                 records, sizes = output.pack(images, labels, where)
                 first += len(group)
                 yield Batch(records, sizes, labels, {"record": first}, len(group))
 
     def _records(self, first, pool):
-        """Yields (image, label), files read in threads where there are files."""
-        table = getattr(self._source, "files", None)
-        if table is None:
+        """Yields (image, label); files are read in threads."""
+        paths = getattr(self._source, "files", None)
+        if paths is None:
             for record in self._source.records(first):
                 yield record.image, record.label
             return
-        labels = self._source.labels
-        for start in range(first, len(labels), 64):
-            rows = range(start, min(start + 64, len(labels)))
-            images = pool.map(_read_file, [table[row] for row in rows])
-            yield from zip(images, labels[rows.start : rows.stop].tolist(), strict=True)
+        rows = iter(range(first, len(self._source.labels)))
+        while block := list(itertools.islice(rows, 64)):
+            images = pool.map(_read_file, [paths[row] for row in block])
+            yield from zip(images, self._source.labels[block].tolist(), strict=True)
 
 
 def _lines(block, labels):
-    """Lines as they stand in a shard, and the lengths of their base64 text."""
+    """Returns lines in the output's format, and the lengths of their base64 text."""
     if block.label_first:
-        records = [
-            b"%s\t%d\n" % (block.text(row), label) for row, label in enumerate(labels)
+        texts = list(map(block.text, range(len(labels))))
+        lines = [
+            b"%s\t%d\n" % (text, label)
+            for text, label in zip(texts, labels, strict=True)
         ]
-        starts = block.cuts
-        sizes = [e - s - 1 for s, e in zip(starts, block.ends, strict=True)]
-        return records, sizes
+        return lines, list(map(len, texts))
     view, data, records = memoryview(block.data), block.data, []
     rows = zip(block.starts, block.cuts, block.ends, labels, strict=True)
     for start, cut, end, label in rows:
-        text = b"\t%d\n" % label
-        if data[cut : end + 1] == text:
+        ending = b"\t%d\n" % label
+        if data[cut : end + 1] == ending:
             records.append(view[start : end + 1])
         else:
-            records.append(data[start:cut] + text)
-    sizes = [c - s for s, c in zip(block.starts, block.cuts, strict=True)]
-    return records, sizes
-
-
-def _whole_lines(block, labels, offset):
-    """Spans of the lines of a block, None if one is not as the output writes it."""
-    columns = block.starts, block.cuts, block.ends, labels
-    starts, cuts, ends, labels = (np.array(column, np.int64) for column in columns)
-    following = np.append(starts[1:], block.offset - offset)
-    digits = 1 + (labels[:, None] >= 10 ** np.arange(1, 19)).sum(1)
-    exact = (following == ends + 1) & (ends - cuts - 1 == digits)
-    if not exact.all() or not block.data.endswith(b"\n", 0, block.offset - offset):
-        return None
-    return np.stack([starts + offset, ends + 1 - starts, cuts - starts, labels], 1)
+            records.append(data[start:cut] + ending)
+    return records, np.subtract(block.cuts, block.starts)
 
 
 def _each(items, function, where):
     """Applies a function to each record's bytes; errors name the record."""
-    found = []
+    results = []
     try:
         for item in items:
-            found.append(function(item))
+            results.append(function(item))
     except ValueError as error:
-        raise ValueError(f"{where(len(found))}: {error}") from error
-    return found
+        raise ValueError(f"{where(len(results))}: {error}") from error
+    return results
 
 
 def _place(path, noun, numbers) -> Callable[[int], str]:
@@ -323,11 +276,9 @@ def _place(path, noun, numbers) -> Callable[[int], str]:
 
 
 def _checked(labels, num_classes, where):
-    """The labels, when all lie in [0, num_classes)."""
-    if not labels:
-        return labels
-    limit = 1 << 63 if num_classes is None else num_classes
-    if min(labels) < 0 or max(labels) >= limit:
+    """Returns the labels if all are in [0, num_classes)."""
+    limit = num_classes or 1 << 63
+    if labels and (min(labels) < 0 or max(labels) >= limit):
         row = next(k for k, label in enumerate(labels) if not 0 <= label < limit)
         raise label_error(labels[row], where(row), limit)
     return labels
@@ -339,7 +290,7 @@ def _groups(records, batch_bytes):
     for image, label in records:
         group.append((image, label))
         size += len(image) if isinstance(image, bytes) else image.nbytes
-        if size >= batch_bytes or len(group) >= 1 << 14:
+        if size >= batch_bytes or len(group) >= _MOST_RECORDS:
             yield group
             group, size = [], 0
     if group:
@@ -347,23 +298,19 @@ def _groups(records, batch_bytes):
 
 
 def _encoded(image):
-    """The bytes of an image; arrays become PNG files, which lose nothing."""
     if isinstance(image, bytes):
         return image
     image = np.asarray(image)
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] not in (1, 3):
         raise ValueError(
-            "Expected pictures as uint8 [height, width, 1 or 3]. Received: "
+            "Expected images as uint8 [height, width, 1 or 3]. Received: "
             f"{image.dtype} {image.shape}."
         )
-    stream = io.BytesIO()
-    Image.fromarray(image.squeeze(2) if image.shape[2] == 1 else image).save(
-        stream, "PNG"
-    )
-    return stream.getvalue()
+    return png.encode(image)
 
 
 def _read_file(path):
+    # Small files: `files.read` first asks for the size.
     if files.is_local(path):
         with open(path, "rb") as stream:
             return stream.read()
@@ -371,9 +318,9 @@ def _read_file(path):
 
 
 def _changed(path):
-    """When a local file changed last, in nanoseconds; 0 elsewhere."""
+    """Returns when a local file last changed, in nanoseconds; else 0."""
     return os.stat(path).st_mtime_ns if files.is_local(path) else 0
 
 
-def _clamped(buckets):
-    return int(min(max(np.ceil(buckets), 1), 512))
+def _buckets(number):
+    return int(min(max(np.ceil(number), 1), _MOST_BUCKETS))

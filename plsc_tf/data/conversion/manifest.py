@@ -1,9 +1,11 @@
-"""What a finished conversion says of itself: manifest.json beside the shards."""
+"""manifest.json: the summary of a finished conversion, next to its shards."""
 
 from __future__ import annotations
 
+import concurrent.futures
 import json
 import os
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,32 +14,40 @@ from plsc_tf.storage import files
 
 MANIFEST = "manifest.json"
 _VERSION = 1
-_ROWS = 1 << 20
 
 
-def write(folder: str, shards: list[dict], about: dict, others: dict[str, bytes]):
+def write(
+    folder: str, names: Sequence[str], facts: dict, others: dict[str, bytes]
+) -> dict:
     """Writes the manifest and the other files of a folder of shards; returns it.
 
     Args:
-        folder: where the shards and their indices are.
-        shards: {"name", "count", "bytes", "sha256"} of each.
-        about: what else to say; "num_examples" leaves out the padding at the end.
-        others: files to write beside the shards, by name.
+        folder: of the shards and their indices.
+        names: of the shards.
+        facts: further entries; "num_examples" leaves out the padding at the end.
+        others: {name: content} of files that go with the shards.
     """
-    listed = {
-        shard["name"]: _entry(shard["bytes"], shard["sha256"]) for shard in shards
-    }
-    for name in [shard["name"] + INDEX_ENDING for shard in shards]:
-        listed[name] = _entry(*files.checksum(os.path.join(folder, name)))
     for name, content in others.items():
-        found = files.write(os.path.join(folder, name), content, checksum=True)
-        listed[name] = _entry(*found)
+        files.write(os.path.join(folder, name), content)
+    listed = [*names, *(name + INDEX_ENDING for name in names), *others]
+    paths = [os.path.join(folder, name) for name in listed]
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        sums = list(pool.map(files.checksum, paths))
+    entries = {
+        name: {"bytes": size, "sha256": digest}
+        for name, (size, digest) in zip(listed, sums, strict=True)
+    }
+    labels = [_index(folder, name)[:, 2] for name in names]
+    shards = [
+        {"name": name, "count": len(column), **entries[name]}
+        for name, column in zip(names, labels, strict=True)
+    ]
     content = {
         "version": _VERSION,
-        **about,
-        "labels": label_summary(folder, shards, about["num_examples"]),
+        **facts,
+        "labels": _label_summary(labels, facts["num_examples"]),
         "shards": shards,
-        "files": listed,
+        "files": entries,
     }
     text = json.dumps(content, indent=1) + "\n"
     files.replace(os.path.join(folder, MANIFEST), text.encode())
@@ -45,31 +55,29 @@ def write(folder: str, shards: list[dict], about: dict, others: dict[str, bytes]
 
 
 def read(folder: str) -> dict | None:
-    """Returns the manifest of a folder, None where there is none that can be read."""
-    path = os.path.join(folder, MANIFEST)
-    if not os.path.isfile(path):
-        return None
+    """Returns the manifest of a folder, None if it has none that can be read."""
     try:
-        found = json.loads(files.read(path))
-    except ValueError:
+        content = json.loads(files.read(os.path.join(folder, MANIFEST)))
+    except (FileNotFoundError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    return content if isinstance(content, dict) else None
 
 
-def label_summary(folder: str, shards: list[dict], num_examples: int) -> dict:
+def _index(folder, name):
+    return np.load(os.path.join(folder, name + INDEX_ENDING), mmap_mode="r")
+
+
+def _label_summary(columns, num_examples):
     """Classes, range of labels and images per class of the first examples.
 
-    Memory grows with the number of classes, not with that of examples.
+    Memory grows with the number of classes and the examples of a shard.
     """
     labels, counts = np.empty(0, np.int64), np.empty(0, np.int64)
-    left = num_examples
-    for shard in shards:
-        path = os.path.join(folder, shard["name"] + INDEX_ENDING)
-        rows = np.load(path, mmap_mode="r")[:left]
-        left -= len(rows)
-        for first in range(0, len(rows), _ROWS):
-            found = np.unique(rows[first : first + _ROWS, 2], return_counts=True)
-            labels, counts = _merged(labels, counts, *found)
+    for column in columns:
+        more = np.unique(column[:num_examples], return_counts=True)
+        num_examples -= min(len(column), num_examples)
+        labels, places = np.unique(np.append(labels, more[0]), return_inverse=True)
+        counts = np.bincount(places, np.append(counts, more[1])).astype(np.int64)
     return {
         "num_classes": int(labels[-1]) + 1,
         "smallest": int(labels[0]),
@@ -82,15 +90,3 @@ def label_summary(folder: str, shards: list[dict], num_examples: int) -> dict:
             "largest": int(counts.max()),
         },
     }
-
-
-def _merged(labels, counts, more_labels, more_counts):
-    """Two tables of counts as one; labels are sorted."""
-    both, places = np.unique(np.concatenate([labels, more_labels]), return_inverse=True)
-    total = np.zeros(len(both), np.int64)
-    np.add.at(total, places, np.concatenate([counts, more_counts]))
-    return both, total
-
-
-def _entry(size, digest):
-    return {"bytes": size, "sha256": digest}

@@ -1,4 +1,4 @@
-"""What shards are made of: lines of base64 text, or TFRecord examples."""
+"""The formats of shards: lines of base64 text, or TFRecord examples."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from plsc_tf.data.records import base64_text, tfrecord
 
-# What files of the formats that `plsc_tf.data.images.decode` reads begin with.
+# First bytes of the formats that `plsc_tf.data.images.decode` reads.
 _BEGINNINGS = {
     b"\xff\xd8\xff": b"jpeg",
     b"\x89PNG\r\n\x1a\n": b"png",
@@ -15,24 +15,23 @@ _BEGINNINGS = {
 
 
 class Base64Output:
-    """`base64<TAB>label` lines in base64_rank_0, ..., named in file_list.txt (PLSC)."""
+    """`base64<TAB>label` lines in base64_rank_0, ..., listed in file_list.txt (PLSC).
+
+    Attributes:
+        layout: name of the format.
+        lead: bytes of a record before its payload.
+    """
 
     layout = "base64"
-    # Bytes of a record before its payload, the base64 text.
     lead = 0
 
-    def shard_name(self, number: int, count: int) -> str:
-        """The file name of a shard."""
-        del count
-        return f"base64_rank_{number}"
+    def shard_names(self, count: int) -> list[str]:
+        """Returns the file names of the shards."""
+        return [f"base64_rank_{number}" for number in range(count)]
 
     def other_files(self, names: Sequence[str]) -> dict[str, bytes]:
-        """What belongs beside the shards, by file name."""
+        """Returns {name: content} of the files that go with the shards."""
         return {"file_list.txt": "".join(f"{name}\n" for name in names).encode()}
-
-    def record_bytes(self, payload_bytes: int, label: int) -> int:
-        """Bytes of a record with such a payload."""
-        return payload_bytes + len(f"\t{label}\n")
 
     def pack(
         self, images: Sequence[bytes], labels: Sequence[int], where: Callable
@@ -42,35 +41,27 @@ class Base64Output:
         Args:
             images: encoded images.
             labels: one for each.
-            where: maps the number of an image in the list to its place, for errors.
+            where: names an image by its number in the list, for errors.
         """
         del where
-        records = [
-            base64_text.encode_line(image, label)
-            for image, label in zip(images, labels, strict=True)
-        ]
+        records = list(map(base64_text.encode_line, images, labels))
         return records, [4 * ((len(image) + 2) // 3) for image in images]
 
 
 class RecordOutput:
-    """TFRecord files of examples with FastNN's keys."""
+    """TFRecord files of examples with FastNN's keys; attributes as `Base64Output`."""
 
     layout = "tfrecord"
     lead = tfrecord.HEADER
 
-    def shard_name(self, number: int, count: int) -> str:
-        """The file name of a shard."""
-        return f"part-{number:05d}-of-{count:05d}.tfrecord"
+    def shard_names(self, count: int) -> list[str]:
+        """See `Base64Output.shard_names`."""
+        return [f"part-{number:05d}-of-{count:05d}.tfrecord" for number in range(count)]
 
     def other_files(self, names: Sequence[str]) -> dict[str, bytes]:
-        """What belongs beside the shards: nothing."""
+        """See `Base64Output.other_files`: none."""
         del names
         return {}
-
-    def record_bytes(self, payload_bytes: int, label: int) -> int:
-        """Bytes of a record with such a payload."""
-        del label
-        return tfrecord.HEADER + payload_bytes + tfrecord.FOOTER
 
     def pack(
         self, images: Sequence[bytes], labels: Sequence[int], where: Callable
@@ -78,31 +69,17 @@ class RecordOutput:
         """See `Base64Output.pack`.
 
         Raises:
-            ValueError: bytes that are no image of a format TensorFlow decodes.
+            ValueError: an image of another format than TensorFlow decodes.
         """
-        return self.frame(
-            [
-                tfrecord.encode_example(image, _format_of(image, number, where), label)
-                for number, (image, label) in enumerate(
-                    zip(images, labels, strict=True)
-                )
-            ]
-        )
+        kinds = [_format_of(image, k, where) for k, image in enumerate(images)]
+        return self.frame(list(map(tfrecord.encode_example, images, kinds, labels)))
 
     def frame(self, payloads: Sequence[bytes]) -> tuple[list[bytes], list[int]]:
         """Returns records of payloads, and the bytes of these."""
-        records = [tfrecord.frame(payload) for payload in payloads]
-        return records, [len(payload) for payload in payloads]
+        return list(map(tfrecord.frame, payloads)), list(map(len, payloads))
 
 
-def output_of(layout: str) -> Base64Output | RecordOutput:
-    """Returns the output for "base64" or "tfrecord"."""
-    kinds = {"base64": Base64Output, "tfrecord": RecordOutput}
-    if layout not in kinds:
-        raise ValueError(
-            f"output_format must be tfrecord or base64. Received: {layout!r}."
-        )
-    return kinds[layout]()
+OUTPUTS = {"base64": Base64Output(), "tfrecord": RecordOutput()}
 
 
 def _format_of(image, number, where):
@@ -110,6 +87,6 @@ def _format_of(image, number, where):
         if image.startswith(beginning):
             return name
     raise ValueError(
-        f"{where(number)} is no JPEG, PNG or GIF file: it begins with "
-        f"{bytes(image[:8])!r}. `python -m plsc_tf.check` finds all such files."
+        f"{where(number)} is not a JPEG, PNG or GIF file: it begins with "
+        f"{bytes(image[:8])!r}. `python -m plsc_tf.check` lists all such files."
     )

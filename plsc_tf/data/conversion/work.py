@@ -1,6 +1,6 @@
-"""The hidden folder that a conversion works in, and the journal that it goes on from.
+"""The hidden working folder of a conversion, with the journal that it resumes from.
 
-It lies beside the output, so that the finished shards become the output in one move.
+It is next to the output, so that the finished shards become the output in one move.
 """
 
 from __future__ import annotations
@@ -13,29 +13,33 @@ import time
 
 from absl import logging
 
+from plsc_tf.data.conversion import manifest
 from plsc_tf.storage import files, local
 from plsc_tf.storage.errors import StorageError
 
-_JOURNAL, _LOCK = "journal.json", "lock"
+# Version 1 was journal.json, whose states cannot be resumed from.
+_JOURNAL, _LOCK = "journal-2.json", "lock"
 
 
 class Work:
     """The folder `.<output>.converting`, locked while a process works in it.
 
     Args:
-        output_dir: the finished conversion's folder, local.
+        output_dir: folder of the finished conversion, local.
         fingerprint: of inputs and options; a journal with another one is dropped.
         commit_every_s: seconds between two entries of the journal.
 
     Attributes:
-        state: what the journal says, {} at the beginning.
+        state: the last entry of the journal, None without one.
 
     Raises:
         RuntimeError: another process works in the folder.
     """
 
     def __init__(self, output_dir: str, fingerprint: str, commit_every_s: float):
-        self.folder = work_folder(output_dir)
+        self.folder = _work_folder(output_dir)
+        self.buckets = os.path.join(self.folder, "buckets")
+        self.shards = os.path.join(self.folder, "shards")
         self._output_dir = os.path.abspath(output_dir)
         self._fingerprint = fingerprint
         self._every_s = commit_every_s
@@ -43,25 +47,17 @@ class Work:
         self._lock = _lock(os.path.join(self.folder, _LOCK))
         self.state = self._read()
         for path in (self.buckets, self.shards):
+            if self.state is None:
+                shutil.rmtree(path, ignore_errors=True)
             os.makedirs(path, exist_ok=True)
         self._last = time.monotonic()
-
-    @property
-    def buckets(self) -> str:
-        """The folder of the buckets."""
-        return os.path.join(self.folder, "buckets")
-
-    @property
-    def shards(self) -> str:
-        """The folder of the shards, which becomes the output."""
-        return os.path.join(self.folder, "shards")
 
     def due(self) -> bool:
         """Whether it is time for an entry of the journal."""
         return time.monotonic() - self._last >= self._every_s
 
     def commit(self, state: dict) -> None:
-        """Notes how far the conversion is; what it refers to is on the disk."""
+        """Writes an entry of the journal; the files it counts on are on the disk."""
         text = json.dumps({"fingerprint": self._fingerprint, "state": state})
         files.replace(os.path.join(self.folder, _JOURNAL), text.encode())
         self._last = time.monotonic()
@@ -75,47 +71,68 @@ class Work:
         shutil.rmtree(self.folder)
 
     def close(self) -> None:
-        """Lets another process go on."""
+        """Releases the lock."""
         os.close(self._lock)
 
     def _read(self):
         path = os.path.join(self.folder, _JOURNAL)
         if not os.path.exists(path):
-            self._clear()
-            return {}
+            return None
         journal = json.loads(files.read(path))
         if journal["fingerprint"] == self._fingerprint:
-            logging.info("Going on with the conversion in %s.", self.folder)
+            logging.info("Resuming the conversion in %s.", self.folder)
             return journal["state"]
         logging.warning(
             "%s holds an unfinished conversion of other inputs or options; it starts "
-            "anew.",
+            "over.",
             self.folder,
         )
         os.remove(path)
-        self._clear()
-        return {}
-
-    def _clear(self):
-        for path in (self.buckets, self.shards):
-            shutil.rmtree(path, ignore_errors=True)
+        return None
 
 
-def work_folder(output_dir: str) -> str:
-    """Where a conversion to this folder works."""
-    parent, name = os.path.split(os.path.abspath(output_dir))
-    return os.path.join(parent, f".{name}.converting")
+def finished(output_dir: str, fingerprint: str) -> dict | None:
+    """Returns the manifest of this same conversion, None if there is no output yet.
+
+    Raises:
+        FileExistsError: output_dir holds something else.
+    """
+    if not os.path.lexists(output_dir):
+        return None
+    if os.path.isdir(output_dir) and not os.listdir(output_dir):
+        return None
+    content = manifest.read(output_dir)
+    if content is None or content.get("fingerprint") != fingerprint:
+        other = "another conversion" if content else "other files"
+        raise FileExistsError(
+            f"output_dir {output_dir!r} already exists, with {other}; nothing is "
+            "overwritten. Name another folder, or remove that one."
+        )
+    for name, entry in content["files"].items():
+        path = os.path.join(output_dir, name)
+        if not os.path.isfile(path) or os.path.getsize(path) != entry["bytes"]:
+            raise FileExistsError(
+                f"output_dir {output_dir!r} holds this conversion, but {name} is "
+                "missing or was changed. Remove the folder to convert again."
+            )
+    # Left by a process that was killed after it had published.
+    shutil.rmtree(_work_folder(output_dir), ignore_errors=True)
+    return content
 
 
 def full_disk(error: OSError, folder: str) -> StorageError:
-    """The error that says what to do when no room is left."""
+    """Returns the error that says what to do about a full disk."""
     free = shutil.disk_usage(folder).free if os.path.isdir(folder) else 0
     return StorageError(
         f"The disk of {folder} is full ({free / 1e6:.0f} MB are free): "
-        f"{error.strerror}. Make room, then run the same command again: it goes on "
-        "from here.",
+        f"{error.strerror}. Make room, then run the same command again: it resumes.",
         error.errno,
     )
+
+
+def _work_folder(output_dir):
+    parent, name = os.path.split(os.path.abspath(output_dir))
+    return os.path.join(parent, f".{name}.converting")
 
 
 def _lock(path):

@@ -14,26 +14,26 @@ _PROTOCOL = 4
 
 
 def write_bin(path: str, pairs: Pairs) -> int:
-    """Writes a .bin: a pickle of (list of encoded pictures, list of bools).
+    """Writes a .bin: a pickle of (list of encoded images, list of bools).
 
-    Pictures 2 i and 2 i + 1 are pair i, see insightface's lfw2pack.py. Their bytes
-    stay as they are; those of one picture in several pairs are written once.
+    Images 2 i and 2 i + 1 are pair i, see insightface's lfw2pack.py. Their bytes stay
+    unchanged; those of an image in several pairs are written once.
 
     Args:
-        path: of the file, which must not exist.
-        pairs: with encoded pictures.
+        path: of the new file.
+        pairs: with encoded images.
 
     Returns:
         bytes written.
 
     Raises:
         FileExistsError: the file exists.
-        ValueError: the pictures are decoded ones.
+        ValueError: the images are decoded ones.
     """
     if isinstance(pairs.images, np.ndarray):
         raise ValueError(
-            f"A .bin holds encoded pictures. Received: {pairs.name!r}, whose pictures "
-            "are pixels."
+            f"A .bin holds encoded images. Received: {pairs.name!r}, whose images are "
+            "pixels."
         )
     if files.exists(path):
         raise FileExistsError(f"{path!r} exists; nothing is overwritten.")
