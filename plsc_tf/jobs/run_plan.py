@@ -63,8 +63,8 @@ def choose_folder(
         OSError: the folder cannot be reached, which never means that it is empty.
     """
     save_dir, group = settings.checkpoints.model_save_dir, group or Alone()
-    asked = settings.training.global_batch_size
-    batch = asked or settings.training.batch_size * num_replicas
+    requested = settings.training.global_batch_size
+    batch = requested or settings.training.batch_size * num_replicas
     files.prepare(save_dir)
     if verify and group.is_chief:
         _check_folder(save_dir)
@@ -103,7 +103,7 @@ def _resumed(settings, checkpoint, batch, given):
         )
     check_resumed(checkpoint, stored, given)
     resume_changes.find(checkpoint, settings)
-    requested = settings.model.global_batch_size
+    requested = settings.training.global_batch_size
     run_batch = flags["global_batch_size"]
     if requested and requested != run_batch:
         raise ValueError(

@@ -94,7 +94,7 @@ def test_progress_and_the_end_of_training_are_no_stalls():
     detector = stalls.StallDetector(0.4)  # or this process would end here
     detector.start()
     for step in range(8):
-        detector.tell(f"step {step}")
+        detector.begin(f"step {step}")
         time.sleep(0.1)
     detector.stop()
     time.sleep(0.6)
@@ -107,7 +107,7 @@ def test_a_process_that_was_suspended_has_not_stalled():
         "detector = StallDetector(2)\n"
         "detector.start()\n"
         "print('ready', flush=True)\n"
-        "for _ in range(5): time.sleep(0.5); detector.tell('a step')\n"
+        "for _ in range(5): time.sleep(0.5); detector.begin('a step')\n"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", code],
@@ -160,7 +160,7 @@ def test_the_callback_tells_the_group_what_is_done():
 
 def test_what_takes_long_says_that_it_goes_on():
     detector = stalls.StallDetector(0.4)  # or this process would end here
-    detector.tell("verifying")
+    detector.begin("verifying")
     detector.start()
     for _ in range(8):
         detector.heartbeat()

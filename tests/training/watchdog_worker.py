@@ -17,10 +17,10 @@ def main():
     group = Group.join(cluster, timeout_s=30, grace_s=1)
     detector = StallDetector(3, group)
     detector.start()
-    detector.tell("reading the batch of step 8")
+    detector.begin("reading the batch of step 8")
     if activity != "reading":
         time.sleep(0.1)
-        detector.tell(activity)
+        detector.begin(activity)
     time.sleep(1000)
 
 
