@@ -25,7 +25,9 @@ import tensorflow as tf
 from plsc_tf.training.watchdog import Watchdog
 
 watchdog = Watchdog(1.0)
-watchdog.set_model(types.SimpleNamespace(position=types.SimpleNamespace(global_step=57)))
+position = types.SimpleNamespace(global_step=57)
+trainer = types.SimpleNamespace(position=position)
+watchdog.set_model(types.SimpleNamespace(trainer=trainer))
 watchdog.on_train_begin()
 watchdog.on_train_batch_begin(0)
 def training_step():
@@ -148,7 +150,8 @@ def test_the_callback_tells_the_group_what_is_done():
     group = Listener()
     watchdog = Watchdog(60.0, group)
     position = types.SimpleNamespace(global_step=57)
-    model = types.SimpleNamespace(position=position)
+    trainer = types.SimpleNamespace(position=position)
+    model = types.SimpleNamespace(trainer=trainer)
     watchdog.set_model(model)
     watchdog.on_train_batch_begin(0)
     position.global_step += 1
