@@ -1,23 +1,12 @@
 """The head whose class weights are split over the replicas."""
 
-import math
-
-import tensorflow as tf
-
 from plsc_tf.heads import partial_fc
 from plsc_tf.heads.base import Head
+from plsc_tf.heads.layout import HeadLayout
 from plsc_tf.heads.margins import require
 from plsc_tf.heads.tiles import LocalTiles, SampledTiles, locate
 from plsc_tf.parallel import collectives
 from plsc_tf.parallel.rows import ShardedRows
-
-# Weights of a tile. On CPUs a tile, its gradient and its slots should stay in the
-# last cache between product and update; on GPUs a kernel should have enough to do.
-TILE_BYTES = {"CPU": 8e6, "GPU": 64e6}
-# Shorter embeddings make no larger tiles: their logits would be what is large.
-SHORTEST = 128
-# The graph holds a node for each tile: hundreds take longer to build than they save.
-MOST_TILES = 40
 
 
 class ShardedHead(Head):
@@ -79,17 +68,16 @@ class ShardedHead(Head):
             ValueError: there are more replicas than classes, or fewer classes on a
                 replica than to a tile.
         """
-        replicas = strategy.num_replicas_in_sync
-        rows = -(-self.num_classes // replicas)
-        rows = max(1, int(self.sample_rate * rows))
-        if self.tile_rows is not None and self.tile_rows > rows:
-            raise ValueError(
-                f"A tile cannot be larger than what a replica works on, {rows} of "
-                f"{self.num_classes} classes on {replicas} replica(s). Received: "
-                f"tile_rows={self.tile_rows}; leave it out to have it chosen."
-            )
-        row_size = self.sub_centers * embedding_size
-        tile_rows = self.tile_rows or even_tile_rows(rows, row_size)
+        self.layout = HeadLayout(
+            num_classes=self.num_classes,
+            embedding_size=embedding_size,
+            replicas=strategy.num_replicas_in_sync,
+            sample_rate=self.sample_rate,
+            tile_rows=self.tile_rows,
+            sub_centers=self.sub_centers,
+        )
+        self.layout.check()
+        tile_rows = self.layout.rows_per_tile
         self.rows_per_tile = tile_rows
         self._prepare(embedding_size, strategy, tile_rows)
         layout = {"tile_rows": tile_rows, "sparse": self.sample_rate < 1}
@@ -145,25 +133,3 @@ class ShardedHead(Head):
     def _rows(self, labels, chosen):
         split, replica = self.weight.split, collectives.replica_id()
         return locate(labels, split.first(replica), split.size(replica), chosen)
-
-
-def even_tile_rows(rows, row_size):
-    """Rows of a tile: about `TILE_BYTES`, more where there would be too many tiles.
-
-    All tiles are alike where that is possible: every other size is traced and
-    compiled on its own.
-
-    Args:
-        rows: that a replica works on.
-        row_size: numbers of a row.
-    """
-    kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
-    row_bytes = 4 * max(row_size, SHORTEST)
-    fitting = max(TILE_BYTES[kind] / row_bytes, rows / MOST_TILES)
-    if rows <= 1.5 * fitting:
-        return rows
-    near = range(math.ceil(rows / (1.5 * fitting)), math.ceil(1.5 * rows / fitting))
-    exact = [count for count in near if rows % count == 0]
-    wanted = rows / fitting
-    count = min(exact or near, key=lambda count: abs(count - wanted))
-    return -(-rows // count)

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import plsc_tf
-from plsc_tf.heads import sharded
+from plsc_tf.heads import layout
 from plsc_tf.parallel import collectives
 from tests.conformance.head_case import (
     BATCH,
@@ -62,12 +62,9 @@ def test_logits_are_kept_as_far_as_they_are_allowed(logits_mb, kept):
         (7_919, 512, [3_960, 3_959]),  # a prime number: two tiles, nearly alike
     ],
 )
-def test_tiles_are_of_the_wanted_size_and_alike(
-    rows, embedding_size, tiles, monkeypatch
-):
-    monkeypatch.setitem(sharded.TILE_BYTES, "CPU", 8e6)
-    size = sharded.even_tile_rows(rows, embedding_size)
-    assert [min(size, rows - start) for start in range(0, rows, size)] == tiles
+def test_tiles_are_of_the_wanted_size_and_alike(rows, embedding_size, tiles):
+    size = layout.even_tile_rows(rows, embedding_size)
+    assert layout.tile_sizes(rows, size) == tiles
 
 
 @pytest.mark.parametrize(

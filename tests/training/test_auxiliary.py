@@ -218,7 +218,7 @@ def test_the_plan_has_frozen_weights_once(small_zoo, tmp_path):
 def test_the_plan_knows_them_for_other_numbers_of_classes(small_zoo, tmp_path):
     few, many = planned(tmp_path), planned(tmp_path, num_classes=5000)
     scaled = few.with_head(num_classes=5000)
-    for name in ("weights", "slots", "variables", "statistics"):
+    for name in ("weights", "slots", "statistics"):
         assert getattr(scaled.backbone, name) == getattr(many.backbone, name)
     assert scaled.total() == pytest.approx(many.total(), rel=0.01)
     # More of them are refused, however much memory there is.

@@ -2,9 +2,11 @@
 
 import collections
 import dataclasses
-import itertools
+from collections.abc import Sequence
 
 import tensorflow as tf
+
+from plsc_tf.training.classifier import Classifier
 
 # Their output is their input's memory.
 ALIASES = {
@@ -18,8 +20,6 @@ ALIASES = {
 }
 # They hold no memory of their own: weights, what the caller holds, small constants.
 FREE = {"Const", "Placeholder", "ReadVariableOp", "VarHandleOp"}
-# Tensors with so small a share of a pass's memory are left out: most of them.
-MINOR = 1e-4
 # They look at the shape of their input, which need not exist any more.
 SHAPES = {"Rank", "Shape", "ShapeN", "Size"}
 
@@ -29,50 +29,42 @@ class Activations:
     """Memory of one forward and backward pass.
 
     Attributes:
-        bytes: most that exists at a time, but for weights and their gradients.
+        bytes: most that exists at a time, except weights and their gradients.
         operations: nodes of the graph, each of which costs some memory on the host.
-        unknown: tensors whose size the graph does not tell; they are not counted.
-        forward: requests of the forward pass, tuples (number of a tensor, its bytes),
-            where it is freed None for the bytes; without the smallest ones.
-        backward: those of the backward pass.
-        gradients: numbers of the tensors that are gradients of weights.
+        unknown: tensors whose size the graph does not know; they are not counted.
     """
 
     bytes: int
     operations: int
     unknown: int
-    forward: tuple = ()
-    backward: tuple = ()
-    gradients: frozenset = frozenset()
 
 
-def trace(model, batch):
-    """Finds the `Activations` of a model without running it.
+def trace(model: Classifier, batch: int) -> Activations:
+    """Computes the `Activations` of a model without running it.
 
     Args:
         model: a `Classifier`.
         batch: images at a time, on one replica.
     """
     shape = [batch, *model.image_size, model.backbone.input_shape[3]]
-    results, turn = [], []
+    weight_gradients = []
 
     @tf.function(autograph=False)
     def both_passes(images, upstream, labels, shares):
         with tf.GradientTape() as tape:
             if model.auxiliary is None:
-                found = [model(images, training=True)]
+                outputs = [model(images, training=True)]
             else:
-                found = model.auxiliary(model.normalize(images), labels, shares)
-        turn.append(found[-1].op)
+                outputs = model.auxiliary(model.normalize(images), labels, shares)
         gradients = tape.gradient(
-            found,
+            outputs,
             model.trained_network_variables(),
             output_gradients=[
-                tf.cast(upstream, found[0].dtype),
-                *(tf.ones_like(loss) for loss in found[1:]),
+                tf.cast(upstream, outputs[0].dtype),
+                *(tf.ones_like(loss) for loss in outputs[1:]),
             ],
         )
-        results.extend(g for g in gradients if isinstance(g, tf.Tensor))
+        weight_gradients.extend(g for g in gradients if isinstance(g, tf.Tensor))
         return gradients
 
     graph = both_passes.get_concrete_function(
@@ -87,25 +79,10 @@ def trace(model, batch):
         for operation in operations
         for tensor in operation.outputs
     )
-    found = list(_requests(operations, results))
-    last, most = operations.index(turn[0]), _most(found)
-    minor = {
-        key
-        for _, counted, (key, size) in found
-        if counted and size is not None and size < MINOR * most
-    }
-    found = [one for one in found if one[2][0] not in minor]
-    return Activations(
-        bytes=most,
-        operations=len(operations),
-        unknown=unknown,
-        forward=tuple(request for at, _, request in found if at <= last),
-        backward=tuple(request for at, _, request in found if at > last),
-        gradients=frozenset(key for _, counted, (key, _) in found if not counted),
-    )
+    return Activations(peak(operations, weight_gradients), len(operations), unknown)
 
 
-def peak(operations, results=()):
+def peak(operations: list[tf.Operation], results: Sequence[tf.Tensor] = ()) -> int:
     """Most bytes that exist at a time when operations run one after the other.
 
     A tensor exists from the operation that makes it to the last one that reads it.
@@ -116,45 +93,23 @@ def peak(operations, results=()):
         operations: of a graph, in the order in which they run.
         results: tensors that are not counted.
     """
-    return _most(_requests(operations, results))
-
-
-def _most(requests):
-    sizes, now, most = {}, 0, 0
-    for _, counted, (key, size) in requests:
-        if size is None:
-            now -= sizes.pop(key, 0)
-        elif counted:
-            sizes[key] = size
-            now += size
-            most = max(most, now)
-    return most
-
-
-def _requests(operations, results):
-    """What operations ask of the allocator, one after the other.
-
-    Yields:
-        (number of the operation, whether the tensor is none of the results,
-        (number of the tensor, its bytes, None where it is freed)).
-    """
     memory = _Memory(operations)
     readers = collections.Counter(t for op in operations for t in memory.read(op))
-    kept = {memory.of(tensor) for tensor in results}
-    numbers, counter = {}, itertools.count()
-    for at, operation in enumerate(operations):
+    uncounted = {memory.of(tensor) for tensor in results}
+    sizes, now, most = {}, 0, 0
+    for operation in operations:
         if operation.type in FREE:
             continue
-        made = memory.made(operation)
+        made, read = memory.made(operation), memory.read(operation)
         for tensor in made:
-            numbers[tensor] = next(counter)
-            yield at, tensor not in kept, (numbers[tensor], _bytes(tensor.deref()))
-        read = memory.read(operation)
+            sizes[tensor] = 0 if tensor in uncounted else _bytes(tensor.deref())
+            now += sizes[tensor]
+            most = max(most, now)
         readers.subtract(read)
-        # In the order of the graph: a set's would change from run to run.
-        for tensor in dict.fromkeys([*made, *read]):
-            if readers[tensor] == 0 and tensor in numbers and tensor not in kept:
-                yield at, True, (numbers.pop(tensor), None)
+        for tensor in {*made, *read}:
+            if readers[tensor] == 0:
+                now -= sizes.pop(tensor, 0)
+    return most
 
 
 class _Memory:
@@ -165,8 +120,8 @@ class _Memory:
         for operation in operations:
             if operation.type in ALIASES:
                 pairs = zip(operation.inputs, operation.outputs, strict=False)
-                for given, made in pairs:
-                    self._shared[made.ref()] = self.of(given)
+                for source, alias in pairs:
+                    self._shared[alias.ref()] = self.of(source)
 
     def of(self, tensor):
         return self._shared.get(tensor.ref(), tensor.ref())

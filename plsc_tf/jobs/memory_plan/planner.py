@@ -1,8 +1,8 @@
-"""What a training will need of its devices, before anything is trained.
+"""The memory that a training will need, computed before anything is trained.
 
 Nothing of the size of the head is made and no data is read: the head's bytes follow
 from its shape, and the backbone's from its graph, of which one copy without a strategy
-is built. docs/planner.md has the formulas and how they compare with what is measured.
+is built. docs/planner.md has the formulas and compares them with measurements.
 """
 
 import dataclasses
@@ -12,9 +12,10 @@ import tensorflow as tf
 from absl import logging
 
 from plsc_tf.data.pipeline_options import PipelineOptions
-from plsc_tf.heads import base, memory
+from plsc_tf.heads import memory
+from plsc_tf.heads.initial import BLOCK_ROWS
 from plsc_tf.jobs.builders import networks, optimizers, recipe
-from plsc_tf.jobs.memory_plan import activations, timeline
+from plsc_tf.jobs.memory_plan import activations
 from plsc_tf.jobs.run_plan import choose_folder
 from plsc_tf.jobs.stage import ORDINARY, Stage
 from plsc_tf.options.settings import Settings
@@ -22,34 +23,18 @@ from plsc_tf.parallel.memory import Devices, devices, process_memory
 from plsc_tf.training import auxiliary
 from plsc_tf.training.freezing import is_frozen
 
-# What TensorFlow 2.17 takes on the host, as measured: the graph of a step and what XLA
-# compiles for it, for each tile, and for each operation of the backbone's graph.
+# Taken by TensorFlow 2.17 on the host, as measured: the graph of a step and its XLA
+# programs, for each tile, and for each operation of the backbone's graph.
 STEP_PROGRAM = 75e6
 COMPILED_PROGRAM = 50e6
 TILE_PROGRAM = 0.7e6
 OPERATION_PROGRAM = 55e3
 # Blocks of random numbers that the C library keeps from when the head was made.
 BLOCKS_KEPT = 10
-# As they are shown; those of a head's passes even if the fullest moment is another.
-ITEMS = (
-    "head weights",
-    "head slots",
-    "kept logits",
-    "tile",
-    "gathered batch",
-    "sampling",
-    "backbone weights",
-    "backbone slots",
-    "batch-norm statistics",
-    "gradients",
-    "new values",
-    "activations",
-    "images",
-)
-HEAD_ITEMS = {"kept logits", "tile"}
-# At most so much of a pass is left out of the timeline.
-MINOR_SHARE = 0.1
-# The largest number of classes is told up to such a share.
+# TensorFlow's allocator takes memory in ever larger regions and never returns it: about
+# so much more than large tensors that come and go, measured by `benchmarks.planner`.
+UNUSED_SHARE = 0.3
+# The largest number of classes is searched for up to such a share.
 CLASSES_SHARE = 1 / 500
 
 
@@ -60,27 +45,28 @@ class Backbone:
     Attributes:
         weights: trained weights.
         slots: of the optimizer.
-        statistics: what a step changes beside them: batch-norm statistics.
-        variables: of each trained weight.
+        statistics: other variables that a step changes: batch-norm statistics.
+        largest: the largest trained weight.
         passes: the `activations.Activations` of a pass over `traced_images`.
-        traced_images: how many these are.
+        traced_images: number of these images.
         image: one image, uint8.
-        auxiliary_classes: of the auxiliary logits, whose weights are the last two; 0
-            without any.
+        auxiliary_bytes: weights of the auxiliary logits per class; 0 without any.
+        auxiliary_classes: number of these classes.
         frozen: weights that stay as they are.
     """
 
     weights: int
     slots: int
     statistics: int
-    variables: tuple
+    largest: int
     passes: activations.Activations
     traced_images: int
     image: int
+    auxiliary_bytes: int = 0
     auxiliary_classes: int = 0
     frozen: int = 0
 
-    def for_classes(self, classes):
+    def for_classes(self, classes: int) -> "Backbone":
         """A copy whose auxiliary logits are of another number of classes.
 
         Their weights change, with slots and gradients. That the logits themselves are
@@ -88,20 +74,13 @@ class Backbone:
         """
         if not self.auxiliary_classes:
             return self
-        asked = [size // self.auxiliary_classes for size in self.variables[-2:]]
-        kernel, bias = (size * classes for size in asked)
-        weights = self.weights - sum(self.variables[-2:]) + kernel + bias
-        gradients = self.passes.gradients
-        backward = tuple(
-            (key, kernel if key in gradients and size == self.variables[-2] else size)
-            for key, size in self.passes.backward
-        )
+        more = self.auxiliary_bytes * (classes - self.auxiliary_classes)
+        weights = self.weights + more
         return dataclasses.replace(
             self,
             weights=weights,
             slots=self.slots * weights // self.weights,
-            variables=(*self.variables[:-2], kernel, bias),
-            passes=dataclasses.replace(self.passes, backward=backward),
+            largest=max(self.largest, self.auxiliary_bytes * classes),
             auxiliary_classes=classes,
         )
 
@@ -129,46 +108,73 @@ class Job:
     stage: Stage = ORDINARY
 
     @functools.cached_property
-    def fullest(self):
-        """The `timeline.Fullest` of a device."""
-        return timeline.fullest(
-            self.head,
-            self.backbone,
-            self.devices.kind,
-            self.settings.optimizer.optimizer,
-            self.devices.bytes,
-        )
+    def tensors(self) -> dict[str, int]:
+        """Bytes of a device's tensors at the fullest moment of a step."""
+        return max(self._moments(), key=lambda moment: sum(moment.values()))
 
-    def items(self):
-        """Bytes on a device at its fullest moment, `{what: bytes}`."""
-        live, passing = self.fullest.live, memory.held(self.head)
-        found = {name: live.get(name, 0) for name in ITEMS}
-        found = {
-            name: size
-            for name, size in found.items()
-            if size or (name in HEAD_ITEMS and passing[name])
+    def _moments(self) -> list[dict[str, int]]:
+        """Bytes of the tensors when a device may be fullest, `{item: bytes}` each."""
+        head, backbone = self.head, self.backbone
+        images = head.own_batch // head.parts
+        gradients, largest = backbone.weights, backbone.largest
+        if not head.sharded:
+            rows = head.rows * head.row_bytes
+            gradients, largest = gradients + rows, max(largest, rows)
+        throughout = {
+            **memory.held(head),
+            "backbone weights": backbone.weights + backbone.frozen,
+            "backbone slots": backbone.slots,
+            "batch-norm statistics": 2 * backbone.statistics,
+            "images": head.own_batch * backbone.image,
         }
-        allocator = self.fullest.touched - sum(live.values())
-        found.update(self._of_stage())
-        return {**found, "allocator": allocator, **self._host()}
+        return [
+            # The turn from the forward to the backward pass, in the last part.
+            throughout
+            | {
+                "activations": backbone.passes.bytes * images // backbone.traced_images,
+                "gradients": gradients if head.parts > 1 else 0,
+                "tile": memory.first_pass(head),
+            },
+            # Gradients are packed into one piece for the exchange.
+            throughout | {"gradients": gradients * min(2, head.replicas)},
+            # New values are made next to the old ones, one weight after the other.
+            throughout | {"gradients": gradients, "new values": 2 * largest},
+            throughout
+            | {
+                "gradients": 0 if head.sharded else backbone.weights,
+                "tile": memory.second_pass(head),
+            },
+        ]
 
-    def total(self):
+    def items(self) -> dict[str, int]:
+        """Bytes on a device at its fullest moment, `{item: bytes}`."""
+        tensors = {name: size for name, size in self.tensors.items() if size}
+        passing = sum(
+            tensors.get(name, 0) for name in ("activations", "gradients", "new values")
+        )
+        if self.head.sample_rate < 1:
+            passing += tensors["head weights"]  # of which there were two copies
+        allocator = int(UNUSED_SHARE * passing)
+        stage = self.stage.memory(self.backbone, self.head, self.settings)
+        return {**tensors, **stage, "allocator": allocator, **self._host()}
+
+    def total(self) -> int:
         """Most bytes that the fullest device holds at a time."""
         return max(sum(self.items().values()), self.while_made())
 
-    def while_made(self):
+    def while_made(self) -> int:
         """Bytes on the fullest device while the head's weights are made."""
-        found = self.fullest.made
+        device, numpy_rows = memory.making(self.head)
+        made = self.backbone.weights + device
         if self.devices.kind == "CPU":
             # One replica's after the other's.
-            beside = memory.drawn(self.head) + self._blocks() + self.process
-            found += beside // self.devices.replicas
-        return found
+            host = numpy_rows + self._blocks() + self.process
+            made += host // self.devices.replicas
+        return made
 
     def fits(self):
         """Whether the fullest device has so much memory."""
-        most = self.devices.bytes
-        return self._least() <= most and self.total() <= most
+        return self.total() <= self.devices.bytes
 
     def with_head(self, **changes):
         """A copy with attributes of the `HeadLoad` changed, and the devices' number."""
@@ -202,23 +208,6 @@ class Job:
             low, high = (middle, high) if fits(middle) else (low, middle)
         return low
 
-    def _least(self):
-        """Bytes that are there for certain, which often tells enough, and at once."""
-        head, backbone = self.head, self.backbone
-        images = head.own_batch // head.parts
-        passes = backbone.passes.bytes * images // backbone.traced_images
-        return (
-            head.rows * (head.row_bytes + head.slot_bytes)
-            + backbone.weights
-            + backbone.slots
-            + int((1 - MINOR_SHARE) * passes)
-            + sum(self._host().values())
-            + sum(self._of_stage().values())
-        )
-
-    def _of_stage(self):
-        return self.stage.memory(self.backbone, self.head, self.settings)
-
     def _host(self):
         """Bytes on the host beside the tensors of a step; 0 on GPUs."""
         if self.devices.kind != "CPU":
@@ -234,7 +223,7 @@ class Job:
     def _programs(self):
         """Bytes of graphs and compiled code, of all replicas."""
         head = self.head
-        tiles = head.tiles * head.replicas
+        tiles = len(head.tiles) * head.replicas
         # The graph repeats the backbone for every replica and part of a batch.
         copies = head.replicas * head.parts
         compiled = COMPILED_PROGRAM if head.compiled else 0
@@ -245,7 +234,7 @@ class Job:
     def _blocks(self):
         """Bytes that stay with the C library when the head has been made."""
         head = self.head
-        block = base.BLOCK_ROWS * head.sub_centers * head.embedding_size * memory.FLOAT
+        block = BLOCK_ROWS * head.sub_centers * head.embedding_size * memory.FLOAT
         return BLOCKS_KEPT * block
 
 
@@ -317,7 +306,6 @@ def _head_load(settings, replicas):
         tile_rows=given.head_tile_rows,
         logits_bytes=given.head_logits_mb * 1e6,
         half=given.head_dtype != "float32",
-        compile_rows=base.COMPILE_ROWS,
         clipped=settings.optimizer.max_gradient_norm is not None,
         sub_centers=given.sub_centers,
         labels=2 if mixed.mixup or mixed.cutmix else 1,
@@ -361,16 +349,19 @@ def _backbone(model, images):
         model.trained_network_variables(),
     )
     classes = model.auxiliary.branch.output_shape[1] if model.auxiliary else 0
+    # The weights and biases of the auxiliary logits come last.
+    per_class = _bytes(weights[-2:]) // classes if classes else 0
     shape = [*model.image_size, model.backbone.input_shape[3]]
     return Backbone(
         weights=_bytes(weights),
         slots=_bytes(v for v in model.optimizer.variables if v.shape != ())
         + _bytes(averages.variables if averages else []),
         statistics=_bytes(model.untrained_variables()),
-        variables=tuple(_bytes([v]) for v in weights),
+        largest=max((_bytes([v]) for v in weights), default=0),
         passes=found,
         traced_images=images,
         image=tf.TensorShape(shape).num_elements(),
+        auxiliary_bytes=per_class,
         auxiliary_classes=classes,
         frozen=_bytes(filter(is_frozen, model.backbone.non_trainable_variables)),
     )

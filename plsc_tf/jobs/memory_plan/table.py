@@ -2,9 +2,8 @@
 
 import json
 
-from plsc_tf.heads import memory, traffic
+from plsc_tf.heads import traffic
 from plsc_tf.jobs.memory_plan.advice import suggestions
-from plsc_tf.jobs.memory_plan.planner import HEAD_ITEMS
 
 GB = 1e9
 
@@ -43,7 +42,7 @@ def as_json(job):
         "while_made_bytes": job.while_made(),
         "tiles": {
             "rows": job.head.rows_per_tile,
-            "count": job.head.tiles,
+            "count": len(job.head.tiles),
             "kept": job.head.kept_tiles,
         },
         "collectives": [vars(one) for one in _exchanged(job)],
@@ -92,15 +91,16 @@ def _notes(job):
     """What to say beside each item."""
     head, settings, passes = job.head, job.settings, job.backbone.passes
     slots = head.slot_bytes / head.row_bytes
-    kept = f"{head.kept_tiles:,} of {head.tiles:,} tiles"
-    if head.kept_tiles < head.tiles:
+    count = len(head.tiles)
+    kept = f"{head.kept_tiles:,} of {count:,} tiles"
+    if head.kept_tiles < count:
         kept += "; those of the others are computed again"
     images = head.own_batch // head.parts
     each = passes.bytes / job.backbone.traced_images / 1e6
     held = "of" if head.sharded and head.replicas > 1 else "all"
     rows = f"{head.rows:,} {held} {head.num_classes:,} classes"
-    tiles = f"{head.tiles:,} tiles of {head.rows_per_tile:,} classes"
-    notes = {
+    tiles = f"{count:,} tiles of {head.rows_per_tile:,} classes"
+    return {
         "head weights": rows if held == "of" else f"all {head.num_classes:,} classes",
         "head slots": f"{settings.optimizer.optimizer}: {slots:g} x the weights",
         "kept logits": kept,
@@ -112,16 +112,11 @@ def _notes(job):
         "new values": "of weights, beside the old ones",
         "projection": "stage 2: the columns of P, and the residual gradient",
         "path": "stage 2: gradient, direction and moved weights",
-        "allocator": "what it has taken and leaves unused (simulated)",
+        "allocator": "what it has taken and leaves unused (estimated)",
         "programs": "graphs and compiled code (estimated)",
         "input pipeline": f"{job.batches_ahead} batches ahead",
         "TensorFlow": "as started, the replicas share it",
     }
-    passing, fullest = memory.held(head), job.fullest.live
-    for name in HEAD_ITEMS:
-        if fullest.get(name, 0) < passing[name]:
-            notes[name] += f"; {passing[name] / GB:.3f} before or after that"
-    return notes
 
 
 def _exchanged(job):
