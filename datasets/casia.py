@@ -1,8 +1,7 @@
 """CASIA-WebFace faces: label.txt and images/, or train.rec (insightface)."""
 
-from plsc_tf.data.readers.by_request import requested_faces
-from plsc_tf.data.request import DataRequest, DatasetInfo
-from plsc_tf.data.source import Source
+from plsc_tf.data.readers import layouts
+from plsc_tf.data.request import DatasetInfo
 
 INFO = DatasetInfo(
     description="faces of 10,572 people, aligned to 112x112",
@@ -12,8 +11,5 @@ INFO = DatasetInfo(
     source="Yi et al.: Learning face representation from scratch, 2014; insightface",
     tfrecords=True,
 )
-
-
-def examples(request: DataRequest) -> Source:
-    """Reads <dataset_dir>/label.txt or train.rec."""
-    return requested_faces(request)
+layout = layouts.faces
+examples = layouts.opens(layout)

@@ -1,8 +1,7 @@
 """Five kinds of flowers, from class folders."""
 
-from plsc_tf.data.readers.by_request import requested_folders
-from plsc_tf.data.request import DataRequest, DatasetInfo
-from plsc_tf.data.source import Source
+from plsc_tf.data.readers import layouts
+from plsc_tf.data.request import DatasetInfo
 
 INFO = DatasetInfo(
     description="photographs of daisies, dandelions, roses, sunflowers and tulips",
@@ -11,8 +10,5 @@ INFO = DatasetInfo(
     source="The TensorFlow team: Flowers, 2019 (flower_photos, CC BY 2.0)",
     tfrecords=True,
 )
-
-
-def examples(request: DataRequest) -> Source:
-    """Reads the class folders of <dataset_dir>[/<split>]."""
-    return requested_folders(request)
+layout = layouts.images_in_folders
+examples = layouts.opens(layout)

@@ -6,9 +6,8 @@ published LFW figures do not transfer.
 
 from plsc_tf.data import paths
 from plsc_tf.data.pairs import Pairs, load_pairs
-from plsc_tf.data.readers.by_request import requested_folders
+from plsc_tf.data.readers import layouts
 from plsc_tf.data.request import DataRequest, DatasetInfo
-from plsc_tf.data.source import Source
 
 INFO = DatasetInfo(
     description="faces of 3,689 people, centre crops of 112x112; 630 others for pairs",
@@ -19,11 +18,8 @@ INFO = DatasetInfo(
     "University of Massachusetts, Technical report 07-49, 2007",
     tfrecords=True,
 )
-
-
-def examples(request: DataRequest) -> Source:
-    """Reads the class folders of <dataset_dir>/train or <dataset_dir>/val."""
-    return requested_folders(request)
+layout = layouts.images_in_folders
+examples = layouts.opens(layout)
 
 
 def pairs(request: DataRequest, target: str = "pairs_val") -> Pairs | None:

@@ -1,13 +1,11 @@
 """MNIST digits from the four idx files, gzipped or not."""
 
 import numpy as np
-import tensorflow as tf
 
 from plsc_tf.data import paths
-from plsc_tf.data.readers.layouts import ArraysLayout, LayoutRequest
+from plsc_tf.data.readers import layouts
 from plsc_tf.data.records.idx import read_idx_file
 from plsc_tf.data.request import DataRequest, DatasetInfo
-from plsc_tf.data.source import IndexedSource, Source, on_host
 from plsc_tf.storage import files
 
 INFO = DatasetInfo(
@@ -20,55 +18,41 @@ INFO = DatasetInfo(
     augmentation="none",
     tfrecords=True,
 )
-# "val" is what other data sets call the images that were not trained on.
+# Other data sets call the images that are not trained on "val".
 _PREFIXES = {"train": "train", "test": "t10k", "val": "t10k"}
 _IMAGES_RANK, _LABELS_RANK = 3, 1
 
 
-def examples(request: DataRequest) -> Source:
-    """Reads train-*-ubyte[.gz] or t10k-*-ubyte[.gz]."""
-    classes = request.num_classes or INFO.num_classes
-    folder = request.dataset_dir
+def layout(request: DataRequest) -> layouts.ArraysLayout:
+    """Finds train-*-ubyte[.gz] or t10k-*-ubyte[.gz]."""
     if request.split not in _PREFIXES:
         raise ValueError(
             f"mnist has the splits {', '.join(_PREFIXES)}. "
             f"Received: split={request.split!r}."
         )
     prefix = _PREFIXES[request.split]
-    paths.require_folder(folder)
-
-    def describe(index: int) -> str:
-        return f"image {index} of {folder}/{prefix}-images-idx3-ubyte"
-
-    if isinstance(request, LayoutRequest):
-        return ArraysLayout("mnist", lambda: _read(folder, prefix), describe)
-    images, labels = _read(folder, prefix)
-    pictures = on_host(images)
-    source = IndexedSource(
+    folder = paths.require_folder(request.dataset_dir)
+    return layouts.ArraysLayout(
+        request,
         "mnist",
-        labels.astype(np.int64) - request.labels_offset,
-        lambda index: tf.gather(pictures, index),
-        num_classes=classes,
-        describe=describe,
-        stamp=lambda: folder,
+        INFO.num_classes,
+        folder,
+        lambda: _read(folder, prefix),
+        lambda index: f"image {index} of {folder}/{prefix}-images-idx3-ubyte",
     )
-    source.heeds = frozenset({"labels_offset"})
-    return source
+
+
+examples = layouts.opens(layout)
 
 
 def _read(folder: str, prefix: str) -> tuple[np.ndarray, np.ndarray]:
     """Returns uint8 images [n, h, w, 1] and labels [n]."""
     images = read_idx(folder, f"{prefix}-images-idx3-ubyte", _IMAGES_RANK)
     labels = read_idx(folder, f"{prefix}-labels-idx1-ubyte", _LABELS_RANK)
-    if len(images) != len(labels):
+    if len(images) != len(labels) or not images.size:
         raise ValueError(
-            f"The idx files of {folder!r} do not belong together. "
-            f"Received: {len(images)} images, {len(labels)} labels."
-        )
-    if not images.size:
-        raise ValueError(
-            f"{folder}/{prefix}-images-idx3-ubyte holds no pixels. "
-            f"Received: shape={images.shape}."
+            f"{folder}/{prefix}-images-idx3-ubyte must hold one image per label. "
+            f"Received: images of shape {images.shape}, {len(labels)} labels."
         )
     return images[..., np.newaxis], labels
 
@@ -78,15 +62,14 @@ def read_idx(folder: str, name: str, rank: int) -> np.ndarray:
 
     Args:
         folder: that holds the file.
-        name: of the file; name.gz is taken too.
+        name: of the file; name.gz is read too.
         rank: number of dimensions.
     """
-    path = paths.join(folder, name)
-    if not files.exists(path):
-        path += ".gz"
-    if not files.exists(path):
-        raise FileNotFoundError(
-            f"dataset_dir {folder!r} has no {name} or {name}.gz. "
-            f"{paths.found(folder)} mnist needs the four idx files."
-        )
-    return read_idx_file(path, rank)
+    for ending in ("", ".gz"):
+        path = paths.join(folder, name) + ending
+        if files.exists(path):
+            return read_idx_file(path, rank)
+    raise FileNotFoundError(
+        f"dataset_dir {folder!r} has no {name} or {name}.gz. "
+        f"{paths.found(folder)} mnist needs the four idx files."
+    )

@@ -1,8 +1,7 @@
 """MS1M-ArcFace faces: label.txt and images/ (PLSC), or train.rec."""
 
-from plsc_tf.data.readers.by_request import requested_faces
-from plsc_tf.data.request import DataRequest, DatasetInfo
-from plsc_tf.data.source import Source
+from plsc_tf.data.readers import layouts
+from plsc_tf.data.request import DatasetInfo
 
 INFO = DatasetInfo(
     description="faces of 85,742 people, aligned to 112x112",
@@ -12,8 +11,5 @@ INFO = DatasetInfo(
     source="Guo et al.: MS-Celeb-1M, ECCV 2016; cleaned by Deng et al., ArcFace, 2019",
     tfrecords=True,
 )
-
-
-def examples(request: DataRequest) -> Source:
-    """Reads <dataset_dir>/label.txt or train.rec."""
-    return requested_faces(request)
+layout = layouts.faces
+examples = layouts.opens(layout)

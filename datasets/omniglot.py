@@ -6,11 +6,10 @@ Each character is a class of twenty drawers, below <alphabet>/character<NN>/.
 import numpy as np
 
 from plsc_tf.data.pairs import Pairs
-from plsc_tf.data.readers.by_request import requested_classes
+from plsc_tf.data.readers import layouts
 from plsc_tf.data.readers.class_folders import class_folders
 from plsc_tf.data.request import DataRequest, DatasetInfo
-from plsc_tf.data.source import Source
-from plsc_tf.storage.files import read
+from plsc_tf.storage import files
 
 HELD_OUT = ("Bengali", "Greek", "Korean", "Syriac_(Estrangelo)", "Tagalog")
 NUM_PAIRS = 6_000
@@ -29,14 +28,17 @@ INFO = DatasetInfo(
 _PAIRS_SEED = 0
 
 
-def examples(request: DataRequest) -> Source:
-    """Reads the characters of all alphabets but the five; "val" reads these."""
-    wanted = request.split == "train"
-    return requested_classes(
+def layout(request: DataRequest) -> layouts.ClassFoldersLayout:
+    """Finds the characters of all alphabets but the five; "val" has these."""
+    training = request.split == "train"
+    return layouts.ClassFoldersLayout(
         request,
         request.dataset_dir,
-        keep=lambda name: (name.split("/")[0] not in HELD_OUT) == wanted,
+        keep=lambda name: (name.split("/")[0] not in HELD_OUT) == training,
     )
+
+
+examples = layouts.opens(layout)
 
 
 def pairs(request: DataRequest, target: str = "held_out") -> Pairs | None:
@@ -54,17 +56,15 @@ def pairs(request: DataRequest, target: str = "held_out") -> Pairs | None:
     codes = np.unique(alphabets, return_inverse=True)[1]
     chosen = _choose(held_out.labels, codes)
     used, rows = np.unique(chosen, return_inverse=True)
-    rows = rows.reshape(chosen.shape)
-    files = [held_out.describe(int(index)) for index in used]
-    encoded = [read(file) for file in files]
-    same = held_out.labels[chosen[:, 0]] == held_out.labels[chosen[:, 1]]
+    left, right = rows.reshape(chosen.shape).T
+    names = tuple(held_out.describe(int(index)) for index in used)
     return Pairs(
         target,
-        encoded,
-        rows[:, 0],
-        rows[:, 1],
-        same,
-        files=tuple(files),
+        [files.read(name) for name in names],
+        left,
+        right,
+        held_out.labels[chosen[:, 0]] == held_out.labels[chosen[:, 1]],
+        files=names,
         mirror=False,
     )
 
@@ -75,13 +75,13 @@ def _choose(labels: np.ndarray, alphabet_of_class: np.ndarray) -> np.ndarray:
     alphabets = alphabet_of_class[labels]
     chosen = []
     for want_same in (True, False):
-        found: dict[tuple[int, int], None] = {}
-        while len(found) < NUM_PAIRS // 2:
+        pairs: dict[tuple[int, int], None] = {}
+        while len(pairs) < NUM_PAIRS // 2:
             first = int(random.integers(len(labels)))
             kin = labels == labels[first]
             others = kin if want_same else (alphabets == alphabets[first]) & ~kin
             second = int(random.choice(np.flatnonzero(others)))
             if first != second:
-                found[min(first, second), max(first, second)] = None
-        chosen.append(list(found))
+                pairs[min(first, second), max(first, second)] = None
+        chosen.append(list(pairs))
     return np.stack(chosen, axis=1).reshape(-1, 2)

@@ -16,7 +16,8 @@ from plsc_tf.data import paths
 from plsc_tf.data.augmentation import Augmentation
 from plsc_tf.data.pairs import Pairs, load_pairs
 from plsc_tf.data.pipeline import Batches, PipelineOptions
-from plsc_tf.data.readers.by_request import requested_records
+from plsc_tf.data.readers import layouts
+from plsc_tf.data.readers.layouts import Layout
 from plsc_tf.data.request import DataRequest, DatasetInfo
 from plsc_tf.data.source import Source
 from plsc_tf.hints import did_you_mean
@@ -96,11 +97,17 @@ def open_source(name: str, request: DataRequest) -> Source:
             train_files are given for another split than "train".
     """
     with oss.masking(request.dataset_dir):
-        return _opened(name, _with_keys(request))
+        return find_layout(name, request).open()
 
 
-def _opened(name, request):
+def find_layout(name: str, request: DataRequest) -> Layout:
+    """Finds out how the files of a data set lie; raises as `open_source`."""
     module = find(name)
+    with oss.masking(request.dataset_dir):
+        return _find_layout(name, module, _with_keys(request))
+
+
+def _find_layout(name, module, request):
     if request.train_files and request.split != "train":
         raise ValueError(
             "train_files are the training records, which are no other split. Received: "
@@ -109,39 +116,37 @@ def _opened(name, request):
             "or the split for these files (`load` takes training=False, shuffle=False)."
         )
     parse_fn = getattr(module, "parse_fn", None)
-    request = _with_records(request, module)
-    if request.train_files and (parse_fn or takes_records(module)):
-        return requested_records(
-            request,
-            module.__name__.removeprefix(f"{_PACKAGE}."),
-            num_classes=info(module).num_classes,
-            parse_fn=parse_fn,
-        )
-    if not hasattr(module, "examples"):
-        raise ValueError(
-            f"The data set {name!r} has a parse_fn, which reads TFRecord files: say "
-            f"which. Received: train_files=(), split={request.split!r}."
-        )
-    return module.examples(request)
-
-
-def _with_records(request, module):
-    """The request with train_files, where dataset_dir holds only TFRecords (FastNN)."""
-    files = []
-    readable = takes_records(module) or hasattr(module, "parse_fn")
-    if request.split == "train" and not request.train_files and readable:
-        files = paths.tfrecords(request.dataset_dir)
-    if not files:
-        return request
-    logging.info(
-        "%s holds TFRecord files: training on %d of them, from %s to %s. train_files "
-        "names others.",
-        oss.masked(request.dataset_dir),
-        len(files),
-        files[0].rpartition("/")[2],
-        files[-1].rpartition("/")[2],
+    if takes_records(module) or parse_fn:
+        request = _with_records(request)
+        if request.train_files:
+            own_name = module.__name__.removeprefix(f"{_PACKAGE}.")
+            classes = info(module).num_classes
+            return layouts.records(request, own_name, classes, parse_fn)
+    if hasattr(module, "layout"):
+        return module.layout(request)
+    if hasattr(module, "examples"):
+        return layouts.SourceLayout(request, module.examples)
+    raise ValueError(
+        f"The data set {name!r} has a parse_fn, which reads TFRecord files: name "
+        f"them. Received: train_files=(), split={request.split!r}."
     )
-    return dataclasses.replace(request, train_files=tuple(files))
+
+
+def _with_records(request):
+    """The request with train_files if dataset_dir holds only TFRecords (FastNN)."""
+    if request.split != "train" or request.train_files:
+        return request
+    names = paths.tfrecords(request.dataset_dir)
+    if names:
+        logging.info(
+            "%s holds TFRecord files: training on %d of them, from %s to %s. "
+            "train_files names others.",
+            oss.masked(request.dataset_dir),
+            len(names),
+            names[0].rpartition("/")[2],
+            names[-1].rpartition("/")[2],
+        )
+    return dataclasses.replace(request, train_files=tuple(names))
 
 
 def _with_keys(request):
@@ -152,7 +157,7 @@ def _with_keys(request):
 
 
 def info(module: ModuleType) -> DatasetInfo:
-    """What a data set says about itself; one without `INFO` says nothing."""
+    """Returns the `INFO` of a data set; an empty one if it has none."""
     return getattr(module, "INFO", DatasetInfo(description=""))
 
 
@@ -183,8 +188,23 @@ def find(name: str) -> ModuleType:
             f"There is no data set {name!r}.{hint} Known: {', '.join(names())}; or a "
             "module of your own, by its dotted path."
         )
-    module = _imported(dotted)
-    if not _is_data_set(module):
+    try:
+        module = importlib.import_module(dotted)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{dotted}.".startswith(f"{error.name}."):
+            raise  # The user's module exists and itself misses a package.
+        # Python has imported the parent by now.
+        parent, _, last = dotted.rpartition(".")
+        if hasattr(sys.modules.get(parent), last):
+            raise ValueError(
+                f"A data set is a module, not what is in it. Received: {dotted!r}. "
+                f"Give {parent!r}."
+            ) from error
+        raise ValueError(
+            f"There is no module {dotted!r} (no {error.name!r}). Give the dotted path "
+            "of a module that Python can import; is its folder in PYTHONPATH?"
+        ) from error
+    if not any(hasattr(module, one) for one in ("layout", "examples", "parse_fn")):
         raise ValueError(
             f"The module {dotted!r} is no data set: it has no function "
             "examples(request) that returns a Source, and no parse_fn(record) that "
@@ -193,35 +213,12 @@ def find(name: str) -> ModuleType:
     return module
 
 
-def _imported(dotted: str) -> ModuleType:
-    """The module at a dotted path; raises ValueError where there is none."""
-    try:
-        return importlib.import_module(dotted)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{dotted}.".startswith(f"{error.name}."):
-            raise  # The user's module exists and itself misses a package.
-        # Python has imported what lies above by now.
-        above, _, last = dotted.rpartition(".")
-        if hasattr(sys.modules.get(above), last):
-            raise ValueError(
-                f"A data set is a module, not what is in it. Received: {dotted!r}. "
-                f"Give {above!r}."
-            ) from error
-        raise ValueError(
-            f"There is no module {dotted!r} (no {error.name!r}). Give the dotted path "
-            "of a module that Python can import; is its folder in PYTHONPATH?"
-        ) from error
-
-
 def _importable(name: str) -> bool:
-    """Whether there is such a module of the user's own, which is in no package."""
-    # A script that runs, __main__, is there and has no spec to be found.
-    there = name in sys.modules
-    return there or (name.isidentifier() and importlib.util.find_spec(name) is not None)
-
-
-def _is_data_set(module: ModuleType) -> bool:
-    return any(callable(getattr(module, n, None)) for n in ("examples", "parse_fn"))
+    """Whether the user has a module of this name outside of packages."""
+    # A script that runs, __main__, has no spec to be found.
+    return name in sys.modules or (
+        name.isidentifier() and importlib.util.find_spec(name) is not None
+    )
 
 
 def load_val(name: str, request: DataRequest, target: str) -> Pairs:
@@ -244,20 +241,20 @@ def _load_val(name, request, target):
     tried = [target]
     if request.dataset_dir:
         below = paths.join(request.dataset_dir, target)
-        tried = [paths.join(request.dataset_dir, f"{target}.bin"), below, target]
+        tried = [f"{below}.bin", below, target]
     for path in tried:
         if path.endswith((".bin", ".txt")) and files.exists(path):
             return load_pairs(path)
-    module = find(name)
-    pairs = module.pairs(request, target) if hasattr(module, "pairs") else None
+    own_pairs = getattr(find(name), "pairs", None)
+    pairs = own_pairs(request, target) if own_pairs else None
     if pairs is not None:
         return pairs
-    other = "Give other --val_targets"
-    if hasattr(module, "pairs"):
-        own = inspect.signature(module.pairs).parameters["target"].default
-        other += f", such as {own!r}, which it has" if isinstance(own, str) else ""
+    advice = "Give other --val_targets"
+    if own_pairs:
+        default = inspect.signature(own_pairs).parameters["target"].default
+        advice += f", such as {default!r}, which it has" * isinstance(default, str)
     raise FileNotFoundError(
         f"There is no verification set {target!r}. Looked for: {', '.join(tried)} and "
-        f"a set of this name in the data set {name!r}. {other}, or "
+        f"a set of this name in the data set {name!r}. {advice}, or "
         "train without verification: --with_test=false."
     )

@@ -6,7 +6,7 @@ import io
 import numpy as np
 from PIL import Image
 
-from plsc_tf.data.readers.by_request import requested_base64
+from plsc_tf.data.readers.layouts import images_in_base64
 from plsc_tf.data.request import DataRequest
 
 
@@ -27,12 +27,11 @@ class Base64Reader:
         Args:
             num_classes: of the training; None: that of the reader, or what is found.
         """
-        return requested_base64(
-            DataRequest(
-                dataset_dir=str(self.data_dir),
-                num_classes=self.num_classes or num_classes,
-            )
+        request = DataRequest(
+            dataset_dir=str(self.data_dir),
+            num_classes=self.num_classes or num_classes,
         )
+        return images_in_base64(request).open()
 
     def __call__(self):
         """Yields (float32 [3, h, w] in 0...255, label) in the order of the files."""

@@ -290,13 +290,16 @@ def test_other_file_systems(sound):
 
 
 OWN_MODULE = """
-from plsc_tf.data.readers.by_request import requested_list
+from plsc_tf.data.readers import layouts
 from plsc_tf.data.readers.image_list import image_list
 from plsc_tf.data.readers.python import from_generator
 
-def examples(request):
+def layout(request):
     if request.split == "list":
-        return requested_list(request)
+        return layouts.images_in_list(request)
+    return layouts.SourceLayout(request, examples)
+
+def examples(request):
     if request.split == "source":
         return image_list(request.dataset_dir)
 

@@ -83,8 +83,10 @@ def test_a_lost_frame_costs_the_rest_of_its_file_only(records):
     assert found["damaged_record"] == 3
     assert found["label_out_of_range"] == 1 and found["not_an_image"] == 1
     first = "\n".join(places(result, "damaged_record"))
-    assert "part-0: record 0 at byte 0: the checksum of its length" in first
-    assert "part-1, record 1: " in first and "part-1: record 3 at byte" in first
+    assert "part-0 is damaged at record 0, byte 0" in first
+    assert (
+        "part-1, record 1: " in first and "part-1 is cut off: record 3 at byte" in first
+    )
 
 
 def test_base64_lines_of_both_orders(tmp_path):

@@ -18,8 +18,8 @@ def test_both_column_orders(line, end):
 def test_the_order_may_be_given():
     assert base64_text.parse_line(b"1234\t5678", label_first=True) == (b"5678", 1234)
     assert base64_text.parse_line(b"1234\t5678", label_first=False) == (b"1234", 5678)
-    with pytest.raises(ValueError, match="which is the label cannot be told"):
-        base64_text.parse_line(b"1234\t5678")
+    # PLSC's documented order, if both columns are digits, which no image is.
+    assert base64_text.parse_line(b"1234\t5678") == (b"1234", 5678)
 
 
 @pytest.mark.parametrize(
@@ -84,20 +84,13 @@ def test_empty_lines_marks_and_windows_ends_are_left_out(tmp_path):
     ("lines", "words"),
     [
         ([TEXT + b"\t1", TEXT], "part, line 2: expected an image in base64"),
-        ([TEXT + b"\t1", b"1\t" + TEXT], "part, line 2: the label is in another"),
+        ([TEXT + b"\t1", b"1\t" + TEXT], "part, line 2: expected a label"),
         ([TEXT + b"\t1"] * 40 + [b"1\t" + TEXT], "part, line 41: expected a label"),
         ([TEXT + b"\t1"] * 40 + [TEXT[:-1] + b"\t1"], "part, line 41: .*multiple of 4"),
         ([TEXT + b"\t1"] * 40 + [TEXT + b"\t\t1"], "part, line 41: expected an image"),
-        ([b"1234\t5678"] * 3, "part, line 1: both columns are whole numbers"),
         ([b"\x89PNG"], "part, line 1: expected an image in base64"),
     ],
 )
 def test_errors_name_file_and_line(tmp_path, lines, words):
     with pytest.raises(ValueError, match=words):
         blocks(tmp_path / "part", b"\n".join(lines), 256)
-
-
-def test_a_line_without_end_is_not_read_into_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(base64_text, "_MAX_LINE_BYTES", 1 << 12)
-    with pytest.raises(ValueError, match="part, line 1: no end of a line"):
-        blocks(tmp_path / "part", b"A" * (3 << 20), 100)

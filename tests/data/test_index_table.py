@@ -5,7 +5,7 @@ import io
 import numpy as np
 import pytest
 
-from plsc_tf.data.records.index_table import parse_index
+from plsc_tf.data.records.packed_files import parse_index
 
 ROWS = np.array([[12, 5, 0], [33, 7, 1]], np.int64)
 

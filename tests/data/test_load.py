@@ -1,5 +1,6 @@
 """Finding data sets by name; `load` and `load_val`."""
 
+import importlib
 import pickle
 import sys
 
@@ -141,6 +142,13 @@ def test_load_passes_fields_on(list_folder):
     np.testing.assert_array_equal(next(iter(batches))[1], [0, 1, 2, 3])
     with pytest.raises(ValueError, match="no argument 'cache'"):
         load("mock", batch_size=4, cache=True)
+
+
+def test_old_names_of_layouts_open_them(list_folder):
+    old = importlib.import_module("plsc_tf.data.readers.by_request")
+    with pytest.warns(DeprecationWarning, match="layouts.images_in_list"):
+        source = old.requested_list(DataRequest(dataset_dir=str(list_folder)))
+    assert source.num_examples == 20
 
 
 def test_digits_are_not_mirrored_by_default(tmp_path):

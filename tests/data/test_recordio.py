@@ -8,6 +8,7 @@ import pytest
 from plsc_tf.data.load import find, load
 from plsc_tf.data.readers.recordio import recordio_source
 from plsc_tf.data.records import recordio
+from plsc_tf.data.records.packed_files import RandomAccessFile
 from plsc_tf.data.request import DataRequest
 from tests.data import recordio_writer as writer
 
@@ -64,12 +65,12 @@ def test_pixels_arrive_in_batches_of_every_data_set_of_faces(faces, picture):
 def test_records_that_hold_the_magic_number(tmp_path, data):
     path = tmp_path / "x.rec"
     positions = writer.write(path, [b"first", data, b"last"])
-    file = recordio.RecordFile(str(path))
-    read = [recordio.read_record(file, position) for position in positions]
+    file = RandomAccessFile(str(path))
+    spans = [recordio.find_record(file, position) for position in positions]
+    read = [recordio.read_record(file, span) for span in spans]
     assert read == [b"first", data, b"last"]
-    spans = list(recordio.walk(file))
-    assert [span.position for span in spans] == positions
     assert [span.length for span in spans] == [5, len(data), 4]
+    assert [span.end for span in spans] == [*positions[1:], file.size]
 
 
 def test_an_image_in_several_parts(tmp_path, picture):
@@ -148,9 +149,9 @@ def test_reading_goes_on_behind_a_damaged_record(tmp_path):
     path = tmp_path / "x.rec"
     positions = writer.write(path, [b"a" * 50, b"b" * 50, b"c" * 5], with_idx=False)
     _damaged(path, positions[1], b"\0")
-    file = recordio.RecordFile(str(path))
-    assert recordio.resynchronise(file, positions[1] + 4) == positions[2]
-    assert recordio.resynchronise(file, positions[2] + 4) == file.size
+    file = RandomAccessFile(str(path))
+    assert recordio.resynchronize(file, positions[1] + 4) == positions[2]
+    assert recordio.resynchronize(file, positions[2] + 4) == file.size
 
 
 def test_missing_files_say_what_is_there(tmp_path):

@@ -1,13 +1,22 @@
 """TFRecords: all records once per epoch, counted without reading them."""
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
 from plsc_tf.data.pipeline import Batches, PipelineOptions
-from plsc_tf.data.readers.tfrecord import parse, tfrecords
+from plsc_tf.data.readers.tfrecord import tfrecords
+from plsc_tf.data.source import Order
 
 SMALL = PipelineOptions(image_size=(12, 10))
+
+
+def parse(record):
+    keys = {
+        "image/encoded": tf.io.FixedLenFeature([], tf.string),
+        "image/class/label": tf.io.FixedLenFeature([], tf.int64),
+    }
+    found = tf.io.parse_single_example(record, keys)
+    return found["image/encoded"], found["image/class/label"]
 
 
 @pytest.fixture
@@ -51,7 +60,7 @@ def test_an_epoch_holds_each_record_once_in_an_order_of_its_own(files):
 def test_the_orders_of_epochs_are_those_of_all_records(files):
     # Not of a buffer, nor of the files: each place is reached from everywhere.
     source = tfrecords(files, num_classes=4)
-    firsts = {_indices(source, epoch=e)[0] for e in range(100)}
+    firsts = {source.order(Order(seed=3, epoch=e))[0] for e in range(100)}
     assert firsts == set(range(13))
 
 
@@ -61,8 +70,6 @@ def test_start_replays_the_same_order(files):
 
 
 def test_the_order_does_not_depend_on_tensorflows_global_seed(files):
-    import tensorflow as tf
-
     source = tfrecords(files, num_classes=4)
     before = _indices(source)
     tf.random.set_seed(99)
@@ -81,7 +88,7 @@ def test_a_file_that_is_cut_off_is_named(files):
 
 
 def test_missing_and_empty_files(tmp_path):
-    with pytest.raises(FileNotFoundError, match="There is no TFRecord file"):
+    with pytest.raises(FileNotFoundError, match="No such file.*none"):
         tfrecords([str(tmp_path / "none")])
     (tmp_path / "empty").write_bytes(b"")
     with pytest.raises(ValueError, match="holds no records"):
@@ -96,8 +103,6 @@ def test_label_out_of_range_names_file_and_record(files):
 
 
 def test_offset_and_damaged_record(files, tmp_path, picture, write_records):
-    import tensorflow as tf
-
     source = tfrecords(files[1:2], labels_offset=2)
     assert int(next(iter(source.epoch(seed=0, epoch=0)))["label"]) == 7 % 4 - 2
     path = tmp_path / "foreign"
@@ -185,16 +190,3 @@ def test_a_parse_fn_may_branch_on_what_a_record_holds(files):
 def test_a_parse_fn_that_fails_is_named(files, parse_fn, error):
     with pytest.raises(ValueError, match=f"(?s)parse_fn of dots failed: {error}"):
         tfrecords(files, name="dots", parse_fn=parse_fn)
-
-
-def test_cached_records_keep_order_and_pictures(files):
-    source = tfrecords(files, num_classes=4)
-    plain = Batches(source, 4, options=PipelineOptions(image_size=(12, 10)))
-    cached = Batches(
-        source, 4, options=PipelineOptions(image_size=(12, 10), use_caching=True)
-    )
-    for epoch in (0, 1):
-        pairs = zip(plain.epoch(epoch), cached.epoch(epoch), strict=True)
-        for (images, labels), (kept, kept_labels) in pairs:
-            np.testing.assert_array_equal(images, kept)
-            np.testing.assert_array_equal(labels, kept_labels)

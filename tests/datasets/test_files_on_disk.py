@@ -120,7 +120,7 @@ def test_cifar10_reads_binary_batches(tmp_path):
         "image 0 of " + str(tmp_path / "data_batch_3.bin")
     )
     (tmp_path / "data_batch_2.bin").write_bytes(b"123")
-    with pytest.raises(ValueError, match="data_batch_2.bin is no CIFAR-10 batch"):
+    with pytest.raises(ValueError, match="data_batch_2.bin is not a CIFAR-10"):
         find("cifar10").examples(_request(tmp_path))
 
 

@@ -24,8 +24,9 @@ from plsc_tf.data.readers.base64_text import base64_files
 from plsc_tf.data.readers.class_folders import class_folders
 from plsc_tf.data.readers.image_list import image_list
 from plsc_tf.data.readers.recordio import recordio_source
-from plsc_tf.data.readers.tfrecord import masked_checksum, tfrecords
-from plsc_tf.data.records.index_table import parse_index
+from plsc_tf.data.readers.tfrecord import tfrecords
+from plsc_tf.data.records.packed_files import parse_index
+from plsc_tf.data.records.tfrecord import frame
 from plsc_tf.data.request import DataRequest
 from tests.data import recordio_writer
 from tests.fuzz.mutations import mutate
@@ -119,12 +120,6 @@ def _example(image, label):
     return tf.train.Example(features=features).SerializeToString()
 
 
-def _framed(payload):
-    header = struct.pack("<Q", len(payload))
-    checks = [struct.pack("<I", masked_checksum(data)) for data in (header, payload)]
-    return header + checks[0] + payload + checks[1]
-
-
 def _places(payloads):
     """The index of TFRecords: first byte, bytes and label of each."""
     rows, position = [], 0
@@ -173,7 +168,7 @@ def targets():
     """{name: Target} of everything that is read from files."""
     encoded = pictures()
     payloads = [_example(data, label) for label, data in enumerate(encoded)]
-    records = b"".join(_framed(payload) for payload in payloads)
+    records = b"".join(frame(payload) for payload in payloads)
     text = [base64.b64encode(data) for data in encoded]
     lines = b"".join(b"%s\t%d\n" % (t, k) for k, t in enumerate(text))
     turned = b"".join(b"%d\t%s\n" % (k, t) for k, t in enumerate(text))
@@ -212,7 +207,7 @@ def targets():
             payloads,
             lambda folder: tfrecords([f"{folder}/part-0"]),
             ("flowers", part),
-            wrap=_framed,
+            wrap=frame,
         ),
         "index": Target(
             "part-0.index.npy",

@@ -135,10 +135,14 @@ def check(
 def open_listing(name: str, request: DataRequest) -> tuple[Listing, int | None]:
     """Returns the pictures of a data set and the number of classes its module says."""
     module = data_load.find(name)
-    fields = {f.name: getattr(request, f.name) for f in dataclasses.fields(request)}
-    opened = data_load.open_source(name, layouts.LayoutRequest(**fields))
-    listing = _LISTINGS.get(type(opened), SourceImages)(opened)
-    listing.heeds = opened.heeds
+    layout = data_load.find_layout(name, request)
+    if type(layout) in _LISTINGS:
+        listing = _LISTINGS[type(layout)](layout)
+        listing.heeds = layout.heeds
+    else:
+        source = layout.open()
+        listing = SourceImages(source)
+        listing.heeds = source.heeds
     known = data_load.info(module).num_classes
     if isinstance(listing, FolderImages | RecordioImages | SourceImages):
         # They say themselves how many there are, after classes were left out, too.

@@ -147,11 +147,12 @@ class FolderImages(Listing):
         """See `Listing.items`."""
         layout = self._layout
         classes, others, _ = class_folders.scan(layout.folder, layout.keep)
+        chosen = layout.images or (lambda path: True)
         for path in others:
             findings.add(kinds.NOT_READ, path)
         for file in classes.pop("", ()):
             findings.add(kinds.LOOSE, file)
-        least = layout.min_images_per_class
+        least = layout.request.min_images_per_class
         names = sorted(name for name in classes if len(classes[name]) >= least)
         if not names:
             raise FileNotFoundError(
@@ -163,9 +164,11 @@ class FolderImages(Listing):
         done, total = 0, sum(len(classes[name]) for name in names)
         for label, name in enumerate(names):
             for file in classes[name]:
+                done += 1
+                if not chosen(f"{name}/{file}"):
+                    continue
                 path = os.fsencode(f"{name}/{file}")
                 self._paths.append(path)
-                done += 1
                 self.fraction = done / total
                 yield Item(label, root + path)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import array
-import struct
 from collections.abc import Iterator
 
 import numpy as np
@@ -14,15 +13,9 @@ from plsc_tf.data.checks.listing import Item, Listing
 from plsc_tf.data.lines import read_lines
 from plsc_tf.data.readers import layouts
 from plsc_tf.data.readers.recordio import ImageFinder, index_path
-from plsc_tf.data.readers.tfrecord import masked_checksum
-from plsc_tf.data.records import base64_text, recordio
-from plsc_tf.data.records.tfrecord import parse_example
+from plsc_tf.data.records import base64_text, recordio, tfrecord
+from plsc_tf.data.records.packed_files import RandomAccessFile
 from plsc_tf.storage import files
-
-# A line of base64 may hold a large photograph.
-_LONGEST_LINE = 64 << 20
-_FRAME = struct.Struct("<QI")
-_FOOTER = 4
 
 
 class _Files(Listing):
@@ -69,37 +62,25 @@ class TfrecordImages(_Files):
         super().__init__(layout.files)
 
     def _file_items(self, file, size):
-        stream, position, number = recordio.RecordFile(file), 0, 0
+        stream, position, number = RandomAccessFile(file), 0, 0
         while position < size:
-            header = stream.read(position, _FRAME.size)
-            length = 0
-            if len(header) == _FRAME.size:
-                length, checksum = _FRAME.unpack(header)
-                if masked_checksum(header[:8]) != checksum:
-                    raise ValueError(
-                        f"record {number} at byte {position}: the checksum of its "
-                        "length is wrong, the rest of the file cannot be read"
-                    )
-            end = position + _FRAME.size + length + _FOOTER
-            if len(header) < _FRAME.size or end > size:
-                raise ValueError(
-                    f"record {number} at byte {position} ends after the file, which "
-                    f"has {size} bytes"
-                )
-            data = stream.read(position + _FRAME.size, length + _FOOTER)
+            header = stream.read(position, tfrecord.HEADER)
+            length = tfrecord.payload_length(header, file, number, position, size)
+            length += tfrecord.FOOTER
+            data = stream.read(position + tfrecord.HEADER, length)
             yield number, position, _tfrecord_item(data)
-            position, number = end, number + 1
+            position += tfrecord.HEADER + length
+            number += 1
 
 
-def _tfrecord_item(data: bytes) -> Item:
-    data, checksum = data[:-_FOOTER], data[-_FOOTER:]
-    if masked_checksum(data) != struct.unpack("<I", checksum)[0]:
+def _tfrecord_item(record: bytes) -> Item:
+    if not tfrecord.is_intact(record):
         return Item(fault=kinds.DAMAGED_RECORD, detail="its checksum is wrong")
     try:
-        image, label = parse_example(data)
+        image, label = tfrecord.parse_example(record[: -tfrecord.FOOTER])
     except ValueError as error:
         return Item(fault=kinds.DAMAGED_RECORD, detail=str(error))
-    return Item(label, content=bytes(image))
+    return Item(label, content=image)
 
 
 class Base64Images(_Files):
@@ -117,7 +98,7 @@ class Base64Images(_Files):
             # Each line tells its own order, or is a fault.
             label_first = None
         position = 0
-        for number, line in read_lines(file, _LONGEST_LINE):
+        for number, line in read_lines(file, base64_text.LONGEST_LINE):
             if number == 1:
                 line = line.removeprefix(b"\xef\xbb\xbf")
             position += len(line) + 1
@@ -138,7 +119,7 @@ class RecordioImages(Listing):
 
     def __init__(self, layout: layouts.RecordioLayout):
         self.name = layout.rec
-        self._file = recordio.RecordFile(layout.rec)
+        self._file = RandomAccessFile(layout.rec)
         self._finder = ImageFinder(self._file, index_path(layout.rec))
         self._keys = array.array("q")
 
@@ -170,7 +151,7 @@ class RecordioImages(Listing):
 
     def _content(self, found) -> bytes:
         if found.span.parts > 1:
-            data = recordio.read_record(self._file, found.span.position)
+            data = recordio.read_record(self._file, found.span)
             return data[found.header.size :]
         begin, length = found.place
         return self._file.read(begin, length)

@@ -15,7 +15,6 @@ import numpy as np
 
 from plsc_tf.data import png
 from plsc_tf.data.conversion.outputs import Base64Output, RecordOutput
-from plsc_tf.data.readers.tfrecord import find_records
 from plsc_tf.data.records import base64_text, tfrecord
 from plsc_tf.data.source import IndexedSource, Source, label_error
 from plsc_tf.storage import files
@@ -150,7 +149,7 @@ class RecordInput(_FilesInput):
 
     def count(self) -> int:
         """Returns the number of records, from their headers."""
-        return sum(len(find_records(path)[0]) for path in self.paths)
+        return sum(len(tfrecord.find_records(path)[0]) for path in self.paths)
 
     def _blocks(self, path, output, batch_bytes, offset, record):
         """Yields (records, payload bytes, labels, end in the file, next record)."""

@@ -7,7 +7,6 @@ record, bytes of its payload, label.
 
 from __future__ import annotations
 
-import io
 import mmap
 import os
 from collections.abc import Iterator, Sequence
@@ -15,6 +14,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from plsc_tf.data.paths import INDEX_ENDING
+from plsc_tf.data.records.packed_files import index_header
 from plsc_tf.storage import local
 
 _ROW_BYTES = 24
@@ -154,15 +154,6 @@ def read_records(
     for rows in np.split(np.arange(len(table)), np.flatnonzero(np.diff(megabytes)) + 1):
         places = zip(starts[rows].tolist(), table[rows, 0].tolist(), strict=True)
         yield [view[start : start + size] for start, size in places], table[rows]
-
-
-def index_header(rows: int) -> bytes:
-    """Returns the header of an index; always as many bytes."""
-    stream = io.BytesIO()
-    np.lib.format.write_array_header_1_0(
-        stream, {"descr": "<i8", "fortran_order": False, "shape": (rows, 3)}
-    )
-    return stream.getvalue()
 
 
 def _append(path, data):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import array
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,7 +10,7 @@ import tensorflow as tf
 from plsc_tf.data import paths
 from plsc_tf.data.readers.packed import packed_source
 from plsc_tf.data.records import base64_text
-from plsc_tf.data.records.packed_files import IndexBuilder, PackedFiles, read_index
+from plsc_tf.data.records.packed_files import find_packed
 from plsc_tf.data.source import IndexedSource
 
 # Lines are looked for in pieces of this size.
@@ -42,50 +41,48 @@ def base64_files(
         ValueError: no files, no lines, or a line that is wrong; names it.
     """
     files = list(files)
-    builder = IndexBuilder()
-    for file in files:
-        builder.add(file, *(read_index(file) or find_lines(file)))
-    index = builder.done()
-    if not len(index):
+    packed, labels = find_packed(files, find_lines)
+    if not len(packed):
         raise ValueError(
             f"{name} holds no images: {', '.join(files[:3]) or 'no files'}. Expected "
             "lines of an image in base64, a tab and a label."
         )
 
     def describe(number: int) -> str:
-        file, record = index.place(number)
-        return f"image {record} of {files[file]}"
+        file, record = packed.place(number)
+        return f"image {record} of {file}"
 
     return packed_source(
         name,
-        PackedFiles(index),
-        lambda text, number: text.translate(_TO_URL_SAFE),
-        # Half the processor time of binascii's, and it keeps no other thread waiting.
+        packed,
+        lambda text, number: (text.translate(_TO_URL_SAFE), 0),
+        # Half the processor time of binascii's, and it holds no lock of Python's.
         parse=tf.io.decode_base64,
-        labels=builder.labels - labels_offset,
+        labels=labels - labels_offset,
         num_classes=num_classes,
         describe=describe,
     )
 
 
-def find_lines(path: str) -> tuple[array.array, array.array, array.array]:
+def find_lines(path: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Finds the images of a base64 file.
 
     Returns:
-        first byte and number of bytes of each image's text, and its label.
+        first byte and number of bytes of each image's text, and its label, int64.
     """
-    begins, lengths, labels = array.array("q"), array.array("q"), array.array("q")
+    columns = [], [], []
     base = 0
     for block in base64_text.read_blocks(path, _PIECE_BYTES):
-        starts, ends = np.array(block.starts), np.array(block.cuts)
+        firsts, lasts = block.starts, block.cuts
         if block.label_first:
-            starts, ends = ends + 1, np.array(block.ends)
-        if len(starts):
-            begins.frombytes((starts + base).astype(np.int64).tobytes())
-            lengths.frombytes((ends - starts).astype(np.int64).tobytes())
-            labels.extend(block.labels)
+            firsts, lasts = block.cuts, block.ends
+        firsts = np.array(firsts, np.int64) + block.label_first
+        columns[0].append(firsts + base)
+        columns[1].append(np.array(lasts, np.int64) - firsts)
+        columns[2].append(np.array(block.labels, np.int64))
         base = block.offset
-    return begins, lengths, labels
+    empty = np.zeros(0, np.int64)
+    return tuple(np.concatenate([empty, *column]) for column in columns)
 
 
 def listed_files(folder: str) -> list[str]:

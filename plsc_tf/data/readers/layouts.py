@@ -1,90 +1,316 @@
-"""How the files of a data set lie: what a data set module answers the data doctor.
+"""How the files of a data set lie on disk: found by a `DataRequest`, read by `open`.
 
-A source is strict: it raises at the first fault. The doctor goes on after faults, so
-it asks by a `LayoutRequest`, gets one of these, and reads the files itself.
+`open` is strict and raises at the first fault. The data doctor continues after faults:
+it takes the layout itself and reads the files on its own.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import os
+import zlib
 from collections.abc import Callable
 
+import numpy as np
+import tensorflow as tf
+
+from plsc_tf.data import paths
+from plsc_tf.data.readers.base64_text import base64_files, listed_files
+from plsc_tf.data.readers.class_folders import class_folders
+from plsc_tf.data.readers.image_list import image_list
+from plsc_tf.data.readers.recordio import recordio_source
+from plsc_tf.data.readers.tfrecord import tfrecords
 from plsc_tf.data.request import DataRequest
+from plsc_tf.data.source import IndexedSource, Source, on_host
+from plsc_tf.storage import files
+
+# Names of folders with images that are not trained on.
+_UNSEEN = ("test", "val", "validation_preprocess")
 
 
 @dataclasses.dataclass(frozen=True)
-class LayoutRequest(DataRequest):
-    """Asks for the layout of the files instead of a source."""
+class Layout:
+    """Files of a data set.
 
+    Attributes:
+        request: what was asked of the data set.
+        heeds: see `plsc_tf.data.source.Source.heeds`.
+    """
 
-# See `plsc_tf.data.source.Source.heeds`.
-_OF_LABELS = frozenset({"labels_offset"})
+    request: DataRequest
+    heeds = frozenset({"labels_offset"})
+
+    def open(self) -> Source:
+        """Reads the files; raises at the first fault."""
+        source = self._read(
+            num_classes=self.request.num_classes,
+            labels_offset=self.request.labels_offset,
+        )
+        source.heeds = self.heeds
+        return source
+
+    def _read(self, **numbers) -> Source:
+        raise NotImplementedError
 
 
 @dataclasses.dataclass(frozen=True)
-class ImageListLayout:
+class SourceLayout(Layout):
+    """A source that only its own data set can read."""
+
+    read: Callable[[DataRequest], Source]
+
+    def open(self) -> Source:
+        """See `Layout.open`."""
+        return self.read(self.request)
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageListLayout(Layout):
     """Lines of "path label" in <folder>/<list_name>."""
 
-    heeds = _OF_LABELS
     folder: str
     list_name: str
 
+    def _read(self, **numbers):
+        return image_list(self.folder, self.list_name, **numbers)
+
 
 @dataclasses.dataclass(frozen=True)
-class ClassFoldersLayout:
-    """Class folders; `keep` and `min_images_per_class` as for `class_folders`."""
+class ClassFoldersLayout(Layout):
+    """Class folders.
 
-    heeds = frozenset({"min_images_per_class"})
+    Attributes:
+        folder: that holds them.
+        keep: see `class_folders`.
+        images: see `class_folders`.
+        numbered_by: a folder that must have the same class folders, or None.
+    """
+
     folder: str
-    min_images_per_class: int = 1
     keep: Callable[[str], bool] | None = None
+    images: Callable[[str], bool] | None = None
+    numbered_by: str | None = None
+
+    @property
+    def heeds(self):
+        """See `Layout`."""
+        names = {"min_images_per_class"} | ({"held_back"} if self.images else set())
+        return frozenset(names)
+
+    def _read(self, *, num_classes, labels_offset):
+        source = class_folders(
+            self.folder,
+            num_classes=num_classes,
+            min_images_per_class=self.request.min_images_per_class,
+            keep=self.keep,
+            images=self.images,
+        )
+        if self.numbered_by is not None:
+            _check_same_classes(source, self.numbered_by, self.folder)
+        return source
 
 
 @dataclasses.dataclass(frozen=True)
-class TfrecordLayout:
+class TfrecordLayout(Layout):
     """TFRecord files with FastNN's keys."""
 
-    heeds = _OF_LABELS
     files: tuple[str, ...]
+    name: str
+
+    def _read(self, **numbers):
+        return tfrecords(self.files, name=self.name, **numbers)
 
 
 @dataclasses.dataclass(frozen=True)
-class Base64Layout:
+class Base64Layout(Layout):
     """Part files of "base64 label" or "label base64" lines."""
 
-    heeds = _OF_LABELS
     files: tuple[str, ...]
 
+    def _read(self, **numbers):
+        return base64_files(self.files, **numbers)
+
 
 @dataclasses.dataclass(frozen=True)
-class RecordioLayout:
-    """A .rec file, with a .idx beside it or without."""
+class RecordioLayout(Layout):
+    """A .rec file, with or without its .idx."""
 
-    heeds = _OF_LABELS
     rec: str
 
+    def _read(self, **numbers):
+        return recordio_source(self.rec, **numbers)
+
 
 @dataclasses.dataclass(frozen=True)
-class ArraysLayout:
+class ArraysLayout(Layout):
     """Files of pixels (idx, CIFAR) that are read as a whole.
 
-    Args:
-        name: of the set.
-        load: returns (uint8 images [n, h, w, channels], int labels [n]).
+    Attributes:
+        name: of the data set.
+        num_classes: if the request names no number.
+        files: that are read; copies elsewhere count as other data.
+        load: returns (uint8 images [n, h, w, channels], integer labels [n]).
         describe: names an image by its index.
     """
 
-    heeds = _OF_LABELS
     name: str
+    num_classes: int
+    files: str
     load: Callable
     describe: Callable[[int], str]
 
+    def _read(self, *, num_classes, labels_offset):
+        images, labels = self.load()
+        pixels = on_host(images)
+        return IndexedSource(
+            self.name,
+            labels.astype(np.int64) - labels_offset,
+            lambda index: tf.gather(pixels, index),
+            num_classes=num_classes or self.num_classes,
+            describe=self.describe,
+            stamp=lambda: self.files,
+        )
 
-Layout = (
-    ImageListLayout
-    | ClassFoldersLayout
-    | TfrecordLayout
-    | Base64Layout
-    | RecordioLayout
-    | ArraysLayout
-)
+
+def opens(layout: Callable[[DataRequest], Layout]) -> Callable[[DataRequest], Source]:
+    """Returns the `examples` of a data set whose files have a layout."""
+
+    def examples(request: DataRequest) -> Source:
+        """Reads the examples that the request asks for."""
+        return layout(request).open()
+
+    return examples
+
+
+def images_in_list(request: DataRequest) -> ImageListLayout:
+    """label.txt, or label_<split>.txt for a split other than train."""
+    return ImageListLayout(request, request.dataset_dir, _list_name(request))
+
+
+def images_in_folders(request: DataRequest) -> ClassFoldersLayout:
+    """<dataset_dir>/<split>, or <dataset_dir> itself for the train split.
+
+    The test images may also be in val/ or validation_preprocess/ (MindSpore).
+    """
+    folder = paths.require_folder(request.dataset_dir)
+    if request.held_back and request.split in ("train", "test"):
+        return _without_held_back(request, folder)
+    below = _split_folder(folder, request.split)
+    if below is None and request.split != "train":
+        tried = ", ".join(f"{name}/" for name in _names_of(request.split))
+        raise FileNotFoundError(
+            f"dataset_dir {folder!r} has no {tried}. {paths.found(folder)} Put the "
+            f"images of this split into {paths.join(folder, request.split)!r}, or have "
+            "some of the training images held back (held_back=0.2)."
+        )
+    train = _split_folder(folder, "train") if request.split == "test" else None
+    return ClassFoldersLayout(request, below or folder, numbered_by=train)
+
+
+def images_in_recordio(request: DataRequest) -> RecordioLayout:
+    """<dataset_dir>/<split>.rec, in the order of <split>.idx if there is one."""
+    folder = paths.require_folder(request.dataset_dir)
+    rec = paths.join(folder, f"{request.split}.rec")
+    if not files.exists(rec):
+        raise FileNotFoundError(
+            f"dataset_dir {folder!r} has no {request.split}.rec. {paths.found(folder)}"
+        )
+    return RecordioLayout(request, rec)
+
+
+def images_in_base64(request: DataRequest) -> Base64Layout:
+    """Base64 part files: train_files, or those of <dataset_dir>/file_list.txt."""
+    if request.train_files:
+        names = paths.expand(request.train_files, request.dataset_dir)
+    else:
+        names = listed_files(request.dataset_dir)
+    return Base64Layout(request, tuple(names))
+
+
+def faces(request: DataRequest) -> ImageListLayout | RecordioLayout:
+    """label.txt, or else train.rec."""
+    folder = request.dataset_dir
+    rec = paths.join(folder, f"{request.split}.rec")
+    listed = files.exists(paths.join(folder, _list_name(request)))
+    if not listed and files.exists(rec):
+        return images_in_recordio(request)
+    return images_in_list(request)
+
+
+def records(
+    request: DataRequest, name: str, num_classes: int | None = None, parse_fn=None
+) -> Layout:
+    """The TFRecord files that `train_files` names, below dataset_dir or not.
+
+    Args:
+        request: what was asked.
+        name: of the data set, for messages.
+        num_classes: if the request names no number.
+        parse_fn: of records with other keys than FastNN's, see `tfrecords`.
+    """
+    names = tuple(paths.expand(request.train_files, request.dataset_dir))
+    classes = request.num_classes or num_classes
+    request = dataclasses.replace(request, num_classes=classes)
+    if parse_fn is None:
+        return TfrecordLayout(request, names, name)
+
+    def read(request):
+        source = tfrecords(
+            names,
+            name=name,
+            num_classes=request.num_classes,
+            labels_offset=request.labels_offset,
+            parse_fn=parse_fn,
+        )
+        source.heeds = Layout.heeds
+        return source
+
+    return SourceLayout(request, read)
+
+
+def _list_name(request: DataRequest) -> str:
+    return "label.txt" if request.split == "train" else f"label_{request.split}.txt"
+
+
+def _names_of(split: str) -> tuple[str, ...]:
+    return (split, *(name for name in _UNSEEN if name != split and split in _UNSEEN))
+
+
+def _split_folder(folder: str, split: str) -> str | None:
+    """Returns the folder of a split's class folders, or None."""
+    candidates = (paths.join(folder, name) for name in _names_of(split))
+    return next((path for path in candidates if files.is_dir(path)), None)
+
+
+def _without_held_back(request: DataRequest, folder: str) -> ClassFoldersLayout:
+    """The training images without the held-back ones, or these, as the split says.
+
+    Whether an image is held back depends on its path only.
+    """
+    tests = _split_folder(folder, "test")
+    if tests:
+        raise ValueError(
+            "held_back takes test images from the training images, but there are some "
+            f"in {tests!r}. Received: held_back={request.held_back}"
+        )
+    bound = request.held_back * 2**32
+
+    def belongs(path: str) -> bool:
+        held_back = zlib.crc32(os.fsencode(path)) < bound
+        return held_back == (request.split == "test")
+
+    train = _split_folder(folder, "train") or folder
+    return ClassFoldersLayout(request, train, images=belongs)
+
+
+def _check_same_classes(source: IndexedSource, train: str, test: str) -> None:
+    """Raises ValueError if the folders' classes would be numbered differently."""
+    names = {n[:-1] for n in paths.listing(train, most=None) if n.endswith("/")}
+    tested = {name.partition("/")[0] for name in source.class_names}
+    differing = sorted({n for n in names if not n.startswith(".")} ^ tested)
+    if differing:
+        raise ValueError(
+            f"{test!r} must have the class folders of {train!r}, by which classes are "
+            f"numbered. Received: {differing[0]!r} in only one of them, "
+            f"{len(differing)} differences in all."
+        )

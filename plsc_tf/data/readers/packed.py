@@ -14,7 +14,7 @@ from plsc_tf.data.source import IndexedSource
 def packed_source(
     name: str,
     files: PackedFiles,
-    unpack: Callable,
+    unpack: Callable[[bytes, int], tuple[bytes, int]],
     *,
     parse: Callable | None = None,
     labels: np.ndarray | None = None,
@@ -26,46 +26,40 @@ def packed_source(
     Args:
         name: for messages.
         files: reads records by their numbers.
-        unpack: function of (bytes of a record, its number) that returns the bytes of
-            the image, or where there are no labels (these bytes, the label); raises
-            ValueError when the record is damaged.
-        parse: maps strings [block], what `unpack` returned, to images, or where there
-            are no labels to (images, labels); runs inside tf.data. None: `unpack`
-            returns them.
-        labels: int64 [num_examples], or None when they are in the records.
-        num_classes: number of classes, None when it is not known.
+        unpack: function of (bytes of a record, its number) that returns (bytes of the
+            image, label); raises ValueError if the record is damaged. The label is
+            ignored if `parse` or `labels` is given.
+        parse: maps strings [block], the first results of `unpack`, to images or,
+            without `labels`, to (images, labels); runs inside tf.data.
+        labels: int64 [num_examples], or None if they are in the records.
+        num_classes: number of classes, None if unknown.
         describe: names an example for an error message.
     """
 
     def read(indices):
         records = files.read(indices)
-        found = np.empty(len(records), object)
-        for k, record in enumerate(records):
-            found[k] = unpack(record, int(indices[k]))
-        return found
-
-    def read_both(indices):
-        pairs = read(indices)
+        pairs = map(unpack, records, indices.tolist())
         images, found = zip(*pairs, strict=True)
         return np.array(images, object), np.array(found, np.int64)
 
     def fetch(indices):
-        if labels is None and parse is None:
-            images, found = tf.numpy_function(
-                read_both, [indices], (tf.string, tf.int64), stateful=False
-            )
-            return tf.ensure_shape(images, [None]), tf.ensure_shape(found, [None])
-        records = tf.numpy_function(read, [indices], tf.string, stateful=False)
-        records = tf.ensure_shape(records, [None])
-        return records if parse is None else parse(records)
+        images, found = tf.numpy_function(
+            read, [indices], (tf.string, tf.int64), stateful=False
+        )
+        images = tf.ensure_shape(images, [None])
+        if parse is not None:
+            return parse(images)
+        return (
+            images if labels is not None else (images, tf.ensure_shape(found, [None]))
+        )
 
     return IndexedSource(
         name,
         labels,
         fetch,
         num_classes=num_classes,
-        num_examples=len(files.index),
+        num_examples=len(files),
         describe=describe,
-        stamp=files.index.stamp,
-        contents=files.index.contents,
+        stamp=files.stamp,
+        contents=files.contents,
     )

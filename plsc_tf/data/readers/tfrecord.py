@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import array
-import mmap
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
 from plsc_tf.data.readers.packed import packed_source
-from plsc_tf.data.records.packed_files import IndexBuilder, PackedFiles, read_index
-from plsc_tf.data.records.quick_example import image_and_label
-from plsc_tf.data.records.tfrecord import (
-    CHECKSUM,
-    FOOTER,
-    HEADER,
-    LENGTH_AND_CHECKSUM,
-    masked_checksum,
-)
+from plsc_tf.data.records import tfrecord
+from plsc_tf.data.records.packed_files import find_packed
 from plsc_tf.data.source import IndexedSource
-from plsc_tf.storage import files
 
 
 def tfrecords(
@@ -50,113 +40,42 @@ def tfrecords(
         raise ValueError(
             f"{name} needs at least one TFRecord file. Received: train_files=()."
         )
-    builder = IndexBuilder()
-    for file in files:
-        builder.add(file, *(read_index(file) or find_records(file)))
-    index = builder.done()
-    if not len(index):
+    packed, labels = find_packed(files, tfrecord.find_records, tfrecord.FOOTER)
+    if not len(packed):
         raise ValueError(
             f"{name} holds no records: {', '.join(files[:3])}. Write the files again."
         )
 
     def describe(number: int) -> str:
-        file, record = index.place(number)
-        return f"record {record} of {files[file]}"
+        file, record = packed.place(number)
+        return f"record {record} of {file}"
 
-    labels = None if builder.labels is None else builder.labels - labels_offset
-
-    def checked(record: bytes, number: int) -> bytes:
-        data = record[:-FOOTER]
-        if masked_checksum(data) != CHECKSUM.unpack(record[-FOOTER:])[0]:
+    def unpack(record: bytes, number: int) -> tuple[bytes, int]:
+        if not tfrecord.is_intact(record):
             raise ValueError(
                 f"{describe(number)} is damaged: its checksum does not fit its data."
             )
-        return data
-
-    def unpack(record: bytes, number: int):
+        data = record[: -tfrecord.FOOTER]
+        if parse_fn is not None:
+            return data, 0
         try:
-            image, label = image_and_label(checked(record, number))
+            image, label = tfrecord.parse_example(data)
         except ValueError as error:
             raise ValueError(f"{describe(number)}: {error}") from error
-        return (image, label - labels_offset) if labels is None else image
+        return image, label - labels_offset
 
+    parse = None
+    if parse_fn is not None:
+        labels, parse = None, _for_blocks(parse_fn, labels_offset, name)
     return packed_source(
         name,
-        PackedFiles(index, after=FOOTER),
-        unpack if parse_fn is None else checked,
-        parse=None if parse_fn is None else _for_blocks(parse_fn, labels_offset, name),
-        labels=labels if parse_fn is None else None,
+        packed,
+        unpack,
+        parse=parse,
+        labels=None if labels is None else labels - labels_offset,
         num_classes=num_classes,
         describe=describe,
     )
-
-
-def parse(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the encoded image and the label of a record, or of records [n]."""
-    features = tf.io.parse_example(
-        record,
-        {
-            "image/encoded": tf.io.FixedLenFeature([], tf.string),
-            "image/class/label": tf.io.FixedLenFeature([], tf.int64),
-        },
-    )
-    return features["image/encoded"], features["image/class/label"]
-
-
-def find_records(path: str) -> tuple[array.array, array.array]:
-    """Finds the records of a TFRecord file without reading their data.
-
-    Returns:
-        first byte and number of bytes of each record's data.
-
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: the file ends within a record, or a length is damaged.
-    """
-    if not files.exists(path):
-        raise FileNotFoundError(
-            f"There is no TFRecord file {path!r}. Check train_files and dataset_dir."
-        )
-    size = files.size(path)
-    begins, lengths = array.array("q"), array.array("q")
-    if not size:
-        return begins, lengths
-    if "://" in path:
-        stream = files.open_random(path)
-        _walk(path, size, lambda at: stream.read(at, HEADER), begins, lengths)
-    else:
-        # Mapped, because a buffer would read all the data between two headers.
-        with (
-            open(path, "rb") as stream,
-            mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
-        ):
-            headers = lambda position: mapped[position : position + HEADER]  # noqa: E731
-            _walk(path, size, headers, begins, lengths)
-    return begins, lengths
-
-
-def _walk(path, size, header_at, begins, lengths):
-    position = 0
-    while position < size:
-        header = header_at(position)
-        end = position
-        if len(header) == HEADER:
-            length, checksum = LENGTH_AND_CHECKSUM.unpack(header)
-            if masked_checksum(header[:8]) != checksum:
-                raise ValueError(
-                    f"{path} is damaged at record {len(begins)}, byte {position}, or "
-                    "is no TFRecord file (compressed ones are not read): the checksum "
-                    "of the record's length does not fit. Copy or write it again."
-                )
-            end = position + HEADER + length + FOOTER
-        if len(header) < HEADER or end > size:
-            raise ValueError(
-                f"{path} is cut off: record {len(begins)} at byte {position} ends "
-                f"after the file, which has {size} bytes. Copy or write it again."
-            )
-        begins.append(position + HEADER)
-        lengths.append(length)
-        position = end
 
 
 def _traced(parse_fn, name):

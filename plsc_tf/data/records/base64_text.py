@@ -11,41 +11,42 @@ import dataclasses
 import string
 from collections.abc import Iterator
 
+from plsc_tf.data.lines import read_lines
 from plsc_tf.storage import files
 
 _ALPHABET = (string.ascii_letters + string.digits + "+/").encode()
-# Lines that decide on a file's column order.
-_DECIDING_LINES = 16
-_MAX_LINE_BYTES = 64 << 20
+# A line may hold a large photograph.
+LONGEST_LINE = 64 << 20
 _BOM = b"\xef\xbb\xbf"
 _MAX_LABEL = 2**63 - 1
+_EXPECTED = "expected an image in base64, a tab and a label."
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class Block:
     """Whole lines of a file, without the empty ones.
 
     Attributes:
         data: the bytes that were read.
+        label_first: whether the label stands before the tab.
+        offset: of the end of the lines in the file.
+        next_number: of the line that follows, from 1.
         starts: where each line begins in `data`.
         ends: where it ends, before its end-of-line characters.
         cuts: where its tab is.
         labels: one int per line.
-        numbers: of the lines, from 1.
-        label_first: whether the label stands before the tab.
-        offset: of the end of the lines in the file.
-        next_number: of the line that follows.
+        numbers: of the lines.
     """
 
     data: bytes
-    starts: list[int]
-    ends: list[int]
-    cuts: list[int]
-    labels: list[int]
-    numbers: list[int]
     label_first: bool
     offset: int
     next_number: int
+    starts: list[int] = dataclasses.field(default_factory=list)
+    ends: list[int] = dataclasses.field(default_factory=list)
+    cuts: list[int] = dataclasses.field(default_factory=list)
+    labels: list[int] = dataclasses.field(default_factory=list)
+    numbers: list[int] = dataclasses.field(default_factory=list)
 
     def text(self, row: int) -> bytes:
         """Returns the base64 text of a line."""
@@ -53,26 +54,57 @@ class Block:
             return self.data[self.cuts[row] + 1 : self.ends[row]]
         return self.data[self.starts[row] : self.cuts[row]]
 
+    def find_lines(self, at: int, stop: int) -> None:
+        """Adds the lines in `data[at:stop]`; `next_number` counts them.
+
+        Raises:
+            ValueError: the line of this number is wrong.
+        """
+        data = self.data
+        while at < stop:
+            end = data.find(b"\n", at, stop)
+            end = following = stop if end < 0 else end
+            if end > at and data[end - 1] == 13:
+                end -= 1
+            if end > at:
+                self._add_line(data, at, end)
+            self.next_number += 1
+            at = following + 1
+
+    def _add_line(self, data, at, end):
+        if self.label_first:
+            cut = data.find(b"\t", at, end)
+            first, last, label = cut + 1, end, data[at : max(cut, at)]
+        else:
+            cut = data.rfind(b"\t", at, end)
+            first, last, label = at, cut, data[cut + 1 : end]
+        if cut < 0 or data.find(b"\t", first, last) >= 0:
+            raise ValueError(f"{_EXPECTED} Received: {_shown(data[at:end])}.")
+        self.labels.append(parse_label(label))
+        if first == last or (last - first) % 4:
+            check_text(data[first:last])
+        self.starts.append(at)
+        self.ends.append(end)
+        self.cuts.append(cut)
+        self.numbers.append(self.next_number)
+
 
 def parse_line(line: bytes, label_first: bool | None = None) -> tuple[bytes, int]:
     """Returns the base64 text, not decoded, and the label of a line.
 
     Args:
         line: with or without its end-of-line characters.
-        label_first: the column order; None finds it out from the line.
+        label_first: the column order; None takes it from the line.
 
     Raises:
-        ValueError: it is no such line; what is wrong with it.
+        ValueError: it is not such a line.
     """
     line = line.rstrip(b"\r\n")
+    if label_first is None:
+        label_first = has_label_first(line)
     first, tab, second = line.partition(b"\t")
     if not tab or b"\t" in second:
         raise ValueError(f"{_EXPECTED} Received: {_shown(line)}.")
-    if label_first is None:
-        orders = _orders_of(line)
-        if len(orders) > 1:
-            raise ValueError(_AMBIGUOUS)
-        label_first = orders[0]
     text, label = (second, first) if label_first else (first, second)
     check_text(text)
     return text, parse_label(label)
@@ -128,35 +160,38 @@ def encode_line(image: bytes, label: int) -> bytes:
     return binascii.b2a_base64(image, newline=False) + b"\t%d\n" % label
 
 
-def column_order(path: str) -> bool:
-    """Whether the label stands first in a file, from its first lines.
+def has_label_first(line: bytes) -> bool:
+    """Whether a line has the label before the image.
+
+    The text of an image is never digits alone: JPEG, PNG and GIF files begin with
+    letters.
 
     Raises:
-        ValueError: the lines are none of base64 text, or do not agree.
+        ValueError: neither column is a label.
     """
-    found, ambiguous = None, None
-    size = files.size(path)
-    data, stop = _read_lines(path, 0, size, 1 << 20, 1) if size else (b"", 0)
-    lines = data[:stop].removeprefix(_BOM).splitlines()
-    for number, line in enumerate(lines[:_DECIDING_LINES], 1):
-        if not line:
-            continue
-        try:
-            orders = _orders_of(line)
-        except ValueError as error:
-            raise _line_error(path, number, error) from None
-        if len(orders) > 1:
-            ambiguous = ambiguous or number
-        elif found not in (None, orders[0]):
-            raise ValueError(
-                f"{path}, line {number}: the label is in another column than in the "
-                "lines before. Write all lines in one order."
-            )
-        else:
-            found = orders[0]
-    if found is None and ambiguous:
-        raise _line_error(path, ambiguous, ValueError(_AMBIGUOUS))
-    return bool(found)
+    first, _, second = line.partition(b"\t")
+    if second.isdigit():
+        return False
+    if not first.isdigit() or b"\t" in second:
+        raise ValueError(f"{_EXPECTED} Received: {_shown(line)}.")
+    return True
+
+
+def column_order(path: str) -> bool:
+    """Whether the label stands first in a file, from its first line.
+
+    Raises:
+        ValueError: that is no line of an image and a label.
+    """
+    for number, line in read_lines(path, LONGEST_LINE):
+        line = line.removeprefix(_BOM) if number == 1 else line
+        line = line.rstrip(b"\r")
+        if line:
+            try:
+                return has_label_first(line)
+            except ValueError as error:
+                raise ValueError(f"{path}, line {number}: {error}") from None
+    return False
 
 
 def read_blocks(
@@ -165,8 +200,8 @@ def read_blocks(
     """Yields the lines of a file in blocks; the base64 text itself is not looked at.
 
     Args:
-        path: of the file, on any store.
-        block_bytes: about what is read at a time.
+        path: on any store.
+        block_bytes: about how many to read at a time.
         offset: where a line starts.
         number: of that line, from 1.
 
@@ -178,13 +213,15 @@ def read_blocks(
     size = files.size(path)
     while offset < size:
         data, stop = _read_lines(path, offset, size, block_bytes, number)
-        scan = _Scan(data, label_first, number)
+        start = len(_BOM) if not offset and data.startswith(_BOM) else 0
+        offset += stop
+        block = Block(data, label_first, offset, number)
         try:
-            scan.run(len(_BOM) if not offset and data.startswith(_BOM) else 0, stop)
+            block.find_lines(start, stop)
         except ValueError as error:
-            raise _line_error(path, scan.number, error) from None
-        offset, number = offset + stop, scan.number
-        yield scan.block(offset)
+            raise ValueError(f"{path}, line {block.next_number}: {error}") from None
+        number = block.next_number
+        yield block
 
 
 def count_lines(path: str, block_bytes: int = 1 << 22) -> int:
@@ -192,98 +229,20 @@ def count_lines(path: str, block_bytes: int = 1 << 22) -> int:
     return sum(len(block.labels) for block in read_blocks(path, block_bytes))
 
 
-class _Scan:
-    """Finds the lines of a block, their tabs and labels."""
-
-    def __init__(self, data, label_first, number):
-        self.number = number
-        self._data = data
-        self._label_first = label_first
-        self._found = ([], [], [], [], [])
-
-    def block(self, offset):
-        """The `Block` of what was found."""
-        starts, ends, cuts, labels, numbers = self._found
-        return Block(
-            self._data,
-            starts,
-            ends,
-            cuts,
-            labels,
-            numbers,
-            self._label_first,
-            offset,
-            self.number,
-        )
-
-    def run(self, at, stop):
-        """Reads the lines of `[at, stop)`; `number` counts them."""
-        data, label_first = self._data, self._label_first
-        starts, ends, cuts, labels, numbers = self._found
-        while at < stop:
-            end = data.find(b"\n", at, stop)
-            end = following = stop if end < 0 else end
-            if end > at and data[end - 1] == 13:
-                end -= 1
-            if end > at:
-                if label_first:
-                    cut = data.find(b"\t", at, end)
-                    text, label = (cut + 1, end), data[at : max(cut, at)]
-                else:
-                    cut = data.rfind(b"\t", at, end)
-                    text, label = (at, cut), data[cut + 1 : end]
-                if cut < 0 or data.find(b"\t", *text) >= 0:
-                    raise ValueError(f"{_EXPECTED} Received: {_shown(data[at:end])}.")
-                labels.append(parse_label(label))
-                if text[0] == text[1] or (text[1] - text[0]) % 4:
-                    check_text(data[slice(*text)])
-                starts.append(at)
-                ends.append(end)
-                cuts.append(cut)
-                numbers.append(self.number)
-            self.number += 1
-            at = following + 1
-
-
 def _read_lines(path, offset, size, block_bytes, number):
     """Returns bytes from `offset` on and where their last whole line ends."""
     while True:
         stop = min(offset + block_bytes, size)
-        length = stop - offset
-        data = b"".join(files.open_read(path, max(length, 1), offset, stop))
-        end = length if stop == size else data.rfind(b"\n") + 1
+        data = files.read(path, offset, stop)
+        end = len(data) if stop == size else data.rfind(b"\n") + 1
         if end:
             return data, end
-        if length >= _MAX_LINE_BYTES:
+        if len(data) >= LONGEST_LINE:
             raise ValueError(
-                f"{path}, line {number}: no end of a line in {length:,} bytes. "
+                f"{path}, line {number}: no end of a line in {len(data):,} bytes. "
                 "Expected one image per line, in base64."
             )
-        block_bytes = min(2 * length, _MAX_LINE_BYTES)
-
-
-_EXPECTED = "expected an image in base64, a tab and a label."
-_AMBIGUOUS = (
-    "both columns are whole numbers: which is the label cannot be told. Expected an "
-    "image in base64, a tab and a label."
-)
-
-
-def _orders_of(line):
-    """The column orders that a line may have: (False,), (True,) or both."""
-    first, tab, second = line.partition(b"\t")
-    orders = tuple(
-        order
-        for order, label in ((False, second), (True, first))
-        if tab and b"\t" not in second and label.isdigit()
-    )
-    if not orders:
-        raise ValueError(f"{_EXPECTED} Received: {_shown(line)}.")
-    return orders
-
-
-def _line_error(path, number, error):
-    return ValueError(f"{path}, line {number}: {error}")
+        block_bytes = min(2 * len(data), LONGEST_LINE)
 
 
 def _shown(text):

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator
 
 from plsc_tf.data.lines import read_lines
-from plsc_tf.storage import files
+from plsc_tf.data.records.packed_files import RandomAccessFile
 
 MAGIC = struct.pack("<I", 0xCED7230A)
 # Whole record, or the first, a middle or the last part of one.
@@ -24,41 +24,10 @@ _IMAGE_HEADER = struct.Struct("<IfQQ")
 # What is read of a record to learn its length and its first label in one go.
 _PEEK = _FRAME + _IMAGE_HEADER.size + 8
 _RESYNC_BYTES = 1 << 20
-
-
-class RecordFile:
-    """Reads ranges of a file, from any thread; nothing beyond its end is asked for.
-
-    Args:
-        path: of the file, on any store.
-    """
-
-    def __init__(self, path: str):
-        self.path = path
-        self.size = files.size(path)
-        self._file = files.open_random(path)
-
-    def read(self, position: int, length: int) -> bytes:
-        """Returns the bytes there, fewer at the end of the file."""
-        length = max(0, min(length, self.size - position))
-        return self._file.read(position, length)
-
-    def close(self) -> None:
-        """Closes the file."""
-        self._file.close()
+_LENGTH_BITS = 2**29 - 1
 
 
 # There are millions of these; frozen ones take three times as long to make.
-@dataclasses.dataclass(slots=True)
-class Part:
-    """One frame: its kind, where its data lies, and where the next frame starts."""
-
-    kind: int
-    start: int
-    length: int
-    end: int
-
-
 @dataclasses.dataclass(slots=True)
 class RecordSpan:
     """Where a record lies.
@@ -87,70 +56,55 @@ class ImageHeader:
     Attributes:
         flag: number of float labels after the header; 0: there is one, inside.
         label: the first label.
-        id: number of the image.
         size: bytes of header and labels; the encoded image follows.
     """
 
     flag: int
     label: float
-    id: int
     size: int
 
 
-def find_record(file: RecordFile, position: int) -> RecordSpan:
+def find_record(file: RandomAccessFile, position: int) -> RecordSpan:
     """Finds a record's parts and checks all of them against the file's size.
 
     Raises:
         ValueError: there is no record, or it is cut off; with file and byte.
     """
     peeked = file.read(position, _PEEK)
-    part = _frame(file, position, peeked)
-    if part.kind == _WHOLE:
-        head = peeked[_FRAME : _FRAME + part.length]
-        return RecordSpan(position, part.start, part.length, part.end, 1, head)
-    if part.kind != _FIRST:
-        raise _fault(
-            file, position, f"a record's first part, received part kind {part.kind}"
-        )
-    head, length, count = file.read(part.start, min(part.length, _PEEK)), part.length, 1
-    start = part.start
-    while part.kind != _LAST:
-        where = part.end
-        part = _frame(file, where, file.read(where, _FRAME))
-        if part.kind not in (_MIDDLE, _LAST):
-            raise _fault(
-                file,
-                where,
-                f"a further part of the record at byte {position}, received part "
-                f"kind {part.kind}",
-            )
+    kind, start, length, end = _frame(file, position, peeked)
+    if kind == _WHOLE:
+        head = peeked[_FRAME : _FRAME + length]
+        return RecordSpan(position, start, length, end, 1, head)
+    if kind != _FIRST:
+        expected = f"a record's first part, received part kind {kind}"
+        raise _fault(file, position, expected)
+    head, parts, total = file.read(start, min(length, _PEEK)), 1, length
+    while kind != _LAST:
+        place = end
+        kind, part, length, end = _frame(file, place, file.read(place, _FRAME))
+        if kind not in (_MIDDLE, _LAST):
+            expected = f"a further part of the record at byte {position}, received "
+            raise _fault(file, place, f"{expected}part kind {kind}")
         if len(head) < _PEEK:
-            head += MAGIC + file.read(part.start, min(part.length, _PEEK))
-        length += len(MAGIC) + part.length
-        count += 1
-    head = head[: min(length, _PEEK - _FRAME)]
-    return RecordSpan(position, start, length, part.end, count, head)
+            head += MAGIC + file.read(part, min(length, _PEEK))
+        total += len(MAGIC) + length
+        parts += 1
+    head = head[: min(total, _PEEK - _FRAME)]
+    return RecordSpan(position, start, total, end, parts, head)
 
 
-def read_record(file: RecordFile, position: int) -> bytes:
-    """Returns the data of the record that starts at this byte, its parts joined.
-
-    Raises:
-        ValueError: as `find_record`.
-    """
-    span = find_record(file, position)
-    if span.parts == 1:
-        return _data(file, span.start, span.length)
-    data = file.read(position, span.end - position)
-    return join_parts(data, f"{file.path}, byte {position}")
+def read_record(file: RandomAccessFile, span: RecordSpan) -> bytes:
+    """Returns the data of a record, its parts joined."""
+    data = file.read(span.position, span.end - span.position)
+    return join_parts(data, f"{file.path}, byte {span.position}")
 
 
-def join_parts(data: bytes, where: str) -> bytes:
-    """Returns the data of a record whose frames are given.
+def join_parts(data: bytes, place: str) -> bytes:
+    """Returns the data of a record.
 
     Args:
         data: all frames of the record.
-        where: names the record for the error.
+        place: names the record for the error.
 
     Raises:
         ValueError: they are no frames; the file has changed since it was opened.
@@ -158,63 +112,39 @@ def join_parts(data: bytes, where: str) -> bytes:
     pieces, at = [], 0
     while at < len(data):
         if data[at : at + 4] != MAGIC or len(data) < at + _FRAME:
-            raise ValueError(f"{where}: the file changed since it was opened.")
-        length = struct.unpack_from("<I", data, at + 4)[0] & (2**29 - 1)
+            raise ValueError(f"{place}: the file changed since it was opened.")
+        length = struct.unpack_from("<I", data, at + 4)[0] & _LENGTH_BITS
         pieces.append(data[at + _FRAME : at + _FRAME + length])
         at += _FRAME + length + -length % 4
     return MAGIC.join(pieces)
 
 
-def image_header(file: RecordFile, span: RecordSpan) -> ImageHeader:
+def image_header(file: RandomAccessFile, span: RecordSpan) -> ImageHeader:
     """Reads the header of an image record.
 
     Raises:
         ValueError: the record is shorter than its header says.
     """
-    head = span.head
-    if len(head) < _IMAGE_HEADER.size:
-        raise _fault(
-            file,
-            span.position,
-            f"a record of at least {_IMAGE_HEADER.size} bytes (an image header), "
-            f"received {span.length}",
-        )
-    flag, label, number, _ = _IMAGE_HEADER.unpack_from(head)
+    if len(span.head) < _IMAGE_HEADER.size:
+        expected = f"a record of at least {_IMAGE_HEADER.size} bytes (an image header)"
+        raise _fault(file, span.position, f"{expected}, received {span.length}")
+    flag, label, _, _ = _IMAGE_HEADER.unpack_from(span.head)
     size = _IMAGE_HEADER.size + 4 * flag
     if size > span.length:
-        raise _fault(
-            file,
-            span.position,
-            f"an image header with {flag} labels, {size} bytes, within a record of "
-            f"{span.length} bytes",
-        )
+        expected = f"an image header with {flag} labels, {size} bytes, within a record"
+        raise _fault(file, span.position, f"{expected} of {span.length} bytes")
     if flag:
-        (label,) = struct.unpack_from("<f", head, _IMAGE_HEADER.size)
-    return ImageHeader(flag, label, number, size)
+        (label,) = struct.unpack_from("<f", span.head, _IMAGE_HEADER.size)
+    return ImageHeader(flag, label, size)
 
 
-def header_labels(file: RecordFile, span: RecordSpan) -> tuple[float, ...]:
-    """Returns all labels of a record with a checked header."""
-    header = image_header(file, span)
-    if not header.flag:
-        return (header.label,)
-    data = read_record(file, span.position)
-    return struct.unpack_from(f"<{header.flag}f", data, _IMAGE_HEADER.size)
+def header_labels(file: RandomAccessFile, span: RecordSpan) -> tuple[float, ...]:
+    """Returns the labels that follow the checked header of a record."""
+    flag = image_header(file, span).flag
+    return struct.unpack_from(f"<{flag}f", read_record(file, span), _IMAGE_HEADER.size)
 
 
-def walk(file: RecordFile, position: int = 0) -> Iterator[RecordSpan]:
-    """Yields the records in the order of the file.
-
-    Raises:
-        ValueError: at the first byte where no record is.
-    """
-    while position < file.size:
-        span = find_record(file, position)
-        yield span
-        position = span.end
-
-
-def resynchronise(file: RecordFile, position: int) -> int:
+def resynchronize(file: RandomAccessFile, position: int) -> int:
     """Returns where the next record may start after a damaged one, or the file's end.
 
     That is where the magic number stands at a multiple of 4 bytes, before a whole
@@ -223,18 +153,17 @@ def resynchronise(file: RecordFile, position: int) -> int:
     position += -position % 4
     while position < file.size:
         data = file.read(position, _RESYNC_BYTES)
-        found = data.find(MAGIC)
-        while found >= 0:
-            where = position + found
-            if where % 4 == 0 and _starts_record(file, where):
-                return where
-            found = data.find(MAGIC, found + 1)
+        at = data.find(MAGIC)
+        while at >= 0:
+            if (position + at) % 4 == 0 and _starts_record(file, position + at):
+                return position + at
+            at = data.find(MAGIC, at + 1)
         # The magic number may lie across two reads; both start at a multiple of 4.
         position += max(len(data) & ~3, 4)
     return file.size
 
 
-def _starts_record(file: RecordFile, position: int) -> bool:
+def _starts_record(file: RandomAccessFile, position: int) -> bool:
     try:
         find_record(file, position)
     except ValueError:
@@ -249,64 +178,46 @@ def index_entries(path: str) -> Iterator[tuple[int, int]]:
         ValueError: a line that is no "key position"; with its number.
     """
     for number, line in read_lines(path, longest=80):
-        if line.strip():
-            yield _index_entry(path, number, line)
+        fields = line.split()
+        if not fields:
+            continue
+        if len(fields) != 2 or not all(f.isdigit() and len(f) <= 18 for f in fields):
+            raise ValueError(
+                f"{path}, line {number}: expected 'key position', two whole numbers "
+                f"separated by a tab. Received: {line[:80]!r}. Copy the file again, or "
+                "remove it: without a .idx the .rec is read through once."
+            )
+        yield int(fields[0]), int(fields[1])
 
 
-def _index_entry(path: str, number: int, line: bytes) -> tuple[int, int]:
-    fields = line.split()
-    if len(fields) != 2 or not (fields[0].isdigit() and fields[1].isdigit()):
-        raise _index_fault(path, number, line)
-    if max(len(fields[0]), len(fields[1])) > 18:
-        raise _index_fault(path, number, line)
-    return int(fields[0]), int(fields[1])
+def _frame(
+    file: RandomAccessFile, position: int, data: bytes
+) -> tuple[int, int, int, int]:
+    """Reads a frame's 8 bytes and checks that its data lies within the file.
 
-
-def _index_fault(path: str, number: int, line: bytes) -> ValueError:
-    return ValueError(
-        f"{path}, line {number}: expected 'key position', two whole numbers separated "
-        f"by a tab. Received: {line[:80]!r}. Copy the file again, or remove it: "
-        "without a .idx the .rec is read through once."
-    )
-
-
-def _frame(file: RecordFile, position: int, data: bytes) -> Part:
-    """Reads a frame's 8 bytes and checks that its data lies within the file."""
+    Returns:
+        kind of part; first byte and length of its data; where the next frame starts.
+    """
     if position % 4:
         raise _fault(file, position, "a record at a multiple of 4 bytes")
     if len(data) < _FRAME:
         raise _fault(file, position, f"a record, but the file ends at byte {file.size}")
     if data[:4] != MAGIC:
-        raise _fault(
-            file, position, f"the magic number {MAGIC.hex()}, received {data[:4].hex()}"
-        )
+        received = f"{MAGIC.hex()}, received {data[:4].hex()}"
+        raise _fault(file, position, f"the magic number {received}")
     (word,) = struct.unpack_from("<I", data, 4)
-    kind, length = word >> 29, word & (2**29 - 1)
+    kind, length = word >> 29, word & _LENGTH_BITS
     start = position + _FRAME
-    end = start + length + -length % 4
-    # The last record may come without the bytes that fill it up.
+    # The last record may lack the bytes that pad it.
     if start + length > file.size:
-        raise _fault(
-            file,
-            position,
-            f"a record of {length} bytes, but the file ends at byte {file.size}",
-        )
+        expected = f"a record of {length} bytes, but the file ends at byte {file.size}"
+        raise _fault(file, position, expected)
     if kind > _LAST:
         raise _fault(file, position, f"part kind 0 to 3, received {kind}")
-    return Part(kind, start, length, end)
+    return kind, start, length, start + length + -length % 4
 
 
-def _data(file: RecordFile, start: int, length: int) -> bytes:
-    data = file.read(start, length)
-    if len(data) != length:
-        raise OSError(
-            f"{file.path}: expected {length} bytes at byte {start}, received "
-            f"{len(data)}. Did the file change while it was read?"
-        )
-    return data
-
-
-def _fault(file: RecordFile, position: int, expected: str) -> ValueError:
+def _fault(file: RandomAccessFile, position: int, expected: str) -> ValueError:
     return ValueError(
         f"{file.path}, byte {position}: expected {expected}. Copy the file again; "
         "`python -m plsc_tf.check` lists all damaged records."
