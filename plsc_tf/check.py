@@ -1,11 +1,11 @@
-r"""Checks a data set: labels, pictures, duplicates, leaks into verification sets.
+r"""Checks a data set: labels, images, duplicates, leaks into verification sets.
 
     python -m plsc_tf.check --dataset_name=image_list --dataset_dir=train_data
     python -m plsc_tf.check --dataset_name=ms1m --dataset_dir=train_data \
         --val_targets=lfw,agedb_30 --report=check.json --cleaned_list=cleaned.txt
 
-The exit status is 0 when the set is sound, 1 when there are errors, 2 when it could not
-be checked. Nothing of the data set is changed.
+The exit status is 0 if the data set is sound, 1 if it has errors, 2 if it cannot be
+checked. The data set is never changed.
 """
 
 import sys
@@ -22,32 +22,28 @@ GROUPS = (
 
 
 def main(settings):
-    """Checks as the settings say, prints a table and ends with the exit status."""
+    """Checks as the settings say, prints a table and exits with the status."""
     try:
-        cli.check_dataset_dir(settings)
-    except FileNotFoundError as error:
-        _give_up(error)
+        result, rows = _check(settings)
+    except (ValueError, OSError) as error:
+        sys.stderr.write(f"plsc_tf: error: the data set cannot be checked: {error}\n")
+        sys.exit(2)
     from plsc_tf.evaluation.report import format_table
-    from plsc_tf.jobs import check
 
-    try:
-        result, rows = check.check(settings, GROUPS)
-    except _cannot() as error:
-        _give_up(error)
     sys.stdout.write(f"\n{format_table(rows)}\n")
     sys.exit(0 if result.sound else 1)
 
 
-def _give_up(error):
-    sys.stderr.write(f"plsc_tf: error: the data set cannot be checked: {error}\n")
-    sys.exit(2)
-
-
-def _cannot():
-    """What stands in the way of a check, as opposed to what it finds."""
+def _check(settings):
+    cli.check_dataset_dir(settings)
     import tensorflow as tf
 
-    return ValueError, OSError, tf.errors.OpError
+    from plsc_tf.jobs import check
+
+    try:
+        return check.check(settings, GROUPS)
+    except tf.errors.OpError as error:
+        raise ValueError(str(error)) from error
 
 
 if __name__ == "__main__":

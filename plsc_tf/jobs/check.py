@@ -1,4 +1,4 @@
-"""Checks a data set and writes what the settings ask for."""
+"""Checks a data set and writes the report and the cleaned list."""
 
 import contextlib
 
@@ -12,7 +12,7 @@ from plsc_tf.storage import files
 
 
 def check(settings, groups=ALL):
-    """Checks the data set of the settings and writes what they ask for.
+    """Checks the data set of the settings and writes the outputs they name.
 
     Args:
         settings: the `Settings`; `dataset` says what to check, `evaluation` names the
@@ -24,46 +24,33 @@ def check(settings, groups=ALL):
 
     Raises:
         FileNotFoundError: there is no such data set.
-        ValueError: settings that do not go together.
+        ValueError: settings that contradict each other.
     """
-    given = settings.checking
-    report.check_outputs(given.report, given.cleaned_list)
-    request = _request(settings)
-    if given.cleaned_list:
-        listing, _ = doctor.open_listing(settings.dataset.dataset_name, request)
-        if listing.folder is None:
-            raise ValueError(
-                "cleaned_list is a list of files, but the pictures of "
-                f"{listing.name!r} are no files of their own. Leave it out."
-            )
-    options = doctor.CheckOptions(
+    options = settings.checking
+    report.check_outputs(options.report, cleaned_list=options.cleaned_list)
+    name, request = settings.dataset.dataset_name, _request(settings)
+    if options.cleaned_list:
+        report.check_listable(doctor.open_listing(name, request)[0], "cleaned_list")
+    how = doctor.CheckOptions(
         val_targets=_targets(settings, request),
-        near=given.near_duplicates,
-        threads=given.check_threads,
+        near=options.near_duplicates,
+        threads=options.check_threads,
     )
-    with contextlib.closing(Progress("checking", None, "pictures")) as progress:
-        result = doctor.check(
-            settings.dataset.dataset_name, request, options, progress.at
-        )
+    with contextlib.closing(Progress("checking", None, "images")) as progress:
+        result = doctor.check(name, request, how, progress.at)
     effects.tell(settings, effects.of_data(result.listing.heeds), groups)
     rows = report.rows(result)
-    if given.report:
-        report.write_report(given.report, result)
-        rows.append(("report", given.report))
-    if given.cleaned_list:
-        count = report.write_cleaned_list(given.cleaned_list, result)
-        rows.append(
-            (
-                "cleaned list",
-                f"{given.cleaned_list}: {count:,} pictures below "
-                f"{result.listing.folder}",
-            )
-        )
+    if options.report:
+        report.write_report(options.report, result)
+        rows.append(("report", options.report))
+    if options.cleaned_list:
+        count = report.write_cleaned_list(options.cleaned_list, result)
+        place = f"{options.cleaned_list}: {count:,} images in {result.listing.folder}"
+        rows.append(("cleaned list", place))
     return result, rows
 
 
 def _request(settings):
-    """What is asked of the data set; num_classes only where the user gave it."""
     dataset = settings.dataset
     return DataRequest(
         dataset_dir=dataset.dataset_dir,
@@ -76,7 +63,7 @@ def _request(settings):
 
 
 def _targets(settings, request):
-    """The verification sets; the default ones only where they are."""
+    """Returns the verification sets; the default ones only if they exist."""
     load.find(settings.dataset.dataset_name)
     targets = settings.evaluation.val_targets
     if settings.asked("val_targets"):

@@ -8,8 +8,12 @@ import sys
 import numpy as np
 import pytest
 
-from plsc_tf.data.checks import doctor, report
+from plsc_tf.data.checks import doctor, kinds, report
 from plsc_tf.data.checks.doctor import CheckOptions, check
+from plsc_tf.data.checks.duplicates import VerificationImages
+from plsc_tf.data.checks.examine import Examined
+from plsc_tf.data.checks.findings import Findings
+from plsc_tf.data.checks.survey import ROW
 from plsc_tf.data.request import DataRequest
 from tests.check.conftest import encode, pixels
 
@@ -142,11 +146,11 @@ def test_copies_conflicts_and_unlisted_files(write_list):
     assert "line 2 (images/b.png): as " in places(result, "same_bytes")[0]
     assert places(result, "unlisted_file")[0].endswith("images/not_listed.png: ")
     cleaned = folder / "cleaned.txt"
-    report.check_outputs("", str(cleaned))
+    report.check_outputs("", cleaned_list=str(cleaned))
     assert report.write_cleaned_list(str(cleaned), result) == 2
     assert cleaned.read_text() == "images/a.png 0\nimages/f.png 1\n"
     with pytest.raises(FileExistsError, match="nothing is overwritten"):
-        report.check_outputs("", str(cleaned))
+        report.check_outputs("", cleaned_list=str(cleaned))
 
 
 def _write_bin(folder, name, contents):
@@ -234,10 +238,7 @@ def test_class_folders(folders):
 def test_results_do_not_depend_on_the_threads(sound):
     one = run(sound, options=CheckOptions(threads=1))
     many = run(sound, options=CheckOptions(threads=7))
-    for column in ("labels", "flags", "pixel_hashes", "byte_hashes", "bytes"):
-        np.testing.assert_array_equal(
-            getattr(one.table, column), getattr(many.table, column)
-        )
+    np.testing.assert_array_equal(one.table, many.table)
 
 
 def test_a_label_of_any_size_takes_no_memory(write_list):
@@ -262,11 +263,11 @@ def test_the_report_is_json(sound):
     read = json.loads(path.read_text())
     assert read == result.report and not read["sound"] and read["errors"] == 1
     rows = dict(report.rows(result))
-    assert rows["error: missing_file"].startswith("1 listed files that are not there")
+    assert rows["error: missing_file"].startswith("1 listed files that do not exist")
     with pytest.raises(ValueError, match="must end in .json"):
-        report.check_outputs(str(sound / "label.txt"), "")
+        report.check_outputs(str(sound / "label.txt"))
     with pytest.raises(FileNotFoundError, match="there is no folder"):
-        report.check_outputs(str(sound / "no/x.json"), "")
+        report.check_outputs(str(sound / "no/x.json"))
 
 
 def test_drawn_pictures_can_be_checked_too():
@@ -286,7 +287,7 @@ def test_other_file_systems(sound):
     result = run("ram://set")
     assert counts(result) == {"missing_file": 1}
     assert result.report["looked_for_unlisted_files"] is False
-    assert "not looked for" in dict(report.rows(result))["unlisted files"]
+    assert "not searched for" in dict(report.rows(result))["unlisted files"]
 
 
 OWN_MODULE = """
@@ -350,24 +351,20 @@ def test_generators_are_checked_as_far_as_they_come(own):
 
 
 def test_difference_hashes_are_compared_bit_by_bit():
-    from plsc_tf.data.checks.duplicates import VerificationPictures
-    from plsc_tf.data.checks.examine import Examined
-    from plsc_tf.data.checks.findings import Findings
-    from plsc_tf.data.checks.survey import Table
-
     random = np.random.default_rng(3)
     wanted = [int(k) for k in random.integers(1, 2**63, 5, np.uint64)]
-    table, expected = Table(), []
+    table, expected = np.zeros(400, ROW), []
     for row in range(400):
         bits = random.choice(64, row % 7, replace=False)
         near = wanted[row % 5] ^ sum(1 << int(bit) for bit in bits)
-        table.append(0, 0, Examined(near_hash=near, pixel_hash=row + 1))
+        table["near_hash"][row] = near
         if min((near ^ other).bit_count() for other in wanted) <= 3:
             expected.append(row)
-    pictures, findings = VerificationPictures(), Findings()
+    images, findings = VerificationImages(), Findings()
     for near in wanted:
-        pictures.add("x", Examined(near_hash=near))
+        images.add("x", Examined(near_hash=near))
     listing = doctor.open_listing("mock", DataRequest(num_classes=2))[0]
-    pictures.find_near_leaks(table, listing, findings)
-    assert np.flatnonzero(table.flags).tolist() == expected
+    images.find_leaks(table, listing, findings, near=True)
+    places = [one.where for one in findings.first(kinds.NEAR_LEAK)]
+    assert places == [listing.describe(row) for row in expected]
     assert len(expected) > 200

@@ -9,8 +9,7 @@ import numpy as np
 
 from plsc_tf.data import load as data_load
 from plsc_tf.data.checks import kinds
-from plsc_tf.data.checks.classes import class_statistics, size_statistics
-from plsc_tf.data.checks.duplicates import VerificationPictures, find_duplicates
+from plsc_tf.data.checks.duplicates import VerificationImages, find_duplicates
 from plsc_tf.data.checks.examine import examine
 from plsc_tf.data.checks.findings import Findings
 from plsc_tf.data.checks.listing import (
@@ -21,7 +20,8 @@ from plsc_tf.data.checks.listing import (
     SourceImages,
 )
 from plsc_tf.data.checks.packed import Base64Images, RecordioImages, TfrecordImages
-from plsc_tf.data.checks.survey import Table, survey
+from plsc_tf.data.checks.statistics import class_statistics, size_statistics
+from plsc_tf.data.checks.survey import survey
 from plsc_tf.data.checks.unlisted import find_unlisted
 from plsc_tf.data.readers import layouts
 from plsc_tf.data.request import DataRequest
@@ -41,8 +41,8 @@ class CheckOptions:
     """How to check.
 
     Args:
-        val_targets: verification sets that must not share pictures with the set.
-        near: whether to look for similar pictures in them, too.
+        val_targets: verification sets that must not share images with the data set.
+        near: whether similar images count, too.
         threads: that read and decode; 0: one per core.
     """
 
@@ -53,17 +53,17 @@ class CheckOptions:
 
 @dataclasses.dataclass(frozen=True)
 class CheckResult:
-    """What a check found.
+    """The result of a check.
 
     Attributes:
-        listing: the pictures.
+        listing: the images.
         table: of the survey.
-        findings: all that is wrong.
+        findings: all problems.
         report: plain values, for JSON.
     """
 
     listing: Listing
-    table: Table
+    table: np.ndarray
     findings: Findings
     report: dict
 
@@ -77,44 +77,45 @@ def check(
     name: str,
     request: DataRequest,
     options: CheckOptions | None = None,
-    on_progress=lambda count, fraction: None,
+    on_progress=lambda count, share: None,
 ) -> CheckResult:
-    """Checks a data set and goes on after whatever is wrong with it.
+    """Checks a data set; problems with the data are findings, not errors.
 
     Args:
         name: of the data set, as for `load`.
         request: which examples; num_classes None takes it from the data.
         options: how to check.
-        on_progress: called with pictures done and the share of the whole.
+        on_progress: called with images done and the share of the whole.
 
     Raises:
         FileNotFoundError: there is no data set, list, or verification set.
-        ValueError: an unknown data set, a request that makes no sense.
+        ValueError: an unknown data set, or an impossible request.
     """
     options, start = options or CheckOptions(), time.monotonic()
     findings = Findings()
-    # Before the long part: a set that is not there is no finding, but a mistake.
+    # Before the long part: a missing set is a mistake of the call, not a finding.
     verification = _verification(name, request, options, findings)
     listing, known_classes = open_listing(name, request)
-    asked = request.num_classes or known_classes
+    num_classes = request.num_classes or known_classes
     table = survey(
         listing,
         findings,
-        num_classes=asked,
+        num_classes=num_classes,
         labels_offset=request.labels_offset,
         near=options.near and len(verification) > 0,
         threads=options.threads,
         on_progress=on_progress,
     )
-    _check_number_of_classes(listing, asked, findings)
+    excess = (listing.num_classes or 0) - (num_classes or 2**63)
+    if excess > 0 and isinstance(listing, FolderImages):
+        detail = f"{listing.num_classes} class folders, num_classes={num_classes}"
+        findings.add(kinds.TOO_MANY_CLASSES, listing.name, detail, excess)
     find_duplicates(table, listing, findings)
-    verification.find_leaks(table, listing, findings)
-    if options.near:
-        verification.find_near_leaks(table, listing, findings)
-    looked = None
+    verification.find_leaks(table, listing, findings, options.near)
+    searched = None
     if isinstance(listing, ListedImages):
-        looked = find_unlisted(listing, len(table), findings)
-    classes = class_statistics(table, findings, asked or listing.num_classes)
+        searched = find_unlisted(listing, len(table), findings)
+    classes = class_statistics(table, findings, num_classes or listing.num_classes)
     report = {
         "data_set": name,
         "read": listing.name,
@@ -125,15 +126,15 @@ def check(
         "classes": classes,
         "sizes": size_statistics(table),
         "verification_pictures": len(verification),
-        "looked_for_unlisted_files": looked,
-        "findings": _findings(findings),
+        "looked_for_unlisted_files": searched,
+        "findings": findings.as_list(),
         "seconds": round(time.monotonic() - start, 3),
     }
     return CheckResult(listing, table, findings, report)
 
 
 def open_listing(name: str, request: DataRequest) -> tuple[Listing, int | None]:
-    """Returns the pictures of a data set and the number of classes its module says."""
+    """Returns the images of a data set and the number of classes of its module."""
     module = data_load.find(name)
     layout = data_load.find_layout(name, request)
     if type(layout) in _LISTINGS:
@@ -145,60 +146,30 @@ def open_listing(name: str, request: DataRequest) -> tuple[Listing, int | None]:
         listing.heeds = source.heeds
     known = data_load.info(module).num_classes
     if isinstance(listing, FolderImages | RecordioImages | SourceImages):
-        # They say themselves how many there are, after classes were left out, too.
+        # These know the number themselves, also after classes were left out.
         known = None
     elif request.split != "train" and not isinstance(listing, ArrayImages):
         known = None
     return listing, known
 
 
-def removed(table: Table) -> np.ndarray:
-    """Which pictures a cleaned list leaves out, bool [n]."""
-    return (table.flags & np.uint64(kinds.REMOVED)) != 0
-
-
-def _verification(name, request, options, findings) -> VerificationPictures:
-    """Examines the pictures of the verification sets."""
-    pictures = VerificationPictures()
+def _verification(name, request, options, findings) -> VerificationImages:
+    """Examines the images of the verification sets."""
+    images = VerificationImages()
     for target in options.val_targets:
         try:
             pairs = data_load.load_val(name, request, target)
         except ValueError as error:
             findings.add(kinds.VAL_DAMAGED, target, str(error))
             continue
-        for number, image in enumerate(pairs.images):
-            where = f"picture {number} of {target}"
+        for number, content in enumerate(pairs.images):
+            place = f"picture {number} of {target}"
             if pairs.files:
-                where = pairs.files[number]
-            found = examine(image, options.near)
-            pictures.add(where, found)
-            for kind, detail in found.faults:
+                place = pairs.files[number]
+            image = examine(content, options.near)
+            images.add(place, image)
+            for kind, detail in image.faults:
                 if kind.severity == kinds.ERROR:
                     text = f"{kind.text} ({detail})" if detail else kind.text
-                    findings.add(kinds.VAL_DAMAGED, where, text)
-    return pictures
-
-
-def _check_number_of_classes(listing, asked, findings) -> None:
-    found = listing.num_classes
-    if asked and found and found > asked and isinstance(listing, FolderImages):
-        findings.add(
-            kinds.TOO_MANY_CLASSES,
-            listing.name,
-            f"{found} class folders, num_classes={asked}",
-            found - asked,
-        )
-
-
-def _findings(findings) -> list[dict]:
-    return [
-        {
-            "kind": kind.name,
-            "severity": kind.severity,
-            "text": kind.text,
-            "count": findings.counts[kind],
-            "first": [dataclasses.asdict(found) for found in findings.first(kind)],
-        }
-        for kind in kinds.KINDS
-        if findings.counts[kind]
-    ]
+                    findings.add(kinds.VAL_DAMAGED, place, text)
+    return images

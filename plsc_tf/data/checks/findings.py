@@ -1,4 +1,4 @@
-"""Findings: all of them counted, the first ones kept in words."""
+"""Findings: all of them counted, the first ones stored in words."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from plsc_tf.data.checks.kinds import ERROR, KINDS, Kind
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong.
+    """One problem.
 
     Attributes:
         where: the file, line or record.
-        detail: what exactly; "" when the kind says it all.
+        detail: "" if the kind says everything.
     """
 
     where: str
@@ -27,12 +27,12 @@ class Findings:
     """Counts findings by kind.
 
     Args:
-        kept: findings of each kind that are kept in words.
+        limit: findings of each kind that are stored in words.
     """
 
-    def __init__(self, kept: int = 1000):
+    def __init__(self, limit: int = 1000):
         self.counts = dict.fromkeys(KINDS, 0)
-        self._kept = kept
+        self._limit = limit
         self._first = {kind: [] for kind in KINDS}
 
     def add(self, kind: Kind, where="", detail: str = "", count: int = 1) -> None:
@@ -40,19 +40,33 @@ class Findings:
 
         Args:
             kind: of the finding.
-            where: the place, or a function that returns it, called when it is kept.
-            detail: what exactly.
-            count: how many it stands for.
+            where: the place, or a function that returns it, called if it is stored.
+            detail: further words.
+            count: the number of things it stands for.
         """
         self.counts[kind] += count
-        if len(self._first[kind]) < self._kept:
+        if len(self._first[kind]) < self._limit:
             place = where() if callable(where) else where
             self._first[kind].append(Finding(place, detail))
 
     def first(self, kind: Kind) -> list[Finding]:
-        """The first findings of a kind."""
+        """Returns the first findings of a kind."""
         return self._first[kind]
 
     def total(self, severity: str = ERROR) -> int:
-        """Number of findings of a severity."""
+        """Returns the number of findings of a severity."""
         return sum(self.counts[kind] for kind in KINDS if kind.severity == severity)
+
+    def as_list(self) -> list[dict]:
+        """Returns plain values, for JSON."""
+        return [
+            {
+                "kind": kind.name,
+                "severity": kind.severity,
+                "text": kind.text,
+                "count": self.counts[kind],
+                "first": [dataclasses.asdict(one) for one in self._first[kind]],
+            }
+            for kind in KINDS
+            if self.counts[kind]
+        ]

@@ -1,4 +1,4 @@
-"""All pictures of a data set in order, whatever is wrong with some of them."""
+"""All images of a data set in order, whatever is wrong with some of them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,16 @@ _FAULTS = (tf.errors.OpError, ValueError, OSError, EOFError)
 
 @dataclasses.dataclass(slots=True)
 class Item:
-    """One picture, or something that should be one.
+    """One image, or something that should be one.
 
     Attributes:
-        label: an int, or None when it cannot be read.
-        path: of its file, when it has one.
-        content: its bytes or pixels, when it has no file.
-        fault: the kind of what is wrong, when there is neither.
-        detail: what exactly.
+        label: an int, or None if it cannot be read.
+        path: of its file, if it has one.
+        content: its bytes or pixels, if it has no file.
+        fault: the kind of problem, if there is neither.
+        detail: of the fault.
+        place: a short text by which the listing finds its description again.
+        share: of the whole that is read up to here, 0 ... 1.
     """
 
     label: int | None = None
@@ -39,125 +41,116 @@ class Item:
     content: bytes | np.ndarray | None = None
     fault: kinds.Kind | None = None
     detail: str = ""
+    place: bytes = b""
+    share: float = 0.0
 
 
 class Listing:
-    """The pictures of a data set.
+    """The images of a data set.
 
     Attributes:
-        name: of what is read.
-        fraction: how much of it was listed so far, 0 ... 1.
+        name: of the list, folder or files.
         folder: that the paths of a list are relative to; None without files.
-        num_classes: that the files tell, or None.
+        num_classes: according to the files, or None.
         heeds: as of `plsc_tf.data.source.Source`.
     """
 
     name: str
-    fraction = 0.0
     folder: str | None = None
     num_classes: int | None = None
     heeds: frozenset | None = None
 
+    def __init__(self):
+        # Many short texts: 8 bytes each besides their own.
+        self._places, self._ends = bytearray(), array.array("q", [0])
+
     def items(self, findings: Findings) -> Iterator[Item]:
         """Yields all items; what belongs to no item is added to the findings."""
-        raise NotImplementedError
+        for item in self._items(findings):
+            self._places += item.place
+            self._ends.append(len(self._places))
+            yield item
 
     def describe(self, index: int) -> str:
         """Names an item that was listed."""
         return f"example {index} of {self.name}"
 
     def path(self, index: int) -> bytes:
-        """The path of an item below `folder`."""
+        """Returns the path of an item below `folder`."""
+        return self._place(index)
+
+    def _items(self, findings: Findings) -> Iterator[Item]:
         raise NotImplementedError
 
-
-class Texts:
-    """Many short byte strings: 8 bytes each beside their own."""
-
-    def __init__(self):
-        self._text = bytearray()
-        self._ends = array.array("q", [0])
-
-    def append(self, text: bytes) -> None:
-        """Adds one."""
-        self._text += text
-        self._ends.append(len(self._text))
-
-    def __len__(self) -> int:
-        return len(self._ends) - 1
-
-    def __getitem__(self, index: int) -> bytes:
-        return bytes(self._text[self._ends[index] : self._ends[index + 1]])
+    def _place(self, index):
+        return bytes(self._places[self._ends[index] : self._ends[index + 1]])
 
 
 class ListedImages(Listing):
     """The lines of an image list."""
 
     def __init__(self, layout: layouts.ImageListLayout):
+        super().__init__()
         self.folder = layout.folder
         self.name = image_list.require_list(layout.folder, layout.list_name)
-        self._numbers = array.array("q")
-        self._paths = Texts()
-
-    def items(self, findings: Findings) -> Iterator[Item]:
-        """See `Listing.items`."""
-        size = max(files.size(self.name), 1)
-        root, done = os.fsencode(paths.join(self.folder, "")), 0
-        try:
-            for entry in image_list.entries(self.name):
-                item, number, path = self._item(entry, root)
-                self._numbers.append(number)
-                self._paths.append(path)
-                # A line: path, space, label, end; of a bad one its number stands in.
-                label = number if item.label is None else item.label
-                done += len(path) + len(str(label)) + 2
-                self.fraction = min(done / size, 1.0)
-                yield item
-        except ValueError as error:
-            findings.add(kinds.BAD_LINE, self.name, str(error))
-
-    def _item(self, entry, root: bytes) -> tuple[Item, int, bytes]:
-        if not isinstance(entry, image_list.BadLine):
-            number, path, label = entry
-            return Item(label, root + path), number, path
-        detail = repr(entry.text.decode(errors="replace"))
-        kind = kinds.LABEL_NOT_WHOLE if entry.path else kinds.BAD_LINE
-        return Item(fault=kind, detail=detail), entry.number, entry.path or b""
 
     def describe(self, index: int) -> str:
         """See `Listing.describe`."""
-        path = self._paths[index].decode(errors="replace")
-        return f"{self.name}, line {self._numbers[index]} ({path})"
+        number, _, path = self._place(index).decode(errors="replace").partition(" ")
+        return f"{self.name}, line {number} ({path})"
 
     def path(self, index: int) -> bytes:
         """See `Listing.path`."""
-        return self._paths[index]
+        return self._place(index).partition(b" ")[2]
+
+    def _items(self, findings):
+        size, done = max(files.size(self.name), 1), 0
+        root = os.fsencode(paths.join(self.folder, ""))
+        try:
+            for entry in image_list.entries(self.name):
+                if isinstance(entry, image_list.BadLine):
+                    number, path, label = entry.number, entry.path or b"", None
+                    detail = repr(entry.text.decode(errors="replace"))
+                    fault = kinds.LABEL_NOT_WHOLE if entry.path else kinds.BAD_LINE
+                    item = Item(fault=fault, detail=detail)
+                else:
+                    number, path, label = entry
+                    item = Item(label, root + path)
+                # A line: path, space, label, end.
+                done += len(path) + len(str(label)) + 2
+                item.share = min(done / size, 1.0)
+                item.place = b"%d %b" % (number, path)
+                yield item
+        except ValueError as error:
+            findings.add(kinds.BAD_LINE, self.name, str(error))
 
 
 class FolderImages(Listing):
     """The files in class folders."""
 
     def __init__(self, layout: layouts.ClassFoldersLayout):
+        super().__init__()
         paths.require_folder(layout.folder)
         self.folder = self.name = layout.folder
         self._layout = layout
-        self._paths = Texts()
 
-    def items(self, findings: Findings) -> Iterator[Item]:
-        """See `Listing.items`."""
-        layout = self._layout
-        classes, others, _ = class_folders.scan(layout.folder, layout.keep)
-        chosen = layout.images or (lambda path: True)
+    def describe(self, index: int) -> str:
+        """See `Listing.describe`."""
+        return paths.join(self.folder, self._place(index).decode(errors="replace"))
+
+    def _items(self, findings):
+        least = self._layout.request.min_images_per_class
+        chosen = self._layout.images or (lambda path: True)
+        classes, others, _ = class_folders.scan(self.folder, self._layout.keep)
         for path in others:
             findings.add(kinds.NOT_READ, path)
         for file in classes.pop("", ()):
             findings.add(kinds.LOOSE, file)
-        least = layout.request.min_images_per_class
         names = sorted(name for name in classes if len(classes[name]) >= least)
         if not names:
             raise FileNotFoundError(
-                f"There are no class folders with {least} pictures in "
-                f"{layout.folder!r}. {paths.found(layout.folder)}"
+                f"There are no class folders with {least} images in "
+                f"{self.folder!r}. {paths.found(self.folder)}"
             )
         self.num_classes = len(names)
         root = os.fsencode(paths.join(self.folder, ""))
@@ -165,94 +158,84 @@ class FolderImages(Listing):
         for label, name in enumerate(names):
             for file in classes[name]:
                 done += 1
-                if not chosen(f"{name}/{file}"):
-                    continue
-                path = os.fsencode(f"{name}/{file}")
-                self._paths.append(path)
-                self.fraction = done / total
-                yield Item(label, root + path)
-
-    def describe(self, index: int) -> str:
-        """See `Listing.describe`."""
-        path = self._paths[index].decode(errors="replace")
-        return paths.join(self.folder, path)
-
-    def path(self, index: int) -> bytes:
-        """See `Listing.path`."""
-        return self._paths[index]
+                if chosen(f"{name}/{file}"):
+                    path = os.fsencode(f"{name}/{file}")
+                    yield Item(label, root + path, place=path, share=done / total)
 
 
 class ArrayImages(Listing):
     """Files of pixels that are read as a whole."""
 
     def __init__(self, layout: layouts.ArraysLayout):
+        super().__init__()
         self.name = layout.name
         self.describe = layout.describe
-        self._layout = layout
+        self._load = layout.load
 
-    def items(self, findings: Findings) -> Iterator[Item]:
-        """See `Listing.items`."""
+    def _items(self, findings):
         try:
-            images, labels = self._layout.load()
+            images, labels = self._load()
         except ValueError as error:
             findings.add(kinds.DAMAGED_RECORD, self.name, str(error))
             return
         for index, label in enumerate(labels.tolist()):
-            self.fraction = (index + 1) / len(labels)
-            yield Item(label, content=images[index])
+            yield Item(label, content=images[index], share=(index + 1) / len(labels))
 
 
 class SourceImages(Listing):
     """The examples of a source of any kind; each fault costs a new start."""
 
     def __init__(self, source: Source):
+        super().__init__()
         self.name = source.name
         self.describe = source.describe
         self.num_classes = source.num_classes
         self._source = source
 
-    def items(self, findings: Findings) -> Iterator[Item]:
-        """See `Listing.items`."""
+    def _items(self, findings):
+        total = self._source.num_examples
         if isinstance(self._source, IndexedSource):
-            yield from self._indexed()
-            return
-        start, total = 0, self._source.num_examples
-        blocks = self._source.blocks(1, FILE_ORDER)
-        try:
-            for block in blocks:
-                yield _item(self._source.read(block))
-                start += 1
-                self.fraction = start / total if total else 0.0
-        except _FAULTS as error:
-            where = f"{self.name}, from example {start} on"
-            findings.add(kinds.DAMAGED_RECORD, where, _first_line(error))
+            items = self._indexed(total)
+        else:
+            items = self._streamed(findings)
+        for count, item in enumerate(items, 1):
+            item.share = min(count / total, 1.0) if total else 0.0
+            yield item
 
-    def _indexed(self) -> Iterator[Item]:
-        """Reads on after bad examples."""
-        start, total = 0, self._source.num_examples
+    def _streamed(self, findings):
+        count = 0
+        try:
+            for block in self._source.blocks(1, FILE_ORDER):
+                yield _item(self._source.read(block))
+                count += 1
+        except _FAULTS as error:
+            place = f"{self.name}, from example {count} on"
+            findings.add(kinds.DAMAGED_RECORD, place, _first_line(error))
+
+    def _indexed(self, total):
+        """Continues after bad examples."""
+        start = 0
         while start < total:
             with contextlib.suppress(*_FAULTS):
                 for record in self._source.records(start):
                     start += 1
-                    self.fraction = start / total
                     yield Item(record.label, content=record.image)
                 return
             # Examples are read in blocks, of which one alone may be bad.
             item = Item()
             while item.fault is None and start < total:
-                item = self._one(start)
+                index = tf.constant([start], tf.int64)
+                try:
+                    item = _item(self._source.read({"index": index}))
+                except _FAULTS as error:
+                    detail = _first_line(error)
+                    item = Item(fault=kinds.DAMAGED_RECORD, detail=detail)
                 start += 1
                 yield item
 
-    def _one(self, index: int) -> Item:
-        try:
-            return _item(self._source.read({"index": tf.constant([index], tf.int64)}))
-        except _FAULTS as error:
-            return Item(fault=kinds.DAMAGED_RECORD, detail=_first_line(error))
-
 
 def _item(block: dict) -> Item:
-    """The only example of a block."""
+    """Returns the only example of a block."""
     image = block["image"][0]
     if isinstance(image, tf.RaggedTensor):
         image = image.to_tensor()

@@ -1,14 +1,10 @@
-"""Pictures packed into files (TFRecord, base64, RecordIO), past damaged ones."""
+"""Images packed into files (TFRecord, base64, RecordIO), past damaged ones."""
 
 from __future__ import annotations
 
-import array
 from collections.abc import Iterator
 
-import numpy as np
-
 from plsc_tf.data.checks import kinds
-from plsc_tf.data.checks.findings import Findings
 from plsc_tf.data.checks.listing import Item, Listing
 from plsc_tf.data.lines import read_lines
 from plsc_tf.data.readers import layouts
@@ -18,48 +14,43 @@ from plsc_tf.data.records.packed_files import RandomAccessFile
 from plsc_tf.storage import files
 
 
-class _Files(Listing):
-    """Several files, one after the other; what is damaged within one stays there."""
+class _PackedFiles(Listing):
+    """Several files, one after the other; damage within one does not hide the next."""
 
     unit = "record"
 
-    def __init__(self, paths: tuple[str, ...]):
-        self.name = paths[0] if len(paths) == 1 else f"{paths[0]} ... {paths[-1]}"
-        self._files = paths
-        self._sizes = [files.size(path) for path in paths]
-        self._firsts = array.array("q")
-        self._numbers = array.array("q")
+    def __init__(self, layout: layouts.TfrecordLayout | layouts.Base64Layout):
+        super().__init__()
+        self._files = layout.files
+        first, last = self._files[0], self._files[-1]
+        self.name = first if len(self._files) == 1 else f"{first} ... {last}"
 
-    def items(self, findings: Findings) -> Iterator[Item]:
-        """See `Listing.items`."""
-        before, total = 0, max(sum(self._sizes), 1)
-        for file, size in zip(self._files, self._sizes, strict=True):
-            self._firsts.append(len(self._numbers))
+    def describe(self, index: int) -> str:
+        """See `Listing.describe`."""
+        file, number = map(int, self._place(index).split())
+        return f"{self._files[file]}, {self.unit} {number}"
+
+    def _items(self, findings):
+        sizes = [files.size(file) for file in self._files]
+        before, total = 0, max(sum(sizes), 1)
+        for place, file in enumerate(self._files):
             try:
-                for number, position, item in self._file_items(file, size):
-                    self._numbers.append(number)
-                    self.fraction = min((before + position) / total, 1.0)
+                for number, position, item in self._file_items(file, sizes[place]):
+                    item.place = b"%d %d" % (place, number)
+                    item.share = min((before + position) / total, 1.0)
                     yield item
             except (ValueError, EOFError) as error:
                 # The rest of a file whose framing is lost.
                 findings.add(kinds.DAMAGED_RECORD, file, str(error))
-            before += size
+            before += sizes[place]
 
     def _file_items(self, file: str, size: int) -> Iterator[tuple[int, int, Item]]:
         """Yields (number of the record or line, byte, item)."""
         raise NotImplementedError
 
-    def describe(self, index: int) -> str:
-        """See `Listing.describe`."""
-        file = int(np.searchsorted(self._firsts, index, side="right")) - 1
-        return f"{self._files[file]}, {self.unit} {self._numbers[index]}"
 
-
-class TfrecordImages(_Files):
+class TfrecordImages(_PackedFiles):
     """TFRecord files with FastNN's keys."""
-
-    def __init__(self, layout: layouts.TfrecordLayout):
-        super().__init__(layout.files)
 
     def _file_items(self, file, size):
         stream, position, number = RandomAccessFile(file), 0, 0
@@ -83,19 +74,16 @@ def _tfrecord_item(record: bytes) -> Item:
     return Item(label, content=image)
 
 
-class Base64Images(_Files):
+class Base64Images(_PackedFiles):
     """Part files of base64 text, either column first."""
 
     unit = "line"
-
-    def __init__(self, layout: layouts.Base64Layout):
-        super().__init__(layout.files)
 
     def _file_items(self, file, size):
         try:
             label_first = base64_text.column_order(file)
         except ValueError:
-            # Each line tells its own order, or is a fault.
+            # The order is then decided line by line.
             label_first = None
         position = 0
         for number, line in read_lines(file, base64_text.LONGEST_LINE):
@@ -118,52 +106,53 @@ class RecordioImages(Listing):
     """The images of a .rec file."""
 
     def __init__(self, layout: layouts.RecordioLayout):
+        super().__init__()
         self.name = layout.rec
         self._file = RandomAccessFile(layout.rec)
         self._finder = ImageFinder(self._file, index_path(layout.rec))
-        self._keys = array.array("q")
 
     @property
     def num_classes(self) -> int | None:
-        """What record 0 says, from the first item on."""
+        """The number in record 0, from the first item on."""
         return self._finder.num_classes
-
-    def items(self, findings: Findings) -> Iterator[Item]:
-        """See `Listing.items`."""
-        try:
-            for found in self._finder.find():
-                self._keys.append(found.key)
-                if found.error is not None:
-                    yield Item(fault=_record_fault(found), detail=str(found.error))
-                    continue
-                self.fraction = min(found.span.end / self._file.size, 1.0)
-                yield Item(found.label, content=self._content(found))
-        except ValueError as error:
-            findings.add(kinds.DAMAGED_RECORD, self.name, str(error))
-        counted = self._finder.num_images
-        if counted is not None and counted > len(self._keys):
-            findings.add(
-                kinds.MISSING_RECORDS,
-                self.name,
-                f"record 0 counts {counted} images, there are {len(self._keys)}",
-                counted - len(self._keys),
-            )
-
-    def _content(self, found) -> bytes:
-        if found.span.parts > 1:
-            data = recordio.read_record(self._file, found.span)
-            return data[found.header.size :]
-        begin, length = found.place
-        return self._file.read(begin, length)
 
     def describe(self, index: int) -> str:
         """See `Listing.describe`."""
-        return f"{self.name}, record {self._keys[index]}"
+        return f"{self.name}, record {self._place(index).decode()}"
+
+    def _items(self, findings):
+        share, images = 0.0, 0
+        try:
+            for image in self._finder.find():
+                if image.error is not None:
+                    item = Item(fault=_fault(image), detail=str(image.error))
+                else:
+                    share = min(image.span.end / self._file.size, 1.0)
+                    item = Item(image.label, content=self._content(image))
+                images, item.share, item.place = images + 1, share, b"%d" % image.key
+                yield item
+        except ValueError as error:
+            findings.add(kinds.DAMAGED_RECORD, self.name, str(error))
+        expected = self._finder.num_images
+        if expected is not None and expected > images:
+            findings.add(
+                kinds.MISSING_RECORDS,
+                self.name,
+                f"record 0 counts {expected} images, there are {images}",
+                expected - images,
+            )
+
+    def _content(self, image) -> bytes:
+        if image.span.parts > 1:
+            data = recordio.read_record(self._file, image.span)
+            return data[image.header.size :]
+        begin, length = image.place
+        return self._file.read(begin, length)
 
 
-def _record_fault(found) -> kinds.Kind:
-    if found.header is None:
+def _fault(image) -> kinds.Kind:
+    if image.header is None:
         return kinds.DAMAGED_RECORD
-    if found.span.length == found.header.size:
+    if image.span.length == image.header.size:
         return kinds.EMPTY
     return kinds.LABEL_NOT_WHOLE

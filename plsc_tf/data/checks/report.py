@@ -2,135 +2,161 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from plsc_tf.data.checks import kinds
-from plsc_tf.data.checks.doctor import CheckResult, removed
+from plsc_tf.data.checks.doctor import CheckResult
+from plsc_tf.data.checks.listing import Listing
 from plsc_tf.storage import files
 
 _SHOWN = 3
+_LINES = 4096
 
 
 def rows(result: CheckResult) -> list[tuple[str, str]]:
-    """The rows of a table for people: numbers first, then errors, then warnings."""
+    """Returns the rows of a table: figures, then errors, then warnings."""
     report = result.report
-    found = [
+    table = [
         ("data set", f"{report['data_set']}: {report['read']}"),
-        ("pictures", f"{report['pictures']:,}"),
+        ("images", f"{report['pictures']:,}"),
         *_class_rows(report["classes"]),
         *_size_rows(report["sizes"]),
     ]
     if report["verification_pictures"]:
-        found.append(("verification", f"{report['verification_pictures']:,} pictures"))
+        table.append(("verification", f"{report['verification_pictures']:,} images"))
     if report["looked_for_unlisted_files"] is False:
-        found.append(("unlisted files", "not looked for: the store is a remote one"))
+        table.append(("unlisted files", "not searched for on a remote store"))
     for severity in (kinds.ERROR, kinds.WARNING):
         for kind in kinds.KINDS:
-            count = result.findings.counts[kind]
-            if kind.severity == severity and count:
-                found.append((f"{severity}: {kind.name}", _finding(result, kind)))
-    found.append(("errors", f"{report['errors']:,}"))
-    found.append(("warnings", f"{report['warnings']:,}"))
-    return found
+            if kind.severity == severity and result.findings.counts[kind]:
+                table.append((f"{severity}: {kind.name}", _finding(result, kind)))
+    table.append(("errors", f"{report['errors']:,}"))
+    table.append(("warnings", f"{report['warnings']:,}"))
+    return table
 
 
 def write_report(path: str, result: CheckResult) -> None:
-    """Writes the report as JSON, in place of an older one."""
+    """Writes the report as JSON; replaces an older one."""
     text = json.dumps(result.report, indent=1, ensure_ascii=False)
-    # Names of files may hold bytes that are no UTF-8.
+    # Names of files may hold bytes that are not UTF-8.
     files.replace(path, text.encode(errors="backslashreplace"))
 
 
 def write_cleaned_list(path: str, result: CheckResult) -> int:
-    """Writes "path label" lines of the pictures that are sound.
+    """Writes "path label" lines of the sound images.
 
-    One picture of equal ones stays; none of those that have different labels, or that
+    One image of equal ones stays; none of those that have different labels, or that
     are in a verification set.
 
     Args:
-        path: a file that is not there.
-        result: of a data set whose pictures are files.
+        path: a new file.
+        result: of a data set whose images are files.
 
     Returns:
         number of lines.
     """
-    listing, table = result.listing, result.table
-    good = np.flatnonzero(~removed(table))
-    labels = table.labels
-
-    def lines():
-        for begin in range(0, len(good), 4096):
-            chunk = good[begin : begin + 4096].tolist()
-            yield b"".join(
-                listing.path(row) + b" %d\n" % labels[row]
-                for row in chunk
-                if b"\n" not in listing.path(row)
-            )
-
-    files.replace(path, lines)
-    return len(good)
+    listing, labels = result.listing, result.table["label"]
+    good = np.flatnonzero(~result.table["removed"]).tolist()
+    return write_list(path, lambda: ((listing.path(k), labels[k]) for k in good))
 
 
-def check_outputs(report: str, cleaned_list: str) -> None:
-    """Refuses outputs that could overwrite something.
+def write_list(path: str, entries: Callable[[], Iterator[tuple[bytes, int]]]) -> int:
+    """Writes "path label" lines; leaves out paths with line ends.
+
+    Args:
+        path: a new file.
+        entries: yields (path, label) of each image; called again after a fault.
+
+    Returns:
+        number of lines.
+    """
+    count = 0
+
+    def chunks():
+        nonlocal count
+        count = 0
+        lines = (b"%b %d\n" % (name, k) for name, k in entries() if b"\n" not in name)
+        while chunk := list(itertools.islice(lines, _LINES)):
+            count += len(chunk)
+            yield b"".join(chunk)
+
+    files.replace(path, chunks)
+    return count
+
+
+def check_outputs(report: str, **new_lists: str) -> None:
+    """Raises an error for outputs that cannot be written, or overwrite something.
+
+    Args:
+        report: path of the report, or "".
+        **new_lists: paths of lists, or "", by the names of their options.
 
     Raises:
-        FileExistsError: there is a file where the cleaned list would go.
-        FileNotFoundError: the folder of an output is not there.
-        ValueError: a report that does not end in .json.
+        FileExistsError: a list exists.
+        FileNotFoundError: the folder of an output does not exist.
+        ValueError: the report does not end in .json.
     """
     if report and not report.endswith(".json"):
         raise ValueError(f"report must end in .json. Received: report={report!r}.")
-    if cleaned_list and files.exists(cleaned_list):
-        raise FileExistsError(
-            f"cleaned_list {cleaned_list!r} is there already; nothing is overwritten."
-        )
-    for name, path in (("report", report), ("cleaned_list", cleaned_list)):
+    for name, path in new_lists.items():
+        if path and files.exists(path):
+            raise FileExistsError(
+                f"{name} {path!r} already exists; nothing is overwritten."
+            )
+    for name, path in {"report": report, **new_lists}.items():
         folder = path.rpartition("/")[0]
         if folder and not files.is_dir(folder):
             raise FileNotFoundError(f"{name}: there is no folder {folder!r}.")
 
 
+def check_listable(listing: Listing, option: str) -> None:
+    """Raises ValueError if a list cannot name the images, which are not files."""
+    if listing.folder is None:
+        raise ValueError(
+            f"{option} is a list of files, but the images of {listing.name!r} are not "
+            "files of their own. Leave it out."
+        )
+
+
 def _finding(result: CheckResult, kind: kinds.Kind) -> str:
-    first = result.findings.first(kind)[:_SHOWN]
-    count = result.findings.counts[kind]
-    lines = [f"{count:,} {kind.text}", *(f"  {found}" for found in first)]
-    if len(result.findings.first(kind)) > _SHOWN:
-        lines.append("  ...")
-    return "\n".join(lines)
+    first = result.findings.first(kind)
+    lines = [f"{result.findings.counts[kind]:,} {kind.text}"]
+    lines += [f"  {finding}" for finding in first[:_SHOWN]]
+    return "\n".join(lines + ["  ..."] * (len(first) > _SHOWN))
 
 
 def _class_rows(classes: dict) -> list[tuple[str, str]]:
     if not classes:
         return [("classes", "none: no label could be read")]
-    histogram = "  ".join(
-        f"{name}: {count:,}" for name, count in classes["histogram"].items() if count
-    )
+    histogram = classes["histogram"].items()
     return [
         ("classes", f"{classes['num_classes']:,}, {classes['empty']:,} of them empty"),
-        (
-            "pictures per class",
-            f"min {classes['min']:,}  median {classes['median']:,.6g}  "
-            f"max {classes['max']:,}",
-        ),
-        ("classes by pictures", histogram),
+        ("images per class", _spread(classes)),
+        ("classes by images", "  ".join(f"{k}: {n:,}" for k, n in histogram if n)),
     ]
 
 
 def _size_rows(sizes: dict) -> list[tuple[str, str]]:
     if not sizes:
         return []
-    common = "  ".join(
+    common = [
         f"{s['height']} x {s['width']}: {s['pictures']:,}" for s in sizes["common"]
-    )
-    more = sizes["different"] - len(sizes["common"])
-    return [
-        ("height x width", common + (f"  and {more:,} other sizes" if more else "")),
-        (
-            "bytes per picture",
-            f"min {sizes['bytes']['min']:,}  median {sizes['bytes']['median']:,.6g}  "
-            f"max {sizes['bytes']['max']:,}",
-        ),
     ]
+    more = sizes["different"] - len(common)
+    if more:
+        common.append(f"and {more:,} other sizes")
+    return [
+        ("height x width", "  ".join(common)),
+        ("bytes per image", _spread(sizes["bytes"])),
+    ]
+
+
+def _spread(figures: dict) -> str:
+    return (
+        f"min {figures['min']:,}  median {figures['median']:,.6g}  "
+        f"max {figures['max']:,}"
+    )

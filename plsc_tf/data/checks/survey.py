@@ -1,11 +1,10 @@
-"""One pass over all pictures: read, decoded and fingerprinted in threads.
+"""One pass over all images: read, decoded and fingerprinted in threads.
 
-What is kept of a picture is 50 bytes in packed arrays, so that millions fit.
+The table that it makes has 49 bytes per image, so that millions fit.
 """
 
 from __future__ import annotations
 
-import array
 import collections
 import concurrent.futures
 import functools
@@ -23,53 +22,21 @@ from plsc_tf.storage import files
 
 # Stands for a label that cannot be read.
 NO_LABEL = -(2**63)
-# Pictures of one task, and tasks per thread that are read ahead.
+# `removed`: whether a cleaned list leaves the image out.
+ROW = np.dtype(
+    [
+        ("label", "<i8"),
+        ("removed", "?"),
+        ("byte_hash", "<u8"),
+        ("pixel_hash", "<u8"),
+        ("near_hash", "<u8"),
+        ("height", "<u4"),
+        ("width", "<u4"),
+        ("bytes", "<u8"),
+    ]
+)
+# Images of one task, and tasks per thread that are read ahead.
 _AT_ONCE, _AHEAD = 32, 3
-
-
-class Table:
-    """What is known of each picture, one row per item of the listing."""
-
-    _COLUMNS = {
-        "labels": "q",
-        "flags": "Q",
-        "byte_hashes": "Q",
-        "pixel_hashes": "Q",
-        "near_hashes": "Q",
-        "heights": "I",
-        "widths": "I",
-        "bytes": "Q",
-    }
-
-    def __init__(self):
-        self._columns = {name: array.array(c) for name, c in self._COLUMNS.items()}
-
-    def append(self, label: int | None, flags: int, found: Examined) -> None:
-        """Adds a row."""
-        row = (
-            NO_LABEL if label is None else max(min(label, 2**63 - 1), NO_LABEL),
-            flags,
-            found.byte_hash,
-            found.pixel_hash,
-            found.near_hash,
-            found.height,
-            found.width,
-            found.bytes,
-        )
-        for column, value in zip(self._columns.values(), row, strict=True):
-            column.append(value)
-
-    def __len__(self) -> int:
-        return len(self._columns["labels"])
-
-    def __getattr__(self, name: str) -> np.ndarray:
-        """A column as an array that shares its memory."""
-        if name not in self._COLUMNS:
-            raise AttributeError(name)
-        column = self._columns[name]
-        if not column:
-            return np.zeros(0, column.typecode)
-        return np.frombuffer(column, column.typecode)
 
 
 def survey(
@@ -80,51 +47,62 @@ def survey(
     labels_offset: int = 0,
     near: bool = False,
     threads: int = 0,
-    on_progress: Callable[[int, float], None] = lambda count, fraction: None,
-) -> Table:
-    """Examines every picture of a listing.
+    on_progress: Callable[[int, float], None] = lambda count, share: None,
+) -> np.ndarray:
+    """Examines every image of a listing.
 
     Args:
-        listing: the pictures.
-        findings: gets what is wrong with them.
-        num_classes: labels must be below it; None: what the listing says, if it does.
+        listing: the images.
+        findings: gets their faults.
+        num_classes: labels must be below it; None: that of the listing, if any.
         labels_offset: subtracted from each label.
         near: whether to compute difference hashes.
         threads: that read and decode; 0: one per core.
-        on_progress: called with pictures done and the share of the whole.
+        on_progress: called with images done and the share of the whole.
+
+    Returns:
+        one `ROW` per item of the listing.
     """
-    table, threads = Table(), threads or os.cpu_count() or 1
-
-    def take(items: list[Item], results: list[Examined], fraction: float) -> None:
-        limit = num_classes or listing.num_classes or 2**63
-        for item, found in zip(items, results, strict=True):
-            index, flags = len(table), 0
-            label = None if item.label is None else item.label - labels_offset
-            if label is not None and not 0 <= label < limit:
-                found.add(kinds.LABEL_OUT_OF_RANGE, f"label {label}")
-            for kind, detail in found.faults:
-                flags |= kinds.BIT[kind]
-                findings.add(kind, functools.partial(listing.describe, index), detail)
-            table.append(label, flags, found)
-        on_progress(len(table), fraction)
-
-    items = listing.items(findings)
-    waiting = collections.deque()
+    table, count = bytearray(), 0
+    threads = threads or os.cpu_count() or 1
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:
         try:
-            while chunk := list(itertools.islice(items, _AT_ONCE)):
-                future = pool.submit(_examine_all, chunk, near)
-                # The listing is ahead of what is examined.
-                waiting.append((chunk, future, listing.fraction))
-                if len(waiting) >= _AHEAD * threads:
-                    done, future, fraction = waiting.popleft()
-                    take(done, future.result(), fraction)
-            while waiting:
-                done, future, fraction = waiting.popleft()
-                take(done, future.result(), fraction)
+            chunks = _examined(listing.items(findings), near, pool, _AHEAD * threads)
+            for items, results in chunks:
+                limit = num_classes or listing.num_classes or 2**63
+                for item, result in zip(items, results, strict=True):
+                    label = None if item.label is None else item.label - labels_offset
+                    if label is not None and not 0 <= label < limit:
+                        result.add(kinds.LABEL_OUT_OF_RANGE, f"label {label}")
+                    for kind, detail in result.faults:
+                        place = functools.partial(listing.describe, count)
+                        findings.add(kind, place, detail)
+                    table += _row(label, result)
+                    count += 1
+                on_progress(count, items[-1].share)
         finally:
             pool.shutdown(cancel_futures=True)
-    return table
+    return np.frombuffer(table, ROW)
+
+
+def _examined(items, near, pool, ahead):
+    """Yields (items, their `Examined`), in order."""
+    waiting = collections.deque()
+    while chunk := list(itertools.islice(items, _AT_ONCE)):
+        waiting.append((chunk, pool.submit(_examine_all, chunk, near)))
+        if len(waiting) >= ahead:
+            done, future = waiting.popleft()
+            yield done, future.result()
+    for done, future in waiting:
+        yield done, future.result()
+
+
+def _row(label, result):
+    label = NO_LABEL if label is None else max(min(label, 2**63 - 1), NO_LABEL)
+    removed = any(kind.removed for kind, _ in result.faults)
+    hashes = result.byte_hash, result.pixel_hash, result.near_hash
+    sizes = result.height, result.width, result.bytes
+    return np.array((label, removed, *hashes, *sizes), ROW).tobytes()
 
 
 def _examine_all(items: list[Item], near: bool) -> list[Examined]:
@@ -132,20 +110,19 @@ def _examine_all(items: list[Item], near: bool) -> list[Examined]:
 
 
 def _examine(item: Item, near: bool) -> Examined:
-    """Reads and examines a picture; whatever is wrong becomes a fault."""
-    found = Examined()
+    """Reads and examines an image; any problem becomes a fault."""
+    result = Examined()
     if item.fault is not None:
-        found.add(item.fault, item.detail)
-        return found
-    content = item.content
+        result.add(item.fault, item.detail)
+        return result
+    content, item.content = item.content, None
     if content is None:
         try:
             content = files.read(os.fsdecode(item.path))
         except FileNotFoundError:
-            found.add(kinds.MISSING_FILE)
-            return found
+            result.add(kinds.MISSING_FILE)
+            return result
         except OSError as error:
-            found.add(kinds.UNREADABLE, str(error).split("\n")[0][:200])
-            return found
-    item.content = None
+            result.add(kinds.UNREADABLE, str(error).split("\n")[0][:200])
+            return result
     return examine(content, near)

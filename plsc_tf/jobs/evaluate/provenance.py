@@ -125,7 +125,7 @@ def _training(settings):
         table = survey(listing, Findings())
     except (OSError, ValueError) as error:
         return {"note": f"not compared: {error}"}
-    return table.byte_hashes, table.pixel_hashes
+    return table["byte_hash"], table["pixel_hash"]
 
 
 def _shared(own_bytes, own_pixels, names, their_bytes, their_pixels):
