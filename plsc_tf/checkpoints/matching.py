@@ -51,7 +51,7 @@ def load_matching(path, network):
     with tempfile.TemporaryDirectory(prefix="plsc_tf-") as folder:
         own = os.path.join(folder, "own.weights.h5")
         network.save_weights(own)
-        stored = reader.local_backbone(path, content, folder)
+        stored = reader.local_file(path, content["backbone"]["file"], folder)
         with h5py.File(own, "r+") as target, h5py.File(stored, "r") as source:
             found = _arrays(source)
             for name, place in _arrays(target).items():

@@ -4,22 +4,19 @@ import concurrent.futures
 import functools
 import os
 import tempfile
-import threading
 
 import numpy as np
 
 from plsc_tf.checkpoints import manifest as manifests
 from plsc_tf.checkpoints.content import row_size
 from plsc_tf.checkpoints.manifest import DamagedCheckpointError
+from plsc_tf.checkpoints.stored_rows import StoredRows
 from plsc_tf.storage import files
 from plsc_tf.storage.paths import local_path
 
 # Rows are read and handed over in pieces of about this size.
 CHUNK_BYTES = 16_000_000
 THREADS = 2
-# numpy reads a header with `ast`, which fails in Python 3.11 now and then ("AST
-# constructor recursion depth mismatch") when two threads do it at a time.
-_PARSING = threading.Lock()
 
 
 def verify(path, content, names=None):
@@ -77,6 +74,10 @@ def restore(path, *, network=None, variables=None, arrays=None, verified=False):
     _compare(path, content, network, variables, arrays)
     if not verified:
         verify(path, content, _files_of(content, network, variables, arrays))
+    jobs = []
+    for name, array in arrays.items():
+        stored = StoredRows(path, content["arrays"][name])
+        jobs += [(stored, array, part) for part in content["arrays"][name]["parts"]]
     if variables:
         stored = read_variables(path, content, variables)
         for name, variable in variables.items():
@@ -84,26 +85,26 @@ def restore(path, *, network=None, variables=None, arrays=None, verified=False):
     if network is not None:
         with tempfile.TemporaryDirectory(prefix="plsc_tf-") as folder:
             name = content["backbone"]["file"]
-            network.load_weights(_local(path, name, folder))
-    jobs = [
-        (path, part, array)
-        for name, array in arrays.items()
-        for part in content["arrays"][name]["parts"]
-    ]
+            network.load_weights(local_file(path, name, folder))
     with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
         list(pool.map(lambda job: _load_part(*job), jobs))
     return content["state"]
 
 
-def local_backbone(path, content, folder):
-    """A path of the backbone's weights file on this machine.
+def local_file(path: str, name: str, folder: str) -> str:
+    """A path on this machine of a file of a checkpoint.
 
     Args:
         path: the checkpoint folder, verified.
-        content: its manifest.
-        folder: where to put a copy of a file that is elsewhere.
+        name: of the file, as its manifest has it.
+        folder: where to put a copy of a remote file.
     """
-    return _local(path, content["backbone"]["file"], folder)
+    stored = files.join(path, name)
+    if files.is_local(stored):
+        return local_path(stored)
+    local = os.path.join(folder, os.path.basename(name))
+    files.write(local, functools.partial(files.open_read, stored))
+    return local
 
 
 def _files_of(content, network, variables, arrays):
@@ -124,78 +125,19 @@ def read_variables(path, content, names):
         names: of the arrays.
     """
     with tempfile.TemporaryDirectory(prefix="plsc_tf-") as folder:
-        local = _local(path, content["training"]["file"], folder)
+        local = local_file(path, content["training"]["file"], folder)
         with np.load(local, allow_pickle=False) as stored:
             return {name: stored[name] for name in names}
 
 
-def _load_part(path, part, array):
-    """Reads what is wanted here of one file of rows, chunk by chunk."""
-    low, high = part["first"], part["last"] + 1
+def _load_part(stored, array, part):
+    """Reads the rows of one file that belong to this process, chunk by chunk."""
     first, end = array.here()
-    first, end = max(first, low), min(end, high)
-    if first >= end:
-        return
-    place = files.join(path, part["file"])
-    stream = _Stream(files.open_read(place))
-    shape, dtype = _read_header(path, part["file"], stream)
-    if shape != (high - low, *array.shape[1:]):
-        raise DamagedCheckpointError(
-            path, f"{part['file']} holds {shape}, not {high - low} rows"
-        )
-    row_bytes = row_size(shape, dtype)
-    if first > low:
-        start = files.size(place) - (high - first) * row_bytes
-        stream = _Stream(files.open_read(place, start=start))
-    for start, stop in array.spans(first, end, max(1, CHUNK_BYTES // row_bytes)):
-        raw = stream.take((stop - start) * row_bytes)
-        rows = np.frombuffer(raw, dtype).reshape(stop - start, *shape[1:])
-        array.write(start, rows)
-
-
-def _read_header(path, name, stream):
-    try:
-        if np.lib.format.read_magic(stream) != (1, 0):
-            raise ValueError("another version")
-        with _PARSING:
-            shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
-    except ValueError as error:
-        raise DamagedCheckpointError(path, f"{name}: {error}") from error
-    if fortran:
-        raise DamagedCheckpointError(path, f"{name} is stored column by column")
-    return shape, dtype
-
-
-class _Stream:
-    """Exactly as many bytes as asked for, from chunks of any size."""
-
-    def __init__(self, chunks):
-        self._chunks = iter(chunks)
-        self._rest = memoryview(b"")
-
-    def take(self, size):
-        buffer, filled = bytearray(size), 0
-        while filled < size:
-            if not self._rest:
-                self._rest = memoryview(next(self._chunks, b""))
-                if not self._rest:
-                    raise OSError(f"The file ended {size - filled} bytes too early.")
-            piece = self._rest[: size - filled]
-            buffer[filled : filled + len(piece)] = piece
-            filled += len(piece)
-            self._rest = self._rest[len(piece) :]
-        return buffer
-
-    read = take  # numpy's name for it
-
-
-def _local(path, name, folder):
-    place = files.join(path, name)
-    if files.is_local(place):
-        return local_path(place)
-    local = os.path.join(folder, os.path.basename(name))
-    files.write(local, functools.partial(files.open_read, place))
-    return local
+    first, end = max(first, part["first"]), min(end, part["last"] + 1)
+    rows = max(1, CHUNK_BYTES // row_size(stored.shape, stored.dtype))
+    if first < end:
+        for start, stop in array.spans(first, end, rows):
+            array.write(start, stored.read(start, stop))
 
 
 def _compare(path, content, network, variables, arrays):

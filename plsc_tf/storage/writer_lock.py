@@ -1,45 +1,51 @@
 """One writer per folder, on any store, also when processes are killed.
 
 The same rules hold on local disks, NFS, HDFS and object stores, so kernel locks, which
-some of these lack, are not used. All that is relied on: who lists a folder sees every
-file whose write ended before. Local disks and HDFS do so, S3 since December 2020, GCS
-and Azure too. No operation needs to be atomic.
+some of these lack, are not used. They rely on one property: a process that lists a
+folder sees every file whose write ended before. Local disks and HDFS have it, S3 since
+December 2020, GCS and Azure too. No operation needs to be atomic.
 
-1. A process writes a claim, a small file of its own, and then lists the folder.
+1. A process writes a claim, a small file with a token, and then lists the folder.
 2. It may write once its list holds no other claim. Of two processes the one whose claim
    was written last sees the other's, so never both may.
 3. Of two that still wait the one with the smaller token stays, so one of them gets it.
-4. Claims of processes that are gone are removed. On the same machine the kernel knows.
-   Those elsewhere are watched: a process renews its claim every `renew_s`, and one
-   whose claim does not change for `lease_s` counts as dead. Contents are compared, and
-   the watcher's monotonic clock tells the time: wall clocks, which differ and jump, do
-   not matter.
+4. Claims of processes that have ended are removed. On the same machine the kernel
+   knows. Those elsewhere are watched: a process renews its claim every `renew_s`, and
+   one whose claim does not change for `lease_s` counts as dead. Contents are compared,
+   and the watcher's monotonic clock measures the time: wall clocks, which differ and
+   jump, do not matter.
 5. A process that slept for too long finds its claim gone, or another writer, before it
    writes again: see `check`.
 """
 
 import contextlib
 import datetime
+import functools
+import json
 import os
 import re
 import secrets
 import socket
 import threading
 import time
+from collections.abc import Iterator
 
 from absl import logging
 
-from plsc_tf.storage import claims, files
-from plsc_tf.storage.paths import local_path
+from plsc_tf.storage import files
+from plsc_tf.storage.paths import canonical, local_path
 
 PREFIX = ".writer-"
-# What `catalog` and uploads leave alone.
+# `catalog` and uploads ignore these files.
 PATTERN = f"{PREFIX}*"
 _NAME = re.compile(rf"{re.escape(PREFIX)}([0-9a-f]{{16}})")
 RENEW_S, LEASE_S = 10.0, 60.0
 _POLL_S = 0.1
+# Claims have one size, so that renewing one on a full disk needs no new block.
+_CLAIM_BYTES = 1024
+_KEYS = {"host", "pid", "since", "folder", "machine", "start", "state"}
 _ONCE = files.Retry(tries=1, limit_s=10.0)
-# HDFS lets a claim that is being renewed be read while it is empty.
+# On HDFS a claim is empty for a moment while it is renewed.
 _SOON = files.Retry(tries=5, first_wait_s=0.1, limit_s=10.0)
 
 
@@ -53,21 +59,27 @@ class WriterLock:
         with WriterLock() as lock:
             lock.acquire("runs/ms1m")
 
-    A process that is killed leaves nothing behind that stops the next one. On the same
-    machine that one begins at once, on another one after `lease_s`.
+    A process that is killed does not block the next one: on the same machine that one
+    starts at once, on another machine after `lease_s`.
 
     Args:
-        advice: sentence that ends the error: how to go on where another one writes.
+        advice: sentence that ends the error: what to do while another process writes.
         machine: name of this machine; None: that of the running kernel.
-        renew_s: seconds between two signs of life.
+        renew_s: seconds between two renewals of the claim.
         lease_s: seconds without one after which a writer elsewhere counts as dead.
     """
 
-    def __init__(self, advice="", *, machine=None, renew_s=RENEW_S, lease_s=LEASE_S):
-        self._advice = advice
-        self._machine = machine or claims.machine()
+    def __init__(
+        self,
+        advice: str = "",
+        *,
+        machine: str | None = None,
+        renew_s: float = RENEW_S,
+        lease_s: float = LEASE_S,
+    ):
+        self._advice, self._machine = advice, machine or _machine()
         self._renew_s, self._lease_s = renew_s, lease_s
-        self._folder, self._kept = None, False
+        self._folder, self._permanent = None, False
 
     def __enter__(self):
         return self
@@ -76,11 +88,11 @@ class WriterLock:
         self.release()
 
     @property
-    def held(self):
+    def held(self) -> bool:
         """Whether this process has the right to write, as far as it knows."""
         return self._folder is not None
 
-    def acquire(self, folder):
+    def acquire(self, folder: str) -> None:
         """Takes the right to write into a folder, which is made if it is missing.
 
         Raises:
@@ -88,36 +100,38 @@ class WriterLock:
             OSError: the folder cannot be written to.
         """
         if self.held:
-            raise ValueError(f"This lock is that of {self._folder} already.")
-        self._made = not files.exists(folder)
+            raise ValueError(f"This lock already belongs to {self._folder}.")
+        self._made_folder = not files.exists(folder)
         files.make_dirs(folder)
         self._token = secrets.token_hex(8)
         self._path = files.join(folder, PREFIX + self._token)
-        self._owner = {
+        self._claim = {
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "since": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M:%S} UTC",
-            "folder": claims.place(folder),
-            **claims.process(self._machine),
+            "folder": _real_path(folder),
+            "machine": self._machine,
+            "start": _start_and_state(os.getpid())[0],
+            "state": "waiting",
+            "beat": 0,
         }
-        self._state, self._beat, self._lost = "waiting", 0, ""
-        self._buried, self._written, self._renewed = set(), False, _now()
-        self._busy, self._end = threading.Lock(), threading.Event()
+        self._buried, self._written, self._lost = set(), False, ""
+        self._renewed_at = _awake_or_suspended_s()
+        self._mutex, self._end = threading.Lock(), threading.Event()
         self._folder = folder
         try:
-            self._write(renewed=False)
-            self._thread = threading.Thread(
-                target=self._keep_alive, name="plsc_tf-lock", daemon=True
-            )
-            self._thread.start()
-            self._wait_for_the_others()
+            self._write(new=True)
+            threading.Thread(
+                target=self._keep_renewing, name="plsc_tf-lock", daemon=True
+            ).start()
+            self._wait_for_others()
         except BaseException:
             self.release()
             raise
 
     @contextlib.contextmanager
-    def holding(self, folder):
-        """Has the right during the block; takes it for that if it is not held."""
+    def holding(self, folder: str) -> Iterator[None]:
+        """Holds the lock during the block; keeps it if it was held before."""
         if self.held:
             yield
             return
@@ -127,108 +141,149 @@ class WriterLock:
         finally:
             self.release()
 
-    def check(self):
-        """Makes sure that this process still is the writer; call it before a save.
+    def check(self) -> None:
+        """Makes sure that this process is still the writer; call it before a save.
 
         Raises:
-            FolderInUseError: another one took over, as this one gave no sign of life.
+            FolderInUseError: another process took over, as this one did not renew its
+                claim.
         """
-        # Nobody takes over within the lease, so that a save need not wait for a store
-        # that is slow to take the next sign of life.
-        if _now() - self._renewed > self._lease_s / 2:
+        # Within the lease no process takes over, so a save need not wait for a store
+        # that is slow to take the next renewal.
+        if _awake_or_suspended_s() - self._renewed_at > self._lease_s / 2:
             self._renew()
         if self._lost:
             raise FolderInUseError(self._lost)
 
-    def release(self):
-        """Gives the right up; does nothing where it is not held."""
-        if not self.held or self._kept or self._owner["pid"] != os.getpid():
+    def release(self) -> None:
+        """Gives the right up; does nothing if it is not held."""
+        if not self.held or self._permanent or self._claim["pid"] != os.getpid():
             return  # a forked child does not give up its parent's
         self._end.set()
-        with self._busy:
+        with self._mutex:
             folder, self._folder = self._folder, None
             try:
-                if files.exists(self._path, _ONCE):
-                    files.remove(self._path, _ONCE)
+                files.remove(self._path, _ONCE)
+            except FileNotFoundError:
+                pass  # another process took over
             except OSError as error:
                 logging.warning("Could not remove the lock %s: %s", self._path, error)
-        if self._made and files.is_local(folder):
+        if self._made_folder and files.is_local(folder):
             with contextlib.suppress(OSError):  # it is not empty
                 os.rmdir(local_path(folder))
 
-    def keep(self):
+    def keep(self) -> None:
         """Keeps the right until the process ends, as threads may still write."""
-        self._kept = True
+        self._permanent = True
 
-    def _wait_for_the_others(self):
-        """Returns once there is no other claim that counts."""
-        watched, told = {}, False
+    def _wait_for_others(self):
+        """Returns as the writer, once no other claim counts."""
+        seen = {}
         while True:
-            others = list(self._others())
-            for token, raw in others:
-                self._judge(token, raw, watched)
-            others = [token for token, _ in others if token not in self._buried]
-            if not others and files.exists(self._path, _ONCE):
-                break
-            if not others:  # taken for dead, as this process was stopped for long
-                with self._busy:
-                    self._write(renewed=False)
-                continue
-            if not told and any(not watched[token].certain for token in others):
-                told = True
+            others = [self._counts(*claim, seen) for claim in self._others()]
+            if not any(others):
+                with self._mutex:
+                    # It is missing if this process was stopped for so long that another
+                    # one took it for dead.
+                    present = files.exists(self._path, _ONCE)
+                    self._claim["state"] = "writing" if present else "waiting"
+                    self._write(new=not present)
+                if present:
+                    return
+            time.sleep(min(_POLL_S, self._renew_s))
+
+    def _counts(self, token, raw, seen):
+        """Whether a claim may be a writer's; removes it if its process has ended.
+
+        Args:
+            token: of the claim.
+            raw: its content.
+            seen: `{token: (content, since when, whether it ever changed)}`.
+
+        Raises:
+            FolderInUseError: its process runs and goes first.
+        """
+        now, owner = time.monotonic(), _parse(raw)
+        before, since, renewed = seen.get(token, (raw, now, False))
+        if raw != before:
+            since, renewed = now, True
+        running = self._is_running(owner) if owner else None
+        if running is None:
+            if token not in seen:
                 logging.info(
                     "Waiting up to %g s to see whether %s still writes into %s.",
                     self._lease_s,
-                    claims.describe(watched[others[0]].owner),
+                    _describe(owner),
                     self._folder,
                 )
-            time.sleep(min(_POLL_S, self._renew_s))
-        with self._busy:
-            self._state = "writing"
-            self._write()
-
-    def _judge(self, token, raw, watched):
-        """Buries a claim of the dead; raises where one of the living goes first."""
-        seen = watched.setdefault(token, claims.Watched(raw, self._owner))
-        seen.look(raw)
-        if seen.dead(self._lease_s):
-            logging.info("%s is gone; its lock ends.", claims.describe(seen.owner))
+            expired = now - since > self._lease_s
+            running = False if expired else (renewed and owner is not None) or None
+        seen[token] = raw, since, renewed
+        if running is False:
+            logging.info("%s has ended; its lock ends.", _describe(owner))
             self._buried.add(token)
             with contextlib.suppress(FileNotFoundError):  # another one was quicker
                 files.remove(files.join(self._folder, PREFIX + token))
-        elif seen.alive and (seen.owner["state"] == "writing" or token < self._token):
+        elif running and (owner["state"] == "writing" or token < self._token):
             raise FolderInUseError(
-                f"{self._folder} is in use: {claims.describe(seen.owner)} has been "
-                f"writing into it since {seen.owner['since']}. {self._advice}".rstrip()
+                f"{self._folder} is in use: {_describe(owner)} has been writing into "
+                f"it since {owner['since']}. {self._advice}".rstrip()
             )
+        return running is not False
+
+    def _is_running(self, owner):
+        """Whether a claim's process runs; None if only its renewals can show that."""
+        if owner["machine"] != self._claim["machine"]:
+            return None
+        with contextlib.suppress(PermissionError):  # another user's
+            try:
+                os.kill(owner["pid"], 0)
+            except ProcessLookupError:
+                return False
+        start, state = _start_and_state(owner["pid"])
+        if not start or not owner["start"]:
+            return None
+        if start != owner["start"] or state in ("Z", "X"):
+            return False
+        # A claim that was copied with its folder is not a claim on the copy.
+        return True if owner["folder"] == self._claim["folder"] else None
 
     def _others(self):
-        """Yields (token, content) of the claims of others."""
+        """Yields (token, content) of the claims of other locks."""
         for name in files.list_dir(self._folder, _ONCE):
             match = _NAME.fullmatch(name)
-            if not match or match[1] == self._token:
+            if not match or match[1] in {self._token, *self._buried}:
                 continue
-            try:
+            # It may be given up meanwhile.
+            with contextlib.suppress(FileNotFoundError):
                 yield match[1], files.read(files.join(self._folder, name), retry=_SOON)
-            except FileNotFoundError:
-                continue  # given up meanwhile
 
-    def _write(self, renewed=True):
-        """Writes this process's claim with a new sign of life."""
-        self._beat += 1
-        self._written = False
-        claim = {**self._owner, "state": self._state, "beat": self._beat}
-        begun = _now()
-        claims.write(self._path, claim, _ONCE, renewed)
-        self._written, self._renewed = True, begun
+    def _write(self, new=False):
+        """Writes this process's claim with another count of renewals."""
+        begun, self._written = _awake_or_suspended_s(), False
+        self._claim["beat"] += 1
+        raw = json.dumps(self._claim).encode().ljust(_CLAIM_BYTES)
+        if not files.is_local(self._path):
+            files.write(self._path, raw, retry=_ONCE)
+        else:
+            # A reader sees the older claim or this one. It need not survive a power
+            # cut, which no process does.
+            path = local_path(self._path)
+            with open(
+                f"{path}.new" if new else path, "wb" if new else "r+b", 0
+            ) as file:
+                file.write(raw)
+            if new:
+                os.rename(f"{path}.new", path)
+        self._written, self._renewed_at = True, begun
 
-    def _keep_alive(self):
+    def _keep_renewing(self):
         while not self._end.wait(self._renew_s):
             self._renew()
 
     def _renew(self):
-        """Gives a sign of life, unless the folder has become another's."""
-        with self._busy:
+        """Renews the claim, unless another process has become the writer."""
+        with self._mutex:
             if self._end.is_set() or self._lost:
                 return
             try:
@@ -242,23 +297,72 @@ class WriterLock:
             logging.error("%s", self._lost)
 
     def _loss(self):
-        """Why this process is not the writer any more; empty while it is."""
+        """Why this process is no longer the writer; empty while it is."""
+        if self._claim["state"] != "writing":
+            return ""
         problem = ""
         if self._written and not files.exists(self._path, _ONCE):
             problem = f"its lock {self._path} was removed"
-        for token, raw in self._others():
-            owner = claims.read(raw)
-            if token in self._buried or not owner or owner["state"] != "writing":
-                continue
-            problem = f"{claims.describe(owner)} took over on {owner['since']}"
-        if not problem or self._state != "writing":
+        for owner in (_parse(raw) for _, raw in self._others()):
+            if owner and owner["state"] == "writing":
+                problem = f"{_describe(owner)} took over on {owner['since']}"
+        if not problem:
             return ""
         return (
             f"This process may no longer write into {self._folder}: {problem}, after "
-            f"{self._lease_s:g} s without a sign of life."
+            f"{self._lease_s:g} s without a renewal."
         )
 
 
-def _now():
+def _parse(raw):
+    """The dict of a claim; None while it is being written."""
+    try:
+        claim = json.loads(raw)
+        return claim if _KEYS <= claim.keys() else None
+    except (ValueError, AttributeError):
+        return None
+
+
+def _describe(owner):
+    """Names the process of a claim."""
+    if not owner:
+        return "another process"
+    text = f"process {owner['pid']} on {owner['host']}"
+    if owner["pid"] == os.getpid() and owner["host"] == socket.gethostname():
+        return f"this process itself ({text})"
+    return text
+
+
+def _real_path(folder):
+    """The folder's name on this machine, without symbolic links."""
+    if files.is_local(folder):
+        return os.path.realpath(local_path(folder))
+    return canonical(folder)
+
+
+@functools.cache
+def _machine():
+    """A name of the kernel and of the namespaces that it counts this process in."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            boot = file.read().strip()
+        # Containers count processes, and may count clock ticks, separately.
+        spaces = [os.readlink(f"/proc/self/ns/{kind}") for kind in ("pid", "time")]
+        return " ".join([boot, *spaces])
+    except OSError:
+        return socket.gethostname()
+
+
+def _start_and_state(pid):
+    """(clock tick at which a process started, its state); (0, "") if unknown."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
+        return 0, ""
+    return int(fields[19]), fields[0]
+
+
+def _awake_or_suspended_s():
     """Seconds of a clock that also runs while the machine is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
