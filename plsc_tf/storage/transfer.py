@@ -120,7 +120,7 @@ download = functools.partial(copy_folder, doing="Downloading")
 
 
 def _sizes(folder, skip, retry):
-    """`{path below the folder: bytes}` of its files, without those that match `skip`."""
+    """`{path: bytes}` of the files below a folder that match none of `skip`."""
     sizes = {}
     for name in files.list_dir(folder, retry):
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in skip):
