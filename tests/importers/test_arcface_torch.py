@@ -45,7 +45,7 @@ def shards(ranks):
 
 
 def write_checkpoints(torch, folder, ranks=4):
-    """What train_v2 saves with save_all_states, by a real SGD with momentum.
+    """What train_v2 saves with save_all_states, by a real SGD.
 
     PyTorch 1.13 (Debian's) refuses to read Python floats with weights_only: for it the
     same numbers are whole ones, and there is no schedule.
@@ -102,8 +102,6 @@ def test_checkpoints_of_all_ranks(torch, tmp_path, ranks):
         assert source.ranks == ranks
         np.testing.assert_array_equal(source.backbone["conv1.weight"], 1)
         np.testing.assert_array_equal(whole(source.arrays["weight"]), WEIGHT)
-        # The gradient of the weights is 2, so is the first momentum.
-        np.testing.assert_array_equal(whole(source.arrays["weight/velocity"]), 2)
         assert {"epoch", "state_optimizer"} < set(source.left)
 
 

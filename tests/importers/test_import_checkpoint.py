@@ -58,8 +58,7 @@ def test_a_plsc_checkpoint_embeds_and_classifies_as_there(plsc, tmp_path):
     rows = dict(import_checkpoint.import_checkpoint(asked))
     assert rows["format"] == "plsc"
     assert rows["head: weight"] == "7 x 6, from 3 rank(s)"
-    assert rows["head: weight/velocity"] == "7 x 6, from 3 rank(s)"
-    assert rows["not taken"] == "nothing"
+    assert rows["not taken"].count("_velocity_0") == len(rows["not taken"].split())
     # Evaluation and export find the network by the checkpoint alone.
     given = Settings.from_values(checkpoint_dir=str(tmp_path / "run"), num_replicas=1)
     found = trained.load(given, with_head=True)

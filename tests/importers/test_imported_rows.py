@@ -28,7 +28,7 @@ def rows(opened):
             opened.append(weakref.ref(array))
             return array
 
-        return Shard(f"file {first}", size, open)
+        return Shard(size, open)
 
     firsts = np.cumsum((0, *SIZES[:-1]))
     parts = zip(firsts, SIZES, strict=True)

@@ -1,11 +1,11 @@
-"""arcface_torch: IResNet's state dict and the class centres of Partial FC.
+"""arcface_torch: IResNet's state dict and the class centers of Partial FC.
 
 Source: deepinsight/insightface `recognition/arcface_torch`: `backbones/iresnet.py`,
 `partial_fc_v2.py`, and what `train_v2.py` saves:
 
     model.pt                the backbone's state dict
-    checkpoint_gpu_<r>.pt   backbone, rank r's class centres, optimizer, epoch, step
-    softmax_fc_gpu_<r>.pt   rank r's class centres (before 2022)
+    checkpoint_gpu_<r>.pt   backbone, rank r's class centers, optimizer, epoch, step
+    softmax_fc_gpu_<r>.pt   rank r's class centers (before 2022)
 """
 
 import functools
@@ -42,7 +42,6 @@ AROUND = {
 # no bias, so that a factor of its kernel makes up for it.
 IMAGE_SCALE = 128 / 127.5
 
-_RANK_FILE = re.compile(r"(checkpoint|softmax_fc)_gpu_(\d+)\.pth?")
 _BACKBONE_FILE = re.compile(r"(?!.*_gpu_\d+\.).*\.pth?")
 
 
@@ -71,21 +70,25 @@ def read(folder, names):
         FileNotFoundError: there is no backbone, or a rank's file is missing.
         ValueError: a file does not hold what it should.
     """
-    kind, ranks = _rank_files(folder, names)
-    found = _read_head(folder, kind, ranks) if ranks else {"arrays": {}, "left": []}
+    kind, paths = _rank_files(folder, names)
+    left = []
     if kind == "checkpoint":
-        path = os.path.join(folder, ranks[0])
+        path = paths[0]
         whole = torch_files.load(path)
         backbone = _part(whole, "state_dict_backbone", path)
-        found["left"] += [name for name in whole if not name.startswith("state_dict")]
+        left = [name for name in whole if not name.startswith("state_dict")]
     else:
         path = os.path.join(folder, _backbone_file(folder, names))
         backbone = torch_files.load(path)
         if isinstance(backbone, dict) and "state_dict_backbone" in backbone:
             backbone = backbone["state_dict_backbone"]
-    found["backbone"] = _weights(backbone, path)
-    found["backbone_file"] = path
-    return found
+    return {
+        "backbone": _weights(backbone, path),
+        "backbone_file": path,
+        "arrays": {"weight": _class_rows(kind, paths)} if paths else {},
+        "ranks": len(paths),
+        "left": left,
+    }
 
 
 def layer_names(backbone):
@@ -154,25 +157,21 @@ def hint(weights):
 
 
 def _rank_files(folder, names):
-    """("checkpoint" or "softmax_fc", list of the files by rank), or (None, [])."""
-    ranks = {"checkpoint": {}, "softmax_fc": {}}
-    for name in names:
-        match = _RANK_FILE.fullmatch(name)
-        if match:
-            ranks[match[1]][int(match[2])] = name
-    kind = next((kind for kind, found in ranks.items() if found), None)
-    if kind is None:
-        return None, []
-    found = ranks[kind]
-    missing = [rank for rank in range(max(found)) if rank not in found]
-    if missing:
-        raise FileNotFoundError(
-            f"{folder} has {kind}_gpu_{max(found)}.pt but not "
-            f"{layers.listed(f'{kind}_gpu_{rank}.pt' for rank in missing)}: every rank "
-            "of the training holds classes of its own. Copy the files of all machines "
-            "into one folder."
-        )
-    return kind, [found[rank] for rank in range(len(found))]
+    """("checkpoint" or "softmax_fc", paths of the files by rank), or (None, [])."""
+    for kind in ("checkpoint", "softmax_fc"):
+        matches = [re.fullmatch(rf"{kind}_gpu_(\d+)\.pth?", name) for name in names]
+        ranks = {int(match[1]): match[0] for match in matches if match}
+        missing = [rank for rank in range(max(ranks, default=0)) if rank not in ranks]
+        if missing:
+            raise FileNotFoundError(
+                f"{folder} has {kind}_gpu_{max(ranks)}.pt but not "
+                f"{layers.listed(f'{kind}_gpu_{rank}.pt' for rank in missing)}: every "
+                "rank of the training holds its own classes. Copy the files of all "
+                "machines into one folder."
+            )
+        if ranks:
+            return kind, [os.path.join(folder, ranks[r]) for r in range(len(ranks))]
+    return None, []
 
 
 def _backbone_file(folder, names):
@@ -203,75 +202,45 @@ def _weights(state, path):
     }
 
 
-def _read_head(folder, kind, ranks):
-    """Class centres, and their momentum where every rank has one."""
-    paths = [os.path.join(folder, name) for name in ranks]
-    shapes = {"weight": [], "weight/velocity": []}
-    for path in paths:
-        tensors = _tensors(kind, path)
-        shapes["weight"].append(tuple(tensors["weight"].shape))
-        velocity = tensors["weight/velocity"]
-        if velocity is not None and velocity.shape == tensors["weight"].shape:
-            shapes["weight/velocity"].append(tuple(velocity.shape))
-    _check_split(paths, shapes["weight"])
-    arrays = {}
-    for name, found in shapes.items():
-        if len(found) != len(paths):
-            continue
-        shards = [
-            Shard(path, shape[0], functools.partial(_open, kind, path, name))
-            for path, shape in zip(paths, found, strict=True)
-        ]
-        arrays[name] = ShardedFiles(shards, found[0][1:])
-    return {"arrays": arrays, "left": [], "ranks": len(paths)}
+def _class_rows(kind, paths):
+    """The class centers of all ranks, which stay in their files.
 
-
-def _check_split(paths, shapes):
-    """Checks that the shards are those of PartialFC_V2: C // W + (r < C % W) each."""
+    PartialFC_V2 gives rank r of W ranks C // W + (r < C % W) of C classes.
+    """
+    shapes = [tuple(_centers(kind, path).shape) for path in paths]
     total, world = sum(shape[0] for shape in shapes), len(shapes)
     for rank, (path, shape) in enumerate(zip(paths, shapes, strict=True)):
         expected = (total // world + (rank < total % world), shapes[0][1])
         if shape != expected:
             raise ValueError(
-                f"{path} holds class centres of shape {list(shape)}. With {total} "
+                f"{path} holds class centers of shape {list(shape)}. With {total} "
                 f"classes over {world} ranks, as the files have them, rank {rank} must "
-                f"hold {list(expected)}: a rank's file is missing or of another "
+                f"hold {list(expected)}: a rank's file is missing or from another "
                 "training."
             )
+    shards = [
+        Shard(shape[0], functools.partial(_load_centers, kind, path))
+        for path, shape in zip(paths, shapes, strict=True)
+    ]
+    return ShardedFiles(shards, shapes[0][1:])
 
 
-def _tensors(kind, path):
-    """`{"weight", "weight/velocity"}` of one rank; the latter may be None."""
-    whole = torch_files.load(path)
-    state, velocity = whole, None
+def _load_centers(kind, path):
+    return torch_files.to_numpy(_centers(kind, path))
+
+
+def _centers(kind, path):
+    """The tensor of one rank's class centers."""
+    state = torch_files.load(path)
     if kind == "checkpoint":
-        state = _part(whole, "state_dict_softmax_fc", path)
-        velocity = _momentum(whole.get("state_optimizer"))
+        state = _part(state, "state_dict_softmax_fc", path)
     weight = state.get("weight") if isinstance(state, dict) else None
     if not torch_files.is_tensor(weight) or weight.ndim != 2:
         raise ValueError(
-            f"{path} holds no class centres: expected a state dict with 'weight' of "
+            f"{path} holds no class centers: expected a state dict with 'weight' of "
             "shape [classes, embedding size]."
         )
-    if velocity is None and isinstance(state, dict):
-        velocity = state.get("weight_mom")
-    return {
-        "weight": weight,
-        "weight/velocity": velocity if torch_files.is_tensor(velocity) else None,
-    }
-
-
-def _momentum(optimizer):
-    """SGD's momentum of the class centres, which are its last parameter, or None."""
-    try:
-        last = optimizer["param_groups"][-1]["params"][-1]
-        return optimizer["state"][last].get("momentum_buffer")
-    except (AttributeError, IndexError, KeyError, TypeError):
-        return None
-
-
-def _open(kind, path, name):
-    return torch_files.to_numpy(_tensors(kind, path)[name])
+    return weight
 
 
 def _part(whole, name, path):

@@ -45,9 +45,9 @@ BLOCK = (
 )
 PREFIXES = {"bn": "batch_norm", "conv": "conv2d", "prelu": "prelu"}
 
-_HEAD = re.compile(r"dist@(.+)@rank@(\d+)\.([wb])_\d+(_velocity_\d+)?")
+_HEAD = re.compile(r"dist@(.+)@rank@(\d+)\.([wb])_\d+")
 # Heads that every rank held whole: loss type softmax, and arcface.
-_WHOLE = re.compile(r"(fc_\d+|final_fc_w_\d+)(?:\.([wb])_\d+)?(_velocity_\d+)?")
+_WHOLE = re.compile(r"(fc_\d+|final_fc_w_\d+)(?:\.([wb])_\d+)?")
 _LAYER = re.compile(r"(conv2d|batch_norm|prelu|fc)_(\d+)(\.[wb]_\d+)")
 _ARRAYS = {"w": "weight", "b": "bias"}
 
@@ -223,8 +223,7 @@ def _head_variables(found):
         match = _HEAD.fullmatch(name)
         if match:
             loss = f"dist_{match[1]}"
-            key = _ARRAYS[match[3]] + ("/velocity" if match[4] else "")
-            head.setdefault(key, {})[int(match[2])] = variable
+            head.setdefault(_ARRAYS[match[3]], {})[int(match[2])] = variable
     return (head, loss) if head else _whole_head(found)
 
 
@@ -237,8 +236,7 @@ def _whole_head(found):
         match = _WHOLE.fullmatch(name)
         if match and (match[1] == own or match[1].startswith("final_fc_w")):
             loss = "softmax" if match[1] == own else "arcface"
-            key = _ARRAYS[match[2] or "w"] + ("/velocity" if match[3] else "")
-            head[key] = {0: variable}
+            head[_ARRAYS[match[2] or "w"]] = {0: variable}
     return head, loss
 
 
@@ -307,7 +305,7 @@ def _check_split(variables, meta):
 def _rows(variables):
     """Columns of Paddle's [embedding size, classes] as rows."""
     shards = [
-        Shard(item.path, item.shape[-1], lambda item=item: np.transpose(item.open()))
+        Shard(item.shape[-1], lambda item=item: np.transpose(item.open()))
         for item in variables
     ]
     return ShardedFiles(shards, variables[0].shape[:-1])

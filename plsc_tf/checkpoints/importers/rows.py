@@ -17,13 +17,11 @@ class Shard:
     """The classes that one device of the other library had.
 
     Attributes:
-        origin: the file, for errors.
         rows: how many classes.
         open: function that returns them as `[rows, ...]`: an array, which may be
             mapped from the file.
     """
 
-    origin: str
     rows: int
     open: Callable[[], np.ndarray]
 

@@ -19,9 +19,8 @@ class Source:
         format: "arcface_torch" or "plsc".
         backbone: `{name there: array}`.
         backbone_file: the file or folder that it comes from.
-        arrays: `{name here: rows}` of the head: "weight", "bias", and
-            "weight/velocity", "bias/velocity" where momentum was saved; empty
-            without a head.
+        arrays: `{name here: rows}` of the head: "weight", "bias"; empty without a
+            head.
         ranks: over how many devices the head was split there; 0 without one.
         num_classes: what the checkpoint says about it, None when it says nothing.
         loss: PLSC's loss type as far as the head's name tells, or None.
