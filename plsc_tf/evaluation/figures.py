@@ -22,25 +22,25 @@ class Figure:
     std: float | None = None
 
     def __str__(self):
-        if self.value is None:
-            return f"n/a ({self.note})" if self.note else "n/a"
-        text = f"{self.value:.5f}"
-        if self.std is not None:
-            text += f" ± {self.std:.5f}"
-        if self.low is not None:
-            text += f" [{self.low:.5f}, {self.high:.5f}]"
-        return text
+        if self.value is None and self.note:
+            return f"n/a ({self.note})"
+        interval = f" [{self.low:.5f}, {self.high:.5f}]" if self.low is not None else ""
+        return self.text() + interval
 
-    def as_cosine(self):
+    def text(self, digits: int = 5) -> str:
+        """The value and its deviation, without the interval."""
+        if self.value is None:
+            return "n/a"
+        text = f"{self.value:.{digits}f}"
+        return text if self.std is None else f"{text} ± {self.std:.{digits}f}"
+
+    def as_cosine(self) -> "Figure":
         """The same of a squared distance of normalized embeddings, as cosine."""
-        if self.value is None or self.low is None:
-            low = high = None
-        else:
-            low, high = 1 - self.high / 2, 1 - self.low / 2
-        value = None if self.value is None else 1 - self.value / 2
+        squared = (self.value, self.high, self.low)
+        value, low, high = (None if x is None else 1 - x / 2 for x in squared)
         return dataclasses.replace(self, value=value, low=low, high=high, std=None)
 
-    def as_dict(self):
+    def as_dict(self) -> dict:
         """Plain values, for JSON."""
         plain = {"value": self.value, "low": self.low, "high": self.high}
         if self.std is not None:
@@ -48,7 +48,7 @@ class Figure:
         return plain | ({"note": self.note} if self.note else {})
 
 
-def not_supported(what, count, fewest):
+def not_supported(what: str, count: float, fewest: int) -> Figure:
     """The `Figure` of something that too few observations stand behind.
 
     Args:

@@ -9,78 +9,90 @@ FAR_TARGET = 1e-3
 FOLDS = 10
 
 
-def members(count, folds):
+def members(count: int, folds: int) -> np.ndarray:
     """[count] fold of each pair: consecutive, the first `count % folds` one larger."""
     sizes = np.full(folds, count // folds)
     sizes[: count % folds] += 1
     return np.repeat(np.arange(folds), sizes)
 
 
-def _accepted(distances, thresholds):
-    """[thresholds] how many distances are less than each threshold."""
-    return np.searchsorted(np.sort(distances), thresholds, side="left")
-
-
-def _accepted_by_fold(distances, fold_of, num_folds, thresholds):
-    """[folds, thresholds] the same for the pairs of each fold."""
-    return np.stack(
-        [_accepted(distances[fold_of == fold], thresholds) for fold in range(num_folds)]
-    )
-
-
-def accuracies(distances, same, fold_of):
-    """Scores each fold at the threshold that is best on the other folds.
+class Folds:
+    """Scores each fold at a threshold that the other folds choose.
 
     Args:
         distances: [pairs] float, squared, in 0..4.
         same: [pairs] bool, whether both sides are one identity.
-        fold_of: [pairs] int, from `members`.
-
-    Returns:
-        [folds] accuracies, and the threshold that is best over all pairs; of equally
-        good thresholds the smallest one counts.
+        folds: number of folds.
     """
-    sizes = np.bincount(fold_of)
-    true_accepts, false_accepts = (
-        _accepted_by_fold(
-            distances[kind], fold_of[kind], len(sizes), ACCURACY_THRESHOLDS
-        )
-        for kind in (same, ~same)
-    )
-    negatives = np.bincount(fold_of[~same], minlength=len(sizes))[:, np.newaxis]
-    correct = true_accepts + negatives - false_accepts
-    total = correct.sum(axis=0)
-    best = np.argmax(total - correct, axis=1)  # the first of equally good ones
-    scores = correct[np.arange(len(sizes)), best] / sizes
-    return scores, float(ACCURACY_THRESHOLDS[np.argmax(total)])
 
+    def __init__(self, distances: np.ndarray, same: np.ndarray, folds: int = FOLDS):
+        self._distances, self._same, self._folds = distances, same, folds
+        self._fold_of = members(len(same), folds)
+        self._cells = {
+            len(grid): self._fold_of * (len(grid) + 1)
+            + np.searchsorted(grid, distances, side="right")
+            for grid in (ACCURACY_THRESHOLDS, FAR_THRESHOLDS)
+        }
 
-def validation_rates(distances, same, fold_of):
-    """Accepted shares of each fold at the threshold of the others' FAR target.
+    def accuracies(self, weights: np.ndarray) -> tuple[np.ndarray, float]:
+        """Accuracies at the thresholds that are best on the other folds.
 
-    Args:
-        distances: [pairs] float, squared, in 0..4.
-        same: [pairs] bool, whether both sides are one identity.
-        fold_of: [pairs] int, from `members`.
+        Args:
+            weights: [pairs] float64, how often each pair counts.
 
-    Returns:
-        [folds] accepted share of the same pairs and [folds] of the different pairs;
-        NaN for a fold that has none of the kind.
-    """
-    num_folds = fold_of[-1] + 1
-    val, far = np.full(num_folds, np.nan), np.full(num_folds, np.nan)
-    for fold in range(num_folds):
-        held_out = fold_of == fold
-        others = distances[~held_out & ~same]
-        threshold = 0.0
-        if len(others):
-            rates = _accepted(others, FAR_THRESHOLDS) / len(others)
+        Returns:
+            [folds] accuracies, NaN for a fold of no weight, and the threshold that is
+            best over all pairs; of equally good thresholds the smallest one counts.
+        """
+        sizes = np.bincount(self._fold_of, weights, self._folds)
+        negatives = self._count(~self._same, weights)
+        correct = self._accepted(ACCURACY_THRESHOLDS, self._same, weights)
+        correct += negatives[:, np.newaxis]
+        correct -= self._accepted(ACCURACY_THRESHOLDS, ~self._same, weights)
+        total = correct.sum(axis=0)
+        best = np.argmax(total - correct, axis=1)  # the first of equally good ones
+        scores = _ratio(correct[np.arange(self._folds), best], sizes)
+        return scores, float(ACCURACY_THRESHOLDS[np.argmax(total)])
+
+    def validation_rates(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Accepted shares of each fold at the threshold of the others' FAR target.
+
+        Args:
+            weights: [pairs] float64, how often each pair counts.
+
+        Returns:
+            [folds] accepted share of the same pairs and [folds] of the different pairs;
+            NaN for a fold that has none of the kind.
+        """
+        accepted = self._accepted(FAR_THRESHOLDS, ~self._same, weights)
+        negatives = self._count(~self._same, weights)
+        others = accepted.sum(axis=0) - accepted
+        num_others = negatives.sum() - negatives
+        thresholds = np.zeros(self._folds)
+        for fold in np.flatnonzero(num_others > 0):
+            rates = others[fold] / num_others[fold]
             if rates[-1] >= FAR_TARGET:
                 # The curve is flat in places. There np.interp starts from the last
                 # of the equal points, as the linear spline of the original does.
-                threshold = np.interp(FAR_TARGET, rates, FAR_THRESHOLDS)
-        for kind, result in ((same, val), (~same, far)):
-            chosen = distances[held_out & kind]
-            if len(chosen):
-                result[fold] = np.mean(chosen < threshold)
-    return val, far
+                thresholds[fold] = np.interp(FAR_TARGET, rates, FAR_THRESHOLDS)
+        hit = self._distances < thresholds[self._fold_of]
+        val, far = (
+            _ratio(self._count(hit & kind, weights), self._count(kind, weights))
+            for kind in (self._same, ~self._same)
+        )
+        return val, far
+
+    def _count(self, kind, weights):
+        """[folds] weight of the pairs of a kind."""
+        return np.bincount(self._fold_of[kind], weights[kind], self._folds)
+
+    def _accepted(self, grid, kind, weights):
+        """[folds, thresholds] weight of the pairs of a kind below each threshold."""
+        width = len(grid) + 1
+        cells = self._cells[len(grid)][kind]
+        counts = np.bincount(cells, weights[kind], self._folds * width)
+        return np.cumsum(counts.reshape(self._folds, width), axis=1)[:, :-1]
+
+
+def _ratio(part, whole):
+    return np.divide(part, whole, out=np.full(len(whole), np.nan), where=whole > 0)

@@ -1,4 +1,4 @@
-"""What is told about one evaluated set: figures, threshold, curves, worst pairs."""
+"""The report of one evaluated set: figures, threshold, curves, worst pairs."""
 
 import dataclasses
 
@@ -13,7 +13,10 @@ from plsc_tf.evaluation import (
 )
 from plsc_tf.evaluation.bootstrap import Resampling
 from plsc_tf.evaluation.figures import Figure, not_supported
-from plsc_tf.evaluation.verification import summarise
+from plsc_tf.evaluation.verification import FOLDS, PairScores, summarize
+
+# The main figure of a set is the first one of these that it has.
+MAIN = ("accuracy", "rank_1", "top_1", "tar@far=1e-04", "eer")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,20 +34,20 @@ class Options:
 
 @dataclasses.dataclass
 class SetReport:
-    """All that is known about one set.
+    """All results of one set.
 
     Attributes:
         name: of the set.
         kind: "verification", "templates", "identification" or "classes".
         figures: {name: `Figure`}, in the order of a table.
-        counts: {what: how many}.
-        basis: what the confidence intervals rest on, a sentence.
+        counts: {name: count}.
+        basis: how identities are drawn for the confidence intervals, a sentence.
         threshold: the calibrated threshold as plain values; {} where none applies.
         curves: plain values behind the charts.
         charts: list of `charts.Chart`.
         worst: [{"kind", "cosine", "left", "right", ...}], pairs, plain values.
         sha256: of the set; "" where it has no contents of its own.
-        duplicates: [sentences or counts], filled in by who knows the data.
+        duplicates: {other set: counts of shared images, or a note}.
         pictures: {row of `worst`: (JPEG, JPEG)}.
     """
 
@@ -61,7 +64,18 @@ class SetReport:
     duplicates: dict = dataclasses.field(default_factory=dict)
     pictures: dict = dataclasses.field(default_factory=dict)
 
-    def as_dict(self):
+    @property
+    def main(self) -> str:
+        """The name of the main figure; "" where the set has none."""
+        return next((name for name in MAIN if name in self.figures), "")
+
+    @property
+    def rate(self) -> str:
+        """The rate that the threshold keeps, such as "FAR 0.001"."""
+        name = "far" if "far" in self.threshold else "fpir"
+        return f"{name.upper()} {self.threshold[name]:g}" if self.threshold else ""
+
+    def as_dict(self) -> dict:
         """Plain values for card.json."""
         return {
             "kind": self.kind,
@@ -76,91 +90,87 @@ class SetReport:
         }
 
 
-def of_pairs(name, scores, identities, options, kind="verification"):
-    """The report of verification pairs.
+def of_pairs(
+    name: str,
+    scores: PairScores,
+    identities: tuple,
+    options: Options,
+    kind: str = "verification",
+) -> SetReport:
+    """The report of verification pairs, without images and checksum.
 
     Args:
         name: of the set.
-        scores: `PairScores`.
+        scores: of the pairs.
         identities: (left, right, basis): int [pairs] numbers of the identities, and
             a sentence on how they are known.
-        options: `Options`.
+        options: of the report.
         kind: "verification": with the ten folds; "templates": without.
-
-    Returns:
-        A `SetReport` without pictures and checksum.
     """
-    folds = 10 if kind == "verification" else 0
+    folds = FOLDS if kind == "verification" else 0
     left, right, basis = identities
     statistics = pair_statistics.PairStatistics(scores, far=options.far, folds=folds)
-    result = summarise(scores) if folds else None
     num_identities = int(max(left.max(), right.max())) + 1
     figures = bootstrap.intervals(
-        statistics.values(result),
+        statistics.values(),
         statistics.measure,
         pair_statistics.pair_weights(left, right),
         num_identities,
         options.resampling,
     )
-    if folds:
-        figures[pair_statistics.ACCURACY] = dataclasses.replace(
-            figures[pair_statistics.ACCURACY], std=result.std
-        )
-        figures[pair_statistics.VAL] = _remarked(
-            dataclasses.replace(figures[pair_statistics.VAL], std=result.val_std),
-            result.far_target * 0.9 * np.count_nonzero(~scores.same),
-        )
-    calibrated = figures.pop(pair_statistics.CALIBRATED)
     points = statistics.curve()
-    report = SetReport(
-        name,
-        kind,
-        figures,
-        {
-            "pairs": len(scores.same),
-            "same": int(np.count_nonzero(scores.same)),
-            "different": points.num_different,
-            "identities": num_identities,
-        },
-        basis=basis,
-        threshold=_threshold(calibrated, points, options.far),
-    )
+    calibrated = figures.pop(pair_statistics.CALIBRATED)
+    threshold = _threshold(calibrated, points, options.far)
     if folds:
+        result = summarize(scores)
+        deviations = {"accuracy": result.std, "val_at_far": result.val_std}
+        for figure, std in deviations.items():
+            figures[figure] = dataclasses.replace(figures[figure], std=std)
+        behind = result.far_target * (1 - 1 / folds) * points.num_different
+        figures["val_at_far"] = _remarked(figures["val_at_far"], behind)
         best = result.threshold
-        report.threshold["best_squared_l2"] = best
-        report.threshold["best_cosine"] = 1 - best / 2
+        threshold |= {"best_squared_l2": best, "best_cosine": 1 - best / 2}
+    counts = {
+        "pairs": len(scores.same),
+        "same": len(scores.same) - points.num_different,
+        "different": points.num_different,
+        "identities": num_identities,
+    }
+    report = SetReport(name, kind, figures, counts, basis, threshold)
     report_charts.add_roc(report, points)
     report_charts.add_histogram(report, scores)
     return report
 
 
-def of_search(name, found, identities, options):
+def of_search(
+    name: str,
+    search: identification.Search,
+    identities: np.ndarray,
+    options: Options,
+) -> SetReport:
     """The report of a 1:N identification.
 
     Args:
         name: of the set.
-        found: `identification.Search`.
-        identities: int [probes], numbers of the probes' identities.
-        options: `Options`.
-
-    Returns:
-        A `SetReport`.
+        search: its result.
+        identities: [probes] of the probes.
+        options: of the report.
     """
-    num_open = int(np.count_nonzero(~found.mated))
+    num_open = int(np.count_nonzero(~search.mated))
 
     def measure(weights=None):
-        ranks = identification.rank_rates(found, weights=weights)
-        rates = identification.tpir_at_fpir(found, weights=weights)
+        ranks = identification.rank_rates(search, weights=weights)
+        rates = identification.tpir_at_fpir(search, weights=weights)
         return {f"rank_{k}": value for k, value in ranks.items()} | {
-            _tpir_name(rate): value for rate, (value, _) in rates.items()
+            f"tpir@fpir={rate:.0e}": tpir for rate, (tpir, _) in rates.items()
         }
 
     values = measure() or {"rank_1": Figure(None, note="no probe is in the gallery")}
     for rate in identification.FALSE_POSITIVE_RATES:
-        values.setdefault(
-            _tpir_name(rate),
-            not_supported("false positives", rate * num_open, roc.MIN_FALSE_ACCEPTS),
+        missing = not_supported(
+            "false positives", rate * num_open, roc.MIN_FALSE_ACCEPTS
         )
+        values.setdefault(f"tpir@fpir={rate:.0e}", missing)
     numbers = np.unique(identities, return_inverse=True)[1]
     figures = bootstrap.intervals(
         values,
@@ -174,39 +184,41 @@ def of_search(name, found, identities, options):
         "identification",
         figures,
         {
-            "gallery identities": found.num_identities,
-            "probes": len(found.mated),
-            "probes with a mate": len(found.mated) - num_open,
+            "gallery identities": search.num_identities,
+            "probes": len(search.mated),
+            "probes with a mate": len(search.mated) - num_open,
             "probes without": num_open,
         },
         basis="identities of the probes are drawn; the gallery stays as it is",
-        threshold=_search_threshold(found, options.far),
+        threshold=_search_threshold(search, options.far, num_open),
     )
-    report_charts.add_matches(report, found)
+    report_charts.add_matches(report, search)
     return report
 
 
-def of_classes(name, ranks, labels, options, top=(1, 5)):
-    """The report of a closed set: the accuracy on the classes that were trained.
+def of_classes(
+    name: str, ranks: np.ndarray, labels: np.ndarray, options: Options
+) -> SetReport:
+    """The report of a closed set: the accuracy on the trained classes.
 
     Args:
         name: of the set.
-        ranks: int [images], 1 + how many classes score higher than the own one.
+        ranks: int [images], 1 + how many classes score higher than the true one.
         labels: int [images].
-        options: `Options`.
-        top: values of k.
-
-    Returns:
-        A `SetReport`.
+        options: of the report.
     """
 
     def measure(weights=None):
-        return {f"top_{k}": float(np.average(ranks <= k, weights=weights)) for k in top}
+        if weights is not None and not weights.any():
+            return {}
+        return {
+            f"top_{k}": float(np.average(ranks <= k, weights=weights)) for k in (1, 5)
+        }
 
     present, numbers = np.unique(labels, return_inverse=True)
     figures = bootstrap.intervals(
         measure(),
-        lambda weights: measure(weights) if weights.sum() else {},
+        measure,
         lambda counts: counts[numbers],
         len(present),
         options.resampling,
@@ -215,48 +227,45 @@ def of_classes(name, ranks, labels, options, top=(1, 5)):
     return SetReport(name, "classes", figures, counts, basis="classes are drawn")
 
 
-def _tpir_name(rate):
-    return f"tpir@fpir={rate:.0e}"
-
-
 def _remarked(figure, behind):
-    """val@FAR is defined by interpolation, however few false pairs stand behind it."""
+    """val@FAR is defined by interpolation, however few false pairs support it."""
     if behind >= roc.MIN_FALSE_ACCEPTS:
         return figure
     missing = not_supported("false pairs", behind, roc.MIN_FALSE_ACCEPTS)
-    text = f"{figure.value:.5f} ± {figure.std:.5f}"
-    note = f"{missing.note}; insightface's interpolation gives {text}"
+    note = f"{missing.note}; insightface's interpolation gives {figure.text()}"
     return dataclasses.replace(missing, note=note)
 
 
 def _threshold(calibrated, points, far):
     """The calibrated threshold as plain values, as squared distance and cosine."""
-    found = {"far": far, "squared_l2": calibrated.value, "cosine": None}
     if calibrated.value is None:
         fewest = roc.MIN_FALSE_ACCEPTS / points.num_different
-        found["note"] = (
+        note = (
             f"{calibrated.note}; {points.num_different} pairs of two identities "
             f"support FAR {fewest:.2g} or more"
         )
-        return found
+        return {"far": far, "squared_l2": None, "cosine": None, "note": note}
     at = roc.operating_point(points, far)
-    found["cosine"] = 1 - calibrated.value / 2
-    found |= {"far_measured": at.false_accepts, "tar": at.true_accepts}
+    cosine = calibrated.as_cosine()
+    threshold = {
+        "far": far,
+        "squared_l2": calibrated.value,
+        "cosine": cosine.value,
+        "far_measured": at.false_accepts,
+        "tar": at.true_accepts,
+    }
     if calibrated.low is not None:
-        found |= {
-            "squared_l2_low": calibrated.low,
-            "squared_l2_high": calibrated.high,
-            "cosine_low": 1 - calibrated.high / 2,
-            "cosine_high": 1 - calibrated.low / 2,
-        }
-    return found
+        for scale, figure in (("squared_l2", calibrated), ("cosine", cosine)):
+            threshold[f"{scale}_low"] = figure.low
+            threshold[f"{scale}_high"] = figure.high
+    return threshold
 
 
-def _search_threshold(found, rate):
-    at = identification.tpir_at_fpir(found, [rate]).get(rate)
-    result = {"fpir": rate, "cosine": at[1] if at else None}
+def _search_threshold(search, rate, num_open):
+    at = identification.tpir_at_fpir(search, [rate]).get(rate)
     if at:
-        return result | {"squared_l2": 2 - 2 * at[1], "tpir": at[0]}
-    num_open = int(np.count_nonzero(~found.mated))
+        tpir, cosine = at
+        squared = 2 - 2 * cosine
+        return {"fpir": rate, "cosine": cosine, "squared_l2": squared, "tpir": tpir}
     note = f"{num_open} probes without a mate are too few for this rate"
-    return result | {"squared_l2": None, "note": note}
+    return {"fpir": rate, "cosine": None, "squared_l2": None, "note": note}

@@ -5,6 +5,7 @@ accepted pairs of the same identity, FAR that of accepted pairs of two identitie
 """
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -37,7 +38,7 @@ class OperatingPoint:
     Attributes:
         threshold: pairs are accepted when their distance is less than this.
         true_accepts: TAR.
-        false_accepts: FAR, at most the rate that was asked for.
+        false_accepts: FAR, at most the requested rate.
     """
 
     threshold: float
@@ -45,52 +46,61 @@ class OperatingPoint:
     false_accepts: float
 
 
-def curve(distances, same):
-    """Sorts the pairs once and counts what each distinct threshold accepts.
+class SortedPairs:
+    """Pairs in the order of their distances.
 
     Args:
         distances: [pairs] float, smaller means more alike.
         same: [pairs] bool, whether both sides are one identity; both kinds occur.
-
-    Returns:
-        The `Curve`; pairs at equal distances are accepted together.
     """
-    order = np.argsort(distances, kind="stable")
-    ordered, hits = distances[order], same[order]
-    last_of_ties = np.append(np.flatnonzero(np.diff(ordered)), len(ordered) - 1)
-    true_accepts = np.cumsum(hits)[last_of_ties]
-    false_accepts = last_of_ties + 1 - true_accepts
-    num_same = int(np.count_nonzero(same))
-    num_different = len(same) - num_same
-    return Curve(
-        false_accepts=np.append(0, false_accepts) / num_different,
-        true_accepts=np.append(0, true_accepts) / num_same,
-        distances=np.append(-np.inf, ordered[last_of_ties]),
-        num_different=num_different,
-    )
+
+    def __init__(self, distances: np.ndarray, same: np.ndarray):
+        self._order = np.argsort(distances, kind="stable")
+        ordered = distances[self._order]
+        self._same = same[self._order]
+        self._last_of_ties = np.append(
+            np.flatnonzero(np.diff(ordered)), len(ordered) - 1
+        )
+        self._distances = np.append(-np.inf, ordered[self._last_of_ties])
+        self._num_different = int(np.count_nonzero(~same))
+
+    def curve(self, weights: np.ndarray) -> Curve:
+        """Counts the pairs that each distinct threshold accepts.
+
+        Args:
+            weights: [pairs] float64, how often each pair counts.
+
+        Returns:
+            The `Curve`; pairs at equal distances are accepted together.
+        """
+        ordered = weights[self._order]
+        accepted, true_accepts = (
+            np.append(0, np.cumsum(counts)[self._last_of_ties])
+            for counts in (ordered, ordered * self._same)
+        )
+        false_accepts = accepted - true_accepts
+        return Curve(
+            false_accepts=false_accepts / false_accepts[-1],
+            true_accepts=true_accepts / true_accepts[-1],
+            distances=self._distances,
+            num_different=self._num_different,
+        )
 
 
-def supports(rate, num_different):
-    """Whether so many pairs of two identities can tell a FAR of `rate`."""
-    return _allowed(rate, num_different) >= MIN_FALSE_ACCEPTS
+def curve(distances: np.ndarray, same: np.ndarray) -> Curve:
+    """The `Curve` of pairs that count once; see `SortedPairs`."""
+    return SortedPairs(distances, same).curve(np.ones(len(same)))
 
 
-def operating_point(points, rate):
-    """The largest threshold whose FAR is at most `rate`; None if it is not supported.
+def supports(rate: float, num_different: int) -> bool:
+    """Whether a FAR of `rate` can be measured on that many pairs of two identities."""
+    return rate * num_different + 1e-9 >= MIN_FALSE_ACCEPTS
 
-    Args:
-        points: `Curve`.
-        rate: the FAR to keep.
 
-    Returns:
-        An `OperatingPoint`, or None where `supports` says no.
-    """
-    if not supports(rate, points.num_different):
-        return None
-    # 1e-3 * 3000 is a rounding error away from 3: compare counts, with a margin.
-    accepted = np.rint(points.false_accepts * points.num_different)
-    allowed = _allowed(rate, points.num_different)
-    last = int(np.searchsorted(accepted, allowed, side="right")) - 1
+def operating_point(points: Curve, rate: float) -> OperatingPoint:
+    """The largest threshold whose FAR is at most `rate`."""
+    # 1e-3 * 3000 is a rounding error away from 3.
+    last = np.searchsorted(points.false_accepts, rate + 1e-12, side="right") - 1
     after = points.distances[last + 1 : last + 2]
     return OperatingPoint(
         threshold=float(after[0]) if len(after) else float("inf"),
@@ -99,34 +109,31 @@ def operating_point(points, rate):
     )
 
 
-def tar_at_far(points, rates=FALSE_ACCEPT_RATES):
+def tar_at_far(points: Curve, rates: Sequence[float] = FALSE_ACCEPT_RATES) -> dict:
     """The best TAR among the thresholds whose FAR is at most each rate.
 
     Args:
         points: `Curve`.
-        rates: FAR targets. One that would allow fewer than ten false accepts among
-            the pairs is left out: it cannot be measured.
+        rates: FAR targets; those that the pairs do not support are left out.
 
     Returns:
         Dict of target to TAR.
     """
-    found = {rate: operating_point(points, rate) for rate in rates}
-    return {rate: at.true_accepts for rate, at in found.items() if at is not None}
+    return {
+        rate: operating_point(points, rate).true_accepts
+        for rate in rates
+        if supports(rate, points.num_different)
+    }
 
 
-def _allowed(rate, num_different):
-    """False accepts within `rate`, whole."""
-    return int(np.floor(rate * num_different + 1e-9))
-
-
-def area_under_curve(points):
+def area_under_curve(points: Curve) -> float:
     """Probability that a same pair is closer than a different one, ties half."""
     width = np.diff(points.false_accepts)
     height = (points.true_accepts[1:] + points.true_accepts[:-1]) / 2
     return float(np.sum(width * height))
 
 
-def equal_error_rate(points):
+def equal_error_rate(points: Curve) -> float:
     """The error at which FAR equals 1 - TAR, on the straight line between points."""
     gap = points.false_accepts + points.true_accepts - 1.0  # ascending, from -1 to 1
     after = int(np.argmax(gap >= 0.0))

@@ -11,13 +11,13 @@ FOLDS = kfold.FOLDS
 
 @dataclasses.dataclass(frozen=True)
 class PairScores:
-    """What embeddings say about each pair of a verification set.
+    """The distances of the pairs of a verification set.
 
     Attributes:
-        distances: [pairs] float64, squared L2 distance of the normalised embeddings.
+        distances: [pairs] float64, squared L2 distance of the normalized embeddings.
         same: [pairs] bool, whether both sides show one identity.
-        norms: [pairs] mean norm of the two sides' embeddings before normalisation;
-            None where it says nothing, as of templates.
+        norms: [pairs] mean norm of the two sides' embeddings before normalization;
+            None where undefined, as for templates.
         flip: whether embeddings of mirror images were added.
     """
 
@@ -29,7 +29,7 @@ class PairScores:
 
 @dataclasses.dataclass(frozen=True)
 class VerificationResult:
-    """What one verification set says about a network.
+    """The figures of a network on one verification set.
 
     Attributes:
         accuracy: mean accuracy of the held-out folds.
@@ -45,7 +45,7 @@ class VerificationResult:
             of different pairs allows to measure.
         auc: area under the ROC curve of all pairs.
         eer: equal error rate over all pairs.
-        xnorm: mean L2 norm of the network's embeddings before normalisation.
+        xnorm: mean L2 norm of the network's embeddings before normalization.
         num_pairs: how many pairs were compared.
         flip: whether embeddings of mirror images were added.
     """
@@ -69,11 +69,17 @@ class VerificationResult:
         return f"{name}: {self.accuracy:.5f}+-{self.std:.5f}"
 
 
-def verify(embeddings, left, right, same, folds=FOLDS):
+def verify(
+    embeddings: np.ndarray,
+    left: np.ndarray,
+    right: np.ndarray,
+    same: np.ndarray,
+    folds: int = FOLDS,
+) -> VerificationResult:
     """Scores listed pairs of embeddings with k-fold cross-validation.
 
     The protocol of insightface's `eval/verification.py` and PLSC 0.1: consecutive
-    folds without shuffling, squared L2 distances of normalised embeddings, each fold
+    folds without shuffling, squared L2 distances of normalized embeddings, each fold
     scored at the threshold that is best on the others (the smallest of equally good
     ones). Distances are computed for the listed pairs only, block by block.
 
@@ -81,7 +87,7 @@ def verify(embeddings, left, right, same, folds=FOLDS):
     pair no false accept rate: the means leave them out.
 
     Args:
-        embeddings: [n, embedding_size] float, of any length; they are normalised here.
+        embeddings: [n, embedding_size] float, of any length; they are normalized here.
         left: [pairs] int, rows of `embeddings`.
         right: [pairs] int, rows of `embeddings`.
         same: [pairs] bool, whether both rows show one identity.
@@ -95,10 +101,16 @@ def verify(embeddings, left, right, same, folds=FOLDS):
         ValueError: the shapes disagree, a row is missing or not finite, all pairs are
             of one kind, or there are fewer pairs than folds.
     """
-    return summarise(score(embeddings, left, right, same, folds), folds)
+    return summarize(score(embeddings, left, right, same, folds), folds)
 
 
-def score(embeddings, left, right, same, folds=FOLDS):
+def score(
+    embeddings: np.ndarray,
+    left: np.ndarray,
+    right: np.ndarray,
+    same: np.ndarray,
+    folds: int = FOLDS,
+) -> PairScores:
     """Distances of listed pairs of embeddings; see `verify`, which raises the same.
 
     Returns:
@@ -111,13 +123,13 @@ def score(embeddings, left, right, same, folds=FOLDS):
     return PairScores(distances, same, (norms[left] + norms[right]) / 2)
 
 
-def summarise(scores, folds=FOLDS):
+def summarize(scores: PairScores, folds: int = FOLDS) -> VerificationResult:
     """The `VerificationResult` of `PairScores`."""
-    distances, same = scores.distances, scores.same
-    fold_of = kfold.members(len(same), folds)
-    accuracy, threshold = kfold.accuracies(distances, same, fold_of)
-    val, far = kfold.validation_rates(distances, same, fold_of)
-    points = roc.curve(distances, same)
+    once = np.ones(len(scores.same))
+    of_folds = kfold.Folds(scores.distances, scores.same, folds)
+    accuracy, threshold = of_folds.accuracies(once)
+    val, far = of_folds.validation_rates(once)
+    points = roc.curve(scores.distances, scores.same)
     return VerificationResult(
         accuracy=float(np.mean(accuracy)),
         std=float(np.std(accuracy)),
@@ -130,7 +142,7 @@ def summarise(scores, folds=FOLDS):
         auc=roc.area_under_curve(points),
         eer=roc.equal_error_rate(points),
         xnorm=float(np.mean(scores.norms)),
-        num_pairs=len(same),
+        num_pairs=len(scores.same),
         flip=scores.flip,
     )
 
@@ -139,13 +151,13 @@ def verify_pairs(embed, pairs, *, batch_size=120, image_size=None, flip=None):
     """Embeds the images of a verification set and scores its pairs.
 
     Every image that a pair lists is embedded once, and once mirrored; the two
-    embeddings are added before they are normalised.
+    embeddings are added before they are normalized.
 
     Args:
         embed: callable, uint8 [n, height, width, 3] -> [n, embedding_size] float.
         pairs: object with `left`, `right`, `same` and `decoded(image_size)` as
             `plsc_tf.data.pairs.Pairs` has them. With `decoded_rows(rows, image_size)`
-            pictures are decoded as they are needed, not all at once.
+            images are decoded as they are needed, not all at once.
         batch_size: images per call of `embed` (PLSC: test_batch_size, 120).
         image_size: (height, width) handed to `pairs.decoded`; None keeps the images'.
         flip: whether to add the embeddings of mirror images; None does so unless
@@ -158,11 +170,8 @@ def verify_pairs(embed, pairs, *, batch_size=120, image_size=None, flip=None):
     Raises:
         ValueError: as `verify`; or `embed` returned something of another shape.
     """
-    return summarise(
-        score_pairs(
-            embed, pairs, batch_size=batch_size, image_size=image_size, flip=flip
-        )
-    )
+    options = {"batch_size": batch_size, "image_size": image_size, "flip": flip}
+    return summarize(score_pairs(embed, pairs, **options))
 
 
 def score_pairs(embed, pairs, *, batch_size=120, image_size=None, flip=None):
@@ -190,11 +199,11 @@ def score_pairs(embed, pairs, *, batch_size=120, image_size=None, flip=None):
     return dataclasses.replace(scores, flip=flip, norms=pair_norms)
 
 
-def raw_pixels(images):
-    """Pixels as embeddings: the baseline of a verifier that has learnt nothing.
+def raw_pixels(images: np.ndarray) -> np.ndarray:
+    """Pixels as embeddings: the baseline of a verifier that has learned nothing.
 
     Each image's mean is taken off, so that the cosine of two embeddings is the
-    correlation of the two pictures, whatever their brightness and contrast.
+    correlation of the two images, whatever their brightness and contrast.
 
     Args:
         images: uint8 [n, height, width, 3].
@@ -235,7 +244,7 @@ def _check_pairs(num_rows, left, right, same, folds):
 
 
 def _distances(embeddings, norms, left, right):
-    """Squared L2 distances of the listed pairs' normalised rows, in float64."""
+    """Squared L2 distances of the listed pairs' normalized rows, in float64."""
     # As scikit-learn's normalize does it: a row of zeros stays one.
     scale = np.where(norms == 0.0, 1.0, norms)[:, np.newaxis]
     distances = np.empty(len(left), np.float64)

@@ -29,7 +29,7 @@ def test_rates_of_fewer_than_ten_false_pairs_are_absent():
     assert set(roc.tar_at_far(points)) == {1e-1, 1e-2, 1e-3}
     points = points_of(same=[0.1, 0.2], different=np.linspace(1, 2, 9_999))
     assert set(roc.tar_at_far(points)) == {1e-1, 1e-2}
-    assert roc.operating_point(points, 1e-3) is None
+    assert not roc.supports(1e-3, points.num_different)
 
 
 def test_tied_pairs_are_accepted_together():

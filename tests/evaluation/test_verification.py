@@ -5,7 +5,7 @@ import types
 import numpy as np
 import pytest
 
-from plsc_tf.evaluation import kfold, pair_embeddings
+from plsc_tf.evaluation import kfold
 from plsc_tf.evaluation.verification import raw_pixels, verify, verify_pairs
 
 
@@ -78,13 +78,6 @@ def test_threshold_is_the_smallest_of_the_best_over_all_pairs():
     assert result.threshold == pytest.approx(0.21)
     assert result.val_at_far == 1.0
     assert result.num_pairs == 20
-
-
-def test_blocks_change_nothing(monkeypatch):
-    pairs = random_pairs(100)
-    whole = verify(*pairs)
-    monkeypatch.setattr(pair_embeddings, "_BLOCK_NUMBERS", 16 * 7)
-    assert verify(*pairs) == whole
 
 
 def test_folds_of_one_kind_are_left_out_of_its_rate():
@@ -186,12 +179,12 @@ class Network:
 def test_verify_pairs_embeds_each_listed_image_once_and_its_mirror_image():
     pairs, network = make_pairs(), Network()
     result = verify_pairs(network, pairs, batch_size=7)
-    shown = np.concatenate(network.seen)
+    shown, mirrored = (np.concatenate(network.seen[i::2]) for i in (0, 1))
     assert max(len(batch) for batch in network.seen) == 7
     assert shown.dtype == np.uint8
     listed = pairs.images[np.unique([pairs.left, pairs.right])]
-    np.testing.assert_array_equal(shown[: len(listed)], listed)
-    np.testing.assert_array_equal(shown[len(listed) :], listed[:, :, ::-1])
+    np.testing.assert_array_equal(shown, listed)
+    np.testing.assert_array_equal(mirrored, listed[:, :, ::-1])
 
     plain, mirrored = network(pairs.images), network(pairs.images[:, :, ::-1])
     sums = plain.astype(np.float64) + mirrored
@@ -225,22 +218,20 @@ def test_verify_pairs_hands_on_the_image_size():
     assert sizes == [(4, 5)]
 
 
-def test_pictures_are_decoded_as_they_are_needed(monkeypatch):
-    monkeypatch.setattr(pair_embeddings, "_PICTURES", 10)
-    whole, asked = verify_pairs(Network(), make_pairs(), batch_size=4), []
-    pairs = make_pairs()
+def test_images_are_decoded_in_blocks_and_each_once():
+    pairs, requested = make_pairs(num_images=2500, num_pairs=1250), []
+    pairs.left, pairs.right = np.arange(0, 2500, 2), np.arange(1, 2500, 2)
+    whole = verify_pairs(Network(), pairs, batch_size=100)
 
     def decoded_rows(rows, image_size):
-        asked.append(rows)
+        requested.append(rows)
         return pairs.images[rows]
 
     pairs.decoded_rows = decoded_rows
-    network = Network()
-    assert verify_pairs(network, pairs, batch_size=4) == whole
-    # Two whole batches at a time; each picture once.
-    assert [len(rows) for rows in asked[:-1]] == [8] * (len(asked) - 1)
-    listed = np.unique([pairs.left, pairs.right])
-    np.testing.assert_array_equal(np.concatenate(asked), listed)
+    assert verify_pairs(Network(), pairs, batch_size=100) == whole
+    # Whole batches at a time.
+    assert [len(rows) for rows in requested] == [2000, 500]
+    np.testing.assert_array_equal(np.concatenate(requested), np.arange(2500))
 
 
 def test_embed_must_return_one_row_per_image():
