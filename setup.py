@@ -48,7 +48,10 @@ setup(
     python_requires=">=3.11,<3.13",
     packages=find_packages(include=["plsc_tf", "plsc_tf.*"]) + list(REMAPPED),
     package_dir=REMAPPED,
-    package_data={"plsc_tf.hparams": ["*.cfg"]},
+    package_data={
+        "plsc_tf.evaluation": ["pages/*"],
+        "plsc_tf.hparams": ["*.cfg"],
+    },
     install_requires=[
         # tensorflow-io 0.37.1 is its last release and does not load on TF 2.18.
         "tensorflow>=2.16.2,<2.18",
@@ -58,6 +61,8 @@ setup(
         "pillow",
         # The charts of reports.
         "matplotlib>=3.8,<4",
+        # The pages of reports.
+        "jinja2>=3.1,<4",
         "absl-py",
         # Checksums of TFRecords, in every reader and writer.
         "google-crc32c",

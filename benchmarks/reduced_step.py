@@ -109,8 +109,7 @@ def _reduced(case, under, folder):
 
     import plsc_tf
     from plsc_tf.boost import layout, projection, reduced_step
-    from plsc_tf.boost.updater import ReducedUpdater
-    from plsc_tf.jobs import dimension_reduction
+    from plsc_tf.boost.updater import ReducedUpdater, ReductionPlan
 
     model = _model(case, under)
     whole = layout.of_model(model, case.scope)
@@ -119,7 +118,7 @@ def _reduced(case, under, folder):
     matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
     path = os.path.join(folder, "pca_mat.npy")
     np.save(path, matrix)
-    plan = dimension_reduction.Plan(
+    plan = ReductionPlan(
         projection=projection.Projection(path),
         layout=whole,
         variables=list(model.backbone.trainable_variables),

@@ -1,23 +1,82 @@
-"""How far long work is, how fast, and how long it will take."""
+"""Progress of long work: a line that a terminal redraws, elsewhere lines of the log."""
 
 from __future__ import annotations
 
+import shutil
 import sys
 import threading
 import time
+from typing import TextIO
 
 from absl import logging
 
+BAR = 20
+# Seconds between two redraws on a terminal.
+REDRAW_S = 0.5
+
+
+class ProgressLine:
+    """Redrawn in place on a terminal, with a bar; elsewhere a line of the log.
+
+    Args:
+        total: of the work, for the bar; None: no bar.
+        stream: None: stderr.
+    """
+
+    def __init__(self, total: int | None = None, stream: TextIO | None = None):
+        self._total, self._stream = total, stream
+        self._open = False
+        self._drawn = 0.0
+
+    @property
+    def on_terminal(self) -> bool:
+        """Whether the stream is a terminal."""
+        return self._to().isatty()
+
+    def tell(self, done: int, text: str) -> None:
+        """Shows a line that is due."""
+        if self.on_terminal:
+            self.redraw(done, text)
+        else:
+            logging.info("%s", text)
+
+    def wants_more(self, now: float) -> bool:
+        """Whether a terminal's line is old; `now` as of `time.monotonic`."""
+        return now - self._drawn >= REDRAW_S and self.on_terminal
+
+    def redraw(self, done: int, text: str) -> None:
+        """Draws over the previous line, cut to the terminal's width."""
+        width = shutil.get_terminal_size().columns
+        line = f"{self._bar(done)}{text}"[: max(width - 1, BAR)]
+        self._to().write(f"\r\x1b[K{line}")
+        self._to().flush()
+        self._open, self._drawn = True, time.monotonic()
+
+    def end(self) -> None:
+        """Ends the line of a terminal."""
+        if self._open:
+            self._to().write("\n")
+            self._open = False
+
+    def _bar(self, done):
+        if not self._total:
+            return ""
+        marks = min(round(BAR * done / self._total), BAR)
+        return f"[{'=' * marks:<{BAR}}] "
+
+    def _to(self):
+        return self._stream or sys.stderr
+
 
 class Progress:
-    """Shows a line that renews itself on a terminal, else a log line now and then.
+    """Counts work, and shows amount, share, rate and remaining time.
 
-    Any thread may tell of progress.
+    Any thread may count.
 
     Args:
         doing: the work in a few words.
-        total: what it takes, in bytes or records; None where nobody knows.
-        unit: "bytes", or what is counted: "records", "pictures".
+        total: in bytes or records; None if unknown.
+        unit: "bytes", or the things that are counted: "records", "images".
         log_every_s: seconds between two lines of a log.
     """
 
@@ -25,45 +84,42 @@ class Progress:
         self, doing: str, total: int | None, unit: str, log_every_s: float = 10.0
     ):
         self._doing, self._total, self._unit = doing, total, unit
-        self._terminal = sys.stderr.isatty()
-        self._every_s = 0.5 if self._terminal else log_every_s
+        self._shown = ProgressLine()
+        self._every_s = REDRAW_S if self._shown.on_terminal else log_every_s
         self._begun = self._last = time.monotonic()
         self._done = self._before = 0
         self._lock = threading.Lock()
 
     def resumed(self, done: int) -> None:
-        """Tells what was done by an earlier process."""
+        """Adds the work of an earlier process, which the rate leaves out."""
         self._done += done
         self._before += done
 
     def add(self, done: int, note: str = "") -> None:
-        """Counts what was done, and reports when it is time."""
+        """Counts work, and shows a line when it is time."""
         with self._lock:
             self._done += done
             share = self._done / self._total if self._total else 0
             self._report(share, note)
 
     def at(self, done: int, share: float) -> None:
-        """Tells how much is done in all, and which share of the work that is."""
+        """Sets the amount that is done, and its share of the whole."""
         with self._lock:
             self._done = done
             self._report(share)
 
     def close(self) -> None:
         """Ends the line of a terminal."""
-        if self._terminal:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+        self._shown.end()
 
     def _report(self, share, note=""):
         now = time.monotonic()
         if now - self._last >= self._every_s:
             self._last = now
-            self._show(self._line(now, share, note))
+            self._shown.tell(0, self._line(now, share, note))
 
     def _line(self, now, share, note):
-        made = self._done - self._before
-        rate = made / max(now - self._begun, 1e-9)
+        rate = (self._done - self._before) / max(now - self._begun, 1e-9)
         text = f"{self._doing}: {self._amount(self._done)}"
         if self._total:
             done = self._amount(self._done).removesuffix(f" {self._unit}")
@@ -72,25 +128,20 @@ class Progress:
             text += f" ({share:.0%})"
         parts = [text, f"{self._amount(rate)}/s"]
         if share and rate:
-            parts.append(f"ETA {_clock(self._done * (1 / share - 1) / rate)}")
+            seconds = self._done * (1 / share - 1) / rate
+            parts.append(f"ETA {format_seconds(seconds)}")
         return ", ".join(parts + [note] * bool(note))
 
     def _amount(self, number):
-        return (
-            f"{number / 1e6:,.1f} MB"
-            if self._unit == "bytes"
-            else f"{number:,.0f} {self._unit}"
-        )
-
-    def _show(self, line):
-        if self._terminal:
-            sys.stderr.write(f"\r\x1b[K{line}")
-            sys.stderr.flush()
-        else:
-            logging.info("%s", line)
+        if self._unit == "bytes":
+            return f"{number / 1e6:,.1f} MB"
+        return f"{number:,.0f} {self._unit}"
 
 
-def _clock(seconds):
+def format_seconds(seconds: float) -> str:
+    """`1:02:03` or `2:03`; negative times are 0."""
     minutes, seconds = divmod(max(round(seconds), 0), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{seconds:02d}"
+    if hours:
+        return f"{hours}:{minutes:02d}:{seconds:02d}"
+    return f"{minutes}:{seconds:02d}"

@@ -1,11 +1,12 @@
-"""How far work is: amounts, share, rate and the time that is left."""
+"""Progress: amounts, share, rate and remaining time; on a terminal and elsewhere."""
 
+import io
 import logging
 
 import pytest
 
 from plsc_tf import progress
-from plsc_tf.progress import Progress
+from plsc_tf.progress import Progress, ProgressLine
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def test_amounts_of_a_known_total(clock, lines):
     clock[0] = 10.0
     told.add(500_000, "7 records")
     # A million bytes in ten seconds, two millions to go.
-    expected = "copying: 2.0 MB of 4.0 MB (50%), 0.1 MB/s, ETA 0:00:20, 7 records"
+    expected = "copying: 2.0 MB of 4.0 MB (50%), 0.1 MB/s, ETA 0:20, 7 records"
     assert lines() == [expected]
 
 
@@ -39,7 +40,34 @@ def test_a_share_instead_of_a_total(clock, lines):
     told = Progress("checking", None, "pictures", log_every_s=1.0)
     clock[0] = 100.0
     told.at(2_000, 0.25)
-    assert lines() == ["checking: 2,000 pictures (25%), 20 pictures/s, ETA 0:05:00"]
+    assert lines() == ["checking: 2,000 pictures (25%), 20 pictures/s, ETA 5:00"]
     clock[0] = 101.0
     told.at(2_020, 0.0)
     assert lines()[1] == "checking: 2,020 pictures, 20 pictures/s"
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_on_a_terminal_the_line_is_redrawn_within_its_width(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "50")
+    terminal = Terminal()
+    line = ProgressLine(20, terminal)
+    line.tell(10, "step 10/20  loss 1.0")
+    line.tell(20, "x" * 100)
+    line.end()
+    first, second = terminal.getvalue().split("\r\x1b[K")[1:]
+    assert first == "[==========          ] step 10/20  loss 1.0"
+    assert second == f"[{'=' * 20}] {'x' * 26}\n"  # 49 characters
+
+
+def test_elsewhere_each_line_stays(caplog):
+    file = io.StringIO()
+    with caplog.at_level(logging.INFO, logger="absl"):
+        line = ProgressLine(20, file)
+        line.tell(10, "step 10/20")
+        line.end()
+    assert [record.message for record in caplog.records] == ["step 10/20"]
+    assert file.getvalue() == "" and not line.wants_more(1e12)

@@ -1,7 +1,7 @@
 """The projection on disk: `pca_mat`, [k, n] float32 in a numpy file.
 
-Beside it stands `<name>.json`: which weights its columns are, the snapshots that it was
-made of, and the explained variances; `<name>.svg` draws them.
+Next to it, `<name>.json` describes the weights of its columns, the snapshots that it
+was made of, and the explained variances; `<name>.svg` draws them.
 """
 
 import functools
@@ -21,7 +21,7 @@ from plsc_tf.storage import files
 from plsc_tf.storage.paths import local_path
 
 SUFFIX = ".npy"
-# Numbers that are looked at together when a projection is checked.
+# Columns of a block when a projection is checked.
 _CHECKED = 1 << 19
 
 
@@ -34,13 +34,13 @@ class Projection:
     Raises:
         FileNotFoundError: there is none.
         IsADirectoryError: it is a folder.
-        ValueError: it is no matrix of float32 or float64.
+        ValueError: it is not a matrix of float32 or float64.
     """
 
     def __init__(self, path):
         self.path = path
         if not files.exists(path):
-            raise FileNotFoundError(f"pca_mat_path '{path}' is not there.")
+            raise FileNotFoundError(f"pca_mat_path '{path}' does not exist.")
         if files.is_dir(path):
             raise IsADirectoryError(
                 f"pca_mat_path '{path}' is a folder: expected the numpy file, which a "
@@ -55,12 +55,13 @@ class Projection:
             place = local_path(self.path)
             mapped = np.memmap(place, self._dtype, "r", self._offset, self.shape)
             return np.array(mapped[:, low:high], np.float32)
-        size, found = self._dtype.itemsize, []
-        for row in range(self.shape[0]):
-            start = self._offset + (row * self.shape[1] + low) * size
-            raw = files.read(self.path, start, start + (high - low) * size)
-            found.append(np.frombuffer(raw, self._dtype))
-        return np.array(found, np.float32)
+        size = self._dtype.itemsize
+        starts = self._offset + size * (self.shape[1] * np.arange(self.shape[0]) + low)
+        rows = [
+            files.read(self.path, int(start), int(start) + (high - low) * size)
+            for start in starts
+        ]
+        return np.array([np.frombuffer(row, self._dtype) for row in rows], np.float32)
 
     def check(self, layout, components):
         """Compares shape, weights and orthonormality with what is needed.
@@ -110,41 +111,31 @@ class Writer:
         OSError: the disk has no room for it.
     """
 
-    def __init__(self, path, shape):
-        self.shape = shape
-        self._file = open(path, "wb")
-        np.lib.format.write_array_header_1_0(
-            self._file,
-            {"descr": "<f4", "fortran_order": False, "shape": tuple(shape)},
-        )
-        self._file.flush()
-        self._offset = self._file.tell()
+    def __init__(self, path: str, shape: tuple[int, int]):
+        self.path, self.shape = path, tuple(shape)
+        header = {"descr": "<f4", "fortran_order": False, "shape": self.shape}
         whole = 4 * shape[0] * shape[1]
-        try:
-            # All of it now: a disk that is full later would cost minutes.
-            os.posix_fallocate(self._file.fileno(), self._offset, whole)
-        except OSError as error:
-            self.close()
-            free = shutil.disk_usage(os.path.dirname(path)).free
-            raise OSError(
-                error.errno,
-                f"The projection needs {whole:,} bytes at {path}, where {free:,} are "
-                "free. Make room, name another model_save_dir, or lower n_component",
-            ) from error
+        with open(path, "wb") as file:
+            np.lib.format.write_array_header_1_0(file, header)
+            file.flush()
+            self._offset = file.tell()
+            try:
+                # All of it now: a disk that is full later would cost minutes.
+                os.posix_fallocate(file.fileno(), self._offset, whole)
+            except OSError as error:
+                free = shutil.disk_usage(os.path.dirname(path)).free
+                raise OSError(
+                    error.errno,
+                    f"The projection needs {whole:,} bytes at {path}, where {free:,} "
+                    "are free. Make room, name another model_save_dir, or lower "
+                    "n_component",
+                ) from error
 
-    def write(self, low, part):
+    def write(self, low: int, part: np.ndarray) -> None:
         """Writes the columns from `low` on: `[k, m]`."""
-        for row, values in enumerate(part):
-            place = self._offset + 4 * (row * self.shape[1] + low)
-            data = memoryview(np.ascontiguousarray(values, "<f4")).cast("B")
-            while data:
-                done = os.pwrite(self._file.fileno(), data, place)
-                data, place = data[done:], place + done
-
-    def close(self):
-        """Closes the file, which is on the disk then."""
-        os.fsync(self._file.fileno())
-        self._file.close()
+        # Mapped for this call only: its pages would count as the process's.
+        mapped = np.memmap(self.path, "<f4", "r+", self._offset, self.shape)
+        mapped[:, low : low + part.shape[1]] = part
 
 
 def make(path, snapshots, layout, components, alive=None):
@@ -155,7 +146,7 @@ def make(path, snapshots, layout, components, alive=None):
         snapshots: list of `Snapshot`.
         layout: the `Layout`.
         components: k.
-        alive: function that is called now and then.
+        alive: function that is called after each block.
 
     Returns:
         the explained variances `[T]`, as shares of their sum.
@@ -168,7 +159,7 @@ def make(path, snapshots, layout, components, alive=None):
     files.make_dirs(files.parent(path))
     local = files.is_local(path)
     if local:
-        # What a run that was killed has left of it is written over.
+        # The remains of a killed run are overwritten.
         scratch = f"{os.path.abspath(local_path(path))}.writing"
     else:
         handle, scratch = tempfile.mkstemp(".writing", "pca_mat-")
@@ -176,11 +167,10 @@ def make(path, snapshots, layout, components, alive=None):
     shape = (components, layout.size)
     try:
         writer = Writer(scratch, shape)
-        try:
-            found, off = _compute(writer, snapshots, layout, components, alive)
-        finally:
-            writer.close()
+        found, off = _compute(writer, snapshots, layout, components, alive)
         if local:
+            with open(scratch, "rb") as file:
+                os.fsync(file.fileno())
             os.replace(scratch, local_path(path))
         else:
             files.write(path, functools.partial(files.open_read, scratch))
@@ -195,8 +185,10 @@ def make(path, snapshots, layout, components, alive=None):
         "off_orthonormal": off,
     }
     files.write(f"{path}.json", json.dumps(described, indent=1).encode())
-    files.write(f"{_stem(path)}.svg", plot(found.variances, components).encode())
-    _tell(path, found.variances, components, time.perf_counter() - begun)
+    files.write(
+        f"{path.removesuffix(SUFFIX)}.svg", plot(found.variances, components).encode()
+    )
+    _log(path, found.variances, components, time.perf_counter() - begun)
     return found.variances
 
 
@@ -221,13 +213,13 @@ def _compute(writer, snapshots, layout, components, alive):
 
 
 def plot(variances, components):
-    """The share of the variance that so many components explain, as SVG."""
+    """The share of the variance by the number of components, as SVG."""
     shares = np.cumsum(variances)
     points = [(i + 1, float(share)) for i, share in enumerate(shares)]
     low = min(0.9, float(shares[0]))
     return Chart(
         "Explained variance of the snapshots",
-        "The share of the snapshots' variance that so many components explain.",
+        "The share of the snapshots' variance by the number of components.",
         Axis("components", 1, max(2, len(points))),
         Axis("share of the variance", low, 1.0),
         [Curve("explained", points)],
@@ -235,40 +227,32 @@ def plot(variances, components):
     ).svg()
 
 
-def read_description(path):
-    """What stands beside a projection; None where it came from elsewhere."""
+def read_description(path: str) -> dict | None:
+    """The description of a projection; None if it has none."""
     place = f"{path}.json"
     return json.loads(files.read(place)) if files.exists(place) else None
 
 
-def _tell(path, variances, components, seconds):
-    shares = np.cumsum(variances)
-    marks = sorted({1, 2, 4, 8, 16, components} & set(range(1, components + 1)))
-    told = ", ".join(f"{k}: {100 * shares[k - 1]:.2f} %" for k in marks)
+def _log(path, variances, components, seconds):
+    shares = 100 * np.cumsum(variances)
+    marks = sorted(k for k in {1, 2, 4, 8, 16, components} if k <= components)
     logging.info(
         "Explained variance by components: %s. %s was made in %.1f s.",
-        told,
+        ", ".join(f"{k}: {shares[k - 1]:.2f} %" for k in marks),
         path,
         seconds,
     )
-
-
-def _stem(path):
-    return path.removesuffix(SUFFIX)
 
 
 def _read_header(path):
     """(shape, type, offset of the first number) of a numpy file."""
     try:
         with RangedFile(path) as file:
-            version = np.lib.format.read_magic(file)
-            read = {
-                (1, 0): np.lib.format.read_array_header_1_0,
-                (2, 0): np.lib.format.read_array_header_2_0,
-            }[version]
+            major, minor = np.lib.format.read_magic(file)
+            read = getattr(np.lib.format, f"read_array_header_{major}_{minor}")
             shape, fortran, dtype = read(file)
             offset = file.tell()
-    except (KeyError, ValueError) as error:
+    except (AttributeError, ValueError) as error:
         raise ValueError(
             f"pca_mat '{path}' must be a numpy file (.npy). Received: {error}."
         ) from error

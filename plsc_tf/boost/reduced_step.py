@@ -26,7 +26,7 @@ class ReducedStepper:
 
     Args:
         model: the `Classifier`, compiled with a `ReducedUpdater`.
-        plan: the `plsc_tf.jobs.dimension_reduction.Plan`.
+        plan: the `ReductionPlan`.
 
     Attributes:
         last: dict of the last step's line search.
@@ -118,21 +118,17 @@ class ReducedStepper:
             [found.loss, unhealthy, updater.space.project(cut)]
         )
         healthy = (unhealthy < 0.5) & tf.reduce_all(tf.math.is_finite(projected))
-        carried = {
+        carried = {k: v for k, v in vars(found).items() if v is not None}
+        carried |= {
             "own": cut,
-            "left": {str(i): found.gradients[i] for i in updater.left},
+            "gradients": {
+                str(i): found.gradients[i]
+                for i in updater.left
+                if found.gradients[i] is not None
+            },
             "pending": _evened(pending, model.head),
             "healthy": healthy,
-            "loss": found.loss,
-            "examples": found.examples,
-            "upstream": found.upstream,
-            "real": found.real,
-            "ranks": {} if found.ranks is None else {"": found.ranks},
-            "state": found.state,
-            "statistics": found.statistics,
-            "random": found.random,
         }
-        carried["left"] = {i: g for i, g in carried["left"].items() if g is not None}
         told = {"loss": loss, "healthy": healthy, "projected": projected}
         return told, carried
 
@@ -185,19 +181,11 @@ class ReducedStepper:
     def _commit(self, carried, path, size):
         """The update of everything or nothing, on one replica."""
         model, updater, plan = self.model, self.model.trainer.updater, self.plan
-        found = training.Passes(
-            gradients=[carried["left"].get(str(i)) for i in updater.left],
-            pending=_without_padding(carried["pending"]),
-            healthy=carried["healthy"],
-            loss=carried["loss"],
-            examples=carried["examples"],
-            upstream=carried["upstream"],
-            real=carried["real"],
-            ranks=carried["ranks"].get(""),
-            state=carried["state"],
-            statistics=carried["statistics"],
-            random=carried["random"],
-        )
+        passes = {"ranks": None, **carried}
+        passes["gradients"] = [carried["gradients"].get(str(i)) for i in updater.left]
+        passes["pending"] = _without_padding(carried["pending"])
+        del passes["own"]
+        found = training.Passes(**passes)
         finite, votes = updater.apply(found.gradients, found.pending, found.healthy)
         # Where no trial was accepted the direction may be anything, and counts as 0.
         change = tf.math.multiply_no_nan(path["flat"], size)

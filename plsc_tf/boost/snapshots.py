@@ -1,7 +1,6 @@
-"""Stage 1: weights-only snapshots beside the checkpoints of a training."""
+"""Stage 1: weights-only snapshots besides the checkpoints of a training."""
 
 import functools
-import json
 import math
 
 import keras
@@ -17,7 +16,7 @@ NAME = "snapshots"
 
 
 class Snapshots(keras.callbacks.Callback):
-    """Keeps the weights of many steps, of which stage 2 learns where they go.
+    """Saves the weights of many steps, whose principal components stage 2 uses.
 
     A snapshot is a checkpoint of weights, `<directory>/step_<n>/`, and a training can
     start from it (checkpoint_dir). The class weights are in it with scope "all", and
@@ -65,7 +64,7 @@ class Snapshots(keras.callbacks.Callback):
         self._lock = WriterLock("Wait until it ends, or give another snapshot_dir.")
 
     def on_train_begin(self, logs=None):
-        """Refuses a folder with somebody else's snapshots."""
+        """Refuses a folder with the snapshots of another training."""
         self._epoch_steps = self.params.get("steps")
         if self.per_epoch and not self._epoch_steps:
             raise ValueError(
@@ -131,22 +130,22 @@ class Snapshots(keras.callbacks.Callback):
                 )
 
     def on_train_abandoned(self):
-        """Gives the folder up after an error."""
+        """Releases the folder after an error."""
         try:
             if self._lock.held:
                 self._saver.wait()
-        except Exception as error:  # noqa: BLE001 - what ended the training comes first
+        except Exception as error:  # noqa: BLE001 - the first error is the one to raise
             logging.error("%s", error)
         finally:
             self._lock.release()
 
     def take(self):
-        """Takes a snapshot now, unless a run that was broken off took it before."""
+        """Takes a snapshot now, unless an interrupted run took it before."""
         model, step = self.model, self.model.trainer.position.global_step
         path = files.join(self.directory, f"step_{step:08d}")
         self._saver.wait()
-        there = model.trainer.group.is_chief and files.exists(path)
-        if model.trainer.group.gather(f"snapshot {step}", there)[0]:
+        exists = model.trainer.group.is_chief and files.exists(path)
+        if model.trainer.group.gather(f"snapshot {step}", exists)[0]:
             return
         content = state.snapshot(
             model, dict(self.extra), weights_only=True, held=self.background
@@ -172,40 +171,3 @@ class Snapshots(keras.callbacks.Callback):
         if self.model.trainer.group.is_chief and self.max_to_keep:
             for _, old in catalog.find_all(self.directory)[: -self.max_to_keep]:
                 catalog.remove(old)
-
-
-class LineSearchLog(keras.callbacks.Callback):
-    """Stage 2: adds a line of JSON for every step's line search.
-
-    Args:
-        path: the file, on a local disk.
-        stepper: the `ReducedStepper`.
-    """
-
-    def __init__(self, path, stepper):
-        super().__init__()
-        self.path = path
-        self.stepper = stepper
-        self._file = None
-
-    def on_train_begin(self, logs=None):
-        """Opens the file at its end."""
-        files.make_dirs(files.parent(self.path))
-        self._file = open(self.path, "a", encoding="ascii", buffering=1)
-
-    def on_train_batch_end(self, batch, logs=None):
-        """Writes the step's line."""
-        line = {"step": self.model.trainer.position.global_step}
-        line.update({name: _plain(value) for name, value in self.stepper.last.items()})
-        self._file.write(json.dumps(line, allow_nan=False) + "\n")
-
-    def on_train_end(self, logs=None):
-        """Closes the file."""
-        self._file.close()
-
-
-def _plain(value):
-    """What JSON can hold: null in place of numbers that are not finite."""
-    if isinstance(value, list):
-        return [_plain(one) for one in value]
-    return value if math.isfinite(value) else None

@@ -1,7 +1,8 @@
-"""The snapshots of a training as the rows of a matrix that is never whole in memory."""
+"""The snapshots of a training: rows of a matrix that is never entirely in memory."""
 
 import dataclasses
 import re
+from collections.abc import Callable
 
 import h5py
 import numpy as np
@@ -16,7 +17,7 @@ _NUMBER = re.compile(r"\d+|step_\d+")
 
 @dataclasses.dataclass(frozen=True)
 class _Stretch:
-    """Numbers that stand one after the other in a file."""
+    """Consecutive numbers of a file."""
 
     start: int
     stop: int
@@ -41,21 +42,16 @@ class Snapshot:
         content = manifest.read(path)
         self.step = content["state"]["global_step"]
         _compare(path, content, layout)
-        names = [content["backbone"]["file"]]
-        names += [
-            part["file"]
+        arrays = [
+            (piece, content["arrays"][piece.rows])
             for piece in layout.pieces
             if piece.rows
-            for part in content["arrays"][piece.rows]["parts"]
         ]
-        reader.verify(path, content, names)
+        names = [part["file"] for _, array in arrays for part in array["parts"]]
+        reader.verify(path, content, [content["backbone"]["file"], *names])
         self._file = files.join(path, content["backbone"]["file"])
         self._stretches = self._index(layout)
-        self._rows = [
-            (piece, StoredRows(path, content["arrays"][piece.rows]))
-            for piece in layout.pieces
-            if piece.rows
-        ]
+        self._rows = [(piece, StoredRows(path, array)) for piece, array in arrays]
 
     def read(self, low, high):
         """The numbers `[low, high)` of the vector, float32."""
@@ -83,12 +79,10 @@ class Snapshot:
                     continue
                 data = file.get(piece.dataset)
                 if data is None or data.shape != piece.shape:
-                    raise ValueError(
-                        _other_model(
-                            self.path,
-                            f"no {piece.dataset} of shape {list(piece.shape)} "
-                            f"({piece.name} here)",
-                        )
+                    shape = list(piece.shape)
+                    _refuse(
+                        self.path,
+                        f"no {piece.dataset} of shape {shape} ({piece.name} here)",
                     )
                 offset = data.id.get_offset()
                 if offset is None:
@@ -115,53 +109,54 @@ def _part(rows, low, high):
 
 
 def _compare(path, content, layout):
+    """Raises ValueError for a snapshot of another model."""
     stored = content["backbone"]["weights"]
-    problem = ""
     if len(stored) != len(layout.weights):
-        problem = f"{len(stored)} weights of the backbone, {len(layout.weights)} here"
-    for described, (name, shape) in zip(stored, layout.weights, strict=False):
-        if not problem and tuple(described["shape"]) != shape:
-            problem = f"{name} of shape {described['shape']}, {list(shape)} here"
+        _refuse(path, f"{len(stored)} weights, {len(layout.weights)} here")
+    expected = [
+        (described["shape"], name, shape)
+        for described, (name, shape) in zip(stored, layout.weights, strict=True)
+    ]
     for piece in layout.pieces:
-        if problem or not piece.rows:
+        if not piece.rows:
             continue
         if piece.rows not in content["arrays"]:
-            problem = (
-                f"no class weights, which dim_reduce_scope=all needs ({piece.name})"
-            )
-        elif tuple(content["arrays"][piece.rows]["shape"]) != piece.shape:
-            there = content["arrays"][piece.rows]["shape"]
-            problem = f"{piece.name} of shape {there}, {list(piece.shape)} here"
-    if problem:
-        raise ValueError(_other_model(path, problem))
+            _refuse(path, "no class weights, which dim_reduce_scope=all needs")
+        shape = content["arrays"][piece.rows]["shape"]
+        expected.append((shape, piece.name, piece.shape))
+    for shape, name, here in expected:
+        if tuple(shape) != here:
+            _refuse(path, f"{name} of shape {list(shape)}, {list(here)} here")
 
 
-def _other_model(path, problem):
-    return (
+def _refuse(path, problem):
+    raise ValueError(
         f"Snapshot {path} is not of this model: it has {problem}. Use the model_name, "
         "emb_size, num_classes and dim_reduce_scope of stage 1."
     )
 
 
-def open_folder(folder, layout, components, alive=None):
+def open_folder(
+    folder: str, layout, components: int, alive: Callable | None = None
+) -> list[Snapshot]:
     """All snapshots of a folder, oldest first, each checked.
 
     Args:
         folder: of the snapshots (MindSpore: weight_load_dir).
         layout: the `Layout` of the model.
-        components: how many principal components are wanted.
+        components: number of principal components.
         alive: function that is called after each.
 
     Returns:
         list of `Snapshot`.
 
     Raises:
-        OSError: there is no such folder.
+        OSError: the folder does not exist.
         ValueError: too few snapshots, or some of another model.
     """
     if not files.is_dir(folder):
         is_file = files.exists(folder)
-        problem = "is a file" if is_file else "is not there"
+        problem = "is a file" if is_file else "does not exist"
         raise (NotADirectoryError if is_file else FileNotFoundError)(
             f"weight_load_dir '{folder}' {problem}: expected the folder of stage "
             "1's snapshots, model_save_dir/snapshots unless snapshot_dir named it."

@@ -1,12 +1,42 @@
 """The update of stage 2: reduced weights apart from those of the optimizer."""
 
+import dataclasses
 import functools
 
 import tensorflow as tf
 
 from plsc_tf.boost.bfgs import Bfgs
+from plsc_tf.boost.layout import Layout
+from plsc_tf.boost.projection import Projection
 from plsc_tf.boost.space import HostRows, Space
 from plsc_tf.training.updates import Updater
+
+
+@dataclasses.dataclass(frozen=True)
+class ReductionPlan:
+    """The space and the constants of a stage 2.
+
+    Attributes:
+        projection: the `Projection`.
+        layout: the `Layout` of its columns.
+        variables: the mirrored `keras.Variable`s that are reduced, in that order.
+        with_head: whether the class weights are reduced too.
+        rho: each trial's step, as a share of the previous one.
+        gamma: momentum of the residual gradient.
+        alpha: learning rate of the residual gradient.
+        sigma: Armijo's constant.
+        trials: number of steps that are tried.
+    """
+
+    projection: Projection
+    layout: Layout
+    variables: list
+    with_head: bool
+    rho: float
+    gamma: float
+    alpha: float
+    sigma: float
+    trials: int
 
 
 class ReducedUpdater(Updater):
@@ -17,7 +47,7 @@ class ReducedUpdater(Updater):
         strategy: as of `Updater`.
         replicated: list of mirrored `keras.Variable`s, reduced or not.
         head: the sharded head, or None.
-        plan: the `plsc_tf.jobs.dimension_reduction.Plan` of the stage.
+        plan: the `ReductionPlan`.
         **options: of `Updater`.
 
     Attributes:

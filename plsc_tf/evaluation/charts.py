@@ -5,7 +5,6 @@ import io
 
 COLORS = ("#1f5fa8", "#c2491d", "#3d7f3d", "#7a4a99", "#8a6d00", "#444444")
 INK, FAINT, GRID = "#222222", "#666666", "#e2e2e2"
-DASHES = ("--", ":", "-.")
 # Inches; small, so that the text stays legible on a narrow page.
 SIZE = (5.2, 3.5)
 
@@ -32,12 +31,12 @@ class Mark:
     Attributes:
         label: for the legend; "": none.
         x: where.
-        dash: index into `DASHES`.
+        dash: of matplotlib's line styles.
     """
 
     label: str
     x: float
-    dash: int = 0
+    dash: str = "--"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +58,7 @@ class Axis:
 
 @dataclasses.dataclass(frozen=True)
 class Chart:
-    """A chart, whichever way it is drawn.
+    """A chart, drawn as SVG or PNG.
 
     Attributes:
         title: short, for screen readers.
@@ -100,7 +99,7 @@ class Chart:
 
     def figure(self):
         """A new `matplotlib.figure.Figure`."""
-        # Takes half a second, which only those who draw shall spend.
+        # The import takes half a second.
         from matplotlib.figure import Figure
 
         figure = Figure(SIZE, layout="constrained")
@@ -108,16 +107,14 @@ class Chart:
         for color, curve in zip(COLORS, self.curves, strict=False):
             self._draw(axes, color, curve)
         for mark in self.marks:
-            style = DASHES[mark.dash % len(DASHES)]
             axes.axvline(
-                mark.x, color=INK, lw=1, ls=style, label=mark.label or "_unnamed"
+                mark.x, color=INK, lw=1, ls=mark.dash, label=mark.label or "_unnamed"
             )
         for name, axis in (("x", self.x), ("y", self.y)):
-            if axis.log:
-                axes.set(**{f"{name}scale": "log"})
-            axes.set(**{f"{name}lim": (axis.low, axis.high)})
-        axes.set_xlabel(self.x.label, color=INK)
-        axes.set_ylabel(self.y.label, color=INK)
+            scale = "log" if axis.log else "linear"
+            limits = axis.low, axis.high
+            axes.set(**{f"{name}scale": scale, f"{name}label": axis.label})
+            axes.set(**{f"{name}lim": limits})
         axes.grid(color=GRID)
         axes.set_axisbelow(True)
         axes.tick_params(colors=FAINT)
@@ -134,7 +131,7 @@ class Chart:
             color=color,
             label=curve.label,
             drawstyle="steps-post" if curve.steps else "default",
-            marker="o" if len(x) == 1 else "",  # a line of no length is not seen
+            marker="o" if len(x) == 1 else "",  # a line of no length is invisible
         )
         if self.filled:
             step = "post" if curve.steps else None

@@ -1,10 +1,11 @@
-"""1:N identification: whose face is it, if anybody's in the gallery? Numpy only.
+"""1:N identification: the identity of a probe among those of a gallery. Numpy only.
 
 Scores are cosines, computed as float32 matrix products block by block; what is kept is
 one rank and one score per probe.
 """
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -20,7 +21,7 @@ _TIE = 1e-6
 
 @dataclasses.dataclass(frozen=True)
 class Search:
-    """What searching a gallery found for each probe.
+    """The result of searching a gallery for each probe.
 
     Attributes:
         mated: [probes] bool, whether the probe's identity is in the gallery.
@@ -40,11 +41,17 @@ class Search:
     num_identities: int
 
 
-def search(gallery, gallery_ids, probes, probe_ids, by_entry=False):
+def search(
+    gallery: np.ndarray,
+    gallery_ids: Sequence,
+    probes: np.ndarray,
+    probe_ids: Sequence,
+    by_entry: bool = False,
+) -> Search:
     """Ranks the identities of a gallery for each probe.
 
     An identity with several entries scores as its best one. Ties count against the
-    model, or one that maps everything to a point would find everybody.
+    model, or a model that maps everything to one point would be perfect.
 
     Args:
         gallery: [entries, embedding_size] float, of any length; may be a memory map.
@@ -92,7 +99,7 @@ def search(gallery, gallery_ids, probes, probe_ids, by_entry=False):
     return found
 
 
-def rank_rates(found, ranks=RANKS, weights=None):
+def rank_rates(found: Search, ranks: Sequence = RANKS, weights=None) -> dict:
     """Share of the mated probes whose mate is among the first k identities.
 
     Args:
@@ -114,7 +121,7 @@ def rank_rates(found, ranks=RANKS, weights=None):
     }
 
 
-def cumulative_matches(found, highest=100):
+def cumulative_matches(found: Search, highest: int = 100) -> np.ndarray:
     """The CMC curve: [k] rank-k rates for k = 1 ... `highest` or the gallery's size."""
     ranks = range(1, min(highest, found.num_identities) + 1)
     chosen = np.sort(found.ranks[found.mated])
@@ -122,7 +129,9 @@ def cumulative_matches(found, highest=100):
     return hits / max(len(chosen), 1)
 
 
-def tpir_at_fpir(found, rates=FALSE_POSITIVE_RATES, weights=None):
+def tpir_at_fpir(
+    found: Search, rates: Sequence = FALSE_POSITIVE_RATES, weights=None
+) -> dict:
     """True positive identification rates of an open-set search.
 
     A probe without a mate is a false positive when any identity scores the threshold
@@ -162,7 +171,7 @@ def tpir_at_fpir(found, rates=FALSE_POSITIVE_RATES, weights=None):
 
 
 class _Entries:
-    """The gallery, sorted by identity, in normalised blocks of whole identities."""
+    """The gallery, sorted by identity, in normalized blocks of whole identities."""
 
     def __init__(self, gallery, order, starts):
         self._gallery, self._order, self._starts = gallery, order, starts
@@ -175,7 +184,7 @@ class _Entries:
             last = int(np.searchsorted(starts, starts[first] + ENTRIES, "right")) - 1
             last = min(max(last, first + 1), len(starts) - 1)
             rows = self._order[starts[first] : starts[last]]
-            offsets = None if self._single else starts[first:last] - starts[first]
+            offsets = starts[first:last] - starts[first]
             yield first, _unit(self._gallery[rows]), offsets
             first = last
 
@@ -194,26 +203,18 @@ class _Entries:
         return scores
 
 
-def _rank(found, rows, probes, identity, entries, by_entry):
-    """Counts the other identities that score as high, and finds the highest of them."""
-    limit = (found.scores[rows] - np.float32(_TIE))[:, np.newaxis]
-    counts, strongest = found.ranks[rows], found.strongest[rows]
+def _rank(search, rows, probes, identity, entries, by_entry):
+    """Counts the other identities that score as high, and keeps the highest score."""
+    limit = (search.scores[rows] - np.float32(_TIE))[:, np.newaxis]
+    counts, strongest = search.ranks[rows], search.strongest[rows]
     for first, unit, offsets in entries.blocks():
         scores = probes @ unit.T
-        if offsets is not None and by_entry:
-            numbers = first + np.repeat(
-                np.arange(len(offsets)), np.diff(np.append(offsets, len(unit)))
-            )
-            scores[identity[:, np.newaxis] == numbers] = -np.inf
-            counts += np.count_nonzero(scores >= limit, axis=1)
-            np.maximum(strongest, scores.max(axis=1), out=strongest)
-            continue
-        if offsets is not None:
+        numbers = first + np.arange(len(offsets))
+        if by_entry:
+            numbers = np.repeat(numbers, np.diff(np.append(offsets, len(unit))))
+        elif len(offsets) < len(unit):
             scores = np.maximum.reduceat(scores, offsets, axis=1)
-        inside = np.flatnonzero(
-            (identity >= first) & (identity < first + scores.shape[1])
-        )
-        scores[inside, identity[inside] - first] = -np.inf
+        scores[identity[:, np.newaxis] == numbers] = -np.inf
         # Comparisons with NaN, of probes without a mate, are False.
         counts += np.count_nonzero(scores >= limit, axis=1)
         np.maximum(strongest, scores.max(axis=1), out=strongest)

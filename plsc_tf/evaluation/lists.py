@@ -1,38 +1,58 @@
-"""Text files that say what to compare with what. No TensorFlow."""
+"""Text files that list pairs, galleries, probes and templates. No TensorFlow."""
 
+import collections
 import io
+from collections.abc import Callable
 
 import numpy as np
 
 from plsc_tf.evaluation.templates import TemplateMedia
 
 
-def _lines(text, path, most=None):
-    """Yields (number, fields) of the lines that are not empty.
+def _rows(text: bytes, path: str, expected: str, width: int, parse: Callable) -> list:
+    """What `parse` returns for the fields of each line that is not empty.
 
-    A line with tabs and more than `most` fields is split at the tabs only, so that
+    A line with tabs and more than `width` fields is split at the tabs only, so that
     names may hold blanks.
+
+    Args:
+        text: of the file.
+        path: of the file, for messages.
+        expected: a line, for messages.
+        width: number of fields; 0: any.
+        parse: callable, fields -> anything; raises ValueError for other fields.
+
+    Raises:
+        ValueError: a line has other fields; the message has its number.
     """
-    try:
-        text = text.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is no text in UTF-8 ({error}).") from error
-    for number, line in enumerate(text.splitlines(), 1):
+    rows = []
+    for number, line in enumerate(_decoded(text, path), 1):
         fields = line.split()
-        if most is not None and len(fields) > most and "\t" in line:
-            parts = [part.strip() for part in line.split("\t")]
-            fields = [part for part in parts if part]
-        if fields:
-            yield number, fields
+        if width and len(fields) > width and "\t" in line:
+            fields = [part.strip() for part in line.split("\t") if part.strip()]
+        if not fields:
+            continue
+        try:
+            if width and len(fields) != width:
+                raise ValueError
+            rows.append(parse(fields))
+        except ValueError as error:
+            received = " ".join(fields)[:80]
+            raise ValueError(
+                f"{path}, line {number}: expected {expected}. Got: {received!r}."
+            ) from error
+    if not rows:
+        raise ValueError(f"{path} is empty. Expected {expected} in each line.")
+    return rows
 
 
-def read_pair_list(text, path):
+def read_pair_list(text: bytes, path: str) -> tuple:
     """Reads "left right same" lines, same being 1 or 0.
 
     Here and for the next two, names may hold blanks when tabs separate the fields.
 
     Args:
-        text: bytes of the file.
+        text: of the file.
         path: of the file, for messages.
 
     Returns:
@@ -40,81 +60,72 @@ def read_pair_list(text, path):
         positions in the names, and bool [pairs].
 
     Raises:
-        ValueError: a line is something else; its number is told.
+        ValueError: a line has other fields; the message has its number.
     """
-    numbers, left, right, same = {}, [], [], []
-    for number, fields in _lines(text, path, most=3):
-        if len(fields) != 3 or fields[2] not in ("0", "1"):
-            raise _bad(path, number, "'left right 1' or 'left right 0'", fields)
-        left.append(numbers.setdefault(fields[0], len(numbers)))
-        right.append(numbers.setdefault(fields[1], len(numbers)))
-        same.append(fields[2] == "1")
-    if not left:
-        raise ValueError(f"{path} is empty. Expected one pair per line.")
-    return tuple(numbers), np.array(left), np.array(right), np.array(same)
+    expected = "'left right 1' or 'left right 0'"
+    same_of = {"0": False, "1": True}
+
+    def parse(fields):
+        if fields[2] not in same_of:
+            raise ValueError
+        return fields[0], fields[1], same_of[fields[2]]
+
+    left, right, same = zip(*_rows(text, path, expected, 3, parse), strict=True)
+    both = [name for pair in zip(left, right, strict=True) for name in pair]
+    names = dict.fromkeys(both)
+    numbers = {name: number for number, name in enumerate(names)}
+    sides = (np.array([numbers[name] for name in side]) for side in (left, right))
+    return tuple(names), *sides, np.array(same)
 
 
-def read_identity_list(text, path):
+def read_identity_list(text: bytes, path: str) -> tuple:
     """Reads "name identity" lines, of a gallery or of probes.
 
     Returns:
         (names, identities), tuples of texts.
 
     Raises:
-        ValueError: a line is something else; its number is told.
+        ValueError: a line has other fields; the message has its number.
     """
-    names, identities = [], []
-    for number, fields in _lines(text, path, most=2):
-        if len(fields) != 2:
-            raise _bad(path, number, "'name identity'", fields)
-        names.append(fields[0])
-        identities.append(fields[1])
-    if not names:
-        raise ValueError(f"{path} is empty. Expected one 'name identity' per line.")
-    return tuple(names), tuple(identities)
+    return tuple(zip(*_rows(text, path, "'name identity'", 2, tuple), strict=True))
 
 
-def read_names(text, path):
-    """Reads the names of saved embeddings, one per line; a further word is dropped.
+def read_names(text: bytes, path: str) -> tuple:
+    """Reads the names of saved embeddings, one per line; further words are ignored.
 
     A tab ends a name that holds blanks.
 
-    Returns:
-        tuple of texts.
-
     Raises:
-        ValueError: a name comes twice.
+        ValueError: a name occurs twice.
     """
-    names = tuple(fields[0] for _, fields in _lines(text, path, most=1))
-    if len(set(names)) != len(names):
-        seen = set()
-        twice = next(name for name in names if name in seen or seen.add(name))
-        raise ValueError(f"{path} names {twice!r} twice. Names must differ.")
-    return names
+    names = []
+    for line in _decoded(text, path):
+        fields = line.split("\t") if "\t" in line else line.split()
+        names += [field.strip() for field in fields if field.strip()][:1]
+    twice = [name for name, count in collections.Counter(names).items() if count > 1]
+    if twice:
+        raise ValueError(f"{path} names {twice[0]!r} twice. Names must differ.")
+    return tuple(names)
 
 
-def read_template_media(text, path):
+def read_template_media(text: bytes, path: str) -> TemplateMedia:
     """Reads IJB's face_tid_mid.txt: "picture template media" lines.
 
-    Returns:
-        A `TemplateMedia`.
-
     Raises:
-        ValueError: a line is something else; its number is told.
+        ValueError: a line has other fields; the message has its number.
     """
-    names, ids = [], []
-    for number, fields in _lines(text, path):
-        if len(fields) != 3 or not all(_whole(field) for field in fields[1:]):
-            raise _bad(path, number, "'picture template media'", fields)
-        names.append(fields[0])
-        ids.append((int(fields[1]), int(fields[2])))
-    if not names:
-        raise ValueError(f"{path} is empty. Expected 'picture template media' lines.")
-    templates, media = np.array(ids, np.int64).T
-    return TemplateMedia(tuple(names), templates, media)
+    rows = _rows(
+        text,
+        path,
+        "'picture template media'",
+        3,
+        lambda fields: (fields[0], int(fields[1]), int(fields[2])),
+    )
+    names, templates, media = zip(*rows, strict=True)
+    return TemplateMedia(names, np.array(templates), np.array(media))
 
 
-def read_template_pairs(text, path):
+def read_template_pairs(text: bytes, path: str) -> tuple:
     """Reads IJB's template_pair_label.txt: "template template same" lines.
 
     IJB-C has 15.7 million of them.
@@ -123,7 +134,7 @@ def read_template_pairs(text, path):
         (left, right, same): int64 [pairs] template ids, bool [pairs].
 
     Raises:
-        ValueError: a line is something else.
+        ValueError: a line has other fields.
     """
     expected = f"{path}: expected 'template template label' lines, label 1 or 0."
     if not text.strip():
@@ -137,7 +148,7 @@ def read_template_pairs(text, path):
     return whole[:, 0], whole[:, 1], whole[:, 2] == 1
 
 
-def read_subjects(text, path):
+def read_subjects(text: bytes, path: str) -> tuple:
     """Reads IJB's gallery and probe files: a header, then "template,subject,..." lines.
 
     A template has a line for each of its pictures; all must name one subject.
@@ -146,7 +157,7 @@ def read_subjects(text, path):
         (templates, subjects): int64 [templates], ascending templates.
 
     Raises:
-        ValueError: a line is something else; its number is told.
+        ValueError: a line has other fields; the message has its number.
     """
     subject_of = {}
     for number, line in enumerate(text.decode("utf-8", "replace").splitlines(), 1):
@@ -154,7 +165,10 @@ def read_subjects(text, path):
         if not line.strip() or (number == 1 and not _whole(fields[0])):
             continue
         if len(fields) < 2 or not (_whole(fields[0]) and _whole(fields[1])):
-            raise _bad(path, number, "'template,subject'", [line])
+            raise ValueError(
+                f"{path}, line {number}: expected 'template,subject'. Got: "
+                f"{line[:80]!r}."
+            )
         template, subject = int(fields[0]), int(fields[1])
         if subject_of.setdefault(template, subject) != subject:
             raise ValueError(
@@ -167,7 +181,7 @@ def read_subjects(text, path):
     return np.array(templates), np.array([subject_of[one] for one in templates])
 
 
-def read_faces(text, path):
+def read_faces(text: bytes, path: str) -> tuple:
     """Reads IJB's name_5pts_score.txt: a picture, five points (x, y) and a score.
 
     Returns:
@@ -175,28 +189,26 @@ def read_faces(text, path):
         [pictures] of the detector.
 
     Raises:
-        ValueError: a line is something else; its number is told.
+        ValueError: a line has other fields; the message has its number.
     """
-    names, numbers = [], []
-    for number, fields in _lines(text, path):
-        try:
-            values = [float(field) for field in fields[1:]]
-        except ValueError:
-            values = []
-        if len(values) != 11:
-            raise _bad(path, number, "'picture x y x y x y x y x y score'", fields)
-        names.append(fields[0])
-        numbers.append(values)
-    if not names:
-        raise ValueError(f"{path} is empty. Expected a picture per line.")
+    rows = _rows(
+        text,
+        path,
+        "'picture x y x y x y x y x y score'",
+        12,
+        lambda fields: (fields[0], [float(field) for field in fields[1:]]),
+    )
+    names, numbers = zip(*rows, strict=True)
     numbers = np.array(numbers, np.float32)
-    return tuple(names), numbers[:, :10].reshape(-1, 5, 2), numbers[:, 10]
+    return names, numbers[:, :10].reshape(-1, 5, 2), numbers[:, 10]
+
+
+def _decoded(text, path):
+    try:
+        return text.decode("utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not text in UTF-8 ({error}).") from error
 
 
 def _whole(text):
     return text.removeprefix("-").isdecimal()
-
-
-def _bad(path, number, expected, fields):
-    received = " ".join(fields)[:80]
-    return ValueError(f"{path}, line {number}: expected {expected}. Got: {received!r}.")

@@ -74,7 +74,7 @@ def _marks(threshold):
         yield Mark(text, threshold["cosine"])
     if "best_cosine" in threshold:
         best = threshold["best_cosine"]
-        yield Mark(f"most accurate threshold: {best:.3f}", best, dash=1)
+        yield Mark(f"most accurate threshold: {best:.3f}", best, dash=":")
 
 
 def add_matches(report, found):

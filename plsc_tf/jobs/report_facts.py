@@ -1,5 +1,6 @@
 """Facts about a run for its report: memory, data, environment, checkpoints, starts."""
 
+import contextlib
 import dataclasses
 import datetime
 import json
@@ -21,8 +22,8 @@ STARTS = "starts.jsonl"
 GB = 1e9
 
 
-def environment(strategy, group):
-    """{what: text} about programs and devices."""
+def environment(strategy: tf.distribute.Strategy, group) -> dict:
+    """{name: text} about programs and devices."""
     devices = [device.device_type for device in tf.config.list_physical_devices()]
     counted = {kind: devices.count(kind) for kind in dict.fromkeys(devices)}
     return {
@@ -39,18 +40,18 @@ def environment(strategy, group):
     }
 
 
-def add_start(folder, step, told, changes):
-    """Notes that a process begins, or goes on with, the run after a step.
+def add_start(folder: str, step: int, environment: dict, changes: dict) -> None:
+    """Records that a process starts or resumes the run after a step.
 
     Args:
         folder: of the run.
-        step: steps that are done.
-        told: of `environment`.
+        step: steps so far.
+        environment: see above.
         changes: the options that a resume changed, `{name: [old, new]}`.
     """
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     names = ("plsc_tf", "TensorFlow", "replicas", "workers")
-    entry = {"time": now, "step": step, **{name: told[name] for name in names}}
+    entry = {"time": now, "step": step, **{name: environment[name] for name in names}}
     if changes:
         entry["changed"] = changes
     lines = [*starts(folder), entry]
@@ -58,38 +59,36 @@ def add_start(folder, step, told, changes):
     files.replace(files.join(folder, STARTS), text.encode())
 
 
-def starts(folder):
+def starts(folder: str) -> list[dict]:
     """[{"time", "step", ...}] of the run so far."""
     return metrics_files.read(files.join(folder, STARTS))
 
 
-def checkpoints(folder):
-    """[(name, step, bytes)] of the checkpoints that are kept."""
-    found = []
+def checkpoints(folder: str) -> list[tuple]:
+    """[(name, step, MB)] of the checkpoints that exist."""
+    rows = []
     for _, path in catalog.find_all(folder):
         content = manifest.read(path)
         size = sum(entry["bytes"] for entry in content["files"].values())
-        found.append((files.name(path), content["state"].get("global_step"), size))
-    return found
+        step = content["state"].get("global_step")
+        rows.append((files.name(path), step, f"{size / 1e6:.1f}"))
+    return rows
 
 
-def peak_memory(strategy):
-    """{what: GB} that this process has held at most."""
-    found = {}
-    for device in strategy.extended.worker_devices:
-        if "GPU" in device:
-            info = tf.config.experimental.get_memory_info(short_name(device))
-            found[f"measured, {device}"] = f"{info['peak'] / GB:.2f} GB at most"
-    try:
-        peak = read_bytes("/proc/self/status", "VmHWM")
-        found["measured, the process"] = f"{peak / GB:.2f} GB at most"
-    except OSError:
-        found["measured, the process"] = "not told by this system"
-    return found
+def peak_memory(strategy: tf.distribute.Strategy) -> dict[str, str]:
+    """{name: GB}, the peak of this process."""
+    peaks = {
+        device: tf.config.experimental.get_memory_info(short_name(device))["peak"]
+        for device in strategy.extended.worker_devices
+        if "GPU" in device
+    }
+    with contextlib.suppress(OSError):  # only Linux reports it
+        peaks["the process"] = read_bytes("/proc/self/status", "VmHWM")
+    return {f"measured, {x}": f"{n / GB:.2f} GB at most" for x, n in peaks.items()}
 
 
-def network(model):
-    """{what: text} about the size of a model.
+def network(model) -> dict[str, str]:
+    """{name: text} about the size of a model.
 
     Args:
         model: the `Classifier`.
@@ -98,14 +97,14 @@ def network(model):
     head = sum(int(np.prod(shape)) for shape in rows.values())
     return {
         "network parameters": f"{model.backbone.count_params():,}",
-        "network FLOPs": f"{_shown(flops(model))} forward, for each image; a "
+        "network FLOPs": f"{flops(model) / 1e9:.3g} G forward, for each image; a "
         "multiplication and an addition count as two",
         "head parameters": f"{head:,}: "
         + ", ".join(f"{name} {'×'.join(map(str, n))}" for name, n in rows.items()),
     }
 
 
-def flops(model):
+def flops(model) -> int:
     """Floating point operations of the network for one image, forward.
 
     Counted by TensorFlow's profiler in the graph at inference.
@@ -123,7 +122,7 @@ def flops(model):
     options = profiler.ProfileOptionBuilder(options).with_empty_output().build()
     log = tf.get_logger()
     level = log.level
-    log.setLevel("ERROR")  # the profiler announces that it is of TensorFlow 1
+    log.setLevel("ERROR")  # the profiler warns that it belongs to TensorFlow 1
     try:
         found = profiler.profile(concrete.graph, cmd="op", options=options)
     finally:
@@ -131,15 +130,7 @@ def flops(model):
     return found.total_float_ops
 
 
-def _shown(count):
-    """Such as "12.6 G"."""
-    for size, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
-        if count >= size:
-            return f"{count / size:.3g} {prefix}"
-    return f"{count:,}"
-
-
-def short_name(device):
+def short_name(device: str) -> str:
     """The name that TensorFlow's memory statistics take.
 
     Args:
@@ -152,12 +143,12 @@ def short_name(device):
     return f"{spec.device_type}:{spec.device_index}"
 
 
-def planned_memory(settings, model, process, stage):
-    """{what: GB} that the planner expects on the fullest device.
+def planned_memory(settings, model, process: int, stage) -> dict[str, str]:
+    """{name: GB} that the planner expects on the fullest device.
 
     Args:
         settings: of the run.
-        model: the `Classifier` that was trained.
+        model: the trained `Classifier`.
         process: bytes that the process held before the model was made.
         stage: the `plsc_tf.jobs.stage.Stage` of the training.
     """
@@ -166,21 +157,18 @@ def planned_memory(settings, model, process, stage):
     except (ImportError, ValueError, tf.errors.OpError) as error:
         return {"planned": f"n/a: {str(error).splitlines()[0]}"}
     weights = sum(
-        int(np.prod(v.shape)) * tf.as_dtype(v.dtype).size
-        for v in model.backbone.trainable_variables
+        v.shape.num_elements() * tf.as_dtype(v.dtype).size
+        for v in (variable.value for variable in model.backbone.trainable_variables)
     )
     if job.backbone.weights != weights:
         return {"planned": "n/a: the network was given in Python"}
     job = dataclasses.replace(job, process=process or job.process)
-    total = job.total()
-    found = {"planned, a device": f"{total / GB:.2f} GB at most"}
+    sizes = {"planned, a device": job.total()}
     if job.devices.kind == "CPU" and job.devices.replicas > 1:
-        found["planned, the process"] = (
-            f"{total * job.devices.replicas / GB:.2f} GB at most"
-        )
-    found |= {
-        f"planned, of it: {what}": f"{size / GB:.3f} GB"
-        for what, size in job.items().items()
+        sizes["planned, the process"] = job.total() * job.devices.replicas
+    found = {name: f"{size / GB:.2f} GB at most" for name, size in sizes.items()}
+    return found | {
+        f"planned, of it: {name}": f"{size / GB:.3f} GB"
+        for name, size in job.items().items()
         if size >= GB / 1000
     }
-    return found

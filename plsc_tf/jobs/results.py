@@ -1,35 +1,37 @@
-"""Results of a run: results.json, the export and the final table."""
+"""The results of a run: the export, results.json and the closing table."""
 
 import json
 import shlex
+from collections.abc import Iterator
 
 from absl import logging
 
 from plsc_tf.evaluation import closed_set, report, verification
 from plsc_tf.jobs import exporting
+from plsc_tf.options.settings import Settings
 from plsc_tf.storage import files
 
 
-def read(save_dir):
-    """The results in a run's folder; an empty dict if there are none."""
+def read(save_dir: str) -> dict:
+    """The results so far of the run in a folder, {} if there are none."""
     path = files.join(save_dir, "results.json")
     if not files.exists(path):
         return {}
     try:
-        results = json.loads(files.read(path))
+        content = json.loads(files.read(path))
     except ValueError as error:
         raise ValueError(
             f"{path} is not JSON ({error}). Remove it; the checkpoints stay."
         ) from error
-    if not isinstance(results, dict):
+    if not isinstance(content, dict):
         raise ValueError(
             f"{path} must hold the results of a run by name. Received: "
-            f"{type(results).__name__}. Remove it; the checkpoints stay."
+            f"{type(content).__name__}. Remove it; the checkpoints stay."
         )
-    return results
+    return content
 
 
-def write(save_dir, results):
+def write(save_dir: str, results: dict) -> None:
     """Writes `<save_dir>/results.json`."""
     text = json.dumps(results, indent=1) + "\n"
     files.replace(files.join(save_dir, "results.json"), text.encode())
@@ -37,12 +39,9 @@ def write(save_dir, results):
 
 def verification_figures(results):
     """`{name: {accuracy, std, threshold}}` of `{name: VerificationResult}`."""
+    keys = ("accuracy", "std", "threshold")
     return {
-        name: {
-            "accuracy": result.accuracy,
-            "std": result.std,
-            "threshold": result.threshold,
-        }
+        name: {key: getattr(result, key) for key in keys}
         for name, result in results.items()
     }
 
@@ -64,12 +63,12 @@ def raw_pixels(pairs, image_size):
 
 
 def export(settings, model, checkpoint, figures, pairs=None):
-    """Exports the model after a training; returns the version folder.
+    """Exports the model of a training that has ended; returns the version folder.
 
     Args:
         settings: the `Settings`.
         model: the `Classifier`.
-        checkpoint: path of the checkpoint of these weights.
+        checkpoint: path of the checkpoint that the model stands at.
         figures: `verification_figures`, for the model card.
         pairs: `{name: Pairs}` to prove it on; None reads those of the settings.
     """
@@ -84,66 +83,77 @@ def export(settings, model, checkpoint, figures, pairs=None):
     return exporting.export(settings, model, checkpoint, figures, pairs=pairs)
 
 
-def table(settings, results):
-    """The table that a run ends with.
+def rows(outcome: dict) -> Iterator[tuple[str, str]]:
+    """Yields (name, text) of the figures of a run.
 
     Args:
-        settings: the `Settings` of the run.
-        results: what `plsc_tf.jobs.train.train` returns.
+        outcome: the content of results.json, as far as it is known.
     """
-    save_dir = settings.checkpoints.model_save_dir
-    rows = [("steps", results["steps"]), ("loss", results["loss"])]
-    for name in ("training_accuracy", "training_top5_accuracy"):
-        if name in results:
-            rows.append((name, results[name]))
-    if results["images_per_second"]:
-        rows.append(("images/s", speed(results)))
-    for name, figures in results["verification"].items():
-        rows.append((f"{name}: verification accuracy", _plus_minus(figures)))
-        if name in results.get("raw_pixels", {}):
-            figures = results["raw_pixels"][name]
-            rows.append((f"{name}: comparing raw pixels", _plus_minus(figures)))
-    for name, value in results.get("test", {}).items():
-        rows.append((f"test {name}", value))
-    rows += [
-        *_saved(results),
-        ("flags", files.join(save_dir, "flags.cfg")),
-        ("results", files.join(save_dir, "results.json")),
-    ]
-    page = files.join(save_dir, "report.html")
+    for name in ("steps", "loss", "training_accuracy", "training_top5_accuracy"):
+        if outcome.get(name) is not None:
+            yield name, text(outcome[name])
+    if outcome.get("images_per_second"):
+        yield "images/s", speed(outcome)
+    for name, figures in (outcome.get("verification") or {}).items():
+        yield f"{name}: verification accuracy", _plus_minus(figures)
+        if name in outcome.get("raw_pixels", {}):
+            raw = outcome["raw_pixels"][name]
+            yield f"{name}: comparing raw pixels", _plus_minus(raw)
+    for name, value in (outcome.get("test") or {}).items():
+        yield f"test {name}", text(value)
+    if "checkpoint_dir" in outcome:
+        path = outcome["checkpoint_dir"]
+        yield "checkpoint", path or "none: no save has succeeded"
+    if "unsaved_steps" in outcome:
+        yield "NOT SAVED", f"the last {outcome['unsaved_steps']} steps; see the errors"
+
+
+def text(value) -> str:
+    """A result as text, numbers with five digits."""
+    return f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
+def table(settings: Settings, outcome: dict) -> str:
+    """The text that a run ends with.
+
+    Args:
+        settings: of the run.
+        outcome: the content of results.json.
+    """
+    folder = settings.checkpoints.model_save_dir
+    lines = list(rows(outcome))
+    lines.append(("flags", files.join(folder, "flags.cfg")))
+    lines.append(("results", files.join(folder, "results.json")))
+    page = files.join(folder, "report.html")
     if settings.logging.run_report and files.exists(page) and not files.is_dir(page):
-        rows.append(("report", page))
-    if results["export_dir"]:
-        rows.append(("SavedModel", results["export_dir"]))
-    command = next_command(settings, results)
+        lines.append(("report", page))
+    if outcome["export_dir"]:
+        lines.append(("SavedModel", outcome["export_dir"]))
+    command = next_command(settings, outcome)
     if command:
-        rows.append(("next, try", command))
-    return report.format_table(rows)
+        lines.append(("next, try", command))
+    return report.format_table(lines)
 
 
-def speed(results):
-    """Images per second as text, with the steps that it is the mean of after a resume.
-
-    Args:
-        results: what `plsc_tf.jobs.train.train` returns, with `images_per_second`.
-    """
-    text = f"{results['images_per_second']:.5g}"
-    # Earlier versions do not say.
-    first, last = results.get("images_per_second_steps") or (2, None)
+def speed(outcome: dict) -> str:
+    """Images per second as text, after a resume with the steps of the measurement."""
+    text = f"{outcome['images_per_second']:.5g}"
+    # Earlier versions do not save the steps.
+    first, last = outcome.get("images_per_second_steps") or (2, None)
     if first <= 2:
         return text
     steps = f"steps {first} to {last}" if first < last else f"step {first} alone"
     return f"{text} ({steps}, since the resume)"
 
 
-def next_command(settings, results):
-    """The command to try next with the results of a run; "" if there is none.
+def next_command(settings: Settings, results: dict) -> str:
+    """The command to run after a training; "" if there is none.
 
     Args:
         settings: the `Settings` of the run.
-        results: what `plsc_tf.jobs.train.train` returns.
+        results: the content of results.json.
     """
-    # No command can load a network of a script.
+    # No command finds a network of a script.
     of_a_script = settings.model.model_name.startswith("__main__.")
     if not results.get("checkpoint_dir") or of_a_script:
         return ""
@@ -154,12 +164,6 @@ def next_command(settings, results):
     elif results["export_dir"]:
         verb, word = "serve", f"--model_dir={files.parent(results['export_dir'])}"
     return f"python -m plsc_tf.{verb} {shlex.quote(word)}"
-
-
-def _saved(results):
-    yield "checkpoint", results["checkpoint_dir"] or "none: no save has succeeded"
-    if "unsaved_steps" in results:
-        yield "NOT SAVED", f"the last {results['unsaved_steps']} steps; see the errors"
 
 
 def _plus_minus(figures):

@@ -1,4 +1,4 @@
-"""The report of a run: one page that loads nothing."""
+"""The report of a run: one page that loads no other file."""
 
 import re
 import shlex
@@ -10,177 +10,97 @@ from plsc_tf.options.settings import ALL, Settings
 from plsc_tf.storage import files
 
 NAME = "report.html"
-# The folder that the next command writes the evaluation card to, and its page.
-CARD = ("card", "card/card.html")
-# What the page links to, where it is there.
-LINKED = (CARD[1], "results.json", "metrics.csv", "flags.cfg")
+# The page of the evaluation card, which the next command writes.
+CARD = "card/card.html"
+# Files that the page links to if they exist.
+LINKED = (CARD, "results.json", "metrics.csv", "flags.cfg")
+# Further results, which the closing table leaves out.
+_DETAILS = (
+    "loss_type",
+    "num_classes",
+    "sample_rate",
+    "seconds_per_step",
+    "seconds_per_epoch",
+    "export_dir",
+)
 # user:password@ in an address.
 _PASSWORD = re.compile(r"(://)[^/@\s]+@")
 
 
-def to_html(settings, outcome, told):
-    """The bytes of the page.
+def to_html(settings: Settings, outcome: dict, facts: dict) -> bytes:
+    """Returns the page.
 
     Args:
-        settings: the `Settings` of the run.
-        outcome: of `run.train`, what results.json holds.
-        told: {"network", "data", "memory", "environment": {what: text},
-            "checkpoints": [(name, step, bytes)], "starts": [{...}],
-            "charts": [(caption, SVG)], "images": [(label, uint8 [h, w, 3])],
-            "written": those of `LINKED` that are there}.
+        settings: of the run.
+        outcome: the content of results.json.
+        facts: {"network", "data", "memory", "environment": {name: text},
+            "checkpoints": [(name, step, MB)], "starts": [{...}],
+            "charts": [(caption, SVG)], "images": [(label, JPEG)],
+            "written": those of `LINKED` that exist}.
     """
-    model, data = settings.model.model_name, settings.dataset.dataset_name
-    starts = told["starts"]
-    begun = f"Begun {starts[0].get('time')} (UTC)." if starts else ""
-    folder = page.text(settings.checkpoints.model_save_dir)
-    parts = [
-        f'<p class="quiet">{folder}. {begun}</p>',
-        page.headline(list(_headline(outcome))),
-        _next(settings, outcome, told["written"]),
-        "<h2>Results</h2>",
-        page.columns(("figure", "value"), _results(outcome)),
-        "<h2>Curves</h2>",
-        page.charts(told["charts"]) or "<p>There are no figures.</p>",
-        _images(told["images"]),
-        "<h2>Options</h2>",
-        "<p>Those that differ from their defaults:</p>",
-        page.columns(("option", "value", "default"), _changed(settings)),
-        "<details><summary>All options</summary>",
-        page.columns(("option", "value"), _options(settings)),
-        "</details>",
-        "<h2>Network, data and machine</h2>",
-        page.table("Size", told["network"]),
-        page.table("Data", told["data"]),
-        page.table("Memory", told["memory"]),
-        page.table("Environment", told["environment"]),
-        "<h2>Checkpoints</h2>",
-        page.columns(
-            ("name", "step", "MB"),
-            [(name, step, f"{n / 1e6:.1f}") for name, step, n in told["checkpoints"]],
-        ),
-        "<h2>Starts</h2>",
-        f"<p>{_resumptions(starts)}</p>",
-        page.columns(
-            ("time", "after step", "replicas", "workers", "changed"), _starts(starts)
-        ),
+    folder = settings.checkpoints.model_save_dir
+    rows = list(results.rows(outcome))
+    details = {name: outcome.get(name) for name in _DETAILS}
+    rows += [
+        (name.replace("_", " "), results.text(value))
+        for name, value in details.items()
+        if value is not None
     ]
-    return page.document(f"Training of {model} on {data}", parts)
-
-
-def _headline(outcome):
-    """(value, what it is), the figure that matters most first."""
-    for name, one in (outcome.get("verification") or {}).items():
-        text = f"± {one['std']:.4f}, verification accuracy on {name}"
-        yield f"{one['accuracy']:.4f}", text
-    for name, one in (outcome.get("raw_pixels") or {}).items():
-        yield f"{one['accuracy']:.4f}", f"comparing raw pixels of {name}"
-    if outcome.get("test"):
-        test = outcome["test"]
-        yield f"{test['accuracy']:.4f}", f"accuracy on {test['images']:,} test images"
-    if outcome.get("training_accuracy") is not None:
-        yield f"{outcome['training_accuracy']:.4f}", "training accuracy"
-    if outcome.get("loss") is not None:
-        yield f"{outcome['loss']:.4g}", "loss of the last epoch"
-    if outcome.get("steps") is not None:
-        yield f"{outcome['steps']:,}", "steps"
-    if outcome.get("images_per_second"):
-        resumed = " since the resume" if " " in results.speed(outcome) else ""
-        yield f"{outcome['images_per_second']:.4g}", f"images/s{resumed}"
-
-
-def _next(settings, outcome, written):
-    """The next command, and links to what lies next to the page."""
-    command = results.next_command(settings, outcome)
-    lines = []
+    command, card_command = results.next_command(settings, outcome), ""
     if ".evaluate " in command:
-        folder = files.join(settings.checkpoints.model_save_dir, CARD[0])
-        command += f" {shlex.quote(f'--card_dir={folder}')}"
-        lines.append(
-            f"Next, {'' if CARD[1] in written else 'to make '}the evaluation card, "
-            f'<a href="{CARD[1]}">{CARD[1]}</a>, with threshold, intervals and the '
-            f"worst pairs:<pre>{page.text(command)}</pre>"
-        )
-    elif command:
-        lines.append(f"Next:<pre>{page.text(command)}</pre>")
-    links = [f'<a href="{name}">{name}</a>' for name in written if name != CARD[1]]
-    if links:
-        lines.append(f"In this folder: {', '.join(links)}.")
-    return "".join(f"<div>{line}</div>" for line in lines)
-
-
-def _images(images):
-    """What was fed, as a contact sheet."""
-    if not images:
-        return ""
-    sheet = page.images([(f"class {label}", pixels) for label, pixels in images])
-    return (
-        "<h2>Input</h2><p>Images of the first step of the last process, as the "
-        f"network gets them: framed, resized and augmented.</p>{sheet}"
+        option = f"--card_dir={files.join(folder, CARD.partition('/')[0])}"
+        card_command = f"{command} {shlex.quote(option)}"
+    options = list(_options(settings))
+    return page.render(
+        "run_report.html",
+        title=f"Training of {settings.model.model_name} on "
+        f"{settings.dataset.dataset_name}",
+        folder=folder,
+        headline=_headline(rows),
+        results=rows,
+        command=command,
+        card_command=card_command,
+        card=CARD,
+        options=[(name, value) for name, value, _ in options],
+        changed_options=[row for row in options if row[1] != row[2]],
+        start_rows=[_start(start) for start in facts["starts"]],
+        **facts,
     )
 
 
-def _results(outcome):
-    for name, value in outcome.items():
-        if value is None or name == "images_per_second_steps":
-            continue
-        if name == "images_per_second":
-            yield "images per second", results.speed(outcome)
-        elif name == "verification":
-            for what, found in value.items():
-                yield (
-                    f"verification accuracy, {what}",
-                    f"{found['accuracy']:.4f} ± {found['std']:.4f}",
-                )
-        elif name == "raw_pixels":
-            for what, found in value.items():
-                text = f"{found['accuracy']:.4f} ± {found['std']:.4f}"
-                yield f"comparing raw pixels, {what}", text
-        elif isinstance(value, dict):
-            for what, found in value.items():
-                yield f"{name} {what}".replace("_", " "), _number(found)
-        else:
-            yield name.replace("_", " "), _number(value)
-
-
-def _number(value):
-    return f"{value:.5g}" if isinstance(value, float) else value
-
-
-def _changed(settings):
-    default = Settings()
-    for group, item in _items():
-        value = getattr(getattr(settings, group), item.name)
-        before = getattr(getattr(default, group), item.name)
-        if value != before:
-            yield item.name, _shown(item, value), _shown(item, before)
+def _headline(rows):
+    """[(value, name)], accuracies of evaluations first, deviations in the names."""
+    names = ("training_accuracy", "loss", "steps", "images/s")
+    figures = [row for row in rows if ": " in row[0] or row[0] == "test accuracy"]
+    figures += [row for name in names for row in rows if row[0] == name]
+    headline = []
+    for name, value in figures:
+        value, *remark = re.split(r" (?=[±(])", value, maxsplit=1)
+        name = name.replace("_", " ")
+        headline.append((value, ", ".join([*remark, name])))
+    return headline
 
 
 def _options(settings):
-    for group, item in _items():
-        yield item.name, _shown(item, getattr(getattr(settings, group), item.name))
+    """Yields (name, value, default) of all options."""
+    default = Settings()
+    for name in ALL:
+        group, of_default = getattr(settings, name), getattr(default, name)
+        for option in options_of(type(of_default)):
+            yield (
+                option.name,
+                _shown(option, getattr(group, option.name)),
+                _shown(option, getattr(of_default, option.name)),
+            )
 
 
-def _items():
-    for group in ALL:
-        for item in options_of(type(getattr(Settings(), group))):
-            yield group, item
-
-
-def _shown(item, value):
+def _shown(option, value):
     """An option's value as text; a secret shows as ***, also within an address."""
-    return _PASSWORD.sub(r"\1***@", item.format(value)) or "(empty)"
+    return _PASSWORD.sub(r"\1***@", option.format(value)) or "(empty)"
 
 
-def _starts(starts):
-    for one in starts:
-        names = ("time", "step", "replicas", "workers")
-        changes = one.get("changed", {}).items()
-        changed = ", ".join(f"{name} {old} -> {new}" for name, (old, new) in changes)
-        yield *(one.get(name, "") for name in names), changed
-
-
-def _resumptions(starts):
-    count = sum(1 for one in starts if one["step"])
-    if not count:
-        return "The run was never resumed."
-    return f"The run was resumed {count} time{'s' if count > 1 else ''}."
+def _start(start):
+    changes = start.get("changed", {}).items()
+    changed = ", ".join(f"{name} {old} -> {new}" for name, (old, new) in changes)
+    names = ("time", "step", "replicas", "workers")
+    return *(start.get(name, "") for name in names), changed

@@ -23,7 +23,7 @@ from plsc_tf.options.flagfiles import write_flags
 from plsc_tf.parallel.collectives import Transport
 from plsc_tf.parallel.strategy import make_deterministic
 from plsc_tf.reporting.guard import GuardedCallback
-from plsc_tf.reporting.losses_file import LossesFile
+from plsc_tf.reporting.step_lines import StepLines, exact_loss
 from plsc_tf.storage import files, fs_options
 from plsc_tf.storage.writer_lock import WriterLock
 from plsc_tf.training import rescuing
@@ -75,7 +75,7 @@ def _train(settings, joined, termination, parts, stage, lock):
     save_dir, losses = settings.checkpoints.model_save_dir, []
     if settings.logging.save_losses and group.is_chief:
         path = files.join(save_dir, "losses.txt")
-        losses = [GuardedCallback(LossesFile(path), path)]
+        losses = [GuardedCallback(StepLines(path, exact_loss), path)]
     pairs, test = recipe.load_pairs(settings, parts.pairs), recipe.load_test(settings)
     recipe.check_parts(settings, strategy.num_replicas_in_sync)
     exporting.check(settings)

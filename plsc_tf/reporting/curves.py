@@ -1,17 +1,18 @@
 """The curves of a run, from its rows of figures, as charts."""
 
 import math
+from collections.abc import Sequence
 
 from plsc_tf.evaluation.charts import COLORS, Axis, Chart, Curve, Mark
 
-# More points than a chart has pixels are drawn as means of neighbours.
+# More points than a chart has pixels are drawn as means of neighbors.
 POINTS = 400
 # From this ratio of the largest to the smallest value on, an axis is logarithmic.
 DECADES = 20
 
 
-def loss(rows, resumed=()):
-    """The `Chart` of the loss, None where there is nothing to draw.
+def loss(rows: list[dict], resumed: Sequence[int] = ()) -> Chart | None:
+    """The chart of the loss, None without points.
 
     Args:
         rows: of `MetricsFiles`.
@@ -22,69 +23,61 @@ def loss(rows, resumed=()):
     return _chart("Loss", caption, _spread("loss", curves), curves, resumed)
 
 
-def all_of(rows, resumed=()):
-    """The list of all charts of a run that have something to show.
+def all_of(rows: list[dict], resumed: Sequence[int] = ()) -> list[Chart]:
+    """All charts of a run that have points.
 
     Args:
         rows: of `MetricsFiles`.
         resumed: steps after which the run was resumed.
     """
     names = dict.fromkeys(name for row in rows for name in row)
-    verified = [n for n in names if n.startswith("verification/") and _is_rate(n)]
-    trained = [n for n in names if "/" not in n and _is_rate(n)]
-    angles = [n for n in names if n.startswith("angles/")]
+    rates = [name for name in names if name.endswith("accuracy")]
+    trained = [name for name in rates if "/" not in name]
+    verified = [name for name in rates if name.startswith("verification/")]
     scale = _named(rows, ["loss_scale"])
-    charts = [
-        loss(rows, resumed),
-        *_accuracies(rows, [*trained, *verified], resumed),
-        _chart(
+    charts = [loss(rows, resumed), *_accuracies(rows, [*trained, *verified], resumed)]
+    for title, caption, axis, chosen in (
+        (
             "Learning rate",
             "Learning rate of the optimizer.",
             Axis("learning rate", low=0.0),
-            _named(rows, ["learning_rate"]),
-            resumed,
+            ["learning_rate"],
         ),
-        _chart(
+        (
             "Throughput",
             "Images per second over all replicas, between lines of progress.",
             Axis("images/s", low=0.0),
-            _named(rows, ["images_per_second"]),
-            resumed,
+            ["images_per_second"],
         ),
-        _chart(
+        (
             "Loss scale",
             "Loss scale of mixed precision.",
             _spread("loss scale", scale),
-            scale,
-            resumed,
+            ["loss_scale"],
         ),
-        _chart(
+        (
             "Angles",
-            "Mean angle of embeddings to their own class centre and the nearest other.",
+            "Mean angle of embeddings to their own class center and the nearest other.",
             Axis("degrees"),
-            _named(rows, angles),
-            resumed,
+            [name for name in names if name.startswith("angles/")],
         ),
-    ]
+    ):
+        charts.append(_chart(title, caption, axis, _named(rows, chosen), resumed))
     return [chart for chart in charts if chart]
 
 
 def _accuracies(rows, names, resumed):
-    """Charts of accuracies, each of as many as there are colors."""
-    most = len(COLORS)
-    for start in range(0, len(names), most):
-        number = f", {start // most + 1}" if len(names) > most else ""
+    """Charts of accuracies, at most one curve per color in each."""
+    groups = [names[i : i + len(COLORS)] for i in range(0, len(names), len(COLORS))]
+    for number, group in enumerate(groups, 1):
+        suffix = f", {number}" if len(groups) > 1 else ""
         yield _chart(
-            f"Accuracy{number}",
-            f"Training accuracy without margins, and verification accuracy{number}.",
+            f"Accuracy{suffix}",
+            f"Training accuracy without margins, and verification accuracy{suffix}.",
             Axis("accuracy"),
-            _named(rows, names[start : start + most]),
+            _named(rows, group),
             resumed,
         )
-
-
-def _is_rate(name):
-    return name.endswith("accuracy")
 
 
 def _named(rows, names):
@@ -103,12 +96,12 @@ def _named(rows, names):
     return curves
 
 
-def thinned(points, most=POINTS):
-    """At most so many points; each is the mean of its neighbours.
+def thinned(points: list, most: int = POINTS) -> list:
+    """Reduces a curve to at most `most` points, each the mean of its neighbors.
 
     Args:
         points: list of (x, y), x ascending.
-        most: how many.
+        most: their largest number.
     """
     if len(points) <= most:
         return points

@@ -8,6 +8,7 @@ import numpy as np
 from absl import logging
 from PIL import Image
 
+from plsc_tf.data.image_encoding import encode
 from plsc_tf.evaluation import bootstrap
 from plsc_tf.storage import files
 
@@ -94,6 +95,4 @@ def _sprite(pictures, side):
     for number, picture in enumerate(pictures):
         small = Image.fromarray(picture).resize((side, side), Image.Resampling.BILINEAR)
         sheet.paste(small, (number % per_row * side, number // per_row * side))
-    buffer = io.BytesIO()
-    sheet.save(buffer, "PNG")
-    return buffer.getvalue()
+    return encode(sheet)

@@ -1,41 +1,50 @@
-"""Logs that VisualDL shows, in its own format, without its package.
+"""Logs for VisualDL, written without its package.
 
-A log is a file whose name holds `vdlrecords`, one per folder. It is a sequence of
-records: the length as 8 bytes, little-endian, then so many bytes of a protocol buffer
-(VisualDL 2.5, visualdl/proto/record.proto):
-
-    Record {repeated Value values = 1}
-    Value {int64 id = 1 (the step); string tag = 2; int64 timestamp = 3;
-           oneof {float value = 4; Image image = 5; Histogram histogram = 8;
-                  MetaData meta_data = 10}}
-    Image {bytes encoded_image_string = 4}
-    Histogram {repeated double hist = 1; repeated double bin_edges = 2}
-    MetaData {string display_name = 1}
-
-The first record is meta data with the tag `meta_data_tag`.
+The package needs another numpy than TensorFlow does. A log is a file whose name holds
+`vdlrecords`, one per folder: a sequence of records, each as its length in 8 bytes
+(little-endian) and a protocol buffer with the fields of `_MESSAGES` (VisualDL 2.5,
+visualdl/proto/record.proto). The first record is meta data with the tag
+`meta_data_tag`.
 """
 
-import io
+import functools
 import struct
 import time
 
 import numpy as np
 from absl import logging
-from PIL import Image
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
 
+from plsc_tf.data.image_encoding import encode
 from plsc_tf.storage import files
 from plsc_tf.storage.paths import local_path
 
 FOLDER = "visualdl"
 BINS = 50
-_VARINT, _DOUBLE, _BYTES, _FLOAT = 0, 1, 2, 5
+# {message: {field: (number, type, repeated)}}, the fields that are written here.
+_MESSAGES = {
+    "Image": {"encoded_image_string": (4, "BYTES", False)},
+    "Histogram": {"hist": (1, "DOUBLE", True), "bin_edges": (2, "DOUBLE", True)},
+    "MetaData": {"display_name": (1, "STRING", False)},
+    "Value": {
+        "id": (1, "INT64", False),
+        "tag": (2, "STRING", False),
+        "timestamp": (3, "INT64", False),
+        "value": (4, "FLOAT", False),
+        "image": (5, "Image", False),
+        "histogram": (8, "Histogram", False),
+        "meta_data": (10, "MetaData", False),
+    },
+    "Record": {"values": (1, "Value", True)},
+}
 
 
 class VisualDL:
     """Writes what `visualdl --logdir=<folder>` shows.
 
-    A resumed run goes on with the file, of which the newest in a folder is shown, and
-    takes back what is later than the step that it goes on from.
+    A resumed run appends to the file, as VisualDL shows the newest in a folder only,
+    and removes records that are later than its first step.
 
     Args:
         folder: on a local disk.
@@ -58,10 +67,10 @@ class VisualDL:
         self._file = None
 
     def begin(self, step):
-        """Opens the log of the run, without what is later than `step`."""
+        """Opens the log of the run and removes records later than `step`."""
         self.close()
         if not self._open(step):
-            self._write(0, "meta_data_tag", _field(10, _BYTES, b""))
+            self._write(0, "meta_data_tag", meta_data={})
 
     def _open(self, step):
         """Opens the file; returns the bytes that are kept of it."""
@@ -77,7 +86,7 @@ class VisualDL:
     def scalars(self, step, values):
         """Writes `{name: number}` at a step."""
         for name, value in values.items():
-            self._write(step, name, _field(4, _FLOAT, struct.pack("<f", value)))
+            self._write(step, name, value=value)
 
     def histogram(self, step, name, values):
         """Writes the distribution of the numbers that are finite."""
@@ -85,7 +94,7 @@ class VisualDL:
         finite = values[np.isfinite(values)]
         if finite.size < values.size:
             logging.warning(
-                "%s at step %d: %d of %d values are no finite numbers.",
+                "%s at step %d: %d of %d values are not finite.",
                 name,
                 step,
                 values.size - finite.size,
@@ -94,19 +103,13 @@ class VisualDL:
         if not finite.size:
             return
         counts, edges = np.histogram(finite, BINS)
-        packed = [
-            _field(number, _BYTES, np.asarray(column, "<f8").tobytes())
-            for number, column in ((1, counts), (2, edges))
-        ]
-        self._write(step, name, _field(8, _BYTES, b"".join(packed)))
+        self._write(step, name, histogram={"hist": counts, "bin_edges": edges})
 
     def images(self, step, name, pictures):
         """Writes pictures, uint8 `[N, height, width, 3]`, each under its number."""
         for number, picture in enumerate(pictures):
-            buffer = io.BytesIO()
-            Image.fromarray(picture).save(buffer, "PNG")
-            image = _field(4, _BYTES, buffer.getvalue())
-            self._write(step, f"{name}/{number}", _field(5, _BYTES, image))
+            image = {"encoded_image_string": encode(picture)}
+            self._write(step, f"{name}/{number}", image=image)
 
     def flush(self):
         """Nothing: every record is in the file at once."""
@@ -117,16 +120,12 @@ class VisualDL:
             self._file.close()
             self._file = None
 
-    def _write(self, step, tag, content):
+    def _write(self, step, tag, **content):
         if self._file is None:
             return
-        value = (
-            _field(1, _VARINT, _varint(step))
-            + _field(2, _BYTES, tag.encode())
-            + _field(3, _VARINT, _varint(int(time.time() * 1000)))
-            + content
-        )
-        record = _field(1, _BYTES, value)
+        now = int(time.time() * 1000)
+        value = {"id": step, "tag": tag, "timestamp": now, **content}
+        record = _record_class()(values=[value]).SerializeToString()
         try:
             self._file.write(struct.pack("<Q", len(record)) + record)
             self._file.flush()
@@ -135,37 +134,33 @@ class VisualDL:
             raise
 
 
-def _field(number, kind, content):
-    """A field of a protocol buffer; `content` as bytes."""
-    size = _varint(len(content)) if kind == _BYTES else b""
-    return _varint(number << 3 | kind) + size + content
-
-
-def _varint(number):
-    """Seven bits per byte, the lowest first; all but the last have the eighth set."""
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
-
-
-def _read_varint(data, start):
-    """(number, place behind it)."""
-    number, shift = 0, 0
-    while True:
-        byte = data[start]
-        number |= (byte & 0x7F) << shift
-        start, shift = start + 1, shift + 7
-        if byte < 0x80:
-            return number, start
+@functools.cache
+def _record_class():
+    """The message class of `Record`."""
+    file = descriptor_pb2.FileDescriptorProto(
+        name="plsc_tf/visualdl.proto", package="plsc_tf.visualdl", syntax="proto3"
+    )
+    kinds = descriptor_pb2.FieldDescriptorProto
+    for name, fields in _MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for field_name, (number, kind, repeated) in fields.items():
+            field = message.field.add(name=field_name, number=number)
+            field.label = kinds.LABEL_REPEATED if repeated else kinds.LABEL_OPTIONAL
+            if kind in _MESSAGES:
+                field.type_name = f".{file.package}.{kind}"
+                field.type = kinds.TYPE_MESSAGE
+            else:
+                field.type = kinds.Type.Value(f"TYPE_{kind}")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    record = pool.FindMessageTypeByName(f"{file.package}.Record")
+    return message_factory.GetMessageClass(record)
 
 
 def _length_until(data, step):
     """Bytes of the whole records that are not later than a step.
 
-    What cannot be read, such as the zeros that a loss of power leaves, ends the log.
+    Anything unreadable, such as the zeros that a loss of power leaves, ends the log.
     """
     start = 0
     while start + 8 <= len(data):
@@ -174,18 +169,10 @@ def _length_until(data, step):
         if not size or end > len(data):
             break
         try:
-            later = _step_of(data[start + 8 : end]) > step
-        except IndexError:
+            record = _record_class().FromString(data[start + 8 : end])
+        except DecodeError:
             break
-        if later:
+        if any(value.id > step for value in record.values):
             break
         start = end
     return start
-
-
-def _step_of(record):
-    """The step of a record's value; fields of 0 are left out by protocol buffers."""
-    _, start = _read_varint(record, 0)
-    _, start = _read_varint(record, start)
-    key, start = _read_varint(record, start)
-    return _read_varint(record, start)[0] if key == 1 << 3 | _VARINT else 0

@@ -9,9 +9,8 @@ import pytest
 import plsc_tf
 from plsc_tf.backbones import precision
 from plsc_tf.boost import layout, projection, reduced_step, snapshots, trajectory
-from plsc_tf.boost.updater import ReducedUpdater
+from plsc_tf.boost.updater import ReducedUpdater, ReductionPlan
 from plsc_tf.heads.dense import DenseHead
-from plsc_tf.jobs import dimension_reduction
 
 COMPONENTS = 5
 EPOCHS = 9
@@ -96,7 +95,7 @@ def reduce(make_model, projections):
         if scope == "all" and isinstance(model.head, DenseHead):
             variables += model.head.variables_replicated
         given = {"rho": 0.55, "gamma": 0.9, "alpha": 0.001, "sigma": 0.4, "trials": 8}
-        made = dimension_reduction.Plan(
+        made = ReductionPlan(
             projection=projection.Projection(projections[scope]),
             layout=layout.of_model(model, scope),
             variables=variables,

@@ -104,7 +104,7 @@ def test_names_with_blanks_end_at_tabs():
     [
         (lists.read_pair_list, b"a b 1\na b 2\n", r"f, line 2: .*Got: 'a b 2'"),
         (lists.read_pair_list, b"\n", "f is empty"),
-        (lists.read_pair_list, b"\xff\xfe", "f is no text in UTF-8"),
+        (lists.read_pair_list, b"\xff\xfe", "f is not text in UTF-8"),
         (lists.read_identity_list, b"a\n", "f, line 1: expected 'name identity'"),
         (lists.read_names, b"a\nb\na\n", "f names 'a' twice"),
         (lists.read_template_media, b"1.jpg 5 x\n", "f, line 1: expected 'picture"),

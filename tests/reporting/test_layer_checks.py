@@ -2,7 +2,6 @@
 
 import re
 
-import keras
 import numpy as np
 import pytest
 
@@ -38,6 +37,8 @@ def test_statistics_count_and_sum(make_model, dense):
     text = statistics.statistics(model)
     weights = model.head.weights_as_numpy().astype(np.float64)
     assert f"{weights.sum():.6g}"[:6] in text
+    # Keras's table of layers.
+    assert re.search(r"conv \(Conv2D\) .* \(None, 3, 3, 4\) .* 112 ", text)
     # 3·3·3·4 + 4, 36·6 + 6, and the head's 5·6.
     assert re.search(r"network, trainable +334 numbers, 1,336 bytes", text)
     assert re.search(r"\nhead +30 numbers, 120 bytes", text)
@@ -49,17 +50,3 @@ def test_placement_tells_devices(make_model):
     first, second = text.splitlines()
     assert "CPU:0" in first and "334 numbers of the network, 18 of the head" in first
     assert "CPU:1" in second and "12 of the head" in second
-
-
-def test_statistics_of_a_layer_with_several_outputs():
-    class Two(keras.layers.Layer):
-        def call(self, inputs):
-            return inputs, keras.ops.sum(inputs, axis=-1)
-
-    inputs = keras.Input((4, 6))
-    both = Two(name="two")(inputs)
-    outputs = keras.layers.Flatten(name="flatten")(both[0]), both[1]
-    network = keras.Model(inputs, keras.layers.Concatenate()(outputs))
-    rows = dict(statistics._layers(network))
-    assert rows["Two two"].startswith("N×4×6, N×4 ")
-    assert rows["Flatten flatten"].startswith("N×24 ")

@@ -32,11 +32,14 @@ def test_figures_of_a_step_join_its_row_and_new_names_the_table(metrics, tmp_pat
     metrics.scalars(2, {"verification/a": 0.75})
     metrics.scalars(2, {"loss": 1.25})
     metrics.scalars(3, {"loss": float("nan")})
-    assert rows_of(tmp_path) == [
+    expected = [
         {"step": 1, "loss": 2.5},
         {"step": 2, "loss": 1.25, "verification/a": 0.75},
         {"step": 3, "loss": None},
     ]
+    assert rows_of(tmp_path) == expected
+    metrics.flush()
+    assert rows_of(tmp_path) == expected
     assert table_of(tmp_path) == [
         ["step", "loss", "verification/a"],
         ["1", "2.5", ""],
@@ -87,7 +90,6 @@ def test_what_was_never_begun_does_not_empty_the_files(metrics, tmp_path):
     metrics.scalars(1, {"loss": 1.0})
     metrics.close()
     other = MetricsFiles(str(tmp_path))
-    other._local = False  # as on a store, whose files are written as a whole
     other.close()
     assert rows_of(tmp_path) == [{"step": 1, "loss": 1.0}]
     other.begin(1)

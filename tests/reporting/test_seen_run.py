@@ -160,7 +160,7 @@ def test_the_report_tells_the_run_and_no_password(seen):
     text = re.sub(r"<[^>]*>", " ", page.replace("<wbr>", ""))
     for expected in (
         "Training of iresnet on mock",
-        "verification accuracy, mock",
+        "mock: verification accuracy",
         "log_loss_every_n_iters",
         "images per step",
         "measured, the process",

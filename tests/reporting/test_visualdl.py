@@ -131,7 +131,7 @@ def test_values_that_are_not_finite_are_left_out_and_told(tmp_path, record, capl
     log.close()
     (angles,) = values_of(tmp_path, record)[1:]
     assert sum(angles.histogram.hist) == 1
-    assert "angles at step 1: 2 of 3 values are no finite numbers" in caplog.text
+    assert "angles at step 1: 2 of 3 values are not finite" in caplog.text
     assert "angles at step 2: 1 of 1" in caplog.text
 
 

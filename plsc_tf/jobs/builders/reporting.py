@@ -1,12 +1,14 @@
-"""What a run shows of itself: made from the settings, and finished at its end."""
+"""Metrics, logs and the report of a run, as the settings ask for them."""
 
 import functools
 
+import keras
 import tensorflow as tf
 from absl import logging
 
 from plsc_tf.jobs import report_facts, run_report
 from plsc_tf.jobs.builders import hooks
+from plsc_tf.options.settings import Settings
 from plsc_tf.parallel.memory import process_memory
 from plsc_tf.reporting import curves, projector, statistics
 from plsc_tf.reporting.angles import AngleHistograms
@@ -21,8 +23,8 @@ from plsc_tf.reporting.visualdl import FOLDER, VisualDL
 from plsc_tf.storage import files
 
 PLOT = "loss.png"
-# The planner builds and traces the network again: seconds, which only runs of so many
-# steps shall take.
+# The planner builds and traces the network again, which takes seconds: only runs of
+# at least this many steps do it.
 PLANNED_FROM_STEPS = 500
 
 
@@ -32,19 +34,18 @@ def prepare(settings):
     Args:
         settings: the `Settings`.
     """
-    # TensorFlow tells the devices of operations only where it knows from the start.
+    # TensorFlow logs devices only if this is set before its first operation.
     tf.debugging.set_log_device_placement(settings.logging.log_device_placement)
 
 
 class RunReporter:
-    """All that a run writes for people to look at.
+    """Writes metrics, logs and the report of a run.
 
-    Make it before the model, whose memory it measures against what was held before.
+    Make it before the model: it measures the memory of the process without it.
 
     Args:
         settings: the `Settings` of the run.
-        group: the `Group` of workers; the chief writes, the others write nothing but a
-            trace, where they are asked for it.
+        group: the `Group` of workers; only the chief writes, except traces.
         stage: the `plsc_tf.jobs.stage.Stage`, whose memory the report counts.
 
     Raises:
@@ -53,28 +54,26 @@ class RunReporter:
         ImportError: a hook's path leads nowhere.
 
     Attributes:
-        recorder: the `Recorder` that figures go to.
-        shows_progress: whether there are lines of progress.
+        recorder: the `Recorder` of figures.
+        shows_progress: whether lines of progress are shown.
     """
 
-    def __init__(self, settings, group, stage):
-        given = settings.logging
-        if given.profile_at_task >= group.size:
+    def __init__(self, settings: Settings, group, stage):
+        options = settings.logging
+        if options.profile_at_task >= group.size:
             raise ValueError(
                 "profile_at_task is the number of a worker, from 0 to "
                 f"{group.size - 1} here. Received: "
-                f"profile_at_task={given.profile_at_task}"
+                f"profile_at_task={options.profile_at_task}"
             )
-        self.settings = settings
-        self.group = group
-        self.stage = stage
-        self.metrics = MetricsFiles(
-            settings.checkpoints.model_save_dir,
-            written=given.metrics_files and group.is_chief,
-        )
+        self.settings, self.options = settings, options
+        self.folder = settings.checkpoints.model_save_dir
+        self.group, self.stage = group, stage
+        written = options.metrics_files and group.is_chief
+        self.metrics = MetricsFiles(self.folder, written=written)
         self.recorder = Recorder()
-        self.shows_progress = hooks.LOGGING in given.hooks
-        self._hooks = hooks.own(given.hooks)
+        self.shows_progress = hooks.LOGGING in options.hooks
+        self._hooks = hooks.own(options.hooks)
         self._guards = {}
         self._images = FirstImages()
         self._process = self._guarded("the memory of the process", process_memory, 0)
@@ -83,68 +82,66 @@ class RunReporter:
             self.recorder.sinks += self._sinks()
 
     @property
-    def interruptions(self):
-        """After how many steps something is written that takes time; 0: never."""
-        given = self.settings.logging
+    def interruptions(self) -> tuple[int, ...]:
+        """Steps between writes that take time; 0: never."""
         return (
-            given.angles_every_n_iters,
-            given.images_every_n_iters,
-            given.profile_every_n_iters,
+            self.options.angles_every_n_iters,
+            self.options.images_every_n_iters,
+            self.options.profile_every_n_iters,
         )
 
-    def callbacks(self):
-        """The list of Keras callbacks that the settings ask for."""
-        given, chief = self.settings.logging, self.group.is_chief
-        found = []
-        if chief and (given.check_shape or given.check_content):
-            check = LayerCheck(given.check_shape, given.check_content)
-            found.append(GuardedCallback(check, "the layers' shapes and contents"))
-        if given.profile_every_n_iters and self.group.index == given.profile_at_task:
-            traces = Traces(self._tensorboard(), given.profile_every_n_iters)
-            found.append(GuardedCallback(traces, "traces"))
-        if chief and given.images_every_n_iters:
-            images = InputImages(self.recorder, given.images_every_n_iters)
-            found.append(GuardedCallback(images, "input images"))
-        if given.angles_every_n_iters:
-            angles = AngleHistograms(self.recorder, given.angles_every_n_iters)
-            # All workers measure together: one alone cannot leave it out.
+    def callbacks(self) -> list[keras.callbacks.Callback]:
+        """The callbacks that the settings ask for."""
+        options, made = self.options, {}
+        if (
+            options.profile_every_n_iters
+            and self.group.index == options.profile_at_task
+        ):
+            made["traces"] = Traces(self._tensorboard(), options.profile_every_n_iters)
+        if self.group.is_chief and (options.check_shape or options.check_content):
+            check = LayerCheck(options.check_shape, options.check_content)
+            made["the layers' shapes and contents"] = check
+        if self.group.is_chief and options.images_every_n_iters:
+            images = InputImages(self.recorder, options.images_every_n_iters)
+            made["input images"] = images
+        if self.group.is_chief and options.run_report:
+            made["the report's images"] = self._images
+        callbacks = [GuardedCallback(one, name) for name, one in made.items()]
+        if options.angles_every_n_iters:
+            angles = AngleHistograms(self.recorder, options.angles_every_n_iters)
+            # All workers measure together: none of them may skip it after a failure.
             alone = self.group.size == 1
-            found.append(GuardedCallback(angles, "angles") if alone else angles)
-        if chief and given.run_report:
-            found.append(GuardedCallback(self._images, "the report's images"))
-        return [*found, *self._hooks]
+            callbacks.append(GuardedCallback(angles, "angles") if alone else angles)
+        return [*callbacks, *self._hooks]
 
-    def begin(self, model, changes):
-        """Logs what is about to train; all workers call it, the chief logs.
+    def begin(self, model, changes: dict) -> None:
+        """Logs the model before the training; all workers call it, the chief logs.
 
         Args:
             model: the `Classifier`.
             changes: the options that a resume changed, `{name: [old, new]}`.
         """
-        given = self.settings.logging
         self._first = model.trainer.position.global_step
-        told = []
-        if given.print_model_statistics:
-            told.append(("Model statistics", statistics.statistics))
-        if given.log_device_placement:
-            told.append(("Device placement", statistics.placement))
-        for title, describe in told:
+        texts = {}
+        if self.options.print_model_statistics:
+            texts["Model statistics"] = statistics.statistics
+        if self.options.log_device_placement:
+            texts["Device placement"] = statistics.placement
+        for title, describe in texts.items():
             call = functools.partial(describe, model)
-            # All workers read the head together: one alone cannot leave it out.
+            # All workers read the head together: none of them may skip it.
             text = self._guarded(title, call) if self.group.size == 1 else call()
             if text and self.group.is_chief:
                 logging.info("%s:\n%s", title, text)
-        if not self.group.is_chief:
-            return
-        if given.run_report or given.metrics_files:
+        if self.group.is_chief and (
+            self.options.run_report or self.options.metrics_files
+        ):
             self._guarded(report_facts.STARTS, lambda: self._add_start(model, changes))
 
     def _add_start(self, model, changes):
-        folder = self.settings.checkpoints.model_save_dir
-        told = report_facts.environment(model.strategy, self.group)
-        report_facts.add_start(
-            folder, model.trainer.position.global_step, told, changes
-        )
+        environment = report_facts.environment(model.strategy, self.group)
+        step = model.trainer.position.global_step
+        report_facts.add_start(self.folder, step, environment, changes)
 
     def finish(self, model, outcome, batches, pairs):
         """Writes what belongs to the end of a run; all workers call it.
@@ -155,8 +152,7 @@ class RunReporter:
             batches: the training data.
             pairs: the verification sets, `{name: Pairs}`.
         """
-        given = self.settings.logging
-        if given.projector:
+        if self.options.projector:
             self._guarded(
                 "the projector's files", lambda: self._project(model, batches, pairs)
             )
@@ -174,9 +170,9 @@ class RunReporter:
         if not self.group.is_chief or not self._reachable():
             return
         self.recorder.close()
-        if not self.settings.logging.run_report:
+        if not self.options.run_report:
             return
-        self._plot()
+        self._guarded(PLOT, self._plot)
         if model is not None:
             self._guarded(
                 run_report.NAME, lambda: self._report(model, outcome or {}, batches)
@@ -184,60 +180,49 @@ class RunReporter:
 
     def _reachable(self):
         """Whether the run's store answers, so that not each file waits for it."""
-        folder = self.settings.checkpoints.model_save_dir
         return self._guarded(
-            f"metrics, logs and report in {folder}",
-            lambda: files.exists(folder) or True,
+            f"metrics, logs and report in {self.folder}",
+            lambda: files.exists(self.folder) or True,
             False,
         )
 
     def _plot(self):
-        self._guarded(PLOT, self._draw)
-
-    def _draw(self):
-        folder = self.settings.checkpoints.model_save_dir
         loss = curves.loss(self.metrics.rows, self._resumed())
         if loss:
-            files.replace(files.join(folder, PLOT), loss.png())
+            files.replace(files.join(self.folder, PLOT), loss.png())
 
     def _report(self, model, outcome, batches):
-        settings = self.settings
-        folder = settings.checkpoints.model_save_dir
-        told = {
-            "data": {
-                "data set": settings.dataset.dataset_name,
-                "images": batches.num_examples or "unknown",
-                "classes": model.head.num_classes,
-                "images per step": settings.training.global_batch_size,
-                "steps per epoch": batches.steps_per_epoch or "unknown",
-            },
-            "memory": self._memory(model),
-            "environment": self._guarded(
-                "the report's environment",
-                lambda: report_facts.environment(model.strategy, self.group),
-                {},
-            ),
-            "checkpoints": self._guarded(
-                "the report's checkpoints", lambda: report_facts.checkpoints(folder), []
-            ),
-            "network": self._guarded(
-                "the report's FLOPs and parameters",
-                lambda: report_facts.network(model),
-                {},
-            ),
-            "images": self._guarded("the report's images", self._shown, []),
-            "starts": self._starts(),
-            "written": [
-                name
-                for name in run_report.LINKED
-                if files.exists(files.join(folder, name))
-            ],
-            "charts": self._guarded("the report's curves", self._charts, []),
+        facts = {
+            "data": lambda: self._data(model, batches),
+            "memory": lambda: self._memory(model),
+            "environment": lambda: report_facts.environment(model.strategy, self.group),
+            "network": lambda: report_facts.network(model),
+            "checkpoints": lambda: report_facts.checkpoints(self.folder),
+            "images": self._images.jpegs,
+            "charts": self._charts,
         }
-        path = files.join(folder, run_report.NAME)
-        text = run_report.to_html(settings, outcome, told)
-        files.replace(path, text)
+        facts = {
+            name: self._guarded(f"the report's {name}", read, {})
+            for name, read in facts.items()
+        }
+        facts["starts"] = self._starts()
+        facts["written"] = [
+            name
+            for name in run_report.LINKED
+            if files.exists(files.join(self.folder, name))
+        ]
+        path = files.join(self.folder, run_report.NAME)
+        files.replace(path, run_report.to_html(self.settings, outcome, facts))
         logging.info("The report of the run: %s", path)
+
+    def _data(self, model, batches):
+        return {
+            "data set": self.settings.dataset.dataset_name,
+            "images": batches.num_examples or "unknown",
+            "classes": model.head.num_classes,
+            "images per step": self.settings.training.global_batch_size,
+            "steps per epoch": batches.steps_per_epoch or "unknown",
+        }
 
     def _charts(self):
         charts = curves.all_of(self.metrics.rows, self._resumed())
@@ -245,32 +230,21 @@ class RunReporter:
 
     def _resumed(self):
         """The steps after which the run was resumed."""
-        return [one["step"] for one in self._starts() if one["step"]]
+        return [start["step"] for start in self._starts() if start["step"]]
 
     def _starts(self):
-        folder = self.settings.checkpoints.model_save_dir
         return self._guarded(
-            report_facts.STARTS, lambda: report_facts.starts(folder), []
+            report_facts.STARTS, lambda: report_facts.starts(self.folder), []
         )
-
-    def _shown(self):
-        """[(label, image)] of what was fed; none where nothing was trained."""
-        shown = self._images
-        if shown.images is None:
-            return []
-        return list(zip(shown.labels.tolist(), shown.images, strict=True))
 
     def _memory(self, model):
-        strategy = model.strategy
-        found = self._guarded(
-            "the report's memory", lambda: report_facts.peak_memory(strategy), {}
-        )
+        facts = report_facts.peak_memory(model.strategy)
         if model.trainer.position.global_step - self._first < PLANNED_FROM_STEPS:
             few = f"not for runs of less than {PLANNED_FROM_STEPS} steps"
-            return found | {"planned": f"{few}; --dry_run tells"}
+            return facts | {"planned": f"{few}; --dry_run shows it"}
         if self.group.size > 1:
-            return found
-        return found | self._guarded(
+            return facts
+        return facts | self._guarded(
             "the report's planned memory",
             lambda: report_facts.planned_memory(
                 self.settings, model, self._process, self.stage
@@ -289,18 +263,17 @@ class RunReporter:
             projector.write(self._tensorboard(), name, *found)
 
     def _sinks(self):
-        given, folder = self.settings.logging, self.settings.checkpoints.model_save_dir
-        if given.tensorboard:
+        if self.options.tensorboard:
             board = self._tensorboard()
             made = self._guarded(board, lambda: TensorBoard(board))
             if made:
                 yield made
-        if given.visualdl:
-            yield VisualDL(files.join(folder, FOLDER))
+        if self.options.visualdl:
+            yield VisualDL(files.join(self.folder, FOLDER))
         yield self.metrics
 
     def _tensorboard(self):
-        return files.join(self.settings.checkpoints.model_save_dir, "tensorboard")
+        return files.join(self.folder, "tensorboard")
 
     def _guarded(self, what, write, default=None):
         return self._guards.setdefault(what, Guard(what))(write, default)

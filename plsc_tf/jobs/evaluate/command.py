@@ -14,87 +14,94 @@ from plsc_tf.jobs import trained, workers
 from plsc_tf.jobs.builders import preprocessing, recipe
 from plsc_tf.jobs.evaluate import protocols, provenance, worst
 from plsc_tf.jobs.evaluate.embeddings import Pictures, Saved
-from plsc_tf.jobs.parts import NONE
+from plsc_tf.jobs.parts import NONE, Parts
 from plsc_tf.options import effects
+from plsc_tf.options.settings import Settings
 from plsc_tf.parallel import cluster as clusters
 from plsc_tf.storage import files
 
 
-def evaluate(settings, parts=NONE):
+def evaluate(settings: Settings, parts: Parts = NONE) -> list[tuple] | None:
     """Evaluates a trained model or saved embeddings.
 
-    Writes the card and the charts where the settings say. The workers of a cluster
-    share the embedding; all else is the chief's.
+    Writes the card and the charts if the settings ask for them. The workers of a
+    cluster share the embedding; the chief does all else.
 
     Args:
-        settings: `checkpoint_dir` or `model_save_dir` name the model, `scoring` what
-            to compare beside `val_targets`.
-        parts: the `Parts` of the training, where its backbone was given in Python;
-            its pairs stand in the place of `val_targets`.
+        settings: `checkpoint_dir` or `model_save_dir` name the model, `scoring` the
+            comparisons besides `val_targets`.
+        parts: the `Parts` of a training whose backbone was given in Python; its pairs
+            replace `val_targets`.
 
     Returns:
         Rows of a table; None on the workers of a cluster that are not its chief.
 
     Raises:
-        FileNotFoundError: a checkpoint, a list or a set is not there.
-        ValueError: settings that do not go together, or files that are not what they
-            should be.
+        FileNotFoundError: a checkpoint, a list or a set does not exist.
+        ValueError: settings that exclude each other, or invalid files.
     """
-    asked = settings.scoring
+    scoring = settings.scoring
     _check(settings)
-    if asked.embeddings:
+    evaluation = _Evaluation(settings)
+    if scoring.embeddings:
         if clusters.resolve(settings.cluster, os.environ) is not None:
             raise ValueError(
                 "Saved embeddings are compared by one process: leave the launcher out."
             )
-        return _finish(settings, _OfEmbeddings(settings))
+        evaluation.add_lists(Saved(scoring.embeddings, scoring.embedding_names))
+        rows = [("embeddings", scoring.embeddings)]
+        if scoring.card_dir:
+            checksum = files.checksum(scoring.embeddings)[1]
+            evaluation.model = {"embeddings": scoring.embeddings, "sha256": checksum}
+        return rows + evaluation.write()
     with workers.joined(settings) as joined:
+        if not joined.group.is_chief:
+            settings = settings.replace(card_dir="", plot_dir="")
+            evaluation = _Evaluation(settings)
+        checkpoint = _evaluate_model(evaluation, settings, parts, joined)
         rows = None
         if joined.group.is_chief:
-            rows = _finish(settings, _OfModel(settings, parts, joined))
-        else:
-            _OfModel(settings.replace(card_dir="", plot_dir=""), parts, joined)
+            rows = [("checkpoint", checkpoint), *evaluation.write()]
         joined.group.gather("the chief has finished", None)
         return rows
 
 
 def _check(settings):
-    """Errors that need no model to be found."""
-    asked, targets = settings.scoring, settings.evaluation.val_targets
-    if asked.embeddings and targets and settings.asked("val_targets"):
+    """Raises the errors that need no model."""
+    scoring, targets = settings.scoring, settings.evaluation.val_targets
+    if scoring.embeddings and targets and settings.asked("val_targets"):
         raise ValueError(
             "Saved embeddings hold no pictures: give pair_lists instead of "
             f"val_targets. Received: val_targets={','.join(targets)}."
         )
-    if bool(asked.gallery) != bool(asked.probes):
+    if bool(scoring.gallery) != bool(scoring.probes):
         raise ValueError(
             "gallery and probes go together: who is known and who is looked for. "
-            f"Received: gallery={asked.gallery!r}, probes={asked.probes!r}."
+            f"Received: gallery={scoring.gallery!r}, probes={scoring.probes!r}."
         )
-    lists = asked.has_lists
-    if asked.embeddings and not lists:
+    if scoring.embeddings and not scoring.has_lists:
         raise ValueError(
             "Saved embeddings are compared by pair_lists, template_dirs, tinyface_dir, "
             "or gallery and probes. Received: none of them."
         )
-    if asked.embedding_names and not asked.embeddings:
+    if scoring.embedding_names and not scoring.embeddings:
         raise ValueError(
             "embedding_names names the rows of embeddings. Received: embeddings=''."
         )
-    _check_files(asked)
+    _check_files(scoring)
 
 
-def _check_files(asked):
-    for path in (*asked.pair_lists, asked.gallery, asked.probes):
+def _check_files(scoring):
+    for path in (*scoring.pair_lists, scoring.gallery, scoring.probes):
         if path and not files.exists(path):
             raise FileNotFoundError(f"There is no list {path!r}.")
-    for part in protocols.TINYFACE if asked.tinyface_dir else ():
-        if not files.is_dir(files.join(asked.tinyface_dir, part)):
+    for part in protocols.TINYFACE if scoring.tinyface_dir else ():
+        if not files.is_dir(files.join(scoring.tinyface_dir, part)):
             raise FileNotFoundError(
                 f"tinyface_dir expects {', '.join(protocols.TINYFACE)} in the folder. "
-                f"Received: tinyface_dir={asked.tinyface_dir!r}, without {part}."
+                f"Received: tinyface_dir={scoring.tinyface_dir!r}, without {part}."
             )
-    for path in asked.template_dirs:
+    for path in scoring.template_dirs:
         if not files.is_dir(files.join(path, "meta")):
             raise FileNotFoundError(
                 f"template_dirs expects folders with meta/ in them. Received: {path!r}."
@@ -102,200 +109,172 @@ def _check_files(asked):
 
 
 class _Evaluation:
-    """Collects the reports of all sets that are asked for."""
+    """Collects the reports of all sets, and writes them.
+
+    Attributes:
+        options: the `reports.Options`.
+        reports: list of `SetReport`.
+        fingerprints: of the images of the sets.
+        model: about the model, for the card.
+        data: about its training data, for the card.
+    """
 
     def __init__(self, settings):
-        asked = settings.scoring
-        samples = asked.bootstrap_samples if asked.card_dir else 0
-        self.resampling = Resampling(samples, settings.training.seed)
-        self.options = reports.Options(self.resampling, asked.card_far)
+        self.scoring = settings.scoring
+        samples = self.scoring.bootstrap_samples if self.scoring.card_dir else 0
+        resampling = Resampling(samples, settings.training.seed)
+        self.options = reports.Options(resampling, self.scoring.card_far)
         self.fingerprints = provenance.Fingerprints()
-        self.head_rows, self.reports = [], []
-        self.model, self.data = {}, {}
+        self.reports, self.model, self.data = [], {}, {}
 
     def add(self, report):
-        """Adds a report; its name must be its own."""
-        taken = [one.name for one in self.reports]
+        """Adds a report under a name of its own."""
+        taken = [other.name for other in self.reports]
         if report.name in taken:
             report.name = f"{report.name} {taken.count(report.name) + 1}"
         self.reports.append(report)
 
-    def protocols(self, settings, source, with_fingerprints):
-        """Runs what is given as lists."""
-        asked = settings.scoring
-        for path in asked.pair_lists:
-            folder = asked.picture_dir or files.parent(path)
-            report, listed, left, right, scores = protocols.pair_list(
+    def add_lists(self, source, with_fingerprints=False):
+        """Runs the protocols of lists and folders on the embeddings of a source."""
+        scoring = self.scoring
+        for path in scoring.pair_lists:
+            folder = scoring.picture_dir or files.parent(path)
+            report, listed, pairs = protocols.pair_list(
                 path, source, folder, self.options
             )
             self.add(report)
-            if asked.card_dir:
+            if scoring.card_dir:
                 located = [files.join(folder, name) for name in listed]
-                read = functools.partial(_read, located)
                 if with_fingerprints:
                     self.fingerprints.add(report.name, map(files.read, located), listed)
-                worst.add(report, scores, left, right, listed.__getitem__, read)
-        for folder in asked.template_dirs:
-            for report in protocols.templates(
-                folder, source, self.options, asked.detector_scores
-            ):
+                worst.add(report, *pairs, listed, functools.partial(_read, located))
+        for folder in scoring.template_dirs:
+            found = protocols.templates(
+                folder, source, self.options, scoring.detector_scores
+            )
+            for report in found:
                 self.add(report)
-        if asked.tinyface_dir:
-            self.add(protocols.tinyface(asked.tinyface_dir, source, self.options))
-        if asked.gallery:
+        if scoring.tinyface_dir:
+            self.add(protocols.tinyface(scoring.tinyface_dir, source, self.options))
+        if scoring.gallery:
+            lists = scoring.gallery, scoring.probes
             self.add(
-                protocols.search(
-                    asked.gallery,
-                    asked.probes,
-                    source,
-                    asked.picture_dir,
-                    self.options,
-                )
+                protocols.search(*lists, source, scoring.picture_dir, self.options)
             )
 
-
-class _OfEmbeddings(_Evaluation):
-    """Saved embeddings: no model is needed."""
-
-    def __init__(self, settings):
-        super().__init__(settings)
-        asked = settings.scoring
-        source = Saved(asked.embeddings, asked.embedding_names)
-        self.head_rows = [("embeddings", asked.embeddings)]
-        if asked.card_dir:
-            self.model = {
-                "embeddings": asked.embeddings,
-                "sha256": files.checksum(asked.embeddings)[1],
-            }
-        self.protocols(settings, source, with_fingerprints=False)
-
-
-class _OfModel(_Evaluation):
-    """A trained model, on verification sets, its own classes, and lists."""
-
-    def __init__(self, settings, parts, joined):
-        super().__init__(settings)
-        asked = settings.scoring
-        targets = settings.evaluation.val_targets
-        lists = asked.has_lists
-        chosen = settings.asked("val_targets")
-        settings = settings.replace(with_test=True)
-        with_head = recipe.TEST_SPLIT in targets
-        found = trained.load(settings, with_head, parts, joined.strategy)
-        found.model.trainer.join(joined.group, joined.votes)
-        settings = found.settings
-        if lists and not chosen:
-            settings = settings.replace(val_targets=())
-        self.head_rows = [("checkpoint", found.checkpoint)]
-        self._test(found.model, settings)
-        for name, pairs in recipe.load_pairs(settings, parts.pairs).items():
-            self._verify(found.model, settings, name, pairs)
-        module = data_load.find(settings.dataset.dataset_name)
-        flip = data_load.suitable_preprocessing(module) != "none"
-        size = settings.evaluation.test_batch_size
-        embed = functools.partial(found.model.embed, batch_size=size)
-        source = Pictures(embed, preprocessing.framing(settings), size, flip)
-        self.protocols(settings, source, with_fingerprints=True)
-        if asked.card_dir:
-            self._tell_origins(found, settings)
-
-    def _test(self, model, settings):
-        test = recipe.load_test(settings)
-        facts = {"examples": bool(settings.scoring.card_dir)}
-        if test is not None:
-            facts = effects.of_data(test.source.heeds)
-        effects.tell(settings, facts)
-        if test is not None:
-            ranks, labels = closed_set.ranks(model, test)
-            self.add(reports.of_classes("test", ranks, labels, self.options))
-
-    def _verify(self, model, settings, name, pairs):
-        scores = score_pairs(
-            model.embed,
-            pairs,
-            batch_size=settings.evaluation.test_batch_size,
-            image_size=model.image_size,
-        )
+    def add_pairs(self, name, pairs, scores):
+        """Adds a verification set."""
         listed = pairs.files if pairs.path.endswith(".txt") else ()
-        identities = protocols.pair_identities(
-            listed, pairs.left, pairs.right, pairs.same
-        )
+        sides = pairs.left, pairs.right
+        identities = protocols.pair_identities(listed, *sides, pairs.same)
         report = reports.of_pairs(name, scores, identities, self.options)
-        if settings.scoring.card_dir:
+        if self.scoring.card_dir:
             report.sha256 = provenance.set_checksum(pairs)
             report.counts["pictures"] = len(pairs.images)
             self.fingerprints.add(name, pairs.images, pairs.files)
-
-            def picture_name(row):
-                return worst.short_name(pairs.files[row]) if pairs.files else str(row)
-
-            worst.add(
-                report,
-                scores,
-                pairs.left,
-                pairs.right,
-                picture_name,
-                pairs.images.__getitem__,
-            )
+            shown = [worst.short_name(path) for path in pairs.files]
+            shown = shown or range(len(pairs.images))
+            worst.add(report, scores, *sides, shown, pairs.images.__getitem__)
         self.add(report)
 
-    def _tell_origins(self, found, settings):
-        self.model = provenance.of_model(found)
-        self.data = provenance.of_data(found.run)
-        shared = self.fingerprints.overlaps(found.run, settings.scoring.card_duplicates)
+    def add_origins(self, model, settings):
+        """Adds hashes of the model and its data, and images that sets share.
+
+        Args:
+            model: the `Trained` model.
+            settings: of its training.
+        """
+        self.model = provenance.of_model(model)
+        self.data = provenance.of_data(settings)
+        shared = self.fingerprints.overlaps(settings, self.scoring.card_duplicates)
         for report in self.reports:
             report.duplicates = shared.get(report.name, {})
-            for other, one in report.duplicates.items():
-                if one.get("same_pixels") and other == "training set":
-                    logging.warning(
-                        "%d pictures of %s are in the training set: its figures are "
-                        "too good.",
-                        one["same_pixels"],
-                        report.name,
-                    )
+            count = report.duplicates.get("training set", {}).get("same_pixels")
+            if count:
+                logging.warning(
+                    "%d pictures of %s are in the training set: its figures are too "
+                    "good.",
+                    count,
+                    report.name,
+                )
+
+    def write(self):
+        """Writes card and charts; returns the rows of the table."""
+        rows = [row for report in self.reports for row in self._rows(report)]
+        if self.scoring.plot_dir:
+            rows.append(("charts", _write_charts(self.scoring.plot_dir, self.reports)))
+        folder = self.scoring.card_dir
+        if folder:
+            content = card.build(
+                self.model, self.data, self.reports, self.options.resampling
+            )
+            files.make_dirs(folder)
+            as_json = files.join(folder, "card.json")
+            files.replace(as_json, card.to_json(content))
+            page = files.join(folder, "card.html")
+            files.replace(page, card.to_html(content, self.reports))
+            rows += [("card", page), ("card as JSON", as_json)]
+        return rows
+
+    def _rows(self, report):
+        for name, figure in report.figures.items():
+            text = str(figure)
+            if name == "best_threshold":
+                text = f"{text} as squared distance, {figure.as_cosine()} as cosine"
+            yield f"{report.name}: {names.short(name)}", text
+        if self.scoring.card_dir and report.threshold:
+            text = f"n/a ({report.threshold.get('note', '')})"
+            if report.threshold["cosine"] is not None:
+                text = "{cosine:.5f}, squared distance {squared_l2:.5f}"
+                text = text.format(**report.threshold)
+            rate = report.rate.replace(" ", "=")
+            yield f"{report.name}: cosine threshold at {rate}", text
+        for name, count in report.counts.items():
+            yield f"{report.name}: {name}", count
 
 
-def _finish(settings, done):
-    """Writes what is asked for; returns the table."""
-    asked, rows = settings.scoring, [*done.head_rows]
-    for report in done.reports:
-        rows += _rows(report, with_threshold=bool(asked.card_dir))
-    if asked.plot_dir:
-        rows.append(("charts", _write_charts(asked.plot_dir, done.reports)))
-    if asked.card_dir:
-        content = card.build(done.model, done.data, done.reports, done.resampling)
-        files.make_dirs(asked.card_dir)
-        as_json = files.join(asked.card_dir, "card.json")
-        files.replace(as_json, card.to_json(content))
-        page = files.join(asked.card_dir, "card.html")
-        files.replace(page, card.to_html(content, done.reports))
-        rows += [("card", page), ("card as JSON", as_json)]
-    return rows
+def _evaluate_model(evaluation, settings, parts, joined):
+    """Evaluates a trained model on verification sets, its own classes, and lists.
+
+    Returns:
+        the path of its checkpoint.
+    """
+    without_sets = settings.scoring.has_lists and not settings.asked("val_targets")
+    with_head = recipe.TEST_SPLIT in settings.evaluation.val_targets
+    settings = settings.replace(with_test=True)
+    loaded = trained.load(settings, with_head, parts, joined.strategy)
+    model, settings = loaded.model, loaded.settings
+    model.trainer.join(joined.group, joined.votes)
+    if without_sets:
+        settings = settings.replace(val_targets=())
+    test = recipe.load_test(settings)
+    facts = {"examples": bool(settings.scoring.card_dir)}
+    if test is not None:
+        facts = effects.of_data(test.source.heeds)
+    effects.tell(settings, facts)
+    if test is not None:
+        ranks, labels = closed_set.ranks(model, test)
+        evaluation.add(reports.of_classes("test", ranks, labels, evaluation.options))
+    size = settings.evaluation.test_batch_size
+    for name, pairs in recipe.load_pairs(settings, parts.pairs).items():
+        scores = score_pairs(
+            model.embed, pairs, batch_size=size, image_size=model.image_size
+        )
+        evaluation.add_pairs(name, pairs, scores)
+    module = data_load.find(settings.dataset.dataset_name)
+    flip = data_load.suitable_preprocessing(module) != "none"
+    embed = functools.partial(model.embed, batch_size=size)
+    source = Pictures(embed, preprocessing.framing(settings), size, flip)
+    evaluation.add_lists(source, with_fingerprints=True)
+    if evaluation.scoring.card_dir:
+        evaluation.add_origins(loaded, loaded.run)
+    return loaded.checkpoint
 
 
 def _read(paths, row):
-    """The bytes of an image, None where the names are of no files, as numbers are."""
+    """The bytes of an image; None if the name is not a file's, such as a number."""
     path = paths[row]
     return files.read(path) if files.exists(path) and not files.is_dir(path) else None
-
-
-def _rows(report, with_threshold):
-    rows = []
-    for name, figure in report.figures.items():
-        text = str(figure)
-        if name == "best_threshold":
-            text = f"{text} as squared distance, {figure.as_cosine()} as cosine"
-        rows.append((f"{report.name}: {names.short(name)}", text))
-    if with_threshold and report.threshold:
-        rate = report.threshold.get("far", report.threshold.get("fpir"))
-        kind = "FAR" if "far" in report.threshold else "FPIR"
-        text = f"n/a ({report.threshold.get('note', '')})"
-        if report.threshold["cosine"] is not None:
-            text = "{cosine:.5f}, squared distance {squared_l2:.5f}"
-            text = text.format(**report.threshold)
-        what = f"cosine threshold at {kind}={rate:g}"
-        rows.append((f"{report.name}: {what}", text))
-    return rows + [(f"{report.name}: {what}", n) for what, n in report.counts.items()]
 
 
 def _write_charts(folder, written):

@@ -5,6 +5,7 @@ import io
 import numpy as np
 
 from plsc_tf.evaluation import lists
+from plsc_tf.evaluation.pair_embeddings import embed_batch
 from plsc_tf.jobs.evaluate import decoding
 from plsc_tf.storage import files
 
@@ -56,24 +57,18 @@ class Pictures:
         """
         found = decoding.blocks(paths, self._framing, self._batch_size, points, skipped)
         for rows, pixels in self._batches(found):
-            first = self._embed(pixels).astype(np.float64)
-            norms = np.linalg.norm(first, axis=1)
-            if self._flip:
-                mirrored = self._embed(np.ascontiguousarray(pixels[:, :, ::-1]))
-                norms = (norms + np.linalg.norm(mirrored, axis=1)) / 2
-                first += mirrored
-            yield rows, first, norms
+            yield rows, *embed_batch(self._embed, pixels, self._flip)
 
     def _batches(self, blocks):
         for rows, pixels in blocks:
-            # What is left over goes with the last batch, as `embed` fills that up: a
-            # batch of another size would be traced anew.
-            count = max(1, len(rows) // self._batch_size)
-            for number in range(count):
-                start, stop = number * self._batch_size, (number + 1) * self._batch_size
-                chosen = slice(start, stop if number < count - 1 else None)
-                if len(rows):
-                    yield rows[chosen], pixels[chosen]
+            # The rest goes with the last batch, which `embed` fills up: a batch of
+            # another size would be traced again.
+            count = len(rows) // self._batch_size
+            places = self._batch_size * np.arange(1, count)
+            if len(rows):
+                yield from zip(
+                    np.split(rows, places), np.split(pixels, places), strict=True
+                )
 
 
 class Saved:

@@ -7,6 +7,7 @@ import hashlib
 import numpy as np
 
 from plsc_tf.evaluation import bootstrap, identification, lists, reports, verification
+from plsc_tf.evaluation.reports import SetReport
 from plsc_tf.evaluation.templates import TemplatePool, cosines
 from plsc_tf.evaluation.verification import PairScores
 from plsc_tf.jobs.evaluate.embeddings import gathered
@@ -56,7 +57,7 @@ def pair_list(path, source, folder, options):
         options: `reports.Options`.
 
     Returns:
-        (`SetReport`, names, left, right, scores).
+        (`SetReport`, names, (scores, left, right)).
     """
     text = files.read(path)
     names, left, right, same = lists.read_pair_list(text, path)
@@ -71,21 +72,18 @@ def pair_list(path, source, folder, options):
     identities = pair_identities(names, left, right, same)
     report = reports.of_pairs(_name(path), scores, identities, options)
     report.sha256 = hashlib.sha256(text).hexdigest()
-    return report, names, left, right, scores
+    return report, names, (scores, left, right)
 
 
-def search(gallery, probes, source, folder, options):
+def search(gallery: str, probes: str, source, folder: str, options) -> SetReport:
     """Looks for the identities of a list of probes in those of a gallery.
 
     Args:
         gallery: path of a list, see `lists.read_identity_list`.
         probes: path of another one.
         source: `Pictures` or `Saved`.
-        folder: that the pictures are below; "": each list's own.
+        folder: of the images; "": the folder of each list.
         options: `reports.Options`.
-
-    Returns:
-        A `SetReport`.
     """
     digest, sides = hashlib.sha256(), []
     for path in (gallery, probes):
@@ -94,31 +92,23 @@ def search(gallery, probes, source, folder, options):
         names, identities = lists.read_identity_list(text, path)
         below = folder or files.parent(path)
         embeddings, _ = gathered(source.blocks(names, below))
-        sides.append((embeddings, np.array(identities)))
-    (entries, entry_ids), (searched, probe_ids) = sides
-    found = identification.search(entries, entry_ids, searched, probe_ids)
-    report = reports.of_search(_name(probes), found, probe_ids, options)
-    report.counts["gallery entries"] = len(entries)
-    report.sha256 = digest.hexdigest()
-    return report
+        sides += [embeddings, np.array(identities)]
+    return _search(_name(probes), sides, options, digest)
 
 
-def tinyface(folder, source, options):
+def tinyface(folder: str, source, options) -> SetReport:
     """TinyFace's protocol (Cheng, Zhu, Gong, ACCV 2018): 1:N among distractors.
 
     A file's name begins with the number of its identity. Ranks are those of gallery
-    pictures, as in the authors' and AdaFace's code.
+    images, as in the authors' and AdaFace's code.
 
     Args:
-        folder: Testing_Set/, or its pictures aligned, in the same folders.
+        folder: Testing_Set/, or its images aligned, in the same folders.
         source: `Pictures` or `Saved`.
         options: `reports.Options`.
 
-    Returns:
-        A `SetReport`.
-
     Raises:
-        FileNotFoundError: a folder is missing or holds no picture.
+        FileNotFoundError: a folder is missing or holds no image.
         ValueError: a file's name begins with no number.
     """
     digest, sides = hashlib.sha256(), []
@@ -129,21 +119,21 @@ def tinyface(folder, source, options):
         if not listed:
             raise FileNotFoundError(f"There is no picture in {below!r}.")
         names = [f"{part}/{name}" for name in listed]
-        identities = names  # each distractor is somebody else
+        identities = names  # each distractor is another person
         if part != "Gallery_Distractor":
             identities = [_identity(name) for name in listed]
         digest.update("".join(f"{name}\n" for name in names).encode())
         sides.append((gathered(source.blocks(names, folder))[0], identities))
     (matches, match_ids), (others, other_ids), (probes, probe_ids) = sides
-    found = identification.search(
-        np.concatenate([matches, others]),
-        np.array([*match_ids, *other_ids]),
-        probes,
-        np.array(probe_ids),
-        by_entry=True,
-    )
-    report = reports.of_search("TinyFace", found, np.array(probe_ids), options)
-    report.counts["gallery entries"] = len(matches) + len(others)
+    gallery = np.concatenate([matches, others])
+    sides = gallery, np.array([*match_ids, *other_ids]), probes, np.array(probe_ids)
+    return _search("TinyFace", sides, options, digest, by_entry=True)
+
+
+def _search(name, sides, options, digest, by_entry=False):
+    found = identification.search(*sides, by_entry=by_entry)
+    report = reports.of_search(name, found, sides[-1], options)
+    report.counts["gallery entries"] = len(sides[0])
     report.sha256 = digest.hexdigest()
     return report
 
@@ -186,7 +176,9 @@ def templates(folder, source, options, with_scores=True):
         pool.add(block)
     embeddings = pool.embeddings()
     galleries, probes = _searches(meta, listed)
-    subjects = _subjects([*galleries.values(), *probes.values()])
+    subjects = {}
+    for side in (*galleries.values(), *probes.values()):
+        subjects |= dict(zip(*(column.tolist() for column in side), strict=True))
     pairs_path = _only(meta, listed, "*_template_pair_label.txt")
     report = _template_pairs(prefix, pairs_path, pool, embeddings, subjects, options)
     report.counts["pictures"] = len(media.names)
@@ -200,11 +192,11 @@ def templates(folder, source, options, with_scores=True):
             found = identification.search(
                 embeddings[rows], subjects_in, embeddings[probe_rows], probe_ids
             )
-            name = f"{prefix} {label}" if len(probes) == 1 else None
-            name = name or f"{prefix} {label} {probe_label}"
-            one = reports.of_search(name, found, probe_ids, options)
-            one.sha256 = report.sha256
-            yield one
+            suffix = f" {probe_label}" if len(probes) > 1 else ""
+            name = f"{prefix} {label}{suffix}"
+            of_search = reports.of_search(name, found, probe_ids, options)
+            of_search.sha256 = report.sha256
+            yield of_search
 
 
 def _template_pairs(name, path, pool, embeddings, subjects, options):
@@ -254,29 +246,15 @@ def _faces(meta, listed, names):
 
 def _searches(meta, listed):
     """The 1:N lists: {gallery: (templates, subjects)}, and the same of probes."""
-    found = []
+    searches = []
     for kind in ("gallery", "probe"):
-        matching = fnmatch.filter(listed, f"*_1N_{kind}_*.csv")
-        found.append(
-            {
-                name.partition("_1N_")[2].removesuffix(".csv"): lists.read_subjects(
-                    files.read(files.join(meta, name)), files.join(meta, name)
-                )
-                for name in matching
-            }
-        )
-    return found
-
-
-def _subjects(sides):
-    """{template: subject} of all 1:N lists."""
-    return {
-        template: subject
-        for templates_in, subjects_in in sides
-        for template, subject in zip(
-            templates_in.tolist(), subjects_in.tolist(), strict=True
-        )
-    }
+        sides = {}
+        for name in fnmatch.filter(listed, f"*_1N_{kind}_*.csv"):
+            path = files.join(meta, name)
+            label = name.partition("_1N_")[2].removesuffix(".csv")
+            sides[label] = lists.read_subjects(files.read(path), path)
+        searches.append(sides)
+    return searches
 
 
 def _only(folder, listed, pattern):

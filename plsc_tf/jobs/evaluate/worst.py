@@ -1,27 +1,30 @@
-"""The pairs that a model is most wrong about, and their pictures."""
+"""The pairs that a model is most wrong about, and their images."""
 
-import io
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
 from PIL import Image
 
 from plsc_tf.data import images
+from plsc_tf.data.image_encoding import encode
 
 PAIRS = 8
 _SIDE = 128
 
 
-def add(report, scores, left, right, name, read):
-    """Adds the worst pairs of both kinds to a report, with their pictures.
+def add(  # noqa: PLR0913 - the columns of a set of pairs
+    report, scores, left: np.ndarray, right: np.ndarray, names: Sequence, read: Callable
+) -> None:
+    """Adds the worst pairs of both kinds to a report, with their images.
 
     Args:
-        report: the `SetReport`; its threshold says what is accepted.
+        report: the `SetReport`; its threshold accepts or rejects the pairs.
         scores: `PairScores`.
-        left: int [pairs], pictures.
+        left: int [pairs], images.
         right: int [pairs].
-        name: callable, picture -> its name.
-        read: callable, picture -> its bytes or pixels, or None without any.
+        names: of the images.
+        read: callable, image -> its bytes or pixels, or None without any.
     """
     threshold = report.threshold.get("squared_l2")
     if threshold is None:
@@ -43,20 +46,20 @@ def add(report, scores, left, right, name, read):
                     "cosine": float(1 - distances[row] / 2),
                     "squared_l2": float(distances[row]),
                     "accepted": bool(distances[row] < threshold),
-                    "left": name(sides[0]),
-                    "right": name(sides[1]),
+                    "left": str(names[sides[0]]),
+                    "right": str(names[sides[1]]),
                 }
             )
 
 
-def short_name(path):
-    """The file of a path, after its folder where the file does not begin with it."""
+def short_name(path: str) -> str:
+    """The file of a path, with its folder unless the file's name begins with it."""
     *_, folder, file = ("", *path.replace("\\", "/").split("/"))
     return file if file.startswith(folder) else f"{folder}/{file}"
 
 
-def encoded(image):
-    """A JPEG of a stored picture, at most 128 pixels wide and high; None without one.
+def encoded(image: bytes | np.ndarray | None) -> bytes | None:
+    """A JPEG of a stored image, at most 128 pixels wide and high; None without one.
 
     Args:
         image: bytes or pixels, which may be damaged; or None.
@@ -69,6 +72,4 @@ def encoded(image):
         return None
     picture = Image.fromarray(pixels)
     picture.thumbnail((_SIDE, _SIDE))
-    buffer = io.BytesIO()
-    picture.save(buffer, "JPEG", quality=88)
-    return buffer.getvalue()
+    return encode(picture, "JPEG", quality=88)

@@ -1,4 +1,6 @@
-"""The loss of every step, exact to the last bit."""
+"""A text file with a line for every step."""
+
+from collections.abc import Callable
 
 import keras
 
@@ -6,20 +8,21 @@ from plsc_tf.storage import files
 from plsc_tf.storage.paths import local_path
 
 
-class LossesFile(keras.callbacks.Callback):
-    """Adds a line `<global step> <loss as a hexadecimal float>` after each step.
+class StepLines(keras.callbacks.Callback):
+    """Appends a line to a file after each step.
 
-    `float.fromhex` reads it back. A resumed run adds its own lines, so a step that is
-    repeated after a kill stands there twice.
+    A resumed run appends its own lines, so a step that is repeated after a kill is in
+    the file twice.
 
     Args:
         path: the file, on a local disk.
+        line: function of the model that returns a line, or "" for none.
 
     Raises:
-        ValueError: it is elsewhere, where nothing can be added to a file.
+        ValueError: the file is on another store, which cannot append.
     """
 
-    def __init__(self, path):
+    def __init__(self, path: str, line: Callable[[keras.Model], str]):
         super().__init__()
         if not files.is_local(path):
             raise ValueError(
@@ -28,6 +31,7 @@ class LossesFile(keras.callbacks.Callback):
                 "a local model_save_dir and set fs_dir_for_save, to which it is copied."
             )
         self.path = local_path(path)
+        self._line = line
         self._file = None
 
     def on_train_begin(self, logs=None):
@@ -36,17 +40,22 @@ class LossesFile(keras.callbacks.Callback):
         self._file = open(self.path, "a", encoding="ascii", buffering=1)
 
     def wants(self, step):
-        """Losses alone: the model is not looked at, see `several_steps`."""
+        """Needs the step's result only, not the model; see `several_steps`."""
         return False
 
     def on_train_batch_end(self, batch, logs=None):
-        """Writes the step's loss, unless the step was skipped."""
-        if self.model.trainer.step_result:
-            loss = self.model.trainer.step_result["loss"]
-            self._file.write(
-                f"{self.model.trainer.position.global_step} {loss.hex()}\n"
-            )
+        """Writes the step's line."""
+        line = self._line(self.model)
+        if line:
+            self._file.write(f"{line}\n")
 
     def on_train_end(self, logs=None):
         """Closes the file."""
         self._file.close()
+
+
+def exact_loss(model) -> str:
+    """`<global step> <loss>`, as `float.fromhex` reads it; "" if it was skipped."""
+    if not model.trainer.step_result:
+        return ""
+    return f"{model.trainer.position.global_step} {model.trainer.step_result['loss'].hex()}"
