@@ -7,26 +7,28 @@ import json
 from plsc_tf.flags.option import OptionGroup, option
 from plsc_tf.hints import did_you_mean
 
-# MindSpore's names in the dictionary, and those of the options here.
-_DIM_REDUCE = {
-    "rho": "dim_reduce_rho",
-    "gamma": "dim_reduce_gamma",
-    "alpha": "dim_reduce_alpha",
-    "sigma": "dim_reduce_sigma",
-    "n_component": "n_component",
-    "n_components": "n_component",
-    "pca_mat_path": "pca_mat_path",
-    "weight_load_dir": "weight_load_dir",
-    "timeout": "dim_reduce_timeout",
+# MindSpore's names in the dictionary, and the options that they set.
+_OPTIONS = {
+    "common.device_num": "device_num",
+    "common.device_number": "device_num",
+    "dim_reduce.rho": "dim_reduce_rho",
+    "dim_reduce.gamma": "dim_reduce_gamma",
+    "dim_reduce.alpha": "dim_reduce_alpha",
+    "dim_reduce.sigma": "dim_reduce_sigma",
+    "dim_reduce.n_component": "n_component",
+    "dim_reduce.n_components": "n_component",
+    "dim_reduce.pca_mat_path": "pca_mat_path",
+    "dim_reduce.weight_load_dir": "weight_load_dir",
+    "dim_reduce.timeout": "dim_reduce_timeout",
 }
-_COMMON = {"device_num": "device_num", "device_number": "device_num"}
+_PARTS = ("boost", "common", "dim_reduce")
 # Tricks of MindSpore's that dimension reduction switches off there.
 _OTHER_TRICKS = (
-    "less_bn",
-    "grad_freeze",
-    "adasum",
-    "grad_accumulation",
-    "loss_scale_group",
+    "boost.less_bn",
+    "boost.grad_freeze",
+    "boost.adasum",
+    "boost.grad_accumulation",
+    "boost.loss_scale_group",
 )
 # Conditions, see `plsc_tf.options.effects`.
 _STAGE_1 = "snapshot_every_n_steps or snapshots_per_epoch"
@@ -216,38 +218,46 @@ def _read_dictionary(text):
     Raises:
         ValueError: it cannot be read, or has keys that mean nothing here.
     """
-    whole = _parse(text)
-    boost = _part(whole, "boost")
-    found = {}
-    for key, value in boost.items():
-        if key == "mode" and value in ("auto", "manual"):
-            continue
-        if key == "dim_reduce" and isinstance(value, bool):
-            found["dim_reduce"] = value and boost.get("mode", "manual") == "manual"
+    values = {}
+    for part, content in _parse(text).items():
+        if part not in _PARTS:
+            _refuse(part, content, _PARTS)
+        if not isinstance(content, dict):
+            raise ValueError(
+                f"boost_config_dict: {part} must be a dictionary. Received: "
+                f"{content!r}."
+            )
+        values |= {f"{part}.{key}": value for key, value in content.items()}
+    mode = values.pop("boost.mode", "manual")
+    on = values.pop("boost.dim_reduce", None)
+    options = {}
+    if mode not in ("auto", "manual"):
+        _refuse("boost.mode", mode, ("auto", "manual"))
+    if on not in (None, True, False):
+        _refuse("boost.dim_reduce", on, ("true", "false"))
+    if on is not None:
+        options["dim_reduce"] = on and mode == "manual"
+    for key, value in values.items():
+        if key in _OPTIONS:
+            options[_OPTIONS[key]] = "" if value is None else value
         elif key not in _OTHER_TRICKS or value is not False:
-            _refuse(f"boost.{key}", value, ["mode", "dim_reduce"])
-    for part, names in (("common", _COMMON), ("dim_reduce", _DIM_REDUCE)):
-        for key, value in _part(whole, part).items():
-            if key not in names:
-                _refuse(f"{part}.{key}", value, names)
-            found[names[key]] = "" if value is None else value
-    unknown = sorted(set(whole) - {"boost", "common", "dim_reduce"})
-    if unknown:
-        _refuse(unknown[0], whole[unknown[0]], ["boost", "common", "dim_reduce"])
-    return found
+            part = key.partition(".")[0]
+            known = ["boost.mode", "boost.dim_reduce", *_OPTIONS]
+            _refuse(key, value, [name for name in known if name.startswith(part)])
+    return options
 
 
 def _parse(text):
     try:
-        whole = json.loads(text)
-    except ValueError:
         try:
+            whole = json.loads(text)
+        except ValueError:
             whole = ast.literal_eval(text)
-        except (ValueError, SyntaxError) as error:
-            raise ValueError(
-                "boost_config_dict must be a dictionary in JSON or Python. Received: "
-                f"boost_config_dict={text!r} ({error})"
-            ) from error
+    except (ValueError, SyntaxError) as error:
+        raise ValueError(
+            "boost_config_dict must be a dictionary in JSON or Python. Received: "
+            f"boost_config_dict={text!r} ({error})"
+        ) from error
     if not isinstance(whole, dict):
         raise ValueError(
             f"boost_config_dict must be a dictionary. Received: {type(whole).__name__}"
@@ -255,18 +265,8 @@ def _parse(text):
     return whole
 
 
-def _part(whole, name):
-    part = whole.get(name, {})
-    if not isinstance(part, dict):
-        raise ValueError(
-            f"boost_config_dict: {name} must be a dictionary. Received: {part!r}."
-        )
-    return part
-
-
 def _refuse(key, value, known):
-    word = str(key).rpartition(".")[2]
     raise ValueError(
         f"boost_config_dict: {key}={value!r} means nothing here; expected one of "
-        f"{', '.join(known)}.{did_you_mean(word, known)}"
+        f"{', '.join(known)}.{did_you_mean(key, known)}"
     )

@@ -56,6 +56,7 @@ class StepLines(keras.callbacks.Callback):
 
 def exact_loss(model) -> str:
     """`<global step> <loss>`, as `float.fromhex` reads it; "" if it was skipped."""
-    if not model.trainer.step_result:
+    trainer = model.trainer
+    if not trainer.step_result:
         return ""
-    return f"{model.trainer.position.global_step} {model.trainer.step_result['loss'].hex()}"
+    return f"{trainer.position.global_step} {trainer.step_result['loss'].hex()}"
