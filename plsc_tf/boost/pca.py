@@ -1,7 +1,7 @@
 """Principal components of very long rows, a block of columns at a time.
 
 The method of snapshots (Sirovich 1987): for T rows of length n the eigenvectors U of
-the T × T Gram matrix X̄X̄ᵀ of the centred rows are the left singular vectors of X̄, and
+the T × T Gram matrix X̄X̄ᵀ of the centered rows are the left singular vectors of X̄, and
 P = S⁻¹UᵀX̄ its first right ones. Both passes need one block [T, m] at a time.
 """
 

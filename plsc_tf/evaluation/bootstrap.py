@@ -1,7 +1,7 @@
-"""Confidence intervals by drawing identities anew.
+"""Confidence intervals by resampling identities.
 
-Pairs are not independent: those of one person rise and fall together, so drawing pairs
-anew gives intervals that are too narrow. Here identities are drawn, with replacement.
+Pairs are not independent: those of one person rise and fall together, so resampling
+pairs gives intervals that are too narrow. Here identities are drawn, with replacement.
 One that is drawn c times makes its own pairs count c times, and a pair with another
 one that is drawn d times count c * d times (the vertex bootstrap of Snijders and
 Borgatti, "Non-parametric standard errors and tests for network statistics", 1999).

@@ -18,8 +18,8 @@ class EmbeddingStore:
         size: numbers of an embedding.
 
     Attributes:
-        labels: int64 [pictures].
-        counts: int64 [classes], pictures of each.
+        labels: int64 [images].
+        counts: int64 [classes], images of each.
         sums: float32 [classes, size], sum of each class's embeddings.
     """
 
@@ -34,7 +34,7 @@ class EmbeddingStore:
         self._labels, self.labels, self._rows = [], None, None
 
     def add(self, embeddings, labels):
-        """Stores the next pictures.
+        """Stores the next images.
 
         Args:
             embeddings: [n, size] of length 1.
@@ -78,14 +78,14 @@ class EmbeddingStore:
         )
 
     def rows(self, chosen):
-        """Embeddings by a slice or numbers of pictures, float32 [n, size]."""
+        """Embeddings by a slice or numbers of images, float32 [n, size]."""
         return np.asarray(self._rows[chosen], np.float32)
 
     def agreement(self):
-        """Mean cosine of two pictures of each class, float64 [classes].
+        """Mean cosine of two images of each class, float64 [classes].
 
         Of n unit vectors with the sum s it is (|s|² - n) / (n (n - 1)): unlike the
-        length of the mean, it does not depend on n. Classes of one picture, and those
+        length of the mean, it does not depend on n. Classes of one image, and those
         far below the others, get a number for what is usual.
         """
         found = np.full(self.num_classes, np.nan)
@@ -106,7 +106,7 @@ class MeanCenters:
 
     Attributes:
         num_classes: how many.
-        present: bool [classes], whether a class has pictures.
+        present: bool [classes], whether a class has images.
     """
 
     def __init__(self, store):
@@ -122,16 +122,16 @@ class MeanCenters:
     def comparable(self, low, high):
         """Centers whose products are 1 where two classes show one identity.
 
-        The mean cosine of pictures of two classes, over the geometric mean of what it
+        The mean cosine of images of two classes, over the geometric mean of what it
         is within each (Spearman's correction for attenuation): a center of few or of
-        scattered pictures is not further from others for that.
+        scattered images is not further from others for that.
         """
         counts = np.maximum(self._store.counts[low:high], 1)
         scale = counts * np.sqrt(self._agreement[low:high])
         return self._store.sums[low:high] / scale[:, np.newaxis].astype(np.float32)
 
     def own(self, rows, labels):
-        """Cosine of embeddings and the centers of the *other* pictures of their class.
+        """Cosine of embeddings and the centers of the *other* images of their class.
 
         NaN where there is no other.
         """
@@ -145,7 +145,7 @@ class WeightCenters:
 
     Args:
         read: function of (first, last + 1) that returns rows.
-        present: bool [classes], whether a class has pictures.
+        present: bool [classes], whether a class has images.
     """
 
     def __init__(self, read, present):

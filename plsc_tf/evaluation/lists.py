@@ -151,7 +151,7 @@ def read_template_pairs(text: bytes, path: str) -> tuple:
 def read_subjects(text: bytes, path: str) -> tuple:
     """Reads IJB's gallery and probe files: a header, then "template,subject,..." lines.
 
-    A template has a line for each of its pictures; all must name one subject.
+    A template has a line for each of its images; all must name one subject.
 
     Returns:
         (templates, subjects): int64 [templates], ascending templates.
@@ -182,11 +182,11 @@ def read_subjects(text: bytes, path: str) -> tuple:
 
 
 def read_faces(text: bytes, path: str) -> tuple:
-    """Reads IJB's name_5pts_score.txt: a picture, five points (x, y) and a score.
+    """Reads IJB's name_5pts_score.txt: an image, five points (x, y) and a score.
 
     Returns:
-        (names, points, scores): tuple, float32 [pictures, 5, 2] in pixels, float32
-        [pictures] of the detector.
+        (names, points, scores): tuple, float32 [images, 5, 2] in pixels, float32
+        [images] of the detector.
 
     Raises:
         ValueError: a line has other fields; the message has its number.

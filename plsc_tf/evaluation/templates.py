@@ -1,7 +1,7 @@
-"""Template protocols: many pictures of a person become one embedding (IJB-B, IJB-C).
+"""Template protocols: many images of a person become one embedding (IJB-B, IJB-C).
 
-Pictures of one media, such as the frames of a video, are averaged; the media of a
-template are added up; the sum is normalised. Numpy only.
+Images of one media, such as the frames of a video, are averaged; the media of a
+template are added up; the sum is normalized. Numpy only.
 """
 
 import dataclasses
@@ -13,12 +13,12 @@ _BLOCK_NUMBERS = 4 * 1024 * 1024
 
 @dataclasses.dataclass(frozen=True)
 class TemplateMedia:
-    """Which picture belongs to which template and media.
+    """Which image belongs to which template and media.
 
     Attributes:
-        names: of the pictures, in the order of the file.
-        templates: [pictures] int64, template id of each.
-        media: [pictures] int64, media id of each.
+        names: of the images, in the order of the file.
+        templates: [images] int64, template id of each.
+        media: [images] int64, media id of each.
     """
 
     names: tuple
@@ -27,12 +27,12 @@ class TemplateMedia:
 
 
 class TemplatePool:
-    """Adds up the embeddings of templates as the pictures come.
+    """Adds up the embeddings of templates as the images come.
 
     Args:
-        templates: [pictures] int, template of each picture.
-        media: [pictures] int, its media; ids count within a template.
-        weights: [pictures] float, such as detector scores; None: all 1.
+        templates: [images] int, template of each image.
+        media: [images] int, its media; ids count within a template.
+        weights: [images] float, such as detector scores; None: all 1.
 
     Attributes:
         ids: [templates] int64, their ids, ascending: the rows of `embeddings`.
@@ -50,7 +50,7 @@ class TemplatePool:
         _, of, counts = np.unique(
             pairs, axis=1, return_inverse=True, return_counts=True
         )
-        # The mean over a media is a sum with the share of each picture.
+        # The mean over a media is a sum with the share of each image.
         self._shares = 1.0 / counts[of.reshape(-1)]
         if weights is not None:
             weights = np.asarray(weights, np.float64)
@@ -63,11 +63,11 @@ class TemplatePool:
         self._sums, self._next = None, 0
 
     def add(self, embeddings):
-        """Adds the embeddings of the next pictures, in their order.
+        """Adds the embeddings of the next images, in their order.
 
         Args:
-            embeddings: [n, embedding_size] float, not normalised: a long embedding,
-                of a clear picture, counts more.
+            embeddings: [n, embedding_size] float, not normalized: a long embedding,
+                of a clear image, counts more.
         """
         embeddings = np.asarray(embeddings)
         rows = slice(self._next, self._next + len(embeddings))
@@ -90,7 +90,7 @@ class TemplatePool:
         """[templates, embedding_size] float64, of length 1, in the order of `ids`.
 
         Raises:
-            ValueError: pictures are missing, or embeddings were not finite.
+            ValueError: images are missing, or embeddings were not finite.
         """
         if self._next != len(self._rows):
             raise ValueError(
@@ -110,7 +110,7 @@ class TemplatePool:
         """[n] rows of templates.
 
         Raises:
-            ValueError: a template has no picture; `what` says who asked for it.
+            ValueError: a template has no image; `what` says who asked for it.
         """
         rows = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
         missing = np.flatnonzero(self.ids[rows] != ids)

@@ -1,13 +1,13 @@
-"""Classes whose pictures fall into two groups, as those of two identities do."""
+"""Classes whose images fall into two groups, as those of two identities do."""
 
 import dataclasses
 
 import numpy as np
 
-# A group holds at least this share of a class's pictures, and two of them.
+# A group holds at least this share of a class's images, and two of them.
 _SHARE = 0.2
 _FEWEST = 4
-# Pictures of a class that are looked at, starts of the search, and its steps.
+# Images of a class that are looked at, starts of the search, and its steps.
 _MOST, _STARTS, _STEPS = 1000, 6, 20
 # Classes of like size that are compared with each other, if there are as many.
 _ENOUGH = 30
@@ -19,7 +19,7 @@ class Split:
 
     Attributes:
         label: of the class.
-        first: int64, numbers of the pictures of the larger group.
+        first: int64, numbers of the images of the larger group.
         second: int64, those of the other.
         alike: mean cosine across the groups, over that within them.
     """
@@ -31,14 +31,14 @@ class Split:
 
 
 class Splitter:
-    """Parts the pictures of a class in two, as well as that can be done.
+    """Parts the images of a class in two, as well as that can be done.
 
     Args:
         store: the `EmbeddingStore`.
-        trusted: bool [pictures], those whose labels are not doubted.
+        trusted: bool [images], those whose labels are not doubted.
 
     Attributes:
-        labels: int64, the classes of at least four trusted pictures.
+        labels: int64, the classes of at least four trusted images.
         sizes: int64, how many each of them has.
     """
 
@@ -109,12 +109,12 @@ def scores(alike, counts):
     """How unusual it is that two groups are so little alike.
 
     A class of one identity falls into groups that are somewhat unlike, too, the more
-    so the fewer pictures it has. So classes are compared with those of like size, by
+    so the fewer images it has. So classes are compared with those of like size, by
     median and median absolute deviation, which some bad classes do not move.
 
     Args:
         alike: float [classes], of their `Split`s.
-        counts: int [classes], their pictures.
+        counts: int [classes], their images.
 
     Returns:
         float64 [classes], deviations below the median.

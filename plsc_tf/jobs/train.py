@@ -287,7 +287,7 @@ def _training_log(plan, reporter):
         total_steps=plan.total_steps,
         global_batch_size=settings.training.global_batch_size,
         recorder=reporter.recorder,
-        tell=reporter.shows_progress,
+        lines=reporter.shows_progress,
         interruptions=(
             settings.evaluation.eval_every_n_steps,
             settings.checkpoints.save_checkpoints_steps,

@@ -10,7 +10,7 @@ from plsc_tf.parallel.strategy import gather
 
 
 class AngleHistograms(keras.callbacks.Callback):
-    """Records θ to the own class centre and to the nearest other one, in degrees.
+    """Records θ to the own class center and to the nearest other one, in degrees.
 
     Every so many steps the batch goes through the network once more, as at inference
     and without gradients; the class weights stay where they are. All workers of a

@@ -1,4 +1,4 @@
-"""Embeddings with their pictures, for TensorBoard's projector."""
+"""Embeddings with their images, for TensorBoard's projector."""
 
 import io
 import json
@@ -13,7 +13,7 @@ from plsc_tf.evaluation import bootstrap
 from plsc_tf.storage import files
 
 PICTURES = 1000
-# The projector takes one picture of at most 8192 × 8192 pixels with all of them.
+# The projector takes one image of at most 8192 × 8192 pixels with all of them.
 SPRITE_SIDE = 8192
 SMALLEST, LARGEST = 16, 100
 
@@ -50,13 +50,13 @@ def write(folder, name, embeddings, labels, pictures):
 
 
 def thumbnail_side(count):
-    """Pixels of the side of a picture among so many."""
+    """Pixels of the side of an image among so many."""
     per_row = int(np.ceil(np.sqrt(count)))
     return int(np.clip(SPRITE_SIDE // per_row, SMALLEST, LARGEST))
 
 
 def of_pairs(model, pairs):
-    """(embeddings, labels, pictures) of the first pictures of a verification set.
+    """(embeddings, labels, images) of the first images of a verification set.
 
     Args:
         model: the `Classifier`; all workers must call this.
@@ -70,7 +70,7 @@ def of_pairs(model, pairs):
 
 
 def of_batch(model, batches):
-    """(embeddings, labels, pictures) of the first training images.
+    """(embeddings, labels, images) of the first training images.
 
     Args:
         model: the `Classifier`; all workers must call this.

@@ -6,7 +6,7 @@ from plsc_tf.reporting.guard import Guard
 
 
 class Recorder:
-    """Hands on scalars, histograms and pictures to sinks.
+    """Hands on scalars, histograms and images to sinks.
 
     A sink has `begin(step)`, `scalars(step, values)`, `histogram(step, name, values)`,
     `images(step, name, pictures)`, `flush()` and `close()`; steps
@@ -34,7 +34,7 @@ class Recorder:
         self._each(lambda sink: sink.histogram(step, name, values))
 
     def images(self, step, name, pictures):
-        """Takes pictures, uint8 `[N, height, width, 3]`."""
+        """Takes images, uint8 `[N, height, width, 3]`."""
         self._each(lambda sink: sink.images(step, name, pictures))
 
     def flush(self):

@@ -54,7 +54,7 @@ class TensorBoard:
         self._call(lambda: self._each(step, tf.summary.histogram, {name: values}))
 
     def images(self, step, name, pictures):
-        """Writes pictures, uint8 `[N, height, width, 3]`."""
+        """Writes images, uint8 `[N, height, width, 3]`."""
 
         def image(name, pictures):
             tf.summary.image(name, pictures, max_outputs=len(pictures))

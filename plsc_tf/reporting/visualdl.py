@@ -106,7 +106,7 @@ class VisualDL:
         self._write(step, name, histogram={"hist": counts, "bin_edges": edges})
 
     def images(self, step, name, pictures):
-        """Writes pictures, uint8 `[N, height, width, 3]`, each under its number."""
+        """Writes images, uint8 `[N, height, width, 3]`, each under its number."""
         for number, picture in enumerate(pictures):
             image = {"encoded_image_string": encode(picture)}
             self._write(step, f"{name}/{number}", image=image)

@@ -1,4 +1,4 @@
-"""Pictures from files, decoded ahead of what is done with them."""
+"""Images from files, decoded in the background block by block."""
 
 import concurrent.futures
 import os
@@ -10,34 +10,34 @@ from plsc_tf.data import alignment, images
 from plsc_tf.data.faults import READ_ERRORS, reason
 from plsc_tf.data.source import without_autograph
 
-# What is decoded at a time: at most so many pictures, as photographs take long, and
+# Limits of a block that is decoded: images, as photographs take long, and
 # bytes of their pixels.
 _BLOCK_PICTURES = 512
 _BLOCK_BYTES = 128 << 20
 
 
 class PictureError(ValueError):
-    """A picture cannot be read or decoded; the message says which."""
+    """An image cannot be read or decoded; the message says which."""
 
 
 def blocks(paths, framing, batch_size, points=None, skipped=None):
-    """Yields pictures block by block; the next one is decoded meanwhile.
+    """Yields images block by block; the next one is decoded meanwhile.
 
     Args:
         paths: of the files.
         framing: the `Preprocessing` whose `evaluate` frames them.
-        batch_size: blocks hold whole batches, but for the last one.
-        points: float32 [pictures, 5, 2], where the eyes, the nose and the corners of
-            the mouth are, to align the pictures by; None: they are taken as they are.
-        skipped: dict that gets {path: what is wrong} of the pictures that cannot be
+        batch_size: blocks hold whole batches, except the last one.
+        points: float32 [images, 5, 2], where the eyes, the nose and the corners of
+            the mouth are, to align the images by; None: they are taken as they are.
+        skipped: dict that gets {path: what is wrong} of the images that cannot be
             read, which are left out then; None: the first one ends it.
 
     Yields:
-        (rows, pixels): numbers of the pictures, int64 [n], and uint8
+        (rows, pixels): numbers of the images, int64 [n], and uint8
         [n, height, width, 3].
 
     Raises:
-        PictureError: a picture cannot be read or decoded.
+        PictureError: an image cannot be read or decoded.
     """
     moves = None
     if points is not None:
@@ -60,7 +60,7 @@ def blocks(paths, framing, batch_size, points=None, skipped=None):
 
 
 def _decode(paths, framing, moves, skipped, first):
-    """(rows, pixels) of one block, whose first picture has the number `first`."""
+    """(rows, pixels) of one block, whose first image has the number `first`."""
     size = framing.image_size
     cut_size = alignment.stored_size(size)
 

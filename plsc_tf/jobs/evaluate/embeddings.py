@@ -1,4 +1,4 @@
-"""Embeddings by name: of pictures, as they are read, or saved ones."""
+"""Embeddings by name: of images, as they are read, or saved ones."""
 
 import io
 
@@ -14,12 +14,12 @@ ROWS = 2048
 
 
 class Pictures:
-    """Embeds pictures by the names of their files.
+    """Embeds images by the names of their files.
 
     Args:
         embed: callable, uint8 [n, height, width, 3] -> [n, embedding_size].
-        framing: the `Preprocessing` whose `evaluate` frames the pictures.
-        batch_size: pictures per step over all replicas.
+        framing: the `Preprocessing` whose `evaluate` frames the images.
+        batch_size: images per step over all replicas.
         flip: whether to add the embeddings of mirror images.
     """
 
@@ -28,7 +28,7 @@ class Pictures:
         self._batch_size, self._flip = batch_size, flip
 
     def blocks(self, names, folder, points=None):
-        """Yields (embeddings, norms) of consecutive pictures, block by block.
+        """Yields (embeddings, norms) of consecutive images, block by block.
 
         Args:
             names: of the files, below `folder` or absolute.
@@ -36,7 +36,7 @@ class Pictures:
             points: as for `rows`.
 
         Raises:
-            ValueError: a picture cannot be read or decoded; says which.
+            ValueError: an image cannot be read or decoded; says which.
         """
         paths = [files.join(folder, name) for name in names]
         try:
@@ -49,7 +49,7 @@ class Pictures:
             ) from error
 
     def rows(self, paths, points=None, skipped=None):
-        """Yields (rows, embeddings, norms) of pictures, a batch at a time.
+        """Yields (rows, embeddings, norms) of images, a batch at a time.
 
         The arguments and errors are those of `decoding.blocks`. Embeddings
         are float64, and the sum of both passes with `flip`; the norms are the mean of

@@ -27,15 +27,15 @@ def pair_identities(names, left, right, same):
     """Who is on the two sides of each pair.
 
     Args:
-        names: of the pictures, or () where they have none.
-        left: int [pairs], pictures.
+        names: of the images, or () where they have none.
+        left: int [pairs], images.
         right: int [pairs].
         same: bool [pairs].
 
     Returns:
         (left, right, basis): int [pairs] numbers of identities, and how they are
-        known: by the pictures' folders where these agree with every pair, else by the
-        pairs that link pictures.
+        known: by the images' folders where these agree with every pair, else by the
+        pairs that link images.
     """
     if names:
         folders = [files.parent(name) for name in names]
@@ -53,7 +53,7 @@ def pair_list(path, source, folder, options):
     Args:
         path: of the list, see `lists.read_pair_list`.
         source: `Pictures` or `Saved`.
-        folder: that the pictures are below.
+        folder: that the images are below.
         options: `reports.Options`.
 
     Returns:
@@ -152,10 +152,10 @@ def templates(folder, source, options, with_scores=True):
     """Runs the protocols of a folder in IJB's file formats.
 
     Args:
-        folder: with meta/ and, for pictures, loose_crop/.
+        folder: with meta/ and, for images, loose_crop/.
         source: `Pictures` or `Saved`.
         options: `reports.Options`.
-        with_scores: whether to weight pictures with the detector's scores, where
+        with_scores: whether to weight images with the detector's scores, where
             there are some.
 
     Yields:
@@ -229,7 +229,7 @@ def _template_pairs(name, path, pool, embeddings, subjects, options):
 
 
 def _faces(meta, listed, names):
-    """(five points, detector scores) of the pictures; (None, None) without a file."""
+    """(five points, detector scores) of the images; (None, None) without a file."""
     if not fnmatch.filter(listed, "*_name_5pts_score.txt"):
         return None, None
     path = _only(meta, listed, "*_name_5pts_score.txt")

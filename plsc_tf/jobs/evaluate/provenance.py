@@ -1,4 +1,4 @@
-"""Where a model, its data and a verification set come from: hashes, shared pictures."""
+"""Where a model, its data and a verification set come from: hashes, shared images."""
 
 import hashlib
 
@@ -53,7 +53,7 @@ def of_data(settings):
 def set_checksum(pairs):
     """SHA-256 of a verification set.
 
-    Of the file itself for a .bin, as `sha256sum` gives it. Else of the pictures' own
+    Of the file itself for a .bin, as `sha256sum` gives it. Else of the images' own
     SHA-256, one after the other, and the pairs as little-endian int64: all on the left,
     all on the right, and 1 or 0.
     """
@@ -69,7 +69,7 @@ def set_checksum(pairs):
 
 
 class Fingerprints:
-    """Bytes and pixels of the pictures of each verification set, 64 bits of each."""
+    """Bytes and pixels of the images of each verification set, 64 bits of each."""
 
     def __init__(self):
         self._sets = {}
@@ -81,21 +81,21 @@ class Fingerprints:
             name: of the set.
             pictures: iterable of their bytes or pixels; those that cannot be read have
                 been told before.
-            names: of the pictures; () without.
+            names: of the images; () without.
         """
         hashes = [(one.byte_hash, one.pixel_hash) for one in map(examine, pictures)]
         of_bytes, of_pixels = np.array(hashes, np.uint64).reshape(-1, 2).T
         self._sets[name] = of_bytes, of_pixels, names
 
     def overlaps(self, settings, with_training=True):
-        """Pictures of each set that are in another one or in the training set.
+        """Images of each set that are in another one or in the training set.
 
         Args:
             settings: whose `dataset` is the training set.
             with_training: whether to read that, all of it.
 
         Returns:
-            {set: {other: {"pictures", "same_bytes", "same_pixels", "first"}}}, or
+            {set: {other: {"images", "same_bytes", "same_pixels", "first"}}}, or
             {"note"} for what was not compared.
         """
         training = {"note": "not compared: --card_duplicates=false"}
