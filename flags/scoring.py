@@ -1,4 +1,4 @@
-"""What `python -m plsc_tf.evaluate` compares beside verification sets, and writes."""
+"""Protocols of `python -m plsc_tf.evaluate` besides verification sets; its outputs."""
 
 import dataclasses
 

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-# Below it the curvature along a step is not told from rounding (MindSpore's value).
+# A smaller curvature along a step may be a rounding error (MindSpore's value).
 LEAST_CURVATURE = 1e-20
 
 

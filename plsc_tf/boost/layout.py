@@ -37,7 +37,7 @@ class Piece:
 
     @property
     def stop(self):
-        """The place behind its last one."""
+        """The place after its last one."""
         return self.start + self.size
 
 
@@ -67,7 +67,7 @@ class Layout:
         return sum(piece.size for piece in self.pieces if not piece.rows)
 
     def describe(self):
-        """What is kept beside a projection: `[[name, shape]]`.
+        """The description of a projection: `[[name, shape]]`.
 
         Names are those of the weights file, which another process uses too.
         """
@@ -111,15 +111,15 @@ def _datasets(network):
     known = {id(weight) for weight, _ in numbered}
     values = numbered + [pair for pair in others if id(pair[0]) not in known]
     content = Content("weights", {}, network, values, {}, {})
-    found = {}
+    places = {}
 
     def look(name, item):
         if isinstance(item, h5py.Dataset) and item.size:
-            found[int(np.ravel(item[(0,) * item.ndim])[0])] = name
+            places[int(np.ravel(item[(0,) * item.ndim])[0])] = name
 
     with tempfile.TemporaryDirectory(prefix="plsc_tf-") as folder:
         path = os.path.join(folder, "numbered.weights.h5")
         content.save_backbone(path)
         with h5py.File(path) as file:
             file.visititems(look)
-    return found
+    return places

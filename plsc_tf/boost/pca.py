@@ -18,7 +18,7 @@ SMALLEST = 1e-6
 
 @dataclasses.dataclass(frozen=True)
 class Components:
-    """What the Gram matrix tells of the principal components.
+    """The principal components of the Gram matrix.
 
     Attributes:
         mixing: `[k, T]` float64, so that P = mixing · X̄.
@@ -36,7 +36,7 @@ def blocks(size, rows):
         yield low, min(low + step, size)
 
 
-def decompose(rows, size, components, name=str, alive=None):
+def decompose(rows, size, components, name=str, heartbeat=None):
     """The principal components of the rows.
 
     Args:
@@ -44,7 +44,7 @@ def decompose(rows, size, components, name=str, alive=None):
         size: n, the length of a row.
         components: k, how many are wanted.
         name: function that names a column, for errors.
-        alive: function that is called after each block.
+        heartbeat: function that is called after each block.
 
     Returns:
         `Components`.
@@ -54,10 +54,10 @@ def decompose(rows, size, components, name=str, alive=None):
     """
     gram = np.zeros((len(rows), len(rows)))
     for low, high in blocks(size, len(rows)):
-        block = _centred(rows, low, high, name)
+        block = _centered(rows, low, high, name)
         gram += block @ block.T
-        if alive is not None:
-            alive()
+        if heartbeat is not None:
+            heartbeat()
     values, vectors = np.linalg.eigh(gram)
     values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
     total = values.sum()
@@ -74,40 +74,42 @@ def decompose(rows, size, components, name=str, alive=None):
     return Components(mixing, values / total)
 
 
-def project(rows, size, found, write, alive=None):
+def project(rows, size, principal, write, heartbeat=None):
     """Forms the projection and hands it on, block by block.
 
     Args:
         rows: as of `decompose`.
         size: n.
-        found: the `Components`.
+        principal: the `Components`.
         write: function of (low, `[k, m]` float32), called in order.
-        alive: function that is called after each block.
+        heartbeat: function that is called after each block.
 
     Returns:
         P Pᵀ, `[k, k]` float64.
     """
-    components = len(found.mixing)
+    components = len(principal.mixing)
     product = np.zeros((components, components))
     for low, high in blocks(size, len(rows)):
-        part = (found.mixing @ _centred(rows, low, high)).astype(np.float32)
+        part = (principal.mixing @ _centered(rows, low, high)).astype(np.float32)
         write(low, part)
         product += _square(part)
-        if alive is not None:
-            alive()
+        if heartbeat is not None:
+            heartbeat()
     return product
 
 
-def orthonormal(found, product):
+def orthonormal(principal, product):
     """The `Components` whose projection has exactly orthonormal rows.
 
     Args:
-        found: the `Components`.
+        principal: the `Components`.
         product: P Pᵀ of their projection.
     """
     # With P Pᵀ = L Lᵀ the rows of L⁻¹P are orthonormal, and span the same.
     factor = np.linalg.cholesky(product)
-    return dataclasses.replace(found, mixing=np.linalg.solve(factor, found.mixing))
+    return dataclasses.replace(
+        principal, mixing=np.linalg.solve(factor, principal.mixing)
+    )
 
 
 def deviation(product):
@@ -120,7 +122,7 @@ def _square(part):
     return wide @ wide.T
 
 
-def _centred(rows, low, high, name=str):
+def _centered(rows, low, high, name=str):
     block = np.empty((len(rows), high - low))
     for i, row in enumerate(rows):
         block[i] = row.read(low, high)

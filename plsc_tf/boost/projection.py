@@ -79,7 +79,7 @@ class Projection:
                 f"pca_mat '{self.path}' must have the shape [n_component, weights] = "
                 f"{list(wanted)}. Received: {list(self.shape)}. It is of another "
                 "model, n_component or dim_reduce_scope. In another model_save_dir and "
-                "without pca_mat_path, it is made anew from weight_load_dir."
+                "without pca_mat_path, it is made again from weight_load_dir."
             )
         described = read_description(self.path)
         if described and described["weights"] != layout.describe():
@@ -92,11 +92,11 @@ class Projection:
             part = self.columns(low, min(low + _CHECKED, layout.size))
             wide = part.astype(np.float64)
             product += wide @ wide.T
-        found = pca.deviation(product)
-        if not found <= pca.TOLERANCE:
+        deviation = pca.deviation(product)
+        if not deviation <= pca.TOLERANCE:
             raise ValueError(
                 f"pca_mat '{self.path}' must have orthonormal rows (P Pᵀ = I to "
-                f"{pca.TOLERANCE:g}). Received: off by {found:.3g}."
+                f"{pca.TOLERANCE:g}). Received: off by {deviation:.3g}."
             )
 
 
@@ -138,7 +138,7 @@ class Writer:
         mapped[:, low : low + part.shape[1]] = part
 
 
-def make(path, snapshots, layout, components, alive=None):
+def make(path, snapshots, layout, components, heartbeat=None):
     """Computes a projection from snapshots and keeps it at `path`.
 
     Args:
@@ -146,7 +146,7 @@ def make(path, snapshots, layout, components, alive=None):
         snapshots: list of `Snapshot`.
         layout: the `Layout`.
         components: k.
-        alive: function that is called after each block.
+        heartbeat: function that is called after each block.
 
     Returns:
         the explained variances `[T]`, as shares of their sum.
@@ -167,7 +167,7 @@ def make(path, snapshots, layout, components, alive=None):
     shape = (components, layout.size)
     try:
         writer = Writer(scratch, shape)
-        found, off = _compute(writer, snapshots, layout, components, alive)
+        principal, off = _compute(writer, snapshots, layout, components, heartbeat)
         if local:
             with open(scratch, "rb") as file:
                 os.fsync(file.fileno())
@@ -181,35 +181,36 @@ def make(path, snapshots, layout, components, alive=None):
         "shape": list(shape),
         "weights": layout.describe(),
         "snapshots": [one.path for one in snapshots],
-        "explained_variance": [float(value) for value in found.variances],
+        "explained_variance": [float(value) for value in principal.variances],
         "off_orthonormal": off,
     }
     files.write(f"{path}.json", json.dumps(described, indent=1).encode())
     files.write(
-        f"{path.removesuffix(SUFFIX)}.svg", plot(found.variances, components).encode()
+        f"{path.removesuffix(SUFFIX)}.svg",
+        plot(principal.variances, components).encode(),
     )
-    _log(path, found.variances, components, time.perf_counter() - begun)
-    return found.variances
+    _log(path, principal.variances, components, time.perf_counter() - begun)
+    return principal.variances
 
 
-def _compute(writer, snapshots, layout, components, alive):
+def _compute(writer, snapshots, layout, components, heartbeat):
     """Both passes, and a third where rounding has cost orthonormality."""
 
     def name(place):
         return next(p.name for p in layout.pieces if p.start <= place < p.stop)
 
-    found = pca.decompose(snapshots, layout.size, components, name, alive)
-    product = pca.project(snapshots, layout.size, found, writer.write, alive)
+    principal = pca.decompose(snapshots, layout.size, components, name, heartbeat)
+    product = pca.project(snapshots, layout.size, principal, writer.write, heartbeat)
     if pca.deviation(product) > pca.TOLERANCE / 10:
-        exact = pca.orthonormal(found, product)
-        product = pca.project(snapshots, layout.size, exact, writer.write, alive)
+        exact = pca.orthonormal(principal, product)
+        product = pca.project(snapshots, layout.size, exact, writer.write, heartbeat)
     off = pca.deviation(product)
     if not off <= pca.TOLERANCE:
         raise ValueError(
             f"The snapshots' principal components are orthonormal to {off:.3g} only: "
             f"they differ too little. Received: n_component={components}. Lower it."
         )
-    return found, off
+    return principal, off
 
 
 def plot(variances, components):

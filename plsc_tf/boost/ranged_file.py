@@ -1,4 +1,4 @@
-"""A file of any store with the face of an open one."""
+"""A file of any store with the interface of an open one."""
 
 import io
 
@@ -6,7 +6,7 @@ from plsc_tf.storage import files
 
 
 class RangedFile(io.RawIOBase):
-    """What h5py and numpy can read from, without a copy of the file.
+    """A file that h5py and numpy can read without copying it.
 
     Args:
         path: the file.
@@ -35,7 +35,7 @@ class RangedFile(io.RawIOBase):
     def readinto(self, buffer):
         """Reads into a buffer; returns the bytes that it got."""
         stop = min(self._at + len(buffer), self._size)
-        found = files.read(self._path, self._at, stop) if stop > self._at else b""
-        buffer[: len(found)] = found
-        self._at += len(found)
-        return len(found)
+        content = files.read(self._path, self._at, stop) if stop > self._at else b""
+        buffer[: len(content)] = content
+        self._at += len(content)
+        return len(content)

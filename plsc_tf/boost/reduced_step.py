@@ -50,16 +50,16 @@ class ReducedStepper:
             step or 0.
         """
         bfgs = self.model.trainer.updater.bfgs
-        told, carried = self._find(batch)
-        told = {name: self._host(value) for name, value in told.items()}
-        healthy, loss = bool(told["healthy"]), float(told["loss"])
-        gradient = told["projected"].astype(np.float64)
+        figures, carried = self._find(batch)
+        figures = {name: self._host(value) for name, value in figures.items()}
+        healthy, loss = bool(figures["healthy"]), float(figures["loss"])
+        gradient = figures["projected"].astype(np.float64)
         if healthy:
             direction, inverse = bfgs.direction(gradient)
         else:
             direction, inverse = np.zeros_like(gradient), bfgs.inverse
         wanted = tf.constant(direction, keras.config.floatx())
-        direction, path = self._point(carried, told["projected"], wanted)
+        direction, path = self._point(carried, figures["projected"], wanted)
         direction = self._host(direction).astype(np.float64)
         slope, accepted, tried = math.nan, 0.0, []
         if healthy and np.isfinite(direction).all():
@@ -84,22 +84,22 @@ class ReducedStepper:
         tried = []
         for m in range(self.plan.trials):
             size = self.plan.rho**m
-            found = float(self._host(self._try(batch, path, _scalar(size))))
-            tried.append(found)
+            trial = float(self._host(self._try(batch, path, _scalar(size))))
+            tried.append(trial)
             # No number compares as smaller when it is not finite, but −inf.
-            if np.isfinite(found) and found < loss + self.plan.sigma * size * slope:
+            if np.isfinite(trial) and trial < loss + self.plan.sigma * size * slope:
                 return size, tried
         return 0.0, tried
 
     def _gradient(self, batch):
         """The passes of one replica, and its columns' part of the gradient."""
         model, updater = self.model, self.model.trainer.updater
-        found = training.gradients(model, *batch)
+        passes = training.gradients(model, *batch)
         own = [
             tf.zeros_like(variable.value) if gradient is None else gradient
             for variable, gradient in zip(
                 updater.reduced,
-                (found.gradients[i] for i in updater.places),
+                (passes.gradients[i] for i in updater.places),
                 strict=True,
             )
         ]
@@ -107,30 +107,30 @@ class ReducedStepper:
         # Of all that follows: the direction and its residual are of one gradient.
         summed = [g / tf.cast(scale, g.dtype) for g in updater.transport.all_sum(own)]
         flat = tf.concat([tf.reshape(g, [-1]) for g in summed], axis=0)
-        rows, pending = {}, found.pending
+        rows, pending = {}, passes.pending
         if self.plan.with_head and model.head.sharded:
-            gradients = model.head.weight_gradients(found.pending)
+            gradients = model.head.weight_gradients(passes.pending)
             rows = dict(zip(model.head.arrays(), gradients, strict=True))
             pending = None
         cut = updater.space.cut(tf.cast(flat, keras.config.floatx()), rows)
-        unhealthy = tf.cast(~found.healthy, keras.config.floatx())
+        unhealthy = tf.cast(~passes.healthy, keras.config.floatx())
         loss, unhealthy, projected = collectives.all_sum(
-            [found.loss, unhealthy, updater.space.project(cut)]
+            [passes.loss, unhealthy, updater.space.project(cut)]
         )
         healthy = (unhealthy < 0.5) & tf.reduce_all(tf.math.is_finite(projected))
-        carried = {k: v for k, v in vars(found).items() if v is not None}
+        carried = {k: v for k, v in vars(passes).items() if v is not None}
         carried |= {
             "own": cut,
             "gradients": {
-                str(i): found.gradients[i]
+                str(i): passes.gradients[i]
                 for i in updater.left
-                if found.gradients[i] is not None
+                if passes.gradients[i] is not None
             },
             "pending": _evened(pending, model.head),
             "healthy": healthy,
         }
-        told = {"loss": loss, "healthy": healthy, "projected": projected}
-        return told, carried
+        figures = {"loss": loss, "healthy": healthy, "projected": projected}
+        return figures, carried
 
     def _direction(self, carried, projected, wanted):
         """The step of one replica, and of the replicated weights the whole of it."""
@@ -181,12 +181,12 @@ class ReducedStepper:
     def _commit(self, carried, path, size):
         """The update of everything or nothing, on one replica."""
         model, updater, plan = self.model, self.model.trainer.updater, self.plan
-        passes = {"ranks": None, **carried}
-        passes["gradients"] = [carried["gradients"].get(str(i)) for i in updater.left]
-        passes["pending"] = _without_padding(carried["pending"])
-        del passes["own"]
-        found = training.Passes(**passes)
-        finite, votes = updater.apply(found.gradients, found.pending, found.healthy)
+        values = dict.fromkeys(training.Passes.__dataclass_fields__) | carried
+        values["gradients"] = [carried["gradients"].get(str(i)) for i in updater.left]
+        values["pending"] = _without_padding(carried["pending"])
+        del values["own"]
+        passes = training.Passes(**values)
+        finite, votes = updater.apply(passes.gradients, passes.pending, passes.healthy)
         # Where no trial was accepted the direction may be anything, and counts as 0.
         change = tf.math.multiply_no_nan(path["flat"], size)
         moves = [tf.math.multiply_no_nan(move, size) for move in path["moves"]]
@@ -198,7 +198,7 @@ class ReducedStepper:
         updater.move(change, finite)
         for tile, move in self._sharded(moves):
             tile.assign_add(tf.where(finite, move, tf.zeros_like(move)))
-        return training.finish(model, found, finite, votes)
+        return training.finish(model, passes, finite, votes)
 
     def _on_replicas(self, function):
         return lambda *args: self.model.strategy.run(function, args=args)
@@ -254,8 +254,8 @@ def _evened(pending, head):
 
 def _without_padding(pending):
     """The opposite of `_evened`; None where there was nothing."""
-    found = {name: value for name, value in pending.items() if value.shape != (0,)}
-    return found or None
+    tiles = {name: value for name, value in pending.items() if value.shape != (0,)}
+    return tiles or None
 
 
 def _floating(variable):

@@ -12,7 +12,7 @@ TILE = 1 << 20
 
 
 class HostRows:
-    """A numpy array that is alike on all workers, with the face of `ShardedRows`.
+    """A numpy array that is alike on all workers, with the interface of `ShardedRows`.
 
     Args:
         owner: the object that has it.
@@ -59,12 +59,12 @@ class HostRows:
 
 
 class Space:
-    """P, cut over the replicas, and the residual gradient beside it.
+    """P, cut over the replicas, and the residual gradient.
 
     Replica r holds the columns of its share of the replicated weights, and those of its
     own class rows: k · n / W numbers. Products with P are then a sum of k numbers over
-    all replicas, and Pᵀd is formed where it is needed, but for the replicated weights,
-    whose shares are gathered.
+    all replicas, and Pᵀd is formed where it is needed; for the replicated weights, its
+    shares are gathered.
 
     Args:
         strategy: the `tf.distribute.Strategy`.
@@ -133,17 +133,17 @@ class Space:
         """
         basis = self._basis[""]
         first = basis.split.first(collectives.replica_id())
-        found = []
+        cuts = []
         for tile in basis.local():
-            found.append(flat[first : first + tile.shape[0]])
+            cuts.append(flat[first : first + tile.shape[0]])
             first += tile.shape[0]
         for name, gradient in gradients.items():
             low = 0
             for tile in self._basis[name].local():
                 high = low + tile.shape[0]
-                found.append(tf.reshape(gradient[low:high], [-1]))
+                cuts.append(tf.reshape(gradient[low:high], [-1]))
                 low = high
-        return found
+        return cuts
 
     def project(self, own):
         """The calling replica's share of P g, `[k]`.
@@ -209,11 +209,11 @@ class Space:
 
     def class_rows(self, pieces):
         """[(the head's tile variable, its part of `pieces`)] of the calling replica."""
-        behind = pieces[len(self._basis[""].local()) :]
+        class_pieces = pieces[len(self._basis[""].local()) :]
         tiles = [tile for rows in self._rows.values() for tile in rows.local()]
         return [
             (tile, tf.reshape(piece, tile.shape))
-            for tile, piece in zip(tiles, behind, strict=True)
+            for tile, piece in zip(tiles, class_pieces, strict=True)
         ]
 
     def keep_residuals(self, residuals, finite):
@@ -238,8 +238,8 @@ def _row_columns(projection, piece, dtype):
 
     def columns(low, high):
         start = piece.start
-        found = projection.columns(start + low * width, start + high * width)
+        part = projection.columns(start + low * width, start + high * width)
         shape = (high - low, *piece.shape[1:], projection.shape[0])
-        return np.ascontiguousarray(found.T, dtype).reshape(shape)
+        return np.ascontiguousarray(part.T, dtype).reshape(shape)
 
     return columns

@@ -55,24 +55,24 @@ class Snapshot:
 
     def read(self, low, high):
         """The numbers `[low, high)` of the vector, float32."""
-        found = np.empty(high - low, np.float32)
+        numbers = np.empty(high - low, np.float32)
         for one in self._stretches:
             start, stop = max(low, one.start), min(high, one.stop)
             if start < stop:
                 size = one.dtype.itemsize
                 begin = one.offset + (start - one.start) * size
                 raw = files.read(self._file, begin, begin + (stop - start) * size)
-                found[start - low : stop - low] = np.frombuffer(raw, one.dtype)
+                numbers[start - low : stop - low] = np.frombuffer(raw, one.dtype)
         for piece, rows in self._rows:
             start, stop = max(low, piece.start), min(high, piece.stop)
             if start < stop:
-                found[start - low : stop - low] = _part(
+                numbers[start - low : stop - low] = _part(
                     rows, start - piece.start, stop - piece.start
                 )
-        return found
+        return numbers
 
     def _index(self, layout):
-        found = []
+        stretches = []
         with h5py.File(RangedFile(self._file), "r") as file:
             for piece in layout.pieces:
                 if piece.rows:
@@ -90,14 +90,14 @@ class Snapshot:
                         f"Snapshot {self.path}: {piece.name} is stored in chunks, and "
                         "not as plsc_tf writes weights."
                     )
-                if found and found[-1].dtype == data.dtype:
-                    last = found[-1]
+                if stretches and stretches[-1].dtype == data.dtype:
+                    last = stretches[-1]
                     end = last.offset + (last.stop - last.start) * data.dtype.itemsize
                     if end == offset:
-                        found[-1] = dataclasses.replace(last, stop=piece.stop)
+                        stretches[-1] = dataclasses.replace(last, stop=piece.stop)
                         continue
-                found.append(_Stretch(piece.start, piece.stop, data.dtype, offset))
-        return found
+                stretches.append(_Stretch(piece.start, piece.stop, data.dtype, offset))
+        return stretches
 
 
 def _part(rows, low, high):
@@ -137,7 +137,7 @@ def _refuse(path, problem):
 
 
 def open_folder(
-    folder: str, layout, components: int, alive: Callable | None = None
+    folder: str, layout, components: int, heartbeat: Callable | None = None
 ) -> list[Snapshot]:
     """All snapshots of a folder, oldest first, each checked.
 
@@ -145,7 +145,7 @@ def open_folder(
         folder: of the snapshots (MindSpore: weight_load_dir).
         layout: the `Layout` of the model.
         components: number of principal components.
-        alive: function that is called after each.
+        heartbeat: function that is called after each.
 
     Returns:
         list of `Snapshot`.
@@ -169,9 +169,9 @@ def open_folder(
             "more of them in stage 1 (snapshots_per_epoch, snapshot_max), or lower "
             "n_component."
         )
-    found = []
+    snapshots = []
     for name in names:
-        found.append(Snapshot(files.join(folder, name), layout))
-        if alive is not None:
-            alive()
-    return sorted(found, key=lambda snapshot: snapshot.step)
+        snapshots.append(Snapshot(files.join(folder, name), layout))
+        if heartbeat is not None:
+            heartbeat()
+    return sorted(snapshots, key=lambda snapshot: snapshot.step)

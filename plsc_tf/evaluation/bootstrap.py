@@ -66,9 +66,9 @@ def intervals(values, measure, weights, num_identities, resampling):
         return figures | changed
     drawn = {name: np.empty(resampling.samples) for name in names}
     for row, counts in enumerate(resampling.counts(num_identities)):
-        found = measure(weights(counts))
+        measured = measure(weights(counts))
         for name in names:
-            drawn[name][row] = found.get(name, np.nan)
+            drawn[name][row] = measured.get(name, np.nan)
     for name in names:
         figures[name] = _with_interval(figures[name], drawn[name])
     return figures

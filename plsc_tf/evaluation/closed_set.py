@@ -26,7 +26,7 @@ def ranks(model, batches):
         ValueError: there is no image, or a label that the head does not have.
         FloatingPointError: an embedding or a class weight is no finite number.
     """
-    found, labels, waiting = [], [], []
+    blocks, labels, waiting = [], [], []
     most = max(_IMAGES, _BLOCK_NUMBERS // model.embedding_size)
     count = 0
     for images, own in batches.epoch(0):
@@ -34,13 +34,13 @@ def ranks(model, batches):
         labels.append(np.asarray(own, np.int64))
         count += len(waiting[-1])
         if count >= most:
-            found.append(_ranks(model.head, waiting, labels))
+            blocks.append(_ranks(model.head, waiting, labels))
             waiting, count = [], 0
     if waiting:
-        found.append(_ranks(model.head, waiting, labels))
-    if not found:
+        blocks.append(_ranks(model.head, waiting, labels))
+    if not blocks:
         raise ValueError("The test split holds no image.")
-    return np.concatenate(found), np.concatenate(labels)
+    return np.concatenate(blocks), np.concatenate(labels)
 
 
 def accuracy(model, batches):
@@ -49,8 +49,8 @@ def accuracy(model, batches):
     Returns:
         (accuracy, number of images).
     """
-    found, _ = ranks(model, batches)
-    return float(np.mean(found == 1)), len(found)
+    all_ranks, _ = ranks(model, batches)
+    return float(np.mean(all_ranks == 1)), len(all_ranks)
 
 
 def _ranks(head, waiting, labels):

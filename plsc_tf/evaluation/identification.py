@@ -81,7 +81,7 @@ def search(
     starts = np.searchsorted(numbers[order], np.arange(len(names) + 1))
     own = np.minimum(np.searchsorted(names, probe_ids), len(names) - 1)
     mated = names[own] == np.asarray(probe_ids)
-    found = Search(
+    result = Search(
         mated,
         np.zeros(len(probes), np.int64),
         np.full(len(probes), np.nan, np.float32),
@@ -93,44 +93,44 @@ def search(
         rows = slice(low, min(low + PROBES, len(probes)))
         block = _unit(probes[rows])
         identity = np.where(mated[rows], own[rows], -1)
-        found.scores[rows] = entries.own_scores(block, identity)
-        _rank(found, rows, block, identity, entries, by_entry)
-    found.ranks[mated] += 1
-    return found
+        result.scores[rows] = entries.own_scores(block, identity)
+        _rank(result, rows, block, identity, entries, by_entry)
+    result.ranks[mated] += 1
+    return result
 
 
-def rank_rates(found: Search, ranks: Sequence = RANKS, weights=None) -> dict:
+def rank_rates(result: Search, ranks: Sequence = RANKS, weights=None) -> dict:
     """Share of the mated probes whose mate is among the first k identities.
 
     Args:
-        found: `Search`.
+        result: `Search`.
         ranks: values of k; those as large as the gallery or larger are left out.
         weights: [probes] how often each counts; None: once.
 
     Returns:
         {k: rate}; empty without a mated probe.
     """
-    chosen = found.ranks[found.mated]
-    counts = None if weights is None else weights[found.mated]
+    chosen = result.ranks[result.mated]
+    counts = None if weights is None else weights[result.mated]
     if not len(chosen) or (counts is not None and not counts.sum()):
         return {}
     return {
         k: float(np.average(chosen <= k, weights=counts))
         for k in ranks
-        if k == 1 or k < found.num_identities
+        if k == 1 or k < result.num_identities
     }
 
 
-def cumulative_matches(found: Search, highest: int = 100) -> np.ndarray:
+def cumulative_matches(result: Search, highest: int = 100) -> np.ndarray:
     """The CMC curve: [k] rank-k rates for k = 1 ... `highest` or the gallery's size."""
-    ranks = range(1, min(highest, found.num_identities) + 1)
-    chosen = np.sort(found.ranks[found.mated])
+    ranks = range(1, min(highest, result.num_identities) + 1)
+    chosen = np.sort(result.ranks[result.mated])
     hits = np.searchsorted(chosen, ranks, side="right")
     return hits / max(len(chosen), 1)
 
 
 def tpir_at_fpir(
-    found: Search, rates: Sequence = FALSE_POSITIVE_RATES, weights=None
+    result: Search, rates: Sequence = FALSE_POSITIVE_RATES, weights=None
 ) -> dict:
     """True positive identification rates of an open-set search.
 
@@ -140,7 +140,7 @@ def tpir_at_fpir(
     Grother et al., "Face Recognition Technology Evaluation, Identification").
 
     Args:
-        found: `Search`.
+        result: `Search`.
         rates: FPIRs to keep. One that would allow fewer than ten false positives is
             left out.
         weights: [probes] how often each counts; None: once.
@@ -148,26 +148,26 @@ def tpir_at_fpir(
     Returns:
         {rate: (TPIR, threshold as a cosine)}; scores above the threshold count.
     """
-    others = found.strongest[~found.mated]
+    others = result.strongest[~result.mated]
     supported = [rate for rate in rates if roc.supports(rate, len(others))]
-    if not supported or not found.mated.any():
+    if not supported or not result.mated.any():
         return {}
-    counts = np.ones(len(found.mated)) if weights is None else weights
+    counts = np.ones(len(result.mated)) if weights is None else weights
     order = np.argsort(-others, kind="stable")
-    reached = np.cumsum(counts[~found.mated][order])
-    mates = counts[found.mated]
+    reached = np.cumsum(counts[~result.mated][order])
+    mates = counts[result.mated]
     if not reached[-1] or not mates.sum():
         return {}
-    first = found.ranks[found.mated] == 1
-    scores = found.scores[found.mated]
-    result = {}
+    first = result.ranks[result.mated] == 1
+    scores = result.scores[result.mated]
+    points = {}
     for rate in supported:
         # The score of the first probe that may not be a false positive any more.
         over = np.searchsorted(reached, rate * reached[-1] + 1e-9, side="right")
         threshold = others[order[min(over, len(order) - 1)]]
         hit = first & (scores > threshold)
-        result[rate] = float(np.average(hit, weights=mates)), float(threshold)
-    return result
+        points[rate] = float(np.average(hit, weights=mates)), float(threshold)
+    return points
 
 
 class _Entries:
@@ -203,10 +203,10 @@ class _Entries:
         return scores
 
 
-def _rank(search, rows, probes, identity, entries, by_entry):
+def _rank(result, rows, probes, identity, entries, by_entry):
     """Counts the other identities that score as high, and keeps the highest score."""
-    limit = (search.scores[rows] - np.float32(_TIE))[:, np.newaxis]
-    counts, strongest = search.ranks[rows], search.strongest[rows]
+    limit = (result.scores[rows] - np.float32(_TIE))[:, np.newaxis]
+    counts, strongest = result.ranks[rows], result.strongest[rows]
     for first, unit, offsets in entries.blocks():
         scores = probes @ unit.T
         numbers = first + np.arange(len(offsets))

@@ -77,10 +77,10 @@ def _marks(threshold):
         yield Mark(f"most accurate threshold: {best:.3f}", best, dash=":")
 
 
-def add_matches(report, found):
+def add_matches(report, search):
     """Adds the CMC curve of an `identification.Search` with mated probes."""
-    matches = identification.cumulative_matches(found)
-    if not found.mated.any():
+    matches = identification.cumulative_matches(search)
+    if not search.mated.any():
         return
     report.curves["cmc"] = _rounded(matches)
     points = list(enumerate(matches.tolist(), 1))

@@ -124,10 +124,10 @@ def flops(model) -> int:
     level = log.level
     log.setLevel("ERROR")  # the profiler warns that it belongs to TensorFlow 1
     try:
-        found = profiler.profile(concrete.graph, cmd="op", options=options)
+        operations = profiler.profile(concrete.graph, cmd="op", options=options)
     finally:
         log.setLevel(level)
-    return found.total_float_ops
+    return operations.total_float_ops
 
 
 def short_name(device: str) -> str:
@@ -166,8 +166,8 @@ def planned_memory(settings, model, process: int, stage) -> dict[str, str]:
     sizes = {"planned, a device": job.total()}
     if job.devices.kind == "CPU" and job.devices.replicas > 1:
         sizes["planned, the process"] = job.total() * job.devices.replicas
-    found = {name: f"{size / GB:.2f} GB at most" for name, size in sizes.items()}
-    return found | {
+    facts = {name: f"{size / GB:.2f} GB at most" for name, size in sizes.items()}
+    return facts | {
         f"planned, of it: {name}": f"{size / GB:.3f} GB"
         for name, size in job.items().items()
         if size >= GB / 1000

@@ -1,1 +1,1 @@
-"""Seeing what a training does: logs, charts, traces, and the report of the run."""
+"""Reports of a training: logs, charts, traces, metrics files."""

@@ -54,10 +54,10 @@ class AngleHistograms(keras.callbacks.Callback):
         """
         if self._function is None:
             self._function = tf.function(self._distributed, autograph=False)
-        found = self._function(batch)
+        angles_of_batch = self._function(batch)
         columns = [
             gather(self.model.strategy, self._local(value)).reshape(-1)
-            for value in (*found, batch[-1])
+            for value in (*angles_of_batch, batch[-1])
         ]
         own, other, real = columns
         return own[real > 0], other[real > 0]

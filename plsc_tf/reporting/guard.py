@@ -39,7 +39,7 @@ class Guard:
 
 
 class GuardedCallback(keras.callbacks.Callback):
-    """A callback of ours that only writes about the run, behind a `Guard`.
+    """A callback that only reports on the run, in a `Guard`.
 
     Args:
         callback: the Keras callback; it must have `wants`, see `several_steps`.

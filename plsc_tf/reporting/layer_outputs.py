@@ -1,4 +1,4 @@
-"""Seeing what the layers of a network return."""
+"""The outputs of the layers of a network."""
 
 import contextlib
 

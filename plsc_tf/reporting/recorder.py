@@ -1,4 +1,4 @@
-"""Takes what a run tells, and hands it to everything that keeps it."""
+"""Passes the figures of a run on to files and logs."""
 
 import functools
 
@@ -6,7 +6,7 @@ from plsc_tf.reporting.guard import Guard
 
 
 class Recorder:
-    """Hands on scalars, histograms and images to sinks.
+    """Passes scalars, histograms and images on to sinks.
 
     A sink has `begin(step)`, `scalars(step, values)`, `histogram(step, name, values)`,
     `images(step, name, pictures)`, `flush()` and `close()`; steps

@@ -1,4 +1,4 @@
-"""Logs for TensorBoard, which a training can do without."""
+"""Logs for TensorBoard; their failure does not end a training."""
 
 import contextlib
 import time
@@ -107,7 +107,7 @@ class TensorBoard:
         self._pending = self._worker.start(function)
 
     def _settle(self):
-        """Waits for the call in flight, and tells what went wrong in it."""
+        """Waits for the call in flight, and logs its error."""
         pending, self._pending = self._pending, None
         if pending is None:
             return

@@ -37,11 +37,9 @@ def measured(model, images, labels, replicas):
     ("replicas", "options"),
     [
         (1, {}),
-        (2, {}),
-        (2, {"tile_rows": 2}),
-        (2, {"sample_rate": 0.7}),
         (2, {"dense": True}),
-        (3, {}),
+        (2, {"tile_rows": 2}),
+        (3, {"sample_rate": 0.7}),
     ],
 )
 def test_angles_are_those_of_the_whole(make_model, pictures, replicas, options):

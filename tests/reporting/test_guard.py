@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 
 import pytest
 
@@ -11,6 +9,7 @@ from plsc_tf.jobs import train
 from plsc_tf.jobs.builders.reporting import RunReporter
 from plsc_tf.jobs.stage import ORDINARY
 from plsc_tf.parallel.alone import Alone
+from tests import commands
 from tests.jobs.tiny_run import TINY, settings
 
 BLOCKED = (
@@ -54,18 +53,17 @@ def _as_flags(values):
 
 def test_a_run_ends_well_where_nothing_about_it_can_be_written(blocked):
     flags = _as_flags({**TINY, **EVERYTHING, "model_save_dir": blocked})
-    command = [sys.executable, "-m", "plsc_tf.train", *flags]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    done = commands.run("train", *flags)
+    assert done.status == 0, done.err
     assert json.loads((blocked / "results.json").read_text())["steps"] == 10
     assert list(blocked.glob("*/manifest.json"))
-    things = re.findall(r"Could not write (.*?); ", done.stderr)
+    things = re.findall(r"Could not write (.*?); ", done.err)
     assert len(things) == len(set(things))
     for name in (*BLOCKED, *FOLDERS):
         assert sum(name in thing for thing in things) == 1, (name, things)
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in done.err
     # The table at the end names what there is.
-    assert "results.json" in done.stdout and "report.html" not in done.stdout
+    assert "results.json" in done.out and "report.html" not in done.out
 
 
 def test_a_store_out_of_reach_is_waited_for_once(caplog):

@@ -148,7 +148,7 @@ class RunReporter:
 
         Args:
             model: the trained `Classifier`.
-            outcome: what results.json holds; None of workers beside the chief.
+            outcome: what results.json holds; None on other workers than the chief.
             batches: the training data.
             pairs: the verification sets, `{name: Pairs}`.
         """
@@ -256,11 +256,11 @@ class RunReporter:
         with model.trainer.averaged():  # as it is verified and exported
             if pairs:
                 name, first = next(iter(pairs.items()))
-                found = projector.of_pairs(model, first)
+                points = projector.of_pairs(model, first)
             else:
-                name, found = "batch", projector.of_batch(model, batches)
+                name, points = "batch", projector.of_batch(model, batches)
         if self.group.is_chief:
-            projector.write(self._tensorboard(), name, *found)
+            projector.write(self._tensorboard(), name, *points)
 
     def _sinks(self):
         if self.options.tensorboard:

@@ -149,10 +149,10 @@ class _Evaluation:
                     self.fingerprints.add(report.name, map(files.read, located), listed)
                 worst.add(report, *pairs, listed, functools.partial(_read, located))
         for folder in scoring.template_dirs:
-            found = protocols.templates(
+            of_folder = protocols.templates(
                 folder, source, self.options, scoring.detector_scores
             )
-            for report in found:
+            for report in of_folder:
                 self.add(report)
         if scoring.tinyface_dir:
             self.add(protocols.tinyface(scoring.tinyface_dir, source, self.options))

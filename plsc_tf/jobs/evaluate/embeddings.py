@@ -40,8 +40,8 @@ class Pictures:
         """
         paths = [files.join(folder, name) for name in names]
         try:
-            for _, *found in self.rows(paths, points):
-                yield tuple(found)
+            for _, *block in self.rows(paths, points):
+                yield tuple(block)
         except decoding.PictureError as error:
             raise ValueError(
                 f"{error} Is {folder or '.'} the folder that the names are below? "
@@ -55,8 +55,10 @@ class Pictures:
         are float64, and the sum of both passes with `flip`; the norms are the mean of
         both.
         """
-        found = decoding.blocks(paths, self._framing, self._batch_size, points, skipped)
-        for rows, pixels in self._batches(found):
+        blocks = decoding.blocks(
+            paths, self._framing, self._batch_size, points, skipped
+        )
+        for rows, pixels in self._batches(blocks):
             yield rows, *embed_batch(self._embed, pixels, self._flip)
 
     def _batches(self, blocks):
@@ -76,7 +78,7 @@ class Saved:
 
     Args:
         path: of the .npy file; a local one is read as it is needed.
-        names_path: of the list of names; "": beside it, or row numbers.
+        names_path: of the list of names; "": default it, or row numbers.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -91,9 +93,9 @@ class Saved:
                 f"{path} must hold floats [n, embedding_size]. Received: "
                 f"{self._matrix.dtype}, shape {self._matrix.shape}."
             )
-        beside = f"{path.removesuffix('.npy')}.txt"
-        if not names_path and files.exists(beside):
-            names_path = beside
+        default = f"{path.removesuffix('.npy')}.txt"
+        if not names_path and files.exists(default):
+            names_path = default
         if not names_path:
             self._rows = None
             return

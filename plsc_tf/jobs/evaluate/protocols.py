@@ -131,8 +131,8 @@ def tinyface(folder: str, source, options) -> SetReport:
 
 
 def _search(name, sides, options, digest, by_entry=False):
-    found = identification.search(*sides, by_entry=by_entry)
-    report = reports.of_search(name, found, sides[-1], options)
+    result = identification.search(*sides, by_entry=by_entry)
+    report = reports.of_search(name, result, sides[-1], options)
     report.counts["gallery entries"] = len(sides[0])
     report.sha256 = digest.hexdigest()
     return report
@@ -189,12 +189,12 @@ def templates(folder, source, options, with_scores=True):
         rows = pool.find(templates_in, label)
         for probe_label, (searched, probe_ids) in probes.items():
             probe_rows = pool.find(searched, probe_label)
-            found = identification.search(
+            result = identification.search(
                 embeddings[rows], subjects_in, embeddings[probe_rows], probe_ids
             )
             suffix = f" {probe_label}" if len(probes) > 1 else ""
             name = f"{prefix} {label}{suffix}"
-            of_search = reports.of_search(name, found, probe_ids, options)
+            of_search = reports.of_search(name, result, probe_ids, options)
             of_search.sha256 = report.sha256
             yield of_search
 
@@ -233,10 +233,10 @@ def _faces(meta, listed, names):
     if not fnmatch.filter(listed, "*_name_5pts_score.txt"):
         return None, None
     path = _only(meta, listed, "*_name_5pts_score.txt")
-    found, points, scores = lists.read_faces(files.read(path), path)
-    if found == names:
+    listed_names, points, scores = lists.read_faces(files.read(path), path)
+    if listed_names == names:
         return points, scores
-    rows = {name: row for row, name in enumerate(found)}
+    rows = {name: row for row, name in enumerate(listed_names)}
     missing = [name for name in names if name not in rows]
     if missing:
         raise ValueError(f"{path} lacks {len(missing)} pictures, such as {missing[0]}.")

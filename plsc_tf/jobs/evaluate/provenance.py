@@ -16,17 +16,17 @@ from plsc_tf.storage import files
 _FIRST = 3
 
 
-def of_model(found):
+def of_model(trained):
     """What a card says about a `Trained` model: plain values."""
-    path = found.checkpoint
+    path = trained.checkpoint
     content = manifest.read(path)
     digest = hashlib.sha256()
     for name, entry in sorted(content["files"].items()):
         digest.update(f"{name} {entry['sha256']}\n".encode())
     return {
-        "model_name": found.settings.model.model_name,
-        "embedding_size": found.model.embedding_size,
-        "image_size": "{} x {}".format(*found.model.image_size),
+        "model_name": trained.settings.model.model_name,
+        "embedding_size": trained.model.embedding_size,
+        "image_size": "{} x {}".format(*trained.model.image_size),
         "checkpoint": path,
         "step": content["state"].get("global_step", "unknown"),
         "manifest_sha256": files.checksum(files.join(path, manifest.NAME))[1],
@@ -38,12 +38,12 @@ def of_model(found):
 def of_data(settings):
     """What a card says about the training data: plain values."""
     dataset = settings.dataset
-    told = {"dataset_name": dataset.dataset_name, "dataset_dir": dataset.dataset_dir}
+    facts = {"dataset_name": dataset.dataset_name, "dataset_dir": dataset.dataset_dir}
     try:
         source = recipe.open_source(settings)
     except (OSError, ValueError) as error:
-        return told | {"note": f"not read: {error}"}
-    return told | {
+        return facts | {"note": f"not read: {error}"}
+    return facts | {
         "examples": source.num_examples or "unknown",
         "classes": source.num_classes or "unknown",
         "contents_sha256": source.contents(),
@@ -80,7 +80,7 @@ class Fingerprints:
         Args:
             name: of the set.
             pictures: iterable of their bytes or pixels; those that cannot be read have
-                been told before.
+                been reported before.
             names: of the images; () without.
         """
         hashes = [(one.byte_hash, one.pixel_hash) for one in map(examine, pictures)]
@@ -108,10 +108,10 @@ class Fingerprints:
                 if other != name:
                     others[other] = their_bytes, their_pixels
             result[name] = {
-                other: found
-                if isinstance(found, dict)
-                else _shared(own_bytes, own_pixels, names, *found)
-                for other, found in others.items()
+                other: hashes
+                if isinstance(hashes, dict)
+                else _shared(own_bytes, own_pixels, names, *hashes)
+                for other, hashes in others.items()
             }
         return result
 
