@@ -217,14 +217,10 @@ def _objective(model, images, labels, *weights):
     parts = (tf.split(value, count) for value in (images, labels, upstream))
     for part_images, part_labels, part_upstream in zip(*parts, strict=True):
         with tf.control_dependencies(own):
-            if model.auxiliary is None:
-                embeddings = model(part_images, training=True)
-            else:
-                embeddings, extra = model.auxiliary(
-                    model.normalize(part_images), part_labels, part_upstream
-                )
-                own.append(extra)
-            penalties = [tf.cast(penalty, dtype) for penalty in model.backbone.losses]
+            embeddings, penalties, extra = model.forward(
+                part_images, part_labels, part_upstream
+            )
+            own += [] if extra is None else [extra]
             penalty = tf.add_n([tf.zeros([], dtype), *penalties])
             outcome = model.head.losses(
                 tf.cast(embeddings, dtype),

@@ -139,7 +139,10 @@ def test_any_snapshot_is_a_start_in_any_precision(first, tmp_path, scope, half):
         ({"head_weight_decay": 0.1}, "head_weight_decay=0.1; leave it out"),
         ({"sample_rate": 0.5, "loss_type": "dist_arcface"}, "gradients of all classes"),
         ({"emb_size": 9}, "is not of this model"),
-        ({"weight_load_dir": "", "pca_mat_path": "none.npy"}, "'none.npy' is not"),
+        (
+            {"weight_load_dir": "", "pca_mat_path": "none.npy"},
+            "'none.npy' does not exist",
+        ),
     ],
 )
 def test_errors_come_before_the_training(first, tmp_path, values, message):
