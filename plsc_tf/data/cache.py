@@ -31,23 +31,16 @@ def in_memory(source: Source, blocks: tf.data.Dataset) -> Source:
         blocks: all of its (uint8 [block, h, w, 3], int64 [block]), in the order of
             the files.
     """
-    size = blocks.element_spec[0].shape[1:]
-    pictures = np.empty((source.num_examples or 1024, *size), np.uint8)
-    labels = np.empty(len(pictures), np.int64)
-    count = 0
-    for some, some_labels in blocks.as_numpy_iterator():
-        if count + len(some) > len(pictures):
-            pictures, labels = _grown(pictures), _grown(labels)
-        pictures[count : count + len(some)] = some
-        labels[count : count + len(some)] = some_labels
-        count += len(some)
+    parts = list(blocks.as_numpy_iterator())
+    pictures, labels = (np.concatenate(column) for column in zip(*parts, strict=True))
+    parts.clear()
     logging.info(
         "%s: %d pictures kept in memory, %.0f MB",
         source.name,
-        count,
-        pictures[:count].nbytes / _MEGABYTE,
+        len(pictures),
+        pictures.nbytes / _MEGABYTE,
     )
-    return source.with_arrays(on_host(pictures[:count]), on_host(labels[:count]))
+    return source.with_arrays(on_host(pictures), on_host(labels))
 
 
 def on_disk(source: Source, blocks: tf.data.Dataset, folder: str, made: str) -> Source:
@@ -151,10 +144,3 @@ def _write(place, shape, blocks, name, known):
     np.save(os.path.join(place, _LABELS), labels)
     with open(os.path.join(place, _DONE), "w", encoding="utf-8") as stream:
         json.dump({"name": name, **known}, stream)
-
-
-def _grown(array: np.ndarray) -> np.ndarray:
-    """Returns a copy with twice the room, for sources of unknown length."""
-    larger = np.empty((2 * len(array), *array.shape[1:]), array.dtype)
-    larger[: len(array)] = array
-    return larger

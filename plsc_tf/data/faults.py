@@ -1,4 +1,4 @@
-"""Bad records: which one it was, and how to go on without it."""
+"""Bad records: naming them, and replacing them by good ones."""
 
 from __future__ import annotations
 
@@ -107,69 +107,50 @@ def reason(error: Exception) -> str:
     return text if text.endswith(".") else text + "."
 
 
-class Tolerant(IndexedSource):
-    """A source whose bad records are replaced by the good ones that follow them.
+def without_bad_records(
+    source: Source, prepare: Callable, size: tuple[int, int]
+) -> IndexedSource:
+    """Returns a source whose bad records are replaced by the next good ones.
 
-    What comes at a position depends on the data alone, so that a resumed run sees the
+    The record at a position depends on the data alone, so that a resumed run sees the
     same examples. Each bad record is named once in the log.
 
     Args:
-        source: where the examples come from, any `IndexedSource`.
-        prepare: function of what the source gives as an image that returns
-            uint8 [height, width, 3]; raises TensorFlow's errors.
+        source: of the examples.
+        prepare: function of an image of the source that returns uint8
+            [height, width, 3]; raises TensorFlow's errors.
         size: (height, width).
 
-    Attributes:
-        skipped: `{index: what is wrong with it}` of the bad records so far.
+    Returns:
+        the source, with `skipped`: `{index: problem}` of the bad records so far.
 
     Raises:
         ValueError: the source can only be read from the front.
     """
+    if not isinstance(source, IndexedSource):
+        raise ValueError(
+            f"skip_bad_records cannot leave out examples of {source.name}, which "
+            "can only be read from the front. Leave them out in its function, or "
+            "make TFRecords of it: python -m plsc_tf.convert."
+        )
+    substitutes = _Substitutes(source, prepare, size)
+    tolerant = source.with_fetch(substitutes.fetch)
+    tolerant.skipped = substitutes.skipped
+    return tolerant
 
-    def __init__(self, source: Source, prepare: Callable, size: tuple[int, int]):
-        if not isinstance(source, IndexedSource):
-            raise ValueError(
-                f"skip_bad_records cannot leave out examples of {source.name}, which "
-                "can only be read from the front. Leave them out in its function, or "
-                "make TFRecords of it: python -m plsc_tf.convert."
-            )
-        self.name = source.name
-        self.num_examples, self.num_classes = source.num_examples, source.num_classes
-        self.heeds = source.heeds
+
+class _Substitutes:
+    """Reads the records of a source, good ones in place of bad ones."""
+
+    def __init__(self, source, prepare, size):
         self.skipped = {}
         self._source = source
         self._prepare = prepare
         self._size = size
         self._lock = threading.Lock()
 
-    @property
-    def labels(self) -> np.ndarray:
-        """Labels in the order of the index, int64 [num_examples]."""
-        return self._source.labels
-
-    def order(self, order: Order) -> np.ndarray:
-        """See `IndexedSource.order`."""
-        return self._source.order(order)
-
-    def describe(self, index: int) -> str:
-        """See `Source.describe`."""
-        return self._source.describe(index)
-
-    def fingerprint(self) -> str:
-        """See `Source.fingerprint`."""
-        return self._source.fingerprint()
-
-    def contents(self) -> str:
-        """See `Source.contents`."""
-        return self._source.contents()
-
-    def with_fetch(self, fetch: Callable, labels: tf.Tensor) -> Source:
-        """See `Source.with_fetch`; the pictures are good ones already."""
-        return self._source.with_fetch(fetch, labels)
-
-    def read(self, entries: dict) -> dict:
-        """See `Source.read`: uint8 [block, height, width, 3]."""
-        index = entries["index"]
+    def fetch(self, index: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns uint8 [block, height, width, 3] and int64 [block]."""
         count = tf.size(index, tf.int64)
         # An inner data set, because nothing else in a graph survives an error.
         good = tf.data.Dataset.from_tensor_slices(index)
@@ -191,34 +172,34 @@ class Tolerant(IndexedSource):
             ),
         )
         images = tf.ensure_shape(images, [None, *self._size, 3])
-        labels = tf.ensure_shape(labels, [None])
-        return {"image": images, "label": labels, "index": index}
+        return images, tf.ensure_shape(labels, [None])
 
     def _one(self, index):
         item = self._source.read({"index": index[tf.newaxis]})
         label = item["label"][0]
-        limit = self.num_classes or tf.int64.max
+        limit = self._source.num_classes or tf.int64.max
         check = tf.debugging.Assert((label >= 0) & (label < limit), [label])
         with tf.control_dependencies([check]):
             return self._prepare(item["image"][0]), tf.identity(label)
 
     def _good_block(self, indices):
-        pairs = [self._good(int(index)) for index in indices]
-        return np.stack([p[0] for p in pairs]), np.array([p[1] for p in pairs])
+        images, labels = zip(*(self._good(int(k)) for k in indices), strict=True)
+        return np.stack(images), np.array(labels)
 
     def _good(self, index):
         """The first good record from this one on."""
-        for step in range(self.num_examples):
-            candidate = (index + step) % self.num_examples
+        source = self._source
+        for step in range(source.num_examples):
+            candidate = (index + step) % source.num_examples
             if candidate in self.skipped:
                 continue
             entry = {"index": tf.constant([candidate], tf.int64)}
-            error = fault(self._source, entry, self._prepare, self.num_classes)
+            error = fault(source, entry, self._prepare, source.num_classes)
             if error is None:
-                item = self._source.read(entry)
+                item = source.read(entry)
                 return self._prepare(item["image"][0]).numpy(), int(item["label"][0])
             self._note(candidate, error)
-        raise ValueError(f"{self.name} holds no record that can be read.")
+        raise ValueError(f"{source.name} holds no record that can be read.")
 
     def _note(self, index, error):
         with self._lock:

@@ -1,13 +1,13 @@
-"""Drawn figures: a face for each identity, pictured in any pose and light.
+"""Drawn figures: a face for each identity, drawn in any pose and light.
 
-An identity is a set of shapes and colours; a picture adds a pose, an expression,
+An identity is a set of shapes and colors; an image adds a pose, an expression,
 light, a background and noise.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
+import types
 
 import numpy as np
 
@@ -19,42 +19,8 @@ NOSES = ("button", "wedge", "line")
 GLASSES = ("none", "none", "none", "round", "square")
 
 
-@dataclasses.dataclass(frozen=True)
-class Identity:
-    """What stays the same in all pictures of one figure; lengths in half heads."""
-
-    head_width: float
-    head_height: float
-    squareness: float
-    taper: float
-    skin: np.ndarray
-    ears: str
-    ear_size: float
-    ear_height: float
-    hair: str
-    hair_color: np.ndarray
-    hair_line: float
-    eye_spacing: float
-    eye_height: float
-    eye_size: float
-    eye_aspect: float
-    iris: np.ndarray
-    iris_size: float
-    brow_width: float
-    brow_gap: float
-    brow_tilt: float
-    nose: str
-    nose_size: float
-    nose_height: float
-    mouth_width: float
-    mouth_height: float
-    mouth_curve: float
-    mouth_color: np.ndarray
-    beard: float
-    blush: float
-    patch: float
-    patch_color: np.ndarray
-    glasses: str
+# All that stays the same in the images of one figure; lengths in half heads.
+Identity = types.SimpleNamespace
 
 
 def identity(seed: int, label: int) -> Identity:

@@ -1,15 +1,17 @@
-"""Verification sets: pictures, and pairs of them that show one person or two."""
+"""Verification sets: images, and pairs of them that show one person or two."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import tensorflow as tf
 
 from plsc_tf.data import images, paths
-from plsc_tf.data.faults import reason
+from plsc_tf.data.faults import READ_ERRORS, reason
 from plsc_tf.data.lines import file_exists, read_lines
 from plsc_tf.data.preprocessing import Preprocessing
 from plsc_tf.data.source import without_autograph
@@ -81,97 +83,75 @@ class Pairs:
         return dataclasses.replace(self, framing=framing)
 
     def decoded(self, image_size: tuple[int, int] | None = None) -> np.ndarray:
-        """Returns all pictures as uint8 [n, h, w, 3].
+        """Returns all images as uint8 [n, h, w, 3].
 
         Args:
             image_size: (height, width); None keeps the size they have, or takes that
                 of their framing.
 
         Raises:
-            ValueError: a picture cannot be decoded, they differ in size and
+            ValueError: an image cannot be decoded, they differ in size and
                 `image_size` is None, or their framing makes another size.
         """
-        if self.framing is not None:
-            return self._framed_images(image_size)
-        if isinstance(self.images, np.ndarray):
-            size = tuple(image_size or self.images.shape[1:3])
-            if self.images.shape[1:3] == size:
-                return self.images
-            stacked = tf.data.Dataset.from_tensor_slices(self.images)
-            return self._collect(stacked, size)
-        size = tuple(image_size) if image_size else self._common_size()
-        encoded = tf.data.Dataset.from_tensor_slices(np.array(self.images, object))
-        return self._collect(encoded, size)
+        return self.decoded_rows(None, image_size)
 
     def decoded_rows(
-        self, rows: np.ndarray, image_size: tuple[int, int] | None = None
+        self, rows: np.ndarray | None, image_size: tuple[int, int] | None = None
     ) -> np.ndarray:
-        """Returns some pictures as `decoded` returns all.
+        """Returns some images as `decoded` returns all.
 
         Args:
-            rows: int [n], which ones.
-            image_size: as for `decoded`; None asks for pictures of one size.
+            rows: int [n], which ones; None: all.
+            image_size: see `decoded`.
         """
-        size = image_size
-        encoded = not isinstance(self.images, np.ndarray)
-        if size is None and self.framing is None and encoded:
-            size = self._common_size()
-        chosen = dataclasses.replace(
-            self,
-            images=[self.images[row] for row in rows] if encoded else self.images[rows],
-            left=np.zeros(1, np.int64),
-            right=np.zeros(1, np.int64),
-            same=np.ones(1, bool),
-            files=tuple(self.files[row] for row in rows) if self.files else (),
+        size = tuple(image_size) if image_size else None
+        if self.framing is not None:
+            if size not in (None, self.framing.image_size):
+                height, width = self.framing.image_size
+                raise ValueError(
+                    f"The images of {self.name!r} are framed by {self.framing.name!r} "
+                    f"to {height} x {width} pixels. Received: image_size={image_size}."
+                )
+            frame = self.framing.evaluate
+        elif isinstance(self.images, np.ndarray) and size in (
+            None,
+            self.images.shape[1:3],
+        ):
+            return self.images if rows is None else self.images[rows]
+        elif size is None:
+            frame = images.to_rgb
+        else:
+            frame = functools.partial(_resized, size)
+        return self._decode(
+            np.arange(len(self.images)) if rows is None else rows, frame
         )
-        return chosen.decoded(size)
 
-    def _framed_images(self, image_size) -> np.ndarray:
-        size = self.framing.image_size
-        if image_size and tuple(image_size) != size:
-            raise ValueError(
-                f"The pictures of {self.name!r} are framed by {self.framing.name!r} to "
-                f"{size[0]} x {size[1]} pixels. Received: image_size={image_size}."
-            )
-        pictures = self.images
-        if not isinstance(pictures, np.ndarray):
-            pictures = np.array(pictures, object)
-        dataset = tf.data.Dataset.from_tensor_slices(pictures)
-        return self._collect(dataset, size, self.framing.evaluate)
-
-    def _collect(self, dataset: tf.data.Dataset, size, frame=None) -> np.ndarray:
-        result = np.empty((len(self.images), *size, 3), np.uint8)
-        dataset = dataset.map(
-            without_autograph(
-                frame or (lambda image: images.resize(images.to_rgb(image), size))
-            ),
+    def _decode(self, rows: np.ndarray, frame: Callable) -> np.ndarray:
+        if isinstance(self.images, np.ndarray):
+            stored = self.images[rows]
+        else:
+            stored = np.array([self.images[row] for row in rows], object)
+        dataset = tf.data.Dataset.from_tensor_slices(stored).map(
+            without_autograph(frame),
             num_parallel_calls=tf.data.AUTOTUNE,
             deterministic=True,
         )
-        iterator = dataset.as_numpy_iterator()
-        for row in range(len(result)):
+        iterator, result = dataset.as_numpy_iterator(), None
+        for place, row in enumerate(rows):
             try:
-                result[row] = next(iterator)
-            except (tf.errors.OpError, UnicodeDecodeError) as error:
+                image = next(iterator)
+            except READ_ERRORS as error:
                 raise self._fault(row, error) from error
+            if result is None:
+                result = np.empty((len(rows), *image.shape), np.uint8)
+            if image.shape != result.shape[1:]:
+                sizes = [result.shape[1:3], image.shape[:2]]
+                raise ValueError(
+                    f"The images of {self.name!r} differ in size. Give image_size, as "
+                    f"in decoded((112, 112)). Received: {sizes}."
+                )
+            result[place] = image
         return result
-
-    def _common_size(self) -> tuple[int, int]:
-        """The size of the first picture, if it is that of all."""
-        sizes = {}
-        for row, data in enumerate(self.images):
-            try:
-                shape = tf.io.extract_jpeg_shape(data) if _is_jpeg(data) else None
-                shape = tf.shape(images.decode(data)) if shape is None else shape
-            except (tf.errors.OpError, UnicodeDecodeError) as error:
-                raise self._fault(row, error) from error
-            sizes.setdefault(tuple(int(value) for value in shape[:2]), row)
-        if len(sizes) > 1:
-            raise ValueError(
-                f"The pictures of {self.name!r} differ in size. Give image_size, as in "
-                f"decoded((112, 112)). Received: {sorted(sizes)[:5]}."
-            )
-        return next(iter(sizes))
 
     def _fault(self, row: int, error: Exception) -> ValueError:
         where = self.files[row] if self.files else f"picture {row}"
@@ -179,6 +159,10 @@ class Pairs:
             f"The verification set {self.name!r} cannot be decoded at {where}: "
             f"{reason(error)} Replace the picture or the set."
         )
+
+
+def _resized(size, image) -> tf.Tensor:
+    return images.resize(images.to_rgb(image), size)
 
 
 def load_pairs(
@@ -220,17 +204,17 @@ def load_pairs(
 def _load_bin(path: str, name: str) -> Pairs:
     """Reads a pickle of (encoded images, is_same): pair i = images 2i and 2i + 1."""
     content = load_plain(files.read(path), path)
-    expected = "Expected (images, is_same) with two images per entry of is_same."
-    if not isinstance(content, list) or len(content) != 2:
-        raise ValueError(f"{path}: {expected} Received: {type(content).__name__}.")
-    pictures, same = content
+    pictures, same = content if _is_list(content, 2) else (None, None)
     same = _flags(same)
-    if not isinstance(pictures, list) or same is None or not same:
-        kinds = f"{type(pictures).__name__}, {type(content[1]).__name__}"
-        raise ValueError(f"{path}: {expected} Received: {kinds}.")
-    if len(pictures) != 2 * len(same):
+    if not isinstance(pictures, list) or not same or len(pictures) != 2 * len(same):
+        parts = content if isinstance(content, list) else [content]
+        received = ", ".join(
+            f"{type(part).__name__} of {len(part) if hasattr(part, '__len__') else 1}"
+            for part in parts[:2]
+        )
         raise ValueError(
-            f"{path}: {expected} Received: {len(pictures)} images, {len(same)} entries."
+            f"{path}: Expected (images, is_same) with two images per entry of is_same. "
+            f"Received: {received}."
         )
     # A picture that is in several pairs is kept, decoded and embedded once.
     rows: dict[bytes, int] = {}
@@ -256,8 +240,12 @@ def _load_bin(path: str, name: str) -> Pairs:
     )
 
 
+def _is_list(value, length: int) -> bool:
+    return isinstance(value, list) and len(value) == length
+
+
 def _flags(same) -> list[bool] | None:
-    """The entries of is_same as a list; None when they are something else."""
+    """The entries of is_same as a list; None if they are something else."""
     if isinstance(same, np.ndarray) and same.ndim == 1 and same.dtype.kind in "biuf":
         same = same.tolist()
     if not isinstance(same, list):
@@ -289,7 +277,7 @@ def _load_pairs_txt(path: str, images_dir: str | None, name: str) -> Pairs:
     return Pairs(name, encoded, left, right, same, files=tuple(located), path=path)
 
 
-def _listed_pairs(path: str):
+def _listed_pairs(path: str) -> Iterator[tuple[str, str, bool]]:
     """Yields (first file, second file, whether they show one person)."""
     rows = []
     for number, line in read_lines(path):
@@ -320,7 +308,7 @@ def _lines_in_twos(path: str, rows):
     kind after the other: here each fold gets its share of both, as ten consecutive
     folds need it.
     """
-    found: tuple[list, list] = ([], [])
+    kinds: tuple[list, list] = ([], [])
     for i in range(0, len(rows), 2):
         number, one = rows[i]
         other = rows[i + 1][1] if i + 1 < len(rows) else []
@@ -331,11 +319,11 @@ def _lines_in_twos(path: str, rows):
                 f"{' '.join(one)[:60]!r} and {' '.join(other)[:60]!r}."
             )
         fold = int(one[1])
-        found[fold > 0].append((fold, one[0], other[0]))
-    for kind in found:
+        kinds[fold > 0].append((fold, one[0], other[0]))
+    for kind in kinds:
         kind.sort(key=lambda pair: pair[0])
     for fold in range(_FOLDS):
-        for kind in found:
+        for kind in kinds:
             begin, end = (len(kind) * (fold + i) // _FOLDS for i in (0, 1))
             for number, first, second in kind[begin:end]:
                 yield first, second, number > 0
@@ -344,35 +332,26 @@ def _lines_in_twos(path: str, rows):
 def _pair_files(fields: list[str]) -> tuple[str, str, bool]:
     if len(fields) == 3 and fields[2] in ("0", "1") and not fields[1].isdecimal():
         return fields[0], fields[1], fields[2] == "1"
-    if len(fields) == 3:
-        first, i, j = fields
-        second = first
-    elif len(fields) == 4:
-        first, i, second, j = fields
-    else:
-        raise ValueError(f"{len(fields)} fields")
-    if not (first and second and i.isdecimal() and j.isdecimal()):
-        raise ValueError("no names and numbers")
-    if "\0" in first + second or max(len(i), len(j)) > 18:
-        raise ValueError("no names and numbers of pictures")
+    same = len(fields) == 3
+    first, i, second, j = (
+        [fields[0], fields[1], fields[0], fields[2]] if same else fields
+    )
+    if not (first and second and "\0" not in first + second):
+        raise ValueError("no names")
+    if not all(number.isdecimal() and len(number) <= 18 for number in (i, j)):
+        raise ValueError("no numbers of images")
     return (
         f"{first}/{first}_{int(i):04d}.jpg",
         f"{second}/{second}_{int(j):04d}.jpg",
-        len(fields) == 3,
+        same,
     )
 
 
 def _images_folder(path: str, file: str) -> str:
     """The folder of a pairs.txt, or the one in it that holds the first picture."""
     folder = path.rpartition("/")[0] or "."
-    if file_exists(os.fsencode(paths.join(folder, file))):
-        return folder
-    for name in paths.listing(folder):
-        below = paths.join(folder, name.rstrip("/"))
-        if name.endswith("/") and file_exists(os.fsencode(paths.join(below, file))):
-            return below
+    below = [name for name in paths.listing(folder) if name.endswith("/")]
+    for candidate in [folder, *(paths.join(folder, name[:-1]) for name in below)]:
+        if file_exists(os.fsencode(paths.join(candidate, file))):
+            return candidate
     return folder
-
-
-def _is_jpeg(data: bytes) -> bool:
-    return data[:2] == b"\xff\xd8"

@@ -64,7 +64,7 @@ class Batches:
         self.options = (options or PipelineOptions()).for_batches_of(batch_size)
         self._preprocessing = self.options.build_preprocessing()
         if self.options.skip_bad_records:
-            source = faults.Tolerant(source, self._kept, self._kept_size)
+            source = faults.without_bad_records(source, self._kept, self._kept_size)
         self.source = source
         self.batch_size = batch_size
         self._cached: Source | None = None

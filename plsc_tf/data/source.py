@@ -8,6 +8,7 @@ The pipeline reads blocks in parallel; a search for a bad image takes blocks of 
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
 from collections.abc import Callable, Iterator
@@ -334,15 +335,13 @@ class IndexedSource(Source):
             digest.update(self._contents().encode())
         return digest.hexdigest()
 
-    def with_fetch(self, fetch: Callable, labels: tf.Tensor) -> Source:
-        """See `Source.with_fetch`."""
-        return IndexedSource(
-            self.name,
-            labels.numpy(),
-            fetch,
-            num_classes=self.num_classes,
-            describe=self._describe,
-        )
+    def with_fetch(self, fetch: Callable, labels: tf.Tensor | None = None) -> Source:
+        """See `Source.with_fetch`; labels None: those of this source."""
+        source = copy.copy(self)
+        source._fetch = fetch
+        if labels is not None:
+            source._labels = labels
+        return source
 
 
 def without_autograph(function: Callable) -> Callable:

@@ -6,6 +6,8 @@ dimension, then the values. Source: LeCun's page of the MNIST database.
 
 from __future__ import annotations
 
+import gzip
+import io
 import math
 import struct
 import zlib
@@ -15,17 +17,15 @@ import numpy as np
 from plsc_tf.storage import files
 
 _UNSIGNED_BYTES = 8
-_CHUNK_BYTES = 1 << 20
 # Deflate makes at most 1,032 bytes of one (zlib's documentation).
 _LARGEST_RATIO = 1032
-_GZIP = 16 + zlib.MAX_WBITS
 
 
 def read_idx_file(path: str, rank: int) -> np.ndarray:
-    """Reads an idx file; no more memory is taken than the file can fill.
+    """Reads an idx file; takes no more memory than the file can fill.
 
     Args:
-        path: of the file; .gz is unpacked while it is read.
+        path: of the file; .gz is unpacked.
         rank: number of dimensions it must have.
 
     Returns:
@@ -35,30 +35,30 @@ def read_idx_file(path: str, rank: int) -> np.ndarray:
         ValueError: it is no such file, is cut off, or holds more than its header says;
             with file and byte.
     """
-    size = files.size(path)
-    packed = path.endswith(".gz")
-    header_bytes = 4 + 4 * rank
-    chunks = files.open_read(path, _CHUNK_BYTES)
-    if packed:
-        chunks = _unpacked(chunks, path)
-    data = _take(chunks, bytearray(), header_bytes)
-    shape = _shape(path, bytes(data[:header_bytes]), rank)
-    total = header_bytes + math.prod(shape)
-    limit = size * _LARGEST_RATIO if packed else size
-    if total > limit:
-        raise _fault(
-            path,
-            f"its header says {_text(shape)}, {total} bytes, but there can be at "
-            f"most {limit} in a file of {size} bytes",
-        )
-    # One byte more than expected tells that there is too much.
-    data = _take(chunks, data, total + 1)
-    if len(data) != total:
-        received = "more" if len(data) > total else str(len(data))
-        raise _fault(
-            path, f"its header says {_text(shape)}, {total} bytes; received {received}"
-        )
-    return np.frombuffer(data, np.uint8, offset=header_bytes).reshape(shape)
+    content = files.read(path)
+    stream, limit = io.BytesIO(content), len(content)
+    if path.endswith(".gz"):
+        stream, limit = gzip.GzipFile(fileobj=stream), limit * _LARGEST_RATIO
+    try:
+        header = stream.read(4 + 4 * rank)
+        shape = _shape(path, header, rank)
+        total = len(header) + math.prod(shape)
+        says = f"its header says {' x '.join(map(str, shape))}, {total} bytes"
+        if total > limit:
+            raise _fault(
+                path,
+                f"{says}, but there can be at most {limit} in a file of "
+                f"{len(content)} bytes",
+            )
+        # One byte more than expected shows that there is too much.
+        data = stream.read(total - len(header) + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise _fault(path, f"{error}, within {len(content)} bytes") from error
+    received = len(header) + len(data)
+    if received != total:
+        received = "more" if received > total else received
+        raise _fault(path, f"{says}; received {received}")
+    return np.frombuffer(data, np.uint8).reshape(shape)
 
 
 def _shape(path: str, header: bytes, rank: int) -> tuple[int, ...]:
@@ -70,35 +70,6 @@ def _shape(path: str, header: bytes, rank: int) -> tuple[int, ...]:
             path, f"it starts with {header[:4].hex()}, expected {expected.hex()}"
         )
     return struct.unpack(f">{rank}I", header[4:])
-
-
-def _unpacked(chunks, path: str):
-    """Yields the contents of a gzip file in chunks, whatever its ratio is."""
-    unpacker, position = zlib.decompressobj(_GZIP), 0
-    for chunk in chunks:
-        position += len(chunk)
-        try:
-            yield unpacker.decompress(chunk, _CHUNK_BYTES)
-            while unpacker.unconsumed_tail:
-                yield unpacker.decompress(unpacker.unconsumed_tail, _CHUNK_BYTES)
-        except zlib.error as error:
-            raise _fault(path, f"{error}, before byte {position}") from error
-    if not unpacker.eof:
-        raise _fault(path, f"the gzip stream does not end before byte {position}")
-
-
-def _take(chunks, data: bytearray, count: int) -> bytearray:
-    """Appends chunks until there are at least `count` bytes, or no more chunks."""
-    while len(data) < count:
-        chunk = next(chunks, None)
-        if chunk is None:
-            break
-        data += chunk
-    return data
-
-
-def _text(shape: tuple[int, ...]) -> str:
-    return " x ".join(map(str, shape))
 
 
 def _fault(path: str, problem: str) -> ValueError:
