@@ -222,13 +222,14 @@ def _objective(model, images, labels, *weights):
             )
             own += [] if extra is None else [extra]
             penalty = tf.add_n([tf.zeros([], dtype), *penalties])
-            outcome = model.head.losses(
+            outcome = model.head.loss_and_gradients(
                 tf.cast(embeddings, dtype),
                 part_labels,
                 part_upstream,
                 step=update,
                 chosen=chosen,
                 state=state,
+                gradients=False,
             )
         state = outcome.state
         own.append(tf.reduce_sum(part_upstream * outcome.losses))

@@ -1,15 +1,15 @@
-"""Angles between embeddings and class centres, over shards of classes."""
+"""Angles between embeddings and class centers, over shards of classes."""
 
 import math
 
 import tensorflow as tf
 
 from plsc_tf.heads.sub_centers import flat, nearest
-from plsc_tf.heads.tiles import read
+from plsc_tf.heads.tiles import locate, read
 
 
 def angles(head, embeddings, labels):
-    """Angles of examples to their own class centre and to the nearest other one.
+    """Angles of examples to their own class center and to the nearest other one.
 
     Weights stay on their replicas: the embeddings travel, as in a training step, and
     the largest cosine of each replica.
@@ -24,13 +24,14 @@ def angles(head, embeddings, labels):
         one class there is no other, and the second is 180.
     """
     inputs = tf.math.l2_normalize(embeddings, axis=1)
-    inputs, labels = head._gather([inputs, labels])
-    rows = head._rows(labels, None)
+    exchange = head.exchange
+    inputs, labels = exchange.gather([inputs, labels])
+    rows = locate(labels, *exchange.local_classes())
     own = tf.zeros_like(inputs[:, 0])
     other = tf.fill(tf.shape(own), tf.constant(-1.0, own.dtype))
     for numbers, weights in _pieces(head):
-        centres = tf.math.l2_normalize(flat(weights), axis=1)
-        cosines = tf.matmul(centres, inputs, transpose_b=True)
+        centers = tf.math.l2_normalize(flat(weights), axis=1)
+        cosines = tf.matmul(centers, inputs, transpose_b=True)
         if head.sub_centers > 1:
             cosines, _ = nearest(cosines, head.sub_centers)
         mine = numbers[:, None] == rows[None, :]
@@ -41,11 +42,10 @@ def angles(head, embeddings, labels):
         # One piece after the other: together they would need all their logits.
         with tf.control_dependencies([own]):
             other = tf.maximum(other, rest)
-    if head.sharded:
-        own = head._total(own)
-        other = tf.reduce_max(head._gather(other[None]), axis=0)
+    own = exchange.total(own)
+    other = tf.reduce_max(exchange.gather(other[None]), axis=0)
     return [
-        tf.math.acos(tf.clip_by_value(head._own(value), -1.0, 1.0)) * (180 / math.pi)
+        tf.math.acos(tf.clip_by_value(exchange.own(value), -1.0, 1.0)) * (180 / math.pi)
         for value in (own, other)
     ]
 
@@ -53,7 +53,7 @@ def angles(head, embeddings, labels):
 def _pieces(head):
     """Yields (int32 numbers of the replica's rows, their weights) piece by piece."""
     weight = head.arrays()["weight"]
-    if not getattr(weight, "sparse", False):
+    if not weight.sparse:
         tiles = head.tiles()
         for index, start in enumerate(tiles.starts):
             weights = read(*tiles.handles(index))["weight"]

@@ -1,24 +1,28 @@
-"""What every classification head is to the training step."""
+"""The classification head, whichever classes a replica holds."""
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from plsc_tf import initializers
-from plsc_tf.heads.initial import BLOCK_ROWS, rows_of
+from plsc_tf.heads.head_step import EnteredBatch, HeadStep
+from plsc_tf.heads.initial import BLOCK_ROWS, class_rows
+from plsc_tf.heads.layout import HeadLayout
 from plsc_tf.heads.margins import ARCFACE, MarginLoss, require
-from plsc_tf.heads.passes import Passes
+from plsc_tf.heads.partial_fc import sample_rows
 from plsc_tf.heads.products import DTYPES
 from plsc_tf.heads.second_pass import SecondPass
-from plsc_tf.heads.tiled_softmax import TiledSoftmax
-from plsc_tf.heads.tiles import read
+from plsc_tf.heads.tiled_softmax import Examples, TiledSoftmax
+from plsc_tf.heads.tiles import LocalTiles, SampledTiles, locate
+from plsc_tf.heads.unit import normalize, normalize_gradient
+from plsc_tf.parallel import collectives
 
-# Compiling takes longer than it saves with fewer classes to a tile.
-COMPILE_ROWS = 2048
 
-
-class Head(Passes, tf.Module):
+class Head(tf.Module):
     """A linear classifier over embeddings, with a margin loss or plain softmax.
+
+    `ShardedHead` and `DenseHead` differ by their variables and by `exchange`, the
+    object through which the replicas talk.
 
     Args:
         num_classes: number of classes; labels are 0 … num_classes − 1.
@@ -49,6 +53,11 @@ class Head(Passes, tf.Module):
         ValueError: a number is out of range.
     """
 
+    # What `ShardedHead` changes.
+    sharded = False
+    sample_rate = 1.0
+    tile_rows = None
+
     def __init__(  # noqa: PLR0913 - every one has a default
         self,
         num_classes,
@@ -69,16 +78,22 @@ class Head(Passes, tf.Module):
         require(
             num_classes >= 1, "num_classes must be positive", num_classes=num_classes
         )
-        if not isinstance(margins, MarginLoss):
-            raise ValueError(
-                "margins must be plsc_tf.ARCFACE, COSFACE, SPHEREFACE, ADAFACE, "
-                "CURRICULARFACE, MAGFACE, SOFTMAX or Margins(...). "
-                f"Received: margins={margins!r}"
-            )
+        require(
+            isinstance(margins, MarginLoss),
+            "margins must be plsc_tf.ARCFACE, COSFACE, SPHEREFACE, ADAFACE, "
+            "CURRICULARFACE, MAGFACE, SOFTMAX or Margins(...)",
+            margins=margins,
+        )
         require(scale > 0, "scale must be positive", scale=scale)
         require(
             initial_deviation is None or initial_deviation >= 0,
             "initial_deviation must not be negative",
+            initial_deviation=initial_deviation,
+        )
+        require(
+            initializer is None or initial_deviation is None,
+            "Give one of initializer and initial_deviation",
+            initializer=initializer,
             initial_deviation=initial_deviation,
         )
         require(
@@ -90,24 +105,19 @@ class Head(Passes, tf.Module):
         require(
             sub_centers >= 1, "sub_centers must be positive", sub_centers=sub_centers
         )
-        if sub_centers > 1 and not margins.normalized:
-            raise ValueError(
-                "The nearest of several centers is chosen by its cosine, which plain "
-                "softmax does not have: use a margin loss, or sub_centers=1. Received: "
-                f"sub_centers={sub_centers}, margins={margins!r}"
-            )
+        require(
+            sub_centers == 1 or margins.normalized,
+            "The nearest of several centers is chosen by its cosine, which plain "
+            "softmax does not have: use a margin loss, or sub_centers=1",
+            sub_centers=sub_centers,
+            margins=margins,
+        )
         require(dtype in DTYPES, f"dtype must be one of {DTYPES}", dtype=dtype)
         self.num_classes = num_classes
         self.margins = margins
         self.scale = scale
         self.seed = seed
         self.initial_deviation = initial_deviation
-        if initializer is not None and initial_deviation is not None:
-            raise ValueError(
-                "initializer says what initial_deviation would: leave one of them out. "
-                f"Received: initializer={initializer!r}, "
-                f"initial_deviation={initial_deviation}"
-            )
         self.initializer = initializer and initializers.described(initializer)
         self.initial_bias = initial_bias
         self.label_smoothing = label_smoothing
@@ -117,15 +127,192 @@ class Head(Passes, tf.Module):
         self.jit_compile = jit_compile
         self.embedding_size = None
 
-    def build(self, embedding_size, strategy):
-        """Makes the weights for embeddings of this size under this strategy."""
+    def build(self, embedding_size: int, strategy: tf.distribute.Strategy) -> None:
+        """Makes the weights.
+
+        Args:
+            embedding_size: length of the embeddings.
+            strategy: the `tf.distribute.Strategy` that will run the steps.
+
+        Raises:
+            ValueError: there are more shards than classes, or fewer classes on a
+                replica than in a tile.
+        """
+        self.layout = HeadLayout(
+            num_classes=self.num_classes,
+            embedding_size=embedding_size,
+            replicas=strategy.num_replicas_in_sync,
+            sharded=self.sharded,
+            sample_rate=self.sample_rate,
+            tile_rows=self.tile_rows,
+            sub_centers=self.sub_centers,
+        )
+        self.layout.check()
+        self.embedding_size = embedding_size
+        compiled = self.jit_compile
+        self.softmax = TiledSoftmax(
+            self.margins,
+            self.scale,
+            num_classes=self.num_classes,
+            label_smoothing=self.label_smoothing,
+            dtype=self.dtype,
+            logits_bytes=self.logits_mb * 1e6,
+            compiled=self.layout.compiled if compiled is None else compiled,
+            sub_centers=self.sub_centers,
+        )
+        self.second_pass = SecondPass(self.margins, self.dtype, self.softmax.kernels)
+        with strategy.scope():
+            self.state_variables = {
+                name: tf.Variable(
+                    tf.cast(value, keras.config.floatx()),
+                    trainable=False,
+                    aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+                    name=f"head_{name}",
+                )
+                for name, value in self.margins.initial_state().items()
+            }
+        self.weight = self._make_rows(strategy, self.initial_weight, "head_weight")
+        self.bias = None
+        if not self.margins.normalized:
+            self.bias = self._make_rows(strategy, self._initial_bias, "head_bias")
+        self.exchange = self._make_exchange()
+
+    def _make_rows(self, strategy, initial_rows, name):
+        """`ShardedRows` or `ReplicatedRows` of `initial_rows(first, last + 1)`."""
         raise NotImplementedError
 
-    def arrays(self):
+    @property
+    def rows_per_tile(self) -> int:
+        """Classes that a replica works on at a time."""
+        return self.layout.rows_per_tile
+
+    def arrays(self) -> dict:
         """`{"weight": rows, "bias": rows}`; the bias with plain softmax only."""
-        raise NotImplementedError
+        if self.embedding_size is None:
+            raise ValueError(
+                "The head has no weights yet: give it to plsc_tf.Classifier, or call "
+                "head.build(embedding_size, strategy)."
+            )
+        arrays = {"weight": self.weight}
+        if self.bias is not None:
+            arrays["bias"] = self.bias
+        return arrays
 
-    def weight_gradients(self, pending):
+    def loss_and_gradients(
+        self,
+        embeddings,
+        labels,
+        upstream,
+        with_ranks=False,
+        *,
+        step=0,
+        chosen=None,
+        state=None,
+        gradients=True,
+    ) -> HeadStep:
+        """Losses and gradients of the embeddings, called in replica context.
+
+        Args:
+            embeddings: `[batch, emb]` of the replica's own examples; every replica
+                must bring equally many.
+            labels: int64 `[batch]`.
+            upstream: `[batch]` derivative of the objective by each loss, which is
+                the example's weight / the sum of weights of the global batch.
+            with_ranks: also rank the true class (top-1 / top-5 accuracy).
+            step: int64 scalar, number of the update, which seeds the sampling.
+            chosen: of `sample`, for a batch that is worked on in parts.
+            state: of the `HeadStep` of the part before.
+            gradients: False for losses, ranks and state only, at half the work.
+
+        Raises:
+            ValueError: the batch is empty, or the embeddings do not fit the weights.
+        """
+        batch = self._enter(embeddings, labels, upstream, step, chosen, state)
+        examples, exchange, softmax = batch.examples, self.exchange, self.softmax
+        first = softmax.first_pass(batch.tiles, examples, with_ranks, gradients)
+        losses, example = softmax.combine(
+            exchange.gather(first.statistics[None]), examples
+        )
+        if not gradients:
+            _, ranks = exchange.own_total(examples.inputs[:, :0], first.above)
+            return HeadStep(exchange.own(losses), None, ranks, {}, examples.state)
+        own_gradients, ranks = exchange.own_total(
+            softmax.input_gradients(first, batch.toward, example), first.above
+        )
+        by_norm = softmax.norm_gradients(examples, example)
+        if batch.inverse is not None:
+            own_gradients = normalize_gradient(batch.own, batch.inverse, own_gradients)
+        if by_norm is not None:
+            own_gradients += exchange.own(by_norm)[:, None] * batch.own
+        pending = softmax.pending(first, examples, example)
+        if batch.chosen is not None:
+            pending["chosen"] = batch.chosen
+        return HeadStep(
+            exchange.own(losses), own_gradients, ranks, pending, examples.state
+        )
+
+    def _enter(self, embeddings, labels, upstream, step, chosen, state):
+        """Takes a batch to the classes: an `EnteredBatch`."""
+        self._check_batch(embeddings, labels)
+        own, inverse = embeddings, None
+        if self.margins.normalized:
+            own, inverse = normalize(embeddings)
+        inputs, weights, norms, labels = self.exchange.gather(
+            [own, upstream, tf.norm(embeddings, axis=1), labels]
+        )
+        if chosen is None:
+            chosen = self.sample(labels, step, gathered=True)
+        tiles = self.tiles(chosen)
+        rows = locate(labels, *self.exchange.local_classes(), chosen)
+        toward, score = self.softmax.true_class(tiles, inputs, rows)
+        score = self.exchange.total(score)
+        state = self._next_state(state, score, norms, weights)
+        target = self.margins.target(score, norms, state)
+        examples = Examples(inputs, rows, weights, score, target, state)
+        return EnteredBatch(tiles, chosen, own, inverse, toward, examples)
+
+    def sample(self, labels, step, gathered: bool = False):
+        """The replica's rows that take part in a step, ascending; None for all.
+
+        Args:
+            labels: int64 `[batch]` of the replica's own examples.
+            step: int64 scalar, number of the update.
+            gathered: whether the labels are those of the global batch already.
+        """
+        if self.sample_rate == 1:
+            return None
+        if not gathered:
+            labels = self.exchange.gather(labels)
+        first, count = self.exchange.local_classes()
+        seed = self.seed, collectives.replica_id(), step
+        return sample_rows(labels - first, count, self.sample_rate, seed)
+
+    def tiles(self, chosen=None):
+        """The replica's classes, or the chosen ones of them, in tiles."""
+        if chosen is None:
+            return LocalTiles(self.arrays())
+        return SampledTiles(self.arrays(), chosen, self.rows_per_tile)
+
+    def _check_batch(self, embeddings, labels):
+        self.arrays()  # it is built
+        shape, count = tuple(embeddings.shape), labels.shape[0]
+        if count == 0 or shape != (count, self.embedding_size):
+            raise ValueError(
+                "Every replica must bring embeddings [batch, embedding_size="
+                f"{self.embedding_size}] and as many labels, at least one. Received: "
+                f"embeddings of shape {shape}, labels of shape {tuple(labels.shape)}"
+            )
+
+    def _next_state(self, state, score, norms, weights):
+        if not self.state_variables:
+            return {}
+        if state is None:
+            stored = self.state_variables.items()
+            state = {name: tf.convert_to_tensor(value) for name, value in stored}
+        batch = self.exchange.gather_rest([score, norms, weights])
+        return self.margins.next_state(*batch, state)
+
+    def weight_gradients(self, pending: dict) -> list:
         """Gradients of the weights in one piece, in the order of `arrays()`.
 
         Args:
@@ -136,46 +323,26 @@ class Head(Passes, tf.Module):
             sharded weights, the replica's share for replicated ones, and for sampled
             classes `tf.IndexedSlices` of the replica's rows.
         """
-        parts = {}
-        for _, handles, chosen, part in self.pieces(pending):
-            arrays = read(handles, chosen)
-            for name, (gradient, share) in self.tile_gradients(arrays, part).items():
-                if share is not None:
-                    gradient -= share[..., None] * arrays[name]
-                parts.setdefault(name, []).append(gradient)
-        whole = [tf.concat(values, axis=0) for values in parts.values()]
-        if "chosen" in pending:
-            whole = [tf.IndexedSlices(value, pending["chosen"]) for value in whole]
-        return whole
+        return self.second_pass.whole_gradients(*self._of_step(pending))
 
-    def square_norms(self, pending):
+    def square_norms(self, pending: dict) -> dict:
         """`{name: scalar}` squared norms of the gradients of `weight_gradients`."""
-        return self.second_pass.square_norms(self.tiles(pending.get("chosen")), pending)
+        return self.second_pass.square_norms(*self._of_step(pending))
 
-    def square_weights(self, pending):
+    def square_weights(self, pending: dict) -> tf.Tensor:
         """Squared norm of the replica's weights that take part in a step, a scalar."""
-        return self.second_pass.square_weights(
-            self.tiles(pending.get("chosen")), pending
-        )
+        return self.second_pass.square_weights(*self._of_step(pending))
 
-    def pieces(self, pending):
-        """Yields the tiles of the calling replica, as `RowRules.update` takes them.
+    def pieces(self, pending: dict):
+        """The tiles of the calling replica; see `SecondPass.pieces`."""
+        return self.second_pass.pieces(*self._of_step(pending))
 
-        Args:
-            pending: of a `HeadStep`, or of `second_pass.join`.
-
-        Yields:
-            (index of the tile, handles of its arrays, rows that take part or None,
-            what of `pending` concerns it).
-        """
-        tiles = self.tiles(pending.get("chosen"))
-        for index in range(len(tiles.starts)):
-            part = self.second_pass.of_tile(tiles, index, pending)
-            yield index, *tiles.handles(index), part
-
-    def tile_gradients(self, arrays, part):
+    def tile_gradients(self, arrays: dict, part: dict) -> dict:
         """See `plsc_tf.heads.second_pass.SecondPass.weight_gradients`."""
         return self.second_pass.weight_gradients(arrays, part)
+
+    def _of_step(self, pending):
+        return self.tiles(pending.get("chosen")), pending
 
     def keep_state(self, state, applied):
         """Stores the loss's new state if the update was applied.
@@ -216,62 +383,18 @@ class Head(Passes, tf.Module):
         for low in range(0, self.num_classes, BLOCK_ROWS):
             weight.write(low, np.asarray(array[low : low + BLOCK_ROWS]))
 
-    def _initial_weight(self, low, high):
+    def initial_weight(self, low: int, high: int) -> np.ndarray:
         """Rows `[low, high)` of the initial weights."""
-        deviation = self.initial_deviation
-        if deviation is None:
-            deviation = np.sqrt(2.0 / (self.embedding_size + self.num_classes))
-        drawn = initializers.Distribution("normal", 0.0, deviation)
-        if self.initializer:
-            fans = self.embedding_size, self.num_classes
-            drawn = initializers.distribution(self.initializer, *fans)
-        shape = (self.num_classes, self.sub_centers * self.embedding_size)
-        rows = rows_of(low, high, shape, drawn, seed=self.seed)
-        if self.sub_centers > 1:
-            rows = rows.reshape(-1, self.sub_centers, self.embedding_size)
+        rows = class_rows(
+            low,
+            high,
+            (self.num_classes, self.sub_centers, self.embedding_size),
+            initializer=self.initializer,
+            deviation=self.initial_deviation,
+            seed=self.seed,
+        )
         return rows.astype(keras.config.floatx(), copy=False)
 
     def _initial_bias(self, low, high):
         """Rows `[low, high)` of the initial biases: zeros in PLSC."""
         return np.full(high - low, self.initial_bias, keras.config.floatx())
-
-    def _check_built(self):
-        if self.embedding_size is None:
-            raise ValueError(
-                "The head has no weights yet: give it to plsc_tf.Classifier, or call "
-                "head.build(embedding_size, strategy)."
-            )
-
-    def _prepare(self, embedding_size, strategy, rows_per_tile):
-        """What every kind of head builds beside its weights."""
-        self.embedding_size = embedding_size
-        compiled = self.jit_compile
-        if compiled is None:
-            compiled = self.sub_centers * rows_per_tile >= COMPILE_ROWS
-        self.softmax = TiledSoftmax(
-            self.margins,
-            self.scale,
-            num_classes=self.num_classes,
-            label_smoothing=self.label_smoothing,
-            dtype=self.dtype,
-            logits_bytes=self.logits_mb * 1e6,
-            compiled=compiled,
-            sub_centers=self.sub_centers,
-        )
-        self.second_pass = SecondPass(self.margins, self.dtype, self.softmax.kernels)
-        with strategy.scope():
-            self.state_variables = {
-                name: tf.Variable(
-                    tf.cast(value, keras.config.floatx()),
-                    trainable=False,
-                    aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-                    name=f"head_{name}",
-                )
-                for name, value in self.margins.initial_state().items()
-            }
-
-    def _next_state(self, state, score, norms, weights):
-        if state is None:
-            stored = self.state_variables.items()
-            state = {name: tf.convert_to_tensor(value) for name, value in stored}
-        return self.margins.next_state(score, norms, weights, state)

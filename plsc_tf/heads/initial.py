@@ -2,11 +2,46 @@
 
 import numpy as np
 
+from plsc_tf import initializers
+
 # They are drawn in blocks of rows, each from its own seed, so that a class starts with
 # the same weights on any number of replicas.
 BLOCK_ROWS = 4096
 # Standard deviations at which a truncated normal distribution ends, as in Keras.
 CUT = 2.0
+
+
+def class_rows(
+    low: int,
+    high: int,
+    shape: tuple[int, int, int],
+    *,
+    initializer: dict | None,
+    deviation: float | None,
+    seed: int,
+) -> np.ndarray:
+    """Rows `[low, high)` of the initial weights of a head.
+
+    Args:
+        low: first row.
+        high: last row + 1.
+        shape: `(classes, sub_centers, emb)` of the whole.
+        initializer: of `initializers.described`, or None.
+        deviation: standard deviation if there is none; None for PLSC's.
+        seed: of the random numbers.
+
+    Returns:
+        `[high - low, emb]`, or with several centers `[high - low, sub_centers, emb]`.
+    """
+    classes, centers, size = shape
+    if initializer:
+        drawn = initializers.distribution(initializer, size, classes)
+    else:
+        if deviation is None:
+            deviation = np.sqrt(2.0 / (size + classes))
+        drawn = initializers.Distribution("normal", 0.0, deviation)
+    rows = rows_of(low, high, (classes, centers * size), drawn, seed=seed)
+    return rows.reshape(-1, centers, size) if centers > 1 else rows
 
 
 def rows_of(low, high, shape, drawn, *, seed):

@@ -2,8 +2,10 @@
 
 import tensorflow as tf
 
+from plsc_tf.heads.layout import sample_size
 
-def sample(rows, count, rate, seed):
+
+def sample_rows(rows, count, rate, seed):
     """All true classes of a replica, filled up with a random choice of the others.
 
     As in arcface_torch (PartialFC_V2), every class draws a number in [0, 1), true
@@ -21,7 +23,7 @@ def sample(rows, count, rate, seed):
         int64 `[sample]`, ascending; the size is known beforehand unless the batch
         is larger than the sample.
     """
-    size = max(1, int(rate * count))
+    size = sample_size(count, rate)
     first = tf.stack([tf.cast(part, tf.int32) for part in seed[:2]])
     keyed = tf.random.experimental.stateless_fold_in(first, tf.cast(seed[2], tf.int32))
     priority = tf.random.stateless_uniform([count], keyed)

@@ -1,4 +1,4 @@
-"""Gradients of the class weights, tile by tile, once all is known of a step.
+"""Gradients of the class weights, tile by tile, when the losses of the step are known.
 
 See `plsc_tf.heads.tiled_softmax` for the first pass.
 """
@@ -26,7 +26,7 @@ class SecondPass:
         self.kernels = kernels
 
     def of_tile(self, tiles, index, pending):
-        """What of `pending` concerns one tile, for `weight_gradients` and `errors`."""
+        """The entries of `pending` that concern one tile."""
         part = {
             name: value
             for name, value in pending.items()
@@ -37,6 +37,35 @@ class SecondPass:
             if f"{name}.{index}" in pending:
                 part[name] = pending[f"{name}.{index}"]
         return part
+
+    def pieces(self, tiles, pending):
+        """Yields the tiles of the calling replica, as `RowRules.update` takes them.
+
+        Args:
+            tiles: of the replica.
+            pending: of a `HeadStep`, or of `join`.
+
+        Yields:
+            (index of the tile, handles of its arrays, rows that take part or None,
+            entries of `pending` that concern it).
+        """
+        for index in range(len(tiles.starts)):
+            part = self.of_tile(tiles, index, pending)
+            yield index, *tiles.handles(index), part
+
+    def whole_gradients(self, tiles, pending):
+        """See `Head.weight_gradients`."""
+        parts = {}
+        for _, handles, chosen, part in self.pieces(tiles, pending):
+            arrays = read(handles, chosen)
+            for name, (gradient, share) in self.weight_gradients(arrays, part).items():
+                if share is not None:
+                    gradient -= share[..., None] * arrays[name]
+                parts.setdefault(name, []).append(gradient)
+        whole = [tf.concat(values, axis=0) for values in parts.values()]
+        if "chosen" in pending:
+            whole = [tf.IndexedSlices(value, pending["chosen"]) for value in whole]
+        return whole
 
     def errors(self, arrays, part):
         """Derivatives of the losses by a tile's products.

@@ -20,6 +20,7 @@ import math
 import tensorflow as tf
 
 from plsc_tf.heads.kernels import LOWEST, Kernels
+from plsc_tf.heads.layout import kept_tiles
 from plsc_tf.heads.margins import Target
 from plsc_tf.heads.products import product
 from plsc_tf.heads.sub_centers import flat, pick_nearest
@@ -159,8 +160,9 @@ class TiledSoftmax:
             running["logits"] = zero
             if gradients:
                 running["even"] = tf.zeros_like(examples.inputs)
+        row_bytes = self.kernels.sub_centers * zero.dtype.size * (zero.shape[0] or 0)
+        count = kept_tiles(tiles.sizes, row_bytes, self.logits_bytes)
         offsets, kept = [], []
-        space = self.logits_bytes
         for index, start in enumerate(tiles.starts):
             # Each tile waits for the one before through what runs.
             products, offset, running = self._first_tile(
@@ -174,8 +176,7 @@ class TiledSoftmax:
             )
             if not gradients:
                 continue
-            space -= _bytes(products)
-            kept.append(products if space >= 0 else None)
+            kept.append(products if index < count else None)
             offsets.append(offset)
         columns = [running["maximum"], running["total"]]
         if self.even_share:
@@ -338,8 +339,3 @@ class TiledSoftmax:
         # One pass at the speed of the memory, unlike XLA's sum over the last axis.
         norms = tf.math.reduce_euclidean_norm(flat(arrays["weight"]), axis=1)
         return 1.0 / tf.maximum(norms, TINY**0.5)
-
-
-def _bytes(tensor):
-    """Bytes of a tensor, or none where its shape is not known beforehand."""
-    return (tensor.shape.num_elements() or 0) * tensor.dtype.size

@@ -2,36 +2,14 @@
 
 import tensorflow as tf
 
-
-class WholeTile:
-    """All classes in one tile of tensors, for a head that is not sharded.
-
-    Args:
-        arrays: `{"weight": [classes, emb]}`, with plain softmax also
-            `"bias": [classes]`.
-    """
-
-    def __init__(self, arrays):
-        self._arrays = arrays
-        self.starts = [0]
-        self.sizes = [arrays["weight"].shape[0]]
-
-    def handles(self, index):
-        """(arrays of a tile, None), see `read`."""
-        del index
-        return self._arrays, None
-
-    def pick(self, rows):
-        """Rows of the arrays, `{"weight": [batch, emb], …}`; anything where −1."""
-        rows = tf.maximum(rows, 0)
-        return {name: tf.gather(array, rows) for name, array in self._arrays.items()}
+from plsc_tf.heads.layout import tile_sizes
 
 
 class LocalTiles:
-    """All classes of a replica's shard.
+    """All classes that a replica holds.
 
     Args:
-        arrays: `{"weight": ShardedRows}`, with plain softmax also `"bias"`.
+        arrays: `{"weight": rows}` of `Head.arrays`, with plain softmax also `"bias"`.
     """
 
     def __init__(self, arrays):
@@ -79,7 +57,7 @@ class SampledTiles:
             self.starts, self.sizes = [0], [None]
         else:
             self.starts = list(range(0, count, tile_rows))
-            self.sizes = [min(tile_rows, count - start) for start in self.starts]
+            self.sizes = tile_sizes(count, tile_rows)
 
     def _rows(self, index):
         if self.sizes[index] is None:

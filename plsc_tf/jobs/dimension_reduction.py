@@ -163,7 +163,7 @@ def _check(settings, model):
                 f"{reason}. Received: {name}={known[name].format(values[name])}; leave "
                 "it out in stage 2."
             )
-    if everything and getattr(model.head, "sample_rate", 1) < 1:
+    if everything and model.head.sample_rate < 1:
         raise ValueError(
             "dim_reduce_scope=all needs the gradients of all classes in every step. "
             f"Received: sample_rate={model.head.sample_rate}; use "

@@ -7,12 +7,19 @@ from plsc_tf.parallel.rows import OVERWRITING
 
 
 class ReplicatedRows:
-    """`[num_rows, ...]`, whole on every replica, with the face of `ShardedRows`."""
+    """`[num_rows, ...]`, whole on every replica; used like `ShardedRows`."""
+
+    sparse = False
 
     def __init__(self, variable):
         self.variable = variable
         self.shape = tuple(variable.shape)
         self.dtype = variable.dtype
+        self.tile_rows = self.shape[0]
+
+    def local(self):
+        """The one tile of the calling replica."""
+        return [tf.convert_to_tensor(self.variable)]
 
     def here(self):
         """The rows of this process: all of them."""

@@ -90,12 +90,13 @@ def evaluate_step(model, images, labels, weights, real=None):
     weights = tf.cast(weights, dtype)
     real = weights if real is None else tf.cast(real, dtype)
     embeddings = tf.cast(model(images, training=False), dtype)
-    outcome = model.head.losses(
+    outcome = model.head.loss_and_gradients(
         embeddings,
         labels,
         weights,
         bool(model.ranked_metrics),
         step=tf.convert_to_tensor(model.optimizer.iterations),
+        gradients=False,
     )
     sums = {
         EXAMPLES: tf.reduce_sum(real),

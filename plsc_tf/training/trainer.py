@@ -406,7 +406,7 @@ class Passes:
     Attributes:
         gradients: the replica's share, one per replicated weight, None where a weight
             has no part in the loss; times the loss scale.
-        pending: of the head's step, see `plsc_tf.heads.passes.HeadStep`; None of a
+        pending: of the head's step, see `plsc_tf.heads.head_step.HeadStep`; None of a
             replicated head.
         healthy: bool scalar, whether losses and embeddings' gradients are finite.
         loss: scalar, the replica's share of the objective.

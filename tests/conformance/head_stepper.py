@@ -143,7 +143,7 @@ def join_samples(head, rows):
 
 def sampled_classes(head, strategy, labels, step):
     """The classes that the head samples for a global batch; None for all."""
-    if getattr(head, "sample_rate", 1) == 1:
+    if head.sample_rate == 1:
         return None
 
     @tf.function

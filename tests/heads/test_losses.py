@@ -32,9 +32,10 @@ def test_losses_ranks_and_state_are_the_same(kind, replicas, options):
     labels = rng.integers(0, CLASSES, BATCH)
     upstream = np.full(BATCH, 1 / BATCH, np.float32)
 
-    def run(passes):
+    def run(gradients):
         def replica(*batch):
-            found = passes(*map(collectives.own_slice, batch), True)
+            own = map(collectives.own_slice, batch)
+            found = head.loss_and_gradients(*own, True, gradients=gradients)
             return found.losses, found.ranks, found.state, found.pending
 
         function = tf.function(
@@ -48,21 +49,21 @@ def test_losses_ranks_and_state_are_the_same(kind, replicas, options):
             if tf.nest.flatten(one)
         ]
 
-    pending, alone = run(head.losses)
+    pending, losses_only = run(gradients=False)
     assert not any(pending)  # no products are kept
-    _, expected = run(head.loss_and_gradients)
+    _, expected = run(gradients=True)
     # The two passes are different graphs, so their sums may be taken in another order
     # and rounded elsewhere. A loss is the logarithm of a sum of 37 terms (37 roundings)
     # less a logit of up to `scale` (each logit is rounded up to three times).
     unit = 2.0**-24
     bound = 2 * unit * (CLASSES + 3 * head.scale)
-    np.testing.assert_allclose(alone[0], expected[0], rtol=0, atol=bound)
+    np.testing.assert_allclose(losses_only[0], expected[0], rtol=0, atol=bound)
     # Ranks are whole numbers, and no two classes of an example are that close here.
-    np.testing.assert_array_equal(alone[1], expected[1])
+    np.testing.assert_array_equal(losses_only[1], expected[1])
     # CurricularFace's state is 0.01 of a mean over 12 cosines, of which each is at most
     # 1 and takes 8 products and two norms of 8 squares.
     roundings = BATCH + EMBEDDING + 2 * (EMBEDDING // 2 + 2)
-    for found, value in zip(alone[2:], expected[2:], strict=True):
+    for found, value in zip(losses_only[2:], expected[2:], strict=True):
         atol = 0.01 * 2 * unit * roundings
         np.testing.assert_allclose(found, value, rtol=0, atol=atol)
-    assert alone[0].shape == (BATCH,) and len(np.unique(alone[0])) == BATCH
+    assert losses_only[0].shape == (BATCH,) and len(np.unique(losses_only[0])) == BATCH

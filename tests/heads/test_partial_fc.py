@@ -20,7 +20,7 @@ def draw(steps, rows=TRUE, count=CLASSES, rate=RATE, seed=0, replica=0):
     @tf.function
     def sample(step):
         labels = tf.constant(rows, tf.int64)
-        return partial_fc.sample(labels, count, rate, (seed, replica, step))
+        return partial_fc.sample_rows(labels, count, rate, (seed, replica, step))
 
     return [sample(tf.constant(step, tf.int64)).numpy() for step in range(steps)]
 

@@ -98,10 +98,10 @@ def test_the_step_is_that_of_tape_gradient(small_zoo):
     with tf.GradientTape() as tape:
         embeddings, features = middle(model.normalize(IMAGES), training=True)
         logits = model.auxiliary.branch(features, training=True)
-        own = tf.linalg.matmul(embeddings, model.head.weight, transpose_b=True)
+        own = tf.linalg.matmul(embeddings, model.head.weight.variable, transpose_b=True)
         losses = [
             tf.nn.sparse_softmax_cross_entropy_with_logits(LABELS, z)
-            for z in (own + model.head.bias, logits)
+            for z in (own + model.head.bias.variable, logits)
         ]
         total = tf.reduce_mean(losses[0]) + 0.4 * tf.reduce_mean(losses[1])
     found = tape.gradient(total, [v.value for v in variables])

@@ -124,4 +124,4 @@ def _drawn(run, labels, size):
     head = make_head(run.replace(num_classes=labels.num_classes))
     head.embedding_size = size
     kept = len(labels.origins)
-    return lambda low, high: head._initial_weight(kept + low, kept + high)
+    return lambda low, high: head.initial_weight(kept + low, kept + high)
