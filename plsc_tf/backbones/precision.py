@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import keras
 from keras import layers
 
+from plsc_tf import private_apis
 from plsc_tf.hints import did_you_mean
 
 HALF = ("float16", "bfloat16")
@@ -113,7 +114,9 @@ def _computing_layers(network) -> list:
     """All layers with float32 weights, or none, at any depth; not plain containers."""
     return [
         layer
-        for layer in network._flatten_layers(include_self=not _is_graph(network))
+        for layer in private_apis.layers_inside(
+            network, include_self=not _is_graph(network)
+        )
         if not _is_graph(layer)
         and not isinstance(layer, layers.InputLayer)
         and layer.quantization_mode is None

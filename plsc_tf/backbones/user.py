@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from absl import logging
 
-from plsc_tf import dotted_paths
+from plsc_tf import dotted_paths, private_apis
 from plsc_tf.backbones.arguments import checked_image_shape
 
 
@@ -192,7 +192,7 @@ def _own_input_shape(model, name: str):
 def _own_scaling(network):
     """The layer that makes pixels of 0...255 small once more; None without one."""
     # The order of the layers, which Keras tells from the last one to the first.
-    for layer in reversed(list(network._flatten_layers(include_self=False))):
+    for layer in reversed(list(private_apis.layers_inside(network))):
         if isinstance(layer, keras.layers.Normalization):
             return layer
         if isinstance(layer, keras.layers.Rescaling):

@@ -6,15 +6,14 @@ set of references, which takes no time to make; memory is taken only where train
 overtakes the writing, at most once the weights and slots.
 """
 
-import contextlib
 import dataclasses
 import io
 
 import keras
 import numpy as np
 import tensorflow as tf
-from keras.src.saving import saving_lib
 
+from plsc_tf import private_apis
 from plsc_tf.checkpoints.late_errors import late_errors
 
 # Rows of a file; the last file of an array may be smaller.
@@ -47,10 +46,7 @@ class Content:
         """Writes Keras's own weights file, which `load_weights` reads."""
         scope = keras.StatelessScope(state_mapping=self.values)
         with scope, late_errors(path) as file:
-            # All that `save_weights` does, which takes no file that is open.
-            store = saving_lib.H5IOStore(file, mode="w")
-            with contextlib.closing(store):
-                saving_lib._save_state(self.network, store, None, "", set())
+            private_apis.save_weights(self.network, file)
 
     def save_variables(self, path):
         """Writes `variables` as one numpy archive."""

@@ -1,4 +1,4 @@
-"""What replicas tell each other, called inside a replica function.
+"""Collectives between replicas, called inside a replica function.
 
 The workers of a cluster pay for every collective, small as it may be: what can travel
 together does.
@@ -7,8 +7,8 @@ together does.
 import dataclasses
 
 import tensorflow as tf
-from tensorflow.python.distribute.cross_device_ops import CollectiveAllReduce
-from tensorflow.python.ops import collective_ops
+
+from plsc_tf.private_apis import CollectiveLauncher
 
 
 def replica_id():
@@ -62,18 +62,10 @@ def reduce_scatter(value):
     """
     count = num_replicas()
     launcher = _launcher() if count > 1 else None
-    if launcher is None or not _is_cpu(launcher):
+    if launcher is None or not launcher.is_on_cpu():
         return own_slice(all_sum(value))
     parts = tf.reshape(value, [count, value.shape[0] // count, *value.shape[1:]])
-    with tf.device(launcher._device):
-        received = collective_ops.all_to_all_v2(
-            parts,
-            launcher._group_size,
-            launcher._group_key,
-            launcher._next_instance_key(),
-            communication_hint=launcher._options.implementation.value,
-            ordering_token=launcher._get_ordering_token(),
-        )
+    received = launcher.all_to_all(parts)
     return tf.add_n(tf.unstack(tf.ensure_shape(received, parts.shape)))
 
 
@@ -113,30 +105,17 @@ class Transport:
 
 
 def _launcher():
-    """What starts this replica's collectives; None where copies do their work.
-
-    `ReplicaContext.all_gather` first gathers the shapes, which are alike here, in a
-    collective of their own, and TensorFlow has no public name for an exchange. So this
-    is the one place that reaches behind its interface, as it is up to 2.17 (setup.py).
-    """
-    context = tf.distribute.get_replica_context()
+    """The `CollectiveLauncher` of this replica; None where copies do its work."""
     if tf.executing_eagerly():
         return None  # a process's replicas run one after the other and would not meet
-    operations = context.strategy.extended._cross_device_ops
-    if not isinstance(operations, CollectiveAllReduce):
-        return None
-    return operations._launchers[context._replica_id]
-
-
-def _is_cpu(launcher):
-    return tf.DeviceSpec.from_string(launcher._device).device_type == "CPU"
+    return CollectiveLauncher.of_this_replica()
 
 
 def _all_gather(value):
     shape = [num_replicas() * value.shape[0], *value.shape[1:]]
     launcher = _launcher()
     if launcher is not None:
-        gathered = launcher._all_gather(value, None)
+        gathered = launcher.all_gather(value)
     else:
         # With one replica per worker TensorFlow cannot tell the device of a raw
         # function argument; an identity gives it one.

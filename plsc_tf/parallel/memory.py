@@ -4,7 +4,8 @@ import dataclasses
 import pathlib
 
 import tensorflow as tf
-from tensorflow.python.client import device_lib
+
+from plsc_tf import private_apis
 
 # What containers may use, by the two versions of Linux's control groups.
 LIMITS = (
@@ -35,11 +36,11 @@ def devices(num_replicas=0, memory_gb=None):
 
     Args:
         num_replicas: as for `strategy`; there may be more than this machine has GPUs
-            when their memory is given.
+            if `memory_gb` is given.
         memory_gb: memory of each in 10⁹ bytes; None: that of this machine.
 
     Raises:
-        ValueError: more GPUs than the machine has, or its memory cannot be told.
+        ValueError: more GPUs than the machine has, or its memory is unknown.
     """
     gpus = tf.config.list_physical_devices("GPU")
     kind = "GPU" if gpus else "CPU"
@@ -53,15 +54,15 @@ def devices(num_replicas=0, memory_gb=None):
             f"num_replicas={count}, but this machine has {len(gpus)} GPU(s). To plan "
             "for another machine, give the memory of its GPUs: --device_memory_gb=80."
         )
-    own = [d.memory_limit for d in device_lib.list_local_devices() if _is_gpu(d)]
-    return Devices(kind, count, min(own[:count]), shared=False)
+    limits = private_apis.gpu_memory_limits()
+    return Devices(kind, count, min(limits[:count]), shared=False)
 
 
 def machine_memory():
     """Bytes of this machine's memory, or of what its container may use.
 
     Raises:
-        ValueError: the system does not tell; only Linux does.
+        ValueError: the system is not Linux.
     """
     found = []
     for path in LIMITS:
@@ -73,13 +74,13 @@ def machine_memory():
         return min([*found, read_bytes("/proc/meminfo", "MemTotal")])
     except OSError as error:
         raise ValueError(
-            "This system does not tell how much memory it has: give it, "
+            "The size of this system's memory is unknown: give it, "
             "--device_memory_gb=16."
         ) from error
 
 
 def process_memory():
-    """Bytes that this process holds in memory now; 0 where that cannot be told."""
+    """Bytes that this process holds in memory now; 0 if unknown."""
     try:
         return read_bytes("/proc/self/status", "VmRSS")
     except OSError:
@@ -87,15 +88,11 @@ def process_memory():
 
 
 def free_memory():
-    """Bytes that processes can still get without swapping; 0 where it is not told."""
+    """Bytes that processes can still get without swapping; 0 if unknown."""
     try:
         return read_bytes("/proc/meminfo", "MemAvailable")
     except OSError:
         return 0
-
-
-def _is_gpu(device):
-    return device.device_type == "GPU"
 
 
 def read_bytes(path, name):

@@ -7,9 +7,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 from absl import logging
-from tensorflow.python.distribute import multi_worker_util
-from tensorflow.python.eager import context
-from tensorflow.tsl.protobuf import coordination_config_pb2
+
+from plsc_tf import private_apis
 
 
 def strategy(num_replicas=0):
@@ -48,7 +47,8 @@ def strategy(num_replicas=0):
     return _mirrored(tuple(f"CPU:{i}" for i in range(count)))
 
 
-# A day: see `_configure_coordination`.
+# A day. TensorFlow's own service would take a worker that is merely slow for lost after
+# 10 seconds, without saying which one it was: `plsc_tf.parallel.group` does better.
 HEARTBEAT_MS = 24 * 3600 * 1000
 
 
@@ -91,31 +91,12 @@ def cluster_strategy(cluster, num_replicas=0, *, implementation="auto"):
         task_id=cluster.index,
         rpc_layer="grpc",
     )
-    _configure_coordination(cluster)
+    private_apis.configure_coordination(list(cluster.addresses), HEARTBEAT_MS)
     kinds = tf.distribute.experimental.CommunicationImplementation
     options = tf.distribute.experimental.CommunicationOptions(
         implementation=kinds[implementation.upper()]
     )
     return tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
-
-
-def _configure_coordination(cluster):
-    """Leaves it to `plsc_tf.parallel.group` to find workers that are silent.
-
-    TensorFlow's own service would take a worker that is merely slow for lost after 10
-    seconds, and its errors do not say which one it was.
-    """
-    leader = tf.train.ClusterSpec({"worker": list(cluster.addresses)})
-    context.context().configure_coordination_service(
-        service_type="standalone",
-        service_leader=multi_worker_util.coordination_leader(leader),
-        coordinated_jobs=[
-            coordination_config_pb2.CoordinatedJob(
-                name="worker", num_tasks=cluster.size
-            )
-        ],
-        heartbeat_timeout_in_ms=HEARTBEAT_MS,
-    )
 
 
 def num_workers(strategy):

@@ -2,6 +2,8 @@
 
 import contextlib
 
+from plsc_tf import private_apis
+
 
 @contextlib.contextmanager
 def watched(network, see):
@@ -22,7 +24,7 @@ def watched(network, see):
         return call_and_see
 
     try:
-        for layer in network._flatten_layers():
+        for layer in private_apis.layers_inside(network, include_self=True):
             before.append((layer, vars(layer).get("call")))
             layer.call = wrapped(layer, layer.call)
         yield

@@ -5,6 +5,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from plsc_tf import private_apis
 from plsc_tf.evaluation import report
 from plsc_tf.reporting.layer_outputs import watched
 
@@ -76,7 +77,7 @@ def describe(model, images, content=False):
 
 def _has_parts(layer):
     """Whether a layer's weights are those of layers within it."""
-    return len(list(layer._flatten_layers(include_self=False))) > 0
+    return len(list(private_apis.layers_inside(layer))) > 0
 
 
 def _tell(tensor, content):

@@ -4,6 +4,8 @@ import math
 
 import keras
 
+from plsc_tf import private_apis
+
 
 @keras.saving.register_keras_serializable("plsc_tf")
 class Lars(keras.optimizers.Optimizer):
@@ -74,7 +76,7 @@ class Lars(keras.optimizers.Optimizer):
                     for x in (value, gradient)
                 ]
                 rate = rate * self.trust(*norms)
-            if self._use_weight_decay(variable):
+            if private_apis.uses_weight_decay(self, variable):
                 gradient = gradient + self.l2 * value
         velocity = self._velocities[self._get_variable_index(variable)]
         moved = self.momentum * keras.ops.convert_to_tensor(velocity) + rate * gradient

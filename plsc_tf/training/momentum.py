@@ -2,6 +2,8 @@
 
 import keras
 
+from plsc_tf import private_apis
+
 
 @keras.saving.register_keras_serializable("plsc_tf")
 class Momentum(keras.optimizers.Optimizer):
@@ -55,7 +57,7 @@ class Momentum(keras.optimizers.Optimizer):
         """Updates one variable in place; see the class for the rule."""
         learning_rate = keras.ops.cast(learning_rate, variable.dtype)
         gradient = keras.ops.cast(gradient, variable.dtype)
-        if self.l2 and self._use_weight_decay(variable):
+        if self.l2 and private_apis.uses_weight_decay(self, variable):
             gradient = gradient + self.l2 * keras.ops.convert_to_tensor(variable)
         velocity = self._velocities[self._get_variable_index(variable)]
         moved = self.momentum * keras.ops.convert_to_tensor(velocity) + gradient

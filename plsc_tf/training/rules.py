@@ -5,8 +5,8 @@ import math
 import keras
 import numpy as np
 import tensorflow as tf
-from keras.src.backend.common import stateless_scope
 
+from plsc_tf import private_apis
 from plsc_tf.heads.tiles import apart, read
 from plsc_tf.parallel.rows import outside_scope
 from plsc_tf.training.average import SLOT, mixed
@@ -186,7 +186,7 @@ class RowRules:
         gradient *= tf.cast(factor, dtype)
         if self.clipvalue:
             gradient = tf.clip_by_value(gradient, -self.clipvalue, self.clipvalue)
-        if self.l2 and twin._use_weight_decay(stand_in):
+        if self.l2 and private_apis.uses_weight_decay(twin, stand_in):
             gradient += self.l2 * weight
         if decays(twin, stand_in):
             # Keras's order: decoupled weight decay first, then the rule.
@@ -210,26 +210,6 @@ class RowRules:
         return mixed(average, weight, self.averaging.decay_at(step))
 
 
-class _OnTensors:
-    """Makes a Keras optimizer change values of a `StatelessScope` only.
-
-    TensorFlow's backend of Keras would assign to the `tf.Variable`s behind.
-    """
-
-    def assign(self, variable, value):
-        scope = stateless_scope.get_stateless_scope()
-        scope.add_update((variable, tf.cast(value, variable.dtype)))
-
-    def assign_add(self, variable, value):
-        self.assign(variable, variable.value + tf.cast(value, variable.dtype))
-
-    def assign_sub(self, variable, value):
-        self.assign(variable, variable.value - tf.cast(value, variable.dtype))
-
-    def _var_key(self, variable):
-        return id(variable)
-
-
 def _make_twin(optimizer, arrays):
     """Stand-ins of one row for the arrays, and the optimizer built on them."""
     stand_ins = {
@@ -239,11 +219,9 @@ def _make_twin(optimizer, arrays):
         for name, rows in arrays.items()
     }
     kind = type(optimizer)
-    twin_kind = type(f"{kind.__name__}OnTensors", (_OnTensors, kind), {})
+    twin_kind = type(f"{kind.__name__}OnTensors", (private_apis.OnTensors, kind), {})
     twin = twin_kind.from_config({**optimizer.get_config(), "learning_rate": 0.0})
-    twin._exclude_from_weight_decay_pattern = getattr(
-        optimizer, "_exclude_from_weight_decay_pattern", None
-    )
+    private_apis.copy_exclusions(optimizer, twin)
     twin.whole = False  # read by LARS
     twin.build(list(stand_ins.values()))
     return stand_ins, twin
@@ -251,4 +229,6 @@ def _make_twin(optimizer, arrays):
 
 def decays(optimizer, variable):
     """Whether Keras's decoupled weight decay applies to a variable."""
-    return optimizer.weight_decay is not None and optimizer._use_weight_decay(variable)
+    return optimizer.weight_decay is not None and private_apis.uses_weight_decay(
+        optimizer, variable
+    )

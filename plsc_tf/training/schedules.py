@@ -4,6 +4,8 @@ import dataclasses
 
 import keras
 
+from plsc_tf import private_apis
+
 # FastNN's t2t warm-up starts at this share of the rate.
 T2T_START = 0.01
 # Share of the steps before the first interval of a scheme, and its number of decays.
@@ -200,7 +202,7 @@ def rate_of_last_step(optimizer):
     Args:
         optimizer: Keras optimizer.
     """
-    schedule = optimizer._learning_rate
+    schedule = private_apis.learning_rate_or_schedule(optimizer)
     if isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
         done = keras.ops.convert_to_numpy(optimizer.iterations)
         rate = schedule(keras.ops.convert_to_tensor(max(done - 1, 0), "int64"))

@@ -5,6 +5,7 @@ import functools
 import keras
 import tensorflow as tf
 
+from plsc_tf import private_apis
 from plsc_tf.parallel import collectives
 from plsc_tf.training.average import SLOT, Averages
 from plsc_tf.training.lars import Lars
@@ -76,7 +77,7 @@ class Updater:
         self.transport = transport or collectives.Transport()
         self.votes = votes
         with strategy.scope():
-            if not optimizer.built and optimizer._distribution_strategy is not strategy:
+            if not optimizer.built and not private_apis.belongs_to(optimizer, strategy):
                 raise ValueError(
                     "Make the optimizer inside strategy.scope(), like the model. "
                     f"Received: a {type(optimizer).__name__} made elsewhere."
@@ -218,7 +219,7 @@ class Updater:
             return  # Ftrl divides by the rate
         rate = rule.rate(rate)
         with rule.applied(self.optimizer, self.l2) as l2:
-            if l2 and self.optimizer._use_weight_decay(variable):
+            if l2 and private_apis.uses_weight_decay(self.optimizer, variable):
                 gradient += l2 * tf.convert_to_tensor(variable)
             if decays(self.optimizer, variable):
                 factor = tf.cast(rate, variable.dtype) * self.optimizer.weight_decay
@@ -274,7 +275,7 @@ def _check(optimizer, head):
         "Adadelta, Adamax, Ftrl or Lion"
     )
     ordinary = keras.optimizers.Optimizer
-    if type(optimizer)._backend_update_step is not ordinary._backend_update_step or (
+    if private_apis.has_own_update(optimizer) or (
         type(optimizer).update_step is ordinary.update_step
     ):
         raise ValueError(

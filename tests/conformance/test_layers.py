@@ -12,7 +12,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 # is a room of its own.
 ROOMS = (
     ("hints",),
-    ("dotted_paths", "initializers", "progress"),
+    ("dotted_paths", "initializers", "private_apis", "progress"),
     ("parallel", "storage"),
     ("flags", "heads", "param_attr"),
     ("data",),
@@ -103,3 +103,12 @@ def test_nothing_imports_the_clones_tests_through_the_package():
     # The clone's root is on the package's path, so `plsc_tf.tests` would import.
     for path in SOURCES:
         assert not set(imported_parts(path)) & {"tests", "plsc_tf", "setup"}
+
+
+def test_private_apis_are_in_one_module():
+    for path in SOURCES:
+        if path.name == "private_apis.py":
+            continue
+        source = path.read_text()
+        for private in ("tensorflow.python", "keras.src", "._flatten_layers"):
+            assert private not in source, path

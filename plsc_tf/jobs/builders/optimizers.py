@@ -2,6 +2,7 @@
 
 import keras
 
+from plsc_tf import private_apis
 from plsc_tf.training.average import Averaging
 from plsc_tf.training.lars import Lars
 from plsc_tf.training.momentum import Momentum
@@ -139,10 +140,9 @@ def adopt(optimizer, settings):
             f"{kind.__name__}(..., global_clipnorm={bound}). Received: "
             f"max_gradient_norm={bound} beside it."
         )
-    rate = optimizer._learning_rate
+    rate = private_apis.learning_rate_or_schedule(optimizer)
     if isinstance(rate, keras.Variable):
         rate = float(rate.numpy())
     made = kind.from_config({**optimizer.get_config(), "learning_rate": rate})
-    pattern = getattr(optimizer, "_exclude_from_weight_decay_pattern", None)
-    made._exclude_from_weight_decay_pattern = pattern
+    private_apis.copy_exclusions(optimizer, made)
     return made

@@ -1,0 +1,157 @@
+"""The private APIs of TensorFlow and Keras that this package uses, all in one place.
+
+A new version of either is tried here. Checked with TensorFlow 2.16.2 and 2.17.1 and
+Keras 3.15.1.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+
+import keras
+import tensorflow as tf
+from keras.src.backend.common import stateless_scope
+from keras.src.saving import saving_lib
+from tensorflow.python.client import device_lib
+from tensorflow.python.distribute import multi_worker_util
+from tensorflow.python.distribute.cross_device_ops import CollectiveAllReduce
+from tensorflow.python.eager import context as eager_context
+from tensorflow.python.ops import collective_ops
+from tensorflow.tsl.protobuf import coordination_config_pb2
+
+# TensorFlow
+
+
+@dataclasses.dataclass(frozen=True)
+class CollectiveLauncher:
+    """Starts the collectives of the calling replica, in a `tf.function`.
+
+    `ReplicaContext.all_gather` first gathers the shapes in a collective of its own,
+    even if they are known to be alike, and TensorFlow has no public all-to-all.
+    """
+
+    launcher: object
+
+    @classmethod
+    def of_this_replica(cls) -> "CollectiveLauncher | None":
+        """None where the strategy copies tensors instead of running collectives."""
+        context = tf.distribute.get_replica_context()
+        operations = context.strategy.extended._cross_device_ops
+        if not isinstance(operations, CollectiveAllReduce):
+            return None
+        return cls(operations._launchers[context._replica_id])
+
+    def is_on_cpu(self) -> bool:
+        """Whether the replica's device is a CPU."""
+        return tf.DeviceSpec.from_string(self.launcher._device).device_type == "CPU"
+
+    def all_gather(self, value: tf.Tensor) -> tf.Tensor:
+        """`[replicas * b, ...]` of equal shapes `[b, ...]`."""
+        return self.launcher._all_gather(value, None)
+
+    def all_to_all(self, parts: tf.Tensor) -> tf.Tensor:
+        """Sends row r of `[replicas, ...]` to replica r; returns the rows received."""
+        launcher = self.launcher
+        with tf.device(launcher._device):
+            return collective_ops.all_to_all_v2(
+                parts,
+                launcher._group_size,
+                launcher._group_key,
+                launcher._next_instance_key(),
+                communication_hint=launcher._options.implementation.value,
+                ordering_token=launcher._get_ordering_token(),
+            )
+
+
+def configure_coordination(addresses: list[str], heartbeat_ms: int) -> None:
+    """Sets how TensorFlow's coordination service looks after the workers.
+
+    `MultiWorkerMirroredStrategy` starts it with a heartbeat of 10 seconds.
+    """
+    leader = tf.train.ClusterSpec({"worker": addresses})
+    eager_context.context().configure_coordination_service(
+        service_type="standalone",
+        service_leader=multi_worker_util.coordination_leader(leader),
+        coordinated_jobs=[
+            coordination_config_pb2.CoordinatedJob(
+                name="worker", num_tasks=len(addresses)
+            )
+        ],
+        heartbeat_timeout_in_ms=heartbeat_ms,
+    )
+
+
+def gpu_memory_limits() -> list[int]:
+    """Bytes that TensorFlow may use of each GPU; it starts all of them."""
+    devices = device_lib.list_local_devices()
+    return [d.memory_limit for d in devices if d.device_type == "GPU"]
+
+
+# Layers and weights files of Keras
+
+
+def layers_inside(
+    layer: keras.Layer, include_self: bool = False
+) -> Iterator[keras.Layer]:
+    """All layers of a layer, nested ones too; `Model.layers` has the outermost only."""
+    return layer._flatten_layers(include_self=include_self)
+
+
+def save_weights(network: keras.Model, file) -> None:
+    """`network.save_weights` into an open file."""
+    with contextlib.closing(saving_lib.H5IOStore(file, mode="w")) as store:
+        saving_lib._save_state(network, store, None, "", set())
+
+
+# Optimizers of Keras
+
+
+def learning_rate_or_schedule(optimizer: keras.Optimizer):
+    """The optimizer's variable or schedule; `learning_rate` is a schedule's value."""
+    return optimizer._learning_rate
+
+
+def belongs_to(optimizer: keras.Optimizer, strategy: tf.distribute.Strategy) -> bool:
+    """Whether the optimizer was made in the scope of a strategy."""
+    return optimizer._distribution_strategy is strategy
+
+
+def uses_weight_decay(optimizer: keras.Optimizer, variable) -> bool:
+    """Whether a variable was not excluded with `exclude_from_weight_decay`."""
+    return optimizer._use_weight_decay(variable)
+
+
+def copy_exclusions(source: keras.Optimizer, target: keras.Optimizer) -> None:
+    """Excludes the same names from weight decay; `get_config` leaves them out."""
+    name = "_exclude_from_weight_decay_pattern"
+    setattr(target, name, getattr(source, name, None))
+
+
+def has_own_update(optimizer: keras.Optimizer) -> bool:
+    """Whether an optimizer does more than its `update_step` for each variable."""
+    ordinary = keras.optimizers.Optimizer
+    return type(optimizer)._backend_update_step is not ordinary._backend_update_step
+
+
+class OnTensors:
+    """Makes a Keras optimizer change values of a `StatelessScope` only.
+
+    TensorFlow's backend of Keras would assign to the `tf.Variable`s below. Derive from
+    this class and an optimizer's class, in this order.
+    """
+
+    def assign(self, variable, value):
+        """Sets the variable's value in the scope."""
+        scope = stateless_scope.get_stateless_scope()
+        scope.add_update((variable, tf.cast(value, variable.dtype)))
+
+    def assign_add(self, variable, value):
+        """Adds to it."""
+        self.assign(variable, variable.value + tf.cast(value, variable.dtype))
+
+    def assign_sub(self, variable, value):
+        """Subtracts from it."""
+        self.assign(variable, variable.value - tf.cast(value, variable.dtype))
+
+    def _var_key(self, variable):
+        return id(variable)
