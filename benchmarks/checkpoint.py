@@ -30,9 +30,7 @@ class CheckpointCase(OptionGroup):
     sample_rate: float = option(
         1.0,
         "share of the classes in a step (Partial FC)",
-        lower=0,
-        upper=1,
-        open_ends="lower",
+        within="(0, 1]",
     )
     optimizer: str = option(
         "momentum",

@@ -42,9 +42,7 @@ class ScalingCase(OptionGroup):
     )
     emb_size: int = option(512, "length of the embeddings", lower=1)
     global_batch: int = option(64, "examples per step over all replicas", lower=1)
-    sample_rate: float = option(
-        1.0, "share of the classes in a step", lower=0, upper=1, open_ends="lower"
-    )
+    sample_rate: float = option(1.0, "share of the classes in a step", within="(0, 1]")
     optimizer: str = option("momentum", "see benchmarks.head")
     margins: str = option("arcface", "see benchmarks.head")
     head_dtype: str = option("", "see benchmarks.head")

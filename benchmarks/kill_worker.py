@@ -29,13 +29,12 @@ class LossCase(many_runs.Trainings):
         (3, 2), "workers of a training, by turns", lower=2
     )
     stop_share: float = option(
-        0.2, "share of the runs with SIGSTOP instead of SIGKILL", lower=0, upper=1
+        0.2, "share of the runs with SIGSTOP instead of SIGKILL", within="[0, 1]"
     )
     worker_timeout: float = option(
         10.0,
         "seconds of silence after which a worker is lost, in runs with SIGSTOP",
-        lower=0,
-        open_ends="lower",
+        within="(0, inf)",
     )
 
     def __post_init__(self):

@@ -19,9 +19,7 @@ class HeadCase(OptionGroup):
     sample_rate: float = option(
         1.0,
         "share of the classes in a step (Partial FC)",
-        lower=0,
-        upper=1,
-        open_ends="lower",
+        within="(0, 1]",
     )
     tile_rows: int | None = option(
         None, "class rows per tile; None: the head's own choice", lower=1

@@ -7,7 +7,7 @@ from plsc_tf.flags.option import OptionGroup, Secret, option
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoints(OptionGroup):
-    """Checkpoints."""
+    """Folders of checkpoints, how they are written, and what happens to bad ones."""
 
     model_save_dir: str = option(
         "./output",
@@ -27,8 +27,8 @@ class Checkpoints(OptionGroup):
     )
     save_checkpoints_steps: int = option(
         0,
-        "steps between two checkpoints, beside the one after each epoch; 0: only those "
-        "(FastNN save_checkpoints_steps, 1000)",
+        "steps between two checkpoints, in addition to the one after each epoch; 0: "
+        "none (FastNN save_checkpoints_steps, 1000)",
         lower=0,
         applies="hooks=CheckpointSaverHook",
     )
@@ -38,7 +38,7 @@ class Checkpoints(OptionGroup):
         lower=0,
     )
     restart: bool = option(
-        False, "start anew, in a fresh folder, instead of resuming", saved=False
+        False, "start over, in a new folder, instead of resuming", saved=False
     )
     save_checkpoints_epochs: int = option(
         1,
@@ -48,8 +48,8 @@ class Checkpoints(OptionGroup):
     )
     save_weights_only: bool = option(
         False,
-        "checkpoints without what only a resume needs (optimizer, random states), "
-        "which no training can go on from",
+        "leave out of checkpoints what only a resume needs (optimizer, random states); "
+        "no training can resume from them",
     )
     save_best: bool = option(
         False,
@@ -59,8 +59,8 @@ class Checkpoints(OptionGroup):
     )
     save_in_background: bool = option(
         True,
-        "train on while a checkpoint is written, which takes memory for at most one "
-        "copy of weights and optimizer state; false: training waits, without a copy",
+        "continue training while a checkpoint is written, which takes memory for at "
+        "most one copy of weights and optimizer state; false: training waits",
     )
     on_save_error: str = option(
         "stop",
@@ -70,15 +70,15 @@ class Checkpoints(OptionGroup):
     )
     on_damaged_checkpoint: str = option(
         "stop",
-        "when the newest checkpoint is not what was written: stop, or go on from the "
-        "previous one that is whole; nothing is deleted",
+        "when the newest checkpoint is not what was written: stop, or resume from the "
+        "previous undamaged one; nothing is deleted",
         choices=("stop", "previous"),
     )
     allow_changes: tuple[str, ...] = option(
         (),
-        "options whose change gives a resumed run another meaning, and that may change "
-        "all the same, as loss_type,margin; without it such a change is an error, that "
-        "of numbers as the learning rate is logged",
+        "options that may change in a resumed run although the change alters its "
+        "meaning, such as loss_type,margin; else such a change is an error, and that "
+        "of numbers such as the learning rate is logged",
         saved=False,
         applies="resumed",
     )
@@ -86,24 +86,23 @@ class Checkpoints(OptionGroup):
         0,
         "train: only prove that a resume is exact. Trains twice this many steps at "
         "once, then again with a stop after half of them, and compares losses and "
-        "weights bit for bit; in folders of its own below model_save_dir",
+        "weights bit for bit, in folders below model_save_dir",
         lower=0,
         saved=False,
     )
 
     fs_name: str = option(
         "",
-        "file system of the two folders below, as hdfs://namenode:9000; empty: they "
-        "say it themselves (PLSC set_hdfs_info fs_name)",
+        "file system of the two folders below, such as hdfs://namenode:9000; empty: "
+        "their addresses name it (PLSC set_hdfs_info fs_name)",
         applies="fs_checkpoint_dir or fs_dir_for_save",
     )
     fs_ugi: Secret = option(
         "",
         "user,password of that file system. A command line can be seen by others: "
         "prefer @file, whose first line it is, or PLSC_TF_FS_UGI in the environment. "
-        "It is shown and saved nowhere; Hadoop gets the user's name, as "
-        "HADOOP_USER_NAME unless that is set, and has no use for the password (PLSC "
-        "set_hdfs_info fs_ugi)",
+        "It is never shown or saved; Hadoop gets the user's name as HADOOP_USER_NAME "
+        "unless that is set, and does not use the password (PLSC set_hdfs_info fs_ugi)",
         saved=False,
     )
     fs_checkpoint_dir: str = option(
@@ -117,30 +116,8 @@ class Checkpoints(OptionGroup):
         "set_hdfs_info fs_dir_for_save)",
     )
 
-    def __post_init__(self):
-        super().__post_init__()
-        if not self.model_save_dir:
-            raise ValueError(
-                "model_save_dir must name the folder of the run. Received: "
-                "model_save_dir=''."
-            )
-        if self.ckpt_file_name:
-            self._settle_checkpoint()
-        if self.fs_checkpoint_dir and not self.checkpoint_dir:
-            raise ValueError(
-                "fs_checkpoint_dir is copied into checkpoint_dir before training: set "
-                "that to a local folder. Received: checkpoint_dir=''."
-            )
-
-    def _settle_checkpoint(self):
-        """Makes checkpoint_dir the checkpoint that FastNN names by two options."""
-        if not self.checkpoint_dir:
-            raise ValueError(
-                "ckpt_file_name names a checkpoint in checkpoint_dir (FastNN "
-                "model_dir): set that too. Received: checkpoint_dir='', "
-                f"ckpt_file_name={self.ckpt_file_name!r}."
-            )
-        path = f"{self.checkpoint_dir.rstrip('/')}/{self.ckpt_file_name}"
-        # The only way to store a value in a frozen dataclass.
-        object.__setattr__(self, "checkpoint_dir", path)
-        object.__setattr__(self, "ckpt_file_name", None)
+    REFUSED = {
+        "no model_save_dir": "model_save_dir must name the folder of the run.",
+        "fs_checkpoint_dir and no checkpoint_dir": "fs_checkpoint_dir is copied into "
+        "checkpoint_dir before training: set that to a local folder.",
+    }

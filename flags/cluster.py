@@ -5,9 +5,20 @@ import dataclasses
 from plsc_tf.flags.option import OptionGroup, option
 
 
+def _worker(name, job):
+    if job.lower() == "ps":
+        raise ValueError(
+            f"{name}=ps: there are no parameter servers here. Every process is a "
+            f"worker and holds its share of the classes. Leave {name} out, and list "
+            "only workers in cluster_node_ips."
+        )
+    if job.lower() != "worker":
+        raise ValueError(f"{name} must be worker. Received: {name}={job!r}.")
+
+
 @dataclasses.dataclass(frozen=True)
 class Cluster(OptionGroup):
-    """Which machines train together, and how they talk."""
+    """Which machines train together, and how they communicate."""
 
     cluster_node_ips: tuple[str, ...] = option(
         (),
@@ -19,36 +30,36 @@ class Cluster(OptionGroup):
     )
     node_ip: str = option(
         "",
-        "which of cluster_node_ips this machine is; empty: the one whose address it "
-        "has (PLSC node_ip)",
+        "this machine's entry in cluster_node_ips; empty: the one whose address it has "
+        "(PLSC node_ip)",
         saved=False,
     )
     task_index: int | None = option(
         None,
-        "which of cluster_node_ips this machine is, counted from 0; None: node_ip "
-        "says it (FastNN task_index)",
+        "this machine's place in cluster_node_ips, from 0; None: node_ip decides "
+        "(FastNN task_index)",
         lower=0,
         saved=False,
     )
     job_name: str = option(
         "worker",
         "kind of task of this process; all are worker (FastNN job_name)",
+        check=_worker,
         saved=False,
     )
     node_port: int | None = option(
         None,
-        "port of the first worker of each machine that cluster_node_ips gives no port; "
+        "port of the first worker of each machine without a port in cluster_node_ips; "
         "the next workers have the next ports. None: 6170, and without "
         "cluster_node_ips free ones (Paddle started_port)",
-        lower=1,
-        upper=65535,
+        within="[1, 65535]",
         aliases=("started_port",),
         saved=False,
         applies="cluster",
     )
     num_workers: int = option(
         1,
-        "processes on each machine. One drives all its GPUs; a CPU worker has one "
+        "processes on each machine. One drives all its GPUs; a CPU worker is one "
         "replica, so several use more cores. More than 1 needs `python -m "
         "plsc_tf.launch`",
         lower=1,
@@ -56,26 +67,24 @@ class Cluster(OptionGroup):
     )
     cluster_resolver: str = option(
         "auto",
-        "where the cluster is read: flags (cluster_node_ips), tf_config (TF_CONFIG in "
-        "the environment), slurm (a step of srun), none (this process alone), or auto: "
-        "the first of TF_CONFIG, flags and Slurm that is there",
+        "source of the cluster: flags (cluster_node_ips), tf_config (TF_CONFIG in the "
+        "environment), slurm (a step of srun), none (this process alone), or auto: "
+        "the first of TF_CONFIG, flags and Slurm that is set",
         choices=("auto", "none", "flags", "tf_config", "slurm"),
         saved=False,
     )
     join_timeout: float = option(
         300.0,
-        "seconds in which all workers must have come, before training",
-        lower=0,
-        open_ends="lower",
+        "seconds in which all workers must have joined, before training",
+        within="(0, inf)",
         saved=False,
         applies="cluster",
     )
     worker_timeout: float = option(
         30.0,
-        "seconds of silence after which a worker is taken for lost, and all others "
-        "end. One that died is noticed at once",
-        lower=0,
-        open_ends="lower",
+        "seconds of silence after which a worker counts as lost and all others end; "
+        "one that died is noticed at once",
+        within="(0, inf)",
         saved=False,
         applies="cluster",
     )
@@ -102,29 +111,17 @@ class Cluster(OptionGroup):
     )
     gradient_dtype: str = option(
         "float32",
-        "type in which gradients of the backbone travel and are summed; the shorter "
-        "ones halve the bytes and round. float16 loses what is below 6e-8 unless "
-        "there is a loss scale, bfloat16 does not",
+        "type in which gradients of the backbone are sent and summed; the shorter ones "
+        "halve the bytes and round. float16 loses values below 6e-8 unless there is a "
+        "loss scale, bfloat16 does not",
         choices=("float32", "float16", "bfloat16"),
         applies="several_replicas",
     )
 
-    def __post_init__(self):
-        super().__post_init__()
-        if self.job_name.lower() == "ps":
-            raise ValueError(
-                "job_name=ps: there are no parameter servers here. Every process is a "
-                "worker and holds its share of the classes. Leave job_name out, and "
-                "list only workers in cluster_node_ips."
-            )
-        if self.job_name.lower() != "worker":
-            raise ValueError(
-                f"job_name must be worker. Received: job_name={self.job_name!r}."
-            )
+    REFUSED = {
         # task_index=0 without hosts is how FastNN's files say "one machine".
-        if not self.cluster_node_ips and (self.node_ip or self.task_index):
-            raise ValueError(
-                "node_ip and task_index say which of cluster_node_ips this machine "
-                "is; set that list too. Received: cluster_node_ips='', "
-                f"node_ip={self.node_ip!r}, task_index={self.task_index}."
-            )
+        "node_ip and no cluster_node_ips or task_index and no cluster_node_ips": (
+            "node_ip and task_index select this machine from cluster_node_ips: set "
+            "that list too."
+        ),
+    }

@@ -1,4 +1,4 @@
-"""What a model is verified on, and when."""
+"""Verification sets, and when a model is verified."""
 
 import dataclasses
 
@@ -12,11 +12,11 @@ class Evaluation(OptionGroup):
     val_targets: tuple[str, ...] = option(
         ("lfw",),
         "verification sets: <dataset_dir>/<name>.bin, a path to a .bin or pairs.txt, "
-        "or a name the data set knows; separated by commas (PLSC val_targets)",
+        "or a name that the data set knows (PLSC val_targets)",
     )
     test_batch_size: int = option(
         120,
-        "pictures per step of a verification (PLSC test_batch_size)",
+        "images per step of a verification (PLSC test_batch_size)",
         lower=1,
         applies="with_test",
     )
@@ -25,12 +25,13 @@ class Evaluation(OptionGroup):
     )
     eval_every_n_steps: int = option(
         0,
-        "verify every so many steps; 0: after each epoch (PLSC 0.2 set_test_period)",
+        "steps between two verifications; 0: after each epoch (PLSC 0.2 "
+        "set_test_period)",
         lower=0,
         applies="with_test and val_targets",
     )
     raw_pixel_baseline: bool = option(
         False,
-        "print also what comparing raw pixels reaches",
+        "also print the accuracy of comparing raw pixels",
         applies="with_test and val_targets",
     )

@@ -1,4 +1,4 @@
-"""The exported model."""
+"""The exported model: formats, and the comparison with the network."""
 
 import dataclasses
 
@@ -11,8 +11,8 @@ class Export(OptionGroup):
 
     export_dir: str = option(
         "",
-        "folder that gets the version folders 1, 2, ...; empty: "
-        "<model_save_dir>/export (PLSC convert_for_prediction)",
+        "folder of the version folders 1, 2, ...; empty: <model_save_dir>/export (PLSC "
+        "convert_for_prediction)",
         applies="export_at_end",
     )
     export_at_end: bool = option(True, "export when the training ends")
@@ -23,62 +23,58 @@ class Export(OptionGroup):
     )
     export_formats: tuple[str, ...] = option(
         ("saved_model",),
-        "saved_model, and what else to write into its assets.extra/: tflite, "
+        "saved_model, and more formats to write into its assets.extra/: tflite, "
         "tflite_float16, tflite_int8, onnx (pip install 'plsc_tf[onnx]')",
         choices=("saved_model", "tflite", "tflite_float16", "tflite_int8", "onnx"),
         applies="export_at_end",
     )
     export_classes: int = option(
         0,
-        "adds a signature `classify` that tells so many best classes of a picture, "
+        "add a signature `classify` that returns this many best classes of an image, "
         "with their probabilities; 0: none",
         lower=0,
         applies="export_at_end",
     )
     calibration_images: int = option(
         100,
-        "training pictures that tflite_int8 is calibrated on",
+        "training images that tflite_int8 is calibrated on",
         lower=1,
         applies="export_at_end and export_formats=tflite_int8",
     )
     card: str = option(
         "",
-        "card.json of the same checkpoint, as plsc_tf.evaluate --card_dir writes it: "
-        "the export carries it and its threshold",
+        "card.json of the same checkpoint, from plsc_tf.evaluate --card_dir: the "
+        "export holds it and its threshold",
         saved=False,
     )
     proof_images: int = option(
         32,
-        "pictures of the first verification set that the export is compared with the "
-        "network on; 0: noise",
+        "images of the first verification set on which the export is compared with "
+        "the network; 0: noise",
         lower=0,
         applies="export_at_end",
     )
     proof_pairs: int = option(
         1000,
-        "pairs of each verification set that every format is verified on; 0: none",
+        "pairs of each verification set on which every format is verified; 0: none",
         lower=0,
         applies="export_at_end",
     )
     float16_cosine: float = option(
         0.999,
-        "smallest mean cosine to the network's embeddings that tflite_float16 may have",
-        lower=-1,
-        upper=1,
+        "lowest mean cosine of tflite_float16's embeddings to the network's",
+        within="[-1, 1]",
         applies="export_at_end and export_formats=tflite_float16",
     )
     int8_cosine: float = option(
         0.97,
-        "smallest mean cosine to the network's embeddings that tflite_int8 may have",
-        lower=-1,
-        upper=1,
+        "lowest mean cosine of tflite_int8's embeddings to the network's",
+        within="[-1, 1]",
         applies="export_at_end and export_formats=tflite_int8",
     )
     accuracy_loss: float = option(
         0.01,
-        "by how much the verification accuracy of a format may be less than the "
-        "network's",
-        lower=0,
-        upper=1,
+        "how far a format's verification accuracy may be below the network's",
+        within="[0, 1]",
         applies="export_at_end and proof_pairs",
     )

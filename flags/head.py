@@ -4,6 +4,7 @@ import dataclasses
 import math
 
 from plsc_tf import initializers
+from plsc_tf.flags import checks
 from plsc_tf.flags.option import OptionGroup, option
 
 # Which of the three margins each loss has.
@@ -16,9 +17,26 @@ MARGINS = {
     "curricularface": ("margin",),
     "magface": (),
 }
-# With these values a margin changes nothing.
-NEUTRAL = {"margin1": 1.0, "margin": 0.0, "margin3": 0.0}
-COMBINED = ("arcface", "cosface", "sphereface")
+# The margins in the formula cos(m1 x angle + m2) - m3, as PLSC 0.2 names them.
+SYMBOLS = {"margin1": "m1", "margin": "m2", "margin3": "m3"}
+_SHARDED = "loss_type=dist_*"
+_COSINES = "no loss_type=softmax"
+_REPLICATED = (
+    "{0} is for a head that is split over the replicas: put dist_ before the loss, as "
+    "in loss_type=dist_arcface, which also works on a single replica."
+)
+_NO_MARGIN = (
+    "This loss has no {0}. arcface combines margin1, margin and margin3; sphereface "
+    "has margin1, adaface and curricularface margin, cosface margin3, magface "
+    "magface_margins. {0}=None leaves it out."
+)
+
+
+def _initializer(name, text):
+    try:
+        text and initializers.parse(text)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,47 +47,38 @@ class Head(OptionGroup):
         "dist_arcface",
         "arcface, cosface, sphereface, adaface, curricularface, magface or softmax: "
         "each replica holds all classes; with dist_ before it, its share of them. "
-        "softmax has a bias and takes no margin (PLSC loss_type). The path of a "
+        "softmax has a bias and no margin (PLSC loss_type). The path of a "
         "plsc_tf.MarginLoss of your own is a loss, too: my_module.MyLoss",
         choices=(*MARGINS, *(f"dist_{loss}" for loss in MARGINS)),
         dotted=True,
     )
     margin: float | None = option(
         None,
-        "angle added to the true class, in radians; None: the loss's own, which is "
-        "0.5 for arcface (PLSC margin) and curricularface, and 0.4 for adaface, whose "
-        "m it is",
-        lower=0,
-        upper=math.pi,
-        open_ends="upper",
+        "angle added to the true class, in radians; None: the loss's own, 0.5 for "
+        "arcface (PLSC margin) and curricularface, 0.4 for adaface, whose m it is",
+        within=f"[0, {math.pi})",
         aliases=("margin2",),
         applies="loss_type=arcface,adaface,curricularface",
     )
     scale: float = option(
         64.0,
         "factor of the cosines before the softmax (PLSC scale)",
-        lower=0,
-        open_ends="lower",
-        applies="no loss_type=softmax",
+        within="(0, inf)",
+        applies=_COSINES,
     )
     margin1: float | None = option(
         None,
-        "factor of the true class's angle; None: the loss's own, 1.35 for sphereface "
-        "and else 1. With loss_type=arcface all three margins combine to cos(margin1 "
-        "x angle + margin) - margin3 (PLSC 0.2 set_loss_type; arcface_torch "
-        "margin_list)",
-        lower=0,
-        upper=4,
-        open_ends="lower",
+        "factor of the true class's angle; None: the loss's own, 1.35 for sphereface, "
+        "else 1. loss_type=arcface combines all three margins: cos(margin1 x angle + "
+        "margin) - margin3 (PLSC 0.2 set_loss_type; arcface_torch margin_list)",
+        within="(0, 4]",
         applies="loss_type=arcface,sphereface",
     )
     margin3: float | None = option(
         None,
         "subtracted from the true class's cosine; None: the loss's own, 0.35 for "
-        "cosface and else 0. See margin1",
-        lower=0,
-        upper=2,
-        open_ends="upper",
+        "cosface, else 0. See margin1",
+        within="[0, 2)",
         applies="loss_type=arcface,cosface",
     )
     margin_gradient: str = option(
@@ -83,32 +92,28 @@ class Head(OptionGroup):
         0.333,
         "adaface: how much of the spread of the embeddings' norms the margin follows "
         "(AdaFace h)",
-        lower=0,
-        upper=1,
+        within="[0, 1]",
         applies="loss_type=adaface",
     )
     adaface_t_alpha: float = option(
         0.01,
-        "adaface: share of a batch in the running statistics of the norms (AdaFace "
+        "adaface: weight of a batch in the running statistics of the norms (AdaFace "
         "t_alpha)",
-        lower=0,
-        upper=1,
-        open_ends="lower",
+        within="(0, 1]",
         applies="loss_type=adaface",
     )
     magface_norms: tuple[float, ...] = option(
         (10.0, 110.0),
         "magface: smallest and largest norm that the margin follows (MagFace l_a, u_a)",
-        lower=0,
-        open_ends="lower",
+        within="(0, inf)",
+        check=checks.growing_pair,
         applies="loss_type=magface",
     )
     magface_margins: tuple[float, ...] = option(
         (0.45, 0.8),
         "magface: margins at these norms, in radians (MagFace l_margin, u_margin)",
-        lower=0,
-        upper=math.pi / 2,
-        open_ends="upper",
+        within=f"[0, {math.pi / 2})",
+        check=checks.pair,
         applies="loss_type=magface",
     )
     magface_lambda_g: float = option(
@@ -119,51 +124,43 @@ class Head(OptionGroup):
     )
     interclass_filtering_threshold: float = option(
         0.0,
-        "other classes with a larger cosine do not count: with noisy labels they are "
-        "often the same person; 0: off (arcface_torch interclass_filtering_threshold)",
-        lower=0,
-        upper=1,
-        open_ends="upper",
-        applies="no loss_type=softmax",
+        "ignore other classes with a larger cosine: with noisy labels they are often "
+        "the same person; 0: off (arcface_torch interclass_filtering_threshold)",
+        within="[0, 1)",
+        applies=_COSINES,
     )
     sub_centers: int = option(
         1,
         "centers of each class, of which the nearest one to an image counts: wrong "
-        "labels gather at the others (Sub-center ArcFace, 3 there); python -m "
-        "plsc_tf.classes --drop_sub_centers then leaves the dominant ones",
+        "labels gather at the others (Sub-center ArcFace: 3); python -m "
+        "plsc_tf.classes --drop_sub_centers then keeps the dominant ones",
         lower=1,
     )
     label_smoothing: float = option(
         0.0,
-        "share of the target that is spread over all classes (MindSpore smooth_factor, "
-        "0.1)",
-        lower=0,
-        upper=1,
-        open_ends="upper",
+        "share of the target spread over all classes (MindSpore smooth_factor, 0.1)",
+        within="[0, 1)",
         aliases=("smooth_factor",),
     )
     sample_rate: float = option(
         1.0,
-        "Partial FC: share of a replica's classes that take part in a step, the true "
-        "ones of the batch among them (arcface_torch sample_rate; PLSC 0.2 "
-        "sample_ratio)",
-        lower=0,
-        upper=1,
-        open_ends="lower",
+        "Partial FC: share of a replica's classes that take part in a step, including "
+        "the true ones of the batch (arcface_torch sample_rate; PLSC 0.2 sample_ratio)",
+        within="(0, 1]",
         aliases=("sample_ratio",),
-        applies="loss_type=dist_*",
+        applies=_SHARDED,
     )
     head_tile_rows: int | None = option(
         None,
-        "classes of a sharded head that a replica works on at a time; None: chosen by "
-        "itself, to fit the processor's caches",
+        "classes of a sharded head that a replica works on at a time; None: as many as "
+        "fit the processor's caches",
         lower=1,
-        applies="loss_type=dist_*",
+        applies=_SHARDED,
     )
     head_logits_mb: int = option(
         1024,
-        "logits of a step that are kept for the second pass, in MB per replica; those "
-        "beyond are computed again",
+        "logits of a step kept for the second pass, in MB per replica; the others are "
+        "computed again",
         lower=0,
     )
     head_initial_deviation: float | None = option(
@@ -174,9 +171,10 @@ class Head(OptionGroup):
     )
     head_initializer: str = option(
         "",
-        "how the class weights begin: a Keras initializer by name, such as he_normal, "
+        "initial class weights: a Keras initializer by name, such as he_normal, "
         "glorot_uniform, truncated_normal(stddev=0.02) or constant(0.1); empty: see "
         "head_initial_deviation (PLSC set_distfc_attr)",
+        check=_initializer,
     )
     head_initial_bias: float = option(
         0.0,
@@ -185,142 +183,75 @@ class Head(OptionGroup):
     )
     head_learning_rate_factor: float = option(
         1.0,
-        "multiple of the learning rate for the head; 0 keeps its weights as they are "
-        "(PLSC set_distfc_attr, ParamAttr learning_rate)",
+        "multiple of the learning rate for the head; 0 freezes it (PLSC "
+        "set_distfc_attr, ParamAttr learning_rate)",
         lower=0,
     )
     head_weight_decay: float | None = option(
         None,
-        "weight decay of the head, in the place of weight_decay; None: the same (PLSC "
-        "set_distfc_attr, ParamAttr regularizer)",
+        "weight decay of the head; None: weight_decay (PLSC set_distfc_attr, ParamAttr "
+        "regularizer)",
         lower=0,
     )
     head_dtype: str = option(
         "float32",
-        "what the head's matrix products read; they sum in float32",
+        "type of the inputs of the head's matrix products, which sum in float32",
         choices=("float32", "bfloat16", "float16"),
     )
     head_slot_dtype: str = option(
         "float32",
-        "what the optimizer's slots of a sharded head are stored in; bfloat16 halves "
-        "them",
+        "type of a sharded head's optimizer slots; bfloat16 halves them",
         choices=("float32", "bfloat16"),
-        applies="loss_type=dist_*",
+        applies=_SHARDED,
     )
     calc_acc: bool = option(
         False,
-        "top-1 and top-5 accuracy while training; costs time and memory (PLSC "
+        "compute top-1 and top-5 accuracy while training; costs time and memory (PLSC "
         "set_calc_acc)",
     )
 
-    def __post_init__(self):
-        super().__post_init__()
-        self._check_initial()
-        self._check_margins()
-        self._check_loss()
-        self._check_sharding()
+    REFUSED = {
+        "head_initializer and no head_initial_deviation=None": "head_initializer and "
+        "head_initial_deviation both set the initial weights: leave one of them out.",
+        "margin1 and no margin1=1.0 and no loss_type=arcface,sphereface,softmax": (
+            _NO_MARGIN.format("margin1")
+        ),
+        "margin and no loss_type=arcface,adaface,curricularface,softmax": (
+            _NO_MARGIN.format("margin")
+        ),
+        "margin3 and no loss_type=arcface,cosface,softmax": (
+            _NO_MARGIN.format("margin3")
+        ),
+        "loss_type=adaface and margin>=1": "adaface's margin is not an angle and must "
+        "be below 1.",
+        "margin_gradient=straight_through and "
+        "no loss_type=arcface,cosface,sphereface,softmax": "margin_gradient="
+        "straight_through is for arcface, cosface and sphereface, as in arcface_torch.",
+        "interclass_filtering_threshold and loss_type=softmax": "interclass_filtering_"
+        "threshold compares cosines, which softmax does not have: use a margin loss.",
+        "sub_centers>1 and loss_type=softmax": "sub_centers chooses the nearest center "
+        "by its cosine, which softmax does not have: use a margin loss.",
+        "label_smoothing and sample_rate<1": "label_smoothing spreads the target over "
+        "all classes, but Partial FC sees only a sample: leave one of them out.",
+        "sample_rate<1 and no loss_type=dist_*": _REPLICATED.format("sample_rate"),
+        "head_tile_rows and no loss_type=dist_*": _REPLICATED.format("head_tile_rows"),
+        "head_slot_dtype=bfloat16 and no loss_type=dist_*": (
+            _REPLICATED.format("head_slot_dtype")
+        ),
+    }
 
     @property
-    def loss(self):
+    def loss(self) -> str:
         """The loss without `dist_`."""
         return self.loss_type.removeprefix("dist_")
 
     @property
-    def sharded(self):
+    def sharded(self) -> bool:
         """Whether the classes are split over the replicas."""
         return self.loss_type.startswith("dist_")
 
-    def given_margins(self):
-        """The margins that were set and that the loss has, `{option: value}`."""
-        values = {name: getattr(self, name) for name in self._margins}
+    def margins(self) -> dict[str, float]:
+        """The margins that are set and that the loss has, `{option: value}`."""
+        # A loss of the user's own has its margins in its code.
+        values = {name: getattr(self, name) for name in MARGINS.get(self.loss, ())}
         return {name: value for name, value in values.items() if value is not None}
-
-    @property
-    def _margins(self):
-        """Names of the margins that the loss has; one's own has its margins inside."""
-        return MARGINS.get(self.loss, ())
-
-    def _check_initial(self):
-        if not self.head_initializer:
-            return
-        try:
-            initializers.parse(self.head_initializer)
-        except ValueError as error:
-            raise ValueError(f"head_initializer: {error}") from None
-        if self.head_initial_deviation is not None:
-            raise ValueError(
-                "head_initializer says what head_initial_deviation would: leave one "
-                f"of them out. Received: head_initializer={self.head_initializer}, "
-                f"head_initial_deviation={self.head_initial_deviation}."
-            )
-
-    def _check_margins(self):
-        # PLSC's softmax ignores its margin, which has a default there.
-        for name in () if self.loss == "softmax" else NEUTRAL:
-            value = getattr(self, name)
-            if name not in self._margins and value not in (None, NEUTRAL[name]):
-                own = ", ".join(self._margins) or "magface_margins"
-                if self.loss not in MARGINS:
-                    own = "in its code"
-                raise ValueError(
-                    f"The margin of {self.loss} is {own}; loss_type=arcface combines "
-                    f"all three. Received: loss_type={self.loss_type}, "
-                    f"{name}={value}; {name}=None leaves it out."
-                )
-        if self.loss == "adaface" and (self.margin or 0) >= 1:
-            raise ValueError(
-                "adaface's margin is no angle and must be below 1. Received: "
-                f"margin={self.margin}."
-            )
-        for name in ("magface_norms", "magface_margins"):
-            pair = getattr(self, name)
-            if len(pair) != 2 or pair[0] > pair[1]:
-                raise ValueError(
-                    f"{name} must be two numbers, the smaller one first. Received: "
-                    f"{name}={','.join(map(str, pair))}."
-                )
-        if self.magface_norms[0] == self.magface_norms[1]:
-            raise ValueError(
-                "magface_norms must differ. Received: magface_norms="
-                f"{','.join(map(str, self.magface_norms))}."
-            )
-
-    def _check_loss(self):
-        if self.margin_gradient != "exact" and self.loss not in (*COMBINED, "softmax"):
-            raise ValueError(
-                "margin_gradient=straight_through is arcface_torch's way with "
-                f"{', '.join(COMBINED)}. Received: loss_type={self.loss_type}."
-            )
-        if self.interclass_filtering_threshold and self.loss == "softmax":
-            raise ValueError(
-                "interclass_filtering_threshold compares cosines, which softmax does "
-                f"not have: use a margin loss. Received: loss_type={self.loss_type}, "
-                "interclass_filtering_threshold="
-                f"{self.interclass_filtering_threshold}."
-            )
-        if self.sub_centers > 1 and self.loss == "softmax":
-            raise ValueError(
-                "sub_centers chooses the nearest center by its cosine, which softmax "
-                f"does not have: use a margin loss. Received: loss_type="
-                f"{self.loss_type}, sub_centers={self.sub_centers}."
-            )
-        if self.label_smoothing and self.sample_rate < 1:
-            raise ValueError(
-                "label_smoothing spreads the target over all classes, of which Partial "
-                "FC sees a sample only: leave one of them out. Received: "
-                f"label_smoothing={self.label_smoothing}, "
-                f"sample_rate={self.sample_rate}."
-            )
-
-    def _check_sharding(self):
-        if self.sharded:
-            return
-        default = Head.__dataclass_fields__
-        for name in ("sample_rate", "head_tile_rows", "head_slot_dtype"):
-            value = getattr(self, name)
-            if value != default[name].default:
-                raise ValueError(
-                    f"{name} is for a head that is split over the replicas: use "
-                    f"loss_type=dist_{self.loss}, which also works on a single one. "
-                    f"Received: loss_type={self.loss_type}, {name}={value}."
-                )

@@ -6,18 +6,15 @@ from plsc_tf.flags.option import OptionGroup, option
 
 
 @dataclasses.dataclass(frozen=True)
-class Importing(OptionGroup):
-    """What `python -m plsc_tf.import_checkpoint` reads."""
+class Importing(OptionGroup, saved=False):
+    """The input of `python -m plsc_tf.import_checkpoint`."""
 
     import_from: str = option(
-        "",
-        "folder or file of the checkpoint to import, on a local disk",
-        saved=False,
+        "", "folder or file of the checkpoint to import, on a local disk"
     )
     import_format: str = option(
         "auto",
-        "arcface_torch (IResNet and Partial FC; takes the extra [torch]), plsc (0.1 "
-        "and 0.2), or auto: found out from the files",
+        "arcface_torch (IResNet and Partial FC; needs the extra [torch]), plsc (0.1 "
+        "and 0.2), or auto: recognized by the files",
         choices=("auto", "arcface_torch", "plsc"),
-        saved=False,
     )

@@ -1,4 +1,4 @@
-"""What a run reports, and when it stops."""
+"""Progress, logs and the report of a run."""
 
 import dataclasses
 
@@ -7,7 +7,7 @@ from plsc_tf.flags.option import OptionGroup, option
 
 @dataclasses.dataclass(frozen=True)
 class Logging(OptionGroup):
-    """Progress, logs and the report of the run."""
+    """Progress, logs and the report of a run."""
 
     log_loss_every_n_iters: int = option(
         10,
@@ -30,7 +30,7 @@ class Logging(OptionGroup):
     )
     log_device_placement: bool = option(
         False,
-        "tell which device holds and computes what (FastNN log_device_placement)",
+        "log which device holds and computes each tensor (FastNN log_device_placement)",
     )
     print_model_statistics: bool = option(
         False,
@@ -39,9 +39,8 @@ class Logging(OptionGroup):
     )
     hooks: tuple[str, ...] = option(
         ("StopAtStepHook", "ProfilerHook", "LoggingTensorHook", "CheckpointSaverHook"),
-        "what is called while training: FastNN's four by name, of which one that is "
-        "left out is off, and your own Keras callbacks by dotted path, as "
-        "my.module:Callback (FastNN hooks)",
+        "callbacks: FastNN's four by name, of which one that is left out is off, and "
+        "your own Keras callbacks by dotted path, my.module:Callback (FastNN hooks)",
     )
     check_shape: bool = option(
         False,
@@ -65,19 +64,19 @@ class Logging(OptionGroup):
     angles_every_n_iters: int = option(
         0,
         "steps between two histograms of the angles between embeddings and class "
-        "centres; 0: none. Costs a pass through the network without gradients",
+        "centers; 0: none. Each costs a forward pass",
         lower=0,
         applies="tensorboard or visualdl",
     )
     images_every_n_iters: int = option(
         0,
-        "steps between two looks at input images, as they are fed; 0: none",
+        "steps between two logs of input images, as the network gets them; 0: none",
         lower=0,
         applies="tensorboard or visualdl",
     )
     projector: bool = option(
         False,
-        "at the end, write embeddings with their pictures for TensorBoard's projector: "
+        "at the end, write embeddings with their images for TensorBoard's projector: "
         "of the first verification set, or of a batch",
     )
     save_losses: bool = option(
@@ -86,6 +85,6 @@ class Logging(OptionGroup):
     )
     run_report: bool = option(
         True,
-        "at the end, write loss.png and report.html: curves, configuration, memory, "
-        "evaluation, in one page that needs nothing beside itself",
+        "at the end, write loss.png and report.html: curves, configuration, memory and "
+        "evaluation in one self-contained page",
     )

@@ -9,9 +9,9 @@ import dataclasses
 import functools
 import math
 import operator
-import re
 import types
 import typing
+from collections.abc import Callable, Sequence
 
 from plsc_tf.hints import did_you_mean
 
@@ -22,57 +22,71 @@ _PLURALS = {int: "whole numbers", float: "numbers", str: "names"}
 _BRACKETS = {"[": "]", "(": ")"}
 
 
-def option(  # noqa: PLR0913 - what can be said of an option
+def option(  # noqa: PLR0913 - the properties of an option
     default,
-    help,
+    help: str,
     *,
-    choices=None,
-    dotted=False,
-    lower=None,
-    upper=None,
-    open_ends="",
-    aliases=(),
-    saved=True,
-    unused="",
-    applies="",
+    choices: Sequence[str] | None = None,
+    dotted: bool = False,
+    lower: float | None = None,
+    within: str = "",
+    check: Callable | None = None,
+    aliases: Sequence[str] = (),
+    saved: bool = True,
+    applies: str = "",
 ):
     """Declares one option of a group as a dataclass field.
 
     Args:
-        default: value when nobody sets the option.
+        default: value unless the user sets the option.
         help: what it does, its unit, and the PLSC / FastNN option it mirrors.
         choices: the only values allowed, in lower case; matched in any case.
-        dotted: whether the dotted path of a user's own object will do as well.
+        dotted: whether the dotted path of a user's own object is allowed too.
         lower: smallest value allowed (for a list: of each element).
-        upper: largest value allowed (for a list: of each element).
-        open_ends: "lower", "upper" or "lower upper": bounds that are excluded.
+        within: both bounds as an interval, such as "[0, 1)"; a round bracket excludes
+            the bound, and inf is none.
+        check: called with (name, value); raises ValueError.
         aliases: other names that mean the same option.
-        saved: False for options that `flags.cfg` must not repeat, such as
-            secrets and one-time requests.
-        unused: of another system's option that has no effect here: why, and what
-            takes its place. It is said in the log when the option is given.
-        applies: when the option has an effect, as `plsc_tf.options.effects` reads it
+        saved: False for options that `flags.cfg` must not repeat, such as secrets and
+            one-time requests; also for a whole group: `class G(OptionGroup,
+            saved=False)`.
+        applies: when the option has an effect, see `plsc_tf.flags.conditions`
             ("optimizer=adam"); empty: always. The log says so when the option is given
             and has none.
 
     Returns:
-        A `dataclasses.field`; the annotation beside it is the option's type: bool,
-        int, float, str, one of them `| None`, or `tuple[int, ...]` and the like;
-        `Secret` for text that nobody may read in a log, a file or an error.
+        A `dataclasses.field`; its annotation is the option's type: bool, int, float,
+        str, one of them `| None`, or `tuple[int, ...]` and the like; `Secret` for text
+        that must not appear in a log, a file or an error.
     """
+    bounds = _read_interval(within) if within else (lower, None, "")
     details = {
         "help": help,
         "choices": None if choices is None else tuple(choices),
         "dotted": dotted,
-        "lower": lower,
-        "upper": upper,
-        "open_ends": open_ends,
+        "lower": bounds[0],
+        "upper": bounds[1],
+        "open_ends": bounds[2],
+        "run_check": check,
         "aliases": tuple(aliases),
         "saved": saved,
-        "unused": unused,
         "applies": applies,
     }
     return dataclasses.field(default=default, metadata={"option": details})
+
+
+def _read_interval(text):
+    """Returns (lower, upper, excluded ends) of "[0, 1)" and the like."""
+    ends = [float(end) for end in text[1:-1].split(",")]
+    lower, upper = (None if math.isinf(end) else _short(end) for end in ends)
+    excluded = ["lower"] if text[0] == "(" else []
+    if text[-1] == ")" and upper is not None:
+        excluded.append("upper")
+    return lower, upper, " ".join(excluded)
+
+
+def _short(number):
+    return int(number) if number == int(number) else number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,9 +106,9 @@ class Option:
     lower: float | None
     upper: float | None
     open_ends: str
+    run_check: Callable | None
     aliases: tuple
     saved: bool
-    unused: str
     applies: str
 
     @property
@@ -133,11 +147,17 @@ class Option:
         return "None" if value is None else self._format_one(value)
 
     def check(self, value):
-        """Returns `value` in the option's own type.
+        """Returns `value` in the option's type.
 
         Raises:
             ValueError: wrong type, outside the bounds, or not one of the choices.
         """
+        value = self._typed(value)
+        if self.run_check and value is not None:
+            self.run_check(self.name, value)
+        return value
+
+    def _typed(self, value):
         if self.many:
             if self.type is str and isinstance(value, str):
                 return self.parse(value)  # As on a command line: "lfw,cfp_fp".
@@ -287,42 +307,22 @@ class Secret(str):
 class OptionGroup:
     """Base of the groups: checks every option when a group is made.
 
-    Rules between options of one group stand in the group's `__post_init__`, after
-    `super().__post_init__()`.
+    Attributes:
+        REFUSED: {condition: why it is refused}, see `plsc_tf.flags.conditions`; it may
+            name options of other groups. `Settings` checks them.
+        SAVED: whether `flags.cfg` repeats the options.
     """
+
+    REFUSED: typing.ClassVar[dict[str, str]] = {}
+    SAVED: typing.ClassVar[bool] = True
+
+    def __init_subclass__(cls, saved=True):
+        cls.SAVED = saved
 
     def __post_init__(self):
         for item in options_of(type(self)):
             # The only way to store a converted value in a frozen dataclass.
             object.__setattr__(self, item.name, item.check(getattr(self, item.name)))
-
-
-def by_layer(option, items):
-    """Returns `{regular expression: factor}` of items like "conv1:0.1".
-
-    Args:
-        option: its name, for errors.
-        items: the texts.
-
-    Raises:
-        ValueError: an item that is not layer:factor, or a layer given twice.
-    """
-    factors = {}
-    for item in items:
-        layer, _, text = item.rpartition(":")
-        try:
-            re.compile(layer)
-            factor = float(text)
-        except (re.error, ValueError):
-            factor = math.nan
-        if not layer or layer in factors or not 0 <= factor < math.inf:
-            raise ValueError(
-                f"{option} must be layer:factor separated by commas, such as "
-                "conv1:0.1,stage4:2, each layer once, a factor at least 0. "
-                f"Received: {option}={','.join(items)}, at {item!r}."
-            )
-        factors[layer] = factor
-    return factors
 
 
 @functools.cache
@@ -336,7 +336,10 @@ def options_of(group_class):
             name=field.name,
             default=field.default,
             **_read_type(hints[field.name]),
-            **field.metadata["option"],
+            **{
+                **field.metadata["option"],
+                "saved": group_class.SAVED and field.metadata["option"]["saved"],
+            },
         )
         for field in dataclasses.fields(group_class)
     )

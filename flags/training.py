@@ -1,4 +1,4 @@
-"""How long and in which batches to train."""
+"""How long, from what and in which batches to train."""
 
 import dataclasses
 
@@ -23,20 +23,20 @@ class Training(OptionGroup):
     )
     stop_at_step: int = option(
         0,
-        "stop after so many steps; 0: num_epochs decides (FastNN stop_at_step, 100)",
+        "stop after this step; 0: num_epochs decides (FastNN stop_at_step, 100)",
         lower=0,
         applies="hooks=StopAtStepHook",
     )
     batch_size: int = option(
         128,
-        "pictures per replica and step (PLSC train_batch_size; FastNN batch_size, 32)",
+        "images per replica and step (PLSC train_batch_size; FastNN batch_size, 32)",
         lower=1,
         aliases=("train_batch_size",),
         applies="no global_batch_size",
     )
     global_batch_size: int = option(
         0,
-        "pictures per step over all replicas; 0: batch_size x replicas. A resumed run "
+        "images per step over all replicas; 0: batch_size x replicas. A resumed run "
         "keeps it on any number of replicas",
         lower=0,
     )
@@ -45,6 +45,11 @@ class Training(OptionGroup):
     )
     deterministic: bool = option(
         False,
-        "only operations whose results are the same in every run, bit for bit; slower "
-        "on GPUs, where TensorFlow else sums in any order",
+        "only operations with the same results in every run, bit for bit; slower on "
+        "GPUs",
     )
+
+    REFUSED = {
+        "task_type=finetune and no checkpoint_dir": "task_type=finetune starts from "
+        "trained weights: set checkpoint_dir to their folder.",
+    }

@@ -16,14 +16,18 @@ import threading
 
 import numpy as np
 
+from plsc_tf import dotted_paths
 from plsc_tf.entry_errors import for_scripts
-from plsc_tf.entry_setters import Setters
+from plsc_tf.entry_setters import as_text, with_setters
+from plsc_tf.flags.option import Secret
 from plsc_tf.options import cli, effects
-from plsc_tf.options.settings import Settings
+from plsc_tf.options.option_names import ignored_name, unknown_option
+from plsc_tf.options.settings import Settings, known_options
 
 
 @for_scripts
-class Entry(Setters):
+@with_setters
+class Entry:
     """All that PLSC offers, behind one object (PLSC `plsc.entry.Entry`).
 
     Attributes:
@@ -51,7 +55,10 @@ class Entry(Setters):
         boost = options.get("boost_config_dict")
         if isinstance(boost, dict):  # MindSpore's form; the option is text
             options["boost_config_dict"] = json.dumps(boost)
-        super().__init__(**options)
+        self._values = {}
+        self._backbone = self._optimizer = None
+        self._model_parallel = None
+        self._set(**options)
         self.train_reader = self.test_reader = self.predict_reader = None
 
     @property
@@ -74,7 +81,99 @@ class Entry(Setters):
         if "stop_at_step" in values and "num_epochs" not in values:
             # An epoch has at least one step, so that the steps are what ends the run.
             values["num_epochs"] = values["stop_at_step"]
-        return Settings.from_values(**values).with_given(given)
+        return Settings.build(values, given)
+
+    def set_model(self, model):
+        """A network of your own.
+
+        Args:
+            model: a `plsc_tf.models.base_model.BaseModel` or its class, a Keras model
+                from images [h, w, 3] to embeddings, a function that makes one, or the
+                dotted path of any of these; None: the one that model_name names.
+
+        Raises:
+            ValueError: it is none of these.
+        """
+        if isinstance(model, str) and not all(dotted_paths.split(model)):
+            raise ValueError(
+                "set_model takes a network of your own or its dotted path, such as "
+                f"'package.module.Name'. Received: {model!r}; a network of the library "
+                f"is named by set_model_name({model!r})."
+            )
+        # Not by class: Keras takes seconds to import, and may not be needed yet.
+        known = isinstance(model, str) or hasattr(model, "build_network")
+        if not (known or callable(model) or model is None):
+            raise ValueError(
+                "set_model takes a BaseModel, a Keras model, or a function that makes "
+                f"one. Received: {model!r} of type {type(model).__name__}."
+            )
+        self._backbone = model
+
+    def set_model_name(self, name):
+        """A network of the library, by name (PLSC 0.2)."""
+        self._backbone = None
+        self._set(model_name=name)
+
+    def set_train_epochs(self, num):
+        """Epochs to train."""
+        self._clear(["stop_at_step"])
+        self._set(num_epochs=num)
+
+    def set_train_steps(self, num):
+        """Steps to train, instead of epochs (PLSC 0.2)."""
+        self._clear(["num_epochs"])
+        self._set(stop_at_step=num)
+
+    def set_optimizer(self, optimizer):
+        """Any Keras optimizer, with its own learning rate or schedule, or its name.
+
+        It replaces lr, lr_steps, warm-up and the scaling to the batch.
+
+        Raises:
+            ValueError: it is not an optimizer.
+        """
+        if isinstance(optimizer, type):
+            raise ValueError(
+                "set_optimizer takes an optimizer, not its class. Received: "
+                f"{optimizer.__name__}; write {optimizer.__name__}(learning_rate=...)."
+            )
+        named = isinstance(optimizer, str) or optimizer is None
+        if not (named or hasattr(optimizer, "apply_gradients")):
+            raise ValueError(
+                "set_optimizer takes a Keras optimizer, such as keras.optimizers.SGD("
+                f"learning_rate=0.1). Received: {optimizer!r} of type "
+                f"{type(optimizer).__name__}; set_lr sets the learning rate alone."
+            )
+        self._optimizer = optimizer
+
+    def set_model_parallel(self, model_parallel):
+        """Whether the classes are split over the replicas (PLSC 0.2)."""
+        if model_parallel not in (True, False):
+            raise ValueError(
+                f"model_parallel must be True or False. Received: {model_parallel!r}."
+            )
+        self._model_parallel = bool(model_parallel)
+
+    def _set(self, **values):
+        known = known_options()
+        for name, value in values.items():
+            if ignored_name(name):
+                self._values[name] = value
+                continue
+            if name not in known:
+                raise ValueError(
+                    f"{unknown_option(name, known)} python -m plsc_tf.train --help "
+                    "lists all options."
+                )
+            item, value = known[name], as_text(value)
+            # As in a flag file: "3,28,28" is a shape.
+            text = isinstance(value, str) and not isinstance(value, Secret)
+            self._values[item.name] = item.parse(value) if text else item.check(value)
+
+    def _clear(self, names):
+        """Returns options to their defaults."""
+        for name in names:
+            self._values.pop(name, None)
 
     def train(self):
         """Trains, or goes on with the training in model_save_dir.

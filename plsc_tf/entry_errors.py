@@ -6,56 +6,10 @@ import re
 import sys
 import traceback
 
+from plsc_tf.entry_setters import OF_OPTIONS
 from plsc_tf.options import cli
 from plsc_tf.options.settings import known_options
 
-# The setter of each option that has one.
-SETTERS = {
-    "amp_lists": "set_mixed_precision",
-    "batch_size": "set_train_batch_size",
-    "calc_acc": "set_calc_acc",
-    "checkpoint_dir": "set_checkpoint_dir",
-    "dataset_dir": "set_dataset_dir",
-    "decr_every_n_nan_or_inf": "set_mixed_precision",
-    "decr_ratio": "set_mixed_precision",
-    "emb_size": "set_emb_size",
-    "eval_every_n_steps": "set_test_period",
-    "fs_checkpoint_dir": "set_hdfs_info",
-    "fs_dir_for_save": "set_hdfs_info",
-    "fs_name": "set_hdfs_info",
-    "fs_ugi": "set_hdfs_info",
-    "head_initial_bias": "set_distfc_attr",
-    "head_initial_deviation": "set_distfc_attr",
-    "head_initializer": "set_distfc_attr",
-    "head_learning_rate_factor": "set_distfc_attr",
-    "head_weight_decay": "set_distfc_attr",
-    "image_shape": "set_image_shape",
-    "incr_every_n_steps": "set_mixed_precision",
-    "incr_ratio": "set_mixed_precision",
-    "init_loss_scaling": "set_mixed_precision",
-    "keep_checkpoint_max": "set_max_last_checkpoint_num",
-    "learning_rate": "set_lr",
-    "learning_rate_decay_factor": "set_lr_decay_factor",
-    "log_loss_every_n_iters": "set_log_period",
-    "loss_type": "set_loss_type",
-    "lr_steps": "set_step_boundaries",
-    "margin": "set_loss_type",
-    "margin1": "set_loss_type",
-    "margin3": "set_loss_type",
-    "model_name": "set_model_name",
-    "model_save_dir": "set_model_save_dir",
-    "num_classes": "set_class_num",
-    "num_epochs": "set_train_epochs",
-    "num_sample_per_epoch": "set_train_image_num",
-    "sample_rate": "set_sample_ratio",
-    "stop_at_step": "set_train_steps",
-    "test_batch_size": "set_test_batch_size",
-    "use_dynamic_loss_scaling": "set_mixed_precision",
-    "use_fp16": "set_mixed_precision",
-    "val_targets": "set_val_targets",
-    "warmup_epochs": "set_warmup_epochs",
-    "with_test": "set_with_test",
-}
 # Setters of several values, of which a flag's is not the first.
 _SEVERAL = ("set_distfc_attr", "set_hdfs_info", "set_mixed_precision")
 _FLAG = re.compile(r"(Pass |pass )?--(\w+)(?:=(<[^>]*>|'[^']*'|[^\s,;]*[^\s,;.:?)]))?")
@@ -103,7 +57,7 @@ def in_setters(text):
     text = _FLAG.sub(_call, text)
     known, setters = known_options(), []
     for name in _NAMED.findall(text):
-        setter = SETTERS.get(known[name].name) if name in known else None
+        setter = OF_OPTIONS.get(known[name].name) if name in known else None
         if setter and setter not in (*setters, *re.findall(r"set_\w+", text)):
             setters.append(setter)
     return f"{text} In a script: {', '.join(setters)}." if setters else text
@@ -122,7 +76,7 @@ def _call(match):
     if value is None and option.boolean:
         value = "true"
     shown = "..." if value is None else _literal(option, value)
-    setter = SETTERS.get(option.name)
+    setter = OF_OPTIONS.get(option.name)
     if setter is None:
         call = f"Entry({option.name}={shown})"
     elif value is None or setter in _SEVERAL:

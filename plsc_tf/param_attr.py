@@ -4,10 +4,17 @@ from plsc_tf import initializers
 
 _FIELDS = ("initializer", "learning_rate", "regularizer", "trainable")
 _CONSTANT = {"zeros": 0.0, "ones": 1.0}
+# The options of the head's weights.
+OPTIONS = (
+    "head_initial_deviation",
+    "head_initializer",
+    "head_learning_rate_factor",
+    "head_weight_decay",
+)
 
 
 def of_weights(given):
-    """Returns the options of the head's weights, `{name: value}`.
+    """Returns the options of the head's weights, `{name: value}`, None if not set.
 
     Args:
         given: None; a number, the standard deviation; a Keras initializer or its name;
@@ -19,24 +26,20 @@ def of_weights(given):
         ValueError: it is none of these.
     """
     fields = _fields(given, "param_attr")
-    initializer, deviation, text = fields.get("initializer"), None, ""
+    initializer, deviation = fields.get("initializer"), None
     if _is_number(initializer):
-        deviation = initializer
+        initializer, deviation = None, initializer
     elif initializer is not None:
-        text = _described(initializer, "param_attr")
-    factor = fields.get("learning_rate", 1.0)
+        initializer = _described(initializer, "param_attr")
+    factor = fields.get("learning_rate")
     if fields.get("trainable") is False:
         factor = 0.0
-    return {
-        "head_initial_deviation": deviation,
-        "head_initializer": text,
-        "head_learning_rate_factor": factor,
-        "head_weight_decay": _decay(fields.get("regularizer")),
-    }
+    decay = _decay(fields.get("regularizer"))
+    return dict(zip(OPTIONS, (deviation, initializer, factor, decay), strict=True))
 
 
 def of_biases(given):
-    """Returns the value that the head's biases begin with.
+    """Returns the initial value of the head's biases, None if not set.
 
     Args:
         given: None or a number; a constant Keras initializer or its name; or a dict or
@@ -53,7 +56,7 @@ def of_biases(given):
             f"the regularizer of param_attr. Received: {given!r}."
         )
     if initializer is None or _is_number(initializer):
-        return initializer or 0.0
+        return initializer
     name, arguments = initializers.parse(_described(initializer, "bias_attr"))
     if name != "constant" and name not in _CONSTANT:
         raise ValueError(
@@ -94,7 +97,7 @@ def _described(initializer, name):
 
 
 def _decay(regularizer):
-    """The factor of the weights in the gradient, None where nothing is said."""
+    """The factor of the weights in the gradient, None if it is not set."""
     if regularizer is None or _is_number(regularizer):
         return regularizer
     coefficient = getattr(regularizer, "_regularization_coeff", None)  # Paddle's

@@ -44,7 +44,7 @@ def test_the_later_option_wins():
         (["--with_test", "false"], "did you mean --with_test=false?"),
         (["--batchsize=3"], "unknown option 'batchsize'. Did you mean 'batch_size'?"),
         (["--batch-size=3"], "Did you mean 'batch_size'?"),
-        (["--batch_size"], "Missing value for flag --batch_size"),
+        (["--batch_size"], "'batch_size' needs a value: --batch_size="),
         (["--batch_size=x"], "Received: batch_size='x'"),
         (["--lr=x"], "learning_rate must be a number"),
         (["--loss_type=cosfce"], "one of softmax, arcface"),
@@ -209,7 +209,7 @@ def test_options_without_effect_are_told():
     assert told == [
         "No effect here: enable_paisoar (PAISoar is not used: all GPUs of a machine "
         "train together by themselves (num_replicas)); protocol (TensorFlow chooses "
-        "how workers talk; see communication).",
+        "how workers communicate; see communication).",
         "seed is 1",
     ]
 

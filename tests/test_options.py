@@ -10,11 +10,11 @@ from plsc_tf.flags.option import OptionGroup, option, options_of
 
 @dataclasses.dataclass(frozen=True)
 class Sample(OptionGroup):
-    whole: int = option(3, "count", lower=1, upper=9)
-    real: float = option(0.5, "share", lower=0, upper=1, open_ends="upper")
+    whole: int = option(3, "count", within="[1, 9]")
+    real: float = option(0.5, "share", within="[0, 1)")
     switch: bool = option(False, "switch")
     word: str = option("", "any text")
-    kind: str = option("red", "colour", choices=("red", "green"))
+    kind: str = option("red", "color", choices=("red", "green"))
     limit: float | None = option(None, "limit")
     sizes: tuple[int, ...] = option((1, 2), "sizes")
     names: tuple[str, ...] = option((), "names")

@@ -4,12 +4,8 @@ import dataclasses
 
 import pytest
 
-from plsc_tf.flags.classes import Classes
-from plsc_tf.flags.compatibility import Compatibility
-from plsc_tf.flags.embedding import Embedding
 from plsc_tf.flags.option import options_of
-from plsc_tf.flags.scoring import Scoring
-from plsc_tf.flags.server import Server
+from plsc_tf.options import cli
 from plsc_tf.options.option_names import EXPLAINED, RENAMED, unknown_option
 from plsc_tf.options.settings import ALL, Settings, known_options
 
@@ -138,55 +134,13 @@ def test_every_option_has_a_help_text_and_a_group():
             assert len(item.help) > 10, item.name
 
 
-def test_secrets_and_single_requests_are_not_saved():
-    unsaved = {item.name for item in known_options().values() if not item.saved}
-    groups = (Classes, Compatibility, Embedding, Scoring, Server)
-    requests = {item.name for group in groups for item in options_of(group)}
-    assert unsaved == requests | {
-        "restart",
-        "allow_changes",
-        "card",
-        "cluster_node_ips",
-        "node_ip",
-        "task_index",
-        "job_name",
-        "node_port",
-        "num_workers",
-        "cluster_resolver",
-        "join_timeout",
-        "worker_timeout",
-        "communication",
-        "selected_gpus",
-        "log_dir",
-        "max_restarts",
-        "module",
-        "dry_run",
-        "device_memory_gb",
-        "prove_resume",
-        "fs_ugi",
-        "import_from",
-        "import_format",
-        "report",
-        "cleaned_list",
-        "check_split",
-        "near_duplicates",
-        "check_threads",
-        "output_dir",
-        "output_format",
-        "num_shards",
-        "shuffle",
-        "pad_shards",
-        "split",
-        "memory_mb",
-        "preview",
-        "data_dir",
-        "device_num",
-        "file_list",
-        "json",
-        "nranks",
-        "pairs",
-        "pairs_dir",
-    }
+def test_secrets_and_single_requests_are_not_saved(tmp_path):
+    requests = {"restart": True, "dry_run": True, "fs_ugi": "me,hush", "report": "r"}
+    cli.write_flags(Settings.from_values(**requests, seed=3), tmp_path / "flags.cfg")
+    text = (tmp_path / "flags.cfg").read_text()
+    assert "--seed=3" in text and "hush" not in text
+    for name in (*requests, "cluster_node_ips", "task_index", "images", "port"):
+        assert f"--{name}=" not in text
 
 
 def test_renamed_options_exist():
@@ -212,8 +166,31 @@ def test_names_of_other_systems_are_explained(name, advice):
     assert advice in unknown_option(name, known)
 
 
-def test_an_option_was_asked_for_whatever_its_value():
-    settings = Settings.from_values(num_classes=85742, lr=0.1)
-    names = ("num_classes", "learning_rate", "batch_size")
-    assert [settings.asked(name) for name in names] == [True, True, False]
-    assert settings.replace(batch_size=64).asked("batch_size")
+@pytest.mark.parametrize("number", [85742, 85743])
+def test_an_option_at_its_default_counts_as_given_all_the_same(number):
+    settings = Settings.from_values(num_classes=number, lr=0.1)
+    assert settings.given == {"num_classes", "learning_rate"}
+    assert settings.if_given("num_classes") == number
+    assert settings.replace(batch_size=64).if_given("batch_size") is None
+
+
+def test_the_values_of_another_run_take_the_place_of_those_not_given():
+    settings = Settings.from_values(seed=0, margin=0.3)
+    stored = {"seed": 7, "lr_steps": [5, 9], "margin": 0.4, "gone": 1}
+    merged = settings.merged(stored, ["seed", "lr_steps", "batch_size", "gone"])
+    values = merged.as_dict()
+    assert (values["seed"], values["lr_steps"], values["margin"]) == (0, (5, 9), 0.3)
+
+
+def test_steps_given_at_their_default_contradict_epochs_too():
+    with pytest.raises(ValueError, match="set the same in two units.*lr_steps=100000"):
+        Settings.from_values(lr_steps=(100000, 160000, 220000), lr_epochs=(5.0,))
+    assert Settings.from_values(lr_epochs=(5.0,))
+
+
+def test_options_of_other_systems_are_translated_and_stay_given():
+    settings = Settings.from_values(amp_level="O2", enable_paisora="true", ps_hosts="a")
+    assert settings.given == {"use_fp16"} and settings.precision.use_fp16
+    assert settings.ignored == {"enable_paisoar", "ps_hosts"}
+    with pytest.raises(ValueError, match="use_fp16 and amp_level contradict"):
+        Settings.from_values(amp_level="O2", use_fp16=False)

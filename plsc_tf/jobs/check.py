@@ -66,7 +66,7 @@ def _targets(settings, request):
     """Returns the verification sets; the default ones only if they exist."""
     load.find(settings.dataset.dataset_name)
     targets = settings.evaluation.val_targets
-    if settings.asked("val_targets"):
+    if "val_targets" in settings.given:
         return tuple(target for target in targets if target != "test")
     return tuple(
         target

@@ -7,7 +7,6 @@ import tensorflow as tf
 from plsc_tf import backbones
 from plsc_tf.checkpoints import catalog, importers, writer
 from plsc_tf.checkpoints.content import Content
-from plsc_tf.flags.head import Head
 from plsc_tf.jobs.builders import networks
 from plsc_tf.storage import files
 from plsc_tf.storage.writer_lock import WriterLock
@@ -102,7 +101,7 @@ def _completed(settings, source):
     loss = settings.head.loss_type
     has_bias = "bias" in source.arrays
     if has_bias != (settings.head.loss == "softmax"):
-        if loss != Head().loss_type or not has_bias:
+        if "loss_type" in settings.given or not has_bias:
             raise ValueError(
                 f"{settings.importing.import_from} has a head with"
                 f"{'' if has_bias else 'out'} a bias, as "

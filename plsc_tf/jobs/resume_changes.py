@@ -69,7 +69,6 @@ SILENT = (
     "calc_acc",
     "on_nonfinite",
     "max_nonfinite",
-    "device_num",
     "dim_reduce_timeout",
     "snapshot_every_n_steps",
     "snapshots_per_epoch",

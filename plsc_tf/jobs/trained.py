@@ -120,9 +120,6 @@ def load(settings, with_head=False, parts=NONE, strategy=None):
 
 def _completed(settings, flags):
     """Takes the network from the run's flags, and the rest where nothing is asked."""
-    others = (*OF_THE_DATA, "ema_in_use")
-    names = [name for name in others if not settings.asked(name)]
-    names += OF_THE_NETWORK
     values = settings.as_dict()
     decided = [
         name
@@ -135,7 +132,9 @@ def _completed(settings, flags):
             ", ".join(f"{name}={values[name]}" for name in decided),
             ", ".join(f"{name}={flags[name]}" for name in decided),
         )
-    return settings.replace(**{name: flags[name] for name in names if name in flags})
+    settings = settings.merged(flags, (*OF_THE_DATA, "ema_in_use"))
+    network = {name: flags[name] for name in OF_THE_NETWORK if name in flags}
+    return settings.replace(**network)
 
 
 def _hashable(value):

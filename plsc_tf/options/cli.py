@@ -3,29 +3,24 @@
     if __name__ == "__main__":
         cli.main(train, groups=cli.ALL, doc=__doc__)
 
-Flag files are read first, in the order given; options on the command line win,
-wherever they stand. Nothing here imports TensorFlow, so that `--help` and a wrong
-option answer at once.
+Nothing here imports TensorFlow, so that `--help` and errors about options are instant.
 """
 
 import importlib
-import inspect
 import logging
 import os
-import pathlib
 import pkgutil
 import re
-import shutil
 import sys
-import textwrap
 
 from absl import flags
 
 from plsc_tf.hints import did_you_mean
 from plsc_tf.options import effects, fastnn
-from plsc_tf.options.arguments import read_arguments
+from plsc_tf.options.arguments import read_settings
 from plsc_tf.options.flagfiles import write_flags
-from plsc_tf.options.settings import ALL, Settings, select
+from plsc_tf.options.help import help_text
+from plsc_tf.options.settings import ALL
 from plsc_tf.storage import oss
 
 __all__ = ["ALL", "UsageError", "help_text", "main", "parse", "write_flags"]
@@ -44,7 +39,6 @@ TRAINED_MODEL = (
 )
 TRACEBACK_VARIABLE = "PLSC_TF_TRACEBACK"
 _HELP = ("help", "helpfull", "helpshort", "h", "?")
-_HELP_COLUMN = 34
 # What TensorFlow wraps around the message of an error in a graph: where the operation
 # was built, "{{function_node ...}} ", " [[...]]" and " [Op:ReadFile]".
 _TENSORFLOW_NOISE = re.compile(
@@ -52,10 +46,6 @@ _TENSORFLOW_NOISE = re.compile(
     r"\{\{[^{}]*\}\}\s*|^\s*\[\[.*$|\s*\[Op:\w+\](\s*name:\s*\S*)?$|^\s*\n",
     re.MULTILINE,
 )
-_HELP_RULES = """\
-A flag file has one key=value or --key=value per line, and # comments. Flag files are \
-read first, in the order given; options on the command line win. A switch is \
---key=true, --key=false, --key or --nokey; lists are separated by commas."""
 
 
 class UsageError(ValueError):
@@ -67,15 +57,14 @@ def main(function, groups=ALL, doc=None, argv=None):
 
     0: done, 1: the command failed, 2: wrong options, 74: the training is done, but its
     last weights could not be saved (on_save_error=continue), 76: another worker of the
-    cluster failed, 130: interrupted. Errors that a
-    user can act on are printed without a traceback; PLSC_TF_TRACEBACK=1 in the
-    environment shows it.
+    cluster failed, 130: interrupted. Errors that a user can act on are printed without
+    a traceback; PLSC_TF_TRACEBACK=1 in the environment shows it.
 
     Args:
         function: called with the `Settings`, nothing else.
         groups: names of the option groups and options that the command uses, see
             `plsc_tf.options.settings.select`.
-        doc: what the command does, for `--help`.
+        doc: description of the command, for `--help`.
         argv: arguments after the program's name; None: those of the process.
     """
     argv = sys.argv[1:] if argv is None else argv
@@ -115,7 +104,7 @@ def parse(argv, groups=ALL, usage=None):
         argv: the arguments after the program's name.
         groups: as of `main`. Other options are accepted in flag files, where a
             training's file serves every command, but not on the command line.
-        usage: what the command does, for `--help`.
+        usage: description of the command, for `--help`.
 
     Raises:
         UsageError: with one line that says what is wrong where, and what to write.
@@ -125,60 +114,9 @@ def parse(argv, groups=ALL, usage=None):
         sys.stdout.write(help_text(groups, usage))
         sys.exit(0)
     try:
-        values, given = read_arguments(argv, groups)
-        values = {**fastnn.assumptions(values), **values}
-        return Settings.from_values(**values).with_given(given)
+        return read_settings(argv, groups)
     except (ValueError, OSError) as error:
         raise UsageError(_message(error)) from error
-
-
-def help_text(groups=ALL, usage=None, width=None):
-    """Returns the text of `--help`: the command, the rules, and the options by group.
-
-    Args:
-        groups: as of `main`: the options to list.
-        usage: what the command does; None: nothing is said.
-        width: columns of the text; None: those of the terminal, at most 100.
-    """
-    width = width or min(shutil.get_terminal_size().columns, 100)
-    program = f"python -m plsc_tf.{pathlib.Path(sys.argv[0]).stem}"
-    parts = [inspect.cleandoc(usage) + "\n\n"] if usage else []
-    parts.append(f"usage: {program} [--flagfile=FILE ...] [--key=value ...]\n\n")
-    parts.append(textwrap.fill(_HELP_RULES, width) + "\n")
-    group, options = None, select(groups)
-    # What is made in Python is no matter of a command line.
-    facts = [name for name in effects.FACTS if not name.startswith("own_")]
-    names = {*facts, *(item.name for item in options)}
-    for item in options:
-        if item.group != group:
-            group = item.group
-            parts.append(f"\n{group}:\n")
-        parts.append(_help_entry(item, names, width))
-    return "".join(parts)
-
-
-def _help_entry(item, names, width):
-    """Returns the lines of one option, its name and default in the left column."""
-    conditions = [
-        [term for term in terms if effects.name_in(term) in names]
-        for terms in effects.parse(item.applies)
-    ]
-    notes = [item.help]
-    if item.choices and not all(choice in item.help for choice in item.choices):
-        notes.append("one of " + ", ".join(item.choices))
-    if item.upper is not None:
-        notes.append(item.bounds())
-    if conditions and all(conditions):
-        notes.append(f"only {effects.in_words(conditions)}")
-    if item.aliases:
-        notes.append("also " + ", ".join("--" + name for name in item.aliases))
-    left = f"  --{item.name}={item.format(item.default)}"
-    lines = textwrap.wrap("; ".join(notes), max(width - _HELP_COLUMN, 20))
-    if len(left) > _HELP_COLUMN - 2:
-        lines.insert(0, "")
-    lines = [(" " * _HELP_COLUMN + line).rstrip() for line in lines]
-    lines[0] = (left.ljust(_HELP_COLUMN) + lines[0][_HELP_COLUMN:]).rstrip()
-    return "\n".join(lines) + "\n"
 
 
 def check_dataset_dir(settings):

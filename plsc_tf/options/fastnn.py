@@ -54,7 +54,7 @@ def log_assumptions(settings):
     known, values = known_options(), settings.as_dict()
     words = [
         f"{name}={known[name].format(value)}"
-        for name, value in assumptions(settings.given).items()
+        for name, value in assumptions(settings.given | settings.ignored).items()
         if values[name] == value
     ]
     if words:

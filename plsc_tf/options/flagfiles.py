@@ -1,9 +1,7 @@
 """Flag files: reading them in either form, and writing one that repeats a run.
 
 A line is `--key=value` (absl), `key=value` (FastNN), `--key` or `--nokey` for
-booleans, `--flagfile=other.cfg` (found beside this file), or a comment. absl's own
-reader is not used: it takes `key=value` for a positional argument and trains with the
-defaults, and it leaves trailing comments in the values.
+booleans, `--flagfile=other.cfg` (relative to this file), or a comment.
 """
 
 import codecs
@@ -26,7 +24,7 @@ _HEADER = f"""\
 #   python -m plsc_tf.train --flagfile={{path}}
 # Relative paths are relative to the folder the command is called from.
 """
-# What follows this line was not given by the user; without the line, nothing is known.
+# The user did not set the options after this line; a file without it does not say.
 _DEFAULTS = "# Defaults:"
 
 
@@ -38,14 +36,13 @@ class Assignment:
         name: of the option.
         value: its text; None for a bare `--key`.
         origin: file and line, for errors.
-        noted: whether `write_flags` wrote it down as one that nobody gave; it counts
-            as given if its value was changed since.
+        default: whether `write_flags` wrote it as a default.
     """
 
     name: str
     value: str | None
     origin: str
-    noted: bool = False
+    default: bool = False
 
 
 def read_flagfile(path, parents=()):
@@ -56,22 +53,22 @@ def read_flagfile(path, parents=()):
         parents: the files that led here.
 
     Raises:
-        FileNotFoundError: no such file; the nearest name in its folder is told.
-        ValueError: a line that is no assignment, or a file that includes itself.
+        FileNotFoundError: no such file; the message has the nearest name.
+        ValueError: a line that is not an assignment, or a file that includes itself.
     """
     path = os.path.expanduser(path)
     if os.path.abspath(path) in parents:
         raise ValueError(f"flag file '{path}' includes itself")
-    found, text = [], _read_text(path)
-    noted = text.startswith(_TITLE) and _DEFAULTS not in text
+    assignments, text = [], _read_text(path)
+    default = text.startswith(_TITLE) and _DEFAULTS not in text
     for number, line in enumerate(text.splitlines(), start=1):
         origin = f"{path}:{number}"
-        noted = noted or line.strip() == _DEFAULTS
+        default = default or line.strip() == _DEFAULTS
         assignment = _read_line(line.strip(), origin)
         if assignment is None:
             continue
         if assignment.name != "flagfile":
-            found.append(dataclasses.replace(assignment, noted=noted))
+            assignments.append(dataclasses.replace(assignment, default=default))
             continue
         if not assignment.value:
             raise ValueError(f"{origin}: expected --flagfile=<path>")
@@ -79,16 +76,16 @@ def read_flagfile(path, parents=()):
         if "://" not in other:
             other = os.path.join(os.path.dirname(path), other)
         try:
-            found += read_flagfile(other, (*parents, os.path.abspath(path)))
+            assignments += read_flagfile(other, (*parents, os.path.abspath(path)))
         except FileNotFoundError as error:
             raise FileNotFoundError(f"{origin}: {error}") from None
-    return found
+    return assignments
 
 
 def write_flags(settings, path, remark=""):
     """Writes all options that may be repeated; `--flagfile=<path>` reads them back.
 
-    Those that were given come first, and count as given when they are read.
+    Those that the user set come first, and count as given when they are read.
 
     Args:
         settings: the `Settings` of the run.

@@ -1,9 +1,11 @@
-"""What to say about an unknown option: the nearest one, or what became of it.
+"""Names that are not options here: other systems' names, and misspelled ones.
 
-The tables hold names of other systems' options that are not flags here: PLSC 0.1 and
-0.2 (`Entry.set_*` without "set_"), PAI FastNN's hyper-parameter files,
-arcface_torch's configs, and the command lines of AdaFace and MagFace.
+The tables hold names of PLSC 0.1 and 0.2 (`Entry.set_*` without "set_"), PAI FastNN's
+and MindSpore's hyper-parameter files, arcface_torch's configs, and the command lines of
+AdaFace and MagFace.
 """
+
+from collections.abc import Collection
 
 from plsc_tf.hints import nearest, plain
 
@@ -35,7 +37,32 @@ RENAMED = {
     "warmup_epoch": "warmup_epochs",
 }
 
-# Options that need more than another name, or that do nothing here (yet).
+# Accepted, so that files of other systems work as they are, but without effect: the
+# log gives the reason.
+_PAISOAR = "PAISoar is not used: all GPUs of a machine train together by themselves"
+_TRANSPORT = "TensorFlow chooses how workers communicate; see communication"
+_THREADS = "TensorFlow chooses for the machine; {} in the environment changes it"
+IGNORED = {
+    # FastNN
+    "enable_paisoar": f"{_PAISOAR} (num_replicas)",
+    "protocol": _TRANSPORT,
+    "rdma_driver_config": _TRANSPORT,
+    "communication_policy": "communication=nccl or ring chooses it here",
+    "tensor_fusion_max_bytes": "gradient_bucket_mb chooses it here",
+    "num_loss_chunks": "gradient_accumulation_steps cuts a batch into parts here",
+    "ps_hosts": "there are no parameter servers: each worker holds its share of the "
+    "classes",
+    "inter_op_parallelism_threads": _THREADS.format("TF_NUM_INTEROP_THREADS"),
+    "intra_op_parallelism_threads": _THREADS.format("TF_NUM_INTRAOP_THREADS"),
+    # MindSpore
+    "drop_overflow_update": "a step that is not finite is never applied; see "
+    "on_nonfinite",
+    "device_num": "num_replicas and the options of the cluster decide here",
+}
+# Also as FastNN's sample file spells it, and as MindSpore's dictionary does.
+_IGNORED_ALIASES = {"enable_paisora": "enable_paisoar", "device_number": "device_num"}
+
+# Names that need more than another name.
 EXPLAINED = {
     "distfc_attr": "PLSC's set_distfc_attr: set head_initializer, head_initial_bias, "
     "head_learning_rate_factor and head_weight_decay.",
@@ -50,18 +77,24 @@ EXPLAINED = {
     "model_parallel": "PLSC 0.2's model_parallel: use loss_type=dist_arcface, or "
     "another loss with dist_ before it.",
     "num_gpus": "Use num_replicas, the number of GPUs.",
-    "resume": "A run resumes by itself in its model_save_dir; --restart starts anew.",
+    "resume": "A run resumes by itself in its model_save_dir; --restart starts over.",
     "u_a": "MagFace's l_a and u_a are magface_norms=10,110.",
     "u_margin": "MagFace's l_margin and u_margin are magface_margins=0.45,0.8.",
 }
 
 
-def nearest_option(name, names):
-    """Returns the option that `name` probably stands for, or None.
+def ignored_name(name: str) -> str | None:
+    """Returns the key of IGNORED that a name means, or None."""
+    name = _IGNORED_ALIASES.get(name, name)
+    return name if name in IGNORED else None
+
+
+def nearest_option(name: str, names: Collection[str]) -> str | None:
+    """Returns the option that `name` probably means, or None.
 
     Args:
-        name: what was written.
-        names: every option and alias there is.
+        name: as the user wrote it.
+        names: every option and alias.
     """
     name = plain(name).removeprefix("set_")
     if name in names:
@@ -71,12 +104,12 @@ def nearest_option(name, names):
     return next(iter(nearest(name, names)), None)
 
 
-def unknown_option(name, names):
-    """Returns the sentence for an option nobody knows, with the best advice.
+def unknown_option(name: str, names: Collection[str]) -> str:
+    """Returns the sentence for an unknown option, with the best advice.
 
     Args:
-        name: what was written, without dashes.
-        names: every option and alias there is.
+        name: as the user wrote it, without dashes.
+        names: every option and alias.
     """
     sentence = f"unknown option '{name}'."
     word = plain(name).removeprefix("set_")

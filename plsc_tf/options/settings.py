@@ -9,13 +9,14 @@ and one line below.
 
 import dataclasses
 import functools
+from collections.abc import Iterable, Mapping
 
+from plsc_tf.flags import conditions
 from plsc_tf.flags.boost import Boost
 from plsc_tf.flags.checking import Checking
 from plsc_tf.flags.checkpoints import Checkpoints
 from plsc_tf.flags.classes import Classes
 from plsc_tf.flags.cluster import Cluster
-from plsc_tf.flags.compatibility import Compatibility
 from plsc_tf.flags.conversion import Conversion
 from plsc_tf.flags.dataset import Dataset
 from plsc_tf.flags.embedding import Embedding
@@ -35,7 +36,8 @@ from plsc_tf.flags.preprocessing import Preprocessing
 from plsc_tf.flags.scoring import Scoring
 from plsc_tf.flags.server import Server
 from plsc_tf.flags.training import Training
-from plsc_tf.options.option_names import unknown_option
+from plsc_tf.options.option_names import ignored_name, unknown_option
+from plsc_tf.options.translations import translate
 
 __all__ = [
     "ALL",
@@ -75,98 +77,117 @@ class Settings:
     server: Server = Server()
     classes: Classes = Classes()
     boost: Boost = Boost()
-    compatibility: Compatibility = Compatibility()
-    # Names of the options that the user set, whatever their values: an option at its
-    # default may have been asked for. Settings that differ in it alone are equal.
-    given: frozenset = dataclasses.field(default=frozenset(), compare=False)
+    # Names of the options that the user set, to whatever values. Settings that differ
+    # only in the next two are equal.
+    given: frozenset[str] = dataclasses.field(default=frozenset(), compare=False)
+    # Names of options of other systems that the user set and that have no effect here.
+    ignored: frozenset[str] = dataclasses.field(default=frozenset(), compare=False)
 
     def __post_init__(self):
-        if (
-            self.training.task_type == "finetune"
-            and not self.checkpoints.checkpoint_dir
-        ):
-            raise ValueError(
-                "task_type=finetune starts from trained weights: set checkpoint_dir "
-                "to their folder. Received: checkpoint_dir=''."
-            )
+        values = self.as_dict()
+        for group in _GROUPS.values():
+            for condition, reason in group.REFUSED.items():
+                if conditions.holds(condition, values, given=self.given):
+                    raise ValueError(
+                        f"{reason} Received: {_received(condition, values)}."
+                    )
 
     @classmethod
-    def from_values(cls, **values):
+    def from_values(cls, **values) -> "Settings":
         """Returns the defaults with `values` in place, by option name or alias.
 
         These options count as given; `replace` changes values alone.
 
         Raises:
-            ValueError: an unknown name (the nearest one is told), a value that is
-                not allowed, or values that do not go together.
+            ValueError: an unknown name (the nearest one is named), a value that is
+                not allowed, or values that contradict each other.
         """
-        return cls().replace(**values).with_given(values)
+        return cls.build(values, values)
 
     @classmethod
-    def from_stored(cls, values):
+    def build(cls, values: Mapping, given: Iterable[str]) -> "Settings":
+        """Returns the defaults with `values` in place.
+
+        Options of other systems are translated to ours, see
+        `plsc_tf.options.translations`; names in its IGNORED have no effect.
+
+        Args:
+            values: {option name or alias: value}.
+            given: the names of those that the user set.
+
+        Raises:
+            ValueError: as `from_values`.
+        """
+        own, ignored = {}, set()
+        for name, value in values.items():
+            if ignored_name(name):
+                ignored.add(ignored_name(name))
+            else:
+                own[name] = value
+        checked = checked_values(own)
+        known = known_options()
+        given = {known[name].name for name in given if not ignored_name(name)}
+        translated, given = translate(checked, given, known)
+        groups = cls().replace(**translated)
+        return dataclasses.replace(
+            groups, given=frozenset(given), ignored=frozenset(ignored)
+        )
+
+    @classmethod
+    def from_stored(cls, values: Mapping) -> "Settings":
         """Returns the settings that `as_dict` gave, by any version of the library.
 
         Args:
-            values: `{option name: value}`; names that are no options here are left out.
+            values: `{option name: value}`; names that are no options are left out.
         """
-        names = set(cls().as_dict())
-        return cls().replace(
-            **{name: value for name, value in values.items() if name in names}
-        )
+        return cls().merged(values, known_options())
 
-    def with_given(self, names):
-        """Returns a copy in which exactly these options, or aliases, count as given."""
-        known = known_options()
-        given = frozenset(known[name].name for name in names)
-        return dataclasses.replace(self, given=given)
-
-    def asked(self, name):
-        """Whether an option was given, or has another value than its default.
+    def merged(self, stored: Mapping, names: Iterable[str]) -> "Settings":
+        """Returns a copy with the values of another run where the user set none.
 
         Args:
-            name: of the option, no alias.
-        """
-        item = known_options()[name]
-        value = getattr(getattr(self, item.group), name)
-        return name in self.given or value != item.default
+            stored: `{option name: value}` of that run, such as a checkpoint's flags;
+                lists may stand for tuples.
+            names: of the options to take.
 
-    def if_given(self, name):
-        """Returns the value of an option that was given, else None.
+        Raises:
+            ValueError: as `from_values`.
+        """
+        names = set(names) - self.given
+        values = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in stored.items()
+            if name in names and name in known_options()
+        }
+        return self.replace(**values)
+
+    def if_given(self, name: str):
+        """Returns the value of an option that the user set, else None.
 
         Args:
-            name: of the option, no alias.
+            name: of the option, not an alias.
         """
         if name not in self.given:
             return None
         return getattr(getattr(self, known_options()[name].group), name)
 
-    def as_dict(self):
+    def as_dict(self) -> dict:
         """Returns all options as one flat dict, in the order of the groups."""
         return {
-            item.name: getattr(getattr(self, item.group), item.name)
-            for group in ALL
-            for item in options_of(type(getattr(self, group)))
+            item.name: getattr(getattr(self, group), item.name)
+            for group, kind in _GROUPS.items()
+            for item in options_of(kind)
         }
 
-    def replace(self, **values):
+    def replace(self, **values) -> "Settings":
         """Returns a copy with some options changed, by option name or alias.
 
         Raises:
             ValueError: as `from_values`.
         """
-        known = known_options()
         changes = {}
-        for name, value in values.items():
-            if name not in known:
-                raise ValueError(unknown_option(name, known))
-            item = known[name]
-            group = changes.setdefault(item.group, {})
-            if item.name in group:
-                raise ValueError(
-                    f"{item.name} was given twice, under two names. Received: {name}="
-                    f"{value!r}. Aliases: {', '.join(item.aliases)}."
-                )
-            group[item.name] = value
+        for name, value in checked_values(values).items():
+            changes.setdefault(known_options()[name].group, {})[name] = value
         return dataclasses.replace(
             self,
             **{
@@ -174,6 +195,35 @@ class Settings:
                 for group, changed in changes.items()
             },
         )
+
+
+def checked_values(values: Mapping) -> dict:
+    """Returns checked values by the names of the options.
+
+    Args:
+        values: {option name or alias: value}.
+
+    Raises:
+        ValueError: an unknown or repeated name, a value that is not allowed.
+    """
+    known, checked = known_options(), {}
+    for name, value in values.items():
+        if name not in known:
+            raise ValueError(unknown_option(name, known))
+        item = known[name]
+        if item.name in checked:
+            raise ValueError(
+                f"{item.name} was given twice, under two names. Received: {name}="
+                f"{value!r}. Aliases: {', '.join(item.aliases)}."
+            )
+        checked[item.name] = item.check(value)
+    return checked
+
+
+def _received(condition, values):
+    """The options that a condition names, with their values."""
+    known, names = known_options(), conditions.names_in(condition)
+    return ", ".join(f"{name}={known[name].format(values[name])}" for name in names)
 
 
 _GROUPS = {

@@ -8,7 +8,7 @@ import pathlib
 import re
 
 from plsc_tf.__main__ import COMMANDS
-from plsc_tf.options import effects
+from plsc_tf.flags import conditions
 from plsc_tf.options.settings import ALL, select
 
 PATH = pathlib.Path(__file__).parents[2] / "docs" / "options.md"
@@ -43,9 +43,7 @@ def text():
 def _row(item, used):
     names = ", ".join(f"`{name}`" for name in (item.name, *item.aliases))
     default = item.format(item.default)
-    only = effects.in_words(effects.parse(item.applies))
-    if item.unused:
-        only = f"no effect: {item.unused}"
+    only = conditions.in_words(conditions.parse(item.applies))
     commands = ", ".join(command for command in COMMANDS if item in used[command])
     cells = (names, f"`{default}`" if default else "", item.help, only, commands)
     return (

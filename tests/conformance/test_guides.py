@@ -222,13 +222,13 @@ def test_scripts_from_plsc(folder, monkeypatch):
 
 
 def test_every_setter_is_in_the_table():
-    from plsc_tf.entry_setters import Setters
+    from plsc_tf import Entry
     from plsc_tf.options.settings import known_options
 
     text = (ROOT / "docs" / "from_plsc.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (`set_.*?) \| (.*?) \|$", text, re.MULTILINE)
     named = set(re.findall(r"`(set_\w+)", " ".join(row[0] for row in rows)))
-    setters = {name for name in vars(Setters) if name.startswith("set_")}
+    setters = {name for name in vars(Entry) if name.startswith("set_")}
     # The manual's other name of one of them.
     assert setters - {"set_image_num"} == named
     options = set(re.findall(r"`([a-z]\w+)`", " ".join(row[1] for row in rows)))

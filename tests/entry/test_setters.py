@@ -6,7 +6,7 @@ import types
 import pytest
 
 from plsc_tf import Entry
-from plsc_tf.entry_errors import SETTERS as SETTERS_OF_OPTIONS
+from plsc_tf.entry_errors import OF_OPTIONS as SETTERS_OF_OPTIONS
 from plsc_tf.entry_errors import in_setters
 from plsc_tf.options.settings import known_options
 
@@ -38,7 +38,7 @@ SETTERS = [
         ("arcface", 0.9, 0.4, 0.1),
         {"margin1": 0.9, "margin": 0.4, "margin3": 0.1},
     ),
-    ("set_loss_type", ("cosface", 1.0, 0.0, 0.4), {"margin3": 0.4, "margin": None}),
+    ("set_loss_type", ("cosface", 1.0, 0.0, 0.4), {"margin3": 0.4, "margin": 0.0}),
     ("set_loss_type", ("sphereface", 1.5), {"margin1": 1.5, "margin3": None}),
     ("set_image_shape", ([3, 64, 48],), {"image_shape": (3, 64, 48)}),
     ("set_with_test", (False,), {"with_test": False}),

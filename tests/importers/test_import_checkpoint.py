@@ -150,7 +150,7 @@ def test_nothing_is_overwritten(plsc, tmp_path):
 )
 def test_what_does_not_fit_leaves_nothing_behind(plsc, tmp_path, values, problem):
     given = settings(plsc[0], checkpoint_dir=str(tmp_path / "new"))
-    given = given.replace(**values).with_given(values)
+    given = Settings.build({**given.as_dict(), **values}, values)
     with pytest.raises((ValueError, FileNotFoundError), match=problem):
         import_checkpoint.import_checkpoint(given)
     assert os.listdir(tmp_path) == []

@@ -1,5 +1,6 @@
 """Trainings with a backbone, an optimizer, data and pairs given in Python."""
 
+import dataclasses
 import logging
 import pathlib
 
@@ -167,7 +168,7 @@ def test_data_of_unknown_length_is_refused_where_the_rate_needs_it(tmp_path, cap
         asked = asked.replace(
             num_sample_per_epoch=Settings().dataset.num_sample_per_epoch
         )
-        return asked.with_given(asked.given - {"num_sample_per_epoch"})
+        return dataclasses.replace(asked, given=asked.given - {"num_sample_per_epoch"})
 
     for depends in ({"learning_rate_decay_type": "cosine"}, {"warmup_epochs": 0.5}):
         with pytest.raises(ValueError, match="does not say how many examples an epoch"):

@@ -6,9 +6,14 @@ import socket
 
 import pytest
 
-from plsc_tf.flags.cluster import Cluster as Options
+from plsc_tf.options.settings import Settings
 from plsc_tf.parallel import addresses, slurm
 from plsc_tf.parallel.cluster import Cluster, resolve
+
+
+def Options(**values):  # noqa: N802
+    return Settings.from_values(**values).cluster
+
 
 HOSTS = ("a:1", "b:2", "c:3")
 

@@ -8,8 +8,8 @@ import types
 
 import pytest
 
-from plsc_tf.flags.checkpoints import Checkpoints
 from plsc_tf.flags.option import Secret
+from plsc_tf.options.settings import Settings
 from plsc_tf.storage import fs_options
 
 PASSWORD = "hidden-word"
@@ -24,7 +24,7 @@ def no_user(monkeypatch):
 
 
 def storage(**values):
-    return Checkpoints(**values)
+    return Settings.from_values(**values).checkpoints
 
 
 def test_folders_take_the_file_system_of_fs_name():

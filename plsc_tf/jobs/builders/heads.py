@@ -3,6 +3,7 @@
 import dataclasses
 
 from plsc_tf import dotted_paths
+from plsc_tf.flags.head import SYMBOLS
 from plsc_tf.heads import adaptive_margins, margins
 from plsc_tf.heads.dense import DenseHead
 from plsc_tf.heads.sharded import ShardedHead
@@ -16,8 +17,6 @@ LOSSES = {
     "curricularface": adaptive_margins.CURRICULARFACE,
     "magface": adaptive_margins.MAGFACE,
 }
-# What the options of the combined margin are called in `Margins`.
-COMBINED = {"margin1": "m1", "margin": "m2", "margin3": "m3"}
 
 
 def make_loss(head):
@@ -28,17 +27,17 @@ def make_loss(head):
     """
     if head.loss not in LOSSES:
         return _filtered(load_loss(head.loss), head)
-    loss, given = LOSSES[head.loss], head.given_margins()
+    loss, options = LOSSES[head.loss], head.margins()
     if head.loss == "softmax":
         return loss
     if isinstance(loss, margins.Margins):
-        combined = {COMBINED[name]: value for name, value in given.items()}
-        loss = dataclasses.replace(loss, **combined, gradient=head.margin_gradient)
+        options = {SYMBOLS[name]: value for name, value in options.items()}
+        loss = dataclasses.replace(loss, **options, gradient=head.margin_gradient)
     elif head.loss == "magface":
         (l_a, u_a), (l_m, u_m) = head.magface_norms, head.magface_margins
         loss = adaptive_margins.MagFace(l_a, u_a, l_m, u_m, head.magface_lambda_g)
     else:
-        options = {"m": given["margin"]} if given else {}
+        options = {"m": options["margin"]} if options else {}
         if head.loss == "adaface":
             options |= {"h": head.adaface_h, "t_alpha": head.adaface_t_alpha}
         loss = dataclasses.replace(loss, **options)

@@ -22,16 +22,7 @@ def settings_of(path, settings):
         was asked, and the number of classes always; settings of the training).
     """
     state = manifest.read(path)["state"]
-    flags = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in state.get("flags", {}).items()
-    }
-    run = Settings.from_stored(flags)
+    flags = state.get("flags", {})
     names = (*trained.OF_THE_DATA, *_OF_THE_PICTURES)
-    taken = {
-        name: flags[name]
-        for name in names
-        if name in flags and not settings.asked(name)
-    }
-    taken["num_classes"] = state["num_classes"]
-    return settings.replace(**taken), run
+    settings = settings.merged(flags, names).replace(num_classes=state["num_classes"])
+    return settings, Settings.from_stored(flags)

@@ -69,7 +69,7 @@ def evaluate(settings: Settings, parts: Parts = NONE) -> list[tuple] | None:
 def _check(settings):
     """Raises the errors that need no model."""
     scoring, targets = settings.scoring, settings.evaluation.val_targets
-    if scoring.embeddings and targets and settings.asked("val_targets"):
+    if scoring.embeddings and targets and "val_targets" in settings.given:
         raise ValueError(
             "Saved embeddings hold no pictures: give pair_lists instead of "
             f"val_targets. Received: val_targets={','.join(targets)}."
@@ -239,7 +239,7 @@ def _evaluate_model(evaluation, settings, parts, joined):
     Returns:
         the path of its checkpoint.
     """
-    without_sets = settings.scoring.has_lists and not settings.asked("val_targets")
+    without_sets = settings.scoring.has_lists and not "val_targets" in settings.given
     with_head = recipe.TEST_SPLIT in settings.evaluation.val_targets
     settings = settings.replace(with_test=True)
     loaded = trained.load(settings, with_head, parts, joined.strategy)

@@ -1,0 +1,137 @@
+"""Conditions on options: where an option acts, and which values contradict each other.
+
+A condition is made of terms joined by " and ", and these by " or ":
+
+    card_dir              the option is set: true, not 0, not empty
+    no decay_scheme       it is not
+    optimizer=adam,sgd    it has one of these values; * stands for any text, and the
+                          dist_ of loss_type may be left out
+    sample_rate<1         it is a number below 1; also >, <= and >=
+    given lr_steps        the user set it, to whatever value
+    cluster               one of FACTS, which only the command itself finds out
+"""
+
+import fnmatch
+import functools
+import operator
+import re
+from collections.abc import Mapping, Set
+
+# Terms other than options, in words for people.
+FACTS = {
+    "files": "where images come from files",
+    "cluster": "in a cluster of several processes",
+    "several_replicas": "with several replicas",
+    "buckets": "with several GPUs, or in a cluster",
+    "examples": "where labeled images are read: training, val_targets=test, card_dir",
+    "class_folders": "for data in class folders",
+    "splits": "for class folders without a fixed test split",
+    "label_numbers": "for data whose files hold the labels as numbers",
+    "streamed": "for data that can only be read in order",
+    "uncounted": "for mock, and for data that cannot be counted",
+    "rotates": "where images are rotated: random_rotate",
+    "crops": "where images are cropped: random_resized_crop",
+    "recolors": "where colors change: color_jitter, random_hue",
+    "erases": "where squares are erased: cutout",
+    "auxiliary_logits": "for networks with auxiliary logits",
+    "own_optimizer": "with an optimizer made in Python",
+    "own_source": "with training data made in Python",
+    "script": "with a script",
+    "resumed": "where a training is resumed",
+}
+_TERM = re.compile(r"(no |given )?(\w+)(?:(<=|>=|=|<|>)(.*))?")
+_ORDER = {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge}
+
+
+@functools.cache
+def parse(condition: str) -> list[list[str]]:
+    """Returns a condition as a list of alternatives, each a list of terms."""
+    alternatives = condition.split(" or ") if condition else []
+    return [terms.split(" and ") for terms in alternatives]
+
+
+def name_in(term: str) -> str:
+    """Returns the name of the option or fact in a term."""
+    return _TERM.fullmatch(term)[2]
+
+
+def names_in(condition: str) -> list[str]:
+    """Returns the names in a condition, each once."""
+    terms = [term for alternative in parse(condition) for term in alternative]
+    return list(dict.fromkeys(map(name_in, terms)))
+
+
+def holds(
+    condition: str, values: Mapping, facts: Mapping | None = None, given: Set = ()
+) -> bool | None:
+    """Returns whether a condition holds, None where an unknown fact decides.
+
+    Args:
+        condition: the text; the empty one always holds.
+        values: {option name: value}.
+        facts: {name of FACTS: whether it is so}.
+        given: names of the options that the user set.
+    """
+    outcomes = [
+        _all([_term_holds(term, values, facts or {}, given) for term in terms])
+        for terms in parse(condition)
+    ]
+    if not outcomes or True in outcomes:
+        return True
+    return None if None in outcomes else False
+
+
+def missing(condition: str, values: Mapping, facts: Mapping | None) -> list[list[str]]:
+    """Returns the terms of a condition that do not hold, as `parse` does."""
+    return [
+        [term for term in terms if _term_holds(term, values, facts or {}) is False]
+        for terms in parse(condition)
+    ]
+
+
+def in_words(alternatives: list[list[str]]) -> str:
+    """Returns a condition in words, to stand after "only".
+
+    Args:
+        alternatives: from `parse`; terms may have been left out.
+    """
+    texts = [" and ".join(map(_term_in_words, terms)) for terms in alternatives]
+    return ", or ".join(dict.fromkeys(texts))
+
+
+def _all(outcomes):
+    if False in outcomes:
+        return False
+    return None if None in outcomes else True
+
+
+def _term_holds(term, values, facts, given=()):
+    prefix, name, sign, text = _TERM.fullmatch(term).groups()
+    if prefix == "given ":
+        return name in given
+    if prefix == "no ":
+        outcome = _term_holds(term.removeprefix("no "), values, facts)
+        return None if outcome is None else not outcome
+    if name in FACTS and name not in values:
+        return facts.get(name)
+    value = values[name]
+    if sign is None:
+        return bool(value)
+    if sign in _ORDER:
+        return value is not None and _ORDER[sign](value, float(text))
+    texts = [str(one) for one in (value if isinstance(value, tuple) else (value,))]
+    texts += [one.removeprefix("dist_") for one in texts]
+    patterns = text.split(",")
+    return any(fnmatch.fnmatch(one, pattern) for one in texts for pattern in patterns)
+
+
+def _term_in_words(term):
+    prefix, name, sign, text = _TERM.fullmatch(term).groups()
+    if name in FACTS:
+        words = FACTS[name]
+        return words.replace("with ", "without ", 1) if prefix else words
+    words = name
+    if sign:
+        *others, last = text.split(",")
+        words += sign + " or ".join(filter(None, [", ".join(others), last]))
+    return f"without {words}" if prefix else f"with {words}"

@@ -1,0 +1,68 @@
+"""The text of `--help`."""
+
+import inspect
+import pathlib
+import shutil
+import sys
+import textwrap
+from collections.abc import Sequence
+
+from plsc_tf.flags import conditions
+from plsc_tf.options.settings import ALL, select
+
+_COLUMN = 34
+_RULES = """\
+A flag file has one key=value or --key=value per line, and # comments. Flag files are \
+read first, in the order given; options on the command line win. A switch is \
+--key=true, --key=false, --key or --nokey; lists are separated by commas."""
+
+
+def help_text(
+    groups: Sequence[str] = ALL, usage: str | None = None, width: int | None = None
+) -> str:
+    """Returns the text of `--help`: the command, the rules, and the options by group.
+
+    Args:
+        groups: the options to list, see `plsc_tf.options.settings.select`.
+        usage: what the command does.
+        width: columns of the text; None: those of the terminal, at most 100.
+    """
+    width = width or min(shutil.get_terminal_size().columns, 100)
+    program = f"python -m plsc_tf.{pathlib.Path(sys.argv[0]).stem}"
+    parts = [inspect.cleandoc(usage) + "\n\n"] if usage else []
+    parts.append(f"usage: {program} [--flagfile=FILE ...] [--key=value ...]\n\n")
+    parts.append(textwrap.fill(_RULES, width) + "\n")
+    group, options = None, select(groups)
+    # Objects made in Python do not concern a command line.
+    facts = [name for name in conditions.FACTS if not name.startswith("own_")]
+    names = {*facts, *(item.name for item in options)}
+    for item in options:
+        if item.group != group:
+            group = item.group
+            parts.append(f"\n{group}:\n")
+        parts.append(_entry(item, names, width))
+    return "".join(parts)
+
+
+def _entry(item, names, width):
+    """Returns the lines of one option, its name and default in the left column."""
+    alternatives = [
+        [term for term in terms if conditions.name_in(term) in names]
+        for terms in conditions.parse(item.applies)
+    ]
+    notes = [item.help]
+    if item.choices and not all(choice in item.help for choice in item.choices):
+        notes.append("one of " + ", ".join(item.choices))
+    if item.upper is not None:
+        notes.append(item.bounds())
+    if alternatives and all(alternatives):
+        notes.append(f"only {conditions.in_words(alternatives)}")
+    if item.aliases:
+        notes.append("also " + ", ".join("--" + name for name in item.aliases))
+    left = f"  --{item.name}={item.format(item.default)}"
+    lines = textwrap.wrap("; ".join(notes), max(width - _COLUMN, 20))
+    if len(left) > _COLUMN - 2:
+        lines.insert(0, "")
+    lines = [(" " * _COLUMN + line).rstrip() for line in lines]
+    lines[0] = (left.ljust(_COLUMN) + lines[0][_COLUMN:]).rstrip()
+    return "\n".join(lines) + "\n"
