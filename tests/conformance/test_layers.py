@@ -25,9 +25,10 @@ ROOMS = (
     (
         *("check", "classes", "convert", "embed", "evaluate", "export"),
         *("import_checkpoint", "launch", "serve", "train"),
-        *("entry_errors", "entry_setters"),
+        "entry_setters",
     ),
-    ("__main__", "entry"),
+    ("__main__", "entry_errors"),
+    ("entry",),
 )
 LEVELS = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
 SOURCES = [

@@ -41,7 +41,6 @@ def test_the_sample_file_means_what_it_says(tmp_path):
     (tmp_path / "sample.cfg").write_text(SAMPLE)
     settings = cli.parse([f"--flagfile={tmp_path}/sample.cfg"])
     assert settings.as_dict() == Settings().as_dict() | {
-        "enable_paisoar": True,
         "batch_size": 128,
         "use_fp16": True,
         "dataset_name": "flowers",
