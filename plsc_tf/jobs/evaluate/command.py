@@ -239,7 +239,7 @@ def _evaluate_model(evaluation, settings, parts, joined):
     Returns:
         the path of its checkpoint.
     """
-    without_sets = settings.scoring.has_lists and not "val_targets" in settings.given
+    without_sets = settings.scoring.has_lists and "val_targets" not in settings.given
     with_head = recipe.TEST_SPLIT in settings.evaluation.val_targets
     settings = settings.replace(with_test=True)
     loaded = trained.load(settings, with_head, parts, joined.strategy)
