@@ -69,7 +69,7 @@ setup(
     ],
     extras_require={
         # scikit-learn: the reference for folds and ROC curves.
-        "dev": ["pytest", "ruff", "scikit-learn", *ONNX, *SERVING],
+        "dev": ["pytest", "pytest-xdist", "ruff", "scikit-learn", *ONNX, *SERVING],
         "gpu": ["tensorflow[and-cuda]>=2.16.2,<2.18"],
         "onnx": ONNX,
         "serving": SERVING,

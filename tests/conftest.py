@@ -8,6 +8,10 @@
 * `tests/commands.py`: `run("train", "--flagfile=...")` runs a command in this process.
 
 TensorFlow takes six seconds to start, a training five or more: share them.
+
+`python -m pytest` runs the whole suite on all cores, with pytest-xdist: a file, or a
+folder of SHARED, stays in one process. Parts of the suite run in pytest's own process,
+as everything does with `-n0` or without pytest-xdist.
 """
 
 import dataclasses
@@ -17,6 +21,59 @@ import pathlib
 import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+TESTS = pathlib.Path(__file__).parent
+# Folders whose tests share something that takes long to set up.
+SHARED = ("boost", "classes", "hdfs", "reporting", "server")
+# These begin first, so that at the end no process has long to go alone.
+LONGEST = (
+    "hdfs",
+    "cluster/test_cluster_training.py",
+    "conformance/test_zoo.py",
+    "cluster/test_two_hosts.py",
+    "seeds/test_plsc.py",
+    "jobs/test_run.py",
+    "conformance/test_head_matrix.py",
+    "conformance/test_notebooks.py",
+    "test_kill_worker.py",
+    "seeds/test_mindspore.py",
+    "parallel/test_collectives.py",
+    "evaluation/test_command.py",
+)
+
+
+def unit(file):
+    """What one process runs as a whole: a folder of SHARED, or a file."""
+    path = pathlib.Path(file).relative_to("tests")
+    return path.parts[0] if path.parts[0] in SHARED else str(path)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config):
+    """Runs the whole suite on all cores."""
+    if hasattr(config, "workerinput"):
+        return  # a process of pytest-xdist starts no others
+    whole = [pathlib.Path(arg).resolve() for arg in config.args] == [TESTS]
+    if whole and config.getoption("numprocesses", 0) is None:
+        config.option.numprocesses = len(os.sched_getaffinity(0))
+        config.option.loadscopereorder = False
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Hands out units in the order of the tests."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByUnit(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return unit(nodeid.partition("::")[0])
+
+    return ByUnit(config, log)
+
+
+def pytest_collection_modifyitems(items):
+    ranks = {name: rank for rank, name in enumerate(LONGEST)}
+    files = {item: item.path.relative_to(TESTS.parent) for item in items}
+    items.sort(key=lambda item: ranks.get(unit(files[item]), len(ranks)))
 
 
 @dataclasses.dataclass(frozen=True)

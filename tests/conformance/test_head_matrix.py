@@ -1,8 +1,10 @@
 """Every head agrees with the float64 oracle: loss, gradients, weights, slots, state.
 
-All pairs of choices run always, the whole matrix with `pytest -m slow`.
+Every choice runs always, all pairs of choices and the whole matrix with
+`pytest -m slow`.
 """
 
+import dataclasses
 import itertools
 import pathlib
 import subprocess
@@ -93,7 +95,19 @@ def test_the_selection_holds_every_pair():
         assert len(found) == sizes[pair[0]] * sizes[pair[1]] - refused, pair
 
 
-@pytest.mark.parametrize("case", [*every_pair(), *DENSE, *SUB_CENTERS, *LARS], ids=str)
+def quick(cases):
+    """Marks cases as slow that have no loss, optimizer, ... of their own."""
+    seen = set()
+    for case in cases:
+        choices = set(dataclasses.asdict(case).items())
+        yield case if choices - seen else pytest.param(case, marks=pytest.mark.slow)
+        seen |= choices
+
+
+CASES = [*LARS, *reversed([*every_pair()]), *SUB_CENTERS, *DENSE]
+
+
+@pytest.mark.parametrize("case", quick(CASES), ids=str)
 def test_two_steps_equal_the_oracle(case):
     check(case)
 
@@ -106,7 +120,11 @@ def float64():
     keras.config.set_floatx("float32")
 
 
-@pytest.mark.parametrize("case", FLOAT64, ids=str)
+@pytest.mark.parametrize(
+    "case",
+    [FLOAT64[0], *(pytest.param(one, marks=pytest.mark.slow) for one in FLOAT64[1:])],
+    ids=str,
+)
 def test_in_float64_only_rounding_is_left(case, float64):
     check(case, tolerance=1e-9)
 

@@ -2,8 +2,6 @@
 
 import pathlib
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -43,21 +41,6 @@ def test_the_notebook_cell_is_short():
     (cell,) = [block for block in BLOCKS if "history = model.fit" in block]
     lines = [line for line in cell.splitlines() if line.strip()]
     assert len(lines) <= 15
-
-
-def test_the_export_needs_no_plsc_tf(folder):
-    """Loads what the block above exported, in a process that cannot import us."""
-    code = (
-        "import sys, tensorflow as tf\n"
-        "sys.modules['plsc_tf'] = None\n"
-        "served = tf.saved_model.load('serving/face/1').signatures['serving_default']\n"
-        "data = tf.constant([open('photo.jpg', 'rb').read()])\n"
-        "print(served(bytes=data)['embedding'].shape)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True
-    )
-    assert "(1, 64)" in done.stdout, done.stderr
 
 
 def test_no_placeholder_is_left():

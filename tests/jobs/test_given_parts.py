@@ -72,6 +72,8 @@ def settings(folder, **changes):
         "num_epochs": 2,
         "preprocessing_name": "none",
         "tensorboard": False,
+        "with_test": False,
+        "export_at_end": False,
         "save_losses": True,
         "model_save_dir": str(folder),
     }
@@ -82,7 +84,7 @@ def settings(folder, **changes):
 def finished(tmp_path_factory):
     """A finished run: (its folder, its results)."""
     folder = tmp_path_factory.mktemp("given") / "run"
-    _, outcome = train.train(settings(folder), parts=parts())
+    _, outcome = train.train(settings(folder, with_test=True), parts=parts())
     return folder, outcome
 
 
@@ -113,7 +115,7 @@ def test_the_weights_of_a_given_model_are_taken_and_its_own_stay(tmp_path):
     model = network()
     before = model.get_weights()
     train.train(
-        settings(tmp_path, stop_at_step=1, with_test=False),
+        settings(tmp_path, stop_at_step=1),
         parts=parts(backbone=model, optimizer=keras.optimizers.SGD(0.0)),
     )
     found = trained.load(settings(tmp_path), parts=Parts(backbone=network))
@@ -164,7 +166,7 @@ def test_parts_that_are_added_later_are_an_error(tmp_path):
 
 def test_data_of_unknown_length_is_refused_where_the_rate_needs_it(tmp_path, caplog):
     def left_open(**options):
-        asked = settings(tmp_path, num_epochs=1, with_test=False, **options)
+        asked = settings(tmp_path, num_epochs=1, **options)
         asked = asked.replace(
             num_sample_per_epoch=Settings().dataset.num_sample_per_epoch
         )
@@ -184,7 +186,7 @@ def test_data_of_unknown_length_is_refused_where_the_rate_needs_it(tmp_path, cap
 def test_data_of_another_length_than_told_is_noticed(tmp_path, caplog):
     with caplog.at_level(logging.WARNING, logger="absl"):
         train.train(
-            settings(tmp_path, num_sample_per_epoch=2 * COUNT, with_test=False),
+            settings(tmp_path, num_sample_per_epoch=2 * COUNT),
             parts=parts(),
         )
     assert caplog.text.count("Epoch 0 had 3 steps, but 6 were planned") == 1
@@ -209,7 +211,7 @@ def bad_optimizer():
         ({}, {"labels_offset": 1}, "labels_offset and min_images_per_class"),
         ({}, {"emb_size": 16}, "must return 16 numbers per image"),
         ({}, {"dropout": 0.5}, "library's networks"),
-        ({"pairs": few_pairs}, {}, "at least 10 pairs"),
+        ({"pairs": few_pairs}, {"with_test": True}, "at least 10 pairs"),
     ],
 )
 def test_what_does_not_go_together_is_told(tmp_path, given, flags, message):

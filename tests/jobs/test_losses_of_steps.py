@@ -16,8 +16,6 @@ OPTIONS = {
     "num_epochs": 1,
     "save_checkpoints_steps": 3,
     "save_in_background": False,
-    "with_test": False,
-    "export_at_end": False,
 }
 STANDARD = (
     "StopAtStepHook",

@@ -23,7 +23,7 @@ def test_a_file_in_the_folders_place_is_told(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"val_targets": ("lfw",)}, "--with_test=false"),
+        ({"val_targets": ("lfw",), "with_test": True}, "--with_test=false"),
         ({"model_name": "resnet5"}, "resnet50"),
         ({"dataset_name": "mok"}, "mock"),
         ({"num_epochs": 1, "warmup_epochs": 1.0}, "Lower warmup_epochs"),

@@ -81,16 +81,20 @@ def test_a_wrong_loss_is_found(loss, words):
         check_loss(loss, exact=False)
 
 
-OPTIONS = {"num_epochs": 1, "with_test": False, "export_at_end": False}
-
-
-@pytest.mark.parametrize("sharded, rate", [("dist_", 1.0), ("dist_", 0.5), ("", 1.0)])
+@pytest.mark.parametrize(
+    ("sharded", "rate"),
+    [
+        ("dist_", 0.5),
+        pytest.param("dist_", 1.0, marks=pytest.mark.slow),
+        pytest.param("", 1.0, marks=pytest.mark.slow),
+    ],
+)
 def test_a_run_trains_with_it(tmp_path, sharded, rate):
     paths = {"own": f"{__name__}.Cosine", "ours": "cosface"}
     outcomes = {}
     for name, path in paths.items():
         asked = settings(
-            tmp_path / name, loss_type=sharded + path, sample_rate=rate, **OPTIONS
+            tmp_path / name, loss_type=sharded + path, sample_rate=rate, num_epochs=1
         )
         _, outcomes[name] = train.train(asked)
     assert outcomes["own"]["loss_type"] == f"{sharded}{__name__}.Cosine"

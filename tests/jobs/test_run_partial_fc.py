@@ -17,8 +17,6 @@ SAMPLED = {
     "num_classes": 60,
     "sample_rate": 0.5,
     "head_slot_dtype": "bfloat16",
-    "with_test": False,
-    "export_at_end": False,
     "save_checkpoints_steps": 7,
 }
 

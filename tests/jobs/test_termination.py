@@ -108,6 +108,14 @@ def test_the_run_goes_on_as_if_nothing_had_happened(ended, which, tmp_path):
     assert losses(folder) == losses(tmp_path)
 
 
+@pytest.fixture
+def termination():
+    termination = Termination()
+    termination.listen()
+    yield termination
+    termination.stop_listening()
+
+
 class AtTheEnd(keras.callbacks.Callback):
     """Sends SIGTERM when an epoch has ended, before it is saved."""
 
@@ -117,17 +125,13 @@ class AtTheEnd(keras.callbacks.Callback):
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def test_an_epoch_that_has_ended_is_saved_under_its_number(tmp_path):
+def test_an_epoch_that_has_ended_is_saved_under_its_number(tmp_path, termination):
     values = {**TINY, "num_sample_per_epoch": 24, "num_epochs": 2}
     values |= {"model_save_dir": str(tmp_path), "run_report": False}
-    termination = Termination()
-    termination.listen()
-    try:
-        with pytest.raises(Terminated):
-            hook = f"{__name__}:AtTheEnd"
-            train.train(Settings.from_values(**values, hooks=hook), termination)
-    finally:
-        termination.stop_listening()
+    with pytest.raises(Terminated):
+        hook = f"{__name__}:AtTheEnd"
+        train.train(Settings.from_values(**values, hooks=hook), termination)
+    termination.stop_listening()
     assert [path for _, path in catalog.find_all(str(tmp_path))] == [f"{tmp_path}/0"]
     train.train(Settings.from_values(**values))
     names = [path for _, path in catalog.find_all(str(tmp_path))]
@@ -137,29 +141,29 @@ def test_an_epoch_that_has_ended_is_saved_under_its_number(tmp_path):
 # The callback itself
 
 
-def test_between_two_steps_a_signal_works_at_once():
-    termination = Termination()
+def test_between_two_steps_a_signal_works_at_once(termination):
     with pytest.raises(Terminated) as caught:
-        termination._request(Terminated)
+        signal.raise_signal(signal.SIGTERM)
     assert caught.value.code == 143
 
 
-@pytest.mark.parametrize("ending", [Terminated, KeyboardInterrupt])
-def test_within_a_step_it_waits_for_its_end(ending):
-    termination = Termination()
+@pytest.mark.parametrize(
+    ("number", "ending"),
+    [(signal.SIGTERM, Terminated), (signal.SIGINT, KeyboardInterrupt)],
+)
+def test_within_a_step_it_waits_for_its_end(termination, number, ending):
     termination.on_train_batch_begin(0)
-    termination._request(ending)
+    signal.raise_signal(number)
     with pytest.raises(ending):
         termination.on_train_batch_end(0)
     assert not termination.in_step
 
 
-def test_who_presses_ctrl_c_twice_does_not_wait():
-    termination = Termination()
+def test_who_presses_ctrl_c_twice_does_not_wait(termination):
     termination.on_train_batch_begin(0)
-    termination._request(KeyboardInterrupt)
+    signal.raise_signal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
-        termination._request(KeyboardInterrupt)
+        signal.raise_signal(signal.SIGINT)
     assert termination.in_step  # so the half step is not saved
 
 

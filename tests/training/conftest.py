@@ -14,39 +14,52 @@ def model():
     return checkpointed.build(2)
 
 
+def build(
+    replicas=2,
+    optimizer=None,
+    batch_norm=False,
+    dropout=0.0,
+    margins=plsc_tf.ARCFACE,
+    **compile_options,
+):
+    """A compiled classifier of 16 × 16 images."""
+    keras.utils.set_random_seed(0)
+    with plsc_tf.strategy(replicas).scope():
+        backbone = keras.Sequential(
+            [
+                keras.Input((16, 16, 3)),
+                keras.layers.Conv2D(8, 3, strides=2),
+                *([keras.layers.BatchNormalization()] if batch_norm else []),
+                keras.layers.ReLU(),
+                keras.layers.Flatten(),
+                *([keras.layers.Dropout(dropout)] if dropout else []),
+                keras.layers.Dense(8),
+            ]
+        )
+        head = plsc_tf.ShardedHead(5, margins=margins, scale=16.0)
+        model = plsc_tf.Classifier(backbone, head)
+        model.compile(
+            optimizer() if optimizer else plsc_tf.Momentum(0.05), **compile_options
+        )
+    return model
+
+
 @pytest.fixture
 def make_model():
-    """Builds a compiled classifier of 16 × 16 pictures on so many replicas."""
+    """`build`, for tests that need a model of their own."""
+    return build
 
-    def make(
-        replicas=2,
-        optimizer=None,
-        batch_norm=False,
-        dropout=0.0,
-        margins=plsc_tf.ARCFACE,
-        **compile_options,
-    ):
-        keras.utils.set_random_seed(0)
-        with plsc_tf.strategy(replicas).scope():
-            backbone = keras.Sequential(
-                [
-                    keras.Input((16, 16, 3)),
-                    keras.layers.Conv2D(8, 3, strides=2),
-                    *([keras.layers.BatchNormalization()] if batch_norm else []),
-                    keras.layers.ReLU(),
-                    keras.layers.Flatten(),
-                    *([keras.layers.Dropout(dropout)] if dropout else []),
-                    keras.layers.Dense(8),
-                ]
-            )
-            head = plsc_tf.ShardedHead(5, margins=margins, scale=16.0)
-            model = plsc_tf.Classifier(backbone, head)
-            model.compile(
-                optimizer() if optimizer else plsc_tf.Momentum(0.05), **compile_options
-            )
-        return model
 
-    return make
+@pytest.fixture(scope="module")
+def built_once():
+    return build()
+
+
+@pytest.fixture
+def any_model(built_once):
+    """At step 0, of any weights: the tests of a file share it and its graphs."""
+    built_once.trainer.position.global_step = 0
+    return built_once
 
 
 @pytest.fixture

@@ -61,10 +61,25 @@ def make_batches(example, size):
 @pytest.mark.parametrize(
     ("case", "parts", "size"),
     [
-        (Case("arcface", 1, optimizer="global_clipnorm"), 3, 12),
+        pytest.param(
+            Case("arcface", 1, optimizer="global_clipnorm"),
+            3,
+            12,
+            marks=pytest.mark.slow,
+        ),
         (Case("curricularface", 2, sampling="sampled", optimizer="adam"), 3, 12),
-        (Case("softmax", 2, sampling="positives", optimizer="global_clipnorm"), 2, 12),
-        (Case("magface", 3, optimizer="clipnorm", dense=True), 2, 12),
+        pytest.param(
+            Case("softmax", 2, sampling="positives", optimizer="global_clipnorm"),
+            2,
+            12,
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            Case("magface", 3, optimizer="clipnorm", dense=True),
+            2,
+            12,
+            marks=pytest.mark.slow,
+        ),
         (Case("adaface", 1, optimizer="nesterov", dense=True), 2, 12),
         # Two examples are added that weigh nothing.
         (Case("smoothed_arcface", 3, optimizer="adamw"), 2, 10),

@@ -72,7 +72,7 @@ def head_of(kind, **options):
             {"head_slot_dtype": "bfloat16"},
         ),
         (
-            4,
+            2,
             head_of(plsc_tf.ShardedHead, margins=ADAFACE, sample_rate=0.7),
             lambda: keras.optimizers.Adam(global_clipnorm=1.0),
             {"gradient_accumulation_steps": 2},

@@ -15,6 +15,7 @@ from plsc_tf.jobs.builders import optimizers
 from plsc_tf.options.settings import Settings
 from plsc_tf.training import state
 from plsc_tf.training.average import Averaging
+from tests.jobs.tiny_run import settings
 
 
 def weights(model):
@@ -40,7 +41,7 @@ def train(model, pictures, steps=3):
 
 
 @pytest.mark.parametrize("warm_up", [False, True])
-@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("replicas", [2, pytest.param(1, marks=pytest.mark.slow)])
 def test_averages_follow_their_formula(make_model, pictures, replicas, warm_up):
     model = make_model(replicas, averaging=Averaging(0.6, warm_up))
     expected = weights(model)
@@ -97,19 +98,10 @@ def test_a_decay_out_of_range_is_refused():
         Averaging(1.0)
 
 
-TINY = {
-    "num_classes": 7,
+OPTIONS = {
     "num_sample_per_epoch": 40,
-    "image_shape": (3, 16, 16),
-    "model_name": "iresnet",
-    "model_options": "depths=1-1,width=16,head=gap",
-    "emb_size": 8,
-    "global_batch_size": 10,
     "num_epochs": 1,
-    "val_targets": ("mock",),
-    "tensorboard": False,
-    "run_report": False,
-    "export_at_end": False,
+    "with_test": True,
     "save_losses": True,
     "ema_decay": 0.5,
     "save_best": True,
@@ -137,11 +129,9 @@ def test_a_resume_on_other_replicas_keeps_the_averages(make_model, tmp_path, pic
 
 
 def test_a_run_without_averages_in_use_is_loaded_and_exported_so(tmp_path):
-    options = {**TINY, "ema_warmup": False, "ema_decay": 0.99, "num_replicas": 1}
+    options = {**OPTIONS, "ema_warmup": False, "ema_decay": 0.99, "num_replicas": 1}
     folder = str(tmp_path / "run")
-    _, outcome = run.train(
-        Settings.from_values(**options, model_save_dir=folder, ema_in_use=False)
-    )
+    _, outcome = run.train(settings(folder, **options, ema_in_use=False))
     asked = Settings.from_values(checkpoint_dir=folder, num_replicas=1)
     model = trained.load(asked).model
     raw = trained.load(asked.replace(ema_in_use=False)).model
@@ -167,12 +157,13 @@ def test_a_run_without_averages_in_use_is_loaded_and_exported_so(tmp_path):
 
 @pytest.mark.slow
 def test_a_runs_averages_are_verified_kept_and_loaded(tmp_path):
-    def asked(folder, **changes):
-        save_dir = str(tmp_path / folder)
-        return Settings.from_values(**{**TINY, "model_save_dir": save_dir, **changes})
+    def asked(folder, num_replicas=1, **changes):
+        size = 10 // num_replicas
+        changes |= {"num_replicas": num_replicas, "batch_size": size}
+        return settings(tmp_path / folder, **OPTIONS, **changes)
 
-    _, whole = run.train(asked("a", num_replicas=1))
-    run.train(asked("b", num_replicas=1, stop_at_step=2))
+    _, whole = run.train(asked("a"))
+    run.train(asked("b", stop_at_step=2))
     _, parted = run.train(asked("b", num_replicas=2))
     assert whole["steps"] == parted["steps"] == 4
     one, two = (trained.load(asked(folder), with_head=True) for folder in "ab")
@@ -200,7 +191,10 @@ def test_a_run_without_averages_cannot_go_on_with_some(make_model, tmp_path, pic
         state.restore(str(tmp_path / "0"), make_model(averaging=Averaging(0.9)))
 
 
-@pytest.mark.parametrize("name", ["momentum", "adam", "adamweightdecay"])
+@pytest.mark.parametrize(
+    "name",
+    ["momentum", pytest.param("adam", marks=pytest.mark.slow), "adamweightdecay"],
+)
 def test_weights_without_decay(pictures, name):
     flags = Settings.from_values(
         optimizer=name, momentum=0.0, no_weight_decay_on=("norms", "biases")

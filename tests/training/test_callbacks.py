@@ -38,8 +38,8 @@ def fit(model, pictures, callbacks, epochs=2, **options):
     )
 
 
-def test_verification_joins_the_logs_of_every_epoch(make_model, pictures):
-    model = make_model()
+def test_verification_joins_the_logs_of_every_epoch(any_model, pictures):
+    model = any_model
     verification = plsc_tf.Verification({"few": Pairs(pictures[0])})
     history = fit(model, pictures, [verification])
     result = plsc_tf.verify_pairs(model.embed, Pairs(pictures[0]))
@@ -48,7 +48,7 @@ def test_verification_joins_the_logs_of_every_epoch(make_model, pictures):
     assert verification.results["few"].num_pairs == 12
 
 
-def test_verification_every_n_steps(make_model, pictures):
+def test_verification_every_n_steps(any_model, pictures):
     steps = []
 
     class Counting(plsc_tf.Verification):
@@ -56,9 +56,7 @@ def test_verification_every_n_steps(make_model, pictures):
             steps.append(step)
             return super().verify(step)
 
-    fit(
-        make_model(), pictures, [Counting({"few": Pairs(pictures[0])}, every_n_steps=3)]
-    )
+    fit(any_model, pictures, [Counting({"few": Pairs(pictures[0])}, every_n_steps=3)])
     assert steps == [3, 6]  # of 8
 
 
@@ -67,25 +65,25 @@ def test_verification_every_n_steps(make_model, pictures):
     [(3, False, 0), (3, True, 2), (2, False, 2)],
 )
 def test_the_logs_tell_of_the_weights_that_an_epoch_ends_with(
-    make_model, pictures, every_n_steps, after_epochs, in_logs
+    any_model, pictures, every_n_steps, after_epochs, in_logs
 ):
     verification = plsc_tf.Verification(
         {"few": Pairs(pictures[0])},
         every_n_steps=every_n_steps,
         after_epochs=after_epochs,
     )
-    history = fit(make_model(), pictures, [verification])  # steps 4 and 8 end epochs
+    history = fit(any_model, pictures, [verification])  # steps 4 and 8 end epochs
     assert len(history.history.get("few_accuracy", [])) == in_logs
 
 
 @pytest.mark.parametrize(("planned", "told"), [(4, 0), (5, 1)])
 def test_an_epoch_of_another_length_than_planned_is_told_once(
-    make_model, pictures, caplog, planned, told
+    any_model, pictures, caplog, planned, told
 ):
     with caplog.at_level(logging.WARNING, logger="absl"):
         # A resume in mid-epoch, two epochs, and the end in the midst of another.
         fit(
-            make_model(),
+            any_model,
             pictures,
             [EpochLength(planned, 5)],
             epochs=3,
@@ -96,10 +94,10 @@ def test_an_epoch_of_another_length_than_planned_is_told_once(
     assert caplog.text.count(text) == caplog.text.count("were planned") == told
 
 
-def test_the_log_tells_loss_rate_speed_and_the_time_left(make_model, pictures, caplog):
+def test_the_log_tells_loss_rate_speed_and_the_time_left(any_model, pictures, caplog):
     log = TrainingLog(every_n_steps=2, total_steps=8, global_batch_size=5)
     with caplog.at_level(logging.INFO, logger="absl"):
-        fit(make_model(), pictures, [log])
+        fit(any_model, pictures, [log])
     lines = [r.message for r in caplog.records if "images/s" in r.message]
     assert len(lines) == 4
     assert "epoch 0  step 2/8  loss " in lines[0]
@@ -126,7 +124,7 @@ def test_the_rate_of_a_line_is_that_of_its_last_step(make_model, pictures, tmp_p
 
 
 def test_figures_are_means_of_a_line_and_speed_is_without_the_first_step(
-    make_model, pictures, tmp_path
+    any_model, pictures, tmp_path
 ):
     every, each = (MetricsFiles(str(tmp_path), written=False) for _ in range(2))
     logs = [
@@ -139,7 +137,7 @@ def test_figures_are_means_of_a_line_and_speed_is_without_the_first_step(
         )
         for steps, sink in ((4, every), (1, each))
     ]
-    fit(make_model(), pictures, logs)
+    fit(any_model, pictures, logs)
     losses = [row["loss"] for row in each.rows]
     assert [row["step"] for row in every.rows] == [4, 8]
     assert [row["loss"] for row in every.rows] == pytest.approx(

@@ -56,16 +56,6 @@ def test_what_overflows_float16_is_evaluated_in_float32(make_half, pictures):
     assert np.isfinite(model.evaluate(*pictures))
 
 
-def test_a_scale_changes_nothing_but_the_range(make_half, pictures):
-    plain = make_half(dtype="float32")
-    scaled = make_half(dtype="float32", initial=1024.0)
-    for _ in range(3):
-        one, other = plain.train_on_batch(*pictures), scaled.train_on_batch(*pictures)
-        assert one["loss"] == pytest.approx(other["loss"], rel=1e-5)
-    for one, other in zip(weights(plain), weights(scaled), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
-
-
 def test_a_scale_that_is_too_high_falls_until_training_goes_on(make_half, pictures):
     model = make_half(initial=2.0**30)
     images, labels = pictures
@@ -87,7 +77,7 @@ def test_a_scale_that_is_too_high_falls_until_training_goes_on(make_half, pictur
     assert np.isfinite(history.history["loss"]).all()
 
 
-@pytest.mark.parametrize("replicas", [2, 4])
+@pytest.mark.parametrize("replicas", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_one_bad_replica_skips_the_step_on_all(make_half, pictures, replicas):
     images, labels = (part[:12] for part in pictures)
     images = images.astype(np.float32)
@@ -120,12 +110,12 @@ def test_a_float16_run_and_its_resume(tmp_path):
         "incr_every_n_steps": 4,
         "amp_lists": "black:PReLU",
     }
-    train.train(Settings.from_values(**options, stop_at_step=6, export_at_end=False))
+    train.train(Settings.from_values(**options, stop_at_step=6))
     content = manifest.read(str(tmp_path / "run" / "step_00000006"))
     expected = {"scale": 128.0, "good_steps": 2, "bad_steps": 0}
     assert content["state"]["loss_scale"] == expected
     assert {w["dtype"] for w in content["backbone"]["weights"]} == {"float32"}
-    _, outcome = train.train(Settings.from_values(**options))
+    _, outcome = train.train(Settings.from_values(**{**options, "export_at_end": True}))
     assert outcome["steps"] == 10 and np.isfinite(outcome["loss"])
     state = manifest.read(outcome["checkpoint_dir"])["state"]
     assert state["loss_scale"]["scale"] == 256  # after 8 finite steps
@@ -133,7 +123,7 @@ def test_a_float16_run_and_its_resume(tmp_path):
 
 
 def test_a_bfloat16_run_has_no_loss_scale(tmp_path):
-    options = {**TINY, "use_bf16": True, "num_epochs": 1, "with_test": False}
+    options = {**TINY, "use_bf16": True, "num_epochs": 1}
     folder_name = str(tmp_path / "run")
     _, outcome = train.train(
         Settings.from_values(**options, model_save_dir=folder_name)
@@ -141,7 +131,6 @@ def test_a_bfloat16_run_has_no_loss_scale(tmp_path):
     assert np.isfinite(outcome["loss"])
     state = manifest.read(outcome["checkpoint_dir"])["state"]
     assert state["loss_scale"] is None
-    check_export(outcome)
 
 
 def check_export(outcome):

@@ -71,7 +71,7 @@ def test_a_float32_model_has_none(make_model):
 
 
 def test_a_run_of_such_an_optimizer(tmp_path):
-    settings = tiny_run.settings(tmp_path, stop_at_step=1, with_test=False)
+    settings = tiny_run.settings(tmp_path, stop_at_step=1)
     parts = Parts(optimizer=scaled(initial_scale=64.0))
     _, outcome = train.train(settings, parts=parts)
     state = manifest.read(outcome["checkpoint_dir"])["state"]

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import plsc_tf
+from tests.training.conftest import build
 
 
 def losses(model, images, labels):
@@ -20,11 +21,10 @@ def weights(model):
     return model.head.weights_as_numpy().astype(np.float64)
 
 
-@pytest.fixture
-def softmax(make_model):
-    """A model that computes plain softmax, a little trained."""
-    model = make_model(margins=plsc_tf.SOFTMAX, metrics=["accuracy"])
-    return model
+@pytest.fixture(scope="module")
+def softmax():
+    """A model that computes plain softmax."""
+    return build(margins=plsc_tf.SOFTMAX, metrics=["accuracy"])
 
 
 def test_evaluate_is_the_mean_loss_and_accuracy(softmax, pictures):
@@ -94,8 +94,8 @@ def test_weights_of_examples_and_classes_multiply(make_model, pictures):
     np.testing.assert_allclose(weights(model), weights(other), atol=1e-6)
 
 
-def test_callbacks_see_the_validation(make_model, pictures):
-    model = make_model(metrics=["accuracy"])
+def test_callbacks_see_the_validation(softmax, pictures):
+    model = softmax
     seen = []
     watch = keras.callbacks.LambdaCallback(
         on_epoch_end=lambda epoch, logs: seen.append(dict(logs))
@@ -130,15 +130,15 @@ def test_callbacks_see_the_validation(make_model, pictures):
         ({"validation_split": 0.1}, "validation_split"),
     ],
 )
-def test_what_does_not_fit_is_refused(make_model, pictures, given, complaint):
+def test_what_does_not_fit_is_refused(softmax, pictures, given, complaint):
     with pytest.raises((ValueError, TypeError), match=complaint):
-        make_model().fit(*pictures, verbose=0, **given)
+        softmax.fit(*pictures, verbose=0, **given)
 
 
-def test_labels_beside_a_data_set_are_refused(make_model, pictures):
+def test_labels_beside_a_data_set_are_refused(softmax, pictures):
     data = tf.data.Dataset.from_tensor_slices(pictures).batch(6)
     with pytest.raises(ValueError, match="y must be left out"):
-        make_model().fit(data, pictures[1])
+        softmax.fit(data, pictures[1])
 
 
 def test_one_batch_at_a_time_is_evaluate_and_predict(softmax, pictures):
@@ -186,8 +186,8 @@ def test_pictures_that_do_not_fit_the_network_are_refused(softmax, pictures):
 
 
 @pytest.mark.parametrize("verbose", ["auto", 1, 2, 0])
-def test_verbose_shows_steps_as_keras_does(make_model, pictures, capsys, verbose):
-    model = make_model()
+def test_verbose_shows_steps_as_keras_does(softmax, pictures, capsys, verbose):
+    model = softmax
     data = tf.data.Dataset.from_tensor_slices(pictures).batch(5)
     for call in (
         lambda: model.evaluate(*pictures, batch_size=10, verbose=verbose),

@@ -49,7 +49,9 @@ def set_weights(model, plain):
     model.head.arrays()["bias"].write(0, weights[-1])
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids=["1 replica", "2 replicas"])
+@pytest.fixture(
+    scope="module", params=[pytest.param(1, marks=pytest.mark.slow), 2], ids=["1", "2"]
+)
 def built(request):
     metrics = {"metrics": ["accuracy"], "weighted_metrics": ["accuracy"]}
     return build(request.param, **metrics)

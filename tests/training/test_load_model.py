@@ -181,7 +181,7 @@ def forget_the_network(path):
 
 
 def test_a_run_of_the_command_also_of_an_earlier_version(tmp_path):
-    settings = tiny_run.settings(tmp_path, stop_at_step=2, with_test=False)
+    settings = tiny_run.settings(tmp_path, stop_at_step=2)
     train.train(settings)
     found = plsc_tf.load_model(tmp_path)
     assert found.image_size == (16, 16) and found.head.num_classes == 7

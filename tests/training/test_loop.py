@@ -39,8 +39,8 @@ def test_an_epoch_sees_every_example_once(make_model, pictures):
     assert len(history.history["loss"]) == 2
 
 
-def test_history_holds_the_mean_over_the_examples(make_model, pictures):
-    model = make_model()
+def test_history_holds_the_mean_over_the_examples(any_model, pictures):
+    model = any_model
     images, labels = pictures
     dataset = tf.data.Dataset.from_tensor_slices((images, labels)).batch(8)
     steps = Steps()
@@ -49,8 +49,8 @@ def test_history_holds_the_mean_over_the_examples(make_model, pictures):
     assert history.history["loss"] == [pytest.approx(expected)]
 
 
-def test_arrays_datasets_and_our_data_all_fit(make_model, pictures):
-    model = make_model()
+def test_arrays_datasets_and_our_data_all_fit(any_model, pictures):
+    model = any_model
     model.fit(*pictures, batch_size=10, epochs=1, verbose=0)
     assert model.trainer.position.global_step == 2
     model.fit(mock(), epochs=1, verbose=0)
@@ -78,8 +78,8 @@ def test_stopping_and_going_on_equals_an_unbroken_run(make_model):
     np.testing.assert_allclose(first.losses + second.losses, whole.losses, rtol=1e-6)
 
 
-def test_keras_callbacks_work(make_model, tmp_path):
-    model = make_model()
+def test_keras_callbacks_work(any_model, tmp_path):
+    model = any_model
     rates = []
     history = model.fit(
         mock(),
@@ -98,22 +98,22 @@ def test_keras_callbacks_work(make_model, tmp_path):
     assert rates == history.history["loss"]
 
 
-def test_steps_per_epoch_cuts_epochs(make_model):
-    model = make_model()
+def test_steps_per_epoch_cuts_epochs(any_model):
+    model = any_model
     model.fit(mock(), epochs=2, steps_per_epoch=3, verbose=0)
     assert model.trainer.position.global_step == 6
 
 
-def test_a_bad_label_in_the_data_is_an_error_that_shows_it(make_model, pictures):
+def test_a_bad_label_in_the_data_is_an_error_that_shows_it(any_model, pictures):
     images, labels = pictures
     labels = labels.copy()
     labels[13] = 77
     dataset = tf.data.Dataset.from_tensor_slices((images, labels)).batch(10)
     with pytest.raises(ValueError, match=r"outside \[0, num_classes=5\).*77"):
-        make_model().fit(dataset, verbose=0)
+        any_model.fit(dataset, verbose=0)
 
 
-def test_batches_of_another_form_are_refused(make_model, pictures):
+def test_batches_of_another_form_are_refused(any_model, pictures):
     images, labels = pictures
     small_first = tf.data.Dataset.from_generator(
         lambda: ((images[:n], labels[:n]) for n in (4, 12)),
@@ -123,13 +123,13 @@ def test_batches_of_another_form_are_refused(make_model, pictures):
         ),
     )
     with pytest.raises(ValueError, match="larger than the first one of 4"):
-        make_model().fit(small_first, verbose=0)
+        any_model.fit(small_first, verbose=0)
     one_hot = tf.data.Dataset.from_tensor_slices((images, np.eye(5)[labels])).batch(4)
     with pytest.raises(ValueError, match="argmax"):
-        make_model().fit(one_hot, verbose=0)
+        any_model.fit(one_hot, verbose=0)
 
 
-def test_an_empty_data_set_is_an_error(make_model, pictures):
+def test_an_empty_data_set_is_an_error(any_model, pictures):
     dataset = tf.data.Dataset.from_tensor_slices(pictures).take(0).batch(4)
     with pytest.raises(ValueError, match="no example|no batch"):
-        make_model().fit(dataset, verbose=0)
+        any_model.fit(dataset, verbose=0)

@@ -200,8 +200,6 @@ def test_a_run_is_the_same_on_any_number_of_replicas(tmp_path, caplog):
         values = {
             **TINY,
             "loss_type": "dist_softmax",
-            "with_test": False,
-            "export_at_end": False,
             "global_batch_size": 12,
             "num_replicas": replicas,
             "mixup": 0.2,

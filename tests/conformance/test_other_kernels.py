@@ -1,0 +1,28 @@
+"""The same numbers without oneDNN's kernels, which round as other processors do."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.conformance.guide_commands import ROOT
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [
+        "tests/heads/test_heads.py",
+        pytest.param("tests/heads", marks=pytest.mark.slow),
+        pytest.param("tests/boost", marks=pytest.mark.slow),
+    ],
+)
+def test_without_onednn(tests):
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", tests],
+        cwd=ROOT,
+        env={**os.environ, "TF_ENABLE_ONEDNN_OPTS": "0"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
