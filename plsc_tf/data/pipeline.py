@@ -287,15 +287,10 @@ class Batches:
         It is traced once for all epochs, which takes longer than a few batches.
         """
         key = (id(source), size)
-        if key not in self._functions:
-            self._functions[key] = tf.function(
-                self._make_block_function(source, size), autograph=False
-            )
-        return self._functions[key]
-
-    def _make_block_function(self, source: Source, size: int):
+        if key in self._functions:
+            return self._functions[key]
         training, made = self.options.training, self._preprocessing
-        # A cache, and a source that leaves out bad records, hold framed pictures.
+        # A cache, and a source without its bad records, hold framed images.
         framed = source is not self.source or self.options.skip_bad_records
 
         def block(entries, seed):
@@ -304,17 +299,14 @@ class Batches:
             if training:
                 decisions = made.decide(chances(seed, entries["position"]))
             pictures = make_pictures(
-                item["image"],
-                decisions,
-                made,
-                training=training,
-                framed=framed,
+                item["image"], decisions, made, training=training, framed=framed
             )
             parts = pictures, self._checked(item["label"]), entries["weight"]
             # To be stacked with the other blocks of the batch.
             return filled_up(parts, size) if size < self.batch_size else parts
 
-        return block
+        self._functions[key] = tf.function(block, autograph=False)
+        return self._functions[key]
 
     def _checked(self, labels: tf.Tensor) -> tf.Tensor:
         """The labels, or an error when one of them is out of range."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,18 +84,15 @@ class DatasetInfo:
     tfrecords: bool = False
 
 
-def check_image_size(image_size) -> tuple[int, int]:
+def check_image_size(image_size: Sequence[int]) -> tuple[int, int]:
     """Returns (height, width) as two positive ints, or explains what is wrong."""
     try:
         height, width = (int(value) for value in image_size)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            "image_size must be (height, width) in pixels. "
-            f"Received: image_size={image_size!r}."
-        ) from error
+    except (TypeError, ValueError):
+        height = width = 0
     if height < 1 or width < 1:
         raise ValueError(
-            "image_size must be two positive numbers, height and width. "
+            "image_size must be (height, width), two positive numbers of pixels. "
             f"Received: image_size={image_size!r}."
         )
     return height, width

@@ -151,26 +151,12 @@ def _grouped(labels, random):
     """
     labels = np.asarray(labels)
     if not labels.size:
-        raise ValueError("There is nothing to sample from: no labels were given.")
-    low, high = int(labels.min()), int(labels.max())
-    if high - low >= 1 << 32:
-        raise ValueError(
-            f"Labels must lie within 2**32 of each other. Received: {low}...{high}."
-        )
+        raise ValueError("There is nothing to sample from: there are no labels.")
     indices = random.permutation(len(labels))
-    # By 16 bits at a time: numpy sorts those in linear time and keeps the order.
-    numbers = (labels - low).astype(np.uint32)
-    indices = indices[np.argsort(numbers.astype(np.uint16)[indices], kind="stable")]
-    above = (numbers >> 16).astype(np.uint16)
-    if high - low >= 1 << 20:
-        indices = indices[np.argsort(above[indices], kind="stable")]
-    elif high - low >= 1 << 16:
-        digits = above[indices]
-        parts = range((high - low >> 16) + 1)
-        indices = np.concatenate([indices[digits == part] for part in parts])
-    sizes = np.bincount(numbers)
-    sizes = sizes[sizes > 0]
-    return indices, np.cumsum(sizes) - sizes, sizes
+    indices = indices[np.argsort(labels[indices], kind="stable")]
+    ordered = labels[indices]
+    firsts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+    return indices, firsts, np.diff(np.append(firsts, len(labels)))
 
 
 def _separate(turn, owner, per_batch, random):

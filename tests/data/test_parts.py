@@ -66,7 +66,7 @@ def _check(made, workers, epoch=1, start_step=0, parts_made=None):
 @pytest.mark.parametrize(
     ("batch_size", "workers", "start_step"),
     [
-        (6, 2, 0),  # the last batch has 2 of 6
+        pytest.param(6, 2, 0, marks=pytest.mark.slow),  # the last batch has 2 of 6
         (7, 3, 1),  # padded to 9
         (18, 4, 0),  # padded to 20; the last 2 are shown ten times
         (1, 2, 17),  # a worker has padding only
@@ -91,7 +91,9 @@ def test_parts_of_several_blocks():
     _check(_batches(_drawn(), 1099), 2)
 
 
-@pytest.mark.parametrize("sampling", ["class_balanced", "per_identity"])
+@pytest.mark.parametrize(
+    "sampling", ["per_identity", pytest.param("class_balanced", marks=pytest.mark.slow)]
+)
 def test_sampling(sampling):
     options = dict(sampling=sampling, images_per_identity=2)
     _check(_batches(_drawn(100), 32, **options), 3, start_step=1)
@@ -106,7 +108,9 @@ def test_record_files(tmp_path, write_records, picture):
     _check(_batches(tfrecords(files, num_classes=5), 7), 2)
 
 
-@pytest.mark.parametrize("kind", ["use_caching", "cache_dir"])
+@pytest.mark.parametrize(
+    "kind", ["cache_dir", pytest.param("use_caching", marks=pytest.mark.slow)]
+)
 def test_caches(list_folder, tmp_path, kind):
     options = {kind: kind == "use_caching" or str(tmp_path / "cache")}
     plain = _batches(image_list(str(list_folder)), 7)
@@ -138,7 +142,7 @@ def _stream(picture, kind, count=20, bad=()):
 
 @pytest.mark.parametrize(
     ("kind", "batch_size", "start_step"),
-    [("encoded", 3, 4), ("arrays", 18, 0)],
+    [pytest.param("encoded", 3, 4, marks=pytest.mark.slow), ("arrays", 18, 1)],
 )
 def test_streams_of_unknown_length(picture, kind, batch_size, start_step):
     source = _stream(picture, kind)
@@ -147,10 +151,12 @@ def test_streams_of_unknown_length(picture, kind, batch_size, start_step):
     _check(made, 3, start_step=start_step)
 
 
+@pytest.mark.slow
 def test_a_cached_stream(picture):
     _check(_batches(_stream(picture, "encoded"), 7, use_caching=True), 2)
 
 
+@pytest.mark.slow
 def test_evaluation_in_the_order_of_the_files(list_folder):
     options = dict(training=False, **PLAIN)
     _check(_batches(image_list(str(list_folder)), 7, **options), 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import os
+from collections.abc import Callable
 
 import numpy as np
 from absl import logging
@@ -18,8 +19,8 @@ def class_folders(
     *,
     num_classes: int | None = None,
     min_images_per_class: int = 1,
-    keep=None,
-    images=None,
+    keep: Callable[[str], bool] | None = None,
+    images: Callable[[str], bool] | None = None,
 ) -> IndexedSource:
     """Reads images from class folders, nested ones too, in sorted order.
 
@@ -62,9 +63,7 @@ def class_folders(
     if not names:
         raise FileNotFoundError(_nothing(folder, classes, min_images_per_class))
     if images is not None:
-        classes = {
-            n: FileNames([f for f in classes[n] if images(f"{n}/{f}")]) for n in names
-        }
+        classes = {n: [f for f in classes[n] if images(f"{n}/{f}")] for n in names}
     labels = array.array("q")
     for label, name in enumerate(names):
         labels.extend([label] * len(classes[name]))
@@ -91,23 +90,9 @@ def class_folders(
     return source
 
 
-class FileNames:
-    """Many file names in one text: a fifth of the memory of a list of them."""
-
-    __slots__ = ("_count", "_text")
-
-    def __init__(self, names: list[str]):
-        # No file name holds a slash.
-        self._count, self._text = len(names), "/".join(names)
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __iter__(self):
-        return iter(self._text.split("/") if self._count else ())
-
-
-def scan(folder: str, keep=None) -> tuple[dict[str, FileNames], list[str], list[str]]:
+def scan(
+    folder: str, keep: Callable[[str], bool] | None = None
+) -> tuple[dict[str, list[str]], list[str], list[str]]:
     """Returns {class path: sorted image names}, other files, and empty class paths.
 
     Images that lie in no class folder are those of the class "".
@@ -133,7 +118,7 @@ def scan(folder: str, keep=None) -> tuple[dict[str, FileNames], list[str], list[
             elif name and not file.startswith("."):
                 others.append(f"{place}/{file}")
         if images:
-            classes[name] = FileNames(images)
+            classes[name] = images
         elif name and not subfolders:
             empty.append(name)
     return classes, others, empty
