@@ -38,8 +38,8 @@ def layout(request: DataRequest) -> layouts.Layout:
         return layouts.ClassFoldersLayout(request, classes)
     raise FileNotFoundError(
         f"dataset_dir {folder!r} has neither {names[0]} nor {split}/ with class "
-        f"folders. {paths.found(folder)} Unpack the binary version of CIFAR-10 there, "
-        "or give TFRecords with --train_files."
+        f"folders. {paths.names_in(folder)} Unpack the binary version of CIFAR-10 "
+        "there, or give TFRecords with --train_files."
     )
 
 

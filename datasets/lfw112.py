@@ -1,6 +1,6 @@
 """Labeled Faces in the Wild at 112x112: train/ and val/ of different people.
 
-The centre of each photograph, not aligned by landmarks, and not the View-2 protocol:
+The center of each photograph, not aligned by landmarks, and not the View-2 protocol:
 published LFW figures do not transfer.
 """
 

@@ -71,5 +71,5 @@ def read_idx(folder: str, name: str, rank: int) -> np.ndarray:
             return read_idx_file(path, rank)
     raise FileNotFoundError(
         f"dataset_dir {folder!r} has no {name} or {name}.gz. "
-        f"{paths.found(folder)} mnist needs the four idx files."
+        f"{paths.names_in(folder)} mnist needs the four idx files."
     )

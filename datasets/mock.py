@@ -1,6 +1,6 @@
 """Drawn figures for trying things out: no files, any number of classes.
 
-Each class is an identity with a shape and colors of its own, each picture of it has
+Each class is an identity with a shape and colors of its own, each image of it has
 another pose, expression, light, background and noise. Pairs for verification show
 identities that no training set of any size contains.
 """
@@ -22,14 +22,14 @@ INFO = DatasetInfo(
 DEFAULT_CLASSES = 100
 DEFAULT_IMAGES_PER_CLASS = 20
 
-# Labels and picture numbers of the other splits start where training never comes.
+# Labels and image numbers of the other splits start where training never comes.
 _FIRST_UNSEEN_CLASS = 2**40
 _FIRST_VAL_PICTURE = 2**20
 _FOLDS, _CLASSES_PER_FOLD, _PICTURES_PER_CLASS, _PAIRS_PER_FOLD = 10, 20, 4, 200
 
 
 def examples(request: DataRequest) -> Source:
-    """Draws num_examples pictures; picture i shows class i modulo num_classes."""
+    """Draws num_examples images; image i shows class i modulo num_classes."""
     if request.train_files:
         raise ValueError(
             "The data set mock draws its pictures and reads no files. Received: "
@@ -87,7 +87,7 @@ def pairs(request: DataRequest, target: str = "mock") -> Pairs | None:
 
 
 def _fold_pairs(random: np.random.Generator) -> np.ndarray:
-    """Distinct pairs of pictures of a fold, half of them of one identity."""
+    """Distinct pairs of images of a fold, half of them of one identity."""
     count = _CLASSES_PER_FOLD * _PICTURES_PER_CLASS
     first, second = np.triu_indices(count, 1)
     alike = first // _PICTURES_PER_CLASS == second // _PICTURES_PER_CLASS

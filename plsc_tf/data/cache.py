@@ -1,4 +1,4 @@
-"""Decoded, resized pictures kept in memory or in a file."""
+"""Decoded, resized images kept in memory or in a file."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _PICTURES, _LABELS, _DONE = "pictures.npy", "labels.npy", "cache.json"
 
 
 def in_memory(source: Source, blocks: tf.data.Dataset) -> Source:
-    """Returns the source with its pictures in memory.
+    """Returns the source with its images in memory.
 
     Args:
-        source: says how many pictures there are, if it can.
+        source: says how many images there are, if it can.
         blocks: all of its (uint8 [block, h, w, 3], int64 [block]), in the order of
             the files.
     """
@@ -44,16 +44,16 @@ def in_memory(source: Source, blocks: tf.data.Dataset) -> Source:
 
 
 def on_disk(source: Source, blocks: tf.data.Dataset, folder: str, made: str) -> Source:
-    """Returns the source with its pictures in a file that is made only once.
+    """Returns the source with its images in a file that is made only once.
 
-    Of several processes that want it one makes it, the others wait. Pictures that
+    Of several processes that want it one makes it, the others wait. Images that
     were exchanged under the same name are not noticed.
 
     Args:
         source: with a known number of examples.
         blocks: as for `in_memory`.
         folder: where caches lie, one sub-folder for each source and preprocessing.
-        made: how the pictures were made, in words.
+        made: how the images were made, in words.
 
     Raises:
         ValueError: the source can only be read from the front.

@@ -42,7 +42,7 @@ def first_fault(
         order: of the epoch, and where to begin.
         prepare: function of what the source gives as an image; raises TensorFlow's
             errors.
-        num_classes: that the labels must be below, None when it is not known.
+        num_classes: that the labels must be below, None if unknown.
         count: examples to look at.
 
     Returns:

@@ -73,12 +73,12 @@ def draw(
     size: tuple[int, int],
     who: Identity | None = None,
 ) -> np.ndarray:
-    """Draws picture number `index` of a class.
+    """Draws image number `index` of a class.
 
     Args:
         seed: of the whole data set.
         label: the class.
-        index: of the picture within the class.
+        index: of the image within the class.
         size: (height, width) in pixels.
         who: the identity, when the caller keeps it.
 

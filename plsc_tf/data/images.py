@@ -1,8 +1,8 @@
-"""Pictures: decoding and resizing, the same everywhere.
+"""Images: decoding and resizing, the same everywhere.
 
 Training, evaluation and the exported model all decode and resize with these
 functions, so that an embedding does not depend on who asked for it. Everything
-runs inside tf.data and in graphs; pictures are RGB, uint8 outside.
+runs inside tf.data and in graphs; images are RGB, uint8 outside.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def decode(data: tf.Tensor) -> tf.Tensor:
 def resize(images: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
     """Resizes to exactly `size`: bilinear with antialiasing, rounded to uint8.
 
-    The aspect ratio is not kept. Pictures that have the size already are returned
+    The aspect ratio is not kept. Images that have the size already are returned
     as they are.
 
     Args:
@@ -52,7 +52,7 @@ def resize(images: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
     if images.shape[-3:-1].is_fully_defined():
         result = resized()
     else:
-        # Every op of this check runs for every picture: the fewest that do.
+        # Every op of this check runs for every image: the fewest that do.
         wanted = tf.concat([tf.shape(images)[:-3], [height, width, 3]], 0)
         wanted = [height, width, 3] if rank == 3 else wanted
         same = tf.reduce_all(tf.equal(tf.shape(images), wanted))

@@ -52,7 +52,7 @@ def load(
         **fields: other fields of `DataRequest` (num_classes, split, train_files, ...)
             and of `PipelineOptions` (preprocessing, use_caching, ...). `training` and
             `shuffle` are True for split="train", the default, and False for any other:
-            its pictures come in the order of the files, framed as for evaluation.
+            its images come in the order of the files, framed as for evaluation.
     """
     module = find(name)
     for field in ("training", "shuffle"):

@@ -28,16 +28,16 @@ class Pairs:
 
     Args:
         name: for messages and logs.
-        images: encoded pictures, or one uint8 array [n, h, w, 3].
-        left: int64 [p], index of the first picture of each pair.
+        images: encoded images, or one uint8 array [n, h, w, 3].
+        left: int64 [p], index of the first image of each pair.
         right: int64 [p], index of the second one.
         same: bool [p], whether both show the same class.
-        files: names of the pictures, for error messages; () when they have none.
+        files: names of the images, for error messages; () when they have none.
         mirror: whether a mirror image shows the same thing; that of a character
             does not.
         path: of the file that lists the pairs; "" without one.
-        framing: whose `evaluate` says which part of a picture is used, see `framed`;
-            None: the whole picture, resized.
+        framing: whose `evaluate` says which part of an image is used, see `framed`;
+            None: the whole image, resized.
     """
 
     name: str
@@ -72,11 +72,11 @@ class Pairs:
         return len(self.left)
 
     def framed(self, framing: Preprocessing | None) -> Pairs:
-        """Returns the set with pictures framed as a network was trained to see them.
+        """Returns the set with images framed as a network was trained to see them.
 
         Args:
             framing: what `preprocessing.build` returns. "face" and "none" use the
-                whole picture: nothing changes then.
+                whole image: nothing changes then.
         """
         if framing is not None and framing.stretches:
             framing = None
@@ -171,24 +171,24 @@ def load_pairs(
     """Loads a verification set: insightface's .bin, or pairs as text.
 
     A text has the lines of LFW's pairs.txt, those of CALFW's and CPLFW's, or
-    "left right 1" (or 0) with the paths of two pictures.
+    "left right 1" (or 0) with the paths of two images.
 
     Args:
         path: of the .bin or .txt file.
-        images_dir: folder of the pictures of a text, <name>/<name>_0001.jpg in it for
+        images_dir: folder of the images of a text, <name>/<name>_0001.jpg in it for
             LFW; None means the folder that holds the text, or the first folder in it
             that has them, such as CPLFW's "aligned images".
         name: of the set; None takes the file name.
 
     Raises:
-        FileNotFoundError: no such file, or pictures are missing.
+        FileNotFoundError: no such file, or images are missing.
         ValueError: the file is not what its ending says, or holds a dangerous pickle.
     """
     path = str(path)
     if not files.exists(path) or files.is_dir(path):
         folder = path.rpartition("/")[0] or "."
         raise FileNotFoundError(
-            f"There is no verification set {path!r}. {paths.found(folder)}"
+            f"There is no verification set {path!r}. {paths.names_in(folder)}"
         )
     name = name or path.rpartition("/")[2].rpartition(".")[0]
     if path.endswith(".bin"):
@@ -216,7 +216,7 @@ def _load_bin(path: str, name: str) -> Pairs:
             f"{path}: Expected (images, is_same) with two images per entry of is_same. "
             f"Received: {received}."
         )
-    # A picture that is in several pairs is kept, decoded and embedded once.
+    # An image that is in several pairs is kept, decoded and embedded once.
     rows: dict[bytes, int] = {}
     order = np.empty(len(pictures), np.int64)
     for position, picture in enumerate(pictures):
@@ -302,7 +302,7 @@ def _listed_pairs(path: str) -> Iterator[tuple[str, str, bool]]:
 
 
 def _lines_in_twos(path: str, rows):
-    """The pairs of CALFW and CPLFW: two lines "picture number" for each.
+    """The pairs of CALFW and CPLFW: two lines "image number" for each.
 
     The number is 0 for two people; for one it is a fold, 1 to 10. The files list one
     kind after the other: here each fold gets its share of both, as ten consecutive
@@ -348,7 +348,7 @@ def _pair_files(fields: list[str]) -> tuple[str, str, bool]:
 
 
 def _images_folder(path: str, file: str) -> str:
-    """The folder of a pairs.txt, or the one in it that holds the first picture."""
+    """The folder of a pairs.txt, or the one in it that holds the first image."""
     folder = path.rpartition("/")[0] or "."
     below = [name for name in paths.listing(folder) if name.endswith("/")]
     for candidate in [folder, *(paths.join(folder, name[:-1]) for name in below)]:

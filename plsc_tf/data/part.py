@@ -16,7 +16,7 @@ class Part:
 
     Args:
         first: first position.
-        last: the one behind the last position.
+        last: the one after the last position.
         padded: examples of a padded global batch.
     """
 

@@ -86,7 +86,7 @@ def join(folder: str, name: str) -> str:
 
 
 def require_folder(folder: str, flag: str = "dataset_dir") -> str:
-    """Returns the folder when it exists; the error says what lies beside it."""
+    """Returns the folder if it exists; the error suggests a similar name."""
     if not folder:
         raise ValueError(f"{flag} must be set. Received: {flag}=''.")
     if files.is_dir(folder):
@@ -116,8 +116,8 @@ def listing(folder: str, most: int | None = 200) -> list[str]:
     return [n + "/" if files.is_dir(join(folder, n)) else n for n in names]
 
 
-def found(folder: str) -> str:
-    """Says in a few words what a folder holds, for an error message."""
+def names_in(folder: str) -> str:
+    """Names the first files of a folder, for an error message."""
     names = listing(folder)
     if not names:
         return "Found: nothing."
@@ -193,7 +193,7 @@ def expand(patterns: Iterable[str], folder: str, flag: str = "train_files"):
                 expanded.extend(matches)
                 break
         else:
-            place = f" {found(folder)}" if folder else ""
+            place = f" {names_in(folder)}" if folder else ""
             raise FileNotFoundError(
                 f"No file matches {flag} {pattern!r}. "
                 f"Looked for: {', '.join(tried)}.{place}"

@@ -72,12 +72,12 @@ class Batches:
 
     @property
     def num_classes(self) -> int | None:
-        """Number of classes, None when the source does not know."""
+        """Number of classes, None if unknown."""
         return self.source.num_classes
 
     @property
     def num_examples(self) -> int | None:
-        """Number of examples of an epoch, None when the source does not know."""
+        """Number of examples of an epoch, None if unknown."""
         if self._cached is not None:
             return self._cached.num_examples
         return self.source.num_examples
@@ -89,12 +89,12 @@ class Batches:
 
     @property
     def image_size(self) -> tuple[int, int]:
-        """(height, width) of the pictures in a batch."""
+        """(height, width) of the images in a batch."""
         return self.options.image_size
 
     @property
     def steps_per_epoch(self) -> int | None:
-        """Batches of an epoch, the smaller last one included; None when unknown."""
+        """Batches of an epoch, the smaller last one included; None if unknown."""
         if self.num_examples is None:
             return None
         return -(-self.num_examples // self.batch_size)
@@ -127,7 +127,7 @@ class Batches:
             yield batch
 
     def in_order(self) -> Batches:
-        """The same pictures in the order of the files, without augmentation."""
+        """The same images in the order of the files, without augmentation."""
         if not (self.options.training or self.options.shuffle):
             return self
         options = dataclasses.replace(
@@ -276,7 +276,7 @@ class Batches:
         return made.kept_size if self.options.training else made.image_size
 
     def _kept(self, image) -> tf.Tensor:
-        """Decodes one picture to the fixed size that is augmented: uint8 [h, w, 3]."""
+        """Decodes one image to the fixed size that is augmented: uint8 [h, w, 3]."""
         image = dense(image)
         made = self._preprocessing
         return made.keep(image) if self.options.training else made.evaluate(image)
@@ -323,12 +323,12 @@ class Batches:
         return pictures, tf.reshape(labels, [-1])[:total]
 
     def _made(self) -> str:
-        """How the pictures of a cache are made, in words."""
+        """How the images of a cache are made, in words."""
         purpose = "training" if self.options.training else "evaluation"
         return f"{self.options.preprocessing}, for {purpose}, {self._kept_size}"
 
     def _fill_cache(self) -> Source:
-        """Decodes and resizes every picture once, in the order of the files."""
+        """Decodes and resizes every image once, in the order of the files."""
         spec = tf.TensorSpec([*self._kept_size, 3], tf.uint8)
 
         def decoded(entries):

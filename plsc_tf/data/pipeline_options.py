@@ -21,11 +21,11 @@ class PipelineOptions:
 
     Args:
         image_size: (height, width) of the batches, in pixels.
-        preprocessing: how a picture becomes one of this size, by name; see
+        preprocessing: how an image becomes one of this size, by name; see
             `plsc_tf.data.preprocessing`.
-        augmentation: what may happen to a picture at random; "own": what the
+        augmentation: what may happen to an image at random; "own": what the
             preprocessing does by itself; None: nothing.
-        training: False frames the pictures as for evaluation, nothing is random.
+        training: False frames the images as for evaluation, nothing is random.
         shuffle: whether the order changes from epoch to epoch; False keeps the
             order of the files.
         seed: of the order and of the augmentation.
@@ -37,8 +37,8 @@ class PipelineOptions:
         num_parallel_batches: batches put together at the same time; None, here and
             for the next two: what suits the machine.
         prefetch_buffer_size: batches kept ready.
-        num_preprocessing_threads: pictures decoded at the same time.
-        use_caching: keeps the decoded, resized pictures in memory: 3 * height *
+        num_preprocessing_threads: images decoded at the same time.
+        use_caching: keeps the decoded, resized images in memory: 3 * height *
             width bytes each, three times as much while they are put there.
         cache_dir: keeps them in a file below this folder instead, which later runs
             find again.
@@ -116,7 +116,7 @@ def dataset_options() -> tf.data.Options:
     """Options of every data set here: nothing is rewritten, tuned or sharded."""
     options = tf.data.Options()
     options.deterministic = True
-    # TensorFlow's graph rewrites copy every captured table and cached picture for
+    # TensorFlow's graph rewrites copy every captured table and cached image for
     # each epoch, and rewrite nothing that is written out here already.
     options.experimental_optimization.apply_default_optimizations = False
     # Autotuning plans in a thread that the end of every epoch waits for: up to two

@@ -9,13 +9,13 @@ _NORMALISED = 4.0
 
 
 def check_range(images: np.ndarray, name: str) -> None:
-    """Refuses pixels that were normalised already, in 0...1 or about 0.
+    """Refuses pixels that were normalized already, in 0...1 or about 0.
 
-    Black pictures pass, and what an interpolation has beyond 0...255. So does NaN, of
-    which a training says by itself in which picture it is.
+    Black images pass, and what an interpolation has beyond 0...255. So does NaN, of
+    which a training says by itself in which image it is.
 
     Args:
-        images: pixels of one picture or of several, which are judged together.
+        images: pixels of one image or of several, which are judged together.
         name: of what they are, for messages.
 
     Raises:

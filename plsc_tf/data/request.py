@@ -1,4 +1,4 @@
-"""What a caller asks of a data set, and what a data set says about itself."""
+"""Requests for examples of a data set, and the description of one."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class DataRequest:
             finds, see `DatasetInfo.tfrecords`.
         num_classes: number of classes C, labels are 0...C-1; None takes it from the
             data.
-        num_examples: how many pictures `mock` draws; data sets on disk ignore it.
-        image_size: (height, width) in pixels of the pictures that `mock` draws.
+        num_examples: how many images `mock` draws; data sets on disk ignore it.
+        image_size: (height, width) in pixels of the images that `mock` draws.
         labels_offset: subtracted from each label that is read (FastNN's flag).
         min_images_per_class: classes with fewer images are left out and the others
             are numbered anew; for data sets made of class folders.
@@ -61,13 +61,13 @@ class DataRequest:
 
 @dataclasses.dataclass(frozen=True)
 class DatasetInfo:
-    """What a data set is; each module in datasets/ has one as `INFO`.
+    """The description of a data set; each module in datasets/ has one as `INFO`.
 
     Args:
         description: one line for people.
         num_classes: number of classes; None when the files decide.
         num_examples: number of training images; None when the files decide.
-        image_size: (height, width) of the pictures; None when they differ.
+        image_size: (height, width) of the images; None when they differ.
         source: where the data set comes from: a paper or a public address.
         augmentation: name of the augmentation that suits it ("face", "none"):
             digits and letters must not be mirrored.

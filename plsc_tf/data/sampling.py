@@ -103,7 +103,7 @@ def per_identity(
         int64 [n].
 
     Raises:
-        ValueError: `batch_size` is no multiple of N.
+        ValueError: `batch_size` is not a multiple of N.
     """
     if images_per_identity < 1:
         raise ValueError(

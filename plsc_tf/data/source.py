@@ -2,7 +2,7 @@
 
 A source splits its work in two: `blocks` says which examples come at which
 positions of an epoch (cheap, stateless: the order follows from seed and epoch
-alone), `read` fetches the examples of a block (bytes from files, drawn pictures).
+alone), `read` fetches the examples of a block (bytes from files, drawn images).
 The pipeline reads blocks in parallel; a search for a bad image takes blocks of one.
 """
 
@@ -75,7 +75,7 @@ class Order:
             total: examples that are left of the epoch.
 
         Returns:
-            their places behind the start, int64 [n], and weights, float32 [n].
+            their places after the start, int64 [n], and weights, float32 [n].
         """
         if self.part is None:
             return numbers, tf.ones_like(numbers, tf.float32)
@@ -91,11 +91,11 @@ class Source:
 
     Attributes:
         name: for messages.
-        num_classes: number of classes, or None when it is not known.
-        num_examples: number of examples, or None when it is not known.
-        label_range: (smallest, largest) label, or None when it is not known.
-        heeds: names of the fields of the `DataRequest` that had a say in the examples,
-            of those that not every data set has a use for; None when not known.
+        num_classes: number of classes, or None if unknown.
+        num_examples: number of examples, or None if unknown.
+        label_range: (smallest, largest) label, or None if unknown.
+        heeds: names of the fields of the `DataRequest` that affect the examples,
+            among those that not every data set uses; None if unknown.
     """
 
     name: str
@@ -107,7 +107,7 @@ class Source:
     def blocks(self, size: int, order: Order) -> tf.data.Dataset:
         """Returns the entries of an epoch in order, so many at a time.
 
-        A block holds, beside what `read` needs, "index" (int64 [block], number of the
+        A block holds, besides what `read` needs, "index" (int64 [block], number of the
         example in the order of the files), "position" (int64 [block], in the epoch)
         and "weight" (float32 [block], 0 where an example pads a batch).
 
@@ -142,19 +142,19 @@ class Source:
             yield Record(image.numpy(), int(item["label"]), int(item["index"]))
 
     def fingerprint(self) -> str:
-        """A text that changes when the examples do, as far as names and files tell."""
+        """A text that changes when the examples do, as far as names and files show."""
         raise NotImplementedError
 
     def contents(self) -> str:
         """A text that is the same on all machines that hold the same examples.
 
-        Tells less than `fingerprint`: neither places nor times of files.
+        Shows less than `fingerprint`: neither places nor times of files.
         """
         told = f"{self.name}\0{self.num_examples}"
         return hashlib.sha256(told.encode()).hexdigest()
 
     def with_fetch(self, fetch: Callable, labels: tf.Tensor) -> Source:
-        """Returns a source of the same order whose pictures come from elsewhere.
+        """Returns a source of the same order whose images come from elsewhere.
 
         Args:
             fetch: as of `IndexedSource`.
@@ -163,7 +163,7 @@ class Source:
         raise NotImplementedError
 
     def with_arrays(self, images: tf.Tensor, labels: tf.Tensor) -> Source:
-        """Returns a source of the same order whose pictures lie in memory.
+        """Returns a source of the same order whose images lie in memory.
 
         Args:
             images: uint8 [num_examples, h, w, 3], row = index of the example.

@@ -23,7 +23,7 @@ class StreamSource(Source):
             may be of unknown size: (None,).
         open_part: maps an int64 scalar tensor, the part, to a tf.data.Dataset.
         parse: maps an element of such a data set to (image, label).
-        num_classes: number of classes, or None when it is not known.
+        num_classes: number of classes, or None if unknown.
         describe: names an example for an error message.
     """
 

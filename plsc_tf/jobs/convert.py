@@ -159,7 +159,8 @@ def _part_files(options):
     except FileNotFoundError as error:
         raise FileNotFoundError(
             f"There is no file_list {inside!r}, nor {file_list!r} in the working "
-            f"directory. {paths.found(folder)} It names the part files, one per line."
+            f"directory. {paths.names_in(folder)} It names the part files, one per "
+            "line."
         ) from error
     return paths.expand(names, folder, "file_list")
 

@@ -150,7 +150,7 @@ class FolderImages(Listing):
         if not names:
             raise FileNotFoundError(
                 f"There are no class folders with {least} images in "
-                f"{self.folder!r}. {paths.found(self.folder)}"
+                f"{self.folder!r}. {paths.names_in(self.folder)}"
             )
         self.num_classes = len(names)
         root = os.fsencode(paths.join(self.folder, ""))

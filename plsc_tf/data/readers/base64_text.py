@@ -97,7 +97,7 @@ def listed_files(folder: str) -> list[str]:
         names = paths.read_names(place)
     except FileNotFoundError as error:
         raise FileNotFoundError(
-            f"dataset_dir {folder!r} has no {_FILE_LIST}. {paths.found(folder)} "
+            f"dataset_dir {folder!r} has no {_FILE_LIST}. {paths.names_in(folder)} "
             "Expected PLSC's list of base64 part files, one name on each line."
         ) from error
     return paths.expand(names, folder, flag=f"a line of {place}")

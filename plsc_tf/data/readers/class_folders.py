@@ -147,4 +147,4 @@ def _nothing(folder: str, classes: dict, min_images: int) -> str:
     hint = "Expected one folder per class with JPEG, PNG or GIF files."
     if "label.txt" in paths.listing(folder):
         hint += " Did you mean --dataset_name=image_list?"
-    return f"There are no images in {folder!r}. {paths.found(folder)} {hint}"
+    return f"There are no images in {folder!r}. {paths.names_in(folder)} {hint}"

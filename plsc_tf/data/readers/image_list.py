@@ -21,7 +21,7 @@ _LARGEST_DIGITS = 18
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BadLine:
-    """A line of a list that names no image and label.
+    """A line of a list that does not name an image and label.
 
     Attributes:
         number: of the line, from 1.
@@ -89,7 +89,7 @@ def require_list(folder: str, list_name: str) -> str:
     list_path = paths.join(folder, list_name)
     if not files.exists(list_path):
         raise FileNotFoundError(
-            f"dataset_dir {folder!r} has no {list_name}. {paths.found(folder)} "
+            f"dataset_dir {folder!r} has no {list_name}. {paths.names_in(folder)} "
             f"{_hint(folder, list_name)}"
         )
     if files.is_dir(list_path):

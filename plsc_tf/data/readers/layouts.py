@@ -199,7 +199,7 @@ def images_in_folders(request: DataRequest) -> ClassFoldersLayout:
     if below is None and request.split != "train":
         tried = ", ".join(f"{name}/" for name in _names_of(request.split))
         raise FileNotFoundError(
-            f"dataset_dir {folder!r} has no {tried}. {paths.found(folder)} Put the "
+            f"dataset_dir {folder!r} has no {tried}. {paths.names_in(folder)} Put the "
             f"images of this split into {paths.join(folder, request.split)!r}, or have "
             "some of the training images held back (held_back=0.2)."
         )
@@ -213,7 +213,8 @@ def images_in_recordio(request: DataRequest) -> RecordioLayout:
     rec = paths.join(folder, f"{request.split}.rec")
     if not files.exists(rec):
         raise FileNotFoundError(
-            f"dataset_dir {folder!r} has no {request.split}.rec. {paths.found(folder)}"
+            f"dataset_dir {folder!r} has no {request.split}.rec. "
+            f"{paths.names_in(folder)}"
         )
     return RecordioLayout(request, rec)
 

@@ -41,11 +41,11 @@ def from_reader(
             `plsc_tf.utils.base64_reader` have, is read in any order by it, and says
             itself how many classes it has.
         name: for messages.
-        num_classes: number of classes, None when it is not known.
-        num_examples: examples per epoch, None when it is not known.
+        num_classes: number of classes, None if unknown.
+        num_examples: examples per epoch, None if unknown.
 
     Raises:
-        ValueError: it is no function, or yields something else.
+        ValueError: it is not a function, or yields something else.
     """
     if isinstance(reader, Source):
         return reader

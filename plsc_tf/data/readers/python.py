@@ -10,7 +10,7 @@ import tensorflow as tf
 from plsc_tf.data.pixel_range import check_range
 from plsc_tf.data.stream_source import StreamSource
 
-# How many pictures of an epoch are looked at: the first may be fine by chance.
+# How many images of an epoch are looked at: the first may be fine by chance.
 _CHECKED = 16
 
 
@@ -23,15 +23,15 @@ def from_generator(
 ) -> StreamSource:
     """Makes a source of any Python generator function of (image, label).
 
-    Images may be encoded bytes, or arrays of 0...255: [h, w], [h, w, 3], or
+    Images may be encoded bytes or arrays of 0...255: [h, w], [h, w, 3], or
     [3, h, w] as PLSC's readers yield them. The function is called once per epoch, whose
-    first arrays of floats must not look as if they were normalised.
+    first arrays of floats must not look as if they were normalized.
 
     Args:
         function: takes nothing, returns an iterator of (image, label).
         name: for messages.
-        num_classes: number of classes, None when it is not known.
-        num_examples: examples per epoch, None when it is not known.
+        num_classes: number of classes, None if unknown.
+        num_examples: examples per epoch, None if unknown.
     """
     if not callable(function):
         raise ValueError(
@@ -76,7 +76,7 @@ def from_dataset(
         dataset: yields (image, label): encoded bytes, or uint8 or float arrays of
             0...255 [h, w, 3]; integer labels. Neither batched nor repeated.
         name: for messages.
-        num_classes: number of classes, None when it is not known.
+        num_classes: number of classes, None if unknown.
         num_examples: examples per epoch; None asks the dataset for its cardinality.
     """
     spec = dataset.element_spec

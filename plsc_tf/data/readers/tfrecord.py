@@ -25,7 +25,7 @@ def tfrecords(
     Args:
         files: paths of the files.
         name: for messages.
-        num_classes: number of classes, None when it is not known.
+        num_classes: number of classes, None if unknown.
         labels_offset: subtracted from each label.
         parse_fn: maps a record, a string scalar, to (image, label), branches and loops
             included (AutoGraph); None reads FastNN's keys.

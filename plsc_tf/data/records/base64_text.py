@@ -142,7 +142,7 @@ def decode(text: bytes) -> bytes:
     """Returns the bytes that a base64 text stands for.
 
     Raises:
-        ValueError: it is no base64.
+        ValueError: it is not base64.
     """
     if len(text) % 4 or text.endswith(b"==="):  # which binascii does not mind
         check_text(text)

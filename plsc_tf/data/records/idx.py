@@ -32,7 +32,7 @@ def read_idx_file(path: str, rank: int) -> np.ndarray:
         uint8 of the shape in its header.
 
     Raises:
-        ValueError: it is no such file, is cut off, or holds more than its header says;
+        ValueError: it is not such a file, is cut off, or longer than its header says;
             with file and byte.
     """
     content = files.read(path)

@@ -45,7 +45,7 @@ class PackedFiles:
         counts: records of each file.
         begins: int64 [n], first byte of each record's data within its file.
         lengths: int32 or int64 [n], bytes of its data.
-        after: bytes behind a record's data to read too.
+        after: bytes after a record's data to read too.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ def parse_index(
         see `read_index`.
 
     Raises:
-        ValueError: it is no index.
+        ValueError: it is not an index.
     """
     start = len(index_header(0))
     header = index_header((len(data) - start) // 24)

@@ -85,7 +85,7 @@ def _below(folder):
     if not found:
         raise ValueError(
             f"There is no picture below {folder!r}. Expected files that end in "
-            f"{', '.join(paths.IMAGE_ENDINGS)}. {paths.found(folder)}"
+            f"{', '.join(paths.IMAGE_ENDINGS)}. {paths.names_in(folder)}"
         )
     return sorted(found)
 
