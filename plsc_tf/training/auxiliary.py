@@ -1,5 +1,7 @@
 """The loss of auxiliary logits, which a zoo network has while it is trained."""
 
+from __future__ import annotations
+
 import keras
 import tensorflow as tf
 
@@ -29,13 +31,13 @@ class Auxiliary:
 
     def __init__(
         self,
-        backbone,
-        num_classes,
+        backbone: keras.Model,
+        num_classes: int,
         *,
-        weight=0.4,
-        label_smoothing=0.0,
-        precision=None,
-    ):
+        weight: float = 0.4,
+        label_smoothing: float = 0.0,
+        precision: Precision | None = None,
+    ) -> None:
         if num_classes > MOST_CLASSES:
             raise ValueError(
                 "Auxiliary logits are whole on every replica, so that they are for at "
@@ -54,7 +56,9 @@ class Auxiliary:
         self.weight = weight
         self.label_smoothing = label_smoothing
 
-    def __call__(self, images, labels, upstream):
+    def __call__(
+        self, images: tf.Tensor, labels: tf.Tensor, upstream: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """Embeds normalized images, as in training, and computes the loss.
 
         Args:
@@ -73,6 +77,6 @@ class Auxiliary:
         return embeddings, self.weight * tf.reduce_sum(upstream * losses)
 
 
-def has_auxiliary_logits(backbone) -> bool:
+def has_auxiliary_logits(backbone: keras.Model) -> bool:
     """Whether a backbone is one that has auxiliary logits."""
     return auxiliary.tap_of(backbone) is not None

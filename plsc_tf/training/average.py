@@ -1,10 +1,17 @@
 """Exponential moving averages of the weights, of backbone and class rows alike."""
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import keras
 import tensorflow as tf
+
+if TYPE_CHECKING:
+    from plsc_tf.parallel.rows import ShardedRows
 
 # The slot of the class rows that holds their average.
 SLOT = "average"
@@ -36,7 +43,7 @@ class Averaging:
                 f"decay must be between 0 and 1. Received: decay={self.decay}"
             )
 
-    def decay_at(self, step):
+    def decay_at(self, step: tf.Tensor) -> tf.Tensor:
         """d of an update, float32 scalar.
 
         Args:
@@ -49,7 +56,7 @@ class Averaging:
         return tf.minimum(decay, (1.0 + done) / (10.0 + done))
 
 
-def mixed(average, weight, decay):
+def mixed(average: tf.Tensor, weight: tf.Tensor, decay: tf.Tensor) -> tf.Tensor:
     """The new average of a weight, in the average's type."""
     decay = tf.cast(decay, weight.dtype)
     new = decay * tf.cast(average, weight.dtype) + (1 - decay) * weight
@@ -67,7 +74,14 @@ class Averages:
         row_averages: `{name: ShardedRows}` of their averages.
     """
 
-    def __init__(self, averaging, strategy, replicated, rows, row_averages):
+    def __init__(
+        self,
+        averaging: Averaging,
+        strategy: tf.distribute.Strategy,
+        replicated: list[keras.Variable],
+        rows: Mapping[str, ShardedRows],
+        row_averages: Mapping[str, ShardedRows],
+    ) -> None:
         self.averaging = averaging
         self.strategy = strategy
         self.replicated = replicated
@@ -84,7 +98,7 @@ class Averages:
                 for i, weight in enumerate(replicated)
             ]
 
-    def start(self, step):
+    def start(self, step: int) -> None:
         """Starts at the weights as they are, unless a training is resumed.
 
         Args:
@@ -98,7 +112,7 @@ class Averages:
                     average.assign(tf.cast(weight.read_value(), average.dtype))
         self.started = True
 
-    def update(self, step):
+    def update(self, step: tf.Tensor) -> None:
         """Moves the averages of the mirrored weights; cross-replica, after an update.
 
         Args:
@@ -114,7 +128,7 @@ class Averages:
             )
 
     @contextlib.contextmanager
-    def in_use(self):
+    def in_use(self) -> Iterator[None]:
         """Within it the model has the averages, and the averages are the weights.
 
         They change places, bit for bit and without memory for a third copy of all.
@@ -128,7 +142,7 @@ class Averages:
         finally:
             self.exchange()
 
-    def exchange(self):
+    def exchange(self) -> None:
         """Lets weights and averages change places."""
         for weight, average in zip(self.replicated, self.variables, strict=True):
             value = tf.identity(self._value(weight))

@@ -1,12 +1,17 @@
 """From global batches to what each replica gets."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
 from plsc_tf.parallel.strategy import local_replicas
 
 
-def check_batch(images, labels, weights, num_classes):
+def check_batch(images: Any, labels: Any, weights: Any, num_classes: int) -> None:
     """Raises ValueError when a batch of arrays does not fit together.
 
     Args:
@@ -32,15 +37,16 @@ def check_batch(images, labels, weights, num_classes):
             "Weights must be numbers, none negative. Received: a weight of "
             f"{weights[bad[0]]} at example {bad[0]} of the batch."
         )
-    bad = [i for i, label in enumerate(labels) if not 0 <= label < num_classes]
-    if bad:
+    outside = [i for i, label in enumerate(labels) if not 0 <= label < num_classes]
+    if outside:
+        first = outside[0]
         raise ValueError(
-            f"Label {labels[bad[0]]} at example {bad[0]} of the batch is outside "
+            f"Label {labels[first]} at example {first} of the batch is outside "
             f"[0, num_classes). Received: num_classes={num_classes}."
         )
 
 
-def whole_labels(labels):
+def whole_labels(labels: Any) -> np.ndarray:
     """Labels int64 `[N]` of an array `[N]` or `[N, 1]`.
 
     Raises:
@@ -58,13 +64,13 @@ def whole_labels(labels):
     return labels.astype(np.int64)
 
 
-def bad_weights(weights):
+def bad_weights(weights: Any) -> np.ndarray:
     """Which weights are no numbers from 0 on, or infinite: their places, in order."""
     weights = np.asarray(weights)
     return np.flatnonzero(~((weights >= 0) & (weights < np.inf)))
 
 
-def check_rank(shape, name):
+def check_rank(shape: Sequence[int], name: str) -> None:
     """Raises ValueError where an array is not a batch of images `[N, h, w, channels]`.
 
     Args:
@@ -79,7 +85,7 @@ def check_rank(shape, name):
         )
 
 
-def check_channels(shape, channels):
+def check_channels(shape: Sequence[int], channels: int) -> None:
     """Raises ValueError where images have other channels than a network takes.
 
     Args:
@@ -99,7 +105,7 @@ def check_channels(shape, channels):
     )
 
 
-def check_pictures(dataset, input_shape):
+def check_pictures(dataset: tf.data.Dataset, input_shape: tuple) -> None:
     """Raises ValueError where a dataset's images are not what a network takes.
 
     Args:
@@ -112,7 +118,7 @@ def check_pictures(dataset, input_shape):
         check_shape(shape, input_shape)
 
 
-def check_shape(shape, input_shape):
+def check_shape(shape: Sequence[int], input_shape: tuple) -> None:
     """Raises ValueError where images are not what a network takes.
 
     Args:
@@ -132,7 +138,7 @@ def _by(size):
     return " x ".join(str(number or "?") for number in size)
 
 
-def check_label_shape(shape):
+def check_label_shape(shape: Sequence[int]) -> None:
     """Raises ValueError where labels are not `[batch]` or `[batch, 1]`."""
     if len(shape) > 1 and tuple(shape[1:]) != (1,):
         raise ValueError(
@@ -141,7 +147,9 @@ def check_label_shape(shape):
         )
 
 
-def pad(images, labels, weights, size):
+def pad(
+    images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor | None, size: int
+) -> tuple[tf.Tensor, ...]:
     """Fills a global batch up to `size` examples that do not count.
 
     The added examples repeat real ones, so that per-batch statistics of a network
@@ -169,12 +177,14 @@ def pad(images, labels, weights, size):
     return *padded, tf.gather(weights, index) * real, real
 
 
-def padded_size(batch_size, num_replicas):
+def padded_size(batch_size: int, num_replicas: int) -> int:
     """The smallest multiple of the replica count that holds the batch."""
     return -(-batch_size // num_replicas) * num_replicas
 
 
-def prepare(dataset, batch_size, num_replicas, num_classes):
+def prepare(
+    dataset: tf.data.Dataset, batch_size: int, num_replicas: int, num_classes: int
+) -> tf.data.Dataset:
     """Pads every batch of a dataset and checks its labels; batches are as of `pad`.
 
     Args:
@@ -233,7 +243,7 @@ def _checked_weights(weights, count):
     return weights
 
 
-def checked(dataset, num_classes):
+def checked(dataset: tf.data.Dataset, num_classes: int) -> tf.data.Dataset:
     """A dataset of padded batches whose labels are checked.
 
     Args:
@@ -270,7 +280,7 @@ def _options():
     return options
 
 
-def own_range(strategy, size):
+def own_range(strategy: tf.distribute.Strategy, size: int) -> tuple[int, int]:
     """The examples of a padded global batch that this process's replicas get.
 
     Returns:
@@ -281,13 +291,13 @@ def own_range(strategy, size):
     return here.start * share, here.stop * share
 
 
-def split(strategy, tensors):
+def split(strategy: tf.distribute.Strategy, tensors: Sequence[tf.Tensor]) -> Any:
     """Cuts padded global tensors `[n · b, ...]` into each replica's `[b, ...]`."""
     low, high = own_range(strategy, tensors[0].shape[0])
     return split_own(strategy, [tensor[low:high] for tensor in tensors])
 
 
-def split_own(strategy, tensors):
+def split_own(strategy: tf.distribute.Strategy, tensors: Sequence[tf.Tensor]) -> Any:
     """Cuts this process's part of a padded global batch, as of `own_range`."""
     here = local_replicas(strategy)
     share = tensors[0].shape[0] // len(here)

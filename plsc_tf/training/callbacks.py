@@ -1,6 +1,10 @@
 """Keras callbacks that verify and log a training."""
 
+from __future__ import annotations
+
 import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import keras
 from absl import logging
@@ -10,6 +14,9 @@ from plsc_tf.progress import ProgressLine, format_seconds
 from plsc_tf.reporting.guard import Guard
 from plsc_tf.reporting.recorder import Recorder
 from plsc_tf.training.schedules import rate_of_last_step
+
+if TYPE_CHECKING:
+    from plsc_tf.evaluation.verification import VerificationResult
 
 __all__ = ["TrainingLog", "Validation", "Verification", "format_seconds"]
 
@@ -34,33 +41,33 @@ class Verification(keras.callbacks.Callback):
 
     def __init__(
         self,
-        pairs,
+        pairs: Mapping[str, Any],
         *,
-        every_n_steps=0,
-        batch_size=120,
-        recorder=None,
-        after_epochs=False,
-    ):
+        every_n_steps: int = 0,
+        batch_size: int = 120,
+        recorder: Recorder | None = None,
+        after_epochs: bool = False,
+    ) -> None:
         super().__init__()
         self.recorder = recorder or Recorder()
         self.pairs = pairs
         self.every_n_steps = every_n_steps
         self.after_epochs = after_epochs
         self.batch_size = batch_size
-        self.results = {}
-        self.verified_step = None
+        self.results: dict[str, VerificationResult] = {}
+        self.verified_step: int | None = None
 
-    def wants(self, step):
+    def wants(self, step: int) -> bool:
         """Whether this step is verified, see `several_steps`."""
-        return self.every_n_steps and step % self.every_n_steps == 0
+        return bool(self.every_n_steps) and step % self.every_n_steps == 0
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         """Verifies when `every_n_steps` steps are done."""
         step = self.model.trainer.position.global_step
         if self.every_n_steps and step % self.every_n_steps == 0:
             self.verify(step)
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         """Verifies after the epoch, unless steps decide."""
         step = self.model.trainer.position.global_step
         if self.after_epochs or not self.every_n_steps:
@@ -71,7 +78,7 @@ class Verification(keras.callbacks.Callback):
         for name, result in self.results.items():
             logs[f"{name}_accuracy"] = result.accuracy
 
-    def verify(self, step):
+    def verify(self, step: int) -> dict[str, VerificationResult]:
         """Verifies now, unless it was done at this step already."""
         if self.verified_step == step:
             return self.results
@@ -106,22 +113,22 @@ class EpochLength(keras.callbacks.Callback):
         global_batch_size: images per step.
     """
 
-    def __init__(self, steps_per_epoch, global_batch_size):
+    def __init__(self, steps_per_epoch: int, global_batch_size: int) -> None:
         super().__init__()
         self.steps_per_epoch = steps_per_epoch
         self.global_batch_size = global_batch_size
         self._steps = 0
         self._warned = False
 
-    def wants(self, step):
+    def wants(self, step: int) -> bool:
         """Never the model of a certain step, see `several_steps`."""
         return False
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         """Counts the steps of the epoch, those of an earlier process too."""
         self._steps = self.model.trainer.position.step
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         """Compares, where the epoch is whole."""
         steps, self._steps = self._steps, 0
         whole = steps and self.model.trainer.position.epoch > epoch
@@ -163,20 +170,20 @@ class TrainingLog(keras.callbacks.Callback):
     def __init__(
         self,
         *,
-        every_n_steps,
-        total_steps,
-        global_batch_size,
-        recorder=None,
-        interruptions=(),
-        lines=True,
-    ):
+        every_n_steps: int,
+        total_steps: int | None,
+        global_batch_size: int,
+        recorder: Recorder | None = None,
+        interruptions: Iterable[int] = (),
+        lines: bool = True,
+    ) -> None:
         super().__init__()
         self.every_n_steps = every_n_steps
         self.total_steps = total_steps
         self.global_batch_size = global_batch_size
         self.recorder = recorder or Recorder()
         self.interruptions = tuple(n for n in interruptions if n)
-        self.images_per_second = None
+        self.images_per_second: float | None = None
         self.timed_steps = None
         self._line = ProgressLine(total_steps) if lines else None
         self._shown = Guard("the line of progress")
@@ -184,33 +191,33 @@ class TrainingLog(keras.callbacks.Callback):
         self._steps = 0
         self._epoch_seconds = 0.0
         self._epoch_steps = 0
-        self._since_line = []
+        self._since_line: list[dict[str, float]] = []
         self._line_seconds = 0.0
         self._line_steps = 0
-        self._last = None
+        self._last = 0.0
         self._paused = True
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict | None = None) -> None:
         """Tells the recorder the step the run starts at."""
         self.recorder.begin(self.model.trainer.position.global_step)
         self._paused = True
 
-    def wants(self, step):
+    def wants(self, step: int) -> bool:
         """Whether there is a line after this step, see `several_steps`."""
         return self._is_due(step) or any(step % n == 0 for n in self.interruptions)
 
-    def on_train_batch_begin(self, batch, logs=None):
+    def on_train_batch_begin(self, batch: int, logs: dict | None = None) -> None:
         """Starts the clock again after verification and saving."""
         if self._paused:
             self._last, self._paused = time.monotonic(), False
 
-    def pause(self):
+    def pause(self) -> None:
         """Stops the clock until the next step, and ends an open line."""
         self._paused = True
         if self._line:
             self._shown(self._line.end)
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         """Counts the step; prints when `every_n_steps` are done."""
         now = time.monotonic()
         seconds, self._last = now - self._last, now
@@ -229,7 +236,7 @@ class TrainingLog(keras.callbacks.Callback):
         if any(step % n == 0 for n in self.interruptions):
             self.pause()
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         """Records the epoch's means and times (MindSpore: TimeMonitor)."""
         self.pause()
         values = {
@@ -325,7 +332,13 @@ class Validation(keras.callbacks.Callback):
         ValueError: freq is neither.
     """
 
-    def __init__(self, data, freq=1, steps=None, callbacks=()):
+    def __init__(
+        self,
+        data: Any,
+        freq: int | Sequence[int] = 1,
+        steps: int | None = None,
+        callbacks: Any = (),
+    ) -> None:
         super().__init__()
         is_number = isinstance(freq, int) and freq >= 1
         if not (is_number or isinstance(freq, list | tuple | set)):
@@ -337,11 +350,12 @@ class Validation(keras.callbacks.Callback):
         # Without a model: they have theirs.
         self._callbacks = keras.callbacks.CallbackList(list(callbacks))
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         """Evaluates after every `freq` epochs."""
         number = epoch + 1
-        every = self._freq if isinstance(self._freq, int) else 0
-        if logs is None or (number % every if every else number not in self._freq):
+        freq = self._freq
+        due = number % freq == 0 if isinstance(freq, int) else number in freq
+        if logs is None or not due:
             return
         results = self.model.evaluate(
             self._data, steps=self._steps, callbacks=self._callbacks, return_dict=True

@@ -1,9 +1,13 @@
 """The Keras callback that saves and resumes a training."""
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import secrets
 import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import keras
 from absl import logging
@@ -13,6 +17,9 @@ from plsc_tf.checkpoints.background import BackgroundSaver
 from plsc_tf.storage import files
 from plsc_tf.storage.writer_lock import WriterLock
 from plsc_tf.training import head_changes, state
+
+if TYPE_CHECKING:
+    from plsc_tf.training.classifier import Classifier
 
 ON_ERROR = ("stop", "continue")
 ON_DAMAGED = ("stop", "previous")
@@ -61,18 +68,18 @@ class Checkpoint(keras.callbacks.Callback):
 
     def __init__(  # noqa: PLR0913 - every one has a default
         self,
-        directory,
+        directory: str,
         *,
-        max_to_keep=5,
-        every_n_steps=0,
-        every_n_epochs=1,
-        weights_only=False,
-        background=True,
-        save_best=False,
-        on_error="stop",
-        on_damaged="stop",
-        extra=None,
-    ):
+        max_to_keep: int = 5,
+        every_n_steps: int = 0,
+        every_n_epochs: int = 1,
+        weights_only: bool = False,
+        background: bool = True,
+        save_best: bool = False,
+        on_error: str = "stop",
+        on_damaged: str = "stop",
+        extra: dict | None = None,
+    ) -> None:
         super().__init__()
         for name, value, allowed in (
             ("on_error", on_error, ON_ERROR),
@@ -94,7 +101,7 @@ class Checkpoint(keras.callbacks.Callback):
         self.extra = extra or {}
         self.lock = WriterLock(ADVICE)
         self._took_lock = False
-        self.saved_step = None
+        self.saved_step: int | None = None
         self.waited_s = 0.0
         # Found again in the states of this training's checkpoints.
         self._run = secrets.token_hex(8)
@@ -103,12 +110,12 @@ class Checkpoint(keras.callbacks.Callback):
         self._best = -1.0
         self._ranked = True
 
-    def set_model(self, model):
+    def set_model(self, model: Classifier) -> None:
         """Lets the model know what is still being written; see `Sentinel`."""
         super().set_model(model)
         model.trainer.finish_saving = self.wait
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict | None = None) -> None:
         """Refuses a directory with the checkpoints of another training."""
         files.prepare(self.directory)
         if self._is_chief():
@@ -127,7 +134,12 @@ class Checkpoint(keras.callbacks.Callback):
             best = self._read_best() if self._is_chief() else None
             self._best = self.model.trainer.group.gather("best so far", best)[0]
 
-    def restore(self, model, path=None, allow_changes=()):
+    def restore(
+        self,
+        model: Classifier,
+        path: str | None = None,
+        allow_changes: Iterable[str] | None = (),
+    ) -> dict[str, int]:
         """Loads the newest checkpoint of the directory, if there is one.
 
         Args:
@@ -176,17 +188,17 @@ class Checkpoint(keras.callbacks.Callback):
         position = model.trainer.position
         return {"initial_epoch": position.epoch, "initial_step": position.step}
 
-    def wants(self, step):
+    def wants(self, step: int) -> bool:
         """Whether this step is saved, see `several_steps`."""
-        return self.every_n_steps and step % self.every_n_steps == 0
+        return bool(self.every_n_steps) and step % self.every_n_steps == 0
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         """Saves when `every_n_steps` steps are done."""
         self._settle(self._saver.check)
         if self.every_n_steps and self._step() % self.every_n_steps == 0:
             self.save(f"step_{self._step():08d}", logs)
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         """Saves after a whole epoch under its number, else under the step's."""
         finished = self.model.trainer.position.epoch
         if finished == epoch:  # stopped in the middle of it
@@ -196,7 +208,7 @@ class Checkpoint(keras.callbacks.Callback):
         if self.save_best and finished > epoch:
             self._save_best(epoch, logs or {})
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict | None = None) -> None:
         """Saves what is not saved yet, and waits until all is written."""
         self.wait()
         if self.saved_step != self._step():
@@ -204,7 +216,7 @@ class Checkpoint(keras.callbacks.Callback):
         self.wait()
         self._give_up()
 
-    def on_train_abandoned(self):
+    def on_train_abandoned(self) -> None:
         """Gives the directory up after an error, when the files are written."""
         try:
             if self._took_lock:
@@ -214,7 +226,7 @@ class Checkpoint(keras.callbacks.Callback):
         finally:
             self._give_up()
 
-    def save(self, name, logs=None):
+    def save(self, name: str, logs: dict | None = None) -> None:
         """Saves now, unless this step is saved already under another name.
 
         Args:
@@ -249,11 +261,11 @@ class Checkpoint(keras.callbacks.Callback):
         self.waited_s += time.perf_counter() - start
 
     @property
-    def writing(self):
+    def writing(self) -> bool:
         """Whether a save is in flight."""
         return self._saver.busy
 
-    def wait(self):
+    def wait(self) -> None:
         """Waits for a save in flight, and raises what went wrong in it."""
         self._settle(self._saver.wait)
 

@@ -1,6 +1,10 @@
 """The model: an embedding network and a classification head, trained together."""
 
+from __future__ import annotations
+
 import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -23,6 +27,15 @@ from plsc_tf.training import (
 from plsc_tf.training.callbacks import Validation
 from plsc_tf.training.loss_scale import from_keras
 from plsc_tf.training.momentum import Momentum
+
+if TYPE_CHECKING:
+    from plsc_tf.heads.base import Head
+    from plsc_tf.parallel.collectives import Transport
+    from plsc_tf.training.auxiliary import Auxiliary
+    from plsc_tf.training.average import Averaging
+    from plsc_tf.training.loss_scale import LossScale
+    from plsc_tf.training.mixing import Mixing
+    from plsc_tf.training.weight_rules import WeightRule
 
 
 @keras_saving.refused
@@ -50,7 +63,14 @@ class Classifier(keras.Model):
         ValueError: the backbone's output is not `[N, emb]`.
     """
 
-    def __init__(self, backbone, head, *, auxiliary=None, **kwargs):
+    def __init__(
+        self,
+        backbone: keras.Model,
+        head: Head,
+        *,
+        auxiliary: Auxiliary | None = None,
+        **kwargs,
+    ) -> None:
         super().__init__(**kwargs)
         keras_arguments.check_backbone(backbone)
         self.backbone = backbone
@@ -60,23 +80,25 @@ class Classifier(keras.Model):
         self.embedding_size = backbone.output_shape[1]
         self.image_size = tuple(backbone.input_shape[1:3])
         self.trainer = trainer.Trainer(self)
-        self.loss_scale = None
+        self.loss_scale: LossScale | None = None
         self.accumulation_steps = 1
-        self.mixing = None
+        self.mixing: Mixing | None = None
         self._embed_function = embedding.function(self)
         self._evaluate_function = evaluation.function(self)
         head.build(self.embedding_size, self.strategy)
         self.built = True
 
-    def call(self, images, training=False):
+    def call(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Embeds images `[N, h, w, 3]` in 0 … 255 to `[N, emb]`."""
         return self.backbone(self.normalize(images), training=training)
 
-    def normalize(self, images):
+    def normalize(self, images: tf.Tensor) -> tf.Tensor:
         """(x − 127.5) / 128 of images in 0 … 255."""
         return (keras.ops.cast(images, keras.config.floatx()) - 127.5) / 128.0
 
-    def forward(self, images, labels, upstream):
+    def forward(
+        self, images: tf.Tensor, labels: tf.Tensor, upstream: tf.Tensor
+    ) -> tuple[tf.Tensor, list[tf.Tensor], tf.Tensor | None]:
         """The training pass of the networks; every pass with gradients is this one.
 
         Args:
@@ -96,14 +118,14 @@ class Classifier(keras.Model):
         dtype = keras.config.floatx()
         return embeddings, [tf.cast(p, dtype) for p in self.backbone.losses], extra
 
-    def trained_network_variables(self):
+    def trained_network_variables(self) -> list[keras.Variable]:
         """Trained variables of the backbone and the auxiliary classifier, in order."""
         variables = list(self.backbone.trainable_variables)
         if self.auxiliary is not None:
             variables += self.auxiliary.branch.trainable_variables
         return variables
 
-    def untrained_variables(self):
+    def untrained_variables(self) -> list[keras.Variable]:
         """Variables that a step changes untrained: statistics and random states."""
         networks = [self.backbone]
         if self.auxiliary is not None:
@@ -117,23 +139,23 @@ class Classifier(keras.Model):
 
     def compile(  # noqa: PLR0913 - Keras's method, and every one has a default
         self,
-        optimizer=None,
+        optimizer: Any = None,
         *positional,
-        metrics=(),
-        weighted_metrics=(),
-        l2=0.0,
-        loss_scale=None,
-        gradient_accumulation_steps=1,
-        head_slot_dtype=None,
-        transport=None,
-        averaging=None,
-        steps_per_execution=1,
-        head_rule=None,
-        rate_factors=None,
-        weight_decay_on=None,
-        mixing=None,
+        metrics: str | Iterable[str] = (),
+        weighted_metrics: str | Iterable[str] = (),
+        l2: float = 0.0,
+        loss_scale: LossScale | None = None,
+        gradient_accumulation_steps: int = 1,
+        head_slot_dtype: str | None = None,
+        transport: Transport | None = None,
+        averaging: Averaging | None = None,
+        steps_per_execution: int = 1,
+        head_rule: WeightRule | None = None,
+        rate_factors: Mapping[str, float] | None = None,
+        weight_decay_on: Mapping[str, float] | None = None,
+        mixing: Mixing | None = None,
         **others,
-    ):
+    ) -> None:
         """Chooses the optimizer of backbone and head, and the training metrics.
 
         Args:
@@ -196,23 +218,23 @@ class Classifier(keras.Model):
 
     def fit(  # noqa: PLR0913 - Keras's arguments of `fit`
         self,
-        x,
-        y=None,
+        x: Any,
+        y: Any = None,
         *,
-        batch_size=None,
-        epochs=1,
-        verbose="auto",
-        callbacks=None,
-        validation_data=None,
-        shuffle=True,
-        class_weight=None,
-        sample_weight=None,
-        initial_epoch=0,
-        steps_per_epoch=None,
-        validation_steps=None,
-        validation_freq=1,
+        batch_size: int | None = None,
+        epochs: int = 1,
+        verbose: int | str = "auto",
+        callbacks: Any = None,
+        validation_data: Any = None,
+        shuffle: bool = True,
+        class_weight: Mapping[int, float] | None = None,
+        sample_weight: Any = None,
+        initial_epoch: int = 0,
+        steps_per_epoch: int | None = None,
+        validation_steps: int | None = None,
+        validation_freq: int | Sequence[int] = 1,
         **options,
-    ):
+    ) -> keras.callbacks.History:
         """Trains as `keras.Model.fit` does, by `plsc_tf.training.trainer`.
 
         Args:
@@ -264,16 +286,16 @@ class Classifier(keras.Model):
 
     def evaluate(
         self,
-        x,
-        y=None,
+        x: Any,
+        y: Any = None,
         *,
-        batch_size=None,
-        verbose="auto",
-        sample_weight=None,
-        steps=None,
-        callbacks=None,
-        return_dict=False,
-    ):
+        batch_size: int | None = None,
+        verbose: int | str = "auto",
+        sample_weight: Any = None,
+        steps: int | None = None,
+        callbacks: Any = None,
+        return_dict: bool = False,
+    ) -> float | list[float] | dict[str, float]:
         """Loss and compiled metrics on labelled images, as at inference.
 
         The loss is the one that is trained, with its margins; metrics are without.
@@ -300,7 +322,14 @@ class Classifier(keras.Model):
         )
         return results if return_dict else evaluation.values(results)
 
-    def predict(self, x, batch_size=None, verbose="auto", steps=None, callbacks=None):
+    def predict(
+        self,
+        x: Any,
+        batch_size: int | None = None,
+        verbose: int | str = "auto",
+        steps: int | None = None,
+        callbacks: Any = None,
+    ) -> np.ndarray:
         """Embeddings of images; `embed` under Keras's name.
 
         Class scores are in the export (signature `classify`): the head is not gathered.
@@ -318,8 +347,13 @@ class Classifier(keras.Model):
         return embedding.predict(self, x, batch_size, verbose, steps)
 
     def train_on_batch(
-        self, images, labels, sample_weight=None, class_weight=None, return_dict=True
-    ):
+        self,
+        images: Any,
+        labels: Any,
+        sample_weight: Any = None,
+        class_weight: Mapping[int, float] | None = None,
+        return_dict: bool = True,
+    ) -> float | list[float] | dict[str, float]:
         """Runs one step on a global batch, over all replicas.
 
         Args:
@@ -344,12 +378,24 @@ class Classifier(keras.Model):
             raise diagnosis.error(self, batch)
         return result if return_dict else evaluation.values(result)
 
-    def summary(self, line_length=None, positions=None, print_fn=None, **options):
+    def summary(
+        self,
+        line_length: int | None = None,
+        positions: Any = None,
+        print_fn: Callable[[str], None] | None = None,
+        **options,
+    ) -> None:
         """Prints the network as Keras does, and the head; arguments as in Keras."""
         super().summary(line_length, positions, print_fn, **options)
         (print_fn or _print_line)(description.describe(self.head))
 
-    def test_on_batch(self, x, y=None, sample_weight=None, return_dict=False):
+    def test_on_batch(
+        self,
+        x: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        return_dict: bool = False,
+    ) -> float | list[float] | dict[str, float]:
         """`evaluate` on one global batch of arrays."""
         return self.evaluate(
             x,
@@ -360,11 +406,11 @@ class Classifier(keras.Model):
             return_dict=return_dict,
         )
 
-    def predict_on_batch(self, x):
+    def predict_on_batch(self, x: Any) -> np.ndarray:
         """`predict` on one array of images."""
         return self.predict(x, batch_size=max(1, len(x)), verbose=0)
 
-    def embed(self, images, batch_size=embedding.BATCH):
+    def embed(self, images: Any, batch_size: int = embedding.BATCH) -> np.ndarray:
         """Embeds images on all replicas, as at inference.
 
         Args:
@@ -378,18 +424,20 @@ class Classifier(keras.Model):
         nothing = np.zeros((0, self.embedding_size), np.float32)
         return np.concatenate([nothing, *self.embed_in_parts(images, batch_size)])
 
-    def embed_in_parts(self, images, batch_size=embedding.BATCH):
+    def embed_in_parts(
+        self, images: Any, batch_size: int = embedding.BATCH
+    ) -> Iterator[np.ndarray]:
         """Yields what `embed` returns, batch by batch; it has the same arguments."""
         return embedding.in_parts(self, self._embed_function, images, batch_size)
 
-    def synchronize_statistics(self):
+    def synchronize_statistics(self) -> None:
         """Gives every replica the mean of the replicas' batch-norm statistics.
 
         Keras updates them per replica. All workers must call it.
         """
         statistics.synchronize(self)
 
-    def inference_network(self):
+    def inference_network(self) -> keras.Model:
         """A plain Keras model from images in 0 … 255 to embeddings, for export."""
         self.synchronize_statistics()
         inputs = keras.Input((*self.image_size, 3), dtype="float32")

@@ -5,8 +5,11 @@ model; in a cluster by all workers, which find the same. Only what the layers re
 watched, so the graph of the step stays as fast as without any of this.
 """
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -18,10 +21,14 @@ from plsc_tf.training import batching
 from plsc_tf.training.finding import all_finite, describe, examine
 from plsc_tf.training.mixing import of_both_labels
 
+if TYPE_CHECKING:
+    from plsc_tf.training.classifier import Classifier
+    from plsc_tf.training.finding import Finding
+
 BLOCK_ROWS = 16384
 
 
-def first_nonfinite(model, batch):
+def first_nonfinite(model: Classifier, batch: Any) -> Finding | None:
     """Runs a batch again and names the first tensor that is not finite.
 
     The order is that of the step: images, the layers' weights and outputs, the
@@ -55,7 +62,7 @@ def first_nonfinite(model, batch):
     return finding or _in_backward(model, parts, gradients)
 
 
-def error(model, batch):
+def error(model: Classifier, batch: Any) -> FloatingPointError:
     """The FloatingPointError about a step that was not finite.
 
     Args:
@@ -74,13 +81,13 @@ def error(model, batch):
     )
 
 
-def global_batch(model, batch):
+def global_batch(model: Classifier, batch: Any) -> tuple[np.ndarray, ...]:
     """The arrays (images, labels, weights) of a per-replica batch, with padding."""
     parts = _parts(model, batch[:3])
     return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
 
 
-def first_nonfinite_class(model):
+def first_nonfinite_class(model: Classifier) -> Finding | None:
     """A `Finding` about the head's weights, or None; reads them block by block."""
     for name, array in model.head.arrays().items():
         for low in range(0, array.shape[0], BLOCK_ROWS):

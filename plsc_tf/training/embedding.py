@@ -1,5 +1,10 @@
 """Embeddings of images on all replicas, as at inference."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -10,11 +15,14 @@ from plsc_tf.data.pixel_range import check_range
 from plsc_tf.parallel.strategy import gather
 from plsc_tf.training import batching, user_data
 
+if TYPE_CHECKING:
+    from plsc_tf.training.classifier import Classifier
+
 # Images at a time (PLSC: test_batch_size).
 BATCH = 120
 
 
-def function(model):
+def function(model: Classifier) -> Callable:
     """A `tf.function` that embeds a per-replica batch (images,) as at inference."""
 
     def embed_images(images):
@@ -29,7 +37,9 @@ def function(model):
     return tf.function(embed, autograph=False)
 
 
-def in_parts(model, function, images, batch_size):
+def in_parts(
+    model: Classifier, function: Callable, images: Any, batch_size: int
+) -> Iterator[np.ndarray]:
     """Yields embeddings batch by batch.
 
     Args:
@@ -55,7 +65,13 @@ def in_parts(model, function, images, batch_size):
         yield whole[:count]
 
 
-def predict(model, x, batch_size, verbose, steps):
+def predict(
+    model: Classifier,
+    x: Any,
+    batch_size: int | None,
+    verbose: int | str,
+    steps: int | None,
+) -> np.ndarray:
     """Embeddings under a progress bar; args as of `Classifier.predict`."""
     x = user_data.in_order(x)
     if user_data.is_ours(x):

@@ -1,6 +1,10 @@
 """`Classifier.evaluate`: loss and metrics over labeled images."""
 
+from __future__ import annotations
+
 import itertools
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import keras
 import tensorflow as tf
@@ -12,8 +16,11 @@ from plsc_tf.parallel import collectives
 from plsc_tf.training import batching, feed
 from plsc_tf.training.position import EXAMPLES, WEIGHTS, Position
 
+if TYPE_CHECKING:
+    from plsc_tf.training.classifier import Classifier
 
-def function(model):
+
+def function(model: Classifier) -> Callable:
     """A `tf.function` of a per-replica batch that runs `evaluate_step` on replicas."""
 
     def evaluate_batch(batch):
@@ -24,7 +31,14 @@ def function(model):
     return tf.function(evaluate_batch, autograph=False)
 
 
-def evaluate(model, function, data, steps, callbacks, verbose):
+def evaluate(
+    model: Classifier,
+    function: Callable,
+    data: Any,
+    steps: int | None,
+    callbacks: Any,
+    verbose: int | str,
+) -> dict[str, float]:
     """Means over the data's first epoch.
 
     Args:
@@ -51,7 +65,7 @@ def evaluate(model, function, data, steps, callbacks, verbose):
             steps=steps or getattr(data, "steps_per_epoch", None),
         )
     callbacks.on_test_begin()
-    sums = {}
+    sums: dict[str, float] = {}
     for number, batch in enumerate(_batches(model, data, steps)):
         callbacks.on_test_batch_begin(number)
         for name, value in function(batch).items():
@@ -65,13 +79,19 @@ def evaluate(model, function, data, steps, callbacks, verbose):
     return results
 
 
-def values(results):
+def values(results: Mapping[str, float]) -> float | list[float]:
     """Loss and metrics as Keras returns them without names."""
     values = [value for name, value in results.items() if name != "finite"]
     return values if len(values) > 1 else results["loss"]
 
 
-def evaluate_step(model, images, labels, weights, real=None):
+def evaluate_step(
+    model: Classifier,
+    images: tf.Tensor,
+    labels: tf.Tensor,
+    weights: tf.Tensor,
+    real: tf.Tensor | None = None,
+) -> dict[str, tf.Tensor]:
     """Sums over a global batch, of one replica's share; nothing is updated.
 
     Args:

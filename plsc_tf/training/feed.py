@@ -1,6 +1,10 @@
 """From a data set to the batches of each replica, with errors that name the example."""
 
+from __future__ import annotations
+
 import dataclasses
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
@@ -8,6 +12,10 @@ from plsc_tf.data.faults import READ_ERRORS, reason
 from plsc_tf.data.part import Part
 from plsc_tf.data.pixel_range import check_range
 from plsc_tf.training import batching
+
+if TYPE_CHECKING:
+    from plsc_tf.training.classifier import Classifier
+    from plsc_tf.training.position import Position
 
 
 class Passes:
@@ -22,10 +30,10 @@ class Passes:
         steps_per_epoch: steps of an epoch.
     """
 
-    def __init__(self, model, data, steps_per_epoch):
+    def __init__(self, model: Classifier, data: Any, steps_per_epoch: int) -> None:
         self._model, self._data = model, data
         self._steps_per_epoch = steps_per_epoch
-        self._iterator = None
+        self._iterator: Any = None
 
     def __next__(self):
         if self._iterator is None:
@@ -41,7 +49,7 @@ class Passes:
         return next(self._iterator)
 
     @property
-    def element_spec(self):
+    def element_spec(self) -> Any:
         """Of the padded global batches."""
         return self._iterator.element_spec
 
@@ -52,7 +60,7 @@ class Passes:
         )
 
 
-def batches_of_epoch(model, data, passes):
+def batches_of_epoch(model: Classifier, data: Any, passes: Any) -> Iterator[Any]:
     """Yields per-replica batches; explains what is wrong with a bad example."""
     part, where = _local_part(model, data), dataclasses.replace(model.trainer.position)
     iterator, last = passes, None
@@ -96,7 +104,9 @@ def _dataset(model, data, part):
     return prepared(model, data, left, model.trainer.batch_parts)
 
 
-def prepared(model, data, left, parts):
+def prepared(
+    model: Classifier, data: Any, left: tf.data.Dataset, parts: int
+) -> tf.data.Dataset:
     """What is left of a data set as checked and padded global batches.
 
     Args:
@@ -113,7 +123,13 @@ def _nothing(spec):
     return tf.nest.map_structure(lambda one: tf.zeros(one.shape, one.dtype), spec)
 
 
-def explained(data, position, error, part=None, what="training data"):
+def explained(
+    data: Any,
+    position: Position,
+    error: Exception,
+    part: Part | None = None,
+    what: str = "training data",
+) -> Exception:
     """A ValueError that names the bad example, if the data has `explain`.
 
     Args:

@@ -1,6 +1,9 @@
 """What is said of a tensor that is not finite."""
 
+from __future__ import annotations
+
 import dataclasses
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -64,7 +67,7 @@ class Finding:
         )
 
 
-def describe(finding, step):
+def describe(finding: Finding | None, step: int) -> tuple[str, str]:
     """A sentence about the tensor that is not finite in a step, and what to do.
 
     Args:
@@ -90,7 +93,9 @@ def describe(finding, step):
     return f"The first tensor that is not finite in step {step} is {finding}.", ADVICE
 
 
-def examine(kind, name, values, first=0, rows=True):
+def examine(
+    kind: str, name: str, values: Any, first: int = 0, rows: bool = True
+) -> Finding | None:
     """A `Finding` where `values` are not finite, else None.
 
     Args:
@@ -105,7 +110,7 @@ def examine(kind, name, values, first=0, rows=True):
     dtype = tf.as_dtype(values.dtype)
     values = np.asarray(tf.cast(values, tf.float64))
     bad = ~np.isfinite(values)
-    numbers = ()
+    numbers: tuple[int, ...] = ()
     if rows and values.ndim:
         where = np.flatnonzero(bad.reshape(len(values), -1).any(axis=1))
         numbers = tuple(first + int(row) for row in where[:KEPT])
@@ -120,7 +125,7 @@ def examine(kind, name, values, first=0, rows=True):
     )
 
 
-def all_finite(values):
+def all_finite(values: Any) -> bool:
     """Whether a tensor or array holds neither NaN nor infinities."""
     if not tf.as_dtype(values.dtype).is_floating:
         return True

@@ -1,13 +1,16 @@
 """Layers that keep the weights they start with."""
 
+from __future__ import annotations
+
 import re
 
+import keras
 from absl import logging
 
 from plsc_tf.hints import nearest
 
 
-def freeze(network, pattern: str) -> list[str]:
+def freeze(network: keras.Model, pattern: str) -> list[str]:
     """Excludes layers from training: their weights and their moving statistics stay.
 
     Batch normalisations among them work as at inference.
@@ -35,7 +38,7 @@ def freeze(network, pattern: str) -> list[str]:
     return [layer.name for layer in matches]
 
 
-def layers_named(network, pattern: str, option: str) -> list:
+def layers_named(network: keras.Model, pattern: str, option: str) -> list:
     """The layers with weights whose names begin as a regular expression says.
 
     Args:
@@ -66,7 +69,7 @@ def layers_named(network, pattern: str, option: str) -> list:
     return matches
 
 
-def is_frozen(variable) -> bool:
+def is_frozen(variable: keras.Variable) -> bool:
     """Whether a Keras variable was made to be trained, and is not.
 
     Args:

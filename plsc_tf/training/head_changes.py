@@ -1,14 +1,24 @@
 """Checks that a restored model keeps the loss of its checkpoint."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
 from absl import logging
 
 from plsc_tf.training import model_config
+
+if TYPE_CHECKING:
+    from plsc_tf.heads.base import Head
 
 # What `Checkpoint.restore` compares, of `model_config.describe_head`.
 HEAD = ("loss", "scale", "label_smoothing")
 
 
-def check_head(checkpoint, stored, head, allowed):
+def check_head(
+    checkpoint: str, stored: dict, head: Head, allowed: Iterable[str]
+) -> None:
     """Checks that a model has the loss of its checkpoint.
 
     Args:

@@ -1,5 +1,10 @@
 """Checks of a `Classifier`'s backbone and of arguments of Keras's methods."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
 import keras
 
 # Name and k of top-k accuracy.
@@ -23,7 +28,9 @@ _COMPILE = {
 _HINTS = {"fit": _FIT, "compile": _COMPILE}
 
 
-def metrics(plain, weighted):
+def metrics(
+    plain: str | Iterable[str] | None, weighted: str | Iterable[str] | None
+) -> tuple[dict[str, int], dict[str, int]]:
     """The metrics of `compile`.
 
     Args:
@@ -55,7 +62,7 @@ def _names(metrics):
     return names
 
 
-def refuse(method, names, allowed=()):
+def refuse(method: str, names: Iterable[str], allowed: Iterable[str] = ()) -> None:
     """Raises TypeError for arguments that a method does not have, and says what to do.
 
     Args:
@@ -69,7 +76,7 @@ def refuse(method, names, allowed=()):
             raise TypeError(f"Classifier.{method} has no argument {name!r}: {hint}.")
 
 
-def check_own(gradient_accumulation_steps, head_slot_dtype):
+def check_own(gradient_accumulation_steps: int, head_slot_dtype: str | None) -> None:
     """Checks arguments of `compile` that Keras does not have.
 
     Raises:
@@ -87,7 +94,7 @@ def check_own(gradient_accumulation_steps, head_slot_dtype):
         )
 
 
-def check_backbone(backbone):
+def check_backbone(backbone: Any) -> None:
     """Raises ValueError unless a network takes images and returns embeddings.
 
     Args:

@@ -4,6 +4,10 @@ Shards are plain variables of their replicas, in no list that Keras or TensorFlo
 through: a file written in these ways would lack them without a word.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 import keras
 
 ADVICE = (
@@ -37,7 +41,7 @@ REFUSED = {
 }
 
 
-def refused(kind):
+def refused(kind: type) -> type:
     """A class decorator: methods that would leave out the head raise a ValueError."""
     for name, what in REFUSED.items():
         setattr(kind, name, _refusing(name, what))
@@ -53,7 +57,7 @@ def _refusing(name, what):
     return method
 
 
-def check_callbacks(callbacks):
+def check_callbacks(callbacks: Any) -> None:
     """Refuses callbacks that would save or keep the model without its head.
 
     Args:
@@ -62,8 +66,8 @@ def check_callbacks(callbacks):
     Raises:
         ValueError: names the callback, and what to use instead.
     """
-    kinds = [getattr(keras.callbacks, name, None) for name in CALLBACKS]
-    kinds = tuple(kind for kind in kinds if kind is not None)
+    callback_types = vars(keras.callbacks)
+    kinds = tuple(callback_types[name] for name in CALLBACKS if name in callback_types)
     listed = getattr(callbacks, "callbacks", callbacks) or []
     for callback in listed if isinstance(listed, (list, tuple)) else [listed]:
         if isinstance(callback, kinds):
@@ -77,6 +81,6 @@ def check_callbacks(callbacks):
             )
 
 
-def refusal(what):
+def refusal(what: str) -> ValueError:
     """The error that says why something is not done, and what to use."""
     return ValueError(f"{what} would leave out the class weights of the head. {ADVICE}")

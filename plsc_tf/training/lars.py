@@ -1,8 +1,12 @@
 """LARS, as a Keras optimizer that also updates a head in shards."""
 
+from __future__ import annotations
+
 import math
+from typing import Any
 
 import keras
+import tensorflow as tf
 
 from plsc_tf import private_apis
 
@@ -31,13 +35,13 @@ class Lars(keras.optimizers.Optimizer):
 
     def __init__(
         self,
-        learning_rate=0.1,
-        momentum=0.9,
-        l2=5e-4,
-        coefficient=0.001,
-        name="lars",
+        learning_rate: Any = 0.1,
+        momentum: float = 0.9,
+        l2: float = 5e-4,
+        coefficient: float = 0.001,
+        name: str = "lars",
         **kwargs,
-    ):
+    ) -> None:
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
         if not 0 <= momentum < 1 or l2 < 0 or coefficient <= 0:
             raise ValueError(
@@ -50,21 +54,23 @@ class Lars(keras.optimizers.Optimizer):
         # False for rows of a larger weight, whose trust ratio is in the rate.
         self.whole = True
 
-    def build(self, variables):
+    def build(self, variables: list[keras.Variable]) -> None:
         """Makes one velocity per variable."""
         if self.built:
             return
         super().build(variables)
         self._velocities = self.add_optimizer_variables(variables, "velocity")
 
-    def trust(self, weight_norm, gradient_norm):
+    def trust(self, weight_norm: tf.Tensor, gradient_norm: tf.Tensor) -> tf.Tensor:
         """The trust ratio of a weight, a scalar, from its norm and its gradient's."""
         bound = gradient_norm + self.l2 * weight_norm
         known = keras.ops.logical_and(weight_norm > 0, bound > 0)
         ratio = self.coefficient * weight_norm / keras.ops.where(known, bound, 1.0)
         return keras.ops.where(known, ratio, keras.ops.ones_like(ratio))
 
-    def update_step(self, gradient, variable, learning_rate):
+    def update_step(
+        self, gradient: tf.Tensor, variable: keras.Variable, learning_rate: tf.Tensor
+    ) -> None:
         """Updates one variable in place; see the class for the rule."""
         rate = keras.ops.cast(learning_rate, variable.dtype)
         gradient = keras.ops.cast(gradient, variable.dtype)
@@ -90,7 +96,7 @@ class Lars(keras.optimizers.Optimizer):
             return len(shape) < 2  # noqa: PLR2004 - rows of a matrix
         return math.prod(shape) == max(shape, default=1)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The constructor's arguments."""
         return {
             **super().get_config(),

@@ -1,6 +1,9 @@
 """The factor that lifts small gradients into the range of float16."""
 
+from __future__ import annotations
+
 import math
+from typing import Any
 
 import keras
 import numpy as np
@@ -47,14 +50,14 @@ class LossScale:
 
     def __init__(
         self,
-        initial=1.0,
-        dynamic=True,
+        initial: float = 1.0,
+        dynamic: bool = True,
         *,
-        incr_every_n_steps=2000,
-        decr_every_n_nan_or_inf=2,
-        incr_ratio=2.0,
-        decr_ratio=0.5,
-    ):
+        incr_every_n_steps: int = 2000,
+        decr_every_n_nan_or_inf: int = 2,
+        incr_ratio: float = 2.0,
+        decr_ratio: float = 0.5,
+    ) -> None:
         _check(
             MINIMUM <= initial <= np.finfo(np.float32).max,
             f"initial must be at least {MINIMUM:g} and fit in float32",
@@ -94,15 +97,15 @@ class LossScale:
         self._used = _scalar(initial, tf.float32, "used_loss_scale")
         self._skips = _scalar(0, tf.int64, "skips_in_a_row")
 
-    def value(self):
+    def value(self) -> tf.Tensor:
         """The scale of the next step, a float32 scalar; also in replica context."""
         return tf.convert_to_tensor(self._scale)
 
-    def last_value(self):
+    def last_value(self) -> float:
         """The scale that the last step was run with, as a Python float."""
         return float(self._used.numpy())
 
-    def update(self, finite):
+    def update(self, finite: tf.Tensor) -> None:
         """Takes note of a step; call it in cross-replica context, or eagerly.
 
         Args:
@@ -130,7 +133,7 @@ class LossScale:
         self._good_steps.assign(tf.where(grows, zero, good))
         self._bad_steps.assign(tf.where(shrinks, zero, bad))
 
-    def explains_skip(self):
+    def explains_skip(self) -> bool:
         """Whether the last step was not finite because of a scale that is too high.
 
         Not so when the scale was at its minimum already, or when too many steps were
@@ -148,7 +151,7 @@ class LossScale:
         shrinks = math.ceil(span / -math.log(self._decr_ratio))
         return max(MIN_SKIPS_IN_A_ROW, shrinks * self._decr_every_n_nan_or_inf)
 
-    def state(self):
+    def state(self) -> dict[str, float | int]:
         """What a checkpoint keeps: `{"scale", "good_steps", "bad_steps"}`, numbers."""
         return {
             "scale": float(self._scale.numpy()),
@@ -156,7 +159,7 @@ class LossScale:
             "bad_steps": int(self._bad_steps.numpy()),
         }
 
-    def restore(self, state):
+    def restore(self, state: dict) -> None:
         """Goes on from a `state()`; a fixed scale stays what it was made with.
 
         Args:
@@ -187,7 +190,9 @@ class LossScale:
         self._skips.assign(0)
 
 
-def from_keras(optimizer, loss_scale, policy):
+def from_keras(
+    optimizer: Any, loss_scale: LossScale | None, policy: str
+) -> tuple[keras.optimizers.Optimizer, LossScale | None]:
     """Replaces Keras's loss scaling by a `LossScale` of the same settings.
 
     `keras.optimizers.LossScaleOptimizer` looks at the gradients of one replica, and at

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
+
+if TYPE_CHECKING:
+    from plsc_tf.heads.base import Head
+    from plsc_tf.heads.passes import HeadStep
+    from plsc_tf.training.classifier import Classifier
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +43,7 @@ class Mixing:
                 f"mixup={self.mixup}, cutmix={self.cutmix}"
             )
 
-    def check(self, model):
+    def check(self, model: Classifier) -> None:
         """Checks that a `Classifier` has a loss that images of two classes can have.
 
         Raises:
@@ -52,7 +58,9 @@ class Mixing:
             "and aux_logits_weight=0."
         )
 
-    def __call__(self, images, labels, weights, step):
+    def __call__(
+        self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, step: tf.Tensor
+    ) -> tuple[tf.Tensor, ...]:
         """Mixes the images of a replica.
 
         Args:
@@ -128,7 +136,14 @@ def _paste(images, others, share, seed):
     return tf.where(inside, others, images), left
 
 
-def of_both_labels(head, embeddings, labels, upstream, share, of_head):
+def of_both_labels(
+    head: Head,
+    embeddings: tf.Tensor,
+    labels: tf.Tensor,
+    upstream: tf.Tensor,
+    share: tf.Tensor,
+    of_head: dict,
+) -> HeadStep:
     """The `HeadStep` of share · loss(first label) + (1 - share) · loss(second label).
 
     Every example goes through the head twice, once with each label.

@@ -1,13 +1,20 @@
 """The network and the head of a model as JSON, from which both can be made again."""
 
+from __future__ import annotations
+
 import dataclasses
 import json
+from typing import TYPE_CHECKING
 
 import keras
 
 from plsc_tf.heads import adaptive_margins, margins
 from plsc_tf.heads.dense import DenseHead
 from plsc_tf.heads.sharded import ShardedHead
+
+if TYPE_CHECKING:
+    from plsc_tf.heads.base import Head
+    from plsc_tf.training.classifier import Classifier
 
 HEADS = {kind.__name__: kind for kind in (ShardedHead, DenseHead)}
 LOSSES = {
@@ -22,7 +29,7 @@ LOSSES = {
 }
 
 
-def describe(model):
+def describe(model: Classifier) -> dict:
     """What a checkpoint keeps of how its model is made.
 
     Args:
@@ -37,7 +44,7 @@ def describe(model):
     }
 
 
-def describe_head(head):
+def describe_head(head: Head) -> dict:
     """What a checkpoint keeps of a head, as a dict of JSON values.
 
     A user's loss or head has a dotted name as its "kind".
@@ -51,7 +58,7 @@ def describe_head(head):
     }
 
 
-def make_network(text):
+def make_network(text: str) -> keras.Model:
     """The backbone of `describe`, with initial weights.
 
     Args:
@@ -67,7 +74,7 @@ def make_network(text):
         raise ValueError(str(error)) from error
 
 
-def make_head(num_classes, described):
+def make_head(num_classes: int, described: dict) -> DenseHead | ShardedHead | None:
     """The head of `describe_head`, None if the user's code makes it.
 
     Args:

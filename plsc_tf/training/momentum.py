@@ -1,6 +1,11 @@
 """PLSC's and PyTorch's momentum, as a Keras optimizer."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import keras
+import tensorflow as tf
 
 from plsc_tf import private_apis
 
@@ -28,13 +33,13 @@ class Momentum(keras.optimizers.Optimizer):
 
     def __init__(
         self,
-        learning_rate=0.1,
-        momentum=0.9,
-        l2=5e-4,
-        nesterov=False,
-        name="momentum",
+        learning_rate: Any = 0.1,
+        momentum: float = 0.9,
+        l2: float = 5e-4,
+        nesterov: bool = False,
+        name: str = "momentum",
         **kwargs,
-    ):
+    ) -> None:
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
         if not 0 <= momentum < 1:
             raise ValueError(
@@ -46,14 +51,16 @@ class Momentum(keras.optimizers.Optimizer):
         self.l2 = l2
         self.nesterov = nesterov
 
-    def build(self, variables):
+    def build(self, variables: list[keras.Variable]) -> None:
         """Makes one velocity per variable."""
         if self.built:
             return
         super().build(variables)
         self._velocities = self.add_optimizer_variables(variables, "velocity")
 
-    def update_step(self, gradient, variable, learning_rate):
+    def update_step(
+        self, gradient: tf.Tensor, variable: keras.Variable, learning_rate: tf.Tensor
+    ) -> None:
         """Updates one variable in place; see the class for the rule."""
         learning_rate = keras.ops.cast(learning_rate, variable.dtype)
         gradient = keras.ops.cast(gradient, variable.dtype)
@@ -65,7 +72,7 @@ class Momentum(keras.optimizers.Optimizer):
         direction = gradient + self.momentum * moved if self.nesterov else moved
         self.assign_sub(variable, learning_rate * direction)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The constructor's arguments."""
         return {
             **super().get_config(),

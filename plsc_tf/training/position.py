@@ -1,6 +1,9 @@
 """The position of a run, and the means of its epoch so far."""
 
+from __future__ import annotations
+
 import dataclasses
+from collections.abc import Iterable, Mapping
 
 # What a step's examples are counted in; see `Position.sums`.
 COUNTS = EXAMPLES, WEIGHTS = "examples", "weights"
@@ -23,12 +26,17 @@ class Position:
     global_step: int = 0
     sums: dict = dataclasses.field(default_factory=dict)
 
-    def go_to(self, other):
+    def go_to(self, other: Position) -> None:
         """Takes over another position."""
         for field in dataclasses.fields(self):
             setattr(self, field.name, getattr(other, field.name))
 
-    def add(self, figures, counts, weighted=()):
+    def add(
+        self,
+        figures: Mapping[str, float],
+        counts: Mapping[str, float],
+        weighted: Iterable[str] = (),
+    ) -> None:
         """Counts a step's figures.
 
         Args:
@@ -45,7 +53,7 @@ class Position:
             sums[name] = sums.get(name, 0.0) + value * count
         self.sums = sums
 
-    def means(self, weighted=()):
+    def means(self, weighted: Iterable[str] = ()) -> dict[str, float]:
         """The epoch's figures so far; `weighted` as of `add`."""
         totals = {name: max(self.sums.get(name, 0.0), 1e-12) for name in COUNTS}
         return {

@@ -1,12 +1,27 @@
 """Saves what is done of a training that an error or a signal ends."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from absl import logging
 
 from plsc_tf.checkpoints import catalog
 from plsc_tf.storage import files
 
+if TYPE_CHECKING:
+    from plsc_tf.training.checkpoint import Checkpoint
+    from plsc_tf.training.classifier import Classifier
+    from plsc_tf.training.termination import Termination
 
-def save(model, checkpoints, termination, before, error):
+
+def save(
+    model: Classifier,
+    checkpoints: Checkpoint,
+    termination: Termination,
+    before: int,
+    error: BaseException,
+) -> None:
     """Saves the steps that are done, whatever ended the training, also Ctrl-C.
 
     Except an interruption in the middle of a step, when the weights may be ahead of

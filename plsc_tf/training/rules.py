@@ -1,6 +1,10 @@
 """A Keras optimizer, applied to class shards tile by tile."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import keras
 import numpy as np
@@ -11,6 +15,12 @@ from plsc_tf.heads.tiles import apart, read
 from plsc_tf.parallel.rows import outside_scope
 from plsc_tf.training.average import SLOT, mixed
 from plsc_tf.training.weight_rules import COMMON
+
+if TYPE_CHECKING:
+    from plsc_tf.data.part import Part
+    from plsc_tf.parallel.rows import ShardedRows
+    from plsc_tf.training.average import Averaging
+    from plsc_tf.training.weight_rules import WeightRule
 
 # Compiling takes longer than it saves on fewer rows to a tile.
 COMPILE_ROWS = 2048
@@ -42,15 +52,15 @@ class RowRules:
 
     def __init__(
         self,
-        optimizer,
-        arrays,
-        gradients,
+        optimizer: keras.optimizers.Optimizer,
+        arrays: Mapping[str, ShardedRows],
+        gradients: Callable,
         *,
-        l2=0.0,
-        slot_dtype=None,
-        averaging=None,
-        weight_rule=None,
-    ):
+        l2: float = 0.0,
+        slot_dtype: str | None = None,
+        averaging: Averaging | None = None,
+        weight_rule: WeightRule | None = None,
+    ) -> None:
         self.arrays = arrays
         self.gradients = gradients
         self.weight_rule = weight_rule or COMMON
@@ -60,8 +70,10 @@ class RowRules:
             lambda: _make_twin(optimizer, arrays)
         )
         self.l2 = self.weight_rule.decay(self._twin, l2)
-        self._slot_stand_ins = {name: {} for name in arrays}
-        self._slots = {name: {} for name in arrays}
+        self._slot_stand_ins: dict[str, dict[str, keras.Variable]] = {
+            name: {} for name in arrays
+        }
+        self._slots: dict[str, dict[str, ShardedRows]] = {name: {} for name in arrays}
         for variable in self._twin.variables:
             if variable is self._twin.iterations or variable.shape == ():
                 continue  # the twin's counter and rate
@@ -97,7 +109,7 @@ class RowRules:
             "over replicas."
         )
 
-    def slots(self):
+    def slots(self) -> dict[str, ShardedRows]:
         """The optimizer's state for the shards: `{"weight/velocity": ShardedRows}`."""
         return {
             f"{name}/{slot}": rows
@@ -105,7 +117,17 @@ class RowRules:
             for slot, rows in slots.items()
         }
 
-    def update(self, index, handles, chosen, part, *, rate, step, factors):
+    def update(
+        self,
+        index: int,
+        handles: Mapping[str, tf.Tensor],
+        chosen: tf.Tensor | None,
+        part: Part | None,
+        *,
+        rate: tf.Tensor,
+        step: tf.Tensor,
+        factors: Mapping[str, tf.Tensor],
+    ) -> tf.Tensor:
         """Forms the gradients of a tile and updates it and its slots in place.
 
         Called in replica context. Where only some rows are chosen, the others' slots
@@ -227,7 +249,7 @@ def _make_twin(optimizer, arrays):
     return stand_ins, twin
 
 
-def decays(optimizer, variable):
+def decays(optimizer: keras.optimizers.Optimizer, variable: keras.Variable) -> bool:
     """Whether Keras's decoupled weight decay applies to a variable."""
     return optimizer.weight_decay is not None and private_apis.uses_weight_decay(
         optimizer, variable

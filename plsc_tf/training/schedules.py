@@ -1,8 +1,12 @@
 """Learning rates over the steps of a run; docs/schedules.md has the formulas."""
 
+from __future__ import annotations
+
 import dataclasses
+from typing import Any
 
 import keras
+import tensorflow as tf
 
 from plsc_tf import private_apis
 
@@ -32,7 +36,13 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
         ValueError: an unknown scheme.
     """
 
-    def __init__(self, schedule, warmup_steps, scheme="linear", first_rate=0.0):
+    def __init__(
+        self,
+        schedule: Any,
+        warmup_steps: int,
+        scheme: str = "linear",
+        first_rate: float = 0.0,
+    ) -> None:
         schemes = ("linear", "linear_from_zero", "linear_from_lr", "t2t")
         if scheme not in schemes:
             raise ValueError(
@@ -43,7 +53,7 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
         self.scheme = scheme
         self.first_rate = first_rate
 
-    def __call__(self, step):
+    def __call__(self, step: tf.Tensor) -> tf.Tensor:
         """The rate of a step, float32 scalar."""
         step = keras.ops.cast(step, "float32")
         after = self.schedule(step) if callable(self.schedule) else self.schedule
@@ -63,7 +73,7 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
             return self.first_rate + (rate - self.first_rate) * done
         return rate * keras.ops.power(T2T_START, 1.0 - done)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The constructor's arguments."""
         return {
             "schedule": self.schedule,
@@ -82,16 +92,16 @@ class Later(keras.optimizers.schedules.LearningRateSchedule):
         start: the step.
     """
 
-    def __init__(self, schedule, start):
+    def __init__(self, schedule: Any, start: int) -> None:
         self.schedule = schedule
         self.start = start
 
-    def __call__(self, step):
+    def __call__(self, step: tf.Tensor) -> tf.Tensor:
         """The rate of a step, float32 scalar."""
         step = keras.ops.cast(step, "float32")
         return self.schedule(keras.ops.maximum(step - self.start, 0.0))
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The constructor's arguments."""
         return {"schedule": self.schedule, "start": self.start}
 
@@ -105,15 +115,15 @@ class AtLeast(keras.optimizers.schedules.LearningRateSchedule):
         bound: the smallest rate (FastNN end_learning_rate).
     """
 
-    def __init__(self, schedule, bound):
+    def __init__(self, schedule: Any, bound: float) -> None:
         self.schedule = schedule
         self.bound = bound
 
-    def __call__(self, step):
+    def __call__(self, step: tf.Tensor) -> tf.Tensor:
         """The rate of a step, float32 scalar."""
         return keras.ops.maximum(self.schedule(step), self.bound)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The constructor's arguments."""
         return {"schedule": self.schedule, "bound": self.bound}
 
@@ -135,14 +145,14 @@ class Run:
     stop_at_step: int = 0
 
 
-def scaled_rate(rate, global_batch_size, base_batch_size):
+def scaled_rate(rate: float, global_batch_size: int, base_batch_size: int) -> float:
     """PLSC's rule lr · total batch / 1024; a base of 0 leaves the rate as it is."""
     if not base_batch_size:
         return rate
     return rate * global_batch_size / base_batch_size
 
 
-def build(options, run):
+def build(options: Any, run: Any) -> WarmUp:
     """The schedule that the learning-rate flags ask for.
 
     Args:
@@ -182,7 +192,7 @@ def build(options, run):
     return WarmUp(decay, warmup, options.warmup_scheme, options.learning_rate)
 
 
-def depends_on_length(options):
+def depends_on_length(options: Any) -> bool:
     """Whether a rate depends on how long an epoch or the training is.
 
     Args:
@@ -194,7 +204,7 @@ def depends_on_length(options):
     return not (by_steps or options.learning_rate_decay_type == "fixed")
 
 
-def rate_of_last_step(optimizer):
+def rate_of_last_step(optimizer: keras.optimizers.Optimizer) -> float:
     """The learning rate that the last update was made with, a float.
 
     Keras's `optimizer.learning_rate` is a schedule's rate of the update to come.

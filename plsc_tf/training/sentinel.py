@@ -1,9 +1,12 @@
 """What happens to a run whose loss or gradients are not finite."""
 
+from __future__ import annotations
+
 import dataclasses
 import io
 import json
 import os
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -13,6 +16,9 @@ from plsc_tf.checkpoints import catalog
 from plsc_tf.storage import files
 from plsc_tf.training import diagnosis, state
 from plsc_tf.training.finding import BY_EXAMPLE, describe
+
+if TYPE_CHECKING:
+    from plsc_tf.training.classifier import Classifier
 
 ACTIONS = ("stop", "rollback", "skip")
 
@@ -44,7 +50,7 @@ class Sentinel:
         count: how many steps were not finite so far.
     """
 
-    def __init__(self, directory, action="stop", *, limit=5):
+    def __init__(self, directory: str, action: str = "stop", *, limit: int = 5) -> None:
         if action not in ACTIONS:
             raise ValueError(
                 f"action must be one of {', '.join(ACTIONS)}. Received: {action!r}"
@@ -56,7 +62,7 @@ class Sentinel:
         self.limit = limit
         self.count = 0
 
-    def handle(self, model, batch):
+    def handle(self, model: Classifier, batch: Any) -> None:
         """Deals with the step that has just failed; returns if the run continues.
 
         Args:

@@ -8,7 +8,11 @@ true for the global steps after which the model must be as it was then, and call
 end there. A callback with such a hook and without `wants` wants every step.
 """
 
+from __future__ import annotations
+
 import collections
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import keras
 import tensorflow as tf
@@ -16,6 +20,11 @@ from absl import logging
 
 from plsc_tf.parallel import collectives
 from plsc_tf.training.updates import Updater
+
+if TYPE_CHECKING:
+    from plsc_tf.training.classifier import Classifier
+    from plsc_tf.training.trainer import Trainer
+    from plsc_tf.training.votes import Votes
 
 HOOKS = (
     "on_train_batch_begin",
@@ -27,7 +36,7 @@ HOOKS = (
 _ONLY_LOGS = (keras.callbacks.ProgbarLogger,)
 
 
-def check(steps, votes):
+def check(steps: Any, votes: Votes | None) -> None:
     """Raises ValueError where so many steps in a call are impossible.
 
     Args:
@@ -47,7 +56,7 @@ def check(steps, votes):
         )
 
 
-def calls_of(trainer, callbacks):
+def calls_of(trainer: Trainer, callbacks: Any) -> Calls | None:
     """The `Calls` of a training, or None with one step per call.
 
     Args:
@@ -69,7 +78,7 @@ def calls_of(trainer, callbacks):
     return Calls(trainer, callbacks)
 
 
-def run(trainer, batches):
+def run(trainer: Trainer, batches: Any) -> tf.Tensor:
     """Runs steps one after the other, in a `tf.function`.
 
     Behind one that is not finite the others leave no trace. The steps stand in the
@@ -113,7 +122,7 @@ class _Gate:
         return collectives.all_sum(unhealthy), {"aborted": self._aborted}
 
 
-def result_names(model):
+def result_names(model: Classifier) -> list[str]:
     """What a step without votes returns, see `plsc_tf.training.trainer.train_step`."""
     weights = ["weights"] if model.weighted_metrics else []
     return ["loss", "examples", "finite", *weights, *model.ranked_metrics]
@@ -128,20 +137,20 @@ class Calls:
 
     """
 
-    def __init__(self, trainer, callbacks):
+    def __init__(self, trainer: Trainer, callbacks: Any) -> None:
         self._trainer, self._model = trainer, trainer.model
         self._most = self._model.steps_per_execution
         self._wants = [_wants(callback) for callback in callbacks if _looks(callback)]
-        self._gathered = collections.deque()
-        self._results = collections.deque()
+        self._gathered: collections.deque = collections.deque()
+        self._results: collections.deque = collections.deque()
         self._warm = False
 
     @property
-    def unreported(self):
+    def unreported(self) -> int:
         """Number of steps that are done and not reported yet."""
         return len(self._results)
 
-    def gathered(self, batches):
+    def gathered(self, batches: Any) -> Iterator[Any]:
         """Yields the batches, of which those of a call are taken before it.
 
         Args:
@@ -170,7 +179,7 @@ class Calls:
         if error is not None:
             raise error
 
-    def outcome(self, batch):
+    def outcome(self, batch: Any) -> dict[str, float] | None:
         """The results of the step on this batch; None: it is to be made singly.
 
         Args:
@@ -186,7 +195,7 @@ class Calls:
         self._gathered.popleft()
         return self._results.popleft() if self._results else None
 
-    def catch_up(self):
+    def catch_up(self) -> None:
         """Counts steps whose results are not reported because of an error.
 
         So that a checkpoint of these weights has their position. A step that is not

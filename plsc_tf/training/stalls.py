@@ -1,10 +1,17 @@
 """Ends a process that makes no progress, and says which worker it waits for."""
 
+from __future__ import annotations
+
 import threading
 import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from plsc_tf.parallel.ending import end_process
 from plsc_tf.parallel.lost import STALL_STATUS
+
+if TYPE_CHECKING:
+    from plsc_tf.parallel.group import Group
 
 # Workers are heard of every second: one that was silent for so long is suspect.
 SILENT_S = 5.0
@@ -22,7 +29,7 @@ class StallDetector:
         ValueError: `timeout_s` is not positive.
     """
 
-    def __init__(self, timeout_s, group=None):
+    def __init__(self, timeout_s: float, group: Group | None = None) -> None:
         if timeout_s <= 0:
             raise ValueError(
                 "The time limit of a step must be positive, in seconds. Received: "
@@ -32,9 +39,9 @@ class StallDetector:
         self._group = group if group and group.size > 1 else None
         self._activity = ("starting", time.monotonic())
         self._stopped = threading.Event()
-        self._thread = None
+        self._thread: threading.Thread | None = None
 
-    def begin(self, activity):
+    def begin(self, activity: str) -> None:
         """Reports the activity that begins now, and restarts the clock.
 
         Args:
@@ -44,11 +51,11 @@ class StallDetector:
         if self._group:
             self._group.tell(activity)
 
-    def heartbeat(self):
+    def heartbeat(self) -> None:
         """Reports that the current activity makes progress."""
         self._activity = (self._activity[0], time.monotonic())
 
-    def start(self):
+    def start(self) -> None:
         """Begins to watch; does nothing while it watches already."""
         if self._thread and self._thread.is_alive():
             return
@@ -57,7 +64,7 @@ class StallDetector:
         self._thread = threading.Thread(target=self._watch, name="stalls", daemon=True)
         self._thread.start()
 
-    def stop(self):
+    def stop(self) -> None:
         """Ends watching."""
         self._stopped.set()
         if self._thread:
@@ -89,7 +96,11 @@ class StallDetector:
         end_process(lost.exit_status if lost else STALL_STATUS, lost or finding)
 
 
-def who_is_behind(names, activities, silences):
+def who_is_behind(
+    names: Sequence[str],
+    activities: Sequence[tuple[str, float]],
+    silences: Sequence[float],
+) -> str:
     """Says which workers the others wait for.
 
     Args:

@@ -1,5 +1,10 @@
 """What a checkpoint holds of a `Classifier`."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import keras
 import tensorflow as tf
 from absl import logging
 
@@ -8,6 +13,9 @@ from plsc_tf.checkpoints.content import Content
 from plsc_tf.training import model_config, statistics
 from plsc_tf.training.average import SLOT
 
+if TYPE_CHECKING:
+    from plsc_tf.training.classifier import Classifier
+
 # The way out for another optimizer, in a sentence.
 WEIGHTS_ALONE = (
     "take the weights alone: Checkpoint.restore(model) before model.compile, or "
@@ -15,7 +23,7 @@ WEIGHTS_ALONE = (
 )
 
 
-def training_variables(model):
+def training_variables(model: Classifier) -> dict[str, keras.Variable]:
     """`{name: keras.Variable}` of what only a resume needs.
 
     These are the optimizer's variables, except a fixed learning rate, which is set
@@ -57,13 +65,15 @@ def _averaged_places(model):
     return [places.get(id(weight)) for weight in averages.replicated]
 
 
-def head_state(model):
+def head_state(model: Classifier) -> dict[str, float]:
     """`{name: float}` of what a loss carries from step to step, such as AdaFace's."""
     variables = model.head.state_variables
     return {name: float(variable.numpy()) for name, variable in variables.items()}
 
 
-def snapshot(model, state, *, weights_only=False, held=True):
+def snapshot(
+    model: Classifier, state: dict, *, weights_only: bool = False, held: bool = True
+) -> Content:
     """The model, its optimizer and its position as they are now.
 
     Args:
@@ -129,7 +139,7 @@ def _value(model, variable):
     return tf.convert_to_tensor(local[0])
 
 
-def save(path, model, state):
+def save(path: str, model: Classifier, state: dict) -> None:
     """Writes a checkpoint of the model, its optimizer and its position.
 
     Args:
@@ -140,7 +150,7 @@ def save(path, model, state):
     writer.save(path, snapshot(model, state, held=False))
 
 
-def save_weights(path, model, state=None):
+def save_weights(path: str, model: Classifier, state: dict | None = None) -> None:
     """Writes a checkpoint of the weights only, which a training can start from.
 
     Args:
@@ -152,7 +162,7 @@ def save_weights(path, model, state=None):
     writer.save(path, content)
 
 
-def restore(path, model, *, verified=False):
+def restore(path: str, model: Classifier, *, verified: bool = False) -> dict:
     """Loads everything of a checkpoint, to resume training.
 
     Args:
@@ -246,7 +256,7 @@ def _restore_statistics(path, content, model):
         model.trainer.statistics_differ = True
 
 
-def restore_head_state(model, state):
+def restore_head_state(model: Classifier, state: dict) -> None:
     """Takes over what a loss carries from step to step; `state` is a state dict."""
     # Checkpoints of another loss have none.
     stored = state.get("head_state", {})
@@ -255,7 +265,7 @@ def restore_head_state(model, state):
             variable.assign(stored[name])
 
 
-def restore_weights(path, model, with_head=True):
+def restore_weights(path: str, model: Classifier, with_head: bool = True) -> dict:
     """Loads the weights only (PLSC: checkpoint_dir); returns the state dict."""
     arrays = model.head.arrays() if with_head else {}
     state = reader.restore(path, network=model.backbone, arrays=arrays)
@@ -263,13 +273,13 @@ def restore_weights(path, model, with_head=True):
     return state
 
 
-def restore_head(path, model):
+def restore_head(path: str, model: Classifier) -> None:
     """Loads the class weights only."""
     state = reader.restore(path, arrays=model.head.arrays())
     restore_head_state(model, state)
 
 
-def restore_averages(path, model, with_head=False):
+def restore_averages(path: str, model: Classifier, with_head: bool = False) -> bool:
     """Replaces the weights by their averages, where a checkpoint has them.
 
     Args:
@@ -284,7 +294,7 @@ def restore_averages(path, model, with_head=False):
     places = content["state"].get("averages")
     if content["kind"] != "training" or not places:
         return False
-    targets = {i: weight for i, weight in enumerate(model.backbone.weights)}
+    targets: dict = {i: weight for i, weight in enumerate(model.backbone.weights)}
     if with_head and not model.head.sharded:
         weights = enumerate(model.head.variables_replicated)
         targets |= {f"head {i}": weight for i, weight in weights}

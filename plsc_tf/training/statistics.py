@@ -1,12 +1,22 @@
 """Batch-norm statistics, which differ between replicas until they are averaged."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import keras
 import numpy as np
+import tensorflow as tf
 
 from plsc_tf.parallel.strategy import gather, local_replicas
 from plsc_tf.training import freezing
 
+if TYPE_CHECKING:
+    from plsc_tf.training.classifier import Classifier
 
-def synchronize(model):
+
+def synchronize(model: Classifier) -> None:
     """Gives every replica the mean of all; see `Classifier.synchronize_statistics`."""
     trainer, replicas = model.trainer, model.strategy.num_replicas_in_sync
     if not trainer.statistics_differ or replicas == 1:
@@ -16,7 +26,7 @@ def synchronize(model):
     trainer.statistics_differ = False
 
 
-def variables(model):
+def variables(model: Classifier) -> list[keras.Variable]:
     """The backbone's weights that are not trained and that replicas differ in."""
     return [
         variable
@@ -25,12 +35,12 @@ def variables(model):
     ]
 
 
-def copies(model, variable):
+def copies(model: Classifier, variable: keras.Variable) -> Sequence[tf.Variable]:
     """The replicas' values of one of them: list of `tf.Variable`."""
     return model.strategy.experimental_local_results(variable.value)
 
 
-def stacked(model):
+def stacked(model: Classifier) -> dict[str, np.ndarray]:
     """Values of all replicas, `{name: [replicas, ...]}`; all workers must call it."""
     differing = variables(model)
     if not differing:
@@ -50,7 +60,7 @@ def stacked(model):
     return named
 
 
-def means(model, values):
+def means(model: Classifier, values: Any) -> list[tuple[keras.Variable, np.ndarray]]:
     """What all replicas would agree on: `[(keras.Variable, array)]`.
 
     Args:
@@ -63,7 +73,7 @@ def means(model, values):
     ]
 
 
-def assign(model, values):
+def assign(model: Classifier, values: Any) -> None:
     """Restores the statistics of every replica.
 
     Args:

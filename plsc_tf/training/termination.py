@@ -1,5 +1,7 @@
 """Ending a training from outside, without losing its steps."""
 
+from __future__ import annotations
+
 import signal
 
 import keras
@@ -12,7 +14,7 @@ STATUS = 128 + signal.SIGTERM
 class Terminated(SystemExit):
     """Ends the process with the status of SIGTERM."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(STATUS)
 
 
@@ -28,43 +30,43 @@ class Termination(keras.callbacks.Callback):
         in_step: whether a step is under way.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.in_step = False
         self._training = False
-        self._before = {}
+        self._before: dict = {}
         self._requested = None
 
-    def listen(self):
+    def listen(self) -> None:
         """Takes over SIGTERM and SIGINT; call it in the main thread."""
         endings = {signal.SIGTERM: Terminated, signal.SIGINT: KeyboardInterrupt}
         for number, ending in endings.items():
             before = signal.signal(number, lambda *_, e=ending: self._request(e))
             self._before.setdefault(number, before)
 
-    def listen_again(self):
+    def listen_again(self) -> None:
         """Takes them back from TensorFlow's servers, which take SIGTERM silently."""
         if self._before:
             self.listen()
 
-    def stop_listening(self):
+    def stop_listening(self) -> None:
         """Restores the handlers of before; call it in the main thread."""
         for number, before in self._before.items():
             # A handler that is not Python's cannot be set from here.
             signal.signal(number, signal.SIG_DFL if before is None else before)
         self._before = {}
 
-    def wants(self, step):
+    def wants(self, step: int) -> bool:
         """A training ends between two calls of steps, see `several_steps`."""
         return False
 
-    def on_train_batch_begin(self, batch, logs=None):
+    def on_train_batch_begin(self, batch: int, logs: dict | None = None) -> None:
         """From here on the model is being changed."""
         self.in_step = True
         if self._requested is not None and self._votes() is not None:
             self._votes().stop()
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         """Ends the training if a signal came during the step."""
         calls = None if self.model is None else self.model.trainer.calls
         if calls is not None and calls.unreported:
@@ -78,11 +80,11 @@ class Termination(keras.callbacks.Callback):
             self._votes().end()
             raise self._requested
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict | None = None) -> None:
         """From here on the workers of a cluster meet in every step."""
         self._training = True
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict | None = None) -> None:
         """There is no further step."""
         self._training = False
 

@@ -4,9 +4,13 @@ In reading order: `Trainer.fit` goes through the epochs, `Trainer.run_step` make
 on all replicas, and `train_step` is what each replica does in it.
 """
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import functools
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import keras
 import tensorflow as tf
@@ -19,6 +23,13 @@ from plsc_tf.training import diagnosis, feed, mixing, several_steps, user_data
 from plsc_tf.training.position import COUNTS, Position
 from plsc_tf.training.updates import Updater
 from plsc_tf.training.votes import EndedElsewhereError
+
+if TYPE_CHECKING:
+    from plsc_tf.parallel.group import Group
+    from plsc_tf.training.classifier import Classifier
+    from plsc_tf.training.sentinel import Sentinel
+    from plsc_tf.training.votes import Votes
+    from plsc_tf.training.weight_rules import WeightRule
 
 # Arguments of `Trainer.fit` that Keras does not have.
 FIT_OPTIONS = ("initial_step", "stop_at_step", "sentinel")
@@ -48,24 +59,24 @@ class Trainer:
         custom_step: function of a per-replica batch that replaces the step, or None.
     """
 
-    def __init__(self, model):
+    def __init__(self, model: Classifier) -> None:
         self.model = model
         self.position = Position()
-        self.updater = None
-        self.group = Alone()
-        self.votes = None
-        self.calls = None
+        self.updater: Updater = None  # type: ignore[assignment]
+        self.group: Group | Alone = Alone()
+        self.votes: Votes | None = None
+        self.calls: several_steps.Calls | None = None
         self.step_batch = None
-        self.step_result = {}
-        self.step_counts = {}
+        self.step_result: dict[str, float] = {}
+        self.step_counts: dict[str, float] = {}
         self.stop_voted = False
         self.statistics_differ = False
-        self.finish_saving = None
-        self.heartbeat = _unwatched
+        self.finish_saving: Callable[[], None] | None = None
+        self.heartbeat: Callable[[], None] = _unwatched
         self.updater_class = Updater
-        self.custom_step = None
+        self.custom_step: Callable | None = None
 
-    def join(self, group, votes):
+    def join(self, group: Group, votes: Votes | None) -> None:
         """Makes this the training of one worker of a cluster, before `compile`.
 
         Args:
@@ -75,7 +86,14 @@ class Trainer:
         self.group = group
         self.votes = votes
 
-    def compile(self, optimizer, *, head_rule, layer_rules, **options):
+    def compile(
+        self,
+        optimizer: keras.optimizers.Optimizer,
+        *,
+        head_rule: WeightRule | None,
+        layer_rules: Mapping[int, WeightRule],
+        **options,
+    ) -> None:
         """Makes the updater of all weights, and the functions of a step.
 
         Args:
@@ -104,17 +122,17 @@ class Trainer:
 
     def fit(  # noqa: PLR0913 - Keras's arguments of `fit`
         self,
-        data,
+        data: Any,
         *,
-        epochs,
-        verbose=0,
-        callbacks=None,
-        initial_epoch=0,
-        steps_per_epoch=None,
-        initial_step=0,
-        stop_at_step=None,
-        sentinel=None,
-    ):
+        epochs: int,
+        verbose: int | str = 0,
+        callbacks: Any = None,
+        initial_epoch: int = 0,
+        steps_per_epoch: int | None = None,
+        initial_step: int = 0,
+        stop_at_step: int | None = None,
+        sentinel: Sentinel | None = None,
+    ) -> keras.callbacks.History:
         """Runs steps over epochs of global batches.
 
         Args:
@@ -255,7 +273,7 @@ class Trainer:
         self.step_result = {}
         return {}
 
-    def run_step(self, batch):
+    def run_step(self, batch: Any) -> dict[str, float]:
         """One step on a per-replica batch of `batching.pad`; see `train_on_batch`.
 
         Returns:
@@ -272,7 +290,7 @@ class Trainer:
         counts = {name: result.pop(name) for name in COUNTS if name in result}
         self.stop_voted = bool(result.pop("stop", False))
         if self.votes is not None:
-            self.votes.check_abort(result.pop("aborted"))
+            self.votes.check_abort(bool(result.pop("aborted")))
         if not result.pop("finite"):
             return {**result, "finite": False}
         self.position.global_step += 1
@@ -280,32 +298,32 @@ class Trainer:
         self.step_result = result
         return dict(result)
 
-    def distributed_step(self, batch):
+    def distributed_step(self, batch: Any) -> dict[str, tf.Tensor]:
         """The step of all replicas, on a per-replica batch of `batching.pad`."""
         step = functools.partial(train_step, self.model)
         return self.model.strategy.run(step, args=batch)
 
     @property
-    def batch_parts(self):
+    def batch_parts(self) -> int:
         """Number of parts of a global batch: replicas times accumulation steps."""
         model = self.model
         return model.strategy.num_replicas_in_sync * model.accumulation_steps
 
-    def averaged(self):
+    def averaged(self) -> contextlib.AbstractContextManager:
         """A context in which the model has the averages of its weights, if any."""
         if self.updater is None or self.updater.averages is None:
             return contextlib.nullcontext()
         self.start_averages()
         return self.updater.averages.in_use()
 
-    def check_compiled(self):
+    def check_compiled(self) -> None:
         """Raises ValueError before `compile`."""
         if self.updater is None:
             raise ValueError(
                 "Call model.compile(optimizer=...) first, inside strategy.scope()."
             )
 
-    def start_averages(self):
+    def start_averages(self) -> None:
         """Starts the averages of the weights at the weights, unless they run."""
         averages = self.updater.averages
         if averages is not None and not averages.started:
@@ -360,7 +378,7 @@ def _abandoned(callbacks):
         raise
 
 
-def function(python_function):
+def function(python_function: Callable) -> Callable:
     """A `tf.function` as Keras's own trainer makes it, without AutoGraph.
 
     AutoGraph takes seconds to convert all that is called, and reads the sources
@@ -373,7 +391,13 @@ def _unwatched():
     """The `heartbeat` without a `Watchdog`."""
 
 
-def train_step(model, images, labels, weights, real=None):
+def train_step(
+    model: Classifier,
+    images: tf.Tensor,
+    labels: tf.Tensor,
+    weights: tf.Tensor,
+    real: tf.Tensor | None = None,
+) -> dict[str, tf.Tensor]:
     """Forward, backward, and the update of everything or nothing.
 
     The objective is Σ weight · loss / number of examples over the global batch, as in
@@ -427,12 +451,18 @@ class Passes:
     upstream: tf.Tensor
     real: tf.Tensor
     ranks: tf.Tensor | None
-    state: dict
+    state: dict | None
     statistics: list
     random: list
 
 
-def gradients(model, images, labels, weights, real=None):
+def gradients(
+    model: Classifier,
+    images: tf.Tensor,
+    labels: tf.Tensor,
+    weights: tf.Tensor,
+    real: tf.Tensor | None = None,
+) -> Passes:
     """Forward and backward pass; args as of `train_step`; returns `Passes`."""
     upstream, real, total = shares(weights, real)
     statistics, random = _states(model)
@@ -444,14 +474,16 @@ def gradients(model, images, labels, weights, real=None):
     if model.mixing is not None:
         images, labels, share = model.mixing(images, labels, weights, step)
     chosen = head.sample(tf.reshape(labels, [-1]), step)
-    gradients, outcomes, state, extra_losses = None, [], None, []
+    gradients: list = []
+    state: dict | None = None
+    outcomes, extra_losses = [], []
     penalty = tf.zeros([], upstream.dtype)
     parts = (tf.split(value, count) for value in (images, labels, upstream))
     for part in zip(*parts, strict=True):
         # One part after the other: together they would need all activations at once.
         with tf.control_dependencies(_values(gradients)):
             outcome, part_gradients, penalty, extra = _part(
-                model, *part, share, step=step, chosen=chosen, state=state
+                model, part, share, step=step, chosen=chosen, state=state
             )
         gradients = _sum(gradients, part_gradients)
         state = outcome.state
@@ -484,7 +516,9 @@ def gradients(model, images, labels, weights, real=None):
     )
 
 
-def finish(model, passes, finite, votes):
+def finish(
+    model: Classifier, passes: Any, finite: tf.Tensor, votes: Mapping[str, tf.Tensor]
+) -> dict[str, tf.Tensor]:
     """Keeps what the passes have changed, or takes it back; returns the results.
 
     Args:
@@ -523,7 +557,9 @@ def finish(model, passes, finite, votes):
     return result
 
 
-def shares(weights, real=None):
+def shares(
+    weights: tf.Tensor, real: tf.Tensor | None = None
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Shares of a replica's examples; args as of `train_step`.
 
     Returns:
@@ -545,17 +581,19 @@ def _states(model):
     return statistics, random
 
 
-def _part(model, images, labels, upstream, share, **of_head):
+def _part(model, part, share, **of_head):
     """Forward and backward pass of a part of the replica's batch.
 
     Args:
-        labels: `[b]`, or with `share` of `Mixing` `[b, 2]`.
+        part: (images, labels, upstream); labels are `[b, 2]` with `share`.
+        share: of the first label, of `Mixing`, or None.
         of_head: step, chosen and state.
 
     Returns:
         (`HeadStep`, gradients of the replicated weights times the loss scale, sum of
         the penalties of a user's layers, loss of the auxiliary logits or None).
     """
+    images, labels, upstream = part
     dtype = keras.config.floatx()
     with tf.GradientTape() as tape:
         embeddings, penalties, extra = model.forward(images, labels, upstream)
@@ -587,10 +625,10 @@ def _part(model, images, labels, upstream, share, **of_head):
 
 
 def _values(gradients):
-    return [gradient for gradient in gradients or [] if gradient is not None]
+    return [gradient for gradient in gradients if gradient is not None]
 
 
 def _sum(first, second):
-    if first is None:
+    if not first:
         return second
     return [a if b is None else a + b for a, b in zip(first, second, strict=True)]

@@ -1,6 +1,10 @@
 """Applies one Keras optimizer to mirrored weights and to class shards alike."""
 
+from __future__ import annotations
+
 import functools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import keras
 import tensorflow as tf
@@ -11,6 +15,15 @@ from plsc_tf.training.average import SLOT, Averages
 from plsc_tf.training.lars import Lars
 from plsc_tf.training.rules import RowRules, decays
 from plsc_tf.training.weight_rules import COMMON
+
+if TYPE_CHECKING:
+    from plsc_tf.heads.base import Head
+    from plsc_tf.parallel.collectives import Transport
+    from plsc_tf.parallel.rows import ShardedRows
+    from plsc_tf.training.average import Averaging
+    from plsc_tf.training.loss_scale import LossScale
+    from plsc_tf.training.votes import Votes
+    from plsc_tf.training.weight_rules import WeightRule
 
 # Their rule looks at a whole weight at once: applied shard by shard it would mean
 # something else than Keras means.
@@ -52,20 +65,20 @@ class Updater:
 
     def __init__(  # noqa: PLR0913 - most have defaults
         self,
-        optimizer,
-        strategy,
-        replicated,
-        head=None,
+        optimizer: keras.optimizers.Optimizer,
+        strategy: tf.distribute.Strategy,
+        replicated: list[keras.Variable],
+        head: Head | None = None,
         *,
-        l2=0.0,
-        slot_dtype=None,
-        loss_scale=None,
-        transport=None,
-        votes=None,
-        averaging=None,
-        head_rule=None,
-        layer_rules=None,
-    ):
+        l2: float = 0.0,
+        slot_dtype: str | None = None,
+        loss_scale: LossScale | None = None,
+        transport: Transport | None = None,
+        votes: Votes | None = None,
+        averaging: Averaging | None = None,
+        head_rule: WeightRule | None = None,
+        layer_rules: Mapping[int, WeightRule] | None = None,
+    ) -> None:
         _check(optimizer, head)
         self.head_rule = head_rule or COMMON
         self.layer_rules = layer_rules or {}
@@ -75,7 +88,7 @@ class Updater:
         self.head = head
         self.loss_scale = loss_scale
         self.transport = transport or collectives.Transport()
-        self.votes = votes
+        self.votes: Any = votes
         with strategy.scope():
             if not optimizer.built and not private_apis.belongs_to(optimizer, strategy):
                 raise ValueError(
@@ -106,11 +119,16 @@ class Updater:
                 {name: slots[f"{name}/{SLOT}"] for name in rows},
             )
 
-    def slots(self):
+    def slots(self) -> dict[str, ShardedRows]:
         """The optimizer's state for the shards: `{"weight/velocity": ShardedRows}`."""
         return {} if self.rules is None else self.rules.slots()
 
-    def apply(self, replicated_gradients, pending, healthy):
+    def apply(
+        self,
+        replicated_gradients: list[tf.Tensor | None],
+        pending: Any,
+        healthy: tf.Tensor,
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Updates everything, on every replica, unless something is not finite.
 
         Called in replica context.
@@ -147,7 +165,7 @@ class Updater:
         # A function, not `pending` itself: a replica may have a tile more than another,
         # and what goes into `merge_call` must be nested alike everywhere.
         pieces = None
-        if self.rules is not None:
+        if self.head is not None:
             pieces = functools.partial(self.head.pieces, pending)
         tf.distribute.get_replica_context().merge_call(
             functools.partial(self._apply_everywhere, variables),

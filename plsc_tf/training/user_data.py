@@ -4,11 +4,19 @@ That is `batch_size`, `steps_per_epoch` and `epoch(number, start_step)`, which r
 `tf.data.Dataset` of global batches (images, labels[, weights]).
 """
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 import tensorflow as tf
 
 from plsc_tf.data.pixel_range import check_range
 from plsc_tf.training import batching
+
+if TYPE_CHECKING:
+    from plsc_tf.training.classifier import Classifier
 
 
 class DatasetBatches:
@@ -24,7 +32,7 @@ class DatasetBatches:
     # With steps_per_epoch an epoch continues where the previous one ended, as in Keras.
     one_pass = True
 
-    def __init__(self, dataset):
+    def __init__(self, dataset: tf.data.Dataset) -> None:
         spec = dataset.element_spec
         if not isinstance(spec, tuple) or len(spec) not in (2, 3):
             raise ValueError(
@@ -46,11 +54,11 @@ class DatasetBatches:
         size = int(dataset.cardinality())
         self.steps_per_epoch = size if size > 0 else None
 
-    def cardinality(self):
+    def cardinality(self) -> tf.Tensor:
         """As of the data set itself."""
         return self._dataset.cardinality()
 
-    def epoch(self, epoch, start_step=0):
+    def epoch(self, epoch: int, start_step: int = 0) -> tf.data.Dataset:
         """The data set from batch `start_step` on, whichever the epoch."""
         del epoch  # the data set knows only itself
         return self._dataset.skip(start_step) if start_step else self._dataset
@@ -67,7 +75,13 @@ class ArrayBatches:
             other orders than the first, and one that resumes has the same.
     """
 
-    def __init__(self, arrays, batch_size, shuffle, begun=(0, 0)):
+    def __init__(
+        self,
+        arrays: tuple,
+        batch_size: int,
+        shuffle: bool,
+        begun: tuple[int, int] = (0, 0),
+    ) -> None:
         with tf.device("CPU"):
             self._arrays = tuple(tf.convert_to_tensor(array) for array in arrays)
         self.batch_size = batch_size
@@ -76,7 +90,7 @@ class ArrayBatches:
         self._shuffle = shuffle
         self._seed = max(steps - epoch * self.steps_per_epoch, 0)
 
-    def epoch(self, epoch, start_step=0):
+    def epoch(self, epoch: int, start_step: int = 0) -> tf.data.Dataset:
         """The batches of an epoch from a step on."""
         order = np.arange(len(self._arrays[1]))
         if self._shuffle:
@@ -101,13 +115,15 @@ class WeighedBatches:
         ValueError: class_weight is something else.
     """
 
-    def __init__(self, data, class_weight):
+    def __init__(self, data: Any, class_weight: Mapping[int, float]) -> None:
         self._data = data
         _check_class_weight(class_weight)
-        weights = list(class_weight.values())
+        weights = np.fromiter(class_weight.values(), np.float32)
         labels = np.fromiter(class_weight, np.int64)
         self._table = tf.lookup.StaticHashTable(
-            tf.lookup.KeyValueTensorInitializer(labels, np.float32(weights)),
+            tf.lookup.KeyValueTensorInitializer(
+                labels, np.asarray(weights, np.float32)
+            ),
             default_value=1.0,
         )
 
@@ -117,7 +133,7 @@ class WeighedBatches:
             return value
         return lambda *where, **part: self._weighed(value(*where, **part), padded=True)
 
-    def epoch(self, epoch, start_step=0):
+    def epoch(self, epoch: int, start_step: int = 0) -> tf.data.Dataset:
         """The weighed batches of an epoch from a step on."""
         return self._weighed(self._data.epoch(epoch, start_step))
 
@@ -143,7 +159,9 @@ def _check_class_weight(class_weight):
         )
 
 
-def weights_of(labels, sample_weight, class_weight):
+def weights_of(
+    labels: Any, sample_weight: Any, class_weight: Mapping[int, float] | None
+) -> np.ndarray | None:
     """Weights `[N]` of a batch of arrays, or None where there are none.
 
     Args:
@@ -159,7 +177,9 @@ def weights_of(labels, sample_weight, class_weight):
         weights = np.asarray(sample_weight, np.float32).reshape(-1)
     if class_weight is not None:
         _check_class_weight(class_weight)
-        of_classes = np.float32([class_weight.get(i, 1.0) for i in labels.tolist()])
+        of_classes = np.array(
+            [class_weight.get(i, 1.0) for i in labels.tolist()], np.float32
+        )
         if weights is None or len(weights) != len(of_classes):
             return of_classes
         weights = of_classes * weights
@@ -167,15 +187,15 @@ def weights_of(labels, sample_weight, class_weight):
 
 
 def training_data(
-    x,
-    y=None,
+    x: Any,
+    y: Any = None,
     *,
-    batch_size=None,
-    sample_weight=None,
-    class_weight=None,
-    shuffle=True,
-    begun=(0, 0),
-):
+    batch_size: int | None = None,
+    sample_weight: Any = None,
+    class_weight: Mapping[int, float] | None = None,
+    shuffle: bool = True,
+    begun: tuple[int, int] = (0, 0),
+) -> Any:
     """User data for `fit`, as `training.feed` takes it.
 
     Args:
@@ -213,12 +233,14 @@ def training_data(
     return data if class_weight is None else WeighedBatches(data, class_weight)
 
 
-def is_ours(x):
+def is_ours(x: Any) -> bool:
     """Whether x has the interface of our own batches."""
     return hasattr(x, "epoch") and hasattr(x, "batch_size")
 
 
-def evaluation_data(x, y=None, *, batch_size=None, sample_weight=None):
+def evaluation_data(
+    x: Any, y: Any = None, *, batch_size: int | None = None, sample_weight: Any = None
+) -> Any:
     """User data for `evaluate`, in order and unchanged.
 
     Args:
@@ -233,12 +255,12 @@ def evaluation_data(x, y=None, *, batch_size=None, sample_weight=None):
     )
 
 
-def in_order(x):
+def in_order(x: Any) -> Any:
     """Our own batches in file order without augmentation; others unchanged."""
     return x.in_order() if hasattr(x, "in_order") else x
 
 
-def validation_batches(data, batch_size, steps):
+def validation_batches(data: Any, batch_size: int | None, steps: int | None) -> Any:
     """`validation_data` of Keras's `fit` as `Classifier.evaluate` takes it.
 
     Args:
@@ -261,7 +283,7 @@ def validation_batches(data, batch_size, steps):
     return batches
 
 
-def check_endless(data, steps, argument):
+def check_endless(data: Any, steps: int | None, argument: str) -> None:
     """Raises ValueError where a data set without an end is to be gone through.
 
     Args:
@@ -304,7 +326,13 @@ def _arrays(x, y, sample_weight):
     return images, labels, weights.reshape(-1)
 
 
-def one_batch(model, images, labels, sample_weight, class_weight):
+def one_batch(
+    model: Classifier,
+    images: Any,
+    labels: Any,
+    sample_weight: Any,
+    class_weight: Mapping[int, float] | None,
+) -> Any:
     """A global batch of arrays as the per-replica batch of a step.
 
     Args:
@@ -328,7 +356,7 @@ def one_batch(model, images, labels, sample_weight, class_weight):
     return batching.split(model.strategy, batch)
 
 
-def listed(callbacks):
+def listed(callbacks: Any) -> list:
     """The callbacks of a Keras user: one, a list, a `CallbackList` or None."""
     callbacks = getattr(callbacks, "callbacks", callbacks) or []
     return list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks]

@@ -5,11 +5,18 @@ each worker adds its votes to every step, where they are summed with the flag
 that says whether all is finite, and all workers act on the sum.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import tensorflow as tf
 
 from plsc_tf.parallel import collectives
 from plsc_tf.parallel.lost import LOST_STATUS
 from plsc_tf.parallel.rows import outside_scope
+
+if TYPE_CHECKING:
+    from plsc_tf.parallel.group import Group
 
 STOP, ABORT = range(2)
 
@@ -30,19 +37,19 @@ class Votes:
         ended: whether all workers have decided to end the training.
     """
 
-    def __init__(self, group):
+    def __init__(self, group: Group) -> None:
         self.group = group
         self.ended = False
-        self._error = None
+        self._error: Exception | None = None
         self._votes = outside_scope(
             lambda: tf.Variable(tf.zeros([2]), trainable=False, name="votes")
         )
 
-    def stop(self):
+    def stop(self) -> None:
         """Votes to end the training after the next step."""
         self._votes[STOP].assign(1.0)
 
-    def abort(self, error):
+    def abort(self, error: Exception) -> None:
         """Votes to discard the next step and to end the training.
 
         Args:
@@ -51,7 +58,7 @@ class Votes:
         self._error = error
         self._votes[ABORT].assign(1.0)
 
-    def count(self, unhealthy):
+    def count(self, unhealthy: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Adds up a step's votes; called in replica context.
 
         Args:
@@ -64,7 +71,7 @@ class Votes:
         unhealthy, stop, abort = tf.unstack(collectives.all_sum(counts))
         return unhealthy, {"stop": stop > 0, "aborted": abort > 0}
 
-    def check_abort(self, aborted):
+    def check_abort(self, aborted: bool) -> None:
         """Ends the training where the step was aborted.
 
         Args:
@@ -85,6 +92,6 @@ class Votes:
         reasons = [f"Worker {i}: {text}" for i, text in enumerate(messages) if text]
         raise EndedElsewhereError(" ".join(reasons))
 
-    def end(self):
+    def end(self) -> None:
         """All workers have seen the same reason to end, at the same step."""
         self.ended = True

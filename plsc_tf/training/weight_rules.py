@@ -1,8 +1,13 @@
 """Weights whose learning rate or decay differs from that of all others."""
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
+from collections.abc import Iterator, Mapping
 
+import keras
+import tensorflow as tf
 from absl import logging
 
 from plsc_tf.training.freezing import layers_named
@@ -22,11 +27,11 @@ class WeightRule:
     rate_factor: float = 1.0
     weight_decay: float | None = None
 
-    def rate(self, rate):
+    def rate(self, rate: tf.Tensor) -> tf.Tensor:
         """Returns the learning rate of these weights."""
         return rate if self.rate_factor == 1 else self.rate_factor * rate
 
-    def decay(self, optimizer, l2):
+    def decay(self, optimizer: keras.optimizers.Optimizer, l2: float) -> float:
         """Gives an optimizer the weight decay of these weights.
 
         Args:
@@ -47,7 +52,9 @@ class WeightRule:
         return 0.0
 
     @contextlib.contextmanager
-    def applied(self, optimizer, l2):
+    def applied(
+        self, optimizer: keras.optimizers.Optimizer, l2: float
+    ) -> Iterator[float]:
         """Does as `decay` while a graph is traced, which keeps the numbers."""
         names = [name for name in ("l2", "weight_decay") if hasattr(optimizer, name)]
         values = {name: getattr(optimizer, name) for name in names}
@@ -62,7 +69,11 @@ class WeightRule:
 COMMON = WeightRule()
 
 
-def of_layers(network, rate_factors, weight_decays):
+def of_layers(
+    network: keras.Model,
+    rate_factors: Mapping[str, float],
+    weight_decays: Mapping[str, float],
+) -> dict[int, WeightRule]:
     """Returns the rules of a network's trainable weights, `{id: WeightRule}`.
 
     Args:
@@ -75,7 +86,7 @@ def of_layers(network, rate_factors, weight_decays):
     Raises:
         ValueError: a pattern names no layer with trainable weights.
     """
-    rules = {}
+    rules: dict[int, WeightRule] = {}
     for option, field, factors in (
         ("learning_rate_factors", "rate_factor", rate_factors),
         ("weight_decay_on", "weight_decay", weight_decays),
