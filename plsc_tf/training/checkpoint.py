@@ -247,17 +247,9 @@ class Checkpoint(keras.callbacks.Callback):
         # An error of the save before must not take this one with it.
         self.wait()
         path = files.join(self.directory, name)
-        # Weights without what a resume needs are there to be used.
-        as_it_is = contextlib.nullcontext()
-        with self.model.trainer.averaged() if self.weights_only else as_it_is:
-            content = state.snapshot(
-                self.model,
-                {**self.extra, "logs": _plain(logs), "run": self._run},
-                weights_only=self.weights_only,
-                held=self.background,
-            )
-            if self._start(functools.partial(self._write, path, content)):
-                self.saved_step = self._step()
+        write = functools.partial(self._write, path)
+        if self._start(write, logs, weights_only=self.weights_only):
+            self.saved_step = self._step()
         self.waited_s += time.perf_counter() - start
 
     @property
@@ -269,11 +261,28 @@ class Checkpoint(keras.callbacks.Callback):
         """Waits for a save in flight, and raises what went wrong in it."""
         self._settle(self._saver.wait)
 
-    def _start(self, write):
-        """Writes, or begins to; returns whether nothing has gone wrong so far."""
-        if not self.background:
+    def _start(self, write, logs, *, weights_only, **more):
+        """Takes a snapshot and writes it, or begins to; returns whether it succeeded.
+
+        Args:
+            write: function of the `Content`.
+            logs: dict of numbers to store with it.
+            weights_only: leaves out the state of the training.
+            **more: also stored.
+        """
+        # Weights alone are for inference, so these are the averages.
+        trainer = self.model.trainer
+        with trainer.averaged() if weights_only else contextlib.nullcontext():
+            content = state.snapshot(
+                self.model,
+                {**self.extra, "logs": _plain(logs), "run": self._run, **more},
+                weights_only=weights_only,
+                held=self.background,
+            )
+            write = functools.partial(write, content)
+            if self.background:
+                write = functools.partial(self._saver.submit, write)
             return self._settle(write)
-        return self._settle(functools.partial(self._saver.submit, write))
 
     def _give_up(self):
         if self._took_lock:
@@ -335,22 +344,8 @@ class Checkpoint(keras.callbacks.Callback):
             return
         self.wait()
         self._best = accuracy
-        path = files.join(self.directory, BEST)
-        with self.model.trainer.averaged():
-            content = state.snapshot(
-                self.model,
-                {
-                    **self.extra,
-                    "logs": _plain(logs),
-                    "run": self._run,
-                    "best_accuracy": accuracy,
-                },
-                weights_only=True,
-                held=self.background,
-            )
-            self._start(
-                functools.partial(self._replace_best, path, content, epoch, accuracy)
-            )
+        write = functools.partial(self._replace_best, epoch, accuracy)
+        self._start(write, logs, weights_only=True, best_accuracy=accuracy)
 
     def _verified(self, logs):
         """The accuracies of verification, and not those on classes in training."""
@@ -377,7 +372,8 @@ class Checkpoint(keras.callbacks.Callback):
             )
         return stored["best_accuracy"]
 
-    def _replace_best(self, path, content, epoch, accuracy):
+    def _replace_best(self, epoch, accuracy, content):
+        path = files.join(self.directory, BEST)
         following = f"{path}{NEXT}"
         if self._is_chief():
             self.lock.check()
