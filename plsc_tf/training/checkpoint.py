@@ -42,8 +42,7 @@ class Checkpoint(keras.callbacks.Callback):
         directory: the run's folder, on any store.
         max_to_keep: newest checkpoints that stay; 0 keeps all.
         every_n_steps: also save `<directory>/step_<n>/` every n steps.
-        every_n_epochs: epochs between two checkpoints; 0: only by steps and at the
-            end.
+        every_n_epochs: epochs between two checkpoints; 0: by steps and at the end.
         weights_only: leave out what only a resume needs; half the size or less.
         background: training continues while files are written, which takes memory for
             at most one copy of weights and slots; otherwise it waits.
@@ -244,7 +243,7 @@ class Checkpoint(keras.callbacks.Callback):
         if self.saved_step == self._step() and not name.isdigit():
             return
         start = time.perf_counter()
-        # An error of the save before must not take this one with it.
+        # An error of the save before must not prevent this one.
         self.wait()
         path = files.join(self.directory, name)
         write = functools.partial(self._write, path)
@@ -264,11 +263,7 @@ class Checkpoint(keras.callbacks.Callback):
     def _start(self, write, logs, *, weights_only, **more):
         """Takes a snapshot and writes it, or begins to; returns whether it succeeded.
 
-        Args:
-            write: function of the `Content`.
-            logs: dict of numbers to store with it.
-            weights_only: leaves out the state of the training.
-            **more: also stored.
+        `write` is a function of the `Content`; `more` is stored with it.
         """
         # Weights alone are for inference, so these are the averages.
         trainer = self.model.trainer
@@ -296,9 +291,9 @@ class Checkpoint(keras.callbacks.Callback):
         size = writer.save(
             path, content, self.model.trainer.group, self.model.trainer.heartbeat
         )
-        seconds = time.perf_counter() - start
         if not self._is_chief():
             return
+        seconds = time.perf_counter() - start
         logging.info(
             "Saved %s: %.1f MB in %.1f s, %.0f MB/s",
             path,
