@@ -31,8 +31,8 @@ NEXT = ".next"
 class Checkpoint(keras.callbacks.Callback):
     """Saves `<directory>/<epoch>/` after each epoch, as PLSC does.
 
-    A directory has one writer: while a model is trained no other process, and no other
-    callback, saves there. Of older checkpoints only those of this training are removed.
+    A directory has one writer: no other process or callback saves there meanwhile. Of
+    older checkpoints only those of this training are removed.
 
     Example:
         checkpoint = plsc_tf.Checkpoint("runs/ms1m", every_n_steps=2000)
@@ -46,9 +46,8 @@ class Checkpoint(keras.callbacks.Callback):
         weights_only: leave out what only a resume needs; half the size or less.
         background: training continues while files are written, which takes memory for
             at most one copy of weights and slots; otherwise it waits.
-        save_best: keep the weights of the best epoch in `<directory>/best/`: that of
-            the largest mean of the `…_accuracy` values that `Verification` logs. One
-            that verifies every so many steps needs `after_epochs=True` for it.
+        save_best: keep the weights of the best epoch in `<directory>/best/`, by the
+            mean `…_accuracy` that `Verification` logs after epochs.
         on_error: "stop" the training when a checkpoint cannot be written, or
             "continue" without it. Older ones stay whatever happens.
         on_damaged: what `restore` does when the newest checkpoint is damaged: "stop",
@@ -61,8 +60,8 @@ class Checkpoint(keras.callbacks.Callback):
 
     Raises:
         FolderInUseError: when training begins: another one saves to the directory.
-        ValueError: an option has no such value; when training begins, if the directory
-            holds checkpoints of another training: nothing is overwritten or mixed.
+        ValueError: an unknown value; when training begins, if the directory holds
+            checkpoints of another training.
     """
 
     def __init__(  # noqa: PLR0913 - every one has a default
@@ -230,7 +229,7 @@ class Checkpoint(keras.callbacks.Callback):
 
         Args:
             name: of the folder in the directory.
-            logs: dict of numbers to store with it.
+            logs: numbers to store with it.
         """
         if self.lock.held or not self._is_chief():
             self._save(name, logs)

@@ -123,9 +123,10 @@ def evaluate_step(
         WEIGHTS: tf.reduce_sum(weights),
         "loss": tf.reduce_sum(weights * outcome.losses),
     }
+    ranks: Any = outcome.ranks
     for name, k in model.ranked_metrics.items():
         share = weights if name in model.weighted_metrics else real
-        sums[name] = tf.reduce_sum(share * tf.cast(outcome.ranks < k, dtype))
+        sums[name] = tf.reduce_sum(share * tf.cast(ranks < k, dtype))
     names = list(sums)
     totals = collectives.all_sum(tf.stack([sums[name] for name in names]))
     return dict(zip(names, tf.unstack(totals), strict=True))

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 if TYPE_CHECKING:
     from plsc_tf.heads.base import Head
-    from plsc_tf.heads.passes import HeadStep
+    from plsc_tf.heads.head_step import HeadStep
     from plsc_tf.training.classifier import Classifier
 
 
