@@ -1,12 +1,12 @@
-r"""Makes a checkpoint of PLSC 0.1 / 0.2 or arcface_torch one of ours.
+r"""Imports a checkpoint of PLSC 0.1 / 0.2 or arcface_torch.
 
     python -m plsc_tf.import_checkpoint --import_from=work_dirs/ms1mv3_r50 \
         --model_name=iresnet50 --num_classes=93431 --checkpoint_dir=imported
     python -m plsc_tf.train --checkpoint_dir=imported ...
 
 The new checkpoint holds the weights of backbone and head; evaluate, export and train
-take it as checkpoint_dir. It becomes checkpoint_dir itself, or, where that is not set,
-a folder in model_save_dir. Nothing is overwritten.
+take it as checkpoint_dir. It is written to checkpoint_dir or, if that is not set, to a
+folder in model_save_dir. Nothing is overwritten.
 """
 
 import sys
@@ -29,7 +29,7 @@ GROUPS = (
 
 
 def main(settings):
-    """Imports as the settings say and prints what was taken."""
+    """Imports as the settings say and prints a table of the contents."""
     from plsc_tf.evaluation.report import format_table
     from plsc_tf.jobs import import_checkpoint
 

@@ -1,4 +1,4 @@
-"""Saving while training goes on: one save at a time, and no error is lost."""
+"""Saving while training continues: one save at a time, and no error is lost."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""The checkpoints of a run's folder: which there are, and which one to take."""
+"""The checkpoints of a run's folder: list, choose, remove."""
 
 import re
 
@@ -12,14 +12,14 @@ from plsc_tf.storage import files, writer_lock
 
 NAMES = re.compile(r"\d+|step_\d+")
 REMOVING = ".removing"
-# What an interruption leaves, also of the best checkpoint and of its successor.
+# Remains of an interruption, also of the best checkpoint and its successor.
 INTERRUPTED = re.compile(
     rf"({NAMES.pattern}|best(\.next)?)({re.escape(WRITING)}\w+|{re.escape(REMOVING)})"
 )
 DAMAGED = ".damaged"
-# What the workers of a cluster tell each other.
+# Names of the exchanges between the workers of a cluster.
 VERIFY, VERIFIED = "verify a checkpoint", "verified a checkpoint"
-# What is no checkpoint, or none any more.
+# Folders and files that are not, or no longer, checkpoints.
 REMAINS = (f"*{WRITING}*", f"*{REMOVING}", f"*{DAMAGED}-*", writer_lock.PATTERN)
 # In checkpoints of PLSC, whose names are 0, 1, … as well.
 PLSC_META = "meta.json"
@@ -42,23 +42,23 @@ def find_all(directory):
 
 
 def newest(directory, *, on_damaged="stop", group=None):
-    """The newest checkpoint of a run whose every file is what was written.
+    """The newest intact checkpoint of a run.
 
     The workers of a cluster share the work of checking the files.
 
     Args:
         directory: the run's folder; may not exist.
-        on_damaged: "stop", or "previous" to set a damaged one aside, under another
-            name, and to take the newest one that is whole.
+        on_damaged: "stop", or "previous" to rename a damaged one and take the newest
+            intact one.
         group: the `Group` of workers, all of which must call this; None: there is
             one.
 
     Returns:
-        its path, or None where there is no checkpoint at all.
+        its path, or None if there is no checkpoint at all.
 
     Raises:
-        DamagedCheckpointError: the newest one is damaged; says which file, and which
-            checkpoint is whole. Or none of them is, whatever `on_damaged` says.
+        DamagedCheckpointError: the newest one is damaged; names the file and the
+            newest intact checkpoint. Or all are damaged, whatever `on_damaged` says.
     """
     group = group or Alone()
     if not group.is_chief:
@@ -85,12 +85,12 @@ def _newest(directory, on_damaged, group):
             continue
         whole = path
         break
-    # Were they set aside, the next start would find an empty folder and begin anew.
+    # If all were renamed, the next start would find an empty folder and start over.
     if problems and (on_damaged == "stop" or whole is None):
         raise _advice(problems, whole)
     for error in problems:
         aside = _set_aside(error.path)
-        logging.warning("%s It is %s now; nothing was deleted.", error, aside)
+        logging.warning("%s It is now %s; nothing was deleted.", error, aside)
     return whole
 
 
@@ -114,22 +114,22 @@ def _verify_share(path, content, group):
 
 
 def _help_to_verify(group):
-    """Checks this worker's share of what the chief asks for, until it has chosen."""
+    """Checks this worker's share of the files until the chief has chosen."""
     while True:
-        asked = group.gather(VERIFY, None)[0]
-        if "error" in asked:
-            raise ValueError(asked["error"])
-        if "chosen" in asked:
-            return asked["chosen"]
-        path = asked["path"]
+        request = group.gather(VERIFY, None)[0]
+        if "error" in request:
+            raise ValueError(request["error"])
+        if "chosen" in request:
+            return request["chosen"]
+        path = request["path"]
         group.gather(VERIFIED, _verify_share(path, manifest.read(path), group))
 
 
 def resolve(path):
-    """The checkpoint that a user means by a checkpoint folder or a run's folder.
+    """The checkpoint that a checkpoint folder or a run's folder names.
 
     Raises:
-        FileNotFoundError: neither is there.
+        FileNotFoundError: there is neither.
     """
     if files.exists(files.join(path, manifest.NAME)):
         return path
@@ -172,7 +172,7 @@ def remove(path):
 
 
 def sweep(directory):
-    """Clears away what an interrupted process left in a run's folder."""
+    """Removes the remains of an interrupted process from a run's folder."""
     if not files.is_dir(directory):
         return
     for name in files.list_dir(directory):
@@ -216,7 +216,7 @@ def _why_no_manifest(path):
 
 
 def _check_name(path, content):
-    """A whole checkpoint of another step is not this one."""
+    """An intact checkpoint of another step is not this one."""
     name, state = files.name(path), content["state"]
     step = re.fullmatch(r"step_(\d+)", name)
     if step:
@@ -235,11 +235,11 @@ def _advice(problems, whole):
     """The error that stops a run, with what to do."""
     listed = "; ".join(error.problem for error in problems[1:])
     first = problems[0]
-    advice = "No other checkpoint of this run is whole: --restart begins anew"
+    advice = "No other checkpoint of this run is intact: --restart starts over"
     if whole is not None:
         advice = (
-            f"{whole} is whole: --on_damaged_checkpoint=previous goes on from it and "
-            "sets the damaged one aside"
+            f"{whole} is intact: --on_damaged_checkpoint=previous resumes from it and "
+            "renames the damaged one"
         )
     also = f" (and in others: {listed})" if listed else ""
     return DamagedCheckpointError(first.path, f"{first.problem}{also}. {advice}")

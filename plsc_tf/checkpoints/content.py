@@ -1,6 +1,6 @@
-"""What goes into a checkpoint, held still while training goes on.
+"""The content of a checkpoint, unchanged while training continues.
 
-TensorFlow never changes a value that somebody holds: an update of a variable whose
+TensorFlow never changes a value that something refers to: an update of a variable whose
 value is referred to elsewhere writes to new memory. So a checkpoint's content is a
 set of references, which takes no time to make; memory is taken only where training
 overtakes the writing, at most once the weights and slots.
@@ -22,14 +22,14 @@ FILE_BYTES = 256_000_000
 
 @dataclasses.dataclass
 class Content:
-    """What one checkpoint holds.
+    """The content of one checkpoint.
 
     Attributes:
-        kind: "training", from which a run can go on, or "weights".
+        kind: "training", which a run can resume from, or "weights".
         state: JSON-compatible dict.
         network: the backbone, a Keras model.
         values: `[(keras.Variable, tensor)]` of all its variables.
-        variables: `{name: tensor}` of what only a resume needs.
+        variables: `{name: tensor}` that only a resume needs.
         arrays: `{name: rows}`, each with `shape`, `dtype`, `here()`, `pieces(low,
             high)` and `release(low, high)`: `ShardedRows`, `ReplicatedRows` or what
             they hold.

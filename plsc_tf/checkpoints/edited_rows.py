@@ -4,12 +4,12 @@ import numpy as np
 
 from plsc_tf.checkpoints.content import row_size
 
-# Rows are read and handed on in pieces of about this size.
+# Rows are read and yielded in pieces of about this size.
 PIECE_BYTES = 16_000_000
 
 
 class EditedRows:
-    """The rows of a head after an edit, with the face of `ShardedRows`.
+    """The rows of a head after an edit, with the interface of `ShardedRows`.
 
     Attributes:
         shape: of the whole.

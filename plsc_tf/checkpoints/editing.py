@@ -16,13 +16,13 @@ from plsc_tf.checkpoints.labels_map import LabelsMap
 from plsc_tf.checkpoints.stored_rows import DominantRows, RowsInMemory, StoredRows
 from plsc_tf.storage import files
 
-# Where a state tells what was done to its classes, the last edit last.
+# Key of a state with the edits of its classes, the last edit last.
 EDITS = "class_edits"
 
 
 @dataclasses.dataclass(frozen=True)
 class Edit:
-    """What to do with the classes.
+    """A change of the classes.
 
     Attributes:
         labels: the `LabelsMap`.
@@ -56,14 +56,14 @@ def edit(source, target, changes, *, weights_only=False):
         source: folder of a checkpoint with a head.
         target: folder to make.
         changes: the `Edit`.
-        weights_only: leave out what only a resume needs.
+        weights_only: leave out the state that only a resume needs.
 
     Returns:
         int: bytes written.
 
     Raises:
         DamagedCheckpointError: a file of the source is not what was written.
-        FileExistsError: the target is there already.
+        FileExistsError: the target already exists.
         ValueError: the source has no head, state that cannot be edited, or several
             centers per class of which none is chosen.
     """
@@ -97,7 +97,7 @@ def check_centers(source, content, dropping):
 
 
 class _Edited:
-    """What the writer asks of a `Content`, out of a checkpoint's own files."""
+    """The interface of `Content` over the files of a checkpoint."""
 
     def __init__(self, source, content, changes, weights_only):
         self._source, self._content, self._edit = source, content, changes

@@ -1,4 +1,4 @@
-"""What becomes of the labels when classes are removed, merged and added."""
+"""The new labels after classes are removed, merged and added."""
 
 import base64
 import zlib

@@ -1,4 +1,4 @@
-"""What a checkpoint says about itself: `manifest.json`, written last.
+"""The description of a checkpoint: `manifest.json`, written last.
 
 docs/checkpoint_format.md describes every key.
 """
@@ -24,7 +24,7 @@ KEYS = {
 
 
 class DamagedCheckpointError(ValueError):
-    """A checkpoint that is not what was written.
+    """A checkpoint whose files differ from those that were written.
 
     Args:
         path: the checkpoint folder.
@@ -62,11 +62,13 @@ def read(path):
     """
     name = files.join(path, NAME)
     if not files.exists(name):
-        raise FileNotFoundError(f"{path} is no complete checkpoint: it has no {NAME}.")
+        raise FileNotFoundError(
+            f"{path} is not a complete checkpoint: it has no {NAME}."
+        )
     try:
         content = json.loads(files.read(name))
     except ValueError as error:
-        raise DamagedCheckpointError(path, f"{NAME} is no JSON ({error})") from error
+        raise DamagedCheckpointError(path, f"{NAME} is not JSON ({error})") from error
     if isinstance(content, dict) and content.get("format") == 1:
         raise ValueError(
             f"{path} has checkpoint format 1, of before the first release; this "

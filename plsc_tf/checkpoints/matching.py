@@ -1,4 +1,4 @@
-"""Loads of a checkpoint's backbone what fits another network, and tells what does not.
+"""Loads the weights of a checkpoint's backbone that fit another network.
 
 In Keras's weights file every layer is a group with the layer's name as an attribute
 and its weights as numbered arrays. Layers that were named by somebody are found by
@@ -18,7 +18,7 @@ from plsc_tf.checkpoints import manifest, reader
 
 @dataclasses.dataclass(frozen=True)
 class Matched:
-    """What became of the weights.
+    """The result of loading matching weights.
 
     Attributes:
         loaded: names of the network's weights that were loaded.
@@ -42,7 +42,7 @@ def load_matching(path, network):
         `Matched`.
 
     Raises:
-        DamagedCheckpointError: the weights file is not what was written.
+        DamagedCheckpointError: the weights file is damaged.
         ValueError: nothing fits.
     """
     content = manifest.read(path)

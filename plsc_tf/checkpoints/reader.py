@@ -1,4 +1,4 @@
-"""Reads checkpoints: checks all that is asked for first, then loads it in chunks."""
+"""Reads checkpoints: verifies the requested files first, then loads them in chunks."""
 
 import concurrent.futures
 import functools
@@ -25,11 +25,10 @@ def verify(path, content, names=None):
     Args:
         path: the checkpoint folder.
         content: its manifest.
-        names: files to look at; all of them unless given.
+        names: files to check; None: all of them.
 
     Raises:
-        DamagedCheckpointError: names the first file that is missing, too short or
-            too long, or another.
+        DamagedCheckpointError: names the first file that is missing or differs.
     """
     names = sorted(content["files"] if names is None else names)
     for name in names:
@@ -53,14 +52,14 @@ def verify(path, content, names=None):
 
 
 def restore(path, *, network=None, variables=None, arrays=None, verified=False):
-    """Loads a checkpoint, after checking all that is asked for.
+    """Loads a checkpoint, after checking all requested files.
 
     Args:
         path: the checkpoint folder.
-        network: backbone to load, a Keras model; None: not asked for.
-        variables: `{name: keras.Variable}` to load of what only a resume needs.
+        network: backbone to load, a Keras model; None: leave it out.
+        variables: `{name: keras.Variable}` to load that only a resume needs.
         arrays: `{name: ShardedRows or ReplicatedRows}` to load.
-        verified: whether `verify` has found all files sound just now.
+        verified: whether `verify` has just checked all files.
 
     Returns:
         the state dict that was saved.
@@ -117,7 +116,7 @@ def _files_of(content, network, variables, arrays):
 
 
 def read_variables(path, content, names):
-    """Arrays of what only a resume needs, `{name: array}`.
+    """The arrays that only a resume needs, `{name: array}`.
 
     Args:
         path: the checkpoint folder, verified.
@@ -147,8 +146,8 @@ def _compare(path, content, network, variables, arrays):
         problems += _compare_backbone(content["backbone"]["weights"], network)
     if variables and content["kind"] != "training":
         raise ValueError(
-            f"Checkpoint {path} holds weights only, from which no training can go on. "
-            f"Start one from them: --checkpoint_dir={path}."
+            f"Checkpoint {path} holds weights only, which no training can resume from. "
+            f"Start a new one from them: --checkpoint_dir={path}."
         )
     stored = content["training"].get("variables", {})
     problems += _compare_shapes(stored, variables)
@@ -198,7 +197,7 @@ def _gaps(name, described):
     for part in sorted(described["parts"], key=lambda part: part["first"]):
         if part["first"] != expected:
             problems.append(
-                f"{name}: its files go on at row {part['first']} after {expected}"
+                f"{name}: its files continue at row {part['first']} after {expected}"
             )
         expected = part["last"] + 1
     if expected != described["shape"][0]:

@@ -1,4 +1,4 @@
-"""Writes checkpoints: all of it, or nothing that anybody would take for one."""
+"""Writes checkpoints: a complete one, or nothing that looks like one."""
 
 import concurrent.futures
 import functools
@@ -22,9 +22,9 @@ from plsc_tf.storage.paths import local_path
 
 BACKBONE = "backbone.weights.h5"
 TRAINING = "training.npz"
-# What is being written, or being removed; `catalog.sweep` clears such remains away.
+# In the name of a folder that is being written; `catalog.sweep` removes remains.
 WRITING = ".writing-"
-# Checksums and writing keep about so many cores and disks busy.
+# Checksums and writing keep about this many cores and disks busy.
 THREADS = 2
 
 
@@ -45,9 +45,9 @@ def save(path, content, group=None, alive=None):
         int: bytes written, by all workers.
 
     Raises:
-        FileExistsError: `path` is there already; nothing is overwritten.
-        OSError: it could not be written, for example since the disk is full; what
-            was written of it is removed. All workers raise what went wrong in one.
+        FileExistsError: `path` already exists; nothing is overwritten.
+        OSError: it could not be written, for example because the disk is full; the
+            incomplete folder is removed. All workers raise the error of one.
     """
     path, group = path.rstrip("/"), group or Alone()
     target = _agree(group, f"begin {path}", functools.partial(_begin, path, group))[0]
@@ -75,8 +75,8 @@ def _agree(group, name, function):
     value, problem, error = None, None, None
     try:
         value = function() if function else None
-    except OSError as found:
-        error, problem = found, [found.errno, str(found)]
+    except OSError as caught:
+        error, problem = caught, [caught.errno, str(caught)]
     outcomes = group.gather(name, {"value": value, "problem": problem})
     if error is not None:
         raise error
@@ -92,7 +92,7 @@ def _begin(path, group):
     if not group.is_chief:
         return None
     if files.exists(path):
-        raise FileExistsError(f"Checkpoint {path} is there already; not overwritten.")
+        raise FileExistsError(f"Checkpoint {path} already exists; not overwritten.")
     target = path
     if files.atomic_rename(path):
         target = f"{path}{WRITING}{uuid.uuid4().hex[:8]}"
@@ -101,7 +101,7 @@ def _begin(path, group):
 
 
 def _write_share(target, content, is_chief, alive):
-    """Writes what this worker has to; returns its files and the parts of arrays."""
+    """Writes this worker's share; returns its files and the parts of arrays."""
     arrays = {
         name: array
         for name, array in content.arrays.items()
@@ -112,13 +112,13 @@ def _write_share(target, content, is_chief, alive):
         jobs[BACKBONE] = functools.partial(_write_local, content.save_backbone)
         if content.kind == "training":
             jobs[TRAINING] = functools.partial(_write_local, content.save_variables)
-    found = {name: contents.parts(name, array) for name, array in arrays.items()}
+    parts = {name: contents.parts(name, array) for name, array in arrays.items()}
     for name, array in arrays.items():
-        for part in found[name]:
+        for part in parts[name]:
             jobs[part["file"]] = functools.partial(
                 _write_rows, array, part["first"], part["last"] + 1
             )
-    return {"files": _write_files(target, jobs, alive), "parts": found}
+    return {"files": _write_files(target, jobs, alive), "parts": parts}
 
 
 def _finish(path, target, content, shares):
@@ -135,7 +135,7 @@ def _remove(target):
         if files.exists(target):
             files.remove_tree(target)
     except OSError as error:
-        # What went wrong first is what the caller should see.
+        # The caller should see the first error.
         logging.warning("Could not remove the incomplete %s: %s", target, error)
 
 
@@ -154,7 +154,7 @@ def _write_files(target, jobs, alive):
             if alive is not None:
                 future.add_done_callback(lambda _: alive())
         try:
-            # The first error cancels what has not begun.
+            # The first error cancels the jobs that have not started.
             first = concurrent.futures.FIRST_EXCEPTION
             done, _ = concurrent.futures.wait(futures.values(), return_when=first)
             for future in done:

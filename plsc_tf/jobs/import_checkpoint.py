@@ -1,4 +1,4 @@
-"""Makes another library's checkpoint one of ours."""
+"""Converts another library's checkpoint to one of ours."""
 
 import os
 
@@ -23,7 +23,7 @@ def import_checkpoint(settings):
             write, and the network's options what it is.
 
     Returns:
-        the rows of a table: what was taken, what was not.
+        the rows of a table of imported and left-out contents.
 
     Raises:
         FileExistsError: there is a checkpoint already.
@@ -33,14 +33,14 @@ def import_checkpoint(settings):
         ValueError: it does not fit the settings; nothing was written.
     """
     settings = networks.completed(settings)
-    given = settings.importing
-    if not given.import_from:
+    options = settings.importing
+    if not options.import_from:
         raise ValueError(
             "import_from must name the folder or file of the checkpoint to import. "
             "Received: import_from=''."
         )
     path = _target(settings.checkpoints)
-    source = importers.read(given.import_from, given.import_format)
+    source = importers.read(options.import_from, options.import_format)
     settings = _completed(settings, source)
     backbone = backbones.build(
         settings.model.model_name,
@@ -52,7 +52,7 @@ def import_checkpoint(settings):
     with WriterLock("Wait until it ends, or set checkpoint_dir.") as lock:
         if not settings.checkpoints.checkpoint_dir:
             lock.acquire(settings.checkpoints.model_save_dir)
-            _target(settings.checkpoints)  # nothing has come meanwhile
+            _target(settings.checkpoints)  # it is still free
         writer.save(path, _content(settings, source, backbone))
     return _table(settings, source, backbone, path)
 
@@ -70,28 +70,28 @@ def _target(storage):
                 "folder, or set checkpoint_dir."
             )
     if files.exists(path):
-        raise FileExistsError(f"'{path}' is there already; nothing is overwritten.")
+        raise FileExistsError(f"'{path}' already exists; nothing is overwritten.")
     return path
 
 
 def _completed(settings, source):
-    """The settings with what the checkpoint decides: classes and kind of head."""
+    """The settings with the classes and the kind of head of the checkpoint."""
     weight = source.arrays.get("weight")
     if weight is None:
         return settings
     classes, size = weight.shape
-    asked, given = settings.dataset.num_classes, "num_classes" in settings.given
-    told = source.num_classes is not None
-    if asked != classes and not (told and not given):
+    requested = settings.dataset.num_classes
+    known = source.num_classes is not None
+    if requested != classes and ("num_classes" in settings.given or not known):
         advice = f"Pass --num_classes={classes}."
-        if not told:
+        if not known:
             advice = (
                 f"If the training had {classes} classes pass --num_classes={classes}; "
-                "else the file of the last rank is missing, which no other file tells."
+                "else the file of the last rank is missing, which no other file shows."
             )
         raise ValueError(
             f"{settings.importing.import_from} holds {classes} classes of "
-            f"{source.ranks} rank(s). Received: num_classes={asked}. {advice}"
+            f"{source.ranks} rank(s). Received: num_classes={requested}. {advice}"
         )
     if size != settings.model.emb_size:
         raise ValueError(
@@ -113,8 +113,8 @@ def _completed(settings, source):
 
 
 def _content(settings, source, backbone):
-    """What the new checkpoint holds."""
-    # An imported checkpoint is the beginning of something, not a warm start of it.
+    """The content of the new checkpoint."""
+    # The import does not start from another checkpoint.
     flags = settings.replace(checkpoint_dir="").as_dict()
     return Content(
         kind="weights",

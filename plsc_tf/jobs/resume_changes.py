@@ -1,10 +1,10 @@
-"""What a resumed run may change: its meaning on request only, its numbers with a line.
+"""Options that a resumed run may change: its meaning only on request, numbers logged.
 
 Each option is of one kind, in every group declared here once:
 
 * the meaning of the run: another value is refused, unless allow_changes names it;
 * numbers: another value is logged and kept in the run's history;
-* all else, such as paths, logs and performance, may change without a word.
+* everything else, such as paths, logs and performance, may change silently.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from plsc_tf.options import effects
 from plsc_tf.options.option_names import unknown_option
 from plsc_tf.options.settings import Settings, known_options
 
-# The options that the loss depends on; those that a loss has no use for do not count.
+# Options of the loss; those that a loss does not use do not count.
 LOSS = (
     "loss_type",
     "margin",
@@ -31,7 +31,7 @@ LOSS = (
     "magface_lambda_g",
     "interclass_filtering_threshold",
 )
-# What is trained on. Where the files are does not matter, what is in them does.
+# The data set. The place of its files does not matter, their content does.
 DATA = ("dataset_name", "labels_offset", "min_images_per_class", "held_back")
 PLACES = ("dataset_dir", "train_files")
 MEANING = {*LOSS, "scale", "label_smoothing", *DATA} | {
@@ -50,7 +50,7 @@ NUMBERS_OF_GROUPS = (
     "boost",
 )
 NUMBERS = ("gradient_dtype",)
-# Of those groups: where things are, how fast they go, what another check refuses.
+# Of those groups: places, speed, and options that another check refuses.
 SILENT = (
     *PLACES,
     "num_classes",
@@ -76,7 +76,7 @@ SILENT = (
     "snapshot_max",
     "snapshot_dir",
 )
-# They make the first weights, in whose place a resume takes those of its checkpoint.
+# They make the initial weights, which a resume replaces by those of its checkpoint.
 FIRST_WEIGHTS = ("head_initializer", "head_initial_deviation", "head_initial_bias")
 
 
@@ -159,13 +159,13 @@ def of_run(settings, checkpoint, batches):
 
 
 def describe_data(batches):
-    """What a checkpoint keeps of the data, as a dict."""
+    """The description of the data in a checkpoint, as a dict."""
     source = batches.source
     return {"images": source.num_examples, "contents": source.contents()}
 
 
 def check_data(checkpoint, data, settings):
-    """Checks that a resumed run trains on the data of before.
+    """Checks that a resumed run trains on the same data.
 
     Args:
         checkpoint: its folder.
@@ -173,7 +173,7 @@ def check_data(checkpoint, data, settings):
         settings: the `Settings`.
 
     Raises:
-        ValueError: they are others, and allow_changes names none of their options.
+        ValueError: they differ, and allow_changes names none of their options.
     """
     stored = manifest.read(checkpoint)["state"]
     before = stored.get("data", data)
@@ -185,7 +185,7 @@ def check_data(checkpoint, data, settings):
     if _allowed(settings) & {*DATA, *PLACES}:
         logging.info("changed: data %s -> %s", *texts)
         return
-    # They decide what mock draws, and which images of a class there are.
+    # The number of classes decides what mock draws and which images are used.
     classes = [stored.get("num_classes"), settings.dataset.num_classes]
     if classes[0] != classes[1]:
         texts = [

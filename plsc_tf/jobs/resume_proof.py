@@ -29,7 +29,7 @@ def prove(settings):
     """
     if cluster.resolve(settings.cluster, os.environ) is not None:
         raise ValueError(
-            "prove_resume trains in processes of its own, one after the other: run it "
+            "prove_resume starts its own processes, one after the other: run it "
             "without cluster_node_ips, TF_CONFIG and the launcher."
         )
     steps = settings.checkpoints.prove_resume
@@ -68,24 +68,24 @@ def compare(folder, steps):
 
 
 def text(proof):
-    """What `prove` has found, in words; the last line is one JSON object."""
+    """The result of `prove` in words; the last line is one JSON object."""
     if proof["exact"]:
-        found = (
+        result = (
             f"Exact: {proof['steps']} losses and all weights and optimizer states are "
             f"equal bit for bit with a stop after step {proof['stopped_at']}."
         )
     elif proof["first_difference"] is not None:
-        found = (
-            f"NOT exact: the loss of step {proof['first_difference']} is another one. "
+        result = (
+            f"NOT exact: the loss of step {proof['first_difference']} differs. "
             "--deterministic leaves out the operations that TensorFlow reorders."
         )
     else:
-        found = f"NOT exact: these files differ: {', '.join(proof['files_differ'])}."
-    return f"{found}\n\n{json.dumps(proof)}"
+        result = f"NOT exact: these files differ: {', '.join(proof['files_differ'])}."
+    return f"{result}\n\n{json.dumps(proof)}"
 
 
 def _fresh(save_dir):
-    """A folder below the run's that is not there yet."""
+    """A folder below the run's that does not exist yet."""
     if not files.is_local(save_dir):
         raise ValueError(
             "prove_resume compares files on a local disk. Received: model_save_dir="
@@ -116,7 +116,7 @@ def _train(settings, folder, name, stop_at_step):
     if done.returncode:
         raise RuntimeError(
             f"The training of the proof ended with status {done.returncode}; its "
-            f"messages stand above. It is run by {' '.join(command)}"
+            f"messages are above. Its command is {' '.join(command)}"
         )
 
 

@@ -11,7 +11,7 @@ LISTED = 10
 
 
 def load(model, settings):
-    """Loads what `checkpoint_dir` names; with task_type=finetune what fits of it.
+    """Loads the weights in `checkpoint_dir`; with task_type=finetune those that fit.
 
     Args:
         model: the `Classifier`.
@@ -19,7 +19,7 @@ def load(model, settings):
 
     Raises:
         FileNotFoundError: there is no checkpoint.
-        ValueError: it does not fit, or its files are not what was written.
+        ValueError: it does not fit, or its files are damaged.
     """
     files.prepare(settings.checkpoints.checkpoint_dir)
     path = catalog.resolve(settings.checkpoints.checkpoint_dir)
@@ -31,8 +31,8 @@ def load(model, settings):
     if stored != model.head.num_classes:
         raise ValueError(
             f"Checkpoint {path} has {stored} classes. Received: "
-            f"num_classes={model.head.num_classes}. --task_type=finetune takes what "
-            "fits of the backbone and starts a new head."
+            f"num_classes={model.head.num_classes}. --task_type=finetune loads "
+            "the weights of the backbone that fit and starts a new head."
         )
     if not content["arrays"]:
         raise ValueError(
@@ -59,8 +59,8 @@ def _load_matching(path, content, model, settings):
         len(matched.loaded) + len(matched.kept),
         "that of the checkpoint" if with_head else "new",
     )
-    _tell("Not loaded", [f"{name}: {why}" for name, why in matched.kept.items()])
-    _tell("Not used of the checkpoint", matched.unused)
+    _log("Not loaded", [f"{name}: {why}" for name, why in matched.kept.items()])
+    _log("Not used of the checkpoint", matched.unused)
 
 
 def _same_classes(stored, arrays, model, settings):
@@ -76,7 +76,7 @@ def _same_classes(stored, arrays, model, settings):
     )
 
 
-def _tell(what, names):
+def _log(what, names):
     if names:
         more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
         logging.info("%s: %s%s", what, "; ".join(names[:LISTED]), more)

@@ -99,38 +99,28 @@ def set_java_options():
 
 
 def _find_libjvm():
-    home = os.environ.get("JAVA_HOME", "")
+    home, program = os.environ.get("JAVA_HOME", ""), shutil.which("java")
     if home:
-        found = _libjvm_below(home)
-        if not found:
-            raise StorageError(
-                "HDFS needs Java's libjvm.so, and JAVA_HOME has none in "
-                f"{', '.join(_JVM_FOLDERS)}. Received: JAVA_HOME={home}. Set it to "
-                "the folder of a Java 17."
-            )
-        return found
-    program = shutil.which("java")
-    if program:
-        above = os.path.dirname(os.path.dirname(os.path.realpath(program)))
-        found = _libjvm_below(above)
-        if found:
-            return found
-    for folder in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep):
-        if folder and os.path.exists(os.path.join(folder, "libjvm.so")):
-            return os.path.join(folder, "libjvm.so")
+        homes, folders = [home], []
+    else:
+        homes = [os.path.dirname(os.path.dirname(os.path.realpath(program or "/")))]
+        folders = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+    below = [os.path.join(home, folder) for home in homes for folder in _JVM_FOLDERS]
+    for folder in (*below, *filter(None, folders)):
+        path = os.path.join(folder, "libjvm.so")
+        if os.path.exists(path):
+            return path
+    if home:
+        raise StorageError(
+            f"HDFS needs Java's libjvm.so, and JAVA_HOME has none in "
+            f"{', '.join(_JVM_FOLDERS)}. Received: JAVA_HOME={home}. Set it to the "
+            "folder of a Java 17."
+        )
     raise StorageError(
         "HDFS needs Java, and libjvm.so was not found: JAVA_HOME is not set, there is "
         "no java on PATH, and LD_LIBRARY_PATH does not name its folder. Install Java "
         "17 (Debian: openjdk-17-jdk-headless) and set JAVA_HOME."
     )
-
-
-def _libjvm_below(home):
-    for folder in _JVM_FOLDERS:
-        path = os.path.join(home, folder, "libjvm.so")
-        if os.path.exists(path):
-            return path
-    return None
 
 
 def _libhdfs_below(home):

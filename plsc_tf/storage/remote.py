@@ -4,6 +4,7 @@ TensorFlow's `exists`, `isdir` and `listdir` answer "no" when a server is down. 
 only `stat` decides, and only its NotFoundError means absent.
 """
 
+import contextlib
 import dataclasses
 import errno
 import hashlib
@@ -179,7 +180,7 @@ def rename(old, new, retry):
                 return
             raise
 
-    _repeat("rename", old, lambda: _within(move, f"rename {old}", retry), retry)
+    _attempt("rename", old, move, retry)
 
 
 def remove(path, folder, retry):
@@ -194,7 +195,7 @@ def remove(path, folder, retry):
                 return
             raise
 
-    _repeat("remove", path, lambda: _within(delete, f"remove {path}", retry), retry)
+    _attempt("remove", path, delete, retry)
 
 
 def check_scheme(path):
@@ -223,20 +224,13 @@ def check_scheme(path):
 
 
 def _attempt(doing, path, function, retry, worker=None):
-    """Makes a call that can be repeated, each time within the limit."""
+    """Makes a call in a thread, each attempt within the limit."""
 
     def call():
-        return _within(function, f"{doing} {path}", retry, worker)
+        with contextlib.nullcontext(worker) if worker else Worker() as runner:
+            return runner.run(function, retry.limit_s, f"{doing} {path}")
 
     return _repeat(doing, path, call, retry)
-
-
-def _within(function, doing, retry, worker=None):
-    """Makes a call in a thread, within the limit."""
-    if worker:
-        return worker.run(function, retry.limit_s, doing)
-    with Worker() as single:
-        return single.run(function, retry.limit_s, doing)
 
 
 def _repeat(doing, path, function, retry):

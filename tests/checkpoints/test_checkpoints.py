@@ -192,11 +192,11 @@ def test_another_shape_is_named(tmp_path, options, complaint):
 @pytest.mark.parametrize(
     ("parts", "complaint"),
     [
-        ([(0, 2), (4, 6)], "go on at row 4 after 3"),  # row 3 is missing
-        ([(0, 2), (2, 6)], "go on at row 2 after 3"),  # row 2 is there twice
+        ([(0, 2), (4, 6)], "continue at row 4 after 3"),  # row 3 is missing
+        ([(0, 2), (2, 6)], "continue at row 2 after 3"),  # row 2 is there twice
         ([(0, 5)], "end at row 6 of 7"),
         ([(0, 7)], "end at row 8 of 7"),
-        ([(1, 6)], "go on at row 1 after 0"),
+        ([(1, 6)], "continue at row 1 after 0"),
         ([], "end at row 0 of 7"),
     ],
 )

@@ -54,7 +54,7 @@ def test_damage_is_named_and_the_one_before_is_offered_or_taken(run, file, damag
     with pytest.raises(DamagedCheckpointError) as caught:
         catalog.newest(str(run))
     message = str(caught.value)
-    assert str(run / BAD) in message and f"{run / GOOD} is whole" in message
+    assert str(run / BAD) in message and f"{run / GOOD} is intact" in message
     assert "--on_damaged_checkpoint=previous" in message
     # A manifest of step 20 is whole; it just cannot be that of this folder.
     named = "those of step 20" if (file, damage) == (FILES[1], replace) else file
@@ -84,7 +84,7 @@ def test_nothing_is_loaded_of_a_damaged_checkpoint(tmp_path, file, damage):
     damage(first / file, second / file)
     target = Target()
     if (file, damage) == (FILES[1], remove):
-        with pytest.raises(FileNotFoundError, match="no complete checkpoint"):
+        with pytest.raises(FileNotFoundError, match="not a complete checkpoint"):
             target.restore(first)
     else:
         with pytest.raises(DamagedCheckpointError) as caught:
@@ -137,7 +137,7 @@ def test_another_checkpoint_under_the_name_of_the_newest_is_noticed(tmp_path, na
 def test_damaged_ones_are_passed_over_until_one_is_whole(run):
     flip(run / BAD / FILES[0], None)
     truncate(run / GOOD / FILES[1], None)
-    with pytest.raises(DamagedCheckpointError, match="step_00000010 is whole"):
+    with pytest.raises(DamagedCheckpointError, match="step_00000010 is intact"):
         catalog.newest(str(run))
     good = catalog.newest(str(run), on_damaged="previous")
     assert good == str(run / "step_00000010")
@@ -151,7 +151,7 @@ def test_where_none_is_whole_nothing_begins_by_itself(run, on_damaged):
         remove(path / FILES[3], None)
     names = sorted(p.name for p in run.iterdir())
     for _ in range(2):
-        with pytest.raises(DamagedCheckpointError, match="--restart begins anew"):
+        with pytest.raises(DamagedCheckpointError, match="--restart starts over"):
             catalog.newest(str(run), on_damaged=on_damaged)
         # Were they set aside, the second start would find an empty folder.
         assert sorted(p.name for p in run.iterdir()) == names

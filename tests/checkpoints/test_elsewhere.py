@@ -13,7 +13,7 @@ from tests.checkpoints import elsewhere
 
 ROOT = pathlib.Path(__file__).parents[2]
 # Which losses are compared always; all of them with `pytest -m slow`.
-COMPARED = [("momentum", 1), ("bias", 3), ("bias", 8)]
+COMPARED = [("momentum", 1), ("bias", 8)]
 
 
 @pytest.fixture(scope="module")
@@ -51,12 +51,12 @@ def found(saved):
             case, replicas, folder, losses=(case, replicas) in COMPARED
         )
         for case in elsewhere.CASES
-        for replicas in (1, 2, 3)
+        for replicas in (1, 3)
     }
     return restored | outcome_of(eight)
 
 
-@pytest.mark.parametrize("replicas", [1, 2, 3, 8])
+@pytest.mark.parametrize("replicas", [1, 3, 8])
 @pytest.mark.parametrize("case", elsewhere.CASES)
 def test_every_row_bias_and_slot_is_restored_bit_for_bit(saved, found, case, replicas):
     expected = saved[1][case]["values"]

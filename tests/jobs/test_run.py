@@ -271,7 +271,7 @@ def test_a_damaged_checkpoint_stops_a_run_or_not_as_the_flag_says(tmp_path, fini
     shutil.copytree(finished[0], folder)
     damaged = folder / "1" / "training.npz"
     damaged.write_bytes(damaged.read_bytes()[:-1])
-    with pytest.raises(ValueError, match=rf"training\.npz has.*{folder}/0 is whole"):
+    with pytest.raises(ValueError, match=rf"training\.npz has.*{folder}/0 is intact"):
         choose_folder(settings(folder), 2)
     assert damaged.exists()
     previous = settings(folder, on_damaged_checkpoint="previous")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-# Rows are handed on in pieces of about this size.
+# Rows are yielded in pieces of about this size.
 PIECE_BYTES = 32_000_000
 # Shards that had to be loaded whole and are kept: one for each thread that writes.
 LOADED = 2
@@ -27,7 +27,7 @@ class Shard:
 
 
 class ShardedFiles:
-    """`[num_classes, ...]` float32 out of shards, with the face of `ShardedRows`.
+    """`[num_classes, ...]` float32 out of shards, with the interface of `ShardedRows`.
 
     Attributes:
         shape: of the whole.

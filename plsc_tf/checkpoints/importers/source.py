@@ -1,4 +1,4 @@
-"""A checkpoint of another library: what it holds, and where it goes here."""
+"""A checkpoint of another library: its contents, and their places here."""
 
 import dataclasses
 import os
@@ -13,7 +13,7 @@ FORMATS = {"arcface_torch": arcface_torch, "plsc": plsc}
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """What was found in another library's checkpoint; class rows stay in their files.
+    """The contents of another library's checkpoint; class rows stay in their files.
 
     Attributes:
         format: "arcface_torch" or "plsc".
@@ -22,9 +22,9 @@ class Source:
         arrays: `{name here: rows}` of the head: "weight", "bias"; empty without a
             head.
         ranks: over how many devices the head was split there; 0 without one.
-        num_classes: what the checkpoint says about it, None when it says nothing.
+        num_classes: as the checkpoint states it, or None.
         loss: PLSC's loss type as far as the head's name tells, or None.
-        left: names of what is there and has no place here.
+        left: names of contents that have no place here.
     """
 
     format: str
@@ -48,20 +48,20 @@ def read(path, format="auto"):
         a `Source`.
 
     Raises:
-        FileNotFoundError: there is nothing, or a part of the checkpoint is missing.
+        FileNotFoundError: nothing exists there, or a part of the checkpoint is missing.
         ImportError: PyTorch is needed and not installed.
         ValueError: it is of neither library, damaged, or its parts do not fit.
     """
     folder, names = _files(path)
     if format == "auto":
-        found = [name for name, own in FORMATS.items() if own.recognises(folder, names)]
-        if len(found) != 1:
+        formats = [key for key, one in FORMATS.items() if one.recognises(folder, names)]
+        if len(formats) != 1:
             raise ValueError(
-                f"It cannot be told whether {path} is a checkpoint of "
+                f"Cannot tell whether {path} is a checkpoint of "
                 f"{' or of '.join(FORMATS)}. Found: "
                 f"{layers.listed(names) or 'no files'}. Set import_format if it is one."
             )
-        (format,) = found
+        (format,) = formats
     return Source(format=format, **FORMATS[format].read(folder, names))
 
 
@@ -76,20 +76,20 @@ def assign(source, backbone):
         ValueError: the checkpoint is of another network; what is missing, unknown or
             of another shape is named.
     """
-    own = FORMATS[source.format]
+    module = FORMATS[source.format]
     weights = source.backbone
-    places = own.places(backbone, weights)
+    places = module.places(backbone, weights)
     if places is None:
         raise ValueError(
             f"Weights of {source.format} do not go into '{backbone.name}', which is "
-            f"another kind of network. {own.hint(weights)}"
+            f"another kind of network. {module.hint(weights)}"
         )
     layers.assign(
         places,
-        own.prepare(weights),
+        module.prepare(weights),
         source.backbone_file,
         f"'{backbone.name}'",
-        own.hint(weights),
+        module.hint(weights),
     )
 
 

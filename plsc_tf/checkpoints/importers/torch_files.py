@@ -6,7 +6,7 @@ import zipfile
 
 import numpy as np
 
-# What a damaged or foreign file makes torch.load raise.
+# Errors of torch.load for damaged or foreign files.
 _FAULTS = (
     pickle.UnpicklingError,
     EOFError,
