@@ -31,6 +31,7 @@ def test_flags_and_datasets_are_inside_the_package(names):
     assert "plsc_tf/jobs/train.py" in names
     # What `python -m plsc_tf.train` without options trains.
     assert "plsc_tf/hparams/quickstart.cfg" in names
+    assert "plsc_tf/evaluation/pages/card.html" in names
 
 
 def test_no_other_top_level_package(names):

@@ -122,5 +122,5 @@ def test_progress_is_logged_with_rate_and_time_left(run, tmp_path, caplog):
     with caplog.at_level("INFO", logger="absl"):
         transfer.upload(run, tmp_path / "target", log_every_s=0.0, files_at_once=1)
     lines = [record.getMessage() for record in caplog.records]
-    assert any("MB/s" in line and "ETA 0:00:0" in line for line in lines)
+    assert any("MB/s" in line and "ETA 0:0" in line for line in lines)
     assert "4 files copied" in lines[-1]
