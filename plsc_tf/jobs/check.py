@@ -27,7 +27,9 @@ def check(settings, groups=ALL):
         ValueError: settings that contradict each other.
     """
     options = settings.checking
-    report.check_outputs(options.report, cleaned_list=options.cleaned_list)
+    report.check_outputs(
+        {"report": options.report}, {"cleaned_list": options.cleaned_list}
+    )
     name, request = settings.dataset.dataset_name, _request(settings)
     if options.cleaned_list:
         report.check_listable(doctor.open_listing(name, request)[0], "cleaned_list")

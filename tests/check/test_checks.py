@@ -146,11 +146,11 @@ def test_copies_conflicts_and_unlisted_files(write_list):
     assert "line 2 (images/b.png): as " in places(result, "same_bytes")[0]
     assert places(result, "unlisted_file")[0].endswith("images/not_listed.png: ")
     cleaned = folder / "cleaned.txt"
-    report.check_outputs("", cleaned_list=str(cleaned))
+    report.check_outputs({}, {"cleaned_list": str(cleaned)})
     assert report.write_cleaned_list(str(cleaned), result) == 2
     assert cleaned.read_text() == "images/a.png 0\nimages/f.png 1\n"
     with pytest.raises(FileExistsError, match="nothing is overwritten"):
-        report.check_outputs("", cleaned_list=str(cleaned))
+        report.check_outputs({}, {"cleaned_list": str(cleaned)})
 
 
 def _write_bin(folder, name, contents):
@@ -265,9 +265,9 @@ def test_the_report_is_json(sound):
     rows = dict(report.rows(result))
     assert rows["error: missing_file"].startswith("1 listed files that do not exist")
     with pytest.raises(ValueError, match="must end in .json"):
-        report.check_outputs(str(sound / "label.txt"))
+        report.check_outputs({"report": str(sound / "label.txt")}, {})
     with pytest.raises(FileNotFoundError, match="there is no folder"):
-        report.check_outputs(str(sound / "no/x.json"))
+        report.check_outputs({"report": str(sound / "no/x.json")}, {})
 
 
 def test_drawn_pictures_can_be_checked_too():

@@ -88,26 +88,27 @@ def write_list(path: str, entries: Callable[[], Iterator[tuple[bytes, int]]]) ->
     return count
 
 
-def check_outputs(report: str, **new_lists: str) -> None:
+def check_outputs(reports: dict[str, str], lists: dict[str, str]) -> None:
     """Raises an error for outputs that cannot be written, or overwrite something.
 
     Args:
-        report: path of the report, or "".
-        **new_lists: paths of lists, or "", by the names of their options.
+        reports: {option: path or ""} of JSON files, which are replaced.
+        lists: {option: path or ""} of new files.
 
     Raises:
         FileExistsError: a list exists.
         FileNotFoundError: the folder of an output does not exist.
-        ValueError: the report does not end in .json.
+        ValueError: a report does not end in .json.
     """
-    if report and not report.endswith(".json"):
-        raise ValueError(f"report must end in .json. Received: report={report!r}.")
-    for name, path in new_lists.items():
+    for name, path in reports.items():
+        if path and not path.endswith(".json"):
+            raise ValueError(f"{name} must end in .json. Received: {name}={path!r}.")
+    for name, path in lists.items():
         if path and files.exists(path):
             raise FileExistsError(
                 f"{name} {path!r} already exists; nothing is overwritten."
             )
-    for name, path in {"report": report, **new_lists}.items():
+    for name, path in {**reports, **lists}.items():
         folder = path.rpartition("/")[0]
         if folder and not files.is_dir(folder):
             raise FileNotFoundError(f"{name}: there is no folder {folder!r}.")

@@ -1,17 +1,18 @@
-"""Rows of new classes: given, means of embeddings, or as a new head draws them."""
+"""Rows of new classes: from a file, means of embeddings, or as in a new head."""
 
 import dataclasses
 import io
+from collections.abc import Callable
 
 import numpy as np
 
 from plsc_tf.jobs import trained
 from plsc_tf.jobs.builders.heads import make_head
-from plsc_tf.jobs.classes import pictures
+from plsc_tf.jobs.classes import images
 from plsc_tf.storage import files
 from plsc_tf.storage.paths import local_path
 
-# Rows that the usual length of a row is taken from.
+# Rows for the usual length of a row, and rows of a file that are checked at a time.
 _SAMPLE = 4096
 
 
@@ -20,29 +21,29 @@ class NewRows:
     """Rows of new classes.
 
     Attributes:
-        given: [n, size] of the first ones.
-        drawn: function of (first, last + 1) that returns those behind them, counted
+        known: [n, size] of the first ones.
+        draw: function of (first, last + 1) that returns the following ones, counted
             from the first of all.
         names: of the new classes; those without one come last.
-        told: how many there are of which kind, for people.
+        summary: how many there are of which kind, for a table.
     """
 
-    given: np.ndarray
-    drawn: object
+    known: np.ndarray
+    draw: Callable[[int, int], np.ndarray]
     names: tuple
-    told: str
+    summary: str
 
     def read(self, low, high):
-        """The rows `[low, high)` of all."""
-        given = self.given[low:high]
-        if high <= len(self.given):
-            return given
-        drawn = self.drawn(max(low, len(self.given)), high)
-        return np.concatenate([given, drawn]) if len(given) else drawn
+        """Returns the rows `[low, high)` of all."""
+        known = self.known[low:high]
+        if high <= len(self.known):
+            return known
+        drawn = self.draw(max(low, len(self.known)), high)
+        return np.concatenate([known, drawn]) if len(known) else drawn
 
 
-def find(settings, run, source, stored, make_labels):
-    """Rows of the new classes that the settings ask for.
+def collect(settings, run, source, stored, make_labels):
+    """Collects the rows of the new classes that the settings name.
 
     Args:
         settings: the `Settings`.
@@ -59,35 +60,32 @@ def find(settings, run, source, stored, make_labels):
         FileNotFoundError: there is no such file or folder.
         ValueError: rows of another size.
     """
-    asked, size = settings.classes, stored.shape[1]
-    make_labels(1)  # wrong labels are told before the work
-    parts, names, told = [], [], []
-    if asked.class_rows:
-        parts.append(_load(asked.class_rows, size))
-        names += ["-"] * len(parts[-1])
-        told.append(f"{len(parts[-1]):,} of {asked.class_rows}")
-    if asked.class_images:
-        means, found = _means(settings, source, stored)
+    options, size = settings.classes, stored.shape[1]
+    make_labels(1)  # reports wrong labels before the work
+    parts, names, summary = [], (), []
+    if options.class_rows:
+        rows = _load(options.class_rows, size)
+        parts.append(rows)
+        summary.append(f"{len(rows):,} of {options.class_rows}")
+    if options.class_images:
+        means, folders = _means(settings, source, stored)
+        names = ("-",) * sum(map(len, parts)) + tuple(folders)
         parts.append(means)
-        names += found
-        told.append(f"{len(found):,} means of pictures")
+        summary.append(f"{len(means):,} means of images")
     # A single file of rows stays in its file.
-    given = np.empty((0, size), np.float32)
-    if parts:
-        given = parts[0] if len(parts) == 1 else np.concatenate(parts)
-    labels = make_labels(len(given) + asked.add_classes)
-    if asked.add_classes:
-        told.append(f"{asked.add_classes:,} drawn")
-    return NewRows(
-        given,
-        _drawn(run, labels, size),
-        tuple(names) if asked.class_images else (),
-        f": {', '.join(told)}" if told else "",
-    ), labels
+    known = parts[0] if parts else np.empty((0, size), np.float32)
+    if len(parts) > 1:
+        known = np.concatenate(parts)
+    if options.add_classes:
+        summary.append(f"{options.add_classes:,} drawn")
+    labels = make_labels(len(known) + options.add_classes)
+    draw = _drawing(run, labels, size)
+    summary = f": {', '.join(summary)}" if summary else ""
+    return NewRows(known, draw, names, summary), labels
 
 
 def _load(path, size):
-    """Rows of a .npy file, mapped where it is a local one."""
+    """Returns the rows of a .npy file, mapped if it is a local one."""
     if not files.exists(path):
         raise FileNotFoundError(f"There is no file of class rows {path!r}.")
     try:
@@ -96,11 +94,11 @@ def _load(path, size):
         else:
             rows = np.load(io.BytesIO(files.read(path)), allow_pickle=False)
     except (ValueError, EOFError) as error:
-        raise ValueError(f"{path} is no .npy file of numbers: {error}") from error
+        raise ValueError(f"{path} is not a .npy file of numbers: {error}") from error
     if rows.ndim != 2 or rows.shape[1] != size or rows.dtype.kind != "f":
         raise ValueError(
-            f"class_rows must hold floats [classes, {size}], as the checkpoint's rows "
-            f"are. Received: {rows.dtype}, shape {rows.shape}."
+            f"class_rows must hold floats [classes, {size}], like the checkpoint's "
+            f"rows. Received: {rows.dtype}, shape {rows.shape}."
         )
     for low in range(0, len(rows), _SAMPLE):
         if not np.isfinite(rows[low : low + _SAMPLE]).all():
@@ -109,19 +107,18 @@ def _load(path, size):
 
 
 def _means(settings, source, stored):
-    """(mean embeddings as long as the checkpoint's rows, names of their classes)."""
-    found = trained.load(settings.replace(checkpoint_dir=source))
-    means, names = pictures.mean_directions(
-        found.model, settings, settings.classes.class_images
-    )
+    """Returns (mean embeddings as long as the checkpoint's rows, names of classes)."""
+    model = trained.load(settings.replace(checkpoint_dir=source)).model
+    folder = settings.classes.class_images
+    means, names = images.mean_directions(model, settings, folder)
     rows = stored.read(0, min(_SAMPLE, stored.shape[0])).astype(np.float64)
     length = np.mean(np.linalg.norm(rows, axis=1))
     return (means * length).astype(np.float32), names
 
 
-def _drawn(run, labels, size):
-    """Rows as the head of a new training with so many classes has them."""
+def _drawing(run, labels, size):
+    """Returns a function that draws rows like the head of a new training."""
     head = make_head(run.replace(num_classes=labels.num_classes))
     head.embedding_size = size
-    kept = len(labels.origins)
-    return lambda low, high: head.initial_weight(kept + low, kept + high)
+    first = len(labels.origins)
+    return lambda low, high: head.initial_weight(first + low, first + high)

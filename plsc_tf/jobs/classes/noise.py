@@ -1,4 +1,4 @@
-"""From the flags to a report of labels that look wrong."""
+"""From the options to a report of labels that look wrong."""
 
 import dataclasses
 import tempfile
@@ -8,6 +8,7 @@ from absl import logging
 
 from plsc_tf.checkpoints import editing, manifest
 from plsc_tf.checkpoints.stored_rows import StoredRows
+from plsc_tf.data.checks import report as check_report
 from plsc_tf.evaluation import label_noise, two_in_one
 from plsc_tf.evaluation.embedding_store import (
     EmbeddingStore,
@@ -15,25 +16,25 @@ from plsc_tf.evaluation.embedding_store import (
     WeightCenters,
 )
 from plsc_tf.jobs import trained
-from plsc_tf.jobs.classes import noise_report, pictures, sheets, told
+from plsc_tf.jobs.classes import images, noise_report, training_settings
 from plsc_tf.options import effects
 from plsc_tf.progress import Progress
 from plsc_tf.storage import files
 
-# How much alike the centers of one identity are, by what a center is.
+# Similarity of the centers of one identity, by kind of center.
 ALIKE = {"embeddings": 0.97, "weights": 0.7}
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
-    """What labels look wrong.
+class NoiseFindings:
+    """The labels that look wrong.
 
     Attributes:
         store: the `EmbeddingStore`.
         pairs: `Pairs` of classes, the most alike first.
         alike: those of them that seem to be one identity.
-        nearest: `Nearest` of every picture.
-        mislabelled: bool [pictures].
+        nearest: `Nearest` of every image.
+        mislabelled: bool [images].
         scores: float64, of all classes that could be judged, the most unusual first.
         splits: list of the first ones' `Split`s.
         thresholds: `{"pair", "margin", "split"}`.
@@ -50,143 +51,113 @@ class Found:
 
 
 def report(settings):
-    """Embeds the training pictures and reports labels that look wrong.
+    """Embeds the training images and reports labels that look wrong.
 
     Args:
-        settings: the `Settings`; `classes` says what to write, `storage` which
-            checkpoint is meant, `dataset` where the training data are.
+        settings: the `Settings`; `classes` says what to write, `storage` names the
+            checkpoint, `dataset` the training data.
 
     Returns:
         the rows of a table.
 
     Raises:
-        FileExistsError: new_list is there already.
+        FileExistsError: new_list exists.
         FileNotFoundError: there is no checkpoint, data set or folder for the report.
         ValueError: labels that the checkpoint does not have, or a new_list of a data
-            set whose pictures are no files.
+            set whose images are not files.
     """
-    given = settings.classes
-    path = trained.find(settings.checkpoints)
-    if given.noise_centers == "weights":
-        _check_weights(path)
-    settings, _ = told.settings_of(path, settings)
-    _check_outputs(given)
-    if given.new_list:
-        pictures.check_listable(settings)
-    batches = pictures.open_batches(settings)
-    effects.tell(settings, effects.of_data(batches.source.heeds))
+    options = settings.classes
+    path = trained.find(settings.storage)
+    content = manifest.read(path)
+    if options.noise_centers == "weights":
+        _check_weights(path, content)
+    settings, _ = training_settings.complete(settings, path)
+    check_report.check_outputs(
+        {"noise_report": options.noise_report}, {"new_list": options.new_list}
+    )
+    if options.new_list:
+        images.check_listable(settings)
+    batches = images.open_batches(settings)
+    source = batches.source
+    effects.tell(settings, effects.of_data(source.heeds))
     model = trained.load(settings.replace(checkpoint_dir=path)).model
-    names = getattr(batches.source, "class_names", ())
-    folder = files.parent(given.noise_report)
+    folder = files.parent(options.noise_report)
     scratch = folder if files.is_local(folder) else None
     with tempfile.TemporaryDirectory(prefix="noise-", dir=scratch or None) as place:
-        store = EmbeddingStore(
-            place, settings.dataset.num_classes, model.embedding_size
-        )
-        for embeddings, labels in pictures.embeddings(model, batches):
-            store.add(embeddings, labels)
+        classes, size = settings.dataset.num_classes, model.embedding_size
+        store = EmbeddingStore(place, classes, size)
+        for rows, labels in images.embeddings(model, batches):
+            store.add(rows, labels)
         store.finish()
-        logging.info("%s pictures are embedded.", f"{len(store.labels):,}")
-        found = find(store, _centers(given, path, store), given)
-        about = {"checkpoint": path, "data_set": batches.source.name}
-        table = noise_report.write(
-            given.noise_report, found, given, batches.source.describe, names, about
-        )
-        if given.noise_sheets:
-            table += sheets.draw_all(given.noise_sheets, found, batches)
-        if given.new_list:
-            table.append(_write_list(settings, found))
+        logging.info("%s images are embedded.", f"{len(store.labels):,}")
+        if options.noise_centers == "embeddings":
+            centers = MeanCenters(store)
+        else:
+            stored = StoredRows(path, content["arrays"]["weight"])
+            centers = WeightCenters(stored.read, store.counts > 0)
+        findings = find(store, centers, options)
+        facts = {"checkpoint": path, "data_set": source.name}
+        table = noise_report.write(options, findings, source, facts)
+        if options.new_list:
+
+            def new_label(number, label):
+                return -1 if findings.mislabelled[number] else label
+
+            row = images.write_list(options.new_list, settings, new_label, store.labels)
+            table.append(row)
     return table
 
 
-def find(store, centers, given):
-    """Looks for labels that look wrong.
+def find(store, centers, options):
+    """Finds labels that look wrong.
 
     Args:
         store: the `EmbeddingStore`.
         centers: `MeanCenters` or `WeightCenters`.
-        given: the `Classes` settings.
+        options: the `Classes` settings.
 
     Returns:
-        `Found`.
+        `NoiseFindings`.
     """
     thresholds = {
-        "pair": given.noise_pair or ALIKE[given.noise_centers],
-        "margin": given.noise_margin,
-        "split": given.noise_split,
+        "pair": options.noise_pair or ALIKE[options.noise_centers],
+        "margin": options.noise_margin,
+        "split": options.noise_split,
     }
     pairs = label_noise.closest_pairs(
-        centers, progress=_progress("comparing centres", "pairs of blocks")
+        centers, progress=_progress("comparing centers", "pairs of blocks")
     )
     alike = pairs.above(thresholds["pair"])
     nearest = label_noise.nearest_centers(
-        store, centers, alike, progress=_progress("comparing pictures", "pictures")
+        store, centers, alike, progress=_progress("comparing images", "images")
     )
-    mislabelled = nearest.excess > thresholds["margin"]  # False where it is NaN
+    mislabelled = nearest.excess > thresholds["margin"]  # False if it is NaN
     splitter = two_in_one.Splitter(store, ~mislabelled)
-    scores = two_in_one.scores(
-        splitter.alike(progress=_progress("parting classes", "classes")), splitter.sizes
-    )
+    similarity = splitter.alike(progress=_progress("splitting classes", "classes"))
+    scores = two_in_one.scores(similarity, splitter.sizes)
     order = np.argsort(-scores, kind="stable")
-    first = splitter.labels[order[: given.noise_top]].tolist()
-    return Found(
-        store,
-        pairs,
-        alike,
-        nearest,
-        mislabelled,
-        [splitter.split(label) for label in first],
-        scores[order],
-        thresholds,
+    first = splitter.labels[order[: options.noise_top]].tolist()
+    splits = [splitter.split(label) for label in first]
+    return NoiseFindings(
+        store, pairs, alike, nearest, mislabelled, splits, scores[order], thresholds
     )
 
 
-def _progress(doing, unit):
-    """A function of what is done and of how much there is to do."""
-    progress = Progress(doing, None, unit, log_every_s=30)
+def _progress(action, unit):
+    """Returns a function that reports the amounts done and in all."""
+    progress = Progress(action, None, unit, log_every_s=30)
 
-    def tell(done, of):
-        progress.at(done, done / of)
-        if done >= of:
+    def report(done, total):
+        progress.at(done, done / total)
+        if done >= total:
             progress.close()
 
-    return tell
+    return report
 
 
-def _centers(given, path, store):
-    if given.noise_centers == "embeddings":
-        return MeanCenters(store)
-    described = manifest.read(path)["arrays"]["weight"]
-    return WeightCenters(StoredRows(path, described).read, store.counts > 0)
-
-
-def _check_weights(path):
-    content = manifest.read(path)
+def _check_weights(path, content):
     if "weight" not in content["arrays"]:
         raise ValueError(
             f"Checkpoint {path} holds no class rows. Use --noise_centers=embeddings."
         )
     editing.check_centers(path, content, dropping=False)
-
-
-def _check_outputs(given):
-    if given.new_list and files.exists(given.new_list):
-        raise FileExistsError(
-            f"new_list {given.new_list!r} is there already; nothing is overwritten."
-        )
-    for name in ("noise_report", "new_list"):
-        folder = getattr(given, name).rpartition("/")[0]
-        if folder and not files.is_dir(folder):
-            raise FileNotFoundError(f"{name}: there is no folder {folder!r}.")
-
-
-def _write_list(settings, found):
-    labels, mislabelled = found.store.labels, found.mislabelled
-
-    def new_label(number, label):
-        pictures.check_same(labels, number, label)
-        return -1 if mislabelled[number] else label
-
-    path = settings.classes.new_list
-    count, folder = pictures.write_list(path, settings, new_label)
-    return "new list", f"{path}: {count:,} pictures below {folder}"

@@ -1,4 +1,4 @@
-"""Which of several centers of a class is its own, and which images are far from it.
+"""The dominant one of several centers of a class, and the images far from it.
 
 Sub-center ArcFace (Deng et al., ECCV 2020), section 3.3: after a training with several
 centers per class the dominant one stays, and images farther than 75 degrees from it are
@@ -10,7 +10,7 @@ import dataclasses
 import numpy as np
 
 from plsc_tf.jobs import trained
-from plsc_tf.jobs.classes import pictures
+from plsc_tf.jobs.classes import images
 from plsc_tf.progress import Progress
 
 
@@ -50,17 +50,17 @@ def find(settings, source, stored):
     classes, centers, _ = stored.shape
     counts = np.zeros((classes, centers), np.int64)
     cosines, labels = [], []
-    batches = pictures.open_batches(settings)
+    batches = images.open_batches(settings)
     model = trained.load(settings.replace(checkpoint_dir=source)).model
     progress = Progress("comparing with centers", None, "images", log_every_s=30)
-    for rows, own in pictures.embeddings(model, batches):
+    for rows, own in images.embeddings(model, batches):
         if own.min() < 0 or own.max() >= classes:
             raise ValueError(
                 f"The checkpoint has the classes 0 to {classes - 1}. Received: labels "
                 f"from {own.min()} to {own.max()}."
             )
-        found, places = np.unique(own, return_inverse=True)
-        weights = np.asarray(stored.take(found), np.float32)
+        present, places = np.unique(own, return_inverse=True)
+        weights = np.asarray(stored.take(present), np.float32)
         weights /= np.maximum(np.linalg.norm(weights, axis=2, keepdims=True), 1e-12)
         cosines.append(np.einsum("ij,ikj->ik", rows, weights[places]))
         labels.append(own)
@@ -75,16 +75,16 @@ def find(settings, source, stored):
     return Dominant(dominant, counts, labels, angles)
 
 
-def table(found, limit):
-    """Rows of a table about what is found, for an angle of `limit` degrees."""
-    images = len(found.labels)
-    own = int(found.counts.max(axis=1).sum())
-    empty = int(np.count_nonzero(found.counts.sum(axis=1) == 0))
-    far = int(np.count_nonzero(found.angles > limit))
+def table(dominant, limit):
+    """Returns rows of a table, for an angle of `limit` degrees."""
+    total = len(dominant.labels)
+    own = int(dominant.counts.max(axis=1).sum())
+    empty = int(np.count_nonzero(dominant.counts.sum(axis=1) == 0))
+    far = int(np.count_nonzero(dominant.angles > limit))
     rows = [
-        ("centers", f"{found.counts.shape[1]} -> 1 per class"),
-        ("nearest to the dominant center", f"{own:,} of {images:,} images"),
-        (f"farther than {limit:g} degrees from it", f"{far:,} of {images:,} images"),
+        ("centers", f"{dominant.counts.shape[1]} -> 1 per class"),
+        ("nearest to the dominant center", f"{own:,} of {total:,} images"),
+        (f"farther than {limit:g} degrees from it", f"{far:,} of {total:,} images"),
     ]
     if empty:
         rows.append(("classes without images", f"{empty:,}, with their first center"))
