@@ -1,6 +1,6 @@
 """Faces in photographs, moved to where networks expect them by five points.
 
-The points are the centre of the eye on the left of the picture, that of the other one,
+The points are the center of the eye on the left of the image, that of the other one,
 the tip of the nose, and the corners of the mouth on the left and on the right.
 """
 
@@ -12,7 +12,7 @@ import tensorflow as tf
 from plsc_tf.data import images
 from plsc_tf.data.faults import reason
 
-# Where ArcFace's training pictures of 112 x 112 have the five points, x and y in pixels
+# Where ArcFace's training images of 112 x 112 have the five points, x and y in pixels
 # (insightface, recognition/arcface_torch/eval_ijbc.py).
 REFERENCE = np.array(
     [
@@ -29,7 +29,7 @@ _REFERENCE_SIDE = 112
 def stored_size(size: tuple[int, int]) -> tuple[int, int]:
     """The size that faces for a network are cut out at, before they are framed.
 
-    As training pictures are: of 112 pixels, which a smaller network gets resized, with
+    As training images are: of 112 pixels, which a smaller network gets resized, with
     antialiasing; without it, a face of a large photograph would lose all but a few of
     its pixels.
 
@@ -98,7 +98,7 @@ def align(
 
     Args:
         image: an encoded JPEG or PNG, or uint8 [h, w, 3], RGB.
-        points: [5, 2] x and y in pixels: the eye on the left of the picture, the other
+        points: [5, 2] x and y in pixels: the eye on the left of the image, the other
             one, the tip of the nose, the corners of the mouth, left and right.
         image_size: (height, width) of the result.
 
@@ -106,7 +106,7 @@ def align(
         uint8 [height, width, 3]; black where there is no photograph.
 
     Raises:
-        ValueError: points that are not those of a face, or bytes that are no picture.
+        ValueError: points that are not those of a face, or bytes that are no image.
     """
     points = np.asarray(points)
     if points.shape != (5, 2):

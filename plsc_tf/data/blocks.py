@@ -1,4 +1,4 @@
-"""Blocks of pictures: decoded, framed and changed at random, many at a time."""
+"""Blocks of images: decoded, framed and changed at random, many at a time."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _BLOCK_BYTES = 2**24
 
 
 def block_size(batch_size: int, image_size: tuple[int, int]) -> int:
-    """Pictures that are made together: a divisor of the batch size.
+    """Images that are made together: a divisor of the batch size.
 
     tf.data's work for an element of a `map` is a fifth of that of decoding a small
-    picture, so a block holds many; but not more than what fits a few megabytes, so
+    image, so a block holds many; but not more than what fits a few megabytes, so
     that there is work for all threads and memory for all blocks.
     """
     fitting = _BLOCK_BYTES // (3 * image_size[0] * image_size[1])
@@ -33,7 +33,7 @@ def make_pictures(
     training: bool,
     framed: bool,
 ) -> tf.Tensor:
-    """Makes a block of pictures.
+    """Makes a block of images.
 
     Args:
         stored: strings [n], uint8 [n, h, w, 3] or the same as a RaggedTensor.
@@ -75,7 +75,7 @@ def _by_preprocessing(made, training, framed):
 def _stretch(contents, mirrored, size):
     """Decodes, resizes and mirrors; what has the right size at once.
 
-    The mirrored pictures have a loop of their own: a decision for each picture, and
+    The mirrored images have a loop of their own: a decision for each image, and
     what `map_fn` needs to hand it on, take 8 of the 90 microseconds of a face.
     """
     pictures = tf.TensorArray(
@@ -93,7 +93,7 @@ def _stretch(contents, mirrored, size):
 
 
 def _decode_into(pictures, contents, places, size, change):
-    """Writes the pictures of some places into a `TensorArray`."""
+    """Writes the images of some places into a `TensorArray`."""
     count = tf.size(places)
 
     def body(step, pictures):
@@ -118,5 +118,5 @@ def filled_up(block: tuple[tf.Tensor, ...], size: int) -> tuple[tf.Tensor, ...]:
 
 
 def dense(image) -> tf.Tensor:
-    """A picture of a block of pictures of different sizes, as a tensor."""
+    """An image of a block of images of different sizes, as a tensor."""
     return image.to_tensor() if isinstance(image, tf.RaggedTensor) else image

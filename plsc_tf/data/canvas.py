@@ -1,7 +1,7 @@
 """A canvas for drawn figures: soft-edged shapes, light and noise, in numpy.
 
 Pixels see only +, -, *, / and square roots, which are rounded the same way everywhere,
-so that a picture is the same on every machine.
+so that an image is the same on every machine.
 """
 
 from __future__ import annotations

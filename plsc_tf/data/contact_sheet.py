@@ -1,19 +1,18 @@
-"""A contact sheet: what each random change and each preprocessing makes of pictures."""
+"""Contact sheets: rows of images; the effect of each augmentation and preprocessing."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
 from PIL import Image, ImageDraw
 
-from plsc_tf.data import figures, images, preprocessing
+from plsc_tf.data import figures, images, png, preprocessing
 from plsc_tf.data.augmentation import NUM_CHANCES, Augmentation, randaugment
 from plsc_tf.storage import files
 
-# The random changes of the sheet, each alone, at strengths that can be seen.
+# The augmentations of the sheet, each alone, at strengths that can be seen.
 CHANGES = {
     "flip": Augmentation(flip=0.5),
     "rotate 10": Augmentation(rotate=10),
@@ -40,15 +39,15 @@ def draw(
     *,
     columns: int = 1,
 ):
-    """Writes rows of pictures with their titles as one PNG.
+    """Writes rows of images with their titles as one PNG.
 
     Args:
         path: of the PNG; on any store.
-        rows: (title, pictures uint8 [h, w, 3] of one size).
+        rows: (title, images uint8 [h, w, 3] of one size).
         columns: rows side by side.
     """
     if not rows:
-        raise ValueError("A contact sheet needs at least one row of pictures.")
+        raise ValueError("A contact sheet needs at least one row of images.")
     height = max(picture.shape[0] for _, row in rows for picture in row) + _GAP
     width = max(picture.shape[1] for _, row in rows for picture in row) + _GAP
     most = max(len(row) for _, row in rows)
@@ -62,11 +61,9 @@ def draw(
         for place, picture in enumerate(row):
             corner = (left + _TITLE_WIDTH + place * width, top)
             sheet.paste(Image.fromarray(np.asarray(picture)), corner)
-    buffer = io.BytesIO()
     # Few colors are enough for a preview; dithering would double the bytes.
     sheet = sheet.quantize(96, dither=Image.Dither.NONE)
-    sheet.save(buffer, "PNG", optimize=True)
-    files.write(path, buffer.getvalue())
+    files.write(path, png.encode(sheet, optimize=True))
 
 
 def draw_ops(
@@ -78,13 +75,13 @@ def draw_ops(
     seed: int = 0,
     columns: int = 3,
 ):
-    """Draws every random change, RandAugment operation and preprocessing.
+    """Draws every augmentation, RandAugment operation and preprocessing.
 
     Args:
         path: of the PNG.
-        pictures: encoded files or arrays, see `images.to_rgb`; None draws figures.
-        image_size: (height, width) of each picture on the sheet, in pixels.
-        num_seeds: pictures per row, each with random numbers of its own.
+        images: encoded files or arrays, see `images.to_rgb`; None draws figures.
+        image_size: (height, width) of each image on the sheet, in pixels.
+        num_seeds: images per row, each with random numbers of its own.
         seed: of the random numbers.
         columns: rows side by side.
     """
@@ -92,7 +89,7 @@ def draw_ops(
         pictures = _figures(num_seeds)
     pictures = [images.to_rgb(tf.convert_to_tensor(each)) for each in pictures]
     if not pictures:
-        raise ValueError("A contact sheet needs at least one picture.")
+        raise ValueError("A contact sheet needs at least one image.")
     chosen = [pictures[number % len(pictures)] for number in range(num_seeds)]
     chance = tf.random.stateless_uniform([num_seeds, NUM_CHANCES], [seed, 0])
     rows = list(_rows(chosen, chance, image_size))

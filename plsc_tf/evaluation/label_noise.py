@@ -1,6 +1,6 @@
-"""Labels that look wrong: one identity in two classes, pictures of strangers.
+"""Labels that look wrong: one identity in two classes, images of strangers.
 
-Everything is done in blocks: neither all pairs of classes nor all pictures are in
+Everything is done in blocks: neither all pairs of classes nor all images are in
 memory at any time.
 """
 
@@ -9,7 +9,7 @@ import dataclasses
 
 import numpy as np
 
-# Classes, and pictures, of one product (64 MB and 16 MB of scores).
+# Classes, and images, of one product (64 MB and 16 MB of scores).
 _CLASSES, _PICTURES = 4096, 1024
 # Pairs of classes that are kept at most, and what is never worth keeping.
 _PAIRS, _LEAST = 200_000, 0.5
@@ -106,13 +106,13 @@ def _largest(found, most):
 
 @dataclasses.dataclass(frozen=True)
 class Nearest:
-    """Where each picture's embedding is.
+    """Where each image's embedding is.
 
     Attributes:
-        own: float32 [pictures], cosine with the center of its own class; NaN where
-            that has no other picture.
-        other: float32 [pictures], cosine with the nearest center of another class.
-        label: int64 [pictures], that class.
+        own: float32 [images], cosine with the center of its own class; NaN where
+            that has no other image.
+        other: float32 [images], cosine with the nearest center of another class.
+        label: int64 [images], that class.
     """
 
     own: np.ndarray
@@ -126,14 +126,14 @@ class Nearest:
 
 
 def nearest_centers(store, centers, alike, progress=lambda done, of: None):
-    """Compares every picture with all centers.
+    """Compares every image with all centers.
 
     Args:
         store: the `EmbeddingStore`.
         centers: `MeanCenters` or `WeightCenters`.
         alike: `Pairs` that seem to be one identity: which of the two is nearer says
             nothing, so they are no strangers to each other.
-        progress: called with pictures done, and of how many.
+        progress: called with images done, and of how many.
 
     Returns:
         `Nearest`.
@@ -146,7 +146,7 @@ def nearest_centers(store, centers, alike, progress=lambda done, of: None):
     own = np.empty(total, np.float32)
     other = np.full(total, -np.inf, np.float32)
     label = np.zeros(total, np.int64)
-    # Centers are read once for many pictures.
+    # Centers are read once for many images.
     step = max(_PICTURES, 2**25 // store.size)
     for begin in range(0, total, step):
         chunk = slice(begin, min(begin + step, total))

@@ -176,9 +176,6 @@ def test_slots_of_a_head_on_every_replica_are_edited(trained, tmp_path):
     np.testing.assert_array_equal(new[slot][5:], np.full((1, 8), 0.1, np.float32))
     for name in set(old) - {slot}:
         np.testing.assert_array_equal(new[name], old[name])
-    flags = parse([f"--flagfile={tmp_path / 'edited' / 'flags.cfg'}", "--num_epochs=2"])
-    _, outcome = train.train(flags)
-    assert outcome["steps"] == 14 and np.isfinite(outcome["loss"])
 
 
 @pytest.mark.parametrize(

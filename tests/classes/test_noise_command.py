@@ -116,7 +116,7 @@ def test_weights_can_be_the_centers(trained, tmp_path):
         (
             {"dataset_name": "tests.classes.tiny", "new_list": "l.txt"},
             ValueError,
-            "list of files",
+            "not files of their own",
         ),
     ],
 )

@@ -129,6 +129,7 @@ def test_the_model_of_the_dominant_centers_is_loaded(folder, dropped):
     np.testing.assert_array_equal(model.head.weights_as_numpy(), rows)
 
 
+@pytest.mark.slow
 def test_a_training_with_one_center_goes_on(folder, dropped):
     settings = parse(
         [f"--flagfile={folder / 'one' / 'flags.cfg'}", "--num_epochs=2"],

@@ -40,5 +40,5 @@ def test_every_operation_is_drawn_with_or_without_pictures(tmp_path):
         assert Image.open(path).size[1] == rows * 18
         sheets.append(path.read_bytes())
     assert sheets[0] == sheets[1] != sheets[2]
-    with pytest.raises(ValueError, match="at least one picture"):
+    with pytest.raises(ValueError, match="at least one image"):
         contact_sheet.draw_ops(str(tmp_path / "d.png"), [])

@@ -1,7 +1,7 @@
-"""What may happen to a training picture at random.
+"""What may happen to a training image at random.
 
 `Augmentation` says what; `decide` turns random numbers into decisions for a whole
-block of pictures; `apply` carries out the decision on one of them.
+block of images; `apply` carries out the decision on one of them.
 """
 
 from plsc_tf.data.augmentation.decisions import (

@@ -1,4 +1,4 @@
-"""Operations on colors and on sharpness; each is pure, for one picture [h, w, 3]."""
+"""Operations on colors and on sharpness; each is pure, for one image [h, w, 3]."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def change_colors(image: tf.Tensor, change: tf.Tensor, *, contrast: bool) -> tf.
     Args:
         image: uint8 [h, w, 3] of static size.
         change: float [4, 3], see `color_maps`.
-        contrast: whether the map needs the picture's mean.
+        contrast: whether the map needs the image's mean.
     """
     pixels = tf.reshape(tf.cast(image, tf.float32), [-1, 3])
     added = change[3, 0]
@@ -45,7 +45,7 @@ def change_colors(image: tf.Tensor, change: tf.Tensor, *, contrast: bool) -> tf.
 def color_maps(brightness, levels, contrast, saturation, hue) -> tf.Tensor:
     """Brightness, then contrast, saturation and hue, as one map of RGB colors.
 
-    With the luma Y of a pixel p and m of the picture's mean, brightness f, levels l,
+    With the luma Y of a pixel p and m of the image's mean, brightness f, levels l,
     contrast c: the pixel becomes c f p + l + (1 - c) f m; then Y + s (p - Y) for the
     saturation s; then its I and Q (NTSC) are turned by the hue.
 
@@ -87,7 +87,7 @@ def to_grey(image: tf.Tensor) -> tf.Tensor:
 
 
 def low_resolution(image: tf.Tensor, size: tf.Tensor, methods: tf.Tensor) -> tf.Tensor:
-    """Makes a picture small and large again (AdaFace, arXiv:2204.00964).
+    """Makes an image small and large again (AdaFace, arXiv:2204.00964).
 
     Args:
         image: uint8 [h, w, 3] of static size.

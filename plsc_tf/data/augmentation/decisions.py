@@ -1,7 +1,7 @@
-"""From random numbers to decisions, and from decisions to pictures.
+"""From random numbers to decisions, and from decisions to images.
 
-All arithmetic on random numbers is done for a whole block of pictures at once, in
-`decide`; what is left for each picture, in `apply`, are the operations themselves.
+All arithmetic on random numbers is done for a whole block of images at once, in
+`decide`; `apply` carries out the operations on each image.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import tensorflow as tf
 from plsc_tf.data.augmentation import color, geometry, randaugment
 from plsc_tf.data.augmentation.options import Augmentation
 
-# Random numbers of a picture. Each decision has columns of its own, so that switching
+# Random numbers of an image. Each decision has columns of its own, so that switching
 # one on does not change the others; 28 to 30 are RandAugment's layers; 6, 7 and 31
 # belong to `preprocessing.frames`.
 NUM_CHANCES = 32
@@ -30,31 +30,26 @@ _LAYERS = 28
 def decide(
     chance: tf.Tensor, options: Augmentation | None, size: tuple[int, int]
 ) -> dict[str, tf.Tensor]:
-    """Decides what happens to each picture of a block.
+    """Decides the changes of each image of a block.
 
     Args:
         chance: float32 [n, 32], uniform in [0, 1).
-        options: what may happen; None for nothing.
-        size: (height, width) of the pictures.
+        options: the possible changes; None for none.
+        size: (height, width) of the images.
 
     Returns:
-        dict of tensors [n, ...], for `apply`; only what may happen is in it.
+        dict of tensors [n, ...], for `apply`; only of possible changes.
     """
     if options is None:
         return {}
     columns = tf.transpose(tf.ensure_shape(chance, [None, NUM_CHANCES]))
-    return {
-        **_moves(columns, options, size),
-        **_operations(columns, options),
-        **_looks(columns, options),
-        **_losses(columns, options, size),
-    }
+    return _moves(columns, options, size) | _looks(columns, options, size)
 
 
 def apply(
     image: tf.Tensor, decision: dict[str, tf.Tensor], options: Augmentation | None
 ) -> tf.Tensor:
-    """Carries out what was decided for one picture.
+    """Carries out the decisions for one image.
 
     Args:
         image: uint8 [h, w, 3] of static size, the size given to `decide`.
@@ -73,7 +68,7 @@ def apply(
         image = geometry.shift(image, decision["shift"])
     if "box" in decision:
         image = geometry.keep_box(image, decision["box"])
-    for layer in range(_layers(decision)):
+    for layer in range(int(options.randaugment_layers) if options else 0):
         image = randaugment.apply(
             image, decision[f"operation_{layer}"], decision[f"amount_{layer}"]
         )
@@ -93,14 +88,14 @@ def apply(
 
 
 def augment(image: tf.Tensor, seed: tf.Tensor, options: Augmentation) -> tf.Tensor:
-    """Changes a picture at random; the same seed gives the same picture.
+    """Changes an image at random; the same seed gives the same image.
 
-    For a single picture; a block of them draws its numbers at once, see `decide`.
+    For a single image; a block of them draws its numbers at once, see `decide`.
 
     Args:
         image: uint8 [h, w, 3] of static size.
         seed: int64 [2].
-        options: what may happen.
+        options: the possible changes.
 
     Returns:
         uint8 [h, w, 3].
@@ -111,12 +106,8 @@ def augment(image: tf.Tensor, seed: tf.Tensor, options: Augmentation) -> tf.Tens
 
 
 def first_of(decisions: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """The first row of decisions, for a block of one picture."""
+    """The first row of decisions, for a block of one image."""
     return {name: value[0] for name, value in decisions.items()}
-
-
-def _layers(decision):
-    return sum(name.startswith("operation_") for name in decision)
 
 
 def _if(condition, function, image):
@@ -137,7 +128,7 @@ def _recolored(image, decision, options):
 
 
 def _moves(columns, options, size):
-    """What moves pixels or cuts them off."""
+    """Decides which pixels move or are cut off, and RandAugment's layers."""
     moves = {}
     if options.warps:
         moves["warp"] = _warps(columns, options, size)
@@ -148,23 +139,16 @@ def _moves(columns, options, size):
             moves["shift"] = _shifts(columns, options.shift, size)
     if options.crop_in_place:
         moves["box"] = _boxes(columns, options, size)
+    for layer in range(int(options.randaugment_layers)):
+        chosen = columns[_LAYERS + layer]
+        operation, amount = randaugment.choose(chosen, options.randaugment_magnitude)
+        moves[f"operation_{layer}"] = operation
+        moves[f"amount_{layer}"] = amount
     return moves
 
 
-def _operations(columns, options):
-    """RandAugment's layers."""
-    operations = {}
-    for layer in range(int(options.randaugment_layers)):
-        operation, amount = randaugment.choose(
-            columns[_LAYERS + layer], options.randaugment_magnitude
-        )
-        operations[f"operation_{layer}"] = operation
-        operations[f"amount_{layer}"] = amount
-    return operations
-
-
-def _looks(columns, options):
-    """What changes colors."""
+def _looks(columns, options, size):
+    """Decides on colors, and on losses of detail."""
     looks = {}
     if options.recolors:
         looks["colors"] = _colors(columns, options)
@@ -172,21 +156,15 @@ def _looks(columns, options):
             looks["recolor"] = columns[_COLOR] < options.color_probability
     if options.grey:
         looks["grey"] = columns[_GREY] < options.grey
-    return looks
-
-
-def _losses(columns, options, size):
-    """What takes detail away."""
-    losses = {}
     if options.low_resolution:
-        losses = _low_resolutions(columns, options, size)
+        looks |= _low_resolutions(columns, options, size)
     if options.cutout and options.cutout_probability:
-        losses["square"] = _squares(columns, options, size)
+        looks["square"] = _squares(columns, options, size)
     if options.erasing:
         # The noise needs a seed, which no other decision has: bits of two numbers.
         bits = [tf.bitcast(columns[column], tf.int32) for column in (_ROW, _COLUMN)]
-        losses["noise"] = tf.stack(bits, axis=1)
-    return losses
+        looks["noise"] = tf.stack(bits, axis=1)
+    return looks
 
 
 def _erased(image, decision, options):
@@ -227,7 +205,7 @@ def _shifts(columns, share, size):
 
 
 def _happens(chance, probability):
-    """Whether it happens, and what is left of the number: uniform again."""
+    """Whether it happens, and the rest of the number: uniform again."""
     return chance < probability, chance / probability
 
 
@@ -264,7 +242,7 @@ def _warps(columns, options, size):
 
 
 def _boxes(columns, options, size):
-    """Rectangles that are kept: all of the picture where nothing happens."""
+    """Rectangles that are kept: the whole image if nothing happens."""
     height, width = size
     cropped, chance = _happens(columns[_KEEP], options.crop_in_place)
     area = _between(chance, *options.crop_in_place_scale) * (height * width)
@@ -279,7 +257,7 @@ def _boxes(columns, options, size):
 
 
 def _sides(top, rows, left, wide, size):
-    """int32 [n, 2, 3]: lengths before, in and behind boxes, down and across."""
+    """int32 [n, 2, 3]: lengths before, in and after boxes, down and across."""
     down = tf.stack([top, rows, size[0] - top - rows], axis=1)
     across = tf.stack([left, wide, size[1] - left - wide], axis=1)
     return tf.cast(tf.stack([down, across], axis=1), tf.int32)
@@ -310,7 +288,7 @@ def _low_resolutions(columns, options, size):
 
 
 def _squares(columns, options, size):
-    """Squares that are erased, cut at the edges; nothing inside where none is."""
+    """Squares that are erased, cut at the edges; empty ones for none."""
     happens, chance = _happens(columns[_HALF], options.cutout_probability)
     half = tf.where(happens, chance * (options.cutout * min(size) / 2), 0.0)
     lengths = []

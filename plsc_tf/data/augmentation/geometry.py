@@ -1,4 +1,4 @@
-"""Operations that move pixels; each is pure, for one picture uint8 [h, w, 3].
+"""Operations that move pixels; each is pure, for one image uint8 [h, w, 3].
 
 The functions that make maps work on a whole block: their arguments are float [n].
 """
@@ -15,7 +15,7 @@ _RGB = (0, 0, 3)
 def mirror(image: tf.Tensor, mirrored: tf.Tensor) -> tf.Tensor:
     """Swaps left and right where `mirrored`, a bool scalar, is true."""
     # TensorFlow reverses columns of [h, w, 3] row by row: 7 microseconds at 112x112;
-    # a gather over columns takes 80, and tf.where reverses every picture.
+    # a gather over columns takes 80, and tf.where reverses every image.
     return tf.cond(mirrored, lambda: tf.reverse(image, [1]), lambda: image)
 
 
@@ -73,13 +73,13 @@ def warp(image: tf.Tensor, transform: tf.Tensor, fill: int | None = None) -> tf.
 
 
 def affine(matrix, move, size: tuple[int, int]) -> tf.Tensor:
-    """Maps of output to input pixels about the centre, as `warp` takes them.
+    """Maps of output to input pixels about the center, as `warp` takes them.
 
     Args:
         matrix: ((a, b), (d, e)): x' = a x + b y, y' = d x + e y; float [n] or
             scalars.
         move: (x, y) in pixels of the input, added after that.
-        size: (height, width) of the picture.
+        size: (height, width) of the image.
 
     Returns:
         float32 [n, 8], [8] for scalars.
@@ -113,7 +113,7 @@ def cut_out(image: tf.Tensor, box: tf.Tensor) -> tf.Tensor:
     Args:
         image: uint8 [h, w, 3] of static size.
         box: int32 [2, 3], as for `keep_box`; without rows or columns inside, the
-            picture stays.
+            image stays.
     """
     above, middle, below = tf.split(image, box[0], num=3)
     left, inside, right = tf.split(middle, box[1], axis=1, num=3)

@@ -1,4 +1,4 @@
-"""Which random changes a training picture may see, and how large they are."""
+"""Which random changes a training image may see, and how large they are."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _FACTORS = ("contrast", "saturation")
 
 @dataclasses.dataclass(frozen=True)
 class Augmentation:
-    """What may happen to a training picture; every field's 0 switches it off.
+    """What may happen to a training image; every field's 0 switches it off.
 
     Args:
         flip: probability of mirroring left and right.
@@ -53,7 +53,7 @@ class Augmentation:
         shear: largest shear either way, as a share of the height.
         color_jitter: brightness, contrast and saturation are multiplied by factors
             in 1 - color_jitter ... 1 + color_jitter (PLSC: 0.2).
-        grey: probability of a grey picture.
+        grey: probability of a grey image.
         cutout: largest side of an erased square, as a share of the shorter side.
         rotate_probability: of a rotation, where `rotate` is set.
         crop_probability: of a random resized crop, where `crop_scale` is set.
@@ -64,7 +64,7 @@ class Augmentation:
             `color_jitter`; None for that one.
         saturation: the same for the saturation.
         hue: largest turn of the hue either way, as a share of the full circle.
-        low_resolution: probability of a picture made smaller and large again, by
+        low_resolution: probability of an image made smaller and large again, by
             random interpolations (AdaFace: 0.2).
         low_resolution_scale: (smallest, largest) share of the sides in between.
         crop_in_place: probability that all but a random rectangle is black
@@ -151,7 +151,7 @@ class Augmentation:
 
     @property
     def warps(self) -> bool:
-        """Whether pixels land between pixels, so that the picture is interpolated."""
+        """Whether pixels land between pixels, so that the image is interpolated."""
         return bool(
             (self.rotate and self.rotate_probability)
             or (self.crop_scale and self.crop_probability)

@@ -1,6 +1,6 @@
 """RandAugment's operations (Cubuk et al. 2019, arXiv:1909.13719).
 
-Each is a pure function of a picture uint8 [h, w, 3] of static size and an amount in
+Each is a pure function of an image uint8 [h, w, 3] of static size and an amount in
 -1...1, 0 for no change: its size is M / 10, its sign is drawn. Largest changes are
 those of AutoAugment: 30 degrees, a shear of 0.3, a shift of 0.45 of the side (150 of
 331 pixels), factors of 0.1 and 1.9, 4 bits of color.
@@ -14,12 +14,12 @@ import tensorflow as tf
 
 from plsc_tf.data.augmentation import color, geometry
 
-# What comes in from outside of the picture.
+# What comes in from outside of the image.
 _GREY = 128
 
 
 def identity(image, amount):
-    """The picture as it is."""
+    """The image as it is."""
     del amount
     return image
 
@@ -116,7 +116,7 @@ def brighten(image, amount):
 
 
 def sharpen(image, amount):
-    """Multiplies what differs from a smoothed picture by 0.1 to 1.9."""
+    """Multiplies what differs from a smoothed image by 0.1 to 1.9."""
     pixels = tf.cast(image, tf.float32)
     # Pillow's SMOOTH: 5 in the middle, 1 around, over 13; the border stays.
     total = tf.nn.avg_pool2d(pixels[tf.newaxis], 3, 1, "VALID")[0] * 9

@@ -1,4 +1,4 @@
-"""Preprocessing by name: from a stored picture to what a network is fed.
+"""Preprocessing by name: from a stored image to what a network is fed.
 
 `build("face", image_size=(112, 112))` makes one; `names()` lists them.
 """

@@ -1,7 +1,7 @@
-"""Which part of a picture a network sees, and at which size.
+"""Which part of an image a network sees, and at which size.
 
 A frame has four functions. `prepare` is what training can do before anything random;
-`decide` and `train` are its random part; `evaluate` has none. Pictures are uint8
+`decide` and `train` are its random part; `evaluate` has none. Images are uint8
 [h, w, 3] of any size; the results of `train` and `evaluate` have the frame's size.
 """
 
@@ -22,7 +22,7 @@ _SCALE, _TOP, _LEFT = 6, 7, 31
 
 @dataclasses.dataclass(frozen=True)
 class Stretch:
-    """The whole picture, resized to the size; the aspect ratio is not kept.
+    """The whole image, resized to the size; the aspect ratio is not kept.
 
     Args:
         size: (height, width) in pixels; so for all frames.
@@ -32,7 +32,7 @@ class Stretch:
 
     @property
     def kept_size(self) -> tuple[int, int]:
-        """Size at which a cache keeps pictures before anything random happens."""
+        """Size at which a cache keeps images before anything random happens."""
         return self.size
 
     def own_part(self, options: Augmentation | None) -> Augmentation | None:
@@ -49,21 +49,21 @@ class Stretch:
         return {}
 
     def train(self, image: tf.Tensor, decision: dict) -> tf.Tensor:
-        """The random part, for a prepared picture and one row of decisions."""
+        """The random part, for a prepared image and one row of decisions."""
         del decision
         return images.resize(image, self.size)
 
     def evaluate(self, image: tf.Tensor) -> tf.Tensor:
-        """What evaluation sees of a picture."""
+        """What evaluation sees of an image."""
         return images.resize(image, self.size)
 
     def keep(self, image: tf.Tensor) -> tf.Tensor:
-        """What a cache keeps of a picture: `kept_size`, enough for `train`."""
+        """What a cache keeps of an image: `kept_size`, enough for `train`."""
         return images.resize(image, self.kept_size)
 
 
 class CropOrPad(Stretch):
-    """The middle of the picture, surrounded by black where it is too small (lenet)."""
+    """The middle of the image, surrounded by black where it is too small (lenet)."""
 
     def prepare(self, image):
         """See `Stretch.prepare`."""
@@ -93,7 +93,7 @@ class CropOrPad(Stretch):
 
 
 class PadAndCrop(CropOrPad):
-    """A random part of the picture with 4 black pixels around it (cifarnet)."""
+    """A random part of the image with 4 black pixels around it (cifarnet)."""
 
     padding = 4
 
@@ -108,7 +108,7 @@ class PadAndCrop(CropOrPad):
 
     def train(self, image, decision):
         """See `Stretch.train`."""
-        # A picture that is too small even so gets more black around it.
+        # An image that is too small even so gets more black around it.
         if image.shape.is_fully_defined():
             lacking = [
                 max(want - have, 0)
@@ -174,7 +174,7 @@ class AreaCrop(ScaleCrop):
     """A random part by area and aspect ratio; 0.875 of the sides for evaluation.
 
     The crop of inception (Szegedy et al. 2014, arXiv:1409.4842, 6): it serves the
-    option `crop_scale`, from the picture as it is stored.
+    option `crop_scale`, from the image as it is stored.
     """
 
     central = 0.875
@@ -191,7 +191,7 @@ class AreaCrop(ScaleCrop):
         cropped = drawn < probability
         area = low + drawn / max(probability, 1e-9) * (high - low)
         log_ratio = (2 * chance[:, decisions.RATIO] - 1) * math.log(4 / 3)
-        # An area and a ratio of 0 stand for the whole picture.
+        # An area and a ratio of 0 stand for the whole image.
         columns = [
             tf.where(cropped & (high < 1 or low < 1), area, 0.0),
             tf.exp(log_ratio),
@@ -220,7 +220,7 @@ def _cropped(image, box, place, size):
 
     Args:
         image: uint8 [h, w, 3].
-        box: float [2], height and width in pixels, rounded and at most the picture.
+        box: float [2], height and width in pixels, rounded and at most the image.
         place: two uniform numbers, where in the room that is left.
         size: (height, width) of the result.
     """

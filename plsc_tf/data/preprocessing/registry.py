@@ -40,17 +40,17 @@ _NAMED = {
 
 @dataclasses.dataclass(frozen=True)
 class Preprocessing:
-    """From a stored picture to uint8 [height, width, 3], for training or evaluation.
+    """From a stored image to uint8 [height, width, 3], for training or evaluation.
 
-    In tf.data, for a block of n pictures:
+    In tf.data, for a block of n images:
 
         decisions = preprocessing.decide(chance)          # once per block
-        image = preprocessing.prepare(data)               # for each picture
+        image = preprocessing.prepare(data)               # for each image
         image = preprocessing.apply(image, decision)      # its row of the decisions
 
     Args:
         name: for messages.
-        frame: which part of a picture is used, see `frames`.
+        frame: which part of an image is used, see `frames`.
         augmentation: what may happen to it at random, or None.
     """
 
@@ -70,7 +70,7 @@ class Preprocessing:
 
     @property
     def stretches(self) -> bool:
-        """Whether the whole picture is used, so that only its size matters."""
+        """Whether the whole image is used, so that only its size matters."""
         return type(self.frame) is frames.Stretch
 
     def prepare(self, image: tf.Tensor) -> tf.Tensor:
@@ -85,7 +85,7 @@ class Preprocessing:
         return self.frame.prepare(images.to_rgb(image))
 
     def decide(self, chance: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Decides at random what happens to each picture of a block.
+        """Decides at random what happens to each image of a block.
 
         Args:
             chance: float32 [n, 32], uniform in [0, 1).
@@ -98,7 +98,7 @@ class Preprocessing:
         return decisions | random_changes.decide(chance, own, self.image_size)
 
     def apply(self, image: tf.Tensor, decision: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Does to a prepared (or kept) picture what was decided for it.
+        """Does to a prepared (or kept) image what was decided for it.
 
         Args:
             image: uint8 [h, w, 3] from `prepare` or `keep`.
@@ -111,7 +111,7 @@ class Preprocessing:
         return random_changes.apply(image, decision, self.augmentation)
 
     def augment(self, image: tf.Tensor, chance: tf.Tensor) -> tf.Tensor:
-        """`decide` and `apply` for a single picture; chance is float32 [32]."""
+        """`decide` and `apply` for a single image; chance is float32 [32]."""
         chance = tf.reshape(chance, [1, NUM_CHANCES])
         return self.apply(image, random_changes.first_of(self.decide(chance)))
 

@@ -1,4 +1,4 @@
-"""From flags to preprocessing: what training and evaluation see of a picture."""
+"""From flags to preprocessing: what training and evaluation see of an image."""
 
 import dataclasses
 
@@ -49,9 +49,9 @@ def preprocessing_options(given, suitable: str = "face") -> dict:
 
 
 def framing(settings) -> preprocessing.Preprocessing:
-    """The preprocessing of a run; its `evaluate` is what evaluation sees of a picture.
+    """The preprocessing of a run; its `evaluate` is what evaluation sees of an image.
 
-    Verification, test splits, embeddings and the export all frame pictures with it.
+    Verification, test splits, embeddings and the export all frame images with it.
 
     Args:
         settings: the `Settings` of the run.

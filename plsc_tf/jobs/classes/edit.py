@@ -25,7 +25,7 @@ def edit(settings):
     """Edits the classes of the checkpoint that the settings name.
 
     Args:
-        settings: the `Settings`; `classes` says what to do, `storage` names the
+        settings: the `Settings`; `classes` says what to do, `checkpoints` names the
             checkpoint, `dataset` the training data.
 
     Returns:
@@ -39,7 +39,7 @@ def edit(settings):
             edited; nothing is written.
     """
     options = settings.classes
-    source = trained.find(settings.storage)
+    source = trained.find(settings.checkpoints)
     content = manifest.read(source)
     _check(options, source, content)
     settings, run = training_settings.complete(settings, source)
@@ -175,7 +175,7 @@ def _fills(content, run, weights_only):
     if "optimizer" not in content["state"].get("flags", {}):
         return fills
     optimizer, _ = optimizers.build(
-        run.optimizer, 0.1, weight_decay=run.model.weight_decay
+        run.optimizer, 0.1, weight_decay=run.optimizer.weight_decay
     )
     strategy = tf.distribute.get_strategy()
     arrays = {

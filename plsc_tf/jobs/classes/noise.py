@@ -54,7 +54,7 @@ def report(settings):
     """Embeds the training images and reports labels that look wrong.
 
     Args:
-        settings: the `Settings`; `classes` says what to write, `storage` names the
+        settings: the `Settings`; `classes` says what to write, `checkpoints` names the
             checkpoint, `dataset` the training data.
 
     Returns:
@@ -67,7 +67,7 @@ def report(settings):
             set whose images are not files.
     """
     options = settings.classes
-    path = trained.find(settings.storage)
+    path = trained.find(settings.checkpoints)
     content = manifest.read(path)
     if options.noise_centers == "weights":
         _check_weights(path, content)
