@@ -16,7 +16,7 @@ import sys
 from absl import logging
 
 from plsc_tf.options import cli
-from plsc_tf.parallel.lost import NOT_SAVED_STATUS
+from plsc_tf.parallel.worker_lost import NOT_SAVED_STATUS
 from plsc_tf.storage import files
 
 # Options of other commands that would be ignored here.

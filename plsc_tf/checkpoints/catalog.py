@@ -7,7 +7,7 @@ from absl import logging
 from plsc_tf.checkpoints import manifest, reader
 from plsc_tf.checkpoints.manifest import DamagedCheckpointError
 from plsc_tf.checkpoints.writer import WRITING
-from plsc_tf.parallel.alone import Alone
+from plsc_tf.parallel.single_worker import SingleWorker
 from plsc_tf.storage import files, writer_lock
 
 NAMES = re.compile(r"\d+|step_\d+")
@@ -60,7 +60,7 @@ def newest(directory, *, on_damaged="stop", group=None):
         DamagedCheckpointError: the newest one is damaged; names the file and the
             newest intact checkpoint. Or all are damaged, whatever `on_damaged` says.
     """
-    group = group or Alone()
+    group = group or SingleWorker()
     if not group.is_chief:
         return _help_to_verify(group)
     try:

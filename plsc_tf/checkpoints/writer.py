@@ -15,7 +15,7 @@ from absl import logging
 import plsc_tf
 from plsc_tf.checkpoints import content as contents
 from plsc_tf.checkpoints import manifest
-from plsc_tf.parallel.alone import Alone
+from plsc_tf.parallel.single_worker import SingleWorker
 from plsc_tf.storage import files
 from plsc_tf.storage.errors import StorageError
 from plsc_tf.storage.paths import local_path
@@ -49,7 +49,7 @@ def save(path, content, group=None, alive=None):
         OSError: it could not be written, for example because the disk is full; the
             incomplete folder is removed. All workers raise the error of one.
     """
-    path, group = path.rstrip("/"), group or Alone()
+    path, group = path.rstrip("/"), group or SingleWorker()
     target = _agree(group, f"begin {path}", functools.partial(_begin, path, group))[0]
     try:
         shares = _agree(

@@ -5,7 +5,7 @@ import functools
 
 from absl import logging
 
-from plsc_tf.parallel import links
+from plsc_tf.parallel import link_speed
 from plsc_tf.parallel.group import Group
 
 
@@ -96,8 +96,8 @@ def of_this_process():
 
 
 def _tell_links(group):
-    logging.info("%s", links.describe(group.links))
-    for link in links.slow(group.links):
+    logging.info("%s", link_speed.describe(group.links))
+    for link in link_speed.slow(group.links):
         logging.warning(
             "The link from %s to %s is slow: %.0f MB/s. All workers wait for it in "
             "every step. Is the address that of the fast network?",

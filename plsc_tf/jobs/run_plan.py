@@ -10,7 +10,7 @@ from plsc_tf.checkpoints import catalog, manifest
 from plsc_tf.jobs import resume_changes
 from plsc_tf.jobs.parts import check_resumed
 from plsc_tf.options.settings import Settings
-from plsc_tf.parallel.alone import Alone
+from plsc_tf.parallel.single_worker import SingleWorker
 from plsc_tf.storage import files
 from plsc_tf.storage.paths import local_path
 from plsc_tf.training import schedules
@@ -62,7 +62,7 @@ def choose_folder(
             options differ from the run's, or its newest checkpoint is damaged.
         OSError: the folder cannot be reached, which never means that it is empty.
     """
-    save_dir, group = settings.checkpoints.model_save_dir, group or Alone()
+    save_dir, group = settings.checkpoints.model_save_dir, group or SingleWorker()
     requested = settings.training.global_batch_size
     batch = requested or settings.training.batch_size * num_replicas
     files.prepare(save_dir)

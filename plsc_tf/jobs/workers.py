@@ -17,8 +17,8 @@ from plsc_tf.jobs import membership
 from plsc_tf.options import effects
 from plsc_tf.parallel import cluster as clusters
 from plsc_tf.parallel import preflight
-from plsc_tf.parallel.alone import Alone
 from plsc_tf.parallel.group import Group
+from plsc_tf.parallel.single_worker import SingleWorker
 from plsc_tf.parallel.strategy import cluster_strategy, local_replicas
 from plsc_tf.parallel.strategy import strategy as make_strategy
 from plsc_tf.storage import files
@@ -35,12 +35,12 @@ class Workers:
     """This process among the workers of a run.
 
     Attributes:
-        group: the `Group` of all workers, or `Alone`.
+        group: the `Group` of all workers, or `SingleWorker`.
         strategy: the `tf.distribute.Strategy` over all their devices.
         votes: the `Votes`, None of a process that is alone.
     """
 
-    group: Group | Alone
+    group: Group | SingleWorker
     strategy: tf.distribute.Strategy
     votes: Votes | None = None
 
@@ -70,7 +70,7 @@ def joined(settings):
     cluster = clusters.resolve(settings.cluster, os.environ)
     if cluster is None:
         effects.tell(settings, {"cluster": False})
-        yield Workers(Alone(), make_strategy(settings.performance.num_replicas))
+        yield Workers(SingleWorker(), make_strategy(settings.performance.num_replicas))
         return
     member = membership.of_this_process()
     group = member.join(cluster, settings)

@@ -3,7 +3,7 @@
 import threading
 import time
 
-from plsc_tf.parallel.lost import LOST_STATUS, describe_loss, silence
+from plsc_tf.parallel.worker_lost import LOST_STATUS, describe_loss, silence
 
 # A connection that ends without a word tells more than a worker that reports an error,
 # which may be a consequence: the chief waits so long before it believes a report.

@@ -12,11 +12,11 @@ import time
 
 from absl import logging
 
-from plsc_tf.parallel import links, rendezvous, wire
+from plsc_tf.parallel import joining, link_speed, wire
 from plsc_tf.parallel.chief import SETTLE_S, Chief
-from plsc_tf.parallel.doors import Door, JoinError, name
-from plsc_tf.parallel.ending import end_process
-from plsc_tf.parallel.lost import (
+from plsc_tf.parallel.connections import JoinError, Listener, name
+from plsc_tf.parallel.end_process import end_process
+from plsc_tf.parallel.worker_lost import (
     LOST_STATUS,
     WorkerLostError,
     describe_loss,
@@ -97,11 +97,11 @@ class Group:
             JoinError: they did not come together, and why.
             WorkerLostError: one was lost already.
         """
-        meet = rendezvous.Reception if cluster.is_chief else rendezvous.Visit
+        meet = joining.ChiefJoin if cluster.is_chief else joining.WorkerJoin
         meeting = meet(cluster, timeout_s)
-        handlers = {"join": meeting.welcome, "link": links.answer}
+        handlers = {"join": meeting.welcome, "link": link_speed.answer}
         try:
-            door = Door(cluster, handlers)
+            listener = Listener(cluster, handlers)
         except JoinError as error:
             meeting.call_off(str(error))
             raise
@@ -111,9 +111,9 @@ class Group:
                 cluster, connections, run_id, silence_s=silence_s, grace_s=grace_s
             )
             group._start()
-            group.links = group.gather("links", links.measure(cluster))
+            group.links = group.gather("links", link_speed.measure(cluster))
         finally:
-            door.close()
+            listener.close()
         problems = [link["problem"] for link in group.links if "problem" in link]
         if problems:
             group.leave()

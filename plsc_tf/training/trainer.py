@@ -18,7 +18,7 @@ from absl import logging
 
 from plsc_tf.heads.second_pass import join
 from plsc_tf.parallel import collectives
-from plsc_tf.parallel.alone import Alone
+from plsc_tf.parallel.single_worker import SingleWorker
 from plsc_tf.training import diagnosis, feed, mixing, several_steps, user_data
 from plsc_tf.training.position import COUNTS, Position
 from plsc_tf.training.updates import Updater
@@ -63,7 +63,7 @@ class Trainer:
         self.model = model
         self.position = Position()
         self.updater: Updater = None  # type: ignore[assignment]
-        self.group: Group | Alone = Alone()
+        self.group: Group | SingleWorker = SingleWorker()
         self.votes: Votes | None = None
         self.calls: several_steps.Calls | None = None
         self.step_batch = None

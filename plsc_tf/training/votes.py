@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 
 from plsc_tf.parallel import collectives
-from plsc_tf.parallel.lost import LOST_STATUS
 from plsc_tf.parallel.rows import outside_scope
+from plsc_tf.parallel.worker_lost import LOST_STATUS
 
 if TYPE_CHECKING:
     from plsc_tf.parallel.group import Group

@@ -10,9 +10,9 @@ import sys
 import keras
 
 import plsc_tf
-from plsc_tf.parallel.alone import Alone
 from plsc_tf.parallel.cluster import Cluster
 from plsc_tf.parallel.group import Group
+from plsc_tf.parallel.single_worker import SingleWorker
 from plsc_tf.parallel.strategy import cluster_strategy
 from plsc_tf.training.votes import Votes
 
@@ -83,7 +83,7 @@ def losses(  # noqa: PLR0913 - a case is what it is
 
 def main(where, index=None):
     """Runs every case on so many replicas, or as one worker of a cluster."""
-    group = Alone()
+    group = SingleWorker()
     if index is None:
         strategy = plsc_tf.strategy(int(where))
     else:

@@ -7,9 +7,9 @@ import pytest
 
 from plsc_tf.flags.cluster import Cluster as Options
 from plsc_tf.parallel.cluster import Cluster
-from plsc_tf.parallel.launch import culprit, program
-from plsc_tf.parallel.launch.culprit import Ending
+from plsc_tf.parallel.launch import program, worker_exit
 from plsc_tf.parallel.launch.plan import make_plan, split_gpus
+from plsc_tf.parallel.launch.worker_exit import WorkerExit
 
 CPU = {"CUDA_VISIBLE_DEVICES": "-1"}
 
@@ -156,26 +156,33 @@ def test_several_workers_must_not_share_all_gpus(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("endings", "index"),
+    ("exits", "index"),
     [
-        ([Ending(0, 0), Ending(1, 0)], None),
-        ([Ending(0, 0), Ending(1, 1)], 1),
-        ([Ending(0, 4), Ending(1, 5)], 0),
-        ([Ending(0, 76), Ending(1, 75), Ending(2, -9)], 2),
-        ([Ending(0, 76), Ending(1, 75)], 1),
-        ([Ending(0, 76), Ending(1, 76)], 0),
+        ([WorkerExit(0, 0), WorkerExit(1, 0)], None),
+        ([WorkerExit(0, 0), WorkerExit(1, 1)], 1),
+        ([WorkerExit(0, 4), WorkerExit(1, 5)], 0),
+        ([WorkerExit(0, 76), WorkerExit(1, 75), WorkerExit(2, -9)], 2),
+        ([WorkerExit(0, 76), WorkerExit(1, 75)], 1),
+        ([WorkerExit(0, 76), WorkerExit(1, 76)], 0),
         # What the launcher asked for is no failure, and what follows it none of the
         # first; but a worker that could not end as it should is.
-        ([Ending(0, 143, True), Ending(1, -9, True), Ending(2, 130, True)], None),
-        ([Ending(0, 76, True), Ending(1, 0, True)], None),
-        ([Ending(0, 1, True), Ending(1, 76)], 1),
-        ([Ending(0, 143, True), Ending(1, 1, True)], 1),
-        ([Ending(0, 143), Ending(1, 0)], 0),
-        ([Ending(0, -15), Ending(1, 0)], 0),
+        (
+            [
+                WorkerExit(0, 143, True),
+                WorkerExit(1, -9, True),
+                WorkerExit(2, 130, True),
+            ],
+            None,
+        ),
+        ([WorkerExit(0, 76, True), WorkerExit(1, 0, True)], None),
+        ([WorkerExit(0, 1, True), WorkerExit(1, 76)], 1),
+        ([WorkerExit(0, 143, True), WorkerExit(1, 1, True)], 1),
+        ([WorkerExit(0, 143), WorkerExit(1, 0)], 0),
+        ([WorkerExit(0, -15), WorkerExit(1, 0)], 0),
     ],
 )
-def test_the_culprit(endings, index):
-    found = culprit.find(endings)
+def test_the_culprit(exits, index):
+    found = worker_exit.first_failure(exits)
     assert (None if found is None else found.index) == index
 
 
@@ -189,5 +196,5 @@ def test_the_culprit(endings, index):
     ],
 )
 def test_how_a_worker_ended(status, expected, words):
-    assert culprit.exit_status(status) == expected
-    assert culprit.describe(status) == words
+    assert worker_exit.exit_status(status) == expected
+    assert worker_exit.describe(status) == words

@@ -14,9 +14,9 @@ import tensorflow as tf
 import plsc_tf
 from benchmarks.sent import sent_bytes
 from plsc_tf.parallel import collectives
-from plsc_tf.parallel.alone import Alone
 from plsc_tf.parallel.cluster import Cluster
 from plsc_tf.parallel.collectives import Transport
+from plsc_tf.parallel.single_worker import SingleWorker
 from plsc_tf.parallel.strategy import cluster_strategy
 from plsc_tf.training import batching
 from plsc_tf.training.votes import Votes
@@ -125,7 +125,7 @@ def make_model(strategy, transport=None, **options):
         )
         head = plsc_tf.ShardedHead(CLASSES, scale=16.0, seed=2, **options)
         model = plsc_tf.Classifier(backbone, head)
-        model.trainer.join(Alone(), Votes(Alone()))
+        model.trainer.join(SingleWorker(), Votes(SingleWorker()))
         metrics = ["accuracy", "top5_accuracy"] if not options else []
         model.compile(plsc_tf.Momentum(0.02), metrics=metrics, transport=transport)
     return model

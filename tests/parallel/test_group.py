@@ -11,13 +11,13 @@ import urllib.request
 
 import pytest
 
-from plsc_tf.parallel import doors, links, wire
+from plsc_tf.parallel import connections, link_speed, wire
 from plsc_tf.parallel import group as groups
 from plsc_tf.parallel.addresses import free_ports, split
 from plsc_tf.parallel.cluster import Cluster
-from plsc_tf.parallel.doors import Door, JoinError
+from plsc_tf.parallel.connections import JoinError, Listener
 from plsc_tf.parallel.group import Group
-from plsc_tf.parallel.rendezvous import Reception
+from plsc_tf.parallel.joining import ChiefJoin
 
 MOST_S = 60
 
@@ -160,8 +160,8 @@ def test_leaving_twice_is_leaving_once(workers):
 
 
 def test_a_neighbour_out_of_reach_is_told_to_all(clusters, monkeypatch):
-    monkeypatch.setattr(links, "REACH_S", 0.3)
-    measure = links.measure
+    monkeypatch.setattr(link_speed, "REACH_S", 0.3)
+    measure = link_speed.measure
 
     def measure_behind_a_firewall(cluster):
         if cluster.index == 1:  # it finds nobody where worker 2 is
@@ -169,7 +169,7 @@ def test_a_neighbour_out_of_reach_is_told_to_all(clusters, monkeypatch):
             cluster = Cluster(elsewhere, 1, "test")
         return measure(cluster)
 
-    monkeypatch.setattr(links, "measure", measure_behind_a_firewall)
+    monkeypatch.setattr(link_speed, "measure", measure_behind_a_firewall)
 
     def join(cluster):
         with pytest.raises(JoinError) as caught:
@@ -244,7 +244,7 @@ def test_a_stranger_in_the_chiefs_place_is_an_error(clusters, answer, reason):
 
 
 def test_another_version_is_refused(clusters):
-    door = Door(clusters[0], {})
+    listener = Listener(clusters[0], {})
     try:
         guest = socket.create_connection(split(clusters[0].address))
         connection = wire.Connection(guest)
@@ -253,7 +253,7 @@ def test_another_version_is_refused(clusters):
         assert "different versions" in connection.receive(MOST_S)["problem"]
         connection.close()
     finally:
-        door.close()
+        listener.close()
 
 
 def test_frames_longer_than_allowed_end_the_connection():
@@ -272,62 +272,62 @@ def tcp_pair():
 
 
 def test_two_with_the_same_index_are_an_error(clusters):
-    reception = Reception(clusters[0], 30)
-    door = Door(clusters[0], {"join": reception.welcome})
+    chief = ChiefJoin(clusters[0], 30)
+    listener = Listener(clusters[0], {"join": chief.welcome})
     try:
         twice = [clusters[1], clusters[1]]
         hello = {"purpose": "join", "addresses": clusters[1].addresses}
-        guests = [doors.dial(cluster, 0, hello, 30) for cluster in twice]
+        guests = [connections.connect(cluster, 0, hello, 30) for cluster in twice]
         with pytest.raises(JoinError, match="Two processes say that they are Worker 1"):
-            reception.meet_all()
+            chief.meet_all()
         for guest in guests:
             assert "Two processes" in guest.receive(MOST_S)["problem"]
             guest.close()
     finally:
-        door.close()
+        listener.close()
 
 
 def test_one_that_has_gone_may_come_again(clusters):
-    reception = Reception(clusters[0], 30)
-    door = Door(clusters[0], {"join": reception.welcome})
+    chief = ChiefJoin(clusters[0], 30)
+    listener = Listener(clusters[0], {"join": chief.welcome})
     try:
         hello = {"purpose": "join", "addresses": clusters[1].addresses}
-        doors.dial(clusters[1], 0, hello, 30).close()
-        again = doors.dial(clusters[1], 0, hello, 30)
-        other = doors.dial(clusters[2], 0, hello, 30)
-        members, run_id = reception.meet_all()
+        connections.connect(clusters[1], 0, hello, 30).close()
+        again = connections.connect(clusters[1], 0, hello, 30)
+        other = connections.connect(clusters[2], 0, hello, 30)
+        members, run_id = chief.meet_all()
         assert sorted(members) == [1, 2]
         assert again.receive(MOST_S) == other.receive(MOST_S) == {"run_id": run_id}
         for connection in (again, other, *members.values()):
             connection.close()
     finally:
-        door.close()
+        listener.close()
 
 
 def test_one_that_has_gone_may_be_heard_of_after_it_came_again(clusters):
     guests = queue.SimpleQueue()
-    door = Door(clusters[0], {"join": lambda *guest: guests.put(guest)})
-    reception = Reception(clusters[0], 30)
+    listener = Listener(clusters[0], {"join": lambda *guest: guests.put(guest)})
+    chief = ChiefJoin(clusters[0], 30)
     try:
         hello = {"purpose": "join", "addresses": clusters[1].addresses}
-        doors.dial(clusters[1], 0, hello, 30).close()
+        connections.connect(clusters[1], 0, hello, 30).close()
         gone = guests.get(timeout=MOST_S)
-        again = doors.dial(clusters[1], 0, hello, 30)
-        other = doors.dial(clusters[2], 0, hello, 30)
+        again = connections.connect(clusters[1], 0, hello, 30)
+        other = connections.connect(clusters[2], 0, hello, 30)
         here = [guests.get(timeout=MOST_S) for _ in range(2)]
         first, second = sorted(here, key=lambda guest: guest[1]["index"])
         for guest in (first, gone, second):
-            reception.welcome(*guest)
-        members, _ = reception.meet_all()
+            chief.welcome(*guest)
+        members, _ = chief.meet_all()
         assert sorted(members) == [1, 2]
         for connection in (again, other, *members.values()):
             connection.close()
     finally:
-        door.close()
+        listener.close()
 
 
 def test_a_port_in_use_is_told_to_the_chief_too(clusters, monkeypatch):
-    monkeypatch.setattr(doors, "BIND_S", 0.1)
+    monkeypatch.setattr(connections, "BIND_S", 0.1)
 
     def join(cluster):
         with pytest.raises(JoinError) as caught:
@@ -344,4 +344,4 @@ def test_a_port_in_use_is_told_to_the_chief_too(clusters, monkeypatch):
 def test_a_port_that_becomes_free_within_seconds_is_taken(clusters):
     holder = socket.create_server(split(clusters[1].address))
     threading.Timer(0.5, holder.close).start()
-    Door(clusters[1], {}).close()
+    Listener(clusters[1], {}).close()

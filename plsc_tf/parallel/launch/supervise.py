@@ -9,7 +9,7 @@ import time
 
 from absl import logging
 
-from plsc_tf.parallel.launch import culprit
+from plsc_tf.parallel.launch import worker_exit
 from plsc_tf.parallel.launch.logs import Screen, open_logs
 from plsc_tf.parallel.launch.worker import Worker
 
@@ -102,22 +102,22 @@ class Supervisor:
         """
         with self._stop.listening():
             for attempt in itertools.count(1):
-                failed = culprit.find(self._attempt(attempt))
+                failed = worker_exit.first_failure(self._attempt(attempt))
                 if failed is None:
                     return self._stop.status
                 self._report(failed)
                 if self._stop.received or not self._may_restart(failed, attempt):
-                    return culprit.exit_status(failed.status)
+                    return worker_exit.exit_status(failed.status)
                 logging.warning("Restart %d of %d.", attempt, self._max_restarts)
 
     def _may_restart(self, failed, attempt):
-        if failed.status == culprit.USAGE_STATUS and self._max_restarts:
+        if failed.status == worker_exit.USAGE_STATUS and self._max_restarts:
             logging.warning("Wrong options stay wrong: there is no restart.")
             return False
         return attempt <= self._max_restarts
 
     def _attempt(self, attempt):
-        """Starts all workers and returns their `Ending`s once all have ended."""
+        """Starts all workers and returns their `WorkerExit`s once all have ended."""
         workers = []
         try:
             for cluster in self._plan.places():
@@ -145,17 +145,19 @@ class Supervisor:
 
     def _watch(self, workers):
         """Waits for the workers, passes signals on, ends them when one has failed."""
-        endings, passed_on, failed_at, asked = [], 0, None, False
+        exits, passed_on, failed_at, asked = [], 0, None, False
         running = list(workers)
         while running:
             for worker in [w for w in running if w.ended()]:
                 running.remove(worker)
-                endings.append(culprit.Ending(worker.index, worker.status, worker.told))
+                exits.append(
+                    worker_exit.WorkerExit(worker.index, worker.status, worker.signaled)
+                )
             self._screen.show()
             if len(self._stop.received) > passed_on:
                 passed_on = len(self._stop.received)
                 self._pass_on(running)
-            if failed_at is None and culprit.find(endings):
+            if failed_at is None and worker_exit.first_failure(exits):
                 failed_at = time.monotonic()
             waited = 0 if failed_at is None else time.monotonic() - failed_at
             if waited > self._patience.notice_s and not asked:
@@ -167,7 +169,7 @@ class Supervisor:
                     worker.kill()
             if running:
                 time.sleep(_POLL_S)
-        return endings
+        return exits
 
     def _ask(self, running):
         """Asks those to end that did not notice that another one has failed."""
@@ -193,7 +195,9 @@ class Supervisor:
 
     def _report(self, failed):
         """Says who failed and how, and shows its last lines."""
-        logging.error("Worker %d %s.", failed.index, culprit.describe(failed.status))
+        logging.error(
+            "Worker %d %s.", failed.index, worker_exit.describe(failed.status)
+        )
         if self._screen.shows_only(failed.index):
             return
         log = self._logs[failed.index]

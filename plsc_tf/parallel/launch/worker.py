@@ -18,7 +18,7 @@ class Worker:
     Attributes:
         index: its index in the cluster.
         status: its exit status, or minus the signal that ended it; None: it runs.
-        told: whether it was sent a signal.
+        signaled: whether it was sent a signal.
 
     Args:
         index: its index in the cluster.
@@ -30,7 +30,7 @@ class Worker:
     def __init__(self, index, command, environ, log):
         self.index = index
         self.status = None
-        self.told = False
+        self.signaled = False
         self._process = subprocess.Popen(
             command,
             env=environ,
@@ -60,14 +60,14 @@ class Worker:
     def tell(self, signum):
         """Sends it a signal, and wakes it if it is stopped."""
         if not self.ended():
-            self.told = True
+            self.signaled = True
             self._process.send_signal(signum)
             self._signal_group(signal.SIGCONT)
 
     def kill(self):
         """Ends it at once, with all its children, and waits for that."""
         if not self.ended():
-            self.told = True
+            self.signaled = True
             self._signal_group(signal.SIGKILL)
             self.status = self._process.wait()
 

@@ -1,7 +1,7 @@
 """A process that is all there is, with the face of a `Group` of workers."""
 
 
-class Alone:
+class SingleWorker:
     """One worker without others; see `plsc_tf.parallel.group.Group`."""
 
     index = 0

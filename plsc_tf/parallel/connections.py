@@ -1,4 +1,4 @@
-"""How workers reach each other over TCP: one opens its door, the other dials."""
+"""How workers reach each other over TCP: one listens, the other connects."""
 
 import errno
 import ipaddress
@@ -20,7 +20,7 @@ class JoinError(RuntimeError):
     """The workers of a cluster could not come together."""
 
 
-class Door:
+class Listener:
     """Listens on this worker's address, and lets in who speaks our language.
 
     Each guest is greeted in a thread of its own, so strangers keep nobody waiting.
@@ -37,7 +37,9 @@ class Door:
         self._handlers = handlers
         self._closing = threading.Event()
         self._listener = _listen(cluster)
-        self._thread = threading.Thread(target=self._accept, name="door", daemon=True)
+        self._thread = threading.Thread(
+            target=self._accept, name="listener", daemon=True
+        )
         self._thread.start()
 
     def close(self):
@@ -80,7 +82,7 @@ def refuse(connection, problem):
     connection.close()
 
 
-def dial(cluster, index, hello, timeout_s):
+def connect(cluster, index, hello, timeout_s):
     """Reaches another worker, which may not have started yet.
 
     Args:

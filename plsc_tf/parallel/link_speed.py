@@ -3,7 +3,7 @@
 import statistics
 import time
 
-from plsc_tf.parallel import doors
+from plsc_tf.parallel import connections
 
 # Time for a worker to reach its neighbour, which listens already.
 REACH_S = 10.0
@@ -21,7 +21,7 @@ _QUESTION, _ANSWER = b"?", b"!"
 
 
 def answer(connection, hello):
-    """The door's handler for a neighbour that tries its link: answers its questions."""
+    """Answers the questions of a neighbor that measures its link."""
     del hello
     while True:
         if connection.receive_frame(REACH_S) == _QUESTION:
@@ -39,14 +39,14 @@ def measure(cluster):
     link = {"worker": cluster.index, "to": neighbour}
     try:
         hello = {"purpose": "link"}
-        connection = doors.dial(cluster, neighbour, hello, REACH_S)
-    except doors.JoinError as error:
+        connection = connections.connect(cluster, neighbour, hello, REACH_S)
+    except connections.JoinError as error:
         return {**link, "problem": str(error)}
     try:
         round_trip_s = min(_ask(connection) for _ in range(ROUND_TRIPS))
         speed = _bytes_per_s(connection)
     except (OSError, EOFError) as error:
-        there = doors.name(cluster, neighbour)
+        there = connections.name(cluster, neighbour)
         return {**link, "problem": f"The connection to {there} broke: {error}."}
     finally:
         connection.close()

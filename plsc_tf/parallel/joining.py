@@ -4,14 +4,21 @@ import queue
 import time
 import uuid
 
-from plsc_tf.parallel.doors import ATTEMPT_S, JoinError, dial, name, reason, refuse
+from plsc_tf.parallel.connections import (
+    ATTEMPT_S,
+    JoinError,
+    connect,
+    name,
+    reason,
+    refuse,
+)
 
 # How much longer than its own time limit a worker waits for the chief's decision, and
 # the chief for latecomers to whom it says what is wrong.
 DECISION_S = 5.0
 
 
-class Visit:
+class WorkerJoin:
     """How a worker that is not the chief joins it."""
 
     def __init__(self, cluster, timeout_s):
@@ -20,7 +27,7 @@ class Visit:
         self._hello = {"purpose": "join", "addresses": cluster.addresses}
 
     def welcome(self, connection, hello):
-        """The door's handler of guests that want to join."""
+        """Handles a worker that wants to join."""
         del hello
         refuse(
             connection,
@@ -36,7 +43,7 @@ class Visit:
             JoinError: the chief cannot be reached, or says what is wrong.
         """
         deadline = time.monotonic() + self._timeout_s
-        connection = dial(self._cluster, 0, self._hello, self._timeout_s)
+        connection = connect(self._cluster, 0, self._hello, self._timeout_s)
         try:
             left = max(deadline - time.monotonic(), 0)
             answer = connection.receive(left + DECISION_S)
@@ -55,12 +62,12 @@ class Visit:
         """Tells the chief, if it is there, that this worker cannot join."""
         try:
             hello = {**self._hello, "problem": problem}
-            dial(self._cluster, 0, hello, ATTEMPT_S).close()
+            connect(self._cluster, 0, hello, ATTEMPT_S).close()
         except JoinError:
             pass  # the chief finds out that this worker does not come
 
 
-class Reception:
+class ChiefJoin:
     """How the chief receives the others."""
 
     def __init__(self, cluster, timeout_s):
@@ -72,7 +79,7 @@ class Reception:
         self._present = []  # also those that cannot be members
 
     def welcome(self, connection, hello):
-        """The door's handler of guests that want to join."""
+        """Handles a worker that wants to join."""
         self._guests.put((connection, hello))
 
     def call_off(self, problem):

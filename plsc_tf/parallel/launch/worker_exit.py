@@ -3,7 +3,7 @@
 import dataclasses
 import signal
 
-from plsc_tf.parallel.lost import LOST_STATUS, NOT_SAVED_STATUS, STALL_STATUS
+from plsc_tf.parallel.worker_lost import LOST_STATUS, NOT_SAVED_STATUS, STALL_STATUS
 
 # The exit status of a wrong option.
 USAGE_STATUS = 2
@@ -25,21 +25,21 @@ _OBEYED = {-signum for signum in _ENDERS} | {128 + signum for signum in _ENDERS}
 
 
 @dataclasses.dataclass(frozen=True)
-class Ending:
+class WorkerExit:
     """How a worker ended.
 
     Attributes:
         index: of the worker in the cluster.
         status: its exit status, or minus the signal that ended it.
-        told: whether the launcher had sent it a signal.
+        signaled: whether the launcher had sent it a signal.
     """
 
     index: int
     status: int
-    told: bool = False
+    signaled: bool = False
 
 
-def find(endings):
+def first_failure(exits):
     """Returns the ending of the worker that failed, None when none did.
 
     Those that only ended because another one was lost, or hung with it, are victims;
@@ -47,15 +47,15 @@ def find(endings):
     first victim stands for it.
 
     Args:
-        endings: `Ending`s in the order in which they happened.
+        exits: `WorkerExit`s in the order in which they happened.
     """
-    failed = [e for e in endings if e.status]
-    by_itself = [e for e in failed if not e.told]
+    failed = [e for e in exits if e.status]
+    by_itself = [e for e in failed if not e.signaled]
     kinds = [
         [e for e in by_itself if e.status not in (STALL_STATUS, LOST_STATUS)],
         [e for e in by_itself if e.status == STALL_STATUS],
         by_itself,
-        [e for e in failed if e.told and e.status not in _OBEYED | {LOST_STATUS}],
+        [e for e in failed if e.signaled and e.status not in _OBEYED | {LOST_STATUS}],
     ]
     return next((e for kind in kinds for e in kind), None)
 
