@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 import keras
 import tensorflow as tf
+from absl import logging
 
 from plsc_tf.data.pairs import Pairs
 from plsc_tf.data.readers import python
@@ -46,10 +47,17 @@ class Parts:
         return [name for name in names if getattr(self, name) is not None]
 
     def settled(self, settings):
-        """Leaves sets out of val_targets in whose place pairs are given."""
+        """Returns settings without the val_targets that pairs from Python replace."""
         if self.pairs is None:
             return settings
-        kept = [name for name in settings.evaluation.val_targets if name == TEST_SPLIT]
+        targets = settings.evaluation.val_targets
+        replaced = [name for name in targets if name != TEST_SPLIT]
+        if replaced and "val_targets" in settings.given:
+            logging.info(
+                "No effect here: val_targets=%s (pairs made in Python replace them).",
+                ",".join(replaced),
+            )
+        kept = [name for name in targets if name == TEST_SPLIT]
         return settings.replace(val_targets=tuple(kept))
 
     def remark(self):

@@ -202,7 +202,7 @@ def test_what_the_script_sets_counts_as_given():
     entry = Entry(seed=1)
     assert entry.settings.given == {"seed"}
     entry.set_train_steps(50)
-    entry.set_mixed_precision(True, incr_ratio=4.0)
+    entry.set_mixed_precision(True, incr_ratio=2.0)  # the default
     entry.set_loss_type("arcface")
     entry.set_model_parallel(True)
     entry.set_class_num(85742)  # the default

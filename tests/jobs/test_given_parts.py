@@ -220,3 +220,15 @@ def test_what_does_not_go_together_is_told(tmp_path, given, flags, message):
             settings(tmp_path, **flags),
             parts=parts(**{k: v() for k, v in given.items()}),
         )
+
+
+def test_val_targets_that_pairs_replace_are_named(caplog):
+    parts = Parts(pairs={"mine": None})
+    with caplog.at_level(logging.INFO, "absl"):
+        parts.settled(Settings())
+        assert not caplog.messages
+        settled = parts.settled(Settings.from_values(val_targets="lfw,test"))
+    assert settled.evaluation.val_targets == ("test",)
+    assert caplog.messages == [
+        "No effect here: val_targets=lfw (pairs made in Python replace them)."
+    ]
