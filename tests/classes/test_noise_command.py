@@ -111,7 +111,7 @@ def test_weights_can_be_the_centers(trained, tmp_path):
     ("values", "error", "message"),
     [
         ({"noise_report": "noise.txt"}, ValueError, "must end in .json"),
-        ({"edit_dir": "x"}, ValueError, "two things"),
+        ({"edit_dir": "x"}, ValueError, "two tasks"),
         ({"noise_report": "no/folder.json"}, FileNotFoundError, "no folder 'no'"),
         (
             {"dataset_name": "tests.classes.tiny", "new_list": "l.txt"},

@@ -147,7 +147,7 @@ def test_a_training_with_one_center_goes_on(folder, dropped):
             {"noise_report": "n.json", "noise_centers": "weights", "edit_dir": ""},
             "3 centers per class",
         ),
-        ({"edit_dir": "", "drop_sub_centers": True}, "give edit_dir"),
+        ({"edit_dir": "", "drop_sub_centers": True}, "drop_sub_centers"),
     ],
 )
 def test_what_needs_one_center_says_so(folder, tmp_path, monkeypatch, values, message):
