@@ -251,7 +251,7 @@ class Entry:
             the chief.
         """
         cli.set_up_logging()
-        from plsc_tf.jobs import trained, workers
+        from plsc_tf.jobs import export, workers
 
         settings = self.settings
         if not settings.export.export_dir and settings.checkpoints.checkpoint_dir:
@@ -259,7 +259,8 @@ class Entry:
         parts = self._parts()
         return _table(
             workers.by_the_chief(
-                settings, lambda strategy: trained.export(settings, parts, strategy)
+                settings,
+                lambda strategy: export.export_checkpoint(settings, parts, strategy),
             )
         )
 

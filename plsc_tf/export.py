@@ -8,6 +8,7 @@
 import sys
 
 from plsc_tf.options import cli
+from plsc_tf.options.settings import Settings
 
 GROUPS = (
     "dataset",
@@ -22,12 +23,12 @@ GROUPS = (
 )
 
 
-def main(settings):
+def main(settings: Settings) -> None:
     """Exports as the settings say and prints where the model is."""
     from plsc_tf.evaluation.report import format_table
-    from plsc_tf.jobs import trained
+    from plsc_tf.jobs.export import export_checkpoint
 
-    sys.stdout.write(f"\n{format_table(trained.export(settings))}\n")
+    sys.stdout.write(f"\n{format_table(export_checkpoint(settings))}\n")
 
 
 if __name__ == "__main__":

@@ -4,10 +4,7 @@ import json
 import shlex
 from collections.abc import Iterator
 
-from absl import logging
-
 from plsc_tf.evaluation import closed_set, report, verification
-from plsc_tf.jobs import exporting
 from plsc_tf.options.settings import Settings
 from plsc_tf.storage import files
 
@@ -60,27 +57,6 @@ def raw_pixels(pairs, image_size):
         result = verification.verify(pixels, one.left, one.right, one.same)
         scores[name] = {"accuracy": result.accuracy, "std": result.std}
     return scores
-
-
-def export(settings, model, checkpoint, figures, pairs=None):
-    """Exports the model of a training that has ended; returns the version folder.
-
-    Args:
-        settings: the `Settings`.
-        model: the `Classifier`.
-        checkpoint: path of the checkpoint that the model stands at.
-        figures: `verification_figures`, for the model card.
-        pairs: `{name: Pairs}` to prove it on; None reads those of the settings.
-    """
-    if settings.export.export_classes and model.trainer.group.size > 1:
-        # The class weights of the other workers come only when all ask for them.
-        logging.warning(
-            "The export gets no signature `classify`: the classes are on several "
-            "workers. python -m plsc_tf.export --flagfile=%s makes one that has it.",
-            files.join(settings.checkpoints.model_save_dir, "flags.cfg"),
-        )
-        settings = settings.replace(export_classes=0)
-    return exporting.export(settings, model, checkpoint, figures, pairs=pairs)
 
 
 def rows(outcome: dict) -> Iterator[tuple[str, str]]:

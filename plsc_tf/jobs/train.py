@@ -7,7 +7,7 @@ from absl import logging
 from plsc_tf.checkpoints import catalog, manifest
 from plsc_tf.jobs import (
     description,
-    exporting,
+    export,
     results,
     resume_changes,
     run_facts,
@@ -78,7 +78,7 @@ def _train(settings, joined, termination, parts, stage, lock):
         losses = [GuardedCallback(StepLines(path, exact_loss), path)]
     pairs, test = recipe.load_pairs(settings, parts.pairs), recipe.load_test(settings)
     recipe.check_parts(settings, strategy.num_replicas_in_sync)
-    exporting.check(settings)
+    export.check(settings)
     plan = make_plan(settings, checkpoint, batches)
     earlier = results.read(save_dir)  # before the training, if it cannot be read
     half = recipe.backbone_precision(settings)
@@ -353,7 +353,7 @@ def _finish(outcome, settings, model, verify, test):
     if settings.export.export_at_end and not outcome["export_dir"]:
         figures, checkpoint = outcome["verification"], outcome["checkpoint_dir"]
         with model.trainer.averaged():
-            outcome["export_dir"] = results.export(
+            outcome["export_dir"] = export.export_at_end(
                 settings, model, checkpoint, figures, verify.pairs
             )
         results.write(save_dir, outcome)

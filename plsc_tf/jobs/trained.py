@@ -1,25 +1,22 @@
-"""A trained model again, from its checkpoint: to evaluate it, to export it."""
+"""A trained model, loaded from its checkpoint."""
 
 import dataclasses
-import shlex
 
+import tensorflow as tf
 from absl import logging
 
 from plsc_tf.checkpoints import catalog, manifest
+from plsc_tf.flags.checkpoints import Checkpoints
 from plsc_tf.flags.head import Head
-from plsc_tf.jobs import exporting, results
 from plsc_tf.jobs.builders import recipe
-from plsc_tf.jobs.evaluate import provenance
-from plsc_tf.jobs.parts import NONE
+from plsc_tf.jobs.parts import NONE, Parts
 from plsc_tf.options.settings import Settings
 from plsc_tf.parallel.strategy import strategy as make_strategy
-from plsc_tf.serving import proof
-from plsc_tf.serving.evaluation_card import EvaluationCard
 from plsc_tf.storage import files, fs_options
 from plsc_tf.training import state
 from plsc_tf.training.classifier import Classifier
 
-# What a checkpoint decides about the network, whatever the flags say.
+# Options of the network: the checkpoint decides, whatever the flags say.
 OF_THE_NETWORK = (
     "model_name",
     "model_options",
@@ -30,7 +27,7 @@ OF_THE_NETWORK = (
     *(field.name for field in dataclasses.fields(Head)),
 )
 
-# What a checkpoint says about the data, unless the flags say something.
+# Options of the data: the checkpoint decides, unless the flags name them.
 OF_THE_DATA = (
     "dataset_name",
     "dataset_dir",
@@ -47,13 +44,13 @@ OF_THE_DATA = (
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """A trained model, and where it comes from.
+    """A trained model and its origin.
 
     Attributes:
         model: the `Classifier` with the checkpoint's weights.
         checkpoint: path of the checkpoint.
-        settings: as asked for, but for the network, which is the checkpoint's.
-        run: settings of the training, as far as the checkpoint tells them.
+        settings: as requested, except the network, which is the checkpoint's.
+        run: settings of the training, as far as the checkpoint has them.
     """
 
     model: Classifier
@@ -62,39 +59,42 @@ class Trained:
     run: Settings
 
     @property
-    def run_dir(self):
+    def run_dir(self) -> str:
         """The folder of the training."""
         return files.parent(self.checkpoint)
 
 
-def find(storage):
-    """The checkpoint that the `Storage` settings mean.
+def find(storage: Checkpoints) -> str:
+    """The path of the checkpoint that the group `checkpoints` mean.
 
-    A run's flags.cfg names the run and also what it started from; the newest
-    checkpoint of the run is meant then, not its start.
+    A run's flags.cfg names the run and also the checkpoint that it started from; it
+    means the newest checkpoint of the run, not its start.
 
     Raises:
         FileNotFoundError: there is none.
     """
-    own = catalog.find_all(storage.model_save_dir)
-    if own:
-        flags = manifest.read(own[-1][1])["state"].get("flags", {})
+    checkpoints = catalog.find_all(storage.model_save_dir)
+    if checkpoints:
+        _, newest = checkpoints[-1]
+        flags = manifest.read(newest)["state"].get("flags", {})
         if storage.checkpoint_dir in ("", flags.get("checkpoint_dir")):
-            return own[-1][1]
+            return newest
     return catalog.resolve(storage.checkpoint_dir or storage.model_save_dir)
 
 
-def load(settings, with_head=False, parts=NONE, strategy=None):
+def load(
+    settings: Settings,
+    with_head: bool = False,
+    parts: Parts = NONE,
+    strategy: tf.distribute.Strategy | None = None,
+) -> Trained:
     """Builds the model of a checkpoint and loads its weights.
 
     Args:
         settings: `checkpoint_dir` or `model_save_dir` name the checkpoint or the run.
         with_head: also load the class weights.
-        parts: the `Parts` of the training, where its backbone was given in Python.
+        parts: the `Parts` of the training, if its backbone was given in Python.
         strategy: over the devices to use; None: those of this machine.
-
-    Returns:
-        a `Trained`.
 
     Raises:
         FileNotFoundError: there is no checkpoint.
@@ -119,7 +119,7 @@ def load(settings, with_head=False, parts=NONE, strategy=None):
 
 
 def _completed(settings, flags):
-    """Takes the network from the run's flags, and the rest where nothing is asked."""
+    """Takes the network from the run's flags, and the data unless requested."""
     values = settings.as_dict()
     decided = [
         name
@@ -139,50 +139,3 @@ def _completed(settings, flags):
 
 def _hashable(value):
     return tuple(value) if isinstance(value, list) else value
-
-
-def export(settings, parts=NONE, strategy=None):
-    """Exports a trained model; returns the rows of a table.
-
-    Args:
-        settings: the `Settings`.
-        parts: see `load`.
-        strategy: see `load`.
-
-    Raises:
-        FileNotFoundError: there is no checkpoint, or no card.
-        ValueError: the card is of another checkpoint.
-        RuntimeError: the proof does not hold; nothing is published.
-    """
-    card = settings.export.card and EvaluationCard.read(settings.export.card)
-    found = load(settings, settings.export.export_classes > 0, parts, strategy)
-    if card:
-        told = provenance.of_model(found)
-        card.check_weights(told["weights_sha256"], found.checkpoint)
-    earlier = results.read(found.run_dir)
-    figures = {}
-    of = earlier.get("checkpoint_dir")
-    # The averages and the weights themselves have each their own figures.
-    same_weights = (
-        found.settings.optimizer.ema_in_use == found.run.optimizer.ema_in_use
-        or not found.run.optimizer.ema_decay
-    )
-    if of and files.name(of) == files.name(found.checkpoint) and same_weights:
-        figures = earlier["verification"]
-    target = settings.export.export_dir or files.join(found.run_dir, "export")
-    targets = found.settings.evaluation.val_targets
-    exported = exporting.export(
-        found.settings.replace(export_dir=target),
-        found.model,
-        found.checkpoint,
-        figures,
-        card=card or None,
-        need_pairs=targets != found.run.evaluation.val_targets,
-    )
-    parent = shlex.quote(files.parent(exported))
-    return [
-        ("checkpoint", found.checkpoint),
-        *proof.table(exported),
-        ("SavedModel", exported),
-        ("serve it with", f"tensorflow_model_server --model_base_path={parent}"),
-    ]

@@ -1,11 +1,12 @@
-"""What an export consists of: the SavedModel, loaded again, and files made from it."""
+"""The parts of an export: the SavedModel, loaded again, and files made from it."""
 
-import os
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from plsc_tf.serving.formats import onnx, tflite
+from plsc_tf.serving.proof import Proof
 from plsc_tf.storage import files
 
 SAVED_MODEL = "saved_model"
@@ -18,11 +19,11 @@ FILES = {
 FORMATS = (SAVED_MODEL, *FILES)
 
 
-def check_formats(formats, calibration):
-    """Finds early what would stop a conversion.
+def check_formats(formats: Sequence[str], calibration) -> None:
+    """Finds early whatever would stop a conversion.
 
     Raises:
-        ValueError: an unknown format, or no pictures to calibrate with.
+        ValueError: an unknown format, or no images to calibrate with.
         ImportError: names the extra that is missing.
     """
     unknown = [name for name in formats if name not in FORMATS]
@@ -37,8 +38,8 @@ def check_formats(formats, calibration):
         )
     if "tflite_int8" in formats and (calibration is None or not len(calibration)):
         raise ValueError(
-            "tflite_int8 needs calibration pictures, uint8 [n, height, width, 3]: some "
-            "like those to come. Received: none."
+            "tflite_int8 needs calibration images, uint8 [n, height, width, 3], like "
+            "those to come. Received: none."
         )
     if "onnx" in formats:
         onnx.check_installed()
@@ -47,90 +48,96 @@ def check_formats(formats, calibration):
 class Artefacts:
     """Loads a SavedModel and writes the other formats into its `assets.extra/`.
 
-    Called outside of every strategy's scope.
-
     Args:
         folder: of the SavedModel.
         image_size: (height, width).
         normalize: whether its embeddings have length 1.
-        extras: what `formats` to write, and what to calibrate with.
+        formats: names of `FORMATS`.
+        calibration: see `Extras`.
 
     Attributes:
-        signatures: names of the SavedModel's.
         described: {format: plain values}, for the model card.
     """
 
-    def __init__(self, folder, image_size, normalize, extras):
+    def __init__(
+        self,
+        folder: str,
+        image_size: tuple[int, int],
+        normalize: bool,
+        formats: Sequence[str],
+        calibration: np.ndarray | None,
+    ):
         self._loaded = tf.saved_model.load(folder)
-        self._folder, self._bounds = folder, extras.bounds
-        self._normalize = normalize
-        self.signatures = list(self._loaded.signatures)
+        self._embed = self._loaded.signatures["images"]
+        self._folder, self._normalize = folder, normalize
         self.described = {}
         for name in FILES:
-            if name in extras.formats:
-                self._write(name, image_size, normalize, extras.calibration)
+            if name in formats:
+                self.described[name] = self._write(name, image_size, calibration)
 
-    def _write(self, name, image_size, normalize, calibration):
+    def _write(self, name, image_size, calibration):
         height, width = image_size
-        told = {"file": f"assets.extra/{FILES[name]}", "normalize": bool(normalize)}
+        described = {
+            "file": f"assets.extra/{FILES[name]}",
+            "normalize": bool(self._normalize),
+        }
+
+        def embed(images):
+            return self._embed(images=images)["embedding"]
+
         if name == "onnx":
-            content = onnx.convert(self._embed, image_size)
-            told |= {"input": f"data: float32 [N, 3, {height}, {width}]"}
+            content = onnx.convert(embed, image_size)
+            described["input"] = f"data: float32 [N, 3, {height}, {width}]"
         else:
             kind = name.partition("_")[2] or "float32"
-            embed = self._embed
-            if normalize and kind == "int8":
+            if self._normalize and kind == "int8":
                 # Eight bits are too few for numbers of a vector of length 1.
-                embed, told["normalize"] = self._loaded.raw, False
+                embed, described["normalize"] = self._loaded.raw, False
             content, whole = tflite.convert(
                 self._loaded, embed, image_size, kind, calibration
             )
             dtype = "uint8" if kind == "int8" else "float32"
-            told |= {"input": f"images: {dtype} [1, {height}, {width}, 3]"}
+            described["input"] = f"images: {dtype} [1, {height}, {width}, 3]"
             if kind == "int8":
-                told["integers_only"] = whole
-        path = os.path.join(self._folder, told["file"])
-        files.make_dirs(os.path.dirname(path))
-        files.write(path, content)
-        self.described[name] = {**told, "bytes": len(content)}
+                described["integers_only"] = whole
+        files.make_dirs(files.join(self._folder, "assets.extra"))
+        files.write(files.join(self._folder, described["file"]), content)
+        return {**described, "bytes": len(content)}
 
-    def _embed(self, images):
-        return self._loaded.signatures["images"](images=images)["embedding"]
-
-    def run(self, signature, encoded):
-        """The outputs of a signature for a list of encoded pictures, as numpy."""
+    def run(self, signature: str, encoded: Sequence[bytes]) -> dict[str, np.ndarray]:
+        """The outputs of a signature for encoded images."""
         outputs = self._loaded.signatures[signature](bytes=tf.constant(encoded))
         return {name: tensor.numpy() for name, tensor in outputs.items()}
 
-    def prove(self, proof, encoded, pictures):
-        """Adds everything that embeds to a `Proof`.
+    def prove(self, proof: Proof, encoded: Sequence[bytes]) -> None:
+        """Adds every signature and file that embeds to a proof.
 
         Args:
             proof: the `Proof`.
-            encoded: list of bytes, the pictures.
-            pictures: the same, prepared: uint8 [N, height, width, 3].
+            encoded: its images as files.
 
         Raises:
             RuntimeError: a bound does not hold.
         """
 
         def embed(images):
-            return self._embed(tf.constant(images, tf.float32)).numpy()
+            images = tf.constant(images, tf.float32)
+            return self._embed(images=images)["embedding"].numpy()
 
         proof.add("serving_default", self.run("serving_default", encoded)["embedding"])
-        proof.add("images", embed(pictures), embed=embed)
-        for name, told in self.described.items():
-            path = os.path.join(self._folder, told["file"])
-            loaded = (onnx if name == "onnx" else tflite).load(files.read(path))
-            if self._normalize and not told["normalize"]:
-                loaded = _at_length_1(loaded)
-            smallest = getattr(self._bounds, name.removeprefix("tflite_"), None)
-            proof.add(name, loaded(pictures), smallest, embed=loaded)
+        proof.add("images", embed(proof.images), embed=embed)
+        for name, described in self.described.items():
+            content = files.read(files.join(self._folder, described["file"]))
+            loaded = (onnx if name == "onnx" else tflite).load(content)
+            if self._normalize and not described["normalize"]:
+                loaded = _normalized(loaded)
+            smallest = getattr(proof.bounds, name.removeprefix("tflite_"), None)
+            proof.add(name, loaded(proof.images), smallest, embed=loaded)
 
 
-def _at_length_1(embed):
-    def at_length_1(pictures):
-        found = embed(pictures)
-        return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
+def _normalized(embed):
+    def normalized(images):
+        rows = embed(images)
+        return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
 
-    return at_length_1
+    return normalized

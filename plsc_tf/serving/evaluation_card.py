@@ -5,18 +5,18 @@ import json
 
 from plsc_tf.storage import files
 
-# What a threshold says that others need: the rest stays in the card.
-_OF_A_THRESHOLD = ("far", "fpir", "squared_l2", "cosine", "note")
+# What goes into model_card.json of a set's threshold; the rest stays in the card.
+_THRESHOLD_KEYS = ("far", "fpir", "squared_l2", "cosine", "note")
 
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationCard:
-    """What `python -m plsc_tf.evaluate --card_dir=DIR` has written.
+    """The card that `python -m plsc_tf.evaluate --card_dir=DIR` writes.
 
     Attributes:
         path: of card.json.
-        content: what it says.
-        page: the bytes of card.html beside it, or None.
+        content: of card.json.
+        page: the bytes of card.html, or None.
     """
 
     path: str
@@ -24,23 +24,23 @@ class EvaluationCard:
     page: bytes | None
 
     @classmethod
-    def read(cls, path):
+    def read(cls, path: str) -> "EvaluationCard":
         """Reads `DIR/card.json` and `DIR/card.html`.
 
         Raises:
-            FileNotFoundError: there is no such file.
-            ValueError: it is no evaluation card.
+            FileNotFoundError: the file does not exist.
+            ValueError: it is not an evaluation card.
         """
         if not files.exists(path):
             raise FileNotFoundError(
-                f"There is no evaluation card {path!r}. python -m plsc_tf.evaluate "
-                "--card_dir=DIR writes DIR/card.json."
+                f"The evaluation card {path!r} does not exist. python -m "
+                "plsc_tf.evaluate --card_dir=DIR writes DIR/card.json."
             )
         try:
             content = json.loads(files.read(path))
         except ValueError as error:
             raise ValueError(
-                f"The evaluation card {path} is no JSON: {error}"
+                f"The evaluation card {path} is not JSON: {error}"
             ) from None
         version = content.get("version") if isinstance(content, dict) else None
         if version != 1 or not isinstance(content.get("sets"), dict):
@@ -51,7 +51,7 @@ class EvaluationCard:
         page = f"{path.removesuffix('.json')}.html"
         return cls(path, content, files.read(page) if files.exists(page) else None)
 
-    def check_weights(self, sha256, checkpoint):
+    def check_weights(self, sha256: str, checkpoint: str) -> None:
         """Refuses the card of another model.
 
         Args:
@@ -59,39 +59,38 @@ class EvaluationCard:
             checkpoint: its path, for the message.
 
         Raises:
-            ValueError: the card does not tell whose it is, or is another's.
+            ValueError: the card names no weights, or other ones.
         """
         model = self.content.get("model", {})
-        told = model.get("weights_sha256")
-        if told == sha256:
+        weights = model.get("weights_sha256")
+        if weights == sha256:
             return
-        whose = f"of {model.get('checkpoint')!r}, weights_sha256={str(told)[:16]}..."
-        if told is None:
-            whose = "one that names no weights, as of saved embeddings"
+        received = f"{model.get('checkpoint')!r}, weights_sha256={str(weights)[:16]}..."
+        if weights is None:
+            received = "one that names no weights, as of saved embeddings"
         raise ValueError(
             f"The evaluation card must be of the exported model, {checkpoint!r}, "
-            f"weights_sha256={sha256[:16]}.... Received: {self.path}, {whose}. Write "
-            f"it by python -m plsc_tf.evaluate --checkpoint_dir={checkpoint} "
+            f"weights_sha256={sha256[:16]}.... Received: {self.path}, of {received}. "
+            f"Write it by python -m plsc_tf.evaluate --checkpoint_dir={checkpoint} "
             "--card_dir=DIR."
         )
 
-    def thresholds(self):
-        """What goes into model_card.json.
+    def thresholds(self) -> dict:
+        """The entries for model_card.json.
 
         Returns:
             {"thresholds": {set: {"far" or "fpir", "squared_l2", "cosine", "note"}},
             "threshold": the same of the first set that has a value, else of the first
-            one, and its name as "set"}; empty where no set has a threshold.
+            one, and its name as "set"}; empty if no set has a threshold.
         """
-        found = {
-            name: {key: told[key] for key in _OF_A_THRESHOLD if key in told}
-            for name, one in self.content["sets"].items()
-            if (told := one.get("threshold"))
-        }
-        if not found:
+        thresholds = {}
+        for name, figures in self.content["sets"].items():
+            if threshold := figures.get("threshold"):
+                keys = [key for key in _THRESHOLD_KEYS if key in threshold]
+                thresholds[name] = {key: threshold[key] for key in keys}
+        if not thresholds:
             return {}
-        first = next(
-            (name for name, one in found.items() if one.get("cosine") is not None),
-            next(iter(found)),
-        )
-        return {"thresholds": found, "threshold": {"set": first, **found[first]}}
+        usable = [k for k, v in thresholds.items() if v.get("cosine") is not None]
+        first = [*usable, *thresholds][0]
+        threshold = {"set": first, **thresholds[first]}
+        return {"thresholds": thresholds, "threshold": threshold}

@@ -1,13 +1,13 @@
-"""Proof that what was written gives the network's embeddings."""
+"""Proof that the files of an export give the network's embeddings."""
 
 import dataclasses
 import json
+from collections.abc import Callable
 
 import numpy as np
 
 from plsc_tf.storage import files
 
-NAME = "proof.json"
 # Largest difference between the network and its export, relative to the largest
 # embedding value where that exceeds 1 (not every network ends in a batch norm).
 TOLERANCE = 1e-4
@@ -15,7 +15,7 @@ TOLERANCE = 1e-4
 
 @dataclasses.dataclass(frozen=True)
 class Bounds:
-    """What an export must keep to be published.
+    """Conditions for an export to be published.
 
     Attributes:
         float16: smallest mean cosine between embeddings of a float16 file and the
@@ -30,131 +30,149 @@ class Bounds:
 
 
 class Proof:
-    """Compares what was written with the network, artefact by artefact.
+    """Compares the files of an export with the network, one by one.
 
     Args:
-        expected: float32 [N, embedding_size], the network's embeddings.
+        network: uint8 [N, height, width, 3] -> [N, embedding_size].
+        images: of this form, to compare on.
         bounds: the `Bounds`.
-        basis: in words, which pictures these are.
         accuracy: callable, embed -> {verification set: accuracy}, see `Extras`; None
             without verification.
-        reference: the network for it: uint8 [N, h, w, 3] -> [N, embedding_size].
 
     Attributes:
-        rows: list of dicts, plain values, one for each artefact.
+        images: those to compare on.
+        bounds: the `Bounds`.
+        rows: list of dicts, plain values, one for each file or signature.
 
     Raises:
         RuntimeError: the network's embeddings are not finite.
     """
 
-    def __init__(self, expected, bounds, basis, accuracy=None, reference=None):
-        if not np.isfinite(expected).all():
+    def __init__(
+        self,
+        network: Callable,
+        images: np.ndarray,
+        bounds: Bounds,
+        accuracy: Callable | None = None,
+    ):
+        self.images, self.bounds, self.rows = images, bounds, []
+        self._expected = network(images)
+        if not np.isfinite(self._expected).all():
             raise RuntimeError(
                 "The network's embeddings are not finite, so it was not exported. Has "
                 "the training diverged?"
             )
-        self._expected, self._bounds, self._basis = expected, bounds, basis
         self._accuracy = accuracy
-        self._verified = accuracy(reference) if accuracy else {}
-        self.rows = []
+        self._verified = accuracy(network) if accuracy else {}
 
-    def add(self, name, found, smallest_cosine=None, embed=None):
-        """Compares an artefact's embeddings of the same pictures.
+    def add(
+        self,
+        name: str,
+        embeddings: np.ndarray,
+        smallest_cosine: float | None = None,
+        embed: Callable | None = None,
+    ) -> None:
+        """Compares embeddings of the images with the network's.
 
         Args:
-            name: of the artefact.
-            found: [N, embedding_size]. Lengths may differ where a cosine is asked for.
-            smallest_cosine: that the mean must reach; None asks for the same numbers.
-            embed: the artefact as a callable, to be verified.
+            name: of the file or signature.
+            embeddings: [N, embedding_size]. Lengths may differ if a cosine is given.
+            smallest_cosine: lower bound of the mean; None requires the same numbers.
+            embed: callable as the network, to be verified.
 
         Raises:
             RuntimeError: a bound does not hold.
         """
-        found = np.asarray(found)
-        if not np.isfinite(found).all() or found.shape != self._expected.shape:
-            raise _broken(name, f"{found.shape} values, not all finite")
-        cosines = _cosines(found, self._expected)
-        difference = float(np.abs(found - self._expected).max())
-        row = {
-            "artefact": name,
-            "max_difference": difference,
-            "mean_cosine": float(cosines.mean()),
-            "min_cosine": float(cosines.min()),
-        }
+        expected = self._expected
+        if not np.isfinite(embeddings).all() or embeddings.shape != expected.shape:
+            raise _disagrees(name, f"{embeddings.shape} values, not all finite")
+        cosines = _cosines(embeddings, expected)
+        mean = float(cosines.mean())
+        difference = float(np.abs(embeddings - expected).max())
         if smallest_cosine is None:
-            allowed = TOLERANCE * max(1.0, float(np.abs(self._expected).max()))
-            row["bound"] = {"max_difference": allowed}
+            allowed = TOLERANCE * max(1.0, float(np.abs(expected).max()))
+            bound = {"max_difference": allowed}
             if not difference <= allowed:
-                raise _broken(
+                raise _disagrees(
                     name, f"largest difference {difference:.3g}, allowed {allowed:.3g}"
                 )
         else:
-            row["bound"] = {"mean_cosine": smallest_cosine}
-            if not cosines.mean() >= smallest_cosine:
-                raise _broken(
+            bound = {"mean_cosine": smallest_cosine}
+            if not mean >= smallest_cosine:
+                raise _disagrees(
                     name,
-                    f"mean cosine {cosines.mean():.5f}, asked for: at least "
-                    f"{smallest_cosine:g}",
+                    f"mean cosine {mean:.5f}, allowed: at least {smallest_cosine:g}",
                 )
+        row = {
+            "artefact": name,
+            "max_difference": difference,
+            "mean_cosine": mean,
+            "min_cosine": float(cosines.min()),
+            "bound": bound,
+        }
         if self._accuracy and embed:
             row["verification"] = self._verify(name, embed)
         self.rows.append(row)
 
     def _verify(self, name, embed):
-        compared, allowed = {}, self._bounds.accuracy_loss
-        for one, accuracy in self._accuracy(embed).items():
+        compared, allowed = {}, self.bounds.accuracy_loss
+        for one, after in self._accuracy(embed).items():
             before = self._verified[one]
-            compared[one] = {
-                "network": before,
-                "artefact": accuracy,
-                "change": accuracy - before,
-            }
-            if before - accuracy > allowed + 1e-9:
-                raise _broken(
+            if before - after > allowed + 1e-9:
+                raise _disagrees(
                     name,
-                    f"accuracy on {one} falls from {before:.4f} to {accuracy:.4f}, by "
+                    f"accuracy on {one} falls from {before:.4f} to {after:.4f}, by "
                     f"more than accuracy_loss={allowed:g}",
                 )
+            compared[one] = {
+                "network": before,
+                "artefact": after,
+                "change": after - before,
+            }
         return compared
 
-    def add_classes(self, scores, classes, expected):
-        """Compares what `classify` says.
+    def add_classes(self, outputs: dict, expected: dict) -> None:
+        """Compares the outputs of `classify` with the network's.
 
         Args:
-            scores: [N, top].
-            classes: [N, top].
-            expected: {"scores", "classes"} by the network.
+            outputs: {"scores": [N, top], "classes": [N, top]}.
+            expected: the same by the network.
 
         Raises:
-            RuntimeError: a score is another one.
+            RuntimeError: a score differs.
         """
-        difference = float(np.abs(scores - expected["scores"]).max())
+        difference = float(np.abs(outputs["scores"] - expected["scores"]).max())
         if not difference <= TOLERANCE:
-            raise _broken("classify", f"largest difference of a score {difference:.3g}")
+            raise _disagrees(
+                "classify", f"largest difference of a score {difference:.3g}"
+            )
+        same = np.mean(outputs["classes"] == expected["classes"])
         self.rows.append(
             {
                 "artefact": "classify",
                 "max_difference": difference,
-                "same_classes": float(np.mean(classes == expected["classes"])),
+                "same_classes": float(same),
                 "bound": {"max_difference": TOLERANCE},
             }
         )
 
-    def write(self, folder):
-        """Writes `assets.extra/proof.json` of a SavedModel."""
-        content = {
-            "pictures": len(self._expected),
-            "basis": self._basis,
-            "accuracy_loss_allowed": self._bounds.accuracy_loss,
+    def content(self, basis: str) -> dict:
+        """The content of proof.json.
+
+        Args:
+            basis: in words, which images these are.
+        """
+        return {
+            "pictures": len(self.images),
+            "basis": basis,
+            "accuracy_loss_allowed": self.bounds.accuracy_loss,
             "artefacts": self.rows,
         }
-        path = files.join(folder, "assets.extra", NAME)
-        files.write(path, f"{json.dumps(content, indent=2)}\n".encode())
 
 
-def table(folder):
-    """The rows of a table about an export's proof: [(what, result)]."""
-    content = json.loads(files.read(files.join(folder, "assets.extra", NAME)))
+def table(folder: str) -> list[tuple[str, str]]:
+    """The rows of a table about an export's proof: [(subject, result)]."""
+    content = json.loads(files.read(files.join(folder, "assets.extra", "proof.json")))
     rows = [("proved on", f"{content['pictures']} {content['basis']}")]
     for row in content["artefacts"]:
         parts = [f"largest difference {row['max_difference']:.2g}"]
@@ -177,7 +195,7 @@ def _cosines(one, other):
     return np.where(same, 1.0, products / np.maximum(lengths, 1e-300))
 
 
-def _broken(name, how):
+def _disagrees(name, how):
     return RuntimeError(
         f"The exported {name!r} disagrees with the network: {how}. Nothing was left in "
         "export_dir."

@@ -1,25 +1,24 @@
-"""Version folders as TensorFlow Serving reads them: 1, 2, 3, the largest is served."""
-
-import os
+"""Version folders as TensorFlow Serving reads them: 1, 2, 3; it serves the largest."""
 
 from plsc_tf.storage import files
 
 
-def _versions(export_dir):
-    """The integers among the folder's names, which are what TF Serving looks at."""
-    return {int(name) for name in files.list_dir(export_dir) if name.isdecimal()}
+def find(folder: str) -> dict[int, str]:
+    """Returns {version: path} of the names in a folder that are integers."""
+    names = [name.rstrip("/") for name in files.list_dir(folder)]
+    return {int(name): files.join(folder, name) for name in names if name.isdecimal()}
 
 
-def prepare(export_dir, version):
-    """Makes the folder, and finds what would stop an export before it costs time.
+def prepare(export_dir: str, version: int | None) -> None:
+    """Makes the folder, and finds early whatever would stop an export.
 
     Args:
-        export_dir: folder of the version folders; created when missing.
+        export_dir: folder of the version folders.
         version: positive integer, or None for the next free one.
 
     Raises:
         ValueError: the version is not a positive integer.
-        FileExistsError: the version is there already.
+        FileExistsError: the version exists.
         OSError: `export_dir` is a file or cannot be created.
     """
     if version is not None and (isinstance(version, bool) or int(version) < 1):
@@ -38,24 +37,17 @@ def prepare(export_dir, version):
         raise OSError(
             f"export_dir {export_dir!r} cannot be created: {error}"
         ) from error
-    if version is not None and int(version) in _versions(export_dir):
+    if version is not None and int(version) in find(export_dir):
         raise _version_exists(export_dir, version)
 
 
-def _version_exists(export_dir, version):
-    return FileExistsError(
-        f"Version {version} exists already in {export_dir!r} and is never overwritten. "
-        f"Use version={max(_versions(export_dir)) + 1}, or leave it out."
-    )
-
-
-def publish(temporary, export_dir, version):
+def publish(temporary: str, export_dir: str, version: int | None) -> str:
     """Renames a finished folder inside `export_dir` to its version number.
 
     Args:
         temporary: path of the finished folder.
         export_dir: folder of the version folders.
-        version: positive integer; None takes the next after the largest one there.
+        version: positive integer; None takes the next after the largest.
 
     Returns:
         The new path.
@@ -63,11 +55,17 @@ def publish(temporary, export_dir, version):
     Raises:
         FileExistsError: the version has appeared in the meantime.
     """
-    if version is None:
-        version = max(_versions(export_dir), default=0) + 1
-    target = os.path.join(export_dir, str(int(version)))
+    number = version or max(find(export_dir), default=0) + 1
+    target = files.join(export_dir, str(int(number)))
     try:
         files.rename(temporary, target)
     except FileExistsError as error:
-        raise _version_exists(export_dir, version) from error
+        raise _version_exists(export_dir, number) from error
     return target
+
+
+def _version_exists(export_dir, version):
+    return FileExistsError(
+        f"Version {version} exists already in {export_dir!r} and is never overwritten. "
+        f"Use version={max(find(export_dir)) + 1}, or leave it out."
+    )

@@ -1,71 +1,48 @@
-"""Requests that TensorFlow Serving sends to a model itself, before others may.
+"""Requests that TensorFlow Serving sends to a model before it answers any other.
 
 It reads `assets.extra/tf_serving_warmup_requests`, a TFRecord file of at most 1000
 `tensorflow.serving.PredictionLog` (servables/tensorflow/saved_model_warmup_util.cc).
-The messages are described here, with the field numbers of tensorflow_serving/apis/
-{prediction_log,predict,model}.proto, so that no export needs tensorflow-serving-api.
+The messages are written here field by field, with the numbers of tensorflow_serving/
+apis/{prediction_log,predict,model}.proto, so that no export needs
+tensorflow-serving-api.
 """
 
-import os
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from plsc_tf.storage import files
 
 NAME = "tf_serving_warmup_requests"
-_PACKAGE = "tensorflow.serving"
-_TEXT = descriptor_pb2.FieldDescriptorProto.TYPE_STRING
-# A TensorProto as the bytes that it is on the wire: the two encodings are the same.
-_BYTES = descriptor_pb2.FieldDescriptorProto.TYPE_BYTES
-_FIELDS = {
-    "ModelSpec": (("name", 1, _TEXT), ("signature_name", 3, _TEXT)),
-    "Input": (("key", 1, _TEXT), ("value", 2, _BYTES)),
-    "PredictRequest": (("model_spec", 1, "ModelSpec"), ("inputs", 2, "Input")),
-    "PredictLog": (("request", 1, "PredictRequest"),),
-    "PredictionLog": (("predict_log", 6, "PredictLog"),),
-}
 
 
-def write(folder, model_name, requests):
+def write(
+    folder: str, model_name: str, requests: Sequence[tuple[str, Mapping]]
+) -> None:
     """Writes the requests of a SavedModel.
 
     Args:
         folder: of the SavedModel.
-        model_name: that it is served by; TF Serving does not look at it.
+        model_name: its name in URLs, which TF Serving ignores here.
         requests: list of (signature, {input: array or list of bytes}).
     """
-    make = _message_class("PredictionLog")
-    extra = os.path.join(folder, "assets.extra")
+    extra = files.join(folder, "assets.extra")
     files.make_dirs(extra)
-    with tf.io.TFRecordWriter(os.path.join(extra, NAME)) as file:
+    with tf.io.TFRecordWriter(files.join(extra, NAME)) as file:
         for signature, inputs in requests:
-            log = make()
-            request = log.predict_log.request
-            request.model_spec.name = model_name
-            request.model_spec.signature_name = signature
+            spec = _field(1, model_name.encode()) + _field(3, signature.encode())
+            request = _field(1, spec)
             for name, value in inputs.items():
                 tensor = tf.make_tensor_proto(value).SerializeToString()
-                request.inputs.add(key=name, value=tensor)
-            file.write(log.SerializeToString())
+                request += _field(2, _field(1, name.encode()) + _field(2, tensor))
+            # PredictionLog.predict_log.request
+            file.write(_field(6, _field(1, request)))
 
 
-def _message_class(name):
-    """A class for a message, in a pool of its own: tensorflow_serving may be there."""
-    file = descriptor_pb2.FileDescriptorProto(
-        name="warmup.proto", package=_PACKAGE, syntax="proto3"
-    )
-    for message, fields in _FIELDS.items():
-        described = file.message_type.add(name=message)
-        for field, number, kind in fields:
-            one = described.field.add(name=field, number=number)
-            # A map is a repeated message of key and value.
-            repeated = kind == "Input"
-            one.label = one.LABEL_REPEATED if repeated else one.LABEL_OPTIONAL
-            one.type = one.TYPE_MESSAGE if isinstance(kind, str) else kind
-            if isinstance(kind, str):
-                one.type_name = f".{_PACKAGE}.{kind}"
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    found = pool.FindMessageTypeByName(f"{_PACKAGE}.{name}")
-    return message_factory.GetMessageClass(found)
+def _field(number, content):
+    """A text, bytes or message as a field of a protobuf message."""
+    length, digits = len(content), []
+    while length > 127:  # noqa: PLR2004 - seven bits a byte, the lowest first
+        digits.append(length & 127 | 128)
+        length >>= 7
+    return bytes([number << 3 | 2, *digits, length]) + content

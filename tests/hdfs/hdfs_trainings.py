@@ -9,8 +9,8 @@ from unittest import mock
 
 from plsc_tf.checkpoints import catalog, content
 from plsc_tf.jobs import train as run
-from plsc_tf.jobs import trained
 from plsc_tf.jobs.evaluate import command
+from plsc_tf.jobs.export import export_checkpoint
 from plsc_tf.options import cli
 from plsc_tf.options.settings import Settings
 from plsc_tf.storage import files, remote
@@ -145,7 +145,7 @@ def evaluate(checkpoint_dir):
 
 
 def export(checkpoint_dir):
-    return dict(trained.export(_of(checkpoint_dir)))
+    return dict(export_checkpoint(_of(checkpoint_dir)))
 
 
 def _of(checkpoint_dir):

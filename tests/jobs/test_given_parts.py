@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from plsc_tf.checkpoints import manifest
 from plsc_tf.data.pairs import Pairs
-from plsc_tf.jobs import train, trained
+from plsc_tf.jobs import export, train, trained
 from plsc_tf.jobs.evaluate import command
 from plsc_tf.jobs.parts import Parts
 from plsc_tf.options.cli import parse
@@ -133,7 +133,7 @@ def test_a_trained_model_is_evaluated_and_exported(finished):
     rows = dict(command.evaluate(asked, given))
     figure = outcome["verification"]["own"]["accuracy"]
     assert rows["own: accuracy"].startswith(f"{figure:.4f}")
-    exported = dict(trained.export(asked, given))
+    exported = dict(export.export_checkpoint(asked, given))
     assert tf.saved_model.contains_saved_model(exported["SavedModel"])
 
 

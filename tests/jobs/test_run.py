@@ -11,7 +11,7 @@ from PIL import Image
 
 from plsc_tf.checkpoints import manifest
 from plsc_tf.data.source import Order
-from plsc_tf.jobs import results, train, trained
+from plsc_tf.jobs import export, results, train, trained
 from plsc_tf.jobs.builders import recipe
 from plsc_tf.jobs.evaluate import command
 from plsc_tf.jobs.run_plan import choose_folder
@@ -305,7 +305,7 @@ def test_evaluate_and_export_know_the_network_from_the_checkpoint(finished, tmp_
     rows = dict(command.evaluate(asked))
     accuracy = outcome["verification"]["mock"]["accuracy"]
     assert rows["mock: accuracy"].startswith(f"{accuracy:.5f}")
-    exported = dict(trained.export(asked))
+    exported = dict(export.export_checkpoint(asked))
     assert exported["SavedModel"] == str(tmp_path / "served" / "1")
 
 

@@ -148,7 +148,7 @@ def test_no_server_answers(pictures):
 def test_wrong_requests_go_nowhere_else(server):
     address = f"127.0.0.1:{server['port']}"
     with listening(busy) as (other, paths), Client(address, other) as client:
-        with pytest.raises(ValueError, match="Picture 1 is not"):
+        with pytest.raises(ValueError, match="Image 1 is not"):
             client.encode([picture(0), b"no picture"])
         assert not paths
         with pytest.raises(ValueError, match=r"images\[0\] of type str"):

@@ -48,8 +48,8 @@ def test_enrol_identify_remove(server):
     [
         ("enrol", {"base64_string": []}, "name"),
         ("enrol", {"name": "", "base64_string": []}, "name"),
-        ("enrol", {"name": "x", "base64_string": []}, "no picture"),
-        ("enrol", {"name": "x", "base64_string": ["aGk="]}, "Picture 0"),
+        ("enrol", {"name": "x", "base64_string": []}, "no image"),
+        ("enrol", {"name": "x", "base64_string": ["aGk="]}, "Image 0"),
         ("identify", {"base64_string": [], "count": 0}, "count"),
         ("identify", {"base64_string": [], "threshold": "high"}, "threshold"),
         ("remove", {"name": 3}, "name"),

@@ -80,5 +80,5 @@ def test_a_card_that_is_not_there(tmp_path):
     with pytest.raises(FileNotFoundError, match="--card_dir=DIR writes"):
         EvaluationCard.read(str(tmp_path / "card.json"))
     (tmp_path / "card.json").write_text("no")
-    with pytest.raises(ValueError, match="is no JSON"):
+    with pytest.raises(ValueError, match="is not JSON"):
         EvaluationCard.read(str(tmp_path / "card.json"))

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from plsc_tf.data import load as data_load
-from plsc_tf.jobs import exporting, train, trained
+from plsc_tf.jobs import export, train
 from plsc_tf.jobs.builders import recipe
 from plsc_tf.jobs.evaluate import command
 from plsc_tf.options.settings import Settings
@@ -64,7 +64,7 @@ def test_everything_at_once(trained_run, capsys):
     names = [f"0\t{k}\tperson {k}" for k in range(12)]
     beside = pathlib.Path(outcome["checkpoint_dir"]).parent / "labels_map.txt"
     beside.write_text("\n".join([*names, "5\t-\tgone"]))
-    rows = trained.export(
+    rows = export.export_checkpoint(
         settings.replace(
             card=str(folder / "card" / "card.json"),
             export_formats=("saved_model", "tflite_int8"),
@@ -101,7 +101,7 @@ def test_the_card_of_another_checkpoint_is_refused(trained_run, tmp_path):
     (tmp_path / "card.json").write_text(json.dumps(content))
     before = sorted(pathlib.Path(folder, "run", "export").iterdir())
     with pytest.raises(ValueError, match="must be of the exported model"):
-        trained.export(settings.replace(card=str(tmp_path / "card.json")))
+        export.export_checkpoint(settings.replace(card=str(tmp_path / "card.json")))
     assert sorted(pathlib.Path(folder, "run", "export").iterdir()) == before
 
 
@@ -115,13 +115,13 @@ def test_without_the_verification_sets_the_proof_is_about_noise(trained_run, tmp
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recipe, "load_pairs", fail)
         settings = Settings.from_values(checkpoint_dir=str(tmp_path / "run"))
-        rows = dict(trained.export(settings))
+        rows = dict(export.export_checkpoint(settings))
         with pytest.raises(FileNotFoundError, match="gone"):
-            trained.export(settings.replace(val_targets=("cfp",)))
+            export.export_checkpoint(settings.replace(val_targets=("cfp",)))
         # The default, too, where it was asked for.
         asked = {"checkpoint_dir": str(tmp_path / "run"), "val_targets": ("lfw",)}
         with pytest.raises(FileNotFoundError, match="gone"):
-            trained.export(Settings.from_values(**asked))
+            export.export_checkpoint(Settings.from_values(**asked))
     assert rows["proved on"] == "3 pictures of noise"
 
 
@@ -134,16 +134,16 @@ def test_a_classifier_is_proved_on_its_test_split(trained_run, tmp_path):
         val_targets=("test",),
         proof_images=5,
     )
-    assert dict(trained.export(settings))["proved on"] == "5 pictures"
+    assert dict(export.export_checkpoint(settings))["proved on"] == "5 pictures"
 
 
 def test_pairs_are_thinned_by_kind(trained_run):
     settings, _, _ = trained_run
     pairs = data_load.load_val("mock", recipe.data_request(settings), "mock")
-    some = exporting._some(pairs, 50)
+    some = export._thinned(pairs, 50)
     assert (len(some), int(some.same.sum())) == (50, 25)
     whole = dataclasses.replace(some, left=some.left)
-    assert exporting._some(whole, 50) is whole
+    assert export._thinned(whole, 50) is whole
     listed = {tuple(row) for row in np.stack([pairs.left, pairs.right], 1).tolist()}
     assert {tuple(r) for r in np.stack([some.left, some.right], 1).tolist()} <= listed
 
@@ -159,5 +159,5 @@ def test_pairs_are_thinned_by_kind(trained_run):
 def test_a_training_finds_early_what_would_stop_its_export(asked, message):
     settings = Settings.from_values(**TINY).replace(**asked)
     with pytest.raises(ValueError, match=message):
-        exporting.check(settings)
-    exporting.check(settings.replace(export_at_end=False))
+        export.check(settings)
+    export.check(settings.replace(export_at_end=False))

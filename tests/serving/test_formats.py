@@ -148,7 +148,7 @@ def test_onnx_has_insightfaces_layout(tmp_path):
     ("extras", "message"),
     [
         (Extras(formats=("saved_model", "tflight")), "Received: tflight"),
-        (Extras(formats=("saved_model", "tflite_int8")), "needs calibration pictures"),
+        (Extras(formats=("saved_model", "tflite_int8")), "needs calibration images"),
         (Extras(formats=("tflite",)), "name saved_model too. Received: tflite"),
     ],
 )

@@ -9,8 +9,8 @@ import pytest
 
 import plsc_tf
 from plsc_tf.checkpoints import manifest
+from plsc_tf.jobs import export, trained
 from plsc_tf.jobs import train as run
-from plsc_tf.jobs import trained
 from plsc_tf.jobs.builders import optimizers
 from plsc_tf.options.settings import Settings
 from plsc_tf.training import state
@@ -141,7 +141,7 @@ def test_a_run_without_averages_in_use_is_loaded_and_exported_so(tmp_path):
         np.testing.assert_array_equal(one, two)
 
     def exported():
-        path = pathlib.Path(dict(trained.export(asked))["SavedModel"])
+        path = pathlib.Path(dict(export.export_checkpoint(asked))["SavedModel"])
         text = (path / "assets.extra" / "model_card.json").read_text()
         return json.loads(text)["verification"]
 

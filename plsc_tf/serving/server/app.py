@@ -4,6 +4,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import signal
+from collections.abc import Callable
 
 from absl import logging
 from aiohttp import web
@@ -11,40 +12,48 @@ from aiohttp import web
 from plsc_tf.serving.server.guard import Guard
 from plsc_tf.serving.server.http_body import Bodies
 from plsc_tf.serving.server.http_routes import Routes, make_middleware
-from plsc_tf.serving.server.limits import Limits
 from plsc_tf.serving.server.metrics import Metrics
 from plsc_tf.serving.server.models import Models
 from plsc_tf.serving.server.service import Service
 
-# Seconds that a connection may stay open without a request, and that what a refused
-# request still sends is read and thrown away.
+# Seconds that a connection may stay open without a request.
 _IDLE_SECONDS = 75.0
+# Seconds for which the rest of a refused request is read and thrown away.
 _LINGER_SECONDS = 2.0
 
 
 class App:
     """A server in the event loop that calls `serve`.
 
+    Args:
+        options: the option group `server`.
+
     Attributes:
+        options: as given.
         port, grpc_port: where it listens, once `serve` calls back.
         draining: whether it is about to end.
+        metrics, bodies, service: the parts that handlers share; the service while it
+            serves.
     """
 
     def __init__(self, options):
-        """Takes the option group `server`; nothing is opened yet."""
-        self._options = options
-        self.port = self.grpc_port = None
+        self.options = options
+        self.port = self.grpc_port = self.service = None
         self.draining = False
+        self.metrics, self.bodies = Metrics(), Bodies(options)
+        self._connections = set()
         self._loop = self._stopping = None
 
-    def stop(self):
+    def stop(self) -> None:
         """Asks the server to end, from any thread; it answers what it has."""
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._stopping.set)
 
-    async def serve(self, ready=None, handle_signals=False):
-        """Serves until `stop` or, if asked to, SIGTERM or SIGINT.
+    async def serve(
+        self, ready: Callable | None = None, handle_signals: bool = False
+    ) -> None:
+        """Serves until `stop`, or SIGTERM or SIGINT.
 
         Args:
             ready: called without arguments when requests are answered.
@@ -53,6 +62,7 @@ class App:
         Raises:
             OSError: no model can be loaded, or a port is in use.
         """
+        options = self.options
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         async with contextlib.AsyncExitStack() as stack:
@@ -62,22 +72,21 @@ class App:
                     stack.callback(self._loop.remove_signal_handler, number)
             executor = stack.enter_context(
                 concurrent.futures.ThreadPoolExecutor(
-                    self._options.parallel_batches, thread_name_prefix="batch"
+                    options.parallel_batches, thread_name_prefix="batch"
                 )
             )
-            metrics = Metrics()
-            models = Models(self._options, executor, metrics)
+            models = Models(options, executor, self.metrics)
             await models.start()
-            service = Service(models, Limits.of(self._options))
-            http = await self._open_http(stack, service, metrics)
-            rpc = await self._open_grpc(stack, service, metrics)
+            self.service = Service(models, options)
+            server, runner = await self._open_http(stack)
+            rpc = await self._open_grpc()
             watcher = None
-            if self._options.poll_seconds:
+            if options.poll_seconds:
                 watcher = self._loop.create_task(models.watch())
             logging.info(
                 "Serving %s at http://%s:%d%s",
                 models.name,
-                self._options.host,
+                options.host,
                 self.port,
                 "" if rpc is None else f", gRPC at port {self.grpc_port}",
             )
@@ -85,24 +94,34 @@ class App:
                 ready()
             await self._stopping.wait()
             self.draining = True
-            await self._close(watcher, http, rpc, models)
+            if watcher is not None:
+                watcher.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await watcher
+            # No new connections; requests that have begun are answered.
+            server.close()
+            ending = [self._drain()]
+            if rpc is not None:
+                ending.append(rpc.stop(options.drain_timeout))
+            await asyncio.gather(*ending)
+            await runner.server.shutdown(1.0)
+            logging.info("The server has ended")
 
-    async def _open_http(self, stack, service, metrics):
-        options = self._options
-        bodies = Bodies(options)
-        app = web.Application(
-            middlewares=[make_middleware(metrics, self)],
+    async def _open_http(self, stack):
+        options = self.options
+        web_app = web.Application(
+            middlewares=[make_middleware(self)],
             client_max_size=int(options.max_body_mb * 1e6),
         )
-        Routes(service, bodies, metrics, self).add_to(app)
+        Routes(self).add_to(web_app)
         if options.gallery_dir:
             from plsc_tf.serving.server.gallery_routes import GalleryRoutes
 
-            routes = GalleryRoutes(service, bodies, metrics, options)
-            stack.callback(routes.close)
-            routes.add_to(app)
+            gallery = GalleryRoutes(self)
+            stack.callback(gallery.close)
+            gallery.add_to(web_app)
         runner = web.AppRunner(
-            app,
+            web_app,
             handle_signals=False,
             access_log=None,
             # The guard ends connections without a request.
@@ -111,73 +130,50 @@ class App:
             handler_cancellation=True,
         )
         await runner.setup()
-        connections = set()
+        gauge = self.metrics.connections
 
         def make_protocol():
-            return Guard(
-                runner.server(),
-                connections,
-                options,
-                _IDLE_SECONDS,
-                metrics.connections,
-            )
+            inner = runner.server()
+            return Guard(inner, self._connections, options, _IDLE_SECONDS, gauge)
 
+        stack.push_async_callback(runner.cleanup)
         try:
             server = await self._loop.create_server(
                 make_protocol, options.host, options.port, backlog=1024
             )
         except OSError as error:
-            await runner.cleanup()
             raise _not_bound("port", options.host, options.port, error) from error
-        stack.push_async_callback(runner.cleanup)
         stack.callback(server.close)
         self.port = server.sockets[0].getsockname()[1]
-        return server, runner, connections
+        return server, runner
 
-    async def _open_grpc(self, stack, service, metrics):
-        options = self._options
-        if options.grpc_port is None:
+    async def _open_grpc(self):
+        host, port = self.options.host, self.options.grpc_port
+        if port is None:
             return None
         from plsc_tf.serving.server import grpc_service
 
-        server = grpc_service.make_server(service, options, metrics)
-        host = f"[{options.host}]" if ":" in options.host else options.host
+        server = grpc_service.make_server(self)
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
-            self.grpc_port = server.add_insecure_port(f"{host}:{options.grpc_port}")
+            self.grpc_port = server.add_insecure_port(address)
         except RuntimeError as error:
-            raise _not_bound(
-                "grpc_port", options.host, options.grpc_port, error
-            ) from error
+            raise _not_bound("grpc_port", host, port, error) from error
         await server.start()
         return server
 
-    async def _close(self, watcher, http, rpc, models):
-        """No new connections; what has begun is answered, up to the time limit."""
-        server, runner, connections = http
-        seconds = self._options.drain_timeout
-        if watcher is not None:
-            watcher.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await watcher
-        server.close()
-        ending = [self._idle(connections, seconds), models.drain(seconds)]
-        if rpc is not None:
-            ending.append(rpc.stop(seconds))
-        await asyncio.gather(*ending)
-        await runner.server.shutdown(1.0)
-        logging.info("The server has ended")
-
-    async def _idle(self, connections, seconds):
-        """Waits until no connection has a request, at most `seconds`."""
-        end = self._loop.time() + seconds
+    async def _drain(self):
+        """Waits until nothing is answered or computed, up to the time limit."""
+        end = self._loop.time() + self.options.drain_timeout
         while self._loop.time() < end:
-            if not any(guard.busy for guard in connections):
+            busy = any(guard.busy for guard in self._connections)
+            if not busy and self.service.models.idle:
                 return
             await asyncio.sleep(0.01)
 
 
 def _not_bound(option, host, port, error):
     return OSError(
-        f"{option}={port} of host={host!r} cannot be listened at: {error}. Is another "
+        f"Cannot listen on {option}={port} of host={host!r}: {error}. Is another "
         f"server running? {option}=0 takes a free port."
     )

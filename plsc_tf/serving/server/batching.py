@@ -1,20 +1,22 @@
-"""Many requests, one call: pictures wait until a batch is free, and go together.
+"""Many requests, one call: images wait until a batch can start, and go together.
 
-Nobody waits for others to come: a picture goes with the next batch that starts. The
-more of them came meanwhile, the larger that batch is. Sizes are powers of two, which
-the model has been warmed up with; what is missing is filled with a picture's copy.
+No image waits for others to come: it goes with the next batch that starts. The more
+of them came meanwhile, the larger that batch is. Sizes are powers of two, which the
+model has been warmed up with; copies of an image fill the rest.
 
-Of the sizes that fit, the one that costs least per picture is taken, of those that
-take no longer than half the latency bound: a picture waits for a batch that has begun,
-and is in the next one. Only where small batches cost much more than large ones, the
-bound gives way: then all would wait the longer for it.
+Of the sizes that fit, the one that costs least per image is taken, of those that take
+no longer than half the latency bound: an image waits for a batch that has begun, and is
+in the next one. Only where small batches cost much more than large ones, the bound
+gives way: all would wait even longer otherwise.
 
-All methods belong to the thread of the event loop; only the model's call does not.
+All methods belong to the thread of the event loop, except the model's call.
 """
 
 import asyncio
 import collections
 import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -23,9 +25,9 @@ from plsc_tf.serving.server.errors import RequestError, invalid
 
 # How fast the measured speed follows: a share of the last batch.
 _FOLLOW = 0.1
-# How much more a picture may cost in a batch that keeps the latency bound.
+# How much more an image may cost in a batch that keeps the latency bound.
 _WORTH = 1.25
-# What TensorFlow raises when an input is wrong, as opposed to the machine.
+# TensorFlow's errors for a wrong input, as opposed to the machine.
 _INPUT_ERRORS = (
     tf.errors.InvalidArgumentError,
     tf.errors.UnimplementedError,
@@ -33,29 +35,18 @@ _INPUT_ERRORS = (
 )
 
 
-def sizes_up_to(largest):
+def sizes_up_to(largest: int) -> list[int]:
     """Powers of two up to `largest`."""
     return [1 << power for power in range(largest.bit_length())]
 
 
-class _Request:
-    """A caller's rows: a future, and the outputs that are still missing."""
+class _Row(NamedTuple):
+    """A row that waits: its inputs, and the future of its outputs."""
 
-    def __init__(self, count, loop):
-        self.future = loop.create_future()
-        self.results = [None] * count
-        self.missing = count
-
-    def add(self, index, outputs):
-        self.results[index] = outputs
-        self.missing -= 1
-        if not self.missing and not self.future.done():
-            self.future.set_result(
-                {
-                    name: np.stack([row[name] for row in self.results])
-                    for name in outputs
-                }
-            )
+    future: asyncio.Future
+    index: int
+    inputs: dict
+    pixels: int
 
     def fail(self, error):
         if not self.future.done():
@@ -65,7 +56,7 @@ class _Request:
 class Batcher:
     """The queue in front of one signature of one loaded model."""
 
-    def __init__(self, model, signature, executor, options, metrics):
+    def __init__(self, model, signature: str, executor, options, metrics):
         """Starts empty.
 
         Args:
@@ -79,22 +70,21 @@ class Batcher:
         self._executor, self._metrics = executor, metrics
         self._options = options
         self._sizes = sizes_up_to(options.max_batch_images)
-        self._pixels = options.max_megapixels * 1e6
         self._slower = 1.0
         self._waiting = collections.deque()
         self._running = 0
 
     @property
-    def idle(self):
-        """Whether nothing waits or is being computed."""
+    def idle(self) -> bool:
+        """Whether no row waits or is being computed."""
         return not self._waiting and not self._running
 
-    async def run(self, rows, weights):
+    async def run(self, rows: Sequence[dict], pixels: Sequence[int]) -> dict:
         """Returns the outputs of rows that share batches with those of others.
 
         Args:
             rows: list of dicts, input name -> bytes or array of one row.
-            weights: pixels of each row, 0 where it needs no decoding.
+            pixels: of each row's image, 0 where it needs no decoding.
 
         Returns:
             dict, output name -> array [len(rows), ...].
@@ -103,55 +93,56 @@ class Batcher:
             RequestError: too many wait already, it took too long, or a row is wrong.
         """
         if len(self._waiting) + len(rows) > self._options.queue_images:
-            raise RequestError(
-                "UNAVAILABLE",
-                f"{len(self._waiting)} pictures are waiting already.",
-                retry_after=self.seconds_to_empty(),
+            raise self._busy(
+                "UNAVAILABLE", f"{len(self._waiting)} images are waiting already."
             )
-        request = _Request(len(rows), asyncio.get_running_loop())
-        for index, (row, weight) in enumerate(zip(rows, weights, strict=True)):
-            self._waiting.append((request, index, row, weight))
+        loop, seconds = asyncio.get_running_loop(), self._options.answer_timeout
+        futures = [loop.create_future() for _ in rows]
+        self._waiting.extend(map(_Row, futures, range(len(rows)), rows, pixels))
         self._start()
         try:
-            async with asyncio.timeout(self._options.answer_timeout):
-                return await request.future
+            async with asyncio.timeout(seconds):
+                outputs = await asyncio.gather(*futures)
         except TimeoutError:
-            raise RequestError(
-                "DEADLINE_EXCEEDED",
-                f"Not answered within {self._options.answer_timeout:g} s.",
-                retry_after=self.seconds_to_empty(),
-            ) from None
+            message = f"Not answered within {seconds:g} s."
+            raise self._busy("DEADLINE_EXCEEDED", message) from None
+        finally:
+            for future in futures:
+                future.cancel()
+        return {name: np.stack([row[name] for row in outputs]) for name in outputs[0]}
 
-    def seconds_to_empty(self):
-        """Whole seconds, at least one, that the pictures that wait will take."""
+    def _busy(self, code, message):
+        """An error with the seconds that the images that wait will take."""
         best = min(self._cost(size) / size for size in self._sizes)
-        return max(1, math.ceil(best * len(self._waiting)))
+        seconds = max(1, math.ceil(best * len(self._waiting)))
+        return RequestError(code, message, retry_after=seconds)
 
     def _cost(self, size):
         return self._model.seconds.get(size, 0.0) * self._slower
 
     def _start(self):
-        """Hands over batches as long as there are rows and free places."""
+        """Starts batches as long as there are rows and free places."""
         while self._waiting and self._running < self._options.parallel_batches:
             batch, size = self._next()
             if batch:
-                self._running += 1
-                task = asyncio.get_running_loop().create_task(
-                    self._compute(batch, size)
-                )
-                task.add_done_callback(lambda task: task.result())
+                self._spawn(batch, size)
+
+    def _spawn(self, batch, size):
+        self._running += 1
+        task = asyncio.get_running_loop().create_task(self._compute(batch, size))
+        task.add_done_callback(lambda task: task.result())
 
     def _next(self):
         """The oldest rows that callers still wait for, and the size of their batch."""
         batch, pixels = [], 0
         while self._waiting and len(batch) < self._sizes[-1]:
-            request, _, _, weight = self._waiting[0]
-            if request.future.done():
+            row = self._waiting[0]
+            if row.future.done():
                 self._waiting.popleft()
                 continue
-            if batch and pixels + weight > self._pixels:
+            pixels += row.pixels
+            if batch and pixels > self._options.max_megapixels * 1e6:
                 break
-            pixels += weight
             batch.append(self._waiting.popleft())
         size = self._size(len(batch)) if batch else 0
         while len(batch) > size:
@@ -160,17 +151,13 @@ class Batcher:
         return batch, size
 
     def _size(self, count):
-        enough = next(size for size in self._sizes if size >= count)
         prices = {
             size: self._cost(size) / min(size, count)
             for size in self._sizes
-            if size <= enough
+            if size < 2 * count
         }
-        cheap = [
-            size
-            for size, price in prices.items()
-            if price <= _WORTH * min(prices.values())
-        ]
+        limit = _WORTH * min(prices.values())
+        cheap = [size for size, price in prices.items() if price <= limit]
         half = self._options.latency_ms / 2000
         fitting = [size for size in cheap if self._cost(size) <= half]
         # Of equal prices the larger size: it leaves fewer to wait.
@@ -180,23 +167,25 @@ class Batcher:
         loop = asyncio.get_running_loop()
         start = loop.time()
         try:
+            inputs = [row.inputs for row in batch]
             outputs = await loop.run_in_executor(
-                self._executor, self._call, [row for _, _, row, _ in batch], size
+                self._executor, self._call, inputs, size
             )
         except _INPUT_ERRORS as error:
             self._split(batch, error)
-        except Exception as error:  # noqa: BLE001 - the callers must be told
+        except Exception as error:  # noqa: BLE001 - reported to the callers
             failure = RequestError(
                 "INTERNAL", f"The model failed: {_first_line(error)}"
             )
             failure.__cause__ = error
-            for request, *_ in batch:
-                request.fail(failure)
+            for row in batch:
+                row.fail(failure)
         else:
             self._learn(size, loop.time() - start)
             self._metrics.batch(len(batch))
-            for place, (request, index, *_) in enumerate(batch):
-                request.add(index, {name: a[place] for name, a in outputs.items()})
+            for place, row in enumerate(batch):
+                if not row.future.done():
+                    row.future.set_result({k: a[place] for k, a in outputs.items()})
         finally:
             self._running -= 1
             self._start()
@@ -207,8 +196,7 @@ class Batcher:
         for name, first in rows[0].items():
             column = [row[name] for row in rows]
             if isinstance(first, bytes):
-                filling = min(column, key=len)
-                inputs[name] = column + [filling] * (size - len(column))
+                inputs[name] = column + [min(column, key=len)] * (size - len(column))
             else:
                 inputs[name] = np.stack(column + [first] * (size - len(column)))
         return self._model.run(self._signature, inputs)
@@ -219,16 +207,12 @@ class Batcher:
         Decoding comes before the network, so such a batch has cost little.
         """
         if len(batch) == 1:
-            (request, index, *_) = batch[0]
-            request.fail(invalid(f"Picture {index}: {_first_line(error)}"))
+            (row,) = batch
+            row.fail(invalid(f"Image {row.index}: {_first_line(error)}"))
             return
-        loop = asyncio.get_running_loop()
         middle = len(batch) // 2
         for half in (batch[:middle], batch[middle:]):
-            size = next(n for n in self._sizes if n >= len(half))
-            self._running += 1
-            task = loop.create_task(self._compute(half, size))
-            task.add_done_callback(lambda task: task.result())
+            self._spawn(half, next(n for n in self._sizes if n >= len(half)))
 
     def _learn(self, size, seconds):
         """Follows how busy the machine is, for all sizes at once."""
@@ -239,11 +223,8 @@ class Batcher:
 
 def _first_line(error):
     message = getattr(error, "message", None) or str(error)
-    lines = [line.strip() for line in message.splitlines()]
     # Where the operation was defined is of no use to a caller.
-    useful = [
-        line
-        for line in lines
-        if line and not line.startswith(("Graph execution", "Detected at", "File "))
-    ]
-    return (useful or ["unknown error"])[0][:300]
+    noise = ("Graph execution", "Detected at", "File ")
+    lines = (line.strip() for line in message.splitlines())
+    useful = (line for line in lines if line and not line.startswith(noise))
+    return next(useful, "unknown error")[:300]

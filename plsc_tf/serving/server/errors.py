@@ -1,7 +1,7 @@
-"""Refusals: what is wrong with a request, for HTTP and gRPC alike."""
+"""Errors of requests, for HTTP and gRPC alike."""
 
 # TF Serving's status codes and the HTTP statuses that it gives them; the last three
-# exist in HTTP only and have the code beside them in gRPC.
+# exist in HTTP only; `GRPC_CODE` has their codes in gRPC.
 HTTP_STATUS = {
     "INVALID_ARGUMENT": 400,
     "NOT_FOUND": 404,
@@ -28,27 +28,27 @@ class RequestError(Exception):
 
     Args:
         code: a key of `HTTP_STATUS`.
-        message: what was wrong, for the caller.
+        message: the reason, for the caller.
         retry_after: seconds after which to try again, or None.
     """
 
-    def __init__(self, code, message, retry_after=None):
+    def __init__(self, code: str, message: str, retry_after: int | None = None):
         super().__init__(message)
         self.code = code
         self.message = message
         self.retry_after = retry_after
 
     @property
-    def status(self):
+    def status(self) -> int:
         """The HTTP status."""
         return HTTP_STATUS[self.code]
 
     @property
-    def grpc_code(self):
+    def grpc_code(self) -> str:
         """The name of the gRPC status code."""
         return GRPC_CODE.get(self.code, self.code)
 
 
-def invalid(message):
-    """A request whose content is wrong."""
+def invalid(message: str) -> RequestError:
+    """The error of a request whose content is wrong."""
     return RequestError("INVALID_ARGUMENT", message)

@@ -17,30 +17,28 @@ from plsc_tf.serving.server import model_messages
 from plsc_tf.serving.server.errors import RequestError, invalid
 
 
-def make_server(service, options, metrics):
+def make_server(app) -> grpc.aio.Server:
     """A `grpc.aio` server of the running event loop, without a port yet.
 
     Args:
-        service: the `Service`.
-        options: the option group `server`.
-        metrics: the `Metrics`.
+        app: the `App`, with its options, service and metrics.
     """
     server = grpc.aio.server(
         options=[
-            ("grpc.max_receive_message_length", int(options.max_body_mb * 1e6)),
+            ("grpc.max_receive_message_length", int(app.options.max_body_mb * 1e6)),
             ("grpc.max_send_message_length", -1),
             ("grpc.so_reuseport", 0),
             # A connection whose other end is gone is noticed.
             ("grpc.keepalive_time_ms", 60_000),
             ("grpc.max_concurrent_streams", 256),
         ],
-        maximum_concurrent_rpcs=options.max_connections,
+        maximum_concurrent_rpcs=app.options.max_connections,
     )
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
-        PredictionService(service, metrics), server
+        PredictionService(app.service, app.metrics), server
     )
     model_service_pb2_grpc.add_ModelServiceServicer_to_server(
-        ModelService(service.models), server
+        ModelService(app.service.models), server
     )
     return server
 
@@ -53,31 +51,31 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
 
     async def Predict(self, request, context):
         """Runs a signature on tensors."""
-        start = time.perf_counter()
+        start, code = time.perf_counter(), "CANCELLED"
         try:
             response = await self._predict(request)
+            code = "OK"
+            return response
         except RequestError as error:
-            self._count(error.grpc_code, start)
+            code = error.grpc_code
             await _abort(context, error)
-        except Exception:  # noqa: BLE001 - logged, and told as INTERNAL
+        except Exception:  # noqa: BLE001 - logged, and answered with INTERNAL
             logging.exception("Predict failed")
-            self._count("INTERNAL", start)
-            await _abort(context, RequestError("INTERNAL", "The server failed."))
-        self._count("OK", start)
-        return response
+            code = "INTERNAL"
+            await _abort(context, RequestError(code, "The server failed."))
+        finally:
+            self._metrics.request("grpc", code, time.perf_counter() - start)
 
     async def _predict(self, request):
-        servable = self._service.models.get(*_which(request.model_spec))
-        signature = servable.check_signature(request.model_spec.signature_name)
-        outputs = await self._service.predict(
-            servable, signature, _inputs(request.inputs, servable, signature)
-        )
-        wanted = list(request.output_filter) or list(outputs)
+        version = self._service.models.get(*_which(request.model_spec))
+        signature = version.check_signature(request.model_spec.signature_name)
+        inputs = _inputs(request.inputs, version.inputs(signature))
+        outputs = await self._service.predict(version, signature, inputs)
         response = predict_pb2.PredictResponse()
         response.model_spec.name = request.model_spec.name
-        response.model_spec.version.value = servable.version
+        response.model_spec.version.value = version.version
         response.model_spec.signature_name = signature
-        for name in wanted:
+        for name in list(request.output_filter) or outputs:
             if name not in outputs:
                 raise invalid(
                     f"output tensor alias not found in signature: {name} Outputs "
@@ -94,13 +92,10 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
                     raise invalid(f"Metadata field {field} is not supported")
             if not request.metadata_field:
                 raise invalid("GetModelMetadataRequest must specify at least one field")
-            name, version, label = _which(request.model_spec)
-            return model_messages.metadata(self._service.models, name, version, label)
+            which = _which(request.model_spec)
+            return model_messages.metadata(self._service.models, *which)
         except RequestError as error:
             await _abort(context, error)
-
-    def _count(self, code, start):
-        self._metrics.request("grpc", code, time.perf_counter() - start)
 
 
 class ModelService(model_service_pb2_grpc.ModelServiceServicer):
@@ -124,43 +119,38 @@ def _which(spec):
     return spec.name, version, spec.version_label or None
 
 
-def _inputs(protos, servable, signature):
+def _inputs(protos, specs):
     """The request's tensors as `Service.predict` takes them."""
     inputs = {}
-    specs = servable.model.inputs(signature)
     for name, proto in protos.items():
-        if name not in specs:
-            inputs[name] = ()
-            continue
-        dtype, _ = specs[name]
-        received = tf.dtypes.as_dtype(proto.dtype)
-        if np.dtype(received.as_numpy_dtype) != dtype:
-            raise invalid(
-                f"Expected input {name} to be {tf.dtypes.as_dtype(dtype).name}. "
-                f"Received: dtype {received.name}."
-            )
-        shape = [dim.size for dim in proto.tensor_shape.dim]
-        if dtype.kind == "O":
-            if len(shape) != 1 or shape[0] != len(proto.string_val):
-                raise invalid(
-                    f"Expected input {name} to be a list of strings. Received: shape "
-                    f"{shape} with {len(proto.string_val)} values."
-                )
-            inputs[name] = list(proto.string_val)
-        else:
-            inputs[name] = _array(name, proto, shape)
+        # Unknown names are refused later.
+        dtype, _ = specs.get(name, (None, None))
+        inputs[name] = () if dtype is None else _input(name, proto, dtype)
     return inputs
 
 
-def _array(name, proto, shape):
-    """A tensor of numbers; one value may not stand for many, as the format allows."""
-    size = math.prod(shape)
-    if min(shape, default=0) < 0 or size > proto.ByteSize():
+def _input(name, proto, dtype):
+    received = tf.dtypes.as_dtype(proto.dtype)
+    if np.dtype(received.as_numpy_dtype) != dtype:
+        raise invalid(
+            f"Expected input {name} to be {tf.dtypes.as_dtype(dtype).name}. "
+            f"Received: dtype {received.name}."
+        )
+    shape = [dim.size for dim in proto.tensor_shape.dim]
+    if dtype.kind == "O":
+        if shape != [len(proto.string_val)]:
+            raise invalid(
+                f"Expected input {name} to be a list of strings. Received: shape "
+                f"{shape} with {len(proto.string_val)} values."
+            )
+        return list(proto.string_val)
+    # One value may not stand for many, as the format allows.
+    if min(shape, default=0) < 0 or math.prod(shape) > proto.ByteSize():
         raise invalid(f"Input {name} has fewer values than its shape {shape} says.")
     try:
         return np.asarray(tf.make_ndarray(proto))
     except (ValueError, TypeError) as error:
-        raise invalid(f"Input {name} is no tensor: {error}") from None
+        raise invalid(f"Input {name} is not a tensor: {error}") from None
 
 
 async def _abort(context, error):

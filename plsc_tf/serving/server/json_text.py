@@ -1,18 +1,22 @@
-"""JSON of requests and answers; NaN and Infinity as TF Serving writes them."""
+"""JSON and base64 of requests and answers; NaN and Infinity as TF Serving has them."""
 
+import binascii
 import json
+from collections.abc import Iterable
 
 import numpy as np
 import orjson
 
 from plsc_tf.serving.server.errors import invalid
 
+_TO_STANDARD = str.maketrans("-_", "+/")
 
-def read(body):
+
+def read(body: bytes) -> dict:
     """Returns the JSON object in a request's body.
 
     Raises:
-        RequestError: it is none.
+        RequestError: the body is not a JSON object.
     """
     if not body:
         raise invalid("JSON Parse error: The document is empty")
@@ -34,25 +38,36 @@ def _with_nan(body, error):
     raise invalid(f"JSON Parse error: {error}")
 
 
-def write(value):
-    """Returns bytes of JSON; numpy arrays of finite numbers are written fast."""
-    return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
-
-
-def plain(array):
-    """An array as `write` takes it, or nested lists where that would lose NaN."""
-    if array.dtype == object or array.dtype.kind not in "fiub":
-        return array.tolist()
-    return np.ascontiguousarray(array)
-
-
-def write_any(value, arrays):
-    """As `write`, by Python's own writer when an array holds NaN or Infinity.
+def write(value, arrays: Iterable[np.ndarray] = ()) -> bytes:
+    """Returns bytes of JSON.
 
     Args:
-        value: what to write; may hold the arrays.
-        arrays: all arrays in it.
+        value: may hold numpy arrays and numbers.
+        arrays: those that may hold NaN or Infinity, which orjson cannot write.
     """
-    if all(a.dtype.kind != "f" or np.isfinite(a).all() for a in arrays):
-        return write(value)
-    return json.dumps(value, default=lambda array: array.tolist()).encode()
+    if all(array.dtype.kind != "f" or np.isfinite(array).all() for array in arrays):
+        option = orjson.OPT_SERIALIZE_NUMPY
+        return orjson.dumps(value, default=_as_list, option=option)
+    return json.dumps(value, default=_as_list).encode()
+
+
+def _as_list(array):
+    return array.tolist()
+
+
+def decode_base64(text: object) -> bytes | None:
+    """Returns the bytes of a base64 text, None if it is not one.
+
+    The alphabet for URLs and missing "=" are accepted too.
+    """
+    if not isinstance(text, str):
+        return None
+    try:
+        return binascii.a2b_base64(text, strict_mode=True)
+    except ValueError:
+        pass
+    try:
+        text = "".join(text.split()).rstrip("=").translate(_TO_STANDARD)
+        return binascii.a2b_base64(text + "=" * (-len(text) % 4), strict_mode=True)
+    except ValueError:
+        return None

@@ -1,7 +1,7 @@
-"""The versions that are served: found, loaded, swapped and let go.
+"""The versions that are served: found, loaded, swapped and freed.
 
-A new version is loaded and warmed up beside the ones that answer. Then requests go to
-it, from one moment to the next; the old one finishes what it has, and is freed.
+A new version is loaded and warmed up while the others answer. Then requests go to it,
+from one moment to the next; the old one finishes its requests, and is freed.
 """
 
 import asyncio
@@ -11,18 +11,19 @@ import os
 import tensorflow as tf
 from absl import logging
 
+from plsc_tf.serving import versions
 from plsc_tf.serving.server import batching
 from plsc_tf.serving.server.errors import RequestError, invalid
-from plsc_tf.serving.server.loaded import DEFAULT_SIGNATURE, LoadedModel
+from plsc_tf.serving.server.loaded import LoadedModel
 from plsc_tf.storage import files
 
 # Seconds between two attempts to load a version that could not be loaded.
 _FIRST_RETRY, _LONGEST_RETRY = 1.0, 60.0
-# Versions that are told about after they have ended.
+# Versions whose status is reported after they have ended.
 _MOST_ENDED = 20
 
 
-def find_versions(model_path):
+def find_versions(model_path: str) -> dict[int, str]:
     """Version folders of a model: dict, version -> path.
 
     Args:
@@ -33,24 +34,23 @@ def find_versions(model_path):
     """
     model_path = os.fspath(model_path).rstrip("/")
     if not files.is_dir(model_path):
-        there = files.exists(model_path)
+        reason = "is not a folder" if files.exists(model_path) else "does not exist"
         raise FileNotFoundError(
             "model_dir must be a folder with the version folders of an export. "
-            f"Received: model_dir={model_path!r}, which "
-            f"{'is not a folder' if there else 'does not exist'}."
+            f"Received: model_dir={model_path!r}, which {reason}."
         )
-    if files.exists(os.path.join(model_path, "saved_model.pb")):
-        name = os.path.basename(model_path)
+    if _is_model(model_path):
+        name = files.name(model_path)
         return {int(name) if name.isdecimal() else 1: model_path}
-    found = {}
-    for name in files.list_dir(model_path):
-        folder = os.path.join(model_path, name)
-        if name.isdecimal() and files.exists(os.path.join(folder, "saved_model.pb")):
-            found[int(name)] = folder
-    return found
+    folders = versions.find(model_path)
+    return {number: path for number, path in folders.items() if _is_model(path)}
 
 
-def name_of(options):
+def _is_model(folder):
+    return files.exists(files.join(folder, "saved_model.pb"))
+
+
+def name_of(options) -> str:
     """The model's name in URLs."""
     if options.served_name:
         return options.served_name
@@ -59,41 +59,11 @@ def name_of(options):
     return os.path.basename(os.path.dirname(folder)) if name.isdecimal() else name
 
 
-class Servable:
-    """A version that answers: the model and a queue for each of its signatures."""
-
-    def __init__(self, model, make_batcher):
-        self.model = model
-        self.batchers = {
-            signature: make_batcher(model, signature)
-            for signature in model.signature_defs
-        }
-
-    @property
-    def version(self):
-        """Its number."""
-        return self.model.version
-
-    @property
-    def idle(self):
-        """Whether nothing waits or is being computed."""
-        return all(batcher.idle for batcher in self.batchers.values())
-
-    def check_signature(self, name):
-        """Returns the signature's name, the default one for an empty name."""
-        name = name or DEFAULT_SIGNATURE
-        if name not in self.batchers:
-            raise invalid(
-                f'Serving signature name: "{name}" not found in signature def'
-            )
-        return name
-
-
 class Models:
     """All versions of the served model. Methods belong to the event loop's thread."""
 
     def __init__(self, options, executor, metrics):
-        """Knows nothing yet; see `start`.
+        """Loads nothing yet; see `start`.
 
         Args:
             options: the option group `server`.
@@ -108,7 +78,7 @@ class Models:
         self._others = {}
         self._retries = {}
 
-    async def start(self):
+    async def start(self) -> None:
         """Loads the newest versions.
 
         Raises:
@@ -122,17 +92,17 @@ class Models:
                 f"{errors[0] if errors else 'it has no version folders 1, 2, ...'}"
             )
 
-    async def watch(self):
+    async def watch(self) -> None:
         """Looks for new versions until it is cancelled."""
         while True:
             await asyncio.sleep(self._options.poll_seconds)
             try:
                 await self.refresh()
             except (OSError, tf.errors.OpError) as error:
-                logging.warning("Versions cannot be looked for: %s", error)
+                logging.warning("Cannot look for new versions: %s", error)
 
-    async def refresh(self):
-        """Loads what is new, then drops what is no longer among the newest."""
+    async def refresh(self) -> None:
+        """Loads new versions, then drops those no longer among the newest."""
         loop = asyncio.get_running_loop()
         folders = await asyncio.to_thread(find_versions, self._options.model_path)
         wanted = sorted(folders, reverse=True)[: self._options.num_versions]
@@ -143,16 +113,14 @@ class Models:
         for version in set(self._retries) - set(folders):
             del self._retries[version]
             del self._others[version]
-        # As TF Serving, which tells about versions that have ended; not for ever.
+        # TF Serving reports versions that have ended too; here not for ever.
         for version in sorted(self._others)[:-_MOST_ENDED]:
             del self._others[version]
-        available = [version for version in wanted if version in self._served]
-        # What cannot be loaded does not push out what works.
-        kept = set(available)
-        for version in sorted(self._served, reverse=True):
-            if len(kept) < max(1, min(len(wanted), self._options.num_versions)):
-                kept.add(version)
-        for version in set(self._served) - kept:
+        keep = [version for version in wanted if version in self._served]
+        # A version that cannot be loaded does not push out one that works.
+        rest = sorted(set(self._served) - set(keep), reverse=True)
+        keep += rest[: max(1, len(wanted)) - len(keep)]
+        for version in set(self._served) - set(keep):
             await self._unload(version)
 
     async def _load(self, folder, version):
@@ -165,52 +133,50 @@ class Models:
             self._retries[version] = (due, min(2 * wait, _LONGEST_RETRY))
             self._others[version] = ("END", "UNKNOWN", str(error)[:300])
             self._metrics.load(False)
-            logging.error("Version %d cannot be loaded: %s", version, error)
+            logging.error("Cannot load version %d: %s", version, error)
             return
-        self._served[version] = Servable(model, self._batcher)
+        self._served[version] = model
         self._others.pop(version, None)
         self._retries.pop(version, None)
         self._metrics.load(True)
         self._metrics.version.set(max(self._served))
-        logging.info("Version %d of %s is served", version, self.name)
+        logging.info("Serving version %d of %s", version, self.name)
 
     def _read(self, folder, version):
         model = LoadedModel(folder, version)
         model.warm_up(batching.sizes_up_to(self._options.max_batch_images))
+        model.make_batchers(self._executor, self._options, self._metrics)
         return model
 
-    def _batcher(self, model, signature):
-        return batching.Batcher(
-            model, signature, self._executor, self._options, self._metrics
-        )
-
     async def _unload(self, version):
-        servable = self._served.pop(version)
+        model = self._served.pop(version)
         self._others[version] = ("UNLOADING", "OK", "")
         self._metrics.version.set(max(self._served, default=0))
-        while not servable.idle:
+        while not model.idle:
             await asyncio.sleep(0.01)
-        del servable
+        del model
         self._others[version] = ("END", "OK", "")
         # Loaded functions refer to each other.
         await asyncio.to_thread(gc.collect)
         logging.info("Version %d of %s is no longer served", version, self.name)
 
-    async def drain(self, seconds):
-        """Waits until nothing is being computed, at most `seconds`."""
-        end = asyncio.get_running_loop().time() + seconds
-        while not all(servable.idle for servable in self._served.values()):
-            if asyncio.get_running_loop().time() > end:
-                return
-            await asyncio.sleep(0.01)
+    @property
+    def idle(self) -> bool:
+        """Whether no version has rows that wait or are being computed."""
+        return all(model.idle for model in self._served.values())
 
     @property
-    def ready(self):
-        """Whether there is a version that answers."""
+    def ready(self) -> bool:
+        """Whether a version answers."""
         return bool(self._served)
 
-    def get(self, name=None, version=None, label=None):
-        """Returns the `Servable` that a request asks for, the newest by default.
+    def get(
+        self,
+        name: str | None = None,
+        version: int | None = None,
+        label: str | None = None,
+    ) -> LoadedModel:
+        """Returns the version that a request names, the newest by default.
 
         Raises:
             RequestError: there is none.
@@ -220,16 +186,17 @@ class Models:
                 raise invalid(f"Unrecognized servable version label: {label}")
             version = self._labels[label]
         if name in (None, self.name) and self._served:
-            if version is None:
-                return self._served[max(self._served)]
-            if version in self._served:
-                return self._served[version]
-        wanted = (
-            f"Latest({name})" if version is None else f"Specific({name}, {version})"
-        )
+            number = max(self._served) if version is None else version
+            if number in self._served:
+                return self._served[number]
+        wanted = f"Latest({name})"
+        if version is not None:
+            wanted = f"Specific({name}, {version})"
         raise RequestError("NOT_FOUND", f"Servable not found for request: {wanted}")
 
-    def status(self, name, version=None, label=None):
+    def status(
+        self, name: str, version: int | None = None, label: str | None = None
+    ) -> list[tuple[int, str, str, str]]:
         """Returns a list of (version, state, error code, message), newest first.
 
         Raises:
@@ -237,14 +204,10 @@ class Models:
         """
         if label:
             version = self.get(name, label=label).version
-        states = {**self._others}
-        states.update({v: ("AVAILABLE", "OK", "") for v in self._served})
+        available = dict.fromkeys(self._served, ("AVAILABLE", "OK", ""))
+        states = self._others | available
         if name != self.name or (version is not None and version not in states):
-            raise RequestError(
-                "NOT_FOUND",
-                f"Could not find any versions of model {name}"
-                if version is None
-                else f"Could not find version {version} of model {name}",
-            )
+            what = "any versions" if version is None else f"version {version}"
+            raise RequestError("NOT_FOUND", f"Could not find {what} of model {name}")
         chosen = states if version is None else [version]
-        return [(v, *states[v]) for v in sorted(chosen, reverse=True)]
+        return [(number, *states[number]) for number in sorted(chosen, reverse=True)]

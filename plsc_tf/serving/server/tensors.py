@@ -7,13 +7,15 @@ import base64
 
 import numpy as np
 
-from plsc_tf.serving.server import base64_text, json_text
+from plsc_tf.serving.server import json_text
 from plsc_tf.serving.server.errors import invalid
 
 ROW, COLUMN = "instances", "inputs"
+# Kinds of numpy types that JSON numbers may have for each kind of input.
+_ALLOWED = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}
 
 
-def inputs_from_json(request, specs):
+def inputs_from_json(request: dict, specs: dict) -> tuple[str, dict]:
     """Reads `instances` or `inputs`.
 
     Args:
@@ -32,10 +34,12 @@ def inputs_from_json(request, specs):
             "keys to exist"
         )
     if ROW in request:
-        return ROW, _from_rows(request[ROW], specs)
-    if COLUMN in request:
-        return COLUMN, _from_columns(request[COLUMN], specs)
-    raise invalid("Missing 'inputs' or 'instances' key")
+        form, values = ROW, _from_rows(request[ROW], specs)
+    elif COLUMN in request:
+        form, values = COLUMN, _from_columns(request[COLUMN], specs)
+    else:
+        raise invalid("Missing 'inputs' or 'instances' key")
+    return form, {name: _tensor(name, values[name], specs[name]) for name in specs}
 
 
 def _from_rows(rows, specs):
@@ -44,11 +48,8 @@ def _from_rows(rows, specs):
     if not rows:
         raise invalid("No values in 'instances' array")
     named = _is_object(rows[0])
-    if not named and len(specs) > 1:
-        raise invalid(
-            "instances is a plain list, but expecting list of objects as multiple "
-            "input tensors required as per tensorinfo_map"
-        )
+    if not named:
+        _check_single("instances is a plain list, but expecting list of objects", specs)
     for index, row in enumerate(rows):
         if _is_object(row) != named:
             raise invalid(
@@ -60,28 +61,24 @@ def _from_rows(rows, specs):
                 f"Failed to process element: {index} of 'instances' list. Keys must "
                 f"be equal to: {','.join(specs)}"
             )
-    if not named:
-        (name,) = specs
-        return {name: _tensor(name, rows, specs[name])}
-    return {
-        name: _tensor(name, [row[name] for row in rows], spec)
-        for name, spec in specs.items()
-    }
+    return {name: [row[name] if named else row for row in rows] for name in specs}
 
 
 def _from_columns(value, specs):
     if not _is_object(value):
-        if len(specs) > 1:
-            raise invalid(
-                "inputs is a plain value/list, but expecting an object as multiple "
-                "input tensors required as per tensorinfo_map"
-            )
-        (name,) = specs
-        return {name: _tensor(name, value, specs[name])}
+        _check_single("inputs is a plain value/list, but expecting an object", specs)
+        return dict.fromkeys(specs, value)
     for name in specs:
         if name not in value:
             raise invalid(f"Missing named input: {name} in 'inputs' object.")
-    return {name: _tensor(name, value[name], spec) for name, spec in specs.items()}
+    return value
+
+
+def _check_single(problem, specs):
+    if len(specs) > 1:
+        raise invalid(
+            f"{problem} as multiple input tensors required as per tensorinfo_map"
+        )
 
 
 def _is_object(value):
@@ -100,8 +97,7 @@ def _tensor(name, value, spec):
         array = np.array(value)
     except ValueError:
         raise invalid(f"Input {name}: lists of unequal lengths") from None
-    allowed = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}.get(dtype.kind, "")
-    if array.size and array.dtype.kind not in allowed:
+    if array.size and array.dtype.kind not in _ALLOWED.get(dtype.kind, ""):
         raise invalid(f"Input {name}: value is not of expected type: {dtype.name}")
     if dtype.kind in "iu" and array.size:
         limits = np.iinfo(dtype)
@@ -119,13 +115,13 @@ def _string(name, index, value):
             f"Input {name}: item {index} is neither a string nor an object with the "
             "only key b64"
         )
-    data = base64_text.decode(value["b64"])
+    data = json_text.decode_base64(value["b64"])
     if data is None:
         raise invalid(f"Input {name}: item {index}: Unable to base64 decode")
     return data
 
 
-def outputs_to_json(form, outputs):
+def outputs_to_json(form: str, outputs: dict[str, np.ndarray]) -> bytes:
     """Writes `predictions` or `outputs`, by the form of the request.
 
     Args:
@@ -135,25 +131,21 @@ def outputs_to_json(form, outputs):
     Returns:
         bytes of JSON.
     """
-    arrays = {name: json_text.plain(array) for name, array in outputs.items()}
-    texts = [name for name, array in outputs.items() if array.dtype.kind == "O"]
-    for name in texts:
-        arrays[name] = _texts(arrays[name], binary=name.endswith("_bytes"))
-    if len(arrays) == 1:
-        (value,) = arrays.values()
+    values = {
+        name: _texts(array.tolist(), binary=name.endswith("_bytes"))
+        if array.dtype.kind == "O"
+        else array
+        for name, array in outputs.items()
+    }
+    if len(values) == 1:
+        (value,) = values.values()
     elif form == COLUMN:
-        value = arrays
+        value = values
     else:
-        count = len(next(iter(arrays.values())))
-        value = [{name: a[i] for name, a in arrays.items()} for i in range(count)]
-        value = [
-            {k: v.item() if isinstance(v, np.generic) else v for k, v in row.items()}
-            for row in value
-        ]
+        rows = zip(*values.values(), strict=True)
+        value = [dict(zip(values, row, strict=True)) for row in rows]
     key = "predictions" if form == ROW else "outputs"
-    return json_text.write_any(
-        {key: value}, [array for array in outputs.values() if array.dtype != object]
-    )
+    return json_text.write({key: value}, outputs.values())
 
 
 def _texts(value, binary):

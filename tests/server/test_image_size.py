@@ -6,7 +6,7 @@ import random
 import pytest
 from PIL import Image
 
-from plsc_tf.serving.server.picture_size import num_pixels
+from plsc_tf.serving.server.image_size import num_pixels
 
 
 def written(file_format, size=(13, 7), **options):
@@ -47,7 +47,7 @@ def test_fill_bytes_before_a_marker():
     "data",
     [b"", b"\xff\xd8\xff", b"BM" + bytes(60), b"\x89PNG\r\n\x1a\n", b"GIF89a", b"text"],
 )
-def test_no_picture(data):
+def test_no_image(data):
     assert num_pixels(data) is None
 
 

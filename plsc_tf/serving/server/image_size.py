@@ -1,7 +1,7 @@
-"""How many pixels a file says it has, before anything is decoded.
+"""The pixels of an image file by its header, before anything is decoded.
 
 A few hundred bytes can claim, and unpack to, billions of pixels. Only headers are
-read here; whether the rest is a picture is found by decoding it.
+read here; decoding finds out whether the rest is an image.
 
 Formats: JPEG (ITU T.81 B.2), PNG (W3C PNG 11.2.2), GIF (GIF89a specification).
 """
@@ -10,27 +10,28 @@ import struct
 
 # Markers without a length: TEM, RST0...RST7, SOI.
 _BARE = frozenset((0x01, *range(0xD0, 0xD9)))
-# Start of frame: all of C0...CF but tables (C4), reserved (C8), conditioning (CC).
+# Start of frame: C0...CF except tables (C4), reserved (C8) and conditioning (CC).
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
 
-def num_pixels(data):
+def num_pixels(data: bytes) -> int | None:
     """Pixels that decoding would make, all frames of a GIF together.
 
     Args:
-        data: bytes of an encoded picture.
+        data: bytes of an encoded image.
 
     Returns:
-        A positive integer, or None when this is not the beginning of a JPEG, PNG or
-        GIF with a size.
+        A positive integer, or None if this is not the beginning of a JPEG, PNG or GIF
+        with a size.
     """
     try:
         if data.startswith(b"\xff\xd8\xff"):
-            return _jpeg(data)
-        if data.startswith(b"\x89PNG\r\n\x1a\n"):
-            return _png(data)
+            return _jpeg(data) or None
+        if data.startswith(b"\x89PNG\r\n\x1a\n") and data[12:16] == b"IHDR":
+            width, height = struct.unpack_from(">II", data, 16)
+            return width * height or None
         if data.startswith((b"GIF87a", b"GIF89a")):
-            return _gif(data)
+            return _gif(data) or None
     except (IndexError, struct.error):
         pass
     return None
@@ -38,9 +39,7 @@ def num_pixels(data):
 
 def _jpeg(data):
     position = 2
-    while position < len(data):
-        if data[position] != 0xFF:
-            return None
+    while data[position] == 0xFF:
         marker = data[position + 1]
         if marker == 0xFF:
             position += 1
@@ -48,7 +47,7 @@ def _jpeg(data):
             position += 2
         elif marker in _FRAMES:
             height, width = struct.unpack_from(">HH", data, position + 5)
-            return height * width or None
+            return height * width
         elif marker in (0xD9, 0xDA):
             return None
         else:
@@ -57,30 +56,23 @@ def _jpeg(data):
     return None
 
 
-def _png(data):
-    if data[12:16] != b"IHDR":
-        return None
-    width, height = struct.unpack_from(">II", data, 16)
-    return width * height or None
-
-
 def _gif(data):
     width, height, flags = struct.unpack_from("<HHB", data, 6)
-    position, frames = 13 + _colours(flags), 0
+    position, pixels = 13 + _color_bytes(flags), 0
     while data[position] != 0x3B:
         if data[position] == 0x21:
             position = _after_blocks(data, position + 2)
         elif data[position] == 0x2C:
             w, h, flags = struct.unpack_from("<HHB", data, position + 5)
-            frames += max(w * h, width * height)
-            # The byte after the colours is the code size of the data.
-            position = _after_blocks(data, position + 11 + _colours(flags))
+            pixels += max(w * h, width * height)
+            # The byte after the colors is the code size of the data.
+            position = _after_blocks(data, position + 11 + _color_bytes(flags))
         else:
             return None
-    return frames or None
+    return pixels
 
 
-def _colours(flags):
+def _color_bytes(flags):
     return 3 << ((flags & 7) + 1) if flags & 0x80 else 0
 
 

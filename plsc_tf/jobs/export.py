@@ -1,0 +1,293 @@
+"""Exports: of a checkpoint by the command, and at the end of a training."""
+
+import dataclasses
+import itertools
+import shlex
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from plsc_tf.data.pipeline import Batches, PipelineOptions
+from plsc_tf.evaluation.verification import FOLDS, verify_pairs
+from plsc_tf.jobs import results, trained
+from plsc_tf.jobs.builders import recipe
+from plsc_tf.jobs.builders.preprocessing import framing
+from plsc_tf.jobs.evaluate import provenance
+from plsc_tf.jobs.parts import NONE, Parts
+from plsc_tf.options.settings import Settings
+from plsc_tf.serving import proof
+from plsc_tf.serving.artefacts import check_formats
+from plsc_tf.serving.evaluation_card import EvaluationCard
+from plsc_tf.serving.export import Extras, export_saved_model
+from plsc_tf.serving.proof import Bounds
+from plsc_tf.storage import files
+from plsc_tf.training.classifier import Classifier
+
+# Written by plsc_tf.classes next to a checkpoint: old label, new label, name.
+LABELS_MAP = "labels_map.txt"
+
+
+def check(settings: Settings) -> None:
+    """Finds before a training whatever would stop the export at its end.
+
+    Raises:
+        ValueError: more classes than there are, or a card.
+        ImportError: a format needs an extra that is not installed.
+    """
+    options, num_classes = settings.export, settings.dataset.num_classes
+    if not options.export_at_end:
+        return
+    # The images to calibrate on are those that are trained on.
+    check_formats(options.export_formats, calibration=options.export_formats)
+    if options.export_classes > num_classes:
+        raise ValueError(
+            f"export_classes must be at most num_classes={num_classes}. Received: "
+            f"export_classes={options.export_classes}."
+        )
+    if options.card:
+        raise ValueError(
+            "A card belongs to an existing checkpoint: give it to python -m "
+            f"plsc_tf.export. Received: card={options.card!r}."
+        )
+
+
+def export_checkpoint(
+    settings: Settings,
+    parts: Parts = NONE,
+    strategy: tf.distribute.Strategy | None = None,
+) -> list[tuple[str, str]]:
+    """Exports a trained model; returns the rows of a table.
+
+    Args:
+        settings: the `Settings`.
+        parts: see `trained.load`.
+        strategy: see `trained.load`.
+
+    Raises:
+        FileNotFoundError: there is no checkpoint, or no card.
+        ValueError: the card is of another checkpoint.
+        RuntimeError: the proof does not hold; nothing is published.
+    """
+    options, card = settings.export, None
+    if options.card:
+        card = EvaluationCard.read(options.card)
+    loaded = trained.load(settings, options.export_classes > 0, parts, strategy)
+    if card:
+        sha256 = provenance.of_model(loaded)["weights_sha256"]
+        card.check_weights(sha256, loaded.checkpoint)
+    settings, run = loaded.settings, loaded.run
+    if not options.export_dir:
+        settings = settings.replace(export_dir=files.join(loaded.run_dir, "export"))
+    # The default sets may be absent from this machine, other ones are required.
+    required = settings.evaluation.val_targets != run.evaluation.val_targets
+    target = _export(
+        settings,
+        loaded.model,
+        loaded.checkpoint,
+        _figures(loaded),
+        _read_pairs(settings, required),
+        card,
+    )
+    parent = shlex.quote(files.parent(target))
+    return [
+        ("checkpoint", loaded.checkpoint),
+        *proof.table(target),
+        ("SavedModel", target),
+        ("serve it with", f"tensorflow_model_server --model_base_path={parent}"),
+    ]
+
+
+def export_at_end(
+    settings: Settings, model: Classifier, checkpoint: str, figures: dict, pairs: dict
+) -> str:
+    """Exports the model of a training that has ended; returns the version folder.
+
+    Args:
+        settings: the `Settings`.
+        model: the `Classifier`.
+        checkpoint: path of the checkpoint with the same weights.
+        figures: `results.verification_figures`, for the model card.
+        pairs: `{name: Pairs}` to prove it on.
+    """
+    if settings.export.export_classes and model.trainer.group.size > 1:
+        # The class weights of the other workers come only when all ask for them.
+        logging.warning(
+            "The export gets no signature `classify`: the classes are on several "
+            "workers. python -m plsc_tf.export --flagfile=%s makes one that has it.",
+            files.join(settings.checkpoints.model_save_dir, "flags.cfg"),
+        )
+        settings = settings.replace(export_classes=0)
+    return _export(settings, model, checkpoint, figures, pairs)
+
+
+def _export(settings, model, checkpoint, figures, pairs, card=None):
+    options, frame = settings.export, framing(settings)
+    export_dir = options.export_dir or files.join(
+        settings.checkpoints.model_save_dir, "export"
+    )
+    files.prepare(export_dir)
+    calibration = None
+    if "tflite_int8" in options.export_formats:
+        calibration = _calibration(settings, frame)
+    extras = Extras(
+        formats=options.export_formats,
+        calibration=calibration,
+        card=card,
+        class_names=_class_names(settings, checkpoint),
+        pictures=_images(settings, pairs, options.proof_images),
+        accuracy=_accuracy(pairs, settings, model.image_size),
+        bounds=Bounds(
+            options.float16_cosine, options.int8_cosine, options.accuracy_loss
+        ),
+    )
+    return export_saved_model(
+        model,
+        export_dir,
+        image_size=model.image_size,
+        normalize=options.export_normalized,
+        model_card={
+            "model_name": settings.model.model_name,
+            "dataset_name": settings.dataset.dataset_name,
+            "checkpoint": checkpoint,
+            "verification": figures,
+            "preprocessing": frame.name,
+        },
+        prepare=frame.evaluate,
+        classes=options.export_classes,
+        extras=extras,
+    )
+
+
+def _figures(loaded):
+    """The run's verification figures, if they are of these weights."""
+    earlier = results.read(loaded.run_dir)
+    # The averages and the weights themselves have each their own figures.
+    in_use = loaded.settings.optimizer.ema_in_use
+    optimizer = loaded.run.optimizer
+    same_weights = in_use == optimizer.ema_in_use or not optimizer.ema_decay
+    of = files.name(earlier.get("checkpoint_dir") or "")
+    same = same_weights and of == files.name(loaded.checkpoint)
+    return earlier["verification"] if same else {}
+
+
+def _read_pairs(settings, required):
+    options = settings.export
+    if not (options.proof_images or options.proof_pairs):
+        return {}
+    if required:
+        return recipe.load_pairs(settings)
+    return _read(recipe.load_pairs, settings, "verification sets") or {}
+
+
+def _read(load, settings, what):
+    """The result of a function of the settings; None, and a warning, if it fails."""
+    try:
+        return load(settings)
+    except (OSError, ValueError) as error:
+        logging.warning(
+            "The run's %s cannot be read, so the export is compared with the network "
+            "on noise only: %s",
+            what,
+            error,
+        )
+    return None
+
+
+def _images(settings, pairs, count):
+    """Encoded images, spread over the first set, or of the test split."""
+    if not count:
+        return ()
+    if pairs:
+        images = next(iter(pairs.values())).images
+        rows = np.unique(np.linspace(0, len(images) - 1, count).astype(int))
+        images = [images[row] for row in rows]
+    else:
+        test = _read(recipe.load_test, settings, "test split")
+        records = itertools.islice(test.source.records(), count) if test else ()
+        images = [record.image for record in records]
+    return tuple(
+        image if isinstance(image, bytes) else tf.io.encode_png(image).numpy()
+        for image in images
+    )
+
+
+def _accuracy(pairs, settings, image_size):
+    """`Extras.accuracy`: verification of any function that embeds."""
+    count = settings.export.proof_pairs
+    if not (pairs and count):
+        return None
+    chosen = {name: _thinned(one, max(count, FOLDS)) for name, one in pairs.items()}
+
+    def accuracy(embed):
+        batch_size = settings.evaluation.test_batch_size
+        return {
+            name: verify_pairs(
+                embed, one, batch_size=batch_size, image_size=image_size
+            ).accuracy
+            for name, one in chosen.items()
+        }
+
+    return accuracy
+
+
+def _thinned(pairs, count):
+    """At most `count` pairs, half of each kind if there are enough, in their order."""
+    if len(pairs) <= count:
+        return pairs
+    chosen = []
+    for kind in (True, False):
+        rows = np.flatnonzero(pairs.same == kind)
+        number = min(len(rows), count // 2)
+        chosen.append(rows[np.linspace(0, len(rows) - 1, number).astype(int)])
+    rows = np.sort(np.concatenate(chosen))
+    return dataclasses.replace(
+        pairs, left=pairs.left[rows], right=pairs.right[rows], same=pairs.same[rows]
+    )
+
+
+def _calibration(settings, frame):
+    """Training images, framed as for evaluation: uint8 [n, height, width, 3]."""
+    try:
+        source = recipe.open_source(settings)
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            "tflite_int8 is calibrated on training images. --dataset_name, "
+            f"--dataset_dir and --train_files say where they are. {error}"
+        ) from error
+    options = PipelineOptions(
+        image_size=frame.image_size,
+        preprocessing=frame.name,
+        training=False,
+        seed=settings.training.seed,
+    )
+    batches = Batches(source, settings.export.calibration_images, options=options)
+    images, *_ = next(batches.epoch(0).as_numpy_iterator())
+    return np.asarray(images)
+
+
+def _class_names(settings, checkpoint):
+    """The names of the classes, by the labels map of the checkpoint or the data."""
+    if not settings.export.export_classes:
+        return ()
+    path = files.join(files.parent(checkpoint), LABELS_MAP) if checkpoint else ""
+    if path and files.exists(path):
+        return _names_in(files.read(path).decode(errors="replace"))
+    try:
+        source = recipe.open_source(settings)
+    except (OSError, ValueError) as error:
+        logging.info("The classes get no names, the data cannot be read: %s", error)
+        return ()
+    return tuple(getattr(source, "class_names", ()))
+
+
+def _names_in(labels_map):
+    """Names by new label; of merged classes the first."""
+    names = {}
+    for line in labels_map.splitlines():
+        _, label, name = line.split("\t")
+        if label != "-":
+            names.setdefault(int(label), name)
+    if not set(names.values()) - {"-"}:
+        return ()
+    return tuple(names.get(label, "-") for label in range(max(names) + 1))
