@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 import plsc_tf
-from plsc_tf.data import alignment
+from plsc_tf.data import alignment, preprocessing
 from plsc_tf.evaluation import verification
 from plsc_tf.jobs import train, trained
 from plsc_tf.jobs.embed import command
@@ -94,7 +94,7 @@ def test_a_folder_is_framed_as_in_training(trained_run, model, photos):
     assert found.dtype == np.float32
     expected = sums(model, pixels(4, seed=1)[MIDDLE])
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
-    assert (table["pictures"], table["embedding size"]) == ("4", 8)
+    assert (table["images"], table["embedding size"]) == ("4", 8)
     lines = (photos / "faces.txt").read_text().splitlines()
     assert [line.rstrip("\t") for line in lines] == NAMES
     assert sorted(path.name for path in photos.iterdir()) == [
@@ -140,7 +140,7 @@ def test_faces_in_photographs_are_aligned(trained_run, model, tmp_path):
     found, table = embed(trained_run, tmp_path, landmarks=str(tmp_path / "points.txt"))
     # Cut out as training pictures are, of 112 pixels, and framed like them.
     faces = [plsc_tf.align(picture, points) for picture in pixels(2, 3, 120)]
-    middle = command.preprocessing.preprocessing.build("inception", (SIZE, SIZE))
+    middle = preprocessing.build("inception", (SIZE, SIZE))
     framed = np.stack([middle.evaluate(face).numpy() for face in faces])
     np.testing.assert_allclose(found, sums(model, framed), rtol=1e-5, atol=1e-6)
     assert table["aligned by five points"] == "yes"
@@ -194,11 +194,11 @@ def test_mistakes_are_told(trained_run, photos, monkeypatch):
     refused(ValueError, "must end in .npy", output="faces.txt")
     refused(ValueError, "images must name a folder", images="")
     refused(FileNotFoundError, "no folder or list", images="nowhere")
-    refused(ValueError, "no picture below", images=str(trained_run / "tensorboard"))
+    refused(ValueError, "no image below", images=str(trained_run / "tensorboard"))
     refused(ValueError, "both name a model", saved_model="x")
     refused(FileNotFoundError, "'nowhere'", saved_model="nowhere", checkpoint_dir="")
     (photos / "faces.txt").write_text("mine")
-    refused(FileExistsError, "faces.txt is there already")
+    refused(FileExistsError, "faces.txt exists already")
     monkeypatch.setenv(
         "TF_CONFIG",
         json.dumps(

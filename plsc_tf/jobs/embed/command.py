@@ -1,63 +1,77 @@
-"""`python -m plsc_tf.embed`: pictures in, embeddings and names out."""
+"""`python -m plsc_tf.embed`: images in, embeddings and names out."""
 
+import dataclasses
 import functools
 import os
+from collections.abc import Callable
 
 import numpy as np
 from absl import logging
 
 from plsc_tf.data import load as data_load
-from plsc_tf.data.preprocessing import own_augmentation
+from plsc_tf.data.preprocessing import Preprocessing, own_augmentation
 from plsc_tf.jobs import trained
-from plsc_tf.jobs.builders import preprocessing
-from plsc_tf.jobs.embed import pictures
+from plsc_tf.jobs.builders.preprocessing import framing
+from plsc_tf.jobs.embed import image_list
 from plsc_tf.jobs.embed.rows import RowsFile, check_names
-from plsc_tf.jobs.embed.served import Served
+from plsc_tf.jobs.embed.saved_model import ExportedModel
 from plsc_tf.jobs.evaluate.decoding import PictureError
 from plsc_tf.jobs.evaluate.embeddings import Pictures
+from plsc_tf.options.settings import Settings
 from plsc_tf.parallel import cluster as clusters
 from plsc_tf.progress import Progress
 
-# Pictures that could not be read and are named in the log.
+# Unreadable images that are named in the log.
 _NAMED = 10
 
 
-def embed(settings):
-    """Embeds pictures with a trained or an exported model.
+@dataclasses.dataclass(frozen=True)
+class _Model:
+    """A model to embed with: its kind and path, and how images reach it."""
+
+    kind: str
+    path: str
+    embed: Callable
+    framing: Preprocessing
+    flip: bool
+
+
+def embed(settings: Settings) -> list[tuple]:
+    """Embeds images with a trained or an exported model.
 
     Args:
-        settings: `embedding` says which pictures and where to, `checkpoint_dir`,
-            `model_save_dir` or `saved_model` by which model.
+        settings: `embedding` names the images and the output, `checkpoint_dir`,
+            `model_save_dir` or `saved_model` the model.
 
     Returns:
         Rows of a table.
 
     Raises:
-        FileExistsError: the output is there already.
+        FileExistsError: the output exists.
         FileNotFoundError: there is no such model, folder or list.
-        ValueError: a picture cannot be read, unless skip_bad_records is set, or
-            options that do not go together.
+        ValueError: an image cannot be read, unless skip_bad_records is set, or options
+            that exclude each other.
     """
-    asked = settings.embedding
-    _check(asked, settings)
-    names, located, points = pictures.listed(
-        asked.images, asked.image_dir, asked.landmarks
+    options = settings.embedding
+    _check(options, settings)
+    names, paths, points = image_list.list_images(
+        options.images, options.image_dir, options.landmarks
     )
     check_names(names)
-    output = RowsFile(asked.output)
-    origin, source, (framing, flip) = _open(settings)
+    output = RowsFile(options.output)
+    model = _open_model(settings)
     skipped = {} if settings.preprocessing.skip_bad_records else None
     with output:
-        kept, size = _write(output, source, asked, located, points, skipped)
-        output.finish([names[row] for row in kept])
+        rows = _write(output, model, options, paths, points, skipped)
+        output.finish([names[row] for row in rows])
     table = [
-        origin,
+        (model.kind, model.path),
         ("embeddings", output.path),
         ("names", output.names_path),
-        ("pictures", f"{len(kept):,}"),
-        ("embedding size", size),
-        ("picture size", "{} x {}".format(*framing.image_size)),
-        ("mirror images added", "yes" if flip else "no"),
+        ("images", f"{len(rows):,}"),
+        ("embedding size", output.shape[1]),
+        ("image size", "{} x {}".format(*model.framing.image_size)),
+        ("mirror images added", "yes" if model.flip else "no"),
         ("aligned by five points", "no" if points is None else "yes"),
     ]
     if skipped:
@@ -65,15 +79,15 @@ def embed(settings):
     return table
 
 
-def _check(asked, settings):
-    if not asked.output:
+def _check(options, settings):
+    if not options.output:
         raise ValueError(
             "output must name the .npy file to write. Received: output=''."
         )
-    if asked.saved_model and settings.checkpoints.checkpoint_dir:
+    if options.saved_model and settings.checkpoints.checkpoint_dir:
         raise ValueError(
             "saved_model and checkpoint_dir both name a model; give one of them. "
-            f"Received: saved_model={asked.saved_model!r}, "
+            f"Received: saved_model={options.saved_model!r}, "
             f"checkpoint_dir={settings.checkpoints.checkpoint_dir!r}."
         )
     if clusters.resolve(settings.cluster, os.environ) is not None:
@@ -84,73 +98,61 @@ def _check(asked, settings):
         )
 
 
-def _open(settings):
-    """((what, where) of the model, a `Pictures`, (its framing, whether it mirrors))."""
-    asked = settings.embedding
-    if asked.saved_model:
-        model = Served(asked.saved_model, asked.embed_batch_size)
-        flip = asked.flip
+def _open_model(settings):
+    options = settings.embedding
+    flip, batch_size = options.flip, options.embed_batch_size
+    if not options.saved_model:
+        loaded = trained.load(settings)
         if flip is None:
-            # The data set is not known: what its preprocessing does in training is.
-            own = own_augmentation(model.framing.name)
-            flip = own is not None and own.flip > 0
-        if flip and model.normalized:
-            logging.info(
-                "%s gives embeddings of length 1: those of mirror images are added "
-                "with equal weight, not by their lengths.",
-                model.path,
-            )
-        origin, framing, function = (
-            ("SavedModel", model.path),
-            model.framing,
-            model.embed,
-        )
-    else:
-        found = trained.load(settings)
-        framing = preprocessing.framing(found.settings)
-        flip = asked.flip
-        if flip is None:
-            module = data_load.find(found.settings.dataset.dataset_name)
+            module = data_load.find(loaded.settings.dataset.dataset_name)
             flip = data_load.suitable_preprocessing(module) != "none"
-        origin = ("checkpoint", found.checkpoint)
-        function = functools.partial(
-            found.model.embed, batch_size=asked.embed_batch_size
+        function = functools.partial(loaded.model.embed, batch_size=batch_size)
+        frame = framing(loaded.settings)
+        return _Model("checkpoint", loaded.checkpoint, function, frame, flip)
+    model = ExportedModel(options.saved_model, batch_size)
+    if flip is None:
+        # The data set is unknown: do as its preprocessing does in training.
+        augmentation = own_augmentation(model.framing.name)
+        flip = augmentation is not None and augmentation.flip > 0
+    if flip and model.normalized:
+        logging.info(
+            "%s gives embeddings of length 1: those of mirror images are added with "
+            "equal weight, not by their lengths.",
+            model.path,
         )
-    source = Pictures(function, framing, asked.embed_batch_size, flip)
-    return origin, source, (framing, flip)
+    return _Model("SavedModel", model.path, model.embed, model.framing, flip)
 
 
-def _write(output, source, asked, located, points, skipped):
-    """Embeds all pictures; returns (numbers of those that could be read, size)."""
-    progress = Progress("embedding", len(located), "pictures")
-    kept, size, told = [], None, 0
+def _write(output, model, options, paths, points, skipped):
+    """Embeds all images; returns the numbers of the readable ones."""
+    source = Pictures(model.embed, model.framing, options.embed_batch_size, model.flip)
+    progress = Progress("embedding", len(paths), "images")
+    chosen, lost = [np.zeros(0, np.int64)], 0
     try:
-        for rows, embeddings, _ in source.rows(located, points, skipped):
-            size = embeddings.shape[1]
-            output.add(_finished(embeddings, located, rows, asked.normalize))
-            kept.append(rows)
-            lost = 0 if skipped is None else len(skipped)
-            progress.add(len(rows) + lost - told)
-            told = lost
+        for rows, embeddings, _ in source.rows(paths, points, skipped):
+            output.add(_finished(embeddings, paths, rows, options.normalize))
+            chosen.append(rows)
+            lost_before, lost = lost, len(skipped or ())
+            progress.add(len(rows) + lost - lost_before)
     except PictureError as error:
         raise ValueError(
-            f"{error} Replace it or take it out, or leave such pictures out with "
+            f"{error} Replace it or remove it, or leave such images out with "
             "--skip_bad_records."
         ) from error
     finally:
         progress.close()
     for path in list(skipped or ())[:_NAMED]:
         logging.warning("Left out: %s: %s", path, skipped[path])
-    return np.concatenate(kept), size
+    return np.concatenate(chosen)
 
 
-def _finished(embeddings, located, rows, normalize):
-    """float32 [n, size]; lengths of 1 if asked for."""
+def _finished(embeddings, paths, rows, normalize):
+    """float32 [n, size], divided by their lengths if requested."""
     lengths = np.linalg.norm(embeddings, axis=1, keepdims=True)
     if not np.isfinite(lengths).all():
         bad = int(np.argmin(np.isfinite(lengths[:, 0])))
         raise ValueError(
-            f"The embedding of {located[rows[bad]]} is not finite. Has the training "
+            f"The embedding of {paths[rows[bad]]} is not finite. Has the training "
             "diverged?"
         )
     if normalize:

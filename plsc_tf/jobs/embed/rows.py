@@ -1,8 +1,9 @@
-"""Rows of a .npy file, written as they come; the file appears when all is there."""
+"""Rows of a .npy file, written as they come; the file appears when it is complete."""
 
 import contextlib
 import os
 import tempfile
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -13,75 +14,81 @@ class RowsFile:
     """Writes float32 [rows, size] to a .npy file, and a name for each row.
 
     Rows are appended to a file with a temporary name, so that a full disk is an error
-    (a mapped file would end the process) and nothing half is ever found under the
-    name that was asked for. Remote files are made in the machine's own temporary
-    folder and copied at the end.
+    (a mapped file would end the process) and half a file never has the final name.
+    Remote files are made in the machine's temporary folder and copied at the end.
 
     Args:
-        path: of the .npy file; the names go into the .txt beside it.
+        path: of the .npy file; the names go into a .txt of the same name.
+
+    Attributes:
+        path, names_path: of the two files.
+        shape: (rows, size) so far.
 
     Raises:
-        FileExistsError: one of the two is there already.
+        FileExistsError: one of the two exists.
     """
 
-    def __init__(self, path):
+    def __init__(self, path: str):
         self.path = path
         self.names_path = f"{path.removesuffix('.npy')}.txt"
-        self._rows, self._size, self._header = 0, None, 0
-        for taken in (self.path, self.names_path):
-            if files.exists(taken):
+        self.shape, self._header_bytes = (0, 0), 0
+        for existing in (self.path, self.names_path):
+            if files.exists(existing):
                 raise FileExistsError(
-                    f"{taken} is there already, and nothing is overwritten. Give "
+                    f"{existing} exists already, and nothing is overwritten. Give "
                     "another output, or move it away."
                 )
-        self._stack = contextlib.ExitStack()
-        self._file = None
 
     def __enter__(self):
         """Makes the temporary file."""
-        if files.is_local(self.path):
-            folder = files.parent(self.path) or "."
-            files.make_dirs(folder)
-        else:
-            folder = self._stack.enter_context(tempfile.TemporaryDirectory())
-        name = f".{files.name(self.path)}.{os.getpid()}.writing"
-        self._temporary = os.path.join(folder, name)
-        self._stack.callback(self._remove)
-        self._file = self._stack.enter_context(open(self._temporary, "wb"))
+        with contextlib.ExitStack() as stack:
+            if files.is_local(self.path):
+                folder = files.parent(self.path) or "."
+                files.make_dirs(folder)
+            else:
+                folder = stack.enter_context(tempfile.TemporaryDirectory())
+            name = f".{files.name(self.path)}.{os.getpid()}.writing"
+            self._temporary = os.path.join(folder, name)
+            self._file = stack.enter_context(open(self._temporary, "wb"))
+            stack.callback(self._remove)
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *error):
-        """Removes what is left of it."""
+        """Removes the temporary file if it is left."""
         self._stack.close()
 
-    def add(self, rows):
+    def add(self, rows: np.ndarray) -> None:
         """Appends rows: [n, size] numbers."""
-        if self._size is None:
-            self._size = rows.shape[1]
-            self._write_header()
-            self._header = self._file.tell()
+        count, _ = self.shape
+        if not count:
+            self.shape = (0, rows.shape[1])
+            self._header_bytes = self._write_header()
         self._file.write(np.ascontiguousarray(rows, "<f4"))
-        self._rows += len(rows)
+        self.shape = (count + len(rows), rows.shape[1])
 
-    def finish(self, names):
+    def finish(self, names: Iterable[str]) -> None:
         """Gives the files their names.
 
         Args:
             names: of the rows, in order.
 
         Raises:
-            ValueError: there is no row, or a name that no list can hold.
+            ValueError: there is no row.
         """
-        if not self._rows:
-            raise ValueError("There is no picture that can be read.")
+        if not self.shape[0]:
+            raise ValueError("There is no image that can be read.")
         self._file.seek(0)
-        self._write_header()
-        if self._file.tell() != self._header:
+        if self._write_header() != self._header_bytes:
             raise RuntimeError("numpy's header has changed its length.")
         self._file.flush()
         os.fsync(self._file.fileno())
-        # The names come first: where the .npy is, all is there.
-        files.replace(self.names_path, _names_text(names))
+        # A tab ends a name with blanks, as `evaluation.lists` reads it.
+        lines = [
+            f"{name}\t\n" if len(name.split()) > 1 else f"{name}\n" for name in names
+        ]
+        # The names come first: if the .npy exists, both are complete.
+        files.replace(self.names_path, "".join(lines).encode())
         if files.is_local(self.path):
             os.replace(self._temporary, self.path)
         else:
@@ -89,22 +96,17 @@ class RowsFile:
             files.write(self.path, lambda: files.open_read(self._temporary))
 
     def _write_header(self):
-        """The header has room for any number of rows."""
-        np.lib.format.write_array_header_1_0(
-            self._file,
-            {
-                "descr": "<f4",
-                "fortran_order": False,
-                "shape": (self._rows, self._size),
-            },
-        )
+        """The header has room for any number of rows; returns its bytes."""
+        header = {"descr": "<f4", "fortran_order": False, "shape": self.shape}
+        np.lib.format.write_array_header_1_0(self._file, header)
+        return self._file.tell()
 
     def _remove(self):
         with contextlib.suppress(FileNotFoundError):
             os.remove(self._temporary)
 
 
-def check_names(names):
+def check_names(names: Iterable[str]) -> None:
     """Finds names that no line of a list can hold, before any work is done.
 
     Raises:
@@ -112,23 +114,9 @@ def check_names(names):
             UTF-8.
     """
     for name in names:
-        lines = f"{name}.".splitlines()
-        if "\t" in name or len(lines) > 1 or _not_unicode(name):
+        one_line = len(f"{name}.".splitlines()) == 1 and "\t" not in name
+        if not one_line or name.encode(errors="replace").decode() != name:
             raise ValueError(
                 f"The name of {name!r} cannot stand in a list: it must be UTF-8, "
-                "without tabs and ends of lines. Rename the picture."
+                "without tabs and ends of lines. Rename the image."
             )
-
-
-def _not_unicode(name):
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return True
-    return False
-
-
-def _names_text(names):
-    # A tab ends a name with blanks, as `evaluation.lists` reads it.
-    lines = [f"{name}\t\n" if len(name.split()) > 1 else f"{name}\n" for name in names]
-    return "".join(lines).encode()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from plsc_tf.evaluation import lists
-from plsc_tf.jobs.embed import pictures
+from plsc_tf.jobs.embed.image_list import list_images
 from plsc_tf.jobs.embed.rows import RowsFile, check_names
 
 TEN = "1 2 3 4 5 6 7 8 9 10.5"
@@ -18,18 +18,18 @@ def write(tmp_path, text, name="list.txt"):
 
 def test_lists_without_points(tmp_path):
     path = write(tmp_path, "b.jpg\n\na b.jpg\r\n/c/d.jpg\ne 1.jpg\t\n")
-    names, located, points = pictures.listed(path)
+    names, located, points = list_images(path)
     assert names == ["b.jpg", "a b.jpg", "/c/d.jpg", "e 1.jpg"]
     assert points is None
     assert located[1:3] == [f"{tmp_path}/a b.jpg", "/c/d.jpg"]
-    assert pictures.listed(path, "/x")[1][0] == "/x/b.jpg"
+    assert list_images(path, "/x")[1][0] == "/x/b.jpg"
 
 
 @pytest.mark.parametrize(
     "line", [f"a.jpg {TEN}", f"a.jpg {TEN} 0.99", f"a.jpg\t{TEN} 0.99"]
 )
 def test_points_and_scores(tmp_path, line):
-    names, _, points = pictures.listed(write(tmp_path, f"{line}\n"))
+    names, _, points = list_images(write(tmp_path, f"{line}\n"))
     assert names == ["a.jpg"]
     np.testing.assert_array_equal(points, POINTS[None])
 
@@ -38,7 +38,7 @@ def test_points_and_scores(tmp_path, line):
     ("line", "name"), [(f"a b.jpg {TEN}", "a b.jpg"), (f"a 1\t{TEN} 0.9", "a 1")]
 )
 def test_names_with_blanks(tmp_path, line, name):
-    names, _, points = pictures.listed(write(tmp_path, f"{line}\n"))
+    names, _, points = list_images(write(tmp_path, f"{line}\n"))
     assert names == [name]
     np.testing.assert_array_equal(points, POINTS[None])
 
@@ -46,7 +46,7 @@ def test_names_with_blanks(tmp_path, line, name):
 def test_points_are_found_by_name(tmp_path):
     path = write(tmp_path, "b.jpg\na.jpg\n")
     marks = write(tmp_path, f"a.jpg {TEN}\nc.jpg {TEN}\nb.jpg {TEN[:-2]}\n", "marks")
-    _, _, points = pictures.listed(path, landmarks=marks)
+    _, _, points = list_images(path, landmarks=marks)
     assert points[:, 4, 1].tolist() == [10.0, 10.5]
 
 
@@ -54,19 +54,19 @@ def test_points_are_found_by_name(tmp_path):
     ("text", "marks", "message"),
     [
         ("\n", None, "list.txt is empty"),
-        (f"a.jpg {TEN}\nb.jpg\n", None, "line 2: expected a picture and ten numbers"),
-        (f"a.jpg\nb.jpg {TEN}\n", None, "line 2: expected a picture without numbers"),
+        (f"a.jpg {TEN}\nb.jpg\n", None, "line 2: expected an image and ten numbers"),
+        (f"a.jpg\nb.jpg {TEN}\n", None, "line 2: expected an image without numbers"),
         ("a.jpg\nb.jpg\na.jpg\n", None, "line 3: 'a.jpg' is on line 1 too"),
         (f"a.jpg {TEN}\n", f"a.jpg {TEN}\n", "leave out landmarks"),
-        ("a.jpg\n", "a.jpg 1 2\n", "marks, line 1: expected a picture and ten numbers"),
-        ("a.jpg\n", f"a.jpg {TEN[:-4]}nan\n", "line 1: expected a picture and ten"),
-        ("a.jpg\nb.jpg\n", f"a.jpg {TEN}\n", "lacks 1 of 2 pictures, such as 'b.jpg'"),
+        ("a.jpg\n", "a.jpg 1 2\n", "marks, line 1: expected an image and ten numbers"),
+        ("a.jpg\n", f"a.jpg {TEN[:-4]}nan\n", "line 1: expected an image and ten"),
+        ("a.jpg\nb.jpg\n", f"a.jpg {TEN}\n", "lacks 1 of 2 images, such as 'b.jpg'"),
     ],
 )
 def test_wrong_lists_are_told(tmp_path, text, marks, message):
     marks = write(tmp_path, marks, "marks") if marks else ""
     with pytest.raises(ValueError, match=message):
-        pictures.listed(write(tmp_path, text), landmarks=marks)
+        list_images(write(tmp_path, text), landmarks=marks)
 
 
 def test_rows_come_back_by_their_names(tmp_path):
@@ -88,7 +88,7 @@ def test_nothing_is_left_of_an_attempt(tmp_path):
         file.add(np.ones((2, 3)))
         raise KeyError
     with (
-        pytest.raises(ValueError, match="no picture that can be read"),
+        pytest.raises(ValueError, match="no image that can be read"),
         RowsFile(str(tmp_path / "faces.npy")) as file,
     ):
         file.finish([])
@@ -97,5 +97,5 @@ def test_nothing_is_left_of_an_attempt(tmp_path):
 
 @pytest.mark.parametrize("name", ["a\tb.jpg", "a\n.jpg", "a\udcff.jpg", "a\u2028b.jpg"])
 def test_names_that_no_list_can_hold(name):
-    with pytest.raises(ValueError, match="Rename the picture"):
+    with pytest.raises(ValueError, match="Rename the image"):
         check_names(["fine name.jpg", name])

@@ -1,4 +1,4 @@
-"""An exported model as a function of pictures."""
+"""An exported model as a function of images."""
 
 import json
 
@@ -6,21 +6,22 @@ import numpy as np
 import tensorflow as tf
 
 from plsc_tf.data import preprocessing
+from plsc_tf.serving import versions
 from plsc_tf.storage import files
 
 _CARD = "assets.extra/model_card.json"
 
 
-class Served:
+class ExportedModel:
     """A SavedModel that `plsc_tf` exported, by its signature `images`.
 
     Args:
         path: folder of the versions, the largest of which is taken, or of one.
-        batch_size: pictures per call.
+        batch_size: images per call.
 
     Attributes:
         path: folder of the version.
-        framing: the `Preprocessing` that frames pictures for it.
+        framing: the `Preprocessing` that frames images for it.
         normalized: whether its embeddings have length 1.
 
     Raises:
@@ -28,59 +29,55 @@ class Served:
         ValueError: it is one of another kind.
     """
 
-    def __init__(self, path, batch_size):
+    def __init__(self, path: str, batch_size: int):
         self.path = _version(path)
         card = _read_card(self.path)
         self.normalized = bool(card.get("normalize"))
-        self.framing = _framing(card, self.path)
+        name = card.get("preprocessing", "resize")
+        if name == "custom":
+            raise ValueError(
+                f"{self.path} frames images by a function that its card does not name. "
+                "Embed by the checkpoint, checkpoint_dir."
+            )
+        self.framing = preprocessing.build(
+            "face" if name == "resize" else name,
+            tuple(card["image_size"]),
+            augmentation=None,
+        )
         self._batch_size = batch_size
         self._model = tf.saved_model.load(self.path)
-        self._embed = self._model.signatures["images"]
 
-    def embed(self, pixels):
+    def embed(self, pixels: np.ndarray) -> np.ndarray:
         """Embeds uint8 [n, height, width, 3]: float32 [n, embedding_size]."""
-        parts = []
+        parts, embed = [], self._model.signatures["images"]
         for start in range(0, len(pixels), self._batch_size):
             batch = tf.constant(pixels[start : start + self._batch_size], tf.float32)
-            parts.append(self._embed(images=batch)["embedding"].numpy())
+            parts.append(embed(images=batch)["embedding"].numpy())
         return np.concatenate(parts)
 
 
-def _framing(card, path):
-    """How the model's `serving_default` frames pictures."""
-    name = card.get("preprocessing", "resize")
-    if name == "custom":
-        raise ValueError(
-            f"{path} frames pictures by code of its own, which its card does not name. "
-            "Embed by the checkpoint, checkpoint_dir."
-        )
-    name = "face" if name == "resize" else name
-    return preprocessing.build(name, tuple(card["image_size"]), augmentation=None)
-
-
 def _version(path):
-    path = path.rstrip("/") or path
     if files.exists(files.join(path, "saved_model.pb")):
         return path
     if not files.is_dir(path):
         raise FileNotFoundError(f"There is no folder saved_model={path!r}.")
-    numbers = [int(name) for name in files.list_dir(path) if name.isdecimal()]
-    if not numbers:
+    folders = versions.find(path)
+    if not folders:
         raise FileNotFoundError(
             f"saved_model must be the folder of an exported model: versions 1, 2, ..., "
             f"or one of them with saved_model.pb in it. Received: {path!r}."
         )
-    return files.join(path, str(max(numbers)))
+    return folders[max(folders)]
 
 
 def _read_card(path):
     card_path = files.join(path, _CARD)
     if not files.exists(card_path):
         raise ValueError(
-            f"{path} was not exported by plsc_tf: {_CARD} is missing, which says what "
-            "pictures it expects."
+            f"{path} was not exported by plsc_tf: it lacks {_CARD}, which describes "
+            "the images it expects."
         )
     card = json.loads(files.read(card_path))
     if "image_size" not in card:
-        raise ValueError(f"{card_path} does not say image_size.")
+        raise ValueError(f"{card_path} lacks image_size.")
     return card

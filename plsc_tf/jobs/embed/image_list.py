@@ -1,0 +1,171 @@
+"""The images to embed, and the points of the faces in them."""
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+
+from plsc_tf.data import paths
+from plsc_tf.data.lines import read_lines
+from plsc_tf.storage import files
+
+# x and y of five points.
+_NUMBERS = 10
+
+
+class ImagePaths:
+    """Paths of images, made when they are needed.
+
+    Args:
+        folder: the images' folder.
+        names: their names below it.
+    """
+
+    def __init__(self, folder: str, names: Sequence[str]):
+        self._folder, self._names = folder, names
+
+    def __len__(self):
+        return len(self._names)
+
+    def __getitem__(self, rows):
+        if isinstance(rows, slice):
+            return [files.join(self._folder, name) for name in self._names[rows]]
+        return files.join(self._folder, self._names[rows])
+
+
+def list_images(
+    images: str, image_dir: str = "", landmarks: str = ""
+) -> tuple[list[str], ImagePaths, np.ndarray | None]:
+    """The images that the options name.
+
+    Args:
+        images: a folder or a list, see the option.
+        image_dir: folder of the names in a list; "": the list's folder.
+        landmarks: file of points, or "".
+
+    Returns:
+        (names, paths, points): points are float32 [images, 5, 2], or None if images
+        are not aligned.
+
+    Raises:
+        FileNotFoundError: there is no such folder, list or file of points.
+        ValueError: no image, a name twice, or a line of another form.
+    """
+    if not images:
+        raise ValueError(
+            "images must name a folder of images, or a list of them. Received: "
+            "images=''."
+        )
+    files.prepare(images)
+    if files.is_dir(images):
+        if image_dir:
+            raise ValueError(
+                "image_dir is for a list of images. Received: "
+                f"image_dir={image_dir!r}, images={images!r}, which is a folder."
+            )
+        folder, names, points = images, _names_below(images), None
+    else:
+        if not files.exists(images):
+            raise FileNotFoundError(f"There is no folder or list images={images!r}.")
+        folder = image_dir or files.parent(images)
+        names, points = _read(images)
+    if landmarks and points is not None:
+        raise ValueError(
+            f"{images} holds points itself: leave out landmarks={landmarks!r}."
+        )
+    if landmarks:
+        points = _points_of(names, landmarks)
+    return names, ImagePaths(folder, names), points
+
+
+def _names_below(folder):
+    """Images below a folder, sorted by name."""
+    root = folder.rstrip("/") + "/"
+    names = sorted(
+        f"{place.rstrip('/')}/{name}".removeprefix(root)
+        for place, _, file_names in files.walk(folder)
+        for name in file_names
+        if name.lower().endswith(paths.IMAGE_ENDINGS)
+    )
+    if not names:
+        raise ValueError(
+            f"There is no image below {folder!r}. Expected files that end in "
+            f"{', '.join(paths.IMAGE_ENDINGS)}. {paths.names_in(folder)}"
+        )
+    return names
+
+
+def _points_of(names, landmarks):
+    """Points of images, from a file that may hold others too."""
+    if not files.exists(landmarks):
+        raise FileNotFoundError(f"There is no file landmarks={landmarks!r}.")
+    known, points = _read(landmarks, needs_points=True)
+    rows = {name: row for row, name in enumerate(known)}
+    missing = [name for name in names if name not in rows]
+    if missing:
+        raise ValueError(
+            f"{landmarks} lacks {len(missing)} of {len(names)} images, such as "
+            f"{missing[0]!r}. Names must be written as in the list, or relative to the "
+            f"folder. It holds {len(known)}, such as {known[0]!r}."
+        )
+    return points[[rows[name] for name in names]]
+
+
+def _read(path, needs_points=False):
+    """(names, float32 [n, 5, 2] or None) of a list."""
+    points, numbers = {}, {}
+    for number, line in read_lines(path):
+        text = os.fsdecode(line.removeprefix(b"\xef\xbb\xbf")).strip()
+        if not text:
+            continue
+        name, values = _split(text)
+        with_points = needs_points
+        if points:
+            with_points = next(iter(points.values())) is not None
+        if with_points != (values is not None) and (points or needs_points):
+            expected = "an image without numbers, as on the lines before"
+            if with_points:
+                expected = (
+                    "an image and ten numbers, x and y of five points, as on the other "
+                    "lines"
+                )
+            raise ValueError(
+                f"{path}, line {number}: expected {expected}. Received: {text[:120]!r}."
+            )
+        if name in points:
+            raise ValueError(
+                f"{path}, line {number}: {name!r} is on line {numbers[name]} too. Each "
+                "image has one name and one row."
+            )
+        points[name], numbers[name] = values, number
+    if not points:
+        raise ValueError(f"{path} is empty. Expected an image on each line.")
+    if None in points.values():
+        return list(points), None
+    return list(points), np.array(list(points.values()), np.float32).reshape(-1, 5, 2)
+
+
+def _split(text):
+    """(name, ten numbers or None); a detector's score after them is dropped."""
+    name, tab, rest = text.partition("\t")
+    if tab:
+        values = _numbers(rest.split())
+        if values is None and rest.strip():
+            return text, None
+        return name.strip(), values
+    name, *words = text.split()
+    if len(words) == _NUMBERS + 1 and _numbers(words):
+        return name, _numbers(words)
+    name, *words = text.rsplit(None, _NUMBERS)
+    values = _numbers(words)
+    return (text, None) if values is None else (name, values)
+
+
+def _numbers(words):
+    if len(words) not in (_NUMBERS, _NUMBERS + 1):
+        return None
+    try:
+        values = [float(word) for word in words]
+    except ValueError:
+        return None
+    return values[:_NUMBERS] if np.isfinite(values).all() else None
