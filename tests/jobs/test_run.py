@@ -83,10 +83,16 @@ def failing(*_, **__):
 
 
 @pytest.mark.parametrize(
-    "name", ["test_figures", pytest.param("export", marks=pytest.mark.slow)]
+    ("module", "name"),
+    [
+        (results, "test_figures"),
+        pytest.param(export, "export_at_end", marks=pytest.mark.slow),
+    ],
 )
-def test_what_fails_behind_a_training_costs_nothing_else(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(results, name, failing)
+def test_what_fails_behind_a_training_costs_nothing_else(
+    tmp_path, monkeypatch, module, name
+):
+    monkeypatch.setattr(module, name, failing)
     asked = settings(
         tmp_path / "run",
         **FULL,
