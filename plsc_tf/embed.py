@@ -1,4 +1,4 @@
-r"""Embeds pictures: a folder or a list of them becomes a .npy file and their names.
+r"""Embeds images: writes a .npy file and the names of a folder or list of images.
 
     python -m plsc_tf.embed --checkpoint_dir=output --images=photos --output=faces.npy
     python -m plsc_tf.embed --checkpoint_dir=output --images=photos \
@@ -12,6 +12,7 @@ r"""Embeds pictures: a folder or a list of them becomes a .npy file and their na
 import sys
 
 from plsc_tf.options import cli
+from plsc_tf.options.settings import Settings
 
 GROUPS = (
     "embedding",
@@ -26,8 +27,8 @@ GROUPS = (
 )
 
 
-def main(settings):
-    """Embeds as the settings say and prints what was written."""
+def main(settings: Settings) -> None:
+    """Embeds as the settings say and prints a table of the results."""
     from plsc_tf.evaluation.report import format_table
     from plsc_tf.jobs.embed.command import embed
 

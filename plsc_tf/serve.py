@@ -5,19 +5,21 @@ r"""Serves an exported model over HTTP and gRPC.
         --host=0.0.0.0 --gallery_dir=people
 
 It speaks PLSC's format (POST /FaceClassifyService/inference) and TensorFlow Serving's
-(REST and gRPC). New version folders are served as they appear. SIGTERM ends it, after
-what it has begun.
+(REST and gRPC). New version folders are served as they appear. On SIGTERM it answers
+the requests that have begun, then ends.
 """
 
 import re
 import sys
+from collections.abc import Sequence
 
 from plsc_tf.options import cli
+from plsc_tf.options.settings import Settings
 
 GROUPS = ("server",)
 
 
-def main(settings):
+def main(settings: Settings) -> None:
     """Serves as the settings say, until a signal."""
     if not settings.server.model_path:
         raise cli.UsageError(
@@ -35,8 +37,8 @@ def _say(app):
     sys.stdout.flush()
 
 
-def arguments(argv):
-    """The arguments with model_path for model_dir, which elsewhere is checkpoint_dir.
+def arguments(argv: Sequence[str]) -> list[str]:
+    """Replaces model_dir by model_path; elsewhere it is an alias of checkpoint_dir.
 
     Args:
         argv: the arguments after the program's name.

@@ -1,12 +1,12 @@
 """The parts of an export: the SavedModel, loaded again, and files made from it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from plsc_tf.serving.formats import onnx, tflite
-from plsc_tf.serving.proof import Proof
+from plsc_tf.serving.proof import Artefact
 from plsc_tf.storage import files
 
 SAVED_MODEL = "saved_model"
@@ -52,28 +52,22 @@ class Artefacts:
         folder: of the SavedModel.
         image_size: (height, width).
         normalize: whether its embeddings have length 1.
-        formats: names of `FORMATS`.
-        calibration: see `Extras`.
+        extras: the `Extras`, for the formats, their calibration and bounds.
 
     Attributes:
         described: {format: plain values}, for the model card.
     """
 
     def __init__(
-        self,
-        folder: str,
-        image_size: tuple[int, int],
-        normalize: bool,
-        formats: Sequence[str],
-        calibration: np.ndarray | None,
+        self, folder: str, image_size: tuple[int, int], normalize: bool, extras
     ):
         self._loaded = tf.saved_model.load(folder)
         self._embed = self._loaded.signatures["images"]
         self._folder, self._normalize = folder, normalize
-        self.described = {}
+        self._bounds, self.described = extras.bounds, {}
         for name in FILES:
-            if name in formats:
-                self.described[name] = self._write(name, image_size, calibration)
+            if name in extras.formats:
+                self.described[name] = self._write(name, image_size, extras.calibration)
 
     def _write(self, name, image_size, calibration):
         height, width = image_size
@@ -109,30 +103,29 @@ class Artefacts:
         outputs = self._loaded.signatures[signature](bytes=tf.constant(encoded))
         return {name: tensor.numpy() for name, tensor in outputs.items()}
 
-    def prove(self, proof: Proof, encoded: Sequence[bytes]) -> None:
-        """Adds every signature and file that embeds to a proof.
+    def to_prove(self, encoded: Sequence[bytes]) -> Iterator[Artefact]:
+        """Yields every signature and file that embeds.
 
         Args:
-            proof: the `Proof`.
-            encoded: its images as files.
-
-        Raises:
-            RuntimeError: a bound does not hold.
+            encoded: the images of the proof as files.
         """
 
         def embed(images):
             images = tf.constant(images, tf.float32)
             return self._embed(images=images)["embedding"].numpy()
 
-        proof.add("serving_default", self.run("serving_default", encoded)["embedding"])
-        proof.add("images", embed(proof.images), embed=embed)
+        def embed_files(images):
+            return self.run("serving_default", encoded)["embedding"]
+
+        yield Artefact("serving_default", embed_files, verified=False)
+        yield Artefact("images", embed)
         for name, described in self.described.items():
             content = files.read(files.join(self._folder, described["file"]))
             loaded = (onnx if name == "onnx" else tflite).load(content)
             if self._normalize and not described["normalize"]:
                 loaded = _normalized(loaded)
-            smallest = getattr(proof.bounds, name.removeprefix("tflite_"), None)
-            proof.add(name, loaded(proof.images), smallest, embed=loaded)
+            smallest = getattr(self._bounds, name.removeprefix("tflite_"), None)
+            yield Artefact(name, loaded, smallest)
 
 
 def _normalized(embed):

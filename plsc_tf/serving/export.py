@@ -12,10 +12,10 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from plsc_tf.serving import versions, warmup
+from plsc_tf.serving import proof, versions, warmup
 from plsc_tf.serving.artefacts import Artefacts, check_formats
 from plsc_tf.serving.evaluation_card import EvaluationCard
-from plsc_tf.serving.proof import Bounds, Proof
+from plsc_tf.serving.proof import Bounds
 from plsc_tf.serving.signatures import ClosedSet, Signatures
 from plsc_tf.storage import files
 
@@ -149,21 +149,16 @@ def _write(export_dir, version, signatures, card, extras):
         tf.saved_model.save(
             signatures.module, temporary, signatures=signatures.functions
         )
-        artefacts = Artefacts(
-            temporary,
-            signatures.image_size,
-            card["normalize"],
-            extras.formats,
-            extras.calibration,
-        )
+        size, normalize = signatures.image_size, card["normalize"]
+        artefacts = Artefacts(temporary, size, normalize, extras)
         name = os.path.basename(os.path.abspath(export_dir))
         warmup.write(temporary, name, _warmup_requests(signatures))
         card["artefacts"] = artefacts.described
         with _full_float32():
-            proof = _prove(signatures, artefacts, extras)
+            proved = _prove(signatures, artefacts, extras)
         texts = {
             "model_card.json": json.dumps(card, indent=2, sort_keys=True) + "\n",
-            "proof.json": json.dumps(proof, indent=2) + "\n",
+            "proof.json": json.dumps(proved, indent=2) + "\n",
         }
         if extras.class_names:
             texts["classes.txt"] = "".join(f"{name}\n" for name in extras.class_names)
@@ -241,10 +236,16 @@ def _prove(signatures, artefacts, extras):
         return signatures.embed(tf.constant(images, tf.float32)).numpy()
 
     images = signatures.prepare(encoded)
-    proof = Proof(network, images, extras.bounds, extras.accuracy)
-    artefacts.prove(proof, encoded)
+    parts, accuracy = artefacts.to_prove(encoded), extras.accuracy
+    rows = proof.prove(parts, network, images, extras.bounds, accuracy)
     if "classify" in signatures.functions:
         expected = signatures.classify(tf.constant(images, tf.float32))
         expected = {name: tensor.numpy() for name, tensor in expected.items()}
-        proof.add_classes(artefacts.run("classify", encoded), expected)
-    return proof.content(basis)
+        outputs = artefacts.run("classify", encoded)
+        rows.append(proof.prove_classes(outputs, expected))
+    return {
+        "pictures": len(images),
+        "basis": basis,
+        "accuracy_loss_allowed": extras.bounds.accuracy_loss,
+        "artefacts": rows,
+    }

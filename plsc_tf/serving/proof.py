@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -29,145 +29,122 @@ class Bounds:
     accuracy_loss: float = 0.01
 
 
-class Proof:
-    """Compares the files of an export with the network, one by one.
+@dataclasses.dataclass(frozen=True)
+class Artefact:
+    """A signature or a file of an export, to be compared with the network.
+
+    Attributes:
+        name: of the signature or file.
+        embed: uint8 [N, height, width, 3] -> [N, embedding_size].
+        smallest_cosine: lower bound of the mean cosine to the network's embeddings;
+            None requires the same numbers.
+        verified: whether to compare verification accuracy too.
+    """
+
+    name: str
+    embed: Callable
+    smallest_cosine: float | None = None
+    verified: bool = True
+
+
+def prove(
+    artefacts: Iterable[Artefact],
+    network: Callable,
+    images: np.ndarray,
+    bounds: Bounds,
+    accuracy: Callable | None = None,
+) -> list[dict]:
+    """Compares the parts of an export with the network, one by one.
 
     Args:
-        network: uint8 [N, height, width, 3] -> [N, embedding_size].
-        images: of this form, to compare on.
+        artefacts: the parts that embed.
+        network: as `Artefact.embed`.
+        images: uint8 [N, height, width, 3], to compare on.
         bounds: the `Bounds`.
         accuracy: callable, embed -> {verification set: accuracy}, see `Extras`; None
             without verification.
 
-    Attributes:
-        images: those to compare on.
-        bounds: the `Bounds`.
-        rows: list of dicts, plain values, one for each file or signature.
+    Returns:
+        list of dicts, plain values, one for each part.
 
     Raises:
-        RuntimeError: the network's embeddings are not finite.
+        RuntimeError: the network's embeddings are not finite, or a bound does not hold.
     """
-
-    def __init__(
-        self,
-        network: Callable,
-        images: np.ndarray,
-        bounds: Bounds,
-        accuracy: Callable | None = None,
-    ):
-        self.images, self.bounds, self.rows = images, bounds, []
-        self._expected = network(images)
-        if not np.isfinite(self._expected).all():
-            raise RuntimeError(
-                "The network's embeddings are not finite, so it was not exported. Has "
-                "the training diverged?"
-            )
-        self._accuracy = accuracy
-        self._verified = accuracy(network) if accuracy else {}
-
-    def add(
-        self,
-        name: str,
-        embeddings: np.ndarray,
-        smallest_cosine: float | None = None,
-        embed: Callable | None = None,
-    ) -> None:
-        """Compares embeddings of the images with the network's.
-
-        Args:
-            name: of the file or signature.
-            embeddings: [N, embedding_size]. Lengths may differ if a cosine is given.
-            smallest_cosine: lower bound of the mean; None requires the same numbers.
-            embed: callable as the network, to be verified.
-
-        Raises:
-            RuntimeError: a bound does not hold.
-        """
-        expected = self._expected
-        if not np.isfinite(embeddings).all() or embeddings.shape != expected.shape:
-            raise _disagrees(name, f"{embeddings.shape} values, not all finite")
-        cosines = _cosines(embeddings, expected)
-        mean = float(cosines.mean())
-        difference = float(np.abs(embeddings - expected).max())
-        if smallest_cosine is None:
-            allowed = TOLERANCE * max(1.0, float(np.abs(expected).max()))
-            bound = {"max_difference": allowed}
-            if not difference <= allowed:
-                raise _disagrees(
-                    name, f"largest difference {difference:.3g}, allowed {allowed:.3g}"
-                )
-        else:
-            bound = {"mean_cosine": smallest_cosine}
-            if not mean >= smallest_cosine:
-                raise _disagrees(
-                    name,
-                    f"mean cosine {mean:.5f}, allowed: at least {smallest_cosine:g}",
-                )
-        row = {
-            "artefact": name,
-            "max_difference": difference,
-            "mean_cosine": mean,
-            "min_cosine": float(cosines.min()),
-            "bound": bound,
-        }
-        if self._accuracy and embed:
-            row["verification"] = self._verify(name, embed)
-        self.rows.append(row)
-
-    def _verify(self, name, embed):
-        compared, allowed = {}, self.bounds.accuracy_loss
-        for one, after in self._accuracy(embed).items():
-            before = self._verified[one]
-            if before - after > allowed + 1e-9:
-                raise _disagrees(
-                    name,
-                    f"accuracy on {one} falls from {before:.4f} to {after:.4f}, by "
-                    f"more than accuracy_loss={allowed:g}",
-                )
-            compared[one] = {
-                "network": before,
-                "artefact": after,
-                "change": after - before,
-            }
-        return compared
-
-    def add_classes(self, outputs: dict, expected: dict) -> None:
-        """Compares the outputs of `classify` with the network's.
-
-        Args:
-            outputs: {"scores": [N, top], "classes": [N, top]}.
-            expected: the same by the network.
-
-        Raises:
-            RuntimeError: a score differs.
-        """
-        difference = float(np.abs(outputs["scores"] - expected["scores"]).max())
-        if not difference <= TOLERANCE:
-            raise _disagrees(
-                "classify", f"largest difference of a score {difference:.3g}"
-            )
-        same = np.mean(outputs["classes"] == expected["classes"])
-        self.rows.append(
-            {
-                "artefact": "classify",
-                "max_difference": difference,
-                "same_classes": float(same),
-                "bound": {"max_difference": TOLERANCE},
-            }
+    expected = network(images)
+    if not np.isfinite(expected).all():
+        raise RuntimeError(
+            "The network's embeddings are not finite, so it was not exported. Has the "
+            "training diverged?"
         )
+    before = accuracy(network) if accuracy else {}
+    rows = []
+    for one in artefacts:
+        row = _compared(one, one.embed(images), expected)
+        if accuracy and one.verified:
+            after = accuracy(one.embed)
+            row["verification"] = _verified(one.name, before, after, bounds)
+        rows.append(row)
+    return rows
 
-    def content(self, basis: str) -> dict:
-        """The content of proof.json.
 
-        Args:
-            basis: in words, which images these are.
-        """
-        return {
-            "pictures": len(self.images),
-            "basis": basis,
-            "accuracy_loss_allowed": self.bounds.accuracy_loss,
-            "artefacts": self.rows,
-        }
+def _compared(artefact, embeddings, expected):
+    name, smallest = artefact.name, artefact.smallest_cosine
+    if not np.isfinite(embeddings).all() or embeddings.shape != expected.shape:
+        raise _disagrees(name, f"{embeddings.shape} values, not all finite")
+    cosines = _cosines(embeddings, expected)
+    mean = float(cosines.mean())
+    difference = float(np.abs(embeddings - expected).max())
+    if smallest is None:
+        allowed = TOLERANCE * max(1.0, float(np.abs(expected).max()))
+        bound, holds = {"max_difference": allowed}, difference <= allowed
+        reason = f"largest difference {difference:.3g}, allowed {allowed:.3g}"
+    else:
+        bound, holds = {"mean_cosine": smallest}, mean >= smallest
+        reason = f"mean cosine {mean:.5f}, allowed: at least {smallest:g}"
+    if not holds:
+        raise _disagrees(name, reason)
+    return {
+        "artefact": name,
+        "max_difference": difference,
+        "mean_cosine": mean,
+        "min_cosine": float(cosines.min()),
+        "bound": bound,
+    }
+
+
+def _verified(name, before, after, bounds):
+    rows, allowed = {}, bounds.accuracy_loss
+    for one, old in before.items():
+        new = after[one]
+        if old - new > allowed + 1e-9:
+            raise _disagrees(
+                name,
+                f"accuracy on {one} falls from {old:.4f} to {new:.4f}, by more than "
+                f"accuracy_loss={allowed:g}",
+            )
+        rows[one] = {"network": old, "artefact": new, "change": new - old}
+    return rows
+
+
+def prove_classes(outputs: dict, expected: dict) -> dict:
+    """Compares the outputs of `classify` with the network's; returns its row.
+
+    Args:
+        outputs: {"scores": [N, top], "classes": [N, top]}.
+        expected: the same by the network.
+
+    Raises:
+        RuntimeError: a score differs.
+    """
+    difference = float(np.abs(outputs["scores"] - expected["scores"]).max())
+    if not difference <= TOLERANCE:
+        raise _disagrees("classify", f"largest difference of a score {difference:.3g}")
+    return {
+        "artefact": "classify",
+        "max_difference": difference,
+        "same_classes": float(np.mean(outputs["classes"] == expected["classes"])),
+        "bound": {"max_difference": TOLERANCE},
+    }
 
 
 def table(folder: str) -> list[tuple[str, str]]:

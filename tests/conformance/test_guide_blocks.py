@@ -161,7 +161,7 @@ def _exported(world, here):
     )
     shutil.rmtree("serving")
     plsc_tf.export_saved_model(world.model, "serving/face", extras=extras)
-    return {"model": world.model, "pictures": world.pictures, "encoded": encoded}
+    return {"model": world.model, "images": world.pictures, "encoded": encoded}
 
 
 def _photograph(world, here):

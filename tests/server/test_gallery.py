@@ -16,21 +16,20 @@ def unit(array):
     return array / np.linalg.norm(array, axis=-1, keepdims=True)
 
 
-def test_search_is_exact_block_by_block(monkeypatch):
+def test_search_is_exact_block_by_block():
     rng = np.random.default_rng(0)
-    rows = rng.normal(size=(500, 8)).astype(np.float32)
-    alive = rng.uniform(size=500) < 0.7
-    queries = rng.normal(size=(9, 8)).astype(np.float32)
-    # 16 rows at a time.
-    monkeypatch.setattr(search, "_BLOCK_NUMBERS", 128)
-    scores, indices = search.top(queries, rows, alive, 7)
-    products = np.where(alive, queries.astype(np.float64) @ rows.T, -np.inf)
+    # A block has four million numbers, of which this is several.
+    rows = rng.normal(size=(10_000, 1024)).astype(np.float32)
+    counts = rng.uniform(size=len(rows)) < 0.7
+    queries = rng.normal(size=(9, 1024)).astype(np.float32)
+    scores, indices = search.top(queries, rows, counts, 7)
+    products = np.where(counts, queries.astype(np.float64) @ rows.T, -np.inf)
     expected = np.argsort(-products, axis=1)[:, :7]
     np.testing.assert_array_equal(indices, expected)
     np.testing.assert_allclose(
-        scores, np.take_along_axis(products, expected, 1), atol=1e-5
+        scores, np.take_along_axis(products, expected, 1), rtol=1e-4
     )
-    assert search.top(queries, rows, np.zeros(500, bool), 7)[0].shape == (9, 0)
+    assert search.top(queries, rows, np.zeros(len(rows), bool), 7)[0].shape == (9, 0)
 
 
 @pytest.mark.parametrize(("dtype", "error"), [("float32", 1e-6), ("float16", 1e-3)])

@@ -1,22 +1,23 @@
 """The signature `classify`: probabilities of the head, without its margin."""
 
-import json
 import pathlib
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
 import plsc_tf
 from plsc_tf.serving.export import Extras, export_saved_model
-from tests.serving.tiny import SIZE, classifier, network, pictures, png
+from plsc_tf.serving.signatures import ClosedSet
+from tests.serving.tiny import SIZE, classifier, images, network, png, read
 
-PICTURES = pictures(5)
+IMAGES = images(5)
 
 
 def probabilities(model):
-    """By the definition, in float64: all classes of `PICTURES`."""
-    embeddings = model.embed(PICTURES).astype(np.float64)
+    """By the definition, in float64: all classes of `IMAGES`."""
+    embeddings = model.embed(IMAGES).astype(np.float64)
     weights = model.head.weights_as_numpy().astype(np.float64)
     if model.head.margins.normalized:
         embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
@@ -31,6 +32,15 @@ def probabilities(model):
     return exponents / exponents.sum(axis=1, keepdims=True)
 
 
+def check(outputs, expected):
+    best = np.argsort(-expected, axis=1)[:, :3]
+    assert (outputs["classes"].dtype, outputs["scores"].dtype) == (tf.int64, tf.float32)
+    np.testing.assert_array_equal(outputs["classes"], best)
+    scores = np.take_along_axis(expected, best, axis=1)
+    np.testing.assert_allclose(outputs["scores"], scores, atol=1e-5)
+    assert expected.max() < 0.99, "the case must not be trivial"
+
+
 @pytest.mark.parametrize(
     ("margins", "sharded", "centers"),
     [
@@ -41,40 +51,25 @@ def probabilities(model):
         (plsc_tf.SOFTMAX, False, 1),
     ],
 )
-def test_scores_are_the_heads_probabilities(tmp_path, margins, sharded, centers):
+def test_scores_are_the_heads_probabilities(margins, sharded, centers):
     model = classifier(margins, sharded, scale=4.0, sub_centers=centers)
-    # The length 1 of the exported embeddings must not reach the classes.
-    folder = export_saved_model(
-        model,
-        tmp_path,
-        image_size=SIZE,
-        classes=3,
-        normalize=True,
-        extras=Extras(class_names=tuple("abcdefghijk")),
-    )
-    signature = tf.saved_model.load(folder).signatures["classify"]
-    found = signature(bytes=tf.constant([png(one) for one in PICTURES]))
-    expected = probabilities(model)
-    best = np.argsort(-expected, axis=1)[:, :3]
-    assert (found["classes"].dtype, found["scores"].dtype) == (tf.int64, tf.float32)
-    np.testing.assert_array_equal(found["classes"], best)
-    np.testing.assert_allclose(
-        found["scores"], np.take_along_axis(expected, best, axis=1), atol=1e-5
-    )
-    assert expected.max() < 0.99, "the case must not be trivial"
-    extra = pathlib.Path(folder, "assets.extra")
-    assert (extra / "classes.txt").read_text().split() == list("abcdefghijk")
-    rows = json.loads((extra / "proof.json").read_text())["artefacts"]
-    assert rows[-1]["artefact"] == "classify"
-    assert rows[-1]["same_classes"] == 1.0
+    check(ClosedSet(model.head, 3)(model.embed(IMAGES)), probabilities(model))
 
 
 def test_the_signature_is_one_of_tensorflow_servings_predict_api(tmp_path):
+    model = classifier(plsc_tf.ARCFACE, scale=4.0)
+    # The length 1 of the exported embeddings must not reach the classes.
+    extras = Extras(class_names=tuple("abcdefghijk"))
     folder = export_saved_model(
-        classifier(plsc_tf.ARCFACE), tmp_path, image_size=SIZE, classes=2
+        model, tmp_path, image_size=SIZE, classes=3, normalize=True, extras=extras
     )
-    from tensorflow.core.protobuf import saved_model_pb2
-
+    signature = tf.saved_model.load(folder).signatures["classify"]
+    outputs = signature(bytes=tf.constant([png(one) for one in IMAGES]))
+    check(outputs, probabilities(model))
+    names = pathlib.Path(folder, "assets.extra/classes.txt").read_text()
+    assert names.split() == list("abcdefghijk")
+    row = read(folder, "proof.json")["artefacts"][-1]
+    assert (row["artefact"], row["same_classes"]) == ("classify", 1.0)
     saved = saved_model_pb2.SavedModel()
     saved.ParseFromString(pathlib.Path(folder, "saved_model.pb").read_bytes())
     (meta,) = saved.meta_graphs
@@ -83,7 +78,7 @@ def test_the_signature_is_one_of_tensorflow_servings_predict_api(tmp_path):
     assert one.method_name == "tensorflow/serving/predict"
     assert set(one.inputs) == {"bytes"}
     assert set(one.outputs) == {"classes", "scores"}
-    assert [d.size for d in one.outputs["scores"].tensor_shape.dim] == [-1, 2]
+    assert [d.size for d in one.outputs["scores"].tensor_shape.dim] == [-1, 3]
 
 
 def test_more_classes_than_there_are(tmp_path):

@@ -1,4 +1,4 @@
-"""The evaluation card inside an export: whose it is, and the threshold it brings."""
+"""The evaluation card inside an export: its model, and its threshold."""
 
 import json
 import pathlib
@@ -6,24 +6,7 @@ import pathlib
 import pytest
 
 from plsc_tf.serving.evaluation_card import EvaluationCard
-from plsc_tf.serving.export import Extras, export_saved_model
-from tests.serving.tiny import network
-
-SETS = {
-    "small": {
-        "threshold": {"far": 1e-3, "squared_l2": None, "cosine": None, "note": "few"}
-    },
-    "large": {
-        "threshold": {
-            "far": 1e-3,
-            "squared_l2": 1.2,
-            "cosine": 0.4,
-            "tar": 0.9,
-        }
-    },
-    "classes": {"threshold": {}},
-}
-CARD = {"version": 1, "model": {"weights_sha256": "a" * 64}, "sets": SETS}
+from tests.serving.tiny import CARD, LARGE, SMALL, read
 
 
 def write(folder, content=CARD):
@@ -32,26 +15,19 @@ def write(folder, content=CARD):
     return str(path)
 
 
-def test_the_card_travels_and_tells_the_first_threshold_there_is(tmp_path):
-    path = write(tmp_path)
-    (tmp_path / "card.html").write_text("<p>page")
-    card = EvaluationCard.read(path)
-    card.check_weights("a" * 64, "run/7")
-    folder = export_saved_model(network(), tmp_path / "face", extras=Extras(card=card))
-    extra = pathlib.Path(folder, "assets.extra")
-    assert json.loads((extra / "card.json").read_text()) == CARD
-    assert (extra / "card.html").read_text() == "<p>page"
-    told = json.loads((extra / "model_card.json").read_text())
-    large = {"far": 1e-3, "squared_l2": 1.2, "cosine": 0.4}
-    assert told["threshold"] == {"set": "large", **large}
-    assert told["thresholds"] == {"large": large, "small": SETS["small"]["threshold"]}
+def test_the_card_travels_and_tells_the_first_threshold_there_is(exported):
+    _, folder = exported
+    assert read(folder, "card.json") == CARD
+    assert pathlib.Path(folder, "assets.extra/card.html").read_text() == "<p>page"
+    card = read(folder, "model_card.json")
+    assert card["threshold"] == {"set": "large", **LARGE}
+    assert card["thresholds"] == {"large": LARGE, "small": SMALL}
 
 
-def test_values_that_the_data_cannot_support_stay_away(tmp_path):
-    card = EvaluationCard.read(write(tmp_path, {**CARD, "sets": {"s": SETS["small"]}}))
-    assert card.thresholds()["threshold"] == {
-        **{"set": "s", "far": 1e-3, "squared_l2": None, "cosine": None, "note": "few"}
-    }
+def test_thresholds_that_the_data_cannot_support_are_null(tmp_path):
+    sets = {"s": {"threshold": SMALL}}
+    card = EvaluationCard.read(write(tmp_path, {**CARD, "sets": sets}))
+    assert card.thresholds()["threshold"] == {"set": "s", **SMALL}
     card = EvaluationCard.read(write(tmp_path, {**CARD, "sets": {}}))
     assert card.thresholds() == {}
     assert card.page is None
@@ -59,6 +35,7 @@ def test_values_that_the_data_cannot_support_stay_away(tmp_path):
 
 def test_the_card_of_another_model_is_refused(tmp_path):
     card = EvaluationCard.read(write(tmp_path))
+    card.check_weights("a" * 64, "run/7")
     with pytest.raises(
         ValueError, match=r"run/7', weights_sha256=bbbb.*Received: .*aaa"
     ):
@@ -76,7 +53,7 @@ def test_other_files_are_refused(tmp_path, content):
         EvaluationCard.read(write(tmp_path, content))
 
 
-def test_a_card_that_is_not_there(tmp_path):
+def test_a_card_that_does_not_exist(tmp_path):
     with pytest.raises(FileNotFoundError, match="--card_dir=DIR writes"):
         EvaluationCard.read(str(tmp_path / "card.json"))
     (tmp_path / "card.json").write_text("no")

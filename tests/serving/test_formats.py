@@ -1,6 +1,5 @@
 """TensorFlow Lite and ONNX files give the network's embeddings, and are proved to."""
 
-import json
 import pathlib
 
 import numpy as np
@@ -10,42 +9,13 @@ import tensorflow as tf
 from plsc_tf.serving import artefacts
 from plsc_tf.serving.export import Extras, export_saved_model
 from plsc_tf.serving.proof import Bounds
-from tests.serving.tiny import SIZE, network, pictures, png
-
-PICTURES = pictures(6)
-ENCODED = tuple(png(one) for one in PICTURES)
-LITE = ("saved_model", "tflite", "tflite_float16", "tflite_int8")
+from tests.serving.tiny import FORMATS, IMAGES, SIZE, cosines, network, png, read
 
 
-def read(folder, name):
-    return json.loads(pathlib.Path(folder, "assets.extra", name).read_text())
-
-
-def cosines(found, expected):
-    lengths = np.linalg.norm(found, axis=1) * np.linalg.norm(expected, axis=1)
-    return np.sum(found * expected, axis=1) / lengths
-
-
-def accuracy(embed):
-    """Stands for verification: how well an embedding knows its own picture again."""
-    return {"set": float(np.mean(cosines(embed(PICTURES), embed(PICTURES)) > 0.5))}
-
-
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory):
-    model = network()
-    folder = export_saved_model(
-        model,
-        tmp_path_factory.mktemp("lite"),
-        normalize=True,
-        extras=Extras(
-            formats=LITE,
-            calibration=pictures(20, seed=5),
-            pictures=ENCODED,
-            accuracy=accuracy,
-        ),
-    )
-    return model, folder
+def normalized(model):
+    """The network's embeddings of `IMAGES` at length 1."""
+    rows = model(IMAGES.astype(np.float32), training=False).numpy()
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
 def run_lite(folder, name, images):
@@ -57,11 +27,9 @@ def run_lite(folder, name, images):
 @pytest.mark.parametrize("name", ["tflite", "tflite_float16"])
 def test_lite_files_of_floats(exported, name):
     model, folder = exported
-    expected = model(PICTURES.astype(np.float32), training=False).numpy()
-    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-    found = run_lite(folder, name, PICTURES.astype(np.float32))
+    rows = run_lite(folder, name, IMAGES.astype(np.float32))
     atol = 1e-5 if name == "tflite" else 2e-3
-    np.testing.assert_allclose(found, expected, atol=atol)
+    np.testing.assert_allclose(rows, normalized(model), atol=atol)
     sizes = {
         k: v["bytes"] for k, v in read(folder, "model_card.json")["artefacts"].items()
     }
@@ -70,8 +38,8 @@ def test_lite_files_of_floats(exported, name):
 
 def test_the_integer_file_takes_the_pixels_as_they_are(exported):
     model, folder = exported
-    found = run_lite(folder, "tflite_int8", PICTURES)
-    expected = model(PICTURES.astype(np.float32), training=False).numpy()
+    found = run_lite(folder, "tflite_int8", IMAGES)
+    expected = model(IMAGES.astype(np.float32), training=False).numpy()
     assert cosines(found, expected).min() > 0.99
     # Not of length 1, which eight bits cannot tell well; the card says so.
     np.testing.assert_allclose(
@@ -90,58 +58,59 @@ def test_the_proof_is_stored(exported):
     proof = read(folder, "proof.json")
     assert (proof["pictures"], proof["basis"]) == (6, "pictures")
     rows = {row["artefact"]: row for row in proof["artefacts"]}
-    assert set(rows) == {"serving_default", "images", *LITE[1:]}
+    assert set(rows) == {"serving_default", "images", *FORMATS[1:]}
     assert rows["tflite"]["max_difference"] < 1e-4
     assert 0.97 <= rows["tflite_int8"]["mean_cosine"] < 1
     assert rows["tflite_int8"]["min_cosine"] <= rows["tflite_int8"]["mean_cosine"]
     # Of embeddings of length 1, as the export's are.
     assert rows["tflite_int8"]["max_difference"] < 0.1
-    for name in ("images", *LITE[1:]):
+    for name in ("images", *FORMATS[1:]):
         assert rows[name]["verification"]["set"]["change"] == 0.0
 
 
 @pytest.mark.parametrize(
-    ("bounds", "worse", "message"),
+    ("extras", "message"),
     [
-        (Bounds(int8=1.0), 0.0, "'tflite_int8' disagrees.*mean cosine .* least 1"),
-        (Bounds(), 0.02, "accuracy on set falls from 0.9000 to 0.8800"),
+        (
+            Extras(
+                formats=("saved_model", "tflite_int8"),
+                calibration=IMAGES,
+                bounds=Bounds(int8=1.0),
+            ),
+            "'tflite_int8' disagrees.*mean cosine .* least 1",
+        ),
+        (
+            Extras(accuracy=lambda embed, figures=[0.9, 0.88]: {"set": figures.pop(0)}),
+            "accuracy on set falls from 0.9000 to 0.8800",
+        ),
     ],
 )
-def test_a_bound_that_does_not_hold_publishes_nothing(tmp_path, bounds, worse, message):
-    figures = iter([0.9, 0.9, 0.9 - worse])
-    extras = Extras(
-        formats=("saved_model", "tflite_int8"),
-        calibration=PICTURES,
-        bounds=bounds,
-        accuracy=lambda embed: {"set": next(figures)},
-    )
+def test_a_bound_that_does_not_hold_publishes_nothing(tmp_path, extras, message):
     with pytest.raises(RuntimeError, match=message):
         export_saved_model(network(), tmp_path, extras=extras)
     assert not list(tmp_path.iterdir())
 
 
-def test_onnx_has_insightfaces_layout(tmp_path):
+def test_onnx_has_insightfaces_layout(exported):
     for name in ("onnx", "tf2onnx", "onnxruntime"):
         pytest.importorskip(name, reason="needs pip install 'plsc_tf[onnx]'")
     import onnx
     import onnxruntime
 
-    model = network()
-    extras = Extras(formats=("saved_model", "onnx"), pictures=ENCODED)
-    folder = export_saved_model(model, tmp_path, extras=extras)
+    model, folder = exported
     path = pathlib.Path(folder, "assets.extra", "embedding.onnx")
     session = onnxruntime.InferenceSession(str(path))
     (entry,), (result,) = session.get_inputs(), session.get_outputs()
     assert (entry.name, entry.shape) == ("data", ["N", 3, *SIZE])
     assert (result.name, result.shape) == ("embedding", ["N", 16])
-    # What insightface's ArcFaceONNX takes for scaling inside the model.
+    # From these insightface's ArcFaceONNX knows that the model scales pixels.
     nodes = onnx.load(path).graph.node[:8]
     assert [node.name for node in nodes][:2] == ["Sub_pixels", "Mul_pixels"]
-    data = PICTURES.transpose(0, 3, 1, 2).astype(np.float32)
-    expected = model(PICTURES.astype(np.float32), training=False)
+    data = IMAGES.transpose(0, 3, 1, 2).astype(np.float32)
+    expected = normalized(model)
     for count in (1, 6):
-        found = session.run(None, {"data": data[:count]})[0]
-        np.testing.assert_allclose(found, expected[:count], atol=1e-4)
+        rows = session.run(None, {"data": data[:count]})[0]
+        np.testing.assert_allclose(rows, expected[:count], atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +127,7 @@ def test_wrong_formats_are_found_first(tmp_path, extras, message):
     assert not (tmp_path / "none").exists()
 
 
-def test_pictures_are_prepared_as_the_run_does(tmp_path):
+def test_images_are_prepared_as_in_the_run(tmp_path):
     from plsc_tf.data import preprocessing
 
     frame = preprocessing.build("inception", SIZE, None)
@@ -169,12 +138,12 @@ def test_pictures_are_prepared_as_the_run_does(tmp_path):
         prepare=frame.evaluate,
         model_card={"preprocessing": "inception"},
     )
-    large = np.kron(PICTURES[0], np.ones((3, 3, 1), np.uint8))
+    large = np.kron(IMAGES[0], np.ones((3, 3, 1), np.uint8))
     framed = frame.evaluate(tf.constant(large))
     served = tf.saved_model.load(folder).signatures["serving_default"]
     found = served(bytes=tf.constant([png(large)]))["embedding"]
     expected = model(tf.cast(framed, tf.float32)[None], training=False)
     np.testing.assert_allclose(found, expected, atol=1e-4)
-    whole = model(PICTURES[:1].astype(np.float32), training=False)
+    whole = model(IMAGES[:1].astype(np.float32), training=False)
     assert np.abs(found - whole).max() > 0.01, "the frame must matter"
     assert read(folder, "model_card.json")["preprocessing"] == "inception"

@@ -1,6 +1,9 @@
-"""Small networks and pictures that the tests of exports share."""
+"""Small networks, images and a card that the tests of exports share."""
 
+import importlib.util
 import io
+import json
+import pathlib
 
 import keras
 import numpy as np
@@ -11,6 +14,9 @@ from plsc_tf.heads.dense import DenseHead
 
 SIZE = (24, 20)
 EMBEDDING = 16
+FORMATS = ["saved_model", "tflite", "tflite_float16", "tflite_int8"]
+if importlib.util.find_spec("tf2onnx") is not None:
+    FORMATS.append("onnx")
 
 
 def network(seed=0):
@@ -43,18 +49,44 @@ def classifier(margins, sharded=True, num_classes=11, **options):
     return model
 
 
-def pictures(count, seed=0):
-    """Smooth pictures: uint8 [count, height, width, 3]."""
+def images(count, seed=0):
+    """Smooth images: uint8 [count, height, width, 3]."""
     rng = np.random.default_rng(seed)
-    found = []
+    smooth = []
     for _ in range(count):
         small = Image.fromarray(rng.integers(0, 256, (4, 4, 3), np.uint8))
-        found.append(np.asarray(small.resize(SIZE[::-1], Image.Resampling.BICUBIC)))
-    return np.stack(found)
+        smooth.append(np.asarray(small.resize(SIZE[::-1], Image.Resampling.BICUBIC)))
+    return np.stack(smooth)
 
 
-def png(picture):
+def png(image):
     """Its bytes as PNG."""
     file = io.BytesIO()
-    Image.fromarray(picture).save(file, "PNG")
+    Image.fromarray(image).save(file, "PNG")
     return file.getvalue()
+
+
+def cosines(rows, expected):
+    """Cosines of embeddings, row by row."""
+    lengths = np.linalg.norm(rows, axis=1) * np.linalg.norm(expected, axis=1)
+    return np.sum(rows * expected, axis=1) / lengths
+
+
+def read(folder, name):
+    """A JSON file of an export."""
+    return json.loads(pathlib.Path(folder, "assets.extra", name).read_text())
+
+
+IMAGES = images(6)
+# An evaluation card: a set whose data cannot support the FAR, one with a threshold.
+SMALL = {"far": 1e-3, "squared_l2": None, "cosine": None, "note": "few"}
+LARGE = {"far": 1e-3, "squared_l2": 1.2, "cosine": 0.4}
+CARD = {
+    "version": 1,
+    "model": {"weights_sha256": "a" * 64},
+    "sets": {
+        "small": {"threshold": SMALL},
+        "large": {"threshold": {**LARGE, "tar": 0.9}},
+        "classes": {"threshold": {}},
+    },
+}

@@ -2,6 +2,7 @@
 
 import importlib
 import logging
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -11,8 +12,8 @@ OPSET = 17
 INPUT = "data"
 
 
-def check_installed():
-    """Finds out early whether there is what the format needs.
+def check_installed() -> None:
+    """Finds missing packages before any work is done.
 
     Raises:
         ImportError: names the extra.
@@ -26,7 +27,7 @@ def check_installed():
         ) from error
 
 
-def convert(embed, image_size):
+def convert(embed: Callable, image_size: tuple[int, int]) -> bytes:
     """Converts a function to an ONNX model.
 
     The input is `data`, float32 [N, 3, height, width] RGB in 0...255, the output
@@ -63,11 +64,11 @@ def convert(embed, image_size):
 
 
 def _mark_as_scaling(graph, helper):
-    """Lets insightface see that the model scales pixels itself.
+    """Shows insightface that the model scales pixels itself.
 
-    It looks for nodes called "Sub..." and "Mul..." among the first eight, and else
-    scales the pixels before (model_zoo/arcface_onnx.py). What the network does is
-    mostly folded into its first convolution: subtract 0 and multiply by 1.
+    Unless there are nodes called "Sub..." and "Mul..." among the first eight,
+    insightface scales the pixels (model_zoo/arcface_onnx.py). The network's own scaling
+    is mostly folded into its first convolution: subtract 0 and multiply by 1.
     """
     entered = "pixels"
     for number, node in enumerate(graph.node):
@@ -85,15 +86,15 @@ def _mark_as_scaling(graph, helper):
         graph.node.insert(place, node)
 
 
-def load(content):
+def load(content: bytes) -> Callable:
     """Makes a callable of a file's bytes; `formats` says which."""
     check_installed()
     import onnxruntime
 
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
 
-    def embed(pictures):
-        channels_first = np.transpose(pictures, (0, 3, 1, 2)).astype(np.float32)
+    def embed(images):
+        channels_first = np.transpose(images, (0, 3, 1, 2)).astype(np.float32)
         return session.run(None, {INPUT: np.ascontiguousarray(channels_first)})[0]
 
     return embed

@@ -1,6 +1,7 @@
-"""TensorFlow Lite files: one picture at a time, for phones and boards."""
+"""TensorFlow Lite files: one image at a time, for phones and boards."""
 
 import warnings
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -11,8 +12,8 @@ def convert(owner, embed, image_size, kind, calibration=None):
     """Converts a function to a TensorFlow Lite model.
 
     The input is `images`, [1, height, width, 3] RGB in 0...255, the output
-    `embedding`, float32 [1, embedding_size]. Batches have a fixed size of 1, which is
-    what delegates of phones can take.
+    `embedding`, float32 [1, embedding_size]. Batches have a fixed size of 1, as
+    delegates of phones require.
 
     Args:
         owner: the loaded SavedModel, which holds the variables.
@@ -21,11 +22,10 @@ def convert(owner, embed, image_size, kind, calibration=None):
         kind: "float32"; "float16", whose weights are halves; or "int8", whose weights
             and activations are integers and whose input is uint8, the pixels as they
             are.
-        calibration: uint8 [n, height, width, 3] for "int8", pictures like those to
-            come.
+        calibration: uint8 [n, height, width, 3] for "int8", images like those to come.
 
     Returns:
-        (bytes of the file, whether all of it computes as `kind` says).
+        (bytes of the file, whether all of it computes in `kind`).
     """
 
     def one(images):
@@ -49,7 +49,7 @@ def convert(owner, embed, image_size, kind, calibration=None):
     integers = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
     try:
         return _integers(made, integers, calibration), True
-    except Exception as error:  # noqa: BLE001 - the converter raises what it likes
+    except Exception as error:  # noqa: BLE001 - the converter raises any error
         logging.warning(
             "Not every operation of the network has an integer version; the others "
             "compute in float32: %s",
@@ -60,40 +60,38 @@ def convert(owner, embed, image_size, kind, calibration=None):
 
 
 def _integers(converter, operations, calibration):
-    pictures = np.array(calibration, np.float32)
-    # The input's scale is measured too: 1, so that the pixels can be given as they
-    # are, once both ends of their range have been seen.
-    pictures[0, 0, 0], pictures[0, 0, -1] = 0, 255
+    images = np.array(calibration, np.float32)
+    # The input's scale is measured too. With both ends of the range it is 1, so that
+    # pixels are the input as they are.
+    images[0, 0, 0], images[0, 0, -1] = 0, 255
 
     def examples():
-        for picture in pictures:
-            yield [picture[None]]
+        for image in images:
+            yield [image[None]]
 
     converter.representative_dataset = examples
     converter.target_spec.supported_ops = operations
     converter.inference_input_type = tf.uint8
     converter.inference_output_type = tf.float32
     with warnings.catch_warnings():
-        # It expects statistics of the old quantizer, which nobody needs.
+        # It expects statistics of the old quantizer, which are not needed.
         warnings.filterwarnings("ignore", "Statistics for quantized inputs")
         return converter.convert()
 
 
-def load(content):
+def load(content: bytes) -> Callable:
     """Makes a callable of a file's bytes; `formats` says which."""
     interpreter = tf.lite.Interpreter(model_content=content)
     interpreter.allocate_tensors()
-    (entry,), (result,) = (
-        interpreter.get_input_details(),
-        interpreter.get_output_details(),
-    )
+    (entry,) = interpreter.get_input_details()
+    (result,) = interpreter.get_output_details()
 
-    def embed(pictures):
-        found = []
-        for picture in pictures:
-            interpreter.set_tensor(entry["index"], picture[None].astype(entry["dtype"]))
+    def embed(images):
+        rows = []
+        for image in images:
+            interpreter.set_tensor(entry["index"], image[None].astype(entry["dtype"]))
             interpreter.invoke()
-            found.append(interpreter.get_tensor(result["index"])[0])
-        return np.stack(found)
+            rows.append(interpreter.get_tensor(result["index"])[0])
+        return np.stack(rows)
 
     return embed

@@ -10,9 +10,9 @@ _GROWTH = 1 << 24
 
 
 class Rows:
-    """Rows of numbers in a file. Rows that are there never change."""
+    """Rows of numbers in a file. Rows that are written never change."""
 
-    def __init__(self, path, dim, dtype):
+    def __init__(self, path: str, dim: int, dtype: str):
         """Opens or makes the file.
 
         Args:
@@ -26,11 +26,11 @@ class Rows:
         self._map = self._array = None
         self._remap()
 
-    def write(self, start, rows):
+    def write(self, start: int, rows: np.ndarray) -> None:
         """Writes rows [n, dim] at row `start`; on disk when this returns.
 
         Raises:
-            OSError: they could not be written; what was there has not changed.
+            OSError: they could not be written; no other row has changed.
         """
         data = np.ascontiguousarray(rows, self._dtype)
         end = (start + len(data)) * self._row_bytes
@@ -50,11 +50,11 @@ class Rows:
         if start + len(data) > len(self._array):
             self._remap()
 
-    def read(self):
+    def read(self) -> np.ndarray:
         """All rows that the file has room for, as a read-only array [n, dim]."""
         return self._array
 
-    def close(self):
+    def close(self) -> None:
         """Closes the file; arrays that were read stay valid."""
         os.close(self._file)
 
