@@ -15,14 +15,8 @@ from server_tools import picture
 from plsc_tf.serving.client import Client, FaceService, ServiceError
 
 
-def test_connecting_can_be_chained(server, pictures, expected):
-    found = FaceService().connect(f"127.0.0.1:{server['port']}").encode(pictures)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-
-
 def test_as_in_plsc(server, pictures, expected):
-    service = FaceService()
-    service.connect(f"127.0.0.1:{server['port']}")
+    service = FaceService().connect(f"127.0.0.1:{server['port']}")
     result = service.encode(pictures)
     service.close()
     assert isinstance(result, list)

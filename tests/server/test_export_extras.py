@@ -13,7 +13,6 @@ import plsc_tf
 from plsc_tf.serving.evaluation_card import EvaluationCard
 from plsc_tf.serving.export import Extras, export_saved_model
 from plsc_tf.serving.plsc_server import PLSCServer
-from tests.serving.tiny import EMBEDDING, classifier
 
 THRESHOLD = {"far": 1e-3, "squared_l2": 0.00002, "cosine": 0.99999}
 
@@ -22,7 +21,15 @@ THRESHOLD = {"far": 1e-3, "squared_l2": 0.00002, "cosine": 0.99999}
 def folder(tmp_path_factory):
     """With `classify`, and a card whose threshold only the same picture passes."""
     folder = tmp_path_factory.mktemp("extras")
-    model = classifier(plsc_tf.ARCFACE)
+    backbone = plsc_tf.backbones.build(
+        "iresnet",
+        embedding_size=6,
+        image_shape=(8, 8, 3),
+        depths=(1, 1),
+        width=4,
+        head="gap",
+    )
+    model = plsc_tf.Classifier(backbone, plsc_tf.ShardedHead(num_classes=5))
     sets = {"people": {"threshold": THRESHOLD}}
     path = folder / "card.json"
     path.write_text(json.dumps({"version": 1, "sets": sets}))
@@ -30,6 +37,7 @@ def folder(tmp_path_factory):
     export_saved_model(
         model,
         folder / "face",
+        image_size=(8, 8),
         classes=2,
         extras=Extras(card=card),
     )
@@ -59,8 +67,8 @@ def test_the_warm_up_requests_are_answered(folder, server):
                 )
             )
     assert found == [
-        ("serving_default", {"embedding": (1, EMBEDDING)}),
-        ("serving_default", {"embedding": (32, EMBEDDING)}),
+        ("serving_default", {"embedding": (1, 6)}),
+        ("serving_default", {"embedding": (32, 6)}),
         ("classify", {"classes": (1, 2), "scores": (1, 2)}),
     ]
 

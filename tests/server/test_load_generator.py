@@ -12,7 +12,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 PLSC = "/FaceClassifyService/inference"
 
 
-@pytest.mark.parametrize("rate", [0, 100])
+@pytest.mark.parametrize("rate", [pytest.param(0, marks=pytest.mark.slow), 100])
 def test_answers_and_errors_are_counted(server, pictures, tmp_path, rate):
     good = json.dumps({"base64_string": [b64(pictures[0])]})
     (tmp_path / "bodies").write_text(f"{good}\n{good}\n{{}}\n{good}\n")

@@ -1,8 +1,5 @@
 """Every interface gives the model's embeddings, in the form that is documented."""
 
-import json
-import subprocess
-
 import grpc
 import numpy as np
 import pytest
@@ -34,23 +31,10 @@ def test_plsc(server, pictures, expected):
     assert found == close_to(expected)
 
 
-def test_curl_with_rows(server, pictures, expected):
-    # TF Serving's documented form: {"instances": [{"b64": ...}]} -> {"predictions"}.
-    rows = ",".join(f'{{"b64": "{b64(one)}"}}' for one in pictures)
-    url = f"http://127.0.0.1:{server['port']}{PREDICT}"
-    done = subprocess.run(
-        ["curl", "-sS", "-X", "POST", "-d", f'{{"instances": [{rows}]}}', url],
-        capture_output=True,
-        check=True,
-    )
-    answer = json.loads(done.stdout)
-    assert list(answer) == ["predictions"]
-    assert np.array(answer["predictions"]) == close_to(expected)
-
-
 @pytest.mark.parametrize(
     ("path", "form"),
     [
+        (PREDICT, "rows"),
         (PREDICT, "named rows"),
         ("/v1/models/face/versions/1:predict", "column"),
         ("/v1/models/face/versions/1:predict", "named column"),
@@ -59,6 +43,7 @@ def test_curl_with_rows(server, pictures, expected):
 def test_forms_of_rest(server, pictures, expected, path, form):
     values = [{"b64": b64(one)} for one in pictures]
     body = {
+        "rows": {"instances": values},
         "named rows": {"instances": [{"bytes": one} for one in values]},
         "column": {"inputs": values, "signature_name": "serving_default"},
         "named column": {"inputs": {"bytes": values}},
