@@ -27,7 +27,12 @@ def listed(value):
     return tuple(value.split(",")) if isinstance(value, str) else tuple(value)
 
 
-@pytest.mark.parametrize(("name", "kind", "default"), PLSC, ids=lambda v: str(v))
+def text_of(value):
+    """Ids that are alike in every process of pytest-xdist."""
+    return "no default" if value is NO_DEFAULT else str(value)
+
+
+@pytest.mark.parametrize(("name", "kind", "default"), PLSC, ids=text_of)
 def test_a_parameter_of_plsc(name, kind, default):
     item = KNOWN[name]
     if name in OURS:
@@ -41,7 +46,7 @@ def test_a_parameter_of_plsc(name, kind, default):
     assert item.type is kind or (item.type, kind) == (float, int)
 
 
-@pytest.mark.parametrize(("name", "kind", "default"), FASTNN, ids=lambda v: str(v))
+@pytest.mark.parametrize(("name", "kind", "default"), FASTNN, ids=text_of)
 def test_a_parameter_of_fastnn(name, kind, default):
     if name in IGNORED:
         assert Settings.from_values(**{name: default}) == Settings()
