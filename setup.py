@@ -50,6 +50,7 @@ setup(
     package_dir=REMAPPED,
     package_data={
         "plsc_tf.evaluation": ["pages/*"],
+        "plsc_tf": ["py.typed"],
         "plsc_tf.hparams": ["*.cfg"],
     },
     install_requires=[
@@ -69,7 +70,15 @@ setup(
     ],
     extras_require={
         # scikit-learn: the reference for folds and ROC curves.
-        "dev": ["pytest", "pytest-xdist", "ruff", "scikit-learn", *ONNX, *SERVING],
+        "dev": [
+            "mypy",
+            "pytest",
+            "pytest-xdist",
+            "ruff",
+            "scikit-learn",
+            *ONNX,
+            *SERVING,
+        ],
         "gpu": ["tensorflow[and-cuda]>=2.16.2,<2.18"],
         "onnx": ONNX,
         "serving": SERVING,

@@ -1,5 +1,7 @@
 """Margin losses that adapt: to the embedding's norm, or to how far training is."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
 
@@ -60,11 +62,13 @@ class AdaFace(MarginLoss):
             t_alpha=self.t_alpha,
         )
 
-    def initial_state(self):
+    def initial_state(self) -> dict[str, float]:
         """Mean 20 and deviation 100 of the norms, as in the authors' code."""
         return {"norm_mean": 20.0, "norm_deviation": 100.0}
 
-    def next_state(self, cosine, norms, weights, state):
+    def next_state(
+        self, cosine: tf.Tensor, norms: tf.Tensor, weights: tf.Tensor, state: dict
+    ) -> dict[str, tf.Tensor]:
         """See `MarginLoss.next_state`: running mean and deviation of the norms."""
         norms = tf.clip_by_value(norms, *NORM_RANGE)
         mean, count = _mean(norms, weights)
@@ -77,7 +81,7 @@ class AdaFace(MarginLoss):
             ),
         }
 
-    def target(self, cosine, norms, state):
+    def target(self, cosine: tf.Tensor, norms: tf.Tensor, state: dict) -> Target:
         """See `MarginLoss.target`."""
         mean = tf.cast(state["norm_mean"], cosine.dtype)
         deviation = tf.cast(state["norm_deviation"], cosine.dtype)
@@ -130,16 +134,18 @@ class CurricularFace(MarginLoss):
             momentum=self.momentum,
         )
 
-    def initial_state(self):
+    def initial_state(self) -> dict[str, float]:
         """t = 0, as in the paper."""
         return {"t": 0.0}
 
-    def next_state(self, cosine, norms, weights, state):
+    def next_state(
+        self, cosine: tf.Tensor, norms: tf.Tensor, weights: tf.Tensor, state: dict
+    ) -> dict[str, tf.Tensor]:
         """See `MarginLoss.next_state`: the running mean of the targets' cosines."""
         mean, count = _mean(tf.clip_by_value(cosine, -1.0, 1.0), weights)
         return {"t": _moved(state["t"], mean, self.momentum, count > 0)}
 
-    def target(self, cosine, norms, state):
+    def target(self, cosine: tf.Tensor, norms: tf.Tensor, state: dict) -> Target:
         """See `MarginLoss.target`."""
         with_margin, slope, _ = add_angle(cosine, self.m)
         within = cosine > -math.cos(self.m)
@@ -149,7 +155,9 @@ class CurricularFace(MarginLoss):
             hard_above=with_margin,
         )
 
-    def others(self, cosine, target, state):
+    def others(
+        self, cosine: tf.Tensor, target: Target, state: dict
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """See `MarginLoss.others`."""
         t = tf.cast(state["t"], cosine.dtype)
         hard = cosine > target.hard_above
@@ -211,7 +219,7 @@ class MagFace(MarginLoss):
             lambda_g=self.lambda_g,
         )
 
-    def target(self, cosine, norms, state):
+    def target(self, cosine: tf.Tensor, norms: tf.Tensor, state: dict) -> Target:
         """See `MarginLoss.target`."""
         length = tf.clip_by_value(norms, self.l_a, self.u_a)
         inside = tf.cast(length == norms, cosine.dtype)

@@ -1,14 +1,20 @@
 """Angles between embeddings and class centers, over shards of classes."""
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
 from plsc_tf.heads.sub_centers import flat, nearest
 from plsc_tf.heads.tiles import locate, read
 
+if TYPE_CHECKING:
+    from plsc_tf.heads.base import Head
 
-def angles(head, embeddings, labels):
+
+def angles(head: Head, embeddings: tf.Tensor, labels: tf.Tensor) -> list[tf.Tensor]:
     """Angles of examples to their own class center and to the nearest other one.
 
     Weights stay on their replicas: the embeddings travel, as in a training step, and

@@ -1,5 +1,9 @@
 """The classification head, whichever classes a replica holds."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -21,33 +25,29 @@ from plsc_tf.parallel import collectives
 class Head(tf.Module):
     """A linear classifier over embeddings, with a margin loss or plain softmax.
 
-    `ShardedHead` and `DenseHead` differ by their variables and by `exchange`, the
-    object through which the replicas talk.
+    `ShardedHead` and `DenseHead` differ by their variables and by `exchange`, which
+    communicates between replicas.
 
     Args:
         num_classes: number of classes; labels are 0 … num_classes − 1.
-        margins: `plsc_tf.ARCFACE`, `COSFACE`, `SPHEREFACE`, `ADAFACE`,
-            `CURRICULARFACE`, `MAGFACE`, `SOFTMAX`, `Margins(...)` or another
-            `plsc_tf.heads.margins.MarginLoss`.
+        margins: the loss, `plsc_tf.ARCFACE` or another `plsc_tf.MarginLoss`.
         scale: factor of the cosines (PLSC: scale); unused by plain softmax.
         seed: of the initial weights, N(0, sqrt(2 / (emb + num_classes))) as in
             PLSC, and of sampling.
         initial_deviation: standard deviation of the initial weights (PLSC:
             set_distfc_attr; arcface_torch: 0.01); None for PLSC's default above.
-        initializer: how the weights begin instead: a Keras initializer without a seed,
-            or its name with arguments, as "truncated_normal(stddev=0.02)".
+        initializer: instead a Keras initializer without a seed, or its name with
+            arguments, as "truncated_normal(stddev=0.02)".
         initial_bias: initial biases of plain softmax.
         label_smoothing: share of the target that is spread evenly over all classes
             (arXiv:1512.00567, section 7), in [0, 1).
-        logits_mb: logits of a step are kept from the forward to the backward pass in
-            up to so many MB per replica, and computed again beyond.
+        logits_mb: MB per replica of logits to keep for the backward pass; others are
+            computed again.
         sub_centers: weights of each class, of which the nearest one to an example
-            counts (Sub-center ArcFace, Deng et al., ECCV 2020, equation 3); 1 for the
-            ordinary head. Not for plain softmax.
-        dtype: precision of the operands of the matrix products, "float32",
-            "bfloat16" or "float16"; they are summed in float32.
-        jit_compile: whether XLA compiles the elementwise work; None where tiles are
-            large enough for it to pay.
+            counts (Sub-center ArcFace, ECCV 2020, equation 3). Not for plain softmax.
+        dtype: "float32", "bfloat16" or "float16", the precision of the operands of the
+            matrix products, which are summed in float32.
+        jit_compile: whether XLA compiles the elementwise work; None: for large tiles.
 
     Raises:
         ValueError: a number is out of range.
@@ -56,24 +56,24 @@ class Head(tf.Module):
     # What `ShardedHead` changes.
     sharded = False
     sample_rate = 1.0
-    tile_rows = None
+    tile_rows: int | None = None
 
     def __init__(  # noqa: PLR0913 - every one has a default
         self,
-        num_classes,
+        num_classes: int,
         *,
-        margins=ARCFACE,
-        scale=64.0,
-        seed=0,
-        initial_deviation=None,
-        initializer=None,
-        initial_bias=0.0,
-        label_smoothing=0.0,
-        logits_mb=1024,
-        sub_centers=1,
-        dtype="float32",
-        jit_compile=None,
-    ):
+        margins: MarginLoss = ARCFACE,
+        scale: float = 64.0,
+        seed: int = 0,
+        initial_deviation: float | None = None,
+        initializer: Any = None,
+        initial_bias: float = 0.0,
+        label_smoothing: float = 0.0,
+        logits_mb: float = 1024,
+        sub_centers: int = 1,
+        dtype: str = "float32",
+        jit_compile: bool | None = None,
+    ) -> None:
         super().__init__(name="head")
         require(
             num_classes >= 1, "num_classes must be positive", num_classes=num_classes
@@ -125,7 +125,7 @@ class Head(tf.Module):
         self.sub_centers = sub_centers
         self.dtype = dtype
         self.jit_compile = jit_compile
-        self.embedding_size = None
+        self.embedding_size: int = None  # type: ignore[assignment]
 
     def build(self, embedding_size: int, strategy: tf.distribute.Strategy) -> None:
         """Makes the weights.
@@ -135,8 +135,7 @@ class Head(tf.Module):
             strategy: the `tf.distribute.Strategy` that will run the steps.
 
         Raises:
-            ValueError: there are more shards than classes, or fewer classes on a
-                replica than in a tile.
+            ValueError: more shards than classes, or fewer classes than in a tile.
         """
         self.layout = HeadLayout(
             num_classes=self.num_classes,
@@ -200,26 +199,25 @@ class Head(tf.Module):
 
     def loss_and_gradients(
         self,
-        embeddings,
-        labels,
-        upstream,
-        with_ranks=False,
+        embeddings: tf.Tensor,
+        labels: tf.Tensor,
+        upstream: tf.Tensor,
+        with_ranks: bool = False,
         *,
-        step=0,
-        chosen=None,
-        state=None,
-        gradients=True,
+        step: Any = 0,
+        chosen: tf.Tensor | None = None,
+        state: dict | None = None,
+        gradients: bool = True,
     ) -> HeadStep:
         """Losses and gradients of the embeddings, called in replica context.
 
         Args:
-            embeddings: `[batch, emb]` of the replica's own examples; every replica
-                must bring equally many.
+            embeddings: `[batch, emb]` of the replica's examples, equally many on all.
             labels: int64 `[batch]`.
             upstream: `[batch]` derivative of the objective by each loss, which is
                 the example's weight / the sum of weights of the global batch.
             with_ranks: also rank the true class (top-1 / top-5 accuracy).
-            step: int64 scalar, number of the update, which seeds the sampling.
+            step: int64 scalar, number of the update; seeds the sampling.
             chosen: of `sample`, for a batch that is worked on in parts.
             state: of the `HeadStep` of the part before.
             gradients: False for losses, ranks and state only, at half the work.
@@ -252,7 +250,7 @@ class Head(tf.Module):
         )
 
     def _enter(self, embeddings, labels, upstream, step, chosen, state):
-        """Takes a batch to the classes: an `EnteredBatch`."""
+        """Gathers a batch and finds its classes: an `EnteredBatch`."""
         self._check_batch(embeddings, labels)
         own, inverse = embeddings, None
         if self.margins.normalized:
@@ -271,7 +269,9 @@ class Head(tf.Module):
         examples = Examples(inputs, rows, weights, score, target, state)
         return EnteredBatch(tiles, chosen, own, inverse, toward, examples)
 
-    def sample(self, labels, step, gathered: bool = False):
+    def sample(
+        self, labels: tf.Tensor, step: Any, gathered: bool = False
+    ) -> tf.Tensor | None:
         """The replica's rows that take part in a step, ascending; None for all.
 
         Args:
@@ -287,7 +287,7 @@ class Head(tf.Module):
         seed = self.seed, collectives.replica_id(), step
         return sample_rows(labels - first, count, self.sample_rate, seed)
 
-    def tiles(self, chosen=None):
+    def tiles(self, chosen: tf.Tensor | None = None) -> LocalTiles | SampledTiles:
         """The replica's classes, or the chosen ones of them, in tiles."""
         if chosen is None:
             return LocalTiles(self.arrays())
@@ -333,7 +333,7 @@ class Head(tf.Module):
         """Squared norm of the replica's weights that take part in a step, a scalar."""
         return self.second_pass.square_weights(*self._of_step(pending))
 
-    def pieces(self, pending: dict):
+    def pieces(self, pending: dict) -> Any:
         """The tiles of the calling replica; see `SecondPass.pieces`."""
         return self.second_pass.pieces(*self._of_step(pending))
 
@@ -344,7 +344,7 @@ class Head(tf.Module):
     def _of_step(self, pending):
         return self.tiles(pending.get("chosen")), pending
 
-    def keep_state(self, state, applied):
+    def keep_state(self, state: dict, applied: tf.Tensor) -> None:
         """Stores the loss's new state if the update was applied.
 
         Args:
@@ -355,7 +355,7 @@ class Head(tf.Module):
             old = tf.convert_to_tensor(variable)
             variable.assign(tf.where(applied, tf.cast(state[name], old.dtype), old))
 
-    def weights_as_numpy(self):
+    def weights_as_numpy(self) -> np.ndarray | dict[str, np.ndarray]:
         """The class weights `[num_classes, embedding_size]` float32, all of them.
 
         With several centers per class all of them are returned, `[num_classes,
@@ -368,7 +368,7 @@ class Head(tf.Module):
             whole[low:high] = weight.read(low, high)
         return whole
 
-    def set_weights_from_numpy(self, array):
+    def set_weights_from_numpy(self, array: np.ndarray) -> None:
         """Sets the class weights from an array as of `weights_as_numpy`.
 
         Raises:

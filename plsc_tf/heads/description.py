@@ -1,9 +1,15 @@
 """A line about a head, for the summary of a model."""
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from plsc_tf.heads.base import Head
 
 
-def describe(head):
+def describe(head: Head) -> str:
     """A line about the head: rows, shards, parameters and loss."""
     arrays = head.arrays()
     rows, *sizes = arrays["weight"].shape

@@ -1,5 +1,10 @@
 """Initial class weights."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from plsc_tf import initializers
@@ -44,7 +49,9 @@ def class_rows(
     return rows.reshape(-1, centers, size) if centers > 1 else rows
 
 
-def rows_of(low, high, shape, drawn, *, seed):
+def rows_of(
+    low: int, high: int, shape: Sequence[int], drawn: Any, *, seed: int
+) -> np.ndarray:
     """Rows `[low, high)` of initial weights.
 
     Args:

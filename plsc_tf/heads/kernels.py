@@ -4,9 +4,16 @@ Each function is compiled by XLA into one or two passes over `[classes, batch]`;
 matrix products around them are TensorFlow's, whose kernels are faster on CPUs.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import tensorflow as tf
 
 from plsc_tf.heads import sub_centers as centers
+
+if TYPE_CHECKING:
+    from plsc_tf.heads.margins import MarginLoss
 
 # Takes the place of the logits of true classes, which are kept apart.
 LOWEST = -1e30
@@ -28,7 +35,16 @@ class Kernels:
             the results that are as long; `rows` still counts classes.
     """
 
-    def __init__(self, loss, scale, smoothing, *, bounded, compiled, sub_centers=1):
+    def __init__(
+        self,
+        loss: MarginLoss,
+        scale: float,
+        smoothing: float,
+        *,
+        bounded: bool,
+        compiled: bool,
+        sub_centers: int = 1,
+    ) -> None:
         self.loss = loss
         self.scale = scale
         self.smoothing = smoothing

@@ -5,6 +5,8 @@ The functions hold no variables, so they work inside compiled functions, in floa
 and float64. The losses whose margin adapts are in `adaptive_margins`.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import math
 from typing import NamedTuple
@@ -52,11 +54,13 @@ class MarginLoss:
     normalized = True
     largest = 1.0
 
-    def initial_state(self):
+    def initial_state(self) -> dict[str, float]:
         """What the loss carries from step to step: `{name: float}`."""
         return {}
 
-    def next_state(self, cosine, norms, weights, state):
+    def next_state(
+        self, cosine: tf.Tensor, norms: tf.Tensor, weights: tf.Tensor, state: dict
+    ) -> dict[str, tf.Tensor]:
         """The state with this step's batch in it; the same step already uses it.
 
         Args:
@@ -72,7 +76,7 @@ class MarginLoss:
         """
         return state
 
-    def target(self, cosine, norms, state):
+    def target(self, cosine: tf.Tensor, norms: tf.Tensor, state: dict) -> Target:
         """Applies the margin to the true classes' cosines.
 
         Args:
@@ -85,7 +89,9 @@ class MarginLoss:
         """
         raise NotImplementedError
 
-    def others(self, cosine, target, state):
+    def others(
+        self, cosine: tf.Tensor, target: Target, state: dict
+    ) -> tuple[tf.Tensor, tf.Tensor | None]:
         """What becomes of the classes that are not the true one.
 
         Args:
@@ -145,7 +151,7 @@ class Margins(MarginLoss):
                 f"must hold. Received: m1={self.m1}, m2={self.m2}, m3={self.m3}"
             )
 
-    def target(self, cosine, norms, state):
+    def target(self, cosine: tf.Tensor, norms: tf.Tensor, state: dict) -> Target:
         """See `MarginLoss.target`; neither norms nor state play a part."""
         one = tf.ones_like(cosine)
         if self.m1 == 1.0 and self.m2 == 0.0:
@@ -196,28 +202,32 @@ class InterclassFilter(MarginLoss):
             )
 
     @property
-    def normalized(self):
+    def normalized(self) -> bool:  # type: ignore[override]
         """As of the loss inside."""
         return self.loss.normalized
 
     @property
-    def largest(self):
+    def largest(self) -> float:  # type: ignore[override]
         """As of the loss inside."""
         return self.loss.largest
 
-    def initial_state(self):
+    def initial_state(self) -> dict[str, float]:
         """As of the loss inside."""
         return self.loss.initial_state()
 
-    def next_state(self, cosine, norms, weights, state):
+    def next_state(
+        self, cosine: tf.Tensor, norms: tf.Tensor, weights: tf.Tensor, state: dict
+    ) -> dict[str, tf.Tensor]:
         """As of the loss inside."""
         return self.loss.next_state(cosine, norms, weights, state)
 
-    def target(self, cosine, norms, state):
+    def target(self, cosine: tf.Tensor, norms: tf.Tensor, state: dict) -> Target:
         """As of the loss inside: the true class is never filtered."""
         return self.loss.target(cosine, norms, state)
 
-    def others(self, cosine, target, state):
+    def others(
+        self, cosine: tf.Tensor, target: Target, state: dict
+    ) -> tuple[tf.Tensor, tf.Tensor | None]:
         """See `MarginLoss.others`."""
         value, slope = self.loss.others(cosine, target, state)
         if not self.threshold:
@@ -229,7 +239,9 @@ class InterclassFilter(MarginLoss):
         return tf.where(above, nothing, value), tf.where(above, nothing, slope)
 
 
-def add_angle(cosine, margin, factor=1.0):
+def add_angle(
+    cosine: tf.Tensor, margin: float, factor: float = 1.0
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """cos(factor · θ + margin) of cos θ, and its derivatives.
 
     Args:
@@ -247,7 +259,7 @@ def add_angle(cosine, margin, factor=1.0):
     return tf.cos(angle), -factor * by_margin / sine, by_margin
 
 
-def angle_and_sine(cosine):
+def angle_and_sine(cosine: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """(θ, sin θ) of cos θ, kept off 0 and π.
 
     At cos θ = ±1 the derivative of acos is infinite, while the derivative of cos θ
@@ -262,7 +274,7 @@ def angle_and_sine(cosine):
     return tf.atan2(sine, clipped), sine
 
 
-def require(condition, rule, **received):
+def require(condition: bool, rule: str, **received) -> None:
     """Raises a ValueError with the rule and what was received, unless it holds."""
     if not condition:
         values = ", ".join(f"{name}={value}" for name, value in received.items())

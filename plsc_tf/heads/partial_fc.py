@@ -1,11 +1,15 @@
 """Which classes take part in a step of Partial FC."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import tensorflow as tf
 
 from plsc_tf.heads.layout import sample_size
 
 
-def sample_rows(rows, count, rate, seed):
+def sample_rows(rows: tf.Tensor, count: Any, rate: float, seed: tuple) -> tf.Tensor:
     """All true classes of a replica, filled up with a random choice of the others.
 
     As in arcface_torch (PartialFC_V2), every class draws a number in [0, 1), true

@@ -1,11 +1,20 @@
 """Matrix products of the head, in float32 or in half precision."""
 
+from __future__ import annotations
+
 import tensorflow as tf
 
 DTYPES = ("float32", "bfloat16", "float16")
 
 
-def product(a, b, dtype, *, transpose_a=False, transpose_b=False):
+def product(
+    a: tf.Tensor,
+    b: tf.Tensor,
+    dtype: str,
+    *,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+) -> tf.Tensor:
     """a · b, summed in float32 whatever the operands' precision.
 
     On a GPU the result of half-precision operands stays float32. TensorFlow's CPU

@@ -3,12 +3,22 @@
 See `plsc_tf.heads.tiled_softmax` for the first pass.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
 import tensorflow as tf
 
 from plsc_tf.heads.margins import Target
 from plsc_tf.heads.products import product
 from plsc_tf.heads.sub_centers import flat
 from plsc_tf.heads.tiles import read
+
+if TYPE_CHECKING:
+    from plsc_tf.heads.kernels import Kernels
+    from plsc_tf.heads.margins import MarginLoss
+    from plsc_tf.heads.tiles import LocalTiles, SampledTiles
 
 
 class SecondPass:
@@ -20,12 +30,14 @@ class SecondPass:
         kernels: the `Kernels` of the first pass.
     """
 
-    def __init__(self, loss, dtype, kernels):
+    def __init__(self, loss: MarginLoss, dtype: str, kernels: Kernels) -> None:
         self.loss = loss
         self.dtype = dtype
         self.kernels = kernels
 
-    def of_tile(self, tiles, index, pending):
+    def of_tile(
+        self, tiles: LocalTiles | SampledTiles, index: int, pending: dict
+    ) -> dict:
         """The entries of `pending` that concern one tile."""
         part = {
             name: value
@@ -38,7 +50,9 @@ class SecondPass:
                 part[name] = pending[f"{name}.{index}"]
         return part
 
-    def pieces(self, tiles, pending):
+    def pieces(
+        self, tiles: LocalTiles | SampledTiles, pending: dict
+    ) -> Iterator[tuple]:
         """Yields the tiles of the calling replica, as `RowRules.update` takes them.
 
         Args:
@@ -53,9 +67,9 @@ class SecondPass:
             part = self.of_tile(tiles, index, pending)
             yield index, *tiles.handles(index), part
 
-    def whole_gradients(self, tiles, pending):
+    def whole_gradients(self, tiles: LocalTiles | SampledTiles, pending: dict) -> list:
         """See `Head.weight_gradients`."""
-        parts = {}
+        parts: dict[str, list] = {}
         for _, handles, chosen, part in self.pieces(tiles, pending):
             arrays = read(handles, chosen)
             for name, (gradient, share) in self.weight_gradients(arrays, part).items():
@@ -67,7 +81,7 @@ class SecondPass:
             whole = [tf.IndexedSlices(value, pending["chosen"]) for value in whole]
         return whole
 
-    def errors(self, arrays, part):
+    def errors(self, arrays: dict, part: dict) -> tuple[tf.Tensor, tf.Tensor]:
         """Derivatives of the losses by a tile's products.
 
         Args:
@@ -95,7 +109,7 @@ class SecondPass:
             products, part["offset"], part["rows"], target, state, example
         )
 
-    def weight_gradients(self, arrays, part):
+    def weight_gradients(self, arrays: dict, part: dict) -> dict:
         """Gradients by the arrays of a tile.
 
         Args:
@@ -118,9 +132,12 @@ class SecondPass:
             return {"weight": (gradient, extra)}
         return {"weight": (gradient, None), "bias": (extra, None)}
 
-    def square_weights(self, tiles, pending):
+    def square_weights(
+        self, tiles: LocalTiles | SampledTiles, pending: dict
+    ) -> tf.Tensor:
         """Squared norm of the replica's weights that take part, a scalar."""
-        total, previous = tf.zeros([], pending["inputs"].dtype), []
+        total = tf.zeros([], pending["inputs"].dtype)
+        previous: list[tf.Tensor] = []
         for index in range(len(tiles.starts)):
             with tf.control_dependencies(previous):
                 if self.loss.normalized:
@@ -132,7 +149,9 @@ class SecondPass:
                 previous = [total]
         return total
 
-    def square_norms(self, tiles, pending):
+    def square_norms(
+        self, tiles: LocalTiles | SampledTiles, pending: dict
+    ) -> dict[str, tf.Tensor]:
         """Squared norms of the gradients by the replica's arrays.
 
         ‖Σ_b e_cb x_b‖² summed over classes is Σ (EᵀE) ⊙ (X Xᵀ), which needs
@@ -143,7 +162,8 @@ class SecondPass:
         """
         inputs = pending["inputs"] * pending["factor"][:, None]
         gram = tf.matmul(inputs, inputs, transpose_b=True)
-        weight, bias, previous = tf.zeros([], gram.dtype), tf.zeros([], gram.dtype), []
+        weight, bias = tf.zeros([], gram.dtype), tf.zeros([], gram.dtype)
+        previous: list[tf.Tensor] = []
         for index in range(len(tiles.starts)):
             with tf.control_dependencies(previous):
                 part = self.of_tile(tiles, index, pending)
@@ -161,7 +181,7 @@ class SecondPass:
         return {"weight": weight, "bias": bias}
 
 
-def join(pendings):
+def join(pendings: Sequence[dict]) -> dict:
     """One `pending` of several parts of a batch, whose logits are computed again."""
     if len(pendings) == 1:
         return pendings[0]
@@ -174,8 +194,8 @@ def join(pendings):
         if name.startswith("offset.") or name == "chosen":
             joined[name] = value
         elif name.startswith("state."):
-            values = map(tf.broadcast_to, values, size)
-            joined[name] = tf.concat(list(values), axis=0)
+            values = list(map(tf.broadcast_to, values, size))
+            joined[name] = tf.concat(values, axis=0)
         else:
             joined[name] = tf.concat(values, axis=0)
     return joined

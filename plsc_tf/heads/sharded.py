@@ -1,5 +1,7 @@
 """The head whose class weights are split over the replicas."""
 
+from __future__ import annotations
+
 from plsc_tf.heads.base import Head
 from plsc_tf.heads.exchange import ShardExchange
 from plsc_tf.heads.margins import require
@@ -32,7 +34,14 @@ class ShardedHead(Head):
 
     sharded = True
 
-    def __init__(self, num_classes, *, sample_rate=1.0, tile_rows=None, **options):
+    def __init__(
+        self,
+        num_classes: int,
+        *,
+        sample_rate: float = 1.0,
+        tile_rows: int | None = None,
+        **options,
+    ) -> None:
         super().__init__(num_classes, **options)
         require(
             0 < sample_rate <= 1,

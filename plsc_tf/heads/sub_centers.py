@@ -6,17 +6,19 @@ less at it. A class's rows follow each other, `[classes, sub_centers, emb]`, so 
 a tile and a sample of Partial FC always hold whole classes.
 """
 
+from __future__ import annotations
+
 import tensorflow as tf
 
 
-def flat(weight):
+def flat(weight: tf.Tensor) -> tf.Tensor:
     """`[classes, emb]` or `[classes, sub_centers, emb]` as `[rows, emb]`."""
     if weight.shape.rank == 2:  # noqa: PLR2004 - one center per class
         return weight
     return tf.reshape(weight, [-1, weight.shape[2]])
 
 
-def nearest(scores, count):
+def nearest(scores: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
     """The largest score of each class; the first of equal ones.
 
     Args:
@@ -37,7 +39,7 @@ def nearest(scores, count):
     return best, winner
 
 
-def spread(values, winner, count):
+def spread(values: tf.Tensor, winner: tf.Tensor, count: int) -> tf.Tensor:
     """Takes values of classes to the centers that won, and 0 to the others.
 
     Args:
@@ -53,7 +55,7 @@ def spread(values, winner, count):
     return tf.reshape(rows, [-1, tf.shape(values)[1]])
 
 
-def pick_nearest(weight, inputs):
+def pick_nearest(weight: tf.Tensor, inputs: tf.Tensor) -> tf.Tensor:
     """The center of each example's own class that is nearest to it.
 
     Args:

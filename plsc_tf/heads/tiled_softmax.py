@@ -14,8 +14,11 @@ gradient tape.
 The true class is kept apart from the sums, since only its logit has a margin.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import math
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
@@ -26,6 +29,10 @@ from plsc_tf.heads.products import product
 from plsc_tf.heads.sub_centers import flat, pick_nearest
 from plsc_tf.heads.tiles import apart, read
 from plsc_tf.heads.unit import TINY
+
+if TYPE_CHECKING:
+    from plsc_tf.heads.margins import MarginLoss
+    from plsc_tf.heads.tiles import LocalTiles, SampledTiles
 
 # exp of a sum up to this, which float32 holds, stays clear of its largest number.
 LOG_LARGEST = 86.0
@@ -70,7 +77,7 @@ class FirstPass:
     statistics: tf.Tensor
     above: tf.Tensor | None
     pulled: tf.Tensor | None
-    even: tf.Tensor | None
+    even: Any
     offsets: list
     kept: list
 
@@ -92,16 +99,16 @@ class TiledSoftmax:
 
     def __init__(
         self,
-        loss,
-        scale,
+        loss: MarginLoss,
+        scale: float,
         *,
-        num_classes,
-        label_smoothing,
-        dtype,
-        logits_bytes,
-        compiled,
-        sub_centers=1,
-    ):
+        num_classes: int,
+        label_smoothing: float,
+        dtype: str,
+        logits_bytes: float,
+        compiled: bool,
+        sub_centers: int = 1,
+    ) -> None:
         self.loss = loss
         self.scale = scale if loss.normalized else 1.0
         self.dtype = dtype
@@ -127,7 +134,9 @@ class TiledSoftmax:
             return False
         return self.scale * self.loss.largest + math.log(num_classes) < LOG_LARGEST
 
-    def true_class(self, tiles, inputs, rows):
+    def true_class(
+        self, tiles: LocalTiles | SampledTiles, inputs: tf.Tensor, rows: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """Weights and scores of the true classes that are on this replica.
 
         Returns:
@@ -145,7 +154,13 @@ class TiledSoftmax:
         score = tf.reduce_sum(weight * inputs, axis=1) + picked["bias"]
         return here[:, None] * weight, here * score
 
-    def first_pass(self, tiles, examples, with_ranks, gradients=True):
+    def first_pass(
+        self,
+        tiles: LocalTiles | SampledTiles,
+        examples: Examples,
+        with_ranks: bool,
+        gradients: bool = True,
+    ) -> FirstPass:
         """Statistics and gradients of a replica's own classes: a `FirstPass`."""
         zero = tf.zeros_like(examples.score)
         running = {
@@ -258,7 +273,9 @@ class TiledSoftmax:
         outward = 1.0 / offset if self.loss.normalized else tf.ones_like(offset)
         return tf.linalg.matvec(found["pull"], outward, transpose_a=True)
 
-    def combine(self, statistics, examples):
+    def combine(
+        self, statistics: tf.Tensor, examples: Examples
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Joins what all replicas found.
 
         Args:
@@ -292,7 +309,9 @@ class TiledSoftmax:
             "factor": self.scale * examples.upstream,
         }
 
-    def input_gradients(self, first, toward, example):
+    def input_gradients(
+        self, first: FirstPass, toward: tf.Tensor, example: dict
+    ) -> tf.Tensor:
         """A replica's share of the gradients by the inputs, `[batch, emb]`.
 
         Args:
@@ -307,7 +326,7 @@ class TiledSoftmax:
             gradient -= self.even_share * first.even
         return example["factor"][:, None] * gradient
 
-    def norm_gradients(self, examples, example):
+    def norm_gradients(self, examples: Examples, example: dict) -> tf.Tensor | None:
         """`[batch]` gradient by ‖x‖ of a loss that looks at it, else None."""
         target = examples.target
         if target.norm_slope is None:
@@ -317,7 +336,9 @@ class TiledSoftmax:
             gradient += examples.upstream * target.penalty_slope
         return gradient
 
-    def pending(self, first, examples, example):
+    def pending(
+        self, first: FirstPass, examples: Examples, example: dict
+    ) -> dict[str, tf.Tensor]:
         """What the second pass needs, as a flat dict of tensors."""
         tensors = {
             "inputs": examples.inputs,

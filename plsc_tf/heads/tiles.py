@@ -1,5 +1,10 @@
 """The classes that a replica works on in a step, tile by tile."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
 import tensorflow as tf
 
 from plsc_tf.heads.layout import tile_sizes
@@ -12,19 +17,19 @@ class LocalTiles:
         arrays: `{"weight": rows}` of `Head.arrays`, with plain softmax also `"bias"`.
     """
 
-    def __init__(self, arrays):
+    def __init__(self, arrays: dict) -> None:
         self._tiles = {name: rows.local() for name, rows in arrays.items()}
         weights = self._tiles["weight"]
         self.sizes = [tile.shape[0] for tile in weights]
         self.starts = [arrays["weight"].tile_rows * i for i in range(len(weights))]
 
-    def handles(self, index):
+    def handles(self, index: int) -> tuple[dict, tf.Tensor | None]:
         """(variables of a tile, None), see `read`."""
         return {name: tiles[index] for name, tiles in self._tiles.items()}, None
 
-    def pick(self, rows):
+    def pick(self, rows: tf.Tensor) -> dict[str, tf.Tensor]:
         """Rows of the arrays, `{"weight": [batch, emb], …}`; anything where −1."""
-        picked = {}
+        picked: dict[str, tf.Tensor] = {}
         for index, (start, size) in enumerate(
             zip(self.starts, self.sizes, strict=True)
         ):
@@ -49,12 +54,13 @@ class SampledTiles:
         tile_rows: rows of a tile.
     """
 
-    def __init__(self, arrays, chosen, tile_rows):
+    def __init__(self, arrays: dict, chosen: tf.Tensor, tile_rows: int) -> None:
         self._variables = {name: rows.local()[0] for name, rows in arrays.items()}
         self._chosen = chosen
         count = chosen.shape[0]
         if count is None:
-            self.starts, self.sizes = [0], [None]
+            self.starts: list[int] = [0]
+            self.sizes: list = [None]
         else:
             self.starts = list(range(0, count, tile_rows))
             self.sizes = tile_sizes(count, tile_rows)
@@ -65,17 +71,17 @@ class SampledTiles:
         start = self.starts[index]
         return self._chosen[start : start + self.sizes[index]]
 
-    def handles(self, index):
+    def handles(self, index: int) -> tuple[dict, tf.Tensor | None]:
         """(variables of the shard, int64 rows of a tile), see `read`."""
         return self._variables, self._rows(index)
 
-    def pick(self, rows):
+    def pick(self, rows: tf.Tensor) -> dict[str, tf.Tensor]:
         """Rows of the arrays, `{"weight": [batch, emb], …}`; anything where −1."""
         chosen = tf.gather(self._chosen, tf.maximum(rows, 0))
         return {name: v.sparse_read(chosen) for name, v in self._variables.items()}
 
 
-def read(handles, chosen):
+def read(handles: dict, chosen: tf.Tensor | None) -> dict[str, tf.Tensor]:
     """The arrays of a tile: `{"weight": [classes, emb], …}`.
 
     Args:
@@ -87,7 +93,7 @@ def read(handles, chosen):
     return {name: v.sparse_read(chosen) for name, v in handles.items()}
 
 
-def apart(function):
+def apart(function: Callable) -> Callable:
     """A function that stays one node of the graph, however many tiles it is called for.
 
     Traced and optimised once for all tiles of a shape, instead of once for each.
@@ -97,7 +103,9 @@ def apart(function):
     )
 
 
-def locate(labels, first, count, chosen=None):
+def locate(
+    labels: tf.Tensor, first: Any, count: Any, chosen: tf.Tensor | None = None
+) -> tf.Tensor:
     """Where the true classes are among the classes that a replica works on.
 
     Args:

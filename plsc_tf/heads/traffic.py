@@ -1,7 +1,13 @@
 """What the replicas send each other in a step; docs/distributed.md has the table."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from plsc_tf.heads.memory import HeadLoad
 
 # Of one number; labels have 8 bytes.
 FLOAT = 4
@@ -32,14 +38,14 @@ class Collective:
 
 
 def collectives(  # noqa: PLR0913 - the most of them have defaults
-    load,
-    gradient_bytes,
+    load: HeadLoad,
+    gradient_bytes: int,
     *,
-    buckets=1,
-    smoothing=False,
-    ranks=0,
-    reduce_scatter=False,
-):
+    buckets: int = 1,
+    smoothing: bool = False,
+    ranks: int = 0,
+    reduce_scatter: bool = False,
+) -> list[Collective]:
     """What the replicas exchange in a step, a list of `Collective`.
 
     Norms to clip by, and the state of losses that have one, are not counted.
