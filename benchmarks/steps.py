@@ -40,7 +40,7 @@ def make_model(case, strategy):
     with strategy.scope():
         head = plsc_tf.ShardedHead(
             num_classes=case.num_classes,
-            margins=MARGINS[case.margins],
+            loss=MARGINS[case.margins],
             sample_rate=case.sample_rate,
             seed=case.seed,
             **{name: value for name, value in given.items() if value is not None},

@@ -143,7 +143,7 @@ def _check_sharded(loss, rng):
 
     def run(kind, **options):
         """Losses and gradients of the embeddings."""
-        head = kind(CLASSES, margins=loss, scale=16.0, **options)
+        head = kind(CLASSES, loss=loss, scale=16.0, **options)
         head.build(EMBEDDING, tf.distribute.get_strategy())
         head.set_weights_from_numpy(weight)
 

@@ -172,7 +172,7 @@ def test_the_head_gets_every_option():
     }
     made = make_head(Settings.from_values(**options))
     assert type(made) is plsc_tf.ShardedHead
-    assert made.margins == plsc_tf.CURRICULARFACE
+    assert made.loss == plsc_tf.CURRICULARFACE
     assert (made.num_classes, made.scale, made.seed) == (50, 30.0, 3)
     assert (made.sample_rate, made.tile_rows) == (0.5, 4)
     assert (made.logits_mb, made.dtype) == (7, "bfloat16")

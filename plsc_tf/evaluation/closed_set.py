@@ -104,7 +104,7 @@ def _class_blocks(head):
         high = min(low + _CLASSES, head.num_classes)
         weights = np.asarray(weight.read(low, high), np.float32)
         bias = np.zeros(high - low, np.float32)
-        if head.margins.normalized:
+        if head.loss.normalized:
             norms = np.linalg.norm(weights, axis=-1, keepdims=True)
             weights = weights / np.maximum(norms, 1e-12)
         else:

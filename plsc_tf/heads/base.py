@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import keras
@@ -9,12 +10,12 @@ import numpy as np
 import tensorflow as tf
 
 from plsc_tf import initializers
+from plsc_tf.heads.head_options import check_options
 from plsc_tf.heads.head_step import EnteredBatch, HeadStep
 from plsc_tf.heads.initial import BLOCK_ROWS, class_rows
 from plsc_tf.heads.layout import HeadLayout
-from plsc_tf.heads.margins import ARCFACE, MarginLoss, require
+from plsc_tf.heads.margins import ARCFACE, MarginLoss
 from plsc_tf.heads.partial_fc import sample_rows
-from plsc_tf.heads.products import DTYPES
 from plsc_tf.heads.second_pass import SecondPass
 from plsc_tf.heads.tiled_softmax import Examples, TiledSoftmax
 from plsc_tf.heads.tiles import LocalTiles, SampledTiles, locate
@@ -30,7 +31,7 @@ class Head(tf.Module):
 
     Args:
         num_classes: number of classes; labels are 0 … num_classes − 1.
-        margins: the loss, `plsc_tf.ARCFACE` or another `plsc_tf.MarginLoss`.
+        loss: `plsc_tf.ARCFACE` or another `plsc_tf.MarginLoss`.
         scale: factor of the cosines (PLSC: scale); unused by plain softmax.
         seed: of the initial weights, N(0, sqrt(2 / (emb + num_classes))) as in
             PLSC, and of sampling.
@@ -62,7 +63,7 @@ class Head(tf.Module):
         self,
         num_classes: int,
         *,
-        margins: MarginLoss = ARCFACE,
+        loss: MarginLoss = ARCFACE,
         scale: float = 64.0,
         seed: int = 0,
         initial_deviation: float | None = None,
@@ -73,48 +74,14 @@ class Head(tf.Module):
         sub_centers: int = 1,
         dtype: str = "float32",
         jit_compile: bool | None = None,
+        margins: MarginLoss | None = None,
     ) -> None:
         super().__init__(name="head")
-        require(
-            num_classes >= 1, "num_classes must be positive", num_classes=num_classes
-        )
-        require(
-            isinstance(margins, MarginLoss),
-            "margins must be plsc_tf.ARCFACE, COSFACE, SPHEREFACE, ADAFACE, "
-            "CURRICULARFACE, MAGFACE, SOFTMAX or Margins(...)",
-            margins=margins,
-        )
-        require(scale > 0, "scale must be positive", scale=scale)
-        require(
-            initial_deviation is None or initial_deviation >= 0,
-            "initial_deviation must not be negative",
-            initial_deviation=initial_deviation,
-        )
-        require(
-            initializer is None or initial_deviation is None,
-            "Give one of initializer and initial_deviation",
-            initializer=initializer,
-            initial_deviation=initial_deviation,
-        )
-        require(
-            0 <= label_smoothing < 1,
-            "label_smoothing must be in [0, 1)",
-            label_smoothing=label_smoothing,
-        )
-        require(logits_mb >= 0, "logits_mb must not be negative", logits_mb=logits_mb)
-        require(
-            sub_centers >= 1, "sub_centers must be positive", sub_centers=sub_centers
-        )
-        require(
-            sub_centers == 1 or margins.normalized,
-            "The nearest of several centers is chosen by its cosine, which plain "
-            "softmax does not have: use a margin loss, or sub_centers=1",
-            sub_centers=sub_centers,
-            margins=margins,
-        )
-        require(dtype in DTYPES, f"dtype must be one of {DTYPES}", dtype=dtype)
+        if margins is not None:
+            warnings.warn("margins is called loss now.", DeprecationWarning, 3)
+            loss = margins
         self.num_classes = num_classes
-        self.margins = margins
+        self.loss = loss
         self.scale = scale
         self.seed = seed
         self.initial_deviation = initial_deviation
@@ -125,6 +92,7 @@ class Head(tf.Module):
         self.sub_centers = sub_centers
         self.dtype = dtype
         self.jit_compile = jit_compile
+        check_options(self)
         self.embedding_size: int = None  # type: ignore[assignment]
 
     def build(self, embedding_size: int, strategy: tf.distribute.Strategy) -> None:
@@ -150,7 +118,7 @@ class Head(tf.Module):
         self.embedding_size = embedding_size
         compiled = self.jit_compile
         self.softmax = TiledSoftmax(
-            self.margins,
+            self.loss,
             self.scale,
             num_classes=self.num_classes,
             label_smoothing=self.label_smoothing,
@@ -159,7 +127,7 @@ class Head(tf.Module):
             compiled=self.layout.compiled if compiled is None else compiled,
             sub_centers=self.sub_centers,
         )
-        self.second_pass = SecondPass(self.margins, self.dtype, self.softmax.kernels)
+        self.second_pass = SecondPass(self.loss, self.dtype, self.softmax.kernels)
         with strategy.scope():
             self.state_variables = {
                 name: tf.Variable(
@@ -168,17 +136,23 @@ class Head(tf.Module):
                     aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
                     name=f"head_{name}",
                 )
-                for name, value in self.margins.initial_state().items()
+                for name, value in self.loss.initial_state().items()
             }
         self.weight = self._make_rows(strategy, self.initial_weight, "head_weight")
         self.bias = None
-        if not self.margins.normalized:
+        if not self.loss.normalized:
             self.bias = self._make_rows(strategy, self._initial_bias, "head_bias")
         self.exchange = self._make_exchange()
 
     def _make_rows(self, strategy, initial_rows, name):
         """`ShardedRows` or `ReplicatedRows` of `initial_rows(first, last + 1)`."""
         raise NotImplementedError
+
+    @property
+    def margins(self) -> MarginLoss:
+        """Old name of `loss`."""
+        warnings.warn("Head.margins is called loss now.", DeprecationWarning, 2)
+        return self.loss
 
     @property
     def rows_per_tile(self) -> int:
@@ -253,7 +227,7 @@ class Head(tf.Module):
         """Gathers a batch and finds its classes: an `EnteredBatch`."""
         self._check_batch(embeddings, labels)
         own, inverse = embeddings, None
-        if self.margins.normalized:
+        if self.loss.normalized:
             own, inverse = normalize(embeddings)
         inputs, weights, norms, labels = self.exchange.gather(
             [own, upstream, tf.norm(embeddings, axis=1), labels]
@@ -265,7 +239,7 @@ class Head(tf.Module):
         toward, score = self.softmax.true_class(tiles, inputs, rows)
         score = self.exchange.total(score)
         state = self._next_state(state, score, norms, weights)
-        target = self.margins.target(score, norms, state)
+        target = self.loss.target(score, norms, state)
         examples = Examples(inputs, rows, weights, score, target, state)
         return EnteredBatch(tiles, chosen, own, inverse, toward, examples)
 
@@ -310,7 +284,7 @@ class Head(tf.Module):
             stored = self.state_variables.items()
             state = {name: tf.convert_to_tensor(value) for name, value in stored}
         batch = self.exchange.gather_rest([score, norms, weights])
-        return self.margins.next_state(*batch, state)
+        return self.loss.next_state(*batch, state)
 
     def weight_gradients(self, pending: dict) -> list:
         """Gradients of the weights in one piece, in the order of `arrays()`.

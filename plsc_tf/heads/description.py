@@ -24,5 +24,5 @@ def describe(head: Head) -> str:
     scale = f", scale={head.scale:g}" if "bias" not in arrays else ""
     return (
         f"Head: {type(head).__name__}, {rows:,} rows × {size}, {place}; "
-        f"{parameters:,} parameters; margins={head.margins}{scale}"
+        f"{parameters:,} parameters; loss={head.loss}{scale}"
     )

@@ -18,7 +18,7 @@ class ShardedHead(Head):
     is updated as soon as its gradient is known.
 
     Example:
-        head = plsc_tf.ShardedHead(num_classes=85_742, margins=plsc_tf.ARCFACE)
+        head = plsc_tf.ShardedHead(num_classes=85_742, loss=plsc_tf.ARCFACE)
 
     Args:
         num_classes: as for `plsc_tf.heads.base.Head`, and so are the options.

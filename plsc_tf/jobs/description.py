@@ -54,7 +54,7 @@ def _changed(settings):
 
 def _describe_head(head, given):
     """The head in words: loss, classes, and how they are held and worked on."""
-    parts = [f"{given.loss_type} over {head.num_classes:,} classes: {head.margins}"]
+    parts = [f"{given.loss_type} over {head.num_classes:,} classes: {head.loss}"]
     if head.sub_centers > 1:
         parts.append(
             f"{head.sub_centers} centers per class, of which the nearest counts"

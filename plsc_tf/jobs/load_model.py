@@ -101,4 +101,4 @@ def _head(path, content, classes):
         path,
         "plain softmax" if softmax else "ARCFACE",
     )
-    return ShardedHead(classes, margins=margins.SOFTMAX if softmax else margins.ARCFACE)
+    return ShardedHead(classes, loss=margins.SOFTMAX if softmax else margins.ARCFACE)

@@ -34,7 +34,7 @@ class ClosedSet:
             )
         self.top = top
         weights = head.weights_as_numpy()
-        self._normalized, self._scale = head.margins.normalized, 1.0
+        self._normalized, self._scale = head.loss.normalized, 1.0
         bias = np.zeros(0, np.float32)
         if self._normalized:
             norms = np.linalg.norm(weights, axis=-1, keepdims=True)

@@ -35,7 +35,7 @@ def check_head(
         raise ValueError(
             f"allow_changes may hold {', '.join(HEAD)}. Received: {', '.join(unknown)}."
         )
-    now, unscaled = model_config.describe_head(head), not head.margins.normalized
+    now, unscaled = model_config.describe_head(head), not head.loss.normalized
     before = stored.get("head", now)  # older ones have none
     changes = {
         name: [_words(before[name], now[name]), _words(now[name], before[name])]

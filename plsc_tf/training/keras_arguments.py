@@ -18,7 +18,7 @@ _FIT = {
     "max_queue_size": "plsc_tf.load has its own queue",
 }
 _COMPILE = {
-    "loss": "the head has it: plsc_tf.ShardedHead(classes, margins=plsc_tf.ARCFACE)",
+    "loss": "the head has it: plsc_tf.ShardedHead(classes, loss=plsc_tf.ARCFACE)",
     "loss_weights": "there is one loss, the head's",
     "run_eagerly": "steps are always graphs; tf.print works within them",
     "jit_compile": "what gains from XLA in a head is compiled always",

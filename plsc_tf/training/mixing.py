@@ -49,12 +49,12 @@ class Mixing:
         Raises:
             ValueError: the loss has a margin, or there are auxiliary logits.
         """
-        if not model.head.margins.normalized and model.auxiliary is None:
+        if not model.head.loss.normalized and model.auxiliary is None:
             return
         raise ValueError(
             "mixup and cutmix are for plain softmax without auxiliary logits: a margin "
             "has no published meaning for an image of two classes. Received: "
-            f"{self} with {model.head.margins}; use loss_type=softmax or dist_softmax, "
+            f"{self} with {model.head.loss}; use loss_type=softmax or dist_softmax, "
             "and aux_logits_weight=0."
         )
 

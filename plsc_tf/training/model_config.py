@@ -51,7 +51,7 @@ def describe_head(head: Head) -> dict:
     """
     return {
         "kind": _name(head, HEADS),
-        "loss": _loss(head.margins),
+        "loss": _loss(head.loss),
         "scale": float(head.scale),
         "label_smoothing": float(head.label_smoothing),
         "sub_centers": head.sub_centers,
@@ -86,7 +86,7 @@ def make_head(num_classes: int, described: dict) -> DenseHead | ShardedHead | No
         return None
     names = ("scale", "label_smoothing", "sub_centers")
     options = {name: described[name] for name in names}
-    return kind(num_classes, margins=loss, **options)
+    return kind(num_classes, loss=loss, **options)
 
 
 def _network_text(backbone):

@@ -23,7 +23,7 @@ CASES = {
     "momentum": (functools.partial(plsc_tf.Momentum, 0.05), {}, {}),
     "bias": (  # and slots of half the size, and synchronized batch norm
         functools.partial(keras.optimizers.Adam, 0.01),
-        {"margins": plsc_tf.SOFTMAX},
+        {"loss": plsc_tf.SOFTMAX},
         {"head_slot_dtype": "bfloat16"},
     ),
     "sampled": (

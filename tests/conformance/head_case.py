@@ -14,39 +14,39 @@ from plsc_tf.training.lars import Lars
 EMBEDDING, BATCH, FEATURES, STEPS = 5, 12, 7, 2
 # (margins and other options of the head, arguments of the oracle).
 LOSSES = {
-    "softmax": ({"margins": plsc_tf.SOFTMAX}, {"loss": "softmax"}),
-    "arcface": ({"margins": plsc_tf.ARCFACE}, {"loss": "arcface"}),
+    "softmax": ({"loss": plsc_tf.SOFTMAX}, {"loss": "softmax"}),
+    "arcface": ({"loss": plsc_tf.ARCFACE}, {"loss": "arcface"}),
     "straight_through": (
-        {"margins": Margins(m2=0.5, gradient="straight_through")},
+        {"loss": Margins(m2=0.5, gradient="straight_through")},
         {"loss": "arcface", "straight_through": True},
     ),
-    "cosface": ({"margins": plsc_tf.COSFACE}, {"loss": "cosface"}),
-    "sphereface": ({"margins": SPHEREFACE}, {"loss": "sphereface"}),
+    "cosface": ({"loss": plsc_tf.COSFACE}, {"loss": "cosface"}),
+    "sphereface": ({"loss": SPHEREFACE}, {"loss": "sphereface"}),
     "combined": (
-        {"margins": Margins(0.9, 0.4, 0.15)},
+        {"loss": Margins(0.9, 0.4, 0.15)},
         {"loss": "combined", "m1": 0.9, "m2": 0.4, "m3": 0.15},
     ),
-    "adaface": ({"margins": ADAFACE}, {"loss": "adaface"}),
-    "curricularface": ({"margins": CURRICULARFACE}, {"loss": "curricularface"}),
-    "magface": ({"margins": MAGFACE}, {"loss": "magface"}),
+    "adaface": ({"loss": ADAFACE}, {"loss": "adaface"}),
+    "curricularface": ({"loss": CURRICULARFACE}, {"loss": "curricularface"}),
+    "magface": ({"loss": MAGFACE}, {"loss": "magface"}),
     "filtered": (
-        {"margins": InterclassFilter(plsc_tf.ARCFACE, 0.3)},
+        {"loss": InterclassFilter(plsc_tf.ARCFACE, 0.3)},
         {"loss": "arcface", "interclass_filter": 0.3},
     ),
     "filtered_curricularface": (
-        {"margins": InterclassFilter(CURRICULARFACE, 0.3)},
+        {"loss": InterclassFilter(CURRICULARFACE, 0.3)},
         {"loss": "curricularface", "interclass_filter": 0.3},
     ),
     "smoothed_softmax": (
-        {"margins": plsc_tf.SOFTMAX, "label_smoothing": 0.25},
+        {"loss": plsc_tf.SOFTMAX, "label_smoothing": 0.25},
         {"loss": "softmax", "label_smoothing": 0.25},
     ),
     "smoothed_arcface": (
-        {"margins": plsc_tf.ARCFACE, "label_smoothing": 0.25},
+        {"loss": plsc_tf.ARCFACE, "label_smoothing": 0.25},
         {"loss": "arcface", "label_smoothing": 0.25},
     ),
     "smoothed_curricularface": (
-        {"margins": CURRICULARFACE, "label_smoothing": 0.25},
+        {"loss": CURRICULARFACE, "label_smoothing": 0.25},
         {"loss": "curricularface", "label_smoothing": 0.25},
     ),
 }

@@ -96,7 +96,7 @@ def small_model():
         x = keras.layers.Conv2D(8, 5, strides=4, activation="relu")(inputs)
         x = keras.layers.Dense(EMBEDDING)(keras.layers.Flatten()(x))
         model = plsc_tf.Classifier(
-            keras.Model(inputs, x), plsc_tf.ShardedHead(6, margins=plsc_tf.ARCFACE)
+            keras.Model(inputs, x), plsc_tf.ShardedHead(6, loss=plsc_tf.ARCFACE)
         )
         model.compile(plsc_tf.Momentum(0.01))
     return model

@@ -40,7 +40,7 @@ def model(request):
             head="gap",
         )
         margins, centers = request.param
-        head = plsc_tf.ShardedHead(11, margins=margins, sub_centers=centers)
+        head = plsc_tf.ShardedHead(11, loss=margins, sub_centers=centers)
         model = plsc_tf.Classifier(backbone=backbone, head=head)
     rng = np.random.default_rng(1)
     shape = (11, 6) if centers == 1 else (11, centers, 6)
@@ -55,7 +55,7 @@ def test_ranks_are_those_of_all_scores(model, monkeypatch):
     images = Images(np.random.default_rng(2).integers(0, 11, 30))
     embeddings = model.embed(images.images).astype(np.float64)
     weights = model.head.weights_as_numpy().astype(np.float64)
-    if model.head.margins.normalized:
+    if model.head.loss.normalized:
         weights /= np.linalg.norm(weights, axis=-1, keepdims=True)
     scores = np.tensordot(embeddings, weights, [[1], [-1]])
     scores = scores.max(axis=2) if scores.ndim == 3 else scores

@@ -63,7 +63,7 @@ def run(kind, margins, replicas, x, w, b, upstream):
     """Runs a head on replicas; returns whole losses, gradients and ranks."""
     strategy = plsc_tf.strategy(replicas)
     with strategy.scope():
-        head = kind(CLASSES, margins=margins, scale=SCALE)
+        head = kind(CLASSES, loss=margins, scale=SCALE)
         head.build(EMBEDDING, strategy)
     head.set_weights_from_numpy(w.astype(np.float32))
     if "bias" in head.arrays():
@@ -182,7 +182,7 @@ def test_weights_round_trip_through_numpy(kind):
     ("arguments", "complaint"),
     [
         ({"num_classes": 0}, "num_classes must be positive"),
-        ({"num_classes": 5, "margins": 0.5}, "plsc_tf.ARCFACE"),
+        ({"num_classes": 5, "loss": 0.5}, "plsc_tf.ARCFACE"),
         ({"scale": 0.0}, "scale must be positive"),
         ({"sample_rate": 0}, r"sample_rate must be in \(0, 1\].*sample_rate=0"),
         ({"sample_rate": 2}, r"sample_rate must be in \(0, 1\].*sample_rate=2"),
@@ -232,3 +232,10 @@ def test_a_batch_that_does_not_fit_the_head_is_refused(kind, shape):
 
     with pytest.raises(ValueError, match="embedding_size=6.*Received: embeddings of"):
         strategy.run(replica)
+
+
+def test_the_old_name_of_the_loss_works():
+    with pytest.warns(DeprecationWarning, match="called loss"):
+        head = plsc_tf.ShardedHead(5, margins=plsc_tf.COSFACE)
+    with pytest.warns(DeprecationWarning, match="called loss"):
+        assert head.margins is head.loss is plsc_tf.COSFACE

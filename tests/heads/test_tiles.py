@@ -141,7 +141,7 @@ def test_gradients_keep_their_digits_when_all_is_learnt(scale, m3):
         weight, None, near, labels, ones, loss="cosface", scale=scale, m3=m3
     )
     head = plsc_tf.ShardedHead(
-        classes, margins=plsc_tf.Margins(m3=m3), scale=scale, tile_rows=4
+        classes, loss=plsc_tf.Margins(m3=m3), scale=scale, tile_rows=4
     )
     strategy = plsc_tf.strategy(1)
     head.build(classes, strategy)

@@ -150,7 +150,7 @@ def test_data_may_move_but_not_change(tmp_path):
 def test_restore_compares_the_loss(tmp_path):
     model = build(1)
     fit(model, plsc_tf.Checkpoint(tmp_path), epochs=1)
-    changed = build(1, margins=plsc_tf.COSFACE)
+    changed = build(1, loss=plsc_tf.COSFACE)
     with pytest.raises(ValueError, match=r"loss .*m3=0\.0.*Received.*loss .*m3=0\.35"):
         plsc_tf.Checkpoint(tmp_path).restore(changed)
     assert changed.trainer.position.global_step == 0
@@ -167,7 +167,7 @@ def test_restore_compares_the_loss(tmp_path):
 
 
 def test_restore_takes_any_scale_for_plain_softmax(tmp_path):
-    model = build(1, margins=plsc_tf.SOFTMAX)
+    model = build(1, loss=plsc_tf.SOFTMAX)
     fit(model, plsc_tf.Checkpoint(tmp_path), epochs=1)
     model.head.scale = 64.0
     start = plsc_tf.Checkpoint(tmp_path).restore(model)

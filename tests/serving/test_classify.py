@@ -19,7 +19,7 @@ def probabilities(model):
     """By the definition, in float64: all classes of `IMAGES`."""
     embeddings = model.embed(IMAGES).astype(np.float64)
     weights = model.head.weights_as_numpy().astype(np.float64)
-    if model.head.margins.normalized:
+    if model.head.loss.normalized:
         embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
         weights /= np.linalg.norm(weights, axis=-1, keepdims=True)
         cosines = np.tensordot(embeddings, weights, [[1], [-1]])

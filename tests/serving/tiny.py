@@ -39,7 +39,7 @@ def classifier(margins, sharded=True, num_classes=11, **options):
     """A model on two replicas, its class weights and biases of chance."""
     with plsc_tf.strategy(num_replicas=2).scope():
         kind = plsc_tf.ShardedHead if sharded else DenseHead
-        head = kind(num_classes, margins=margins, **options)
+        head = kind(num_classes, loss=margins, **options)
         model = plsc_tf.Classifier(network(), head)
     rng = np.random.default_rng(1)
     weights = 0.03 * rng.normal(size=head.arrays()["weight"].shape)

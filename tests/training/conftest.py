@@ -19,7 +19,7 @@ def build(
     optimizer=None,
     batch_norm=False,
     dropout=0.0,
-    margins=plsc_tf.ARCFACE,
+    loss=plsc_tf.ARCFACE,
     **compile_options,
 ):
     """A compiled classifier of 16 × 16 images."""
@@ -36,7 +36,7 @@ def build(
                 keras.layers.Dense(8),
             ]
         )
-        head = plsc_tf.ShardedHead(5, margins=margins, scale=16.0)
+        head = plsc_tf.ShardedHead(5, loss=loss, scale=16.0)
         model = plsc_tf.Classifier(backbone, head)
         model.compile(
             optimizer() if optimizer else plsc_tf.Momentum(0.05), **compile_options

@@ -67,17 +67,17 @@ def head_of(kind, **options):
     [
         (
             2,
-            head_of(plsc_tf.ShardedHead, margins=CURRICULARFACE, tile_rows=4),
+            head_of(plsc_tf.ShardedHead, loss=CURRICULARFACE, tile_rows=4),
             plsc_tf.Momentum,
             {"head_slot_dtype": "bfloat16"},
         ),
         (
             2,
-            head_of(plsc_tf.ShardedHead, margins=ADAFACE, sample_rate=0.7),
+            head_of(plsc_tf.ShardedHead, loss=ADAFACE, sample_rate=0.7),
             lambda: keras.optimizers.Adam(global_clipnorm=1.0),
             {"gradient_accumulation_steps": 2},
         ),
-        (2, head_of(plsc_tf.DenseHead, margins=plsc_tf.SOFTMAX), plsc_tf.Momentum, {}),
+        (2, head_of(plsc_tf.DenseHead, loss=plsc_tf.SOFTMAX), plsc_tf.Momentum, {}),
     ],
     ids=["curricularface", "adaface_sampled", "dense"],
 )
@@ -129,7 +129,7 @@ def test_a_bad_number_anywhere_skips_the_step_on_all(
 
 def test_without_a_loss_scale_the_step_raises_and_leaves_everything():
     model = make_model(
-        2, head_of(plsc_tf.ShardedHead, margins=CURRICULARFACE)(), plsc_tf.Momentum
+        2, head_of(plsc_tf.ShardedHead, loss=CURRICULARFACE)(), plsc_tf.Momentum
     )
     images = np.full((4, 4, 4, 3), 99, np.float32)
     model.train_on_batch(images, [0, 1, 2, 3])

@@ -49,7 +49,7 @@ def model_of(replicas=1, weight=0.4, *, smoothing=0.0, optimizer=None):
             auxiliary = Auxiliary(
                 backbone, CLASSES, weight=weight, label_smoothing=smoothing
             )
-        head = plsc_tf.DenseHead(CLASSES, margins=plsc_tf.SOFTMAX)
+        head = plsc_tf.DenseHead(CLASSES, loss=plsc_tf.SOFTMAX)
         model = plsc_tf.Classifier(backbone, head, auxiliary=auxiliary)
         model.compile(optimizer or plsc_tf.Momentum(0.1))
     return model

@@ -210,7 +210,7 @@ def test_weights_without_decay(pictures, name):
                 keras.layers.PReLU(shared_axes=[1, 2], name="act")(x)
             )
             backbone = keras.Model(image, keras.layers.Dense(4, name="bias_like")(x))
-            head = plsc_tf.ShardedHead(5, margins=plsc_tf.SOFTMAX)
+            head = plsc_tf.ShardedHead(5, loss=plsc_tf.SOFTMAX)
             model = plsc_tf.Classifier(backbone, head)
             optimizer, l2 = optimizers.build(flags, 0.1, weight_decay=decay)
             model.compile(optimizer, l2=l2)

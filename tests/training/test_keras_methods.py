@@ -24,7 +24,7 @@ def weights(model):
 @pytest.fixture(scope="module")
 def softmax():
     """A model that computes plain softmax."""
-    return build(margins=plsc_tf.SOFTMAX, metrics=["accuracy"])
+    return build(loss=plsc_tf.SOFTMAX, metrics=["accuracy"])
 
 
 def test_evaluate_is_the_mean_loss_and_accuracy(softmax, pictures):
@@ -53,7 +53,7 @@ def test_the_summary_shows_the_head(softmax, capsys, given):
     # Five rows of eight numbers and a bias.
     assert (
         "Head: ShardedHead, 5 rows × 8, in 2 shard(s) of 2 to 3 rows; 45 parameters; "
-        "margins=Margins(m1=1.0, m2=0.0, m3=0.0, normalized=False"
+        "loss=Margins(m1=1.0, m2=0.0, m3=0.0, normalized=False"
     ) in text
 
 
@@ -160,7 +160,7 @@ def test_what_keras_has_and_the_model_has_not_is_told(softmax, pictures):
         softmax.fit(images, labels, validation_split=0.1)
     with pytest.raises(TypeError, match="no argument 'epoch'.*docstring"):
         softmax.fit(images, labels, epoch=2)
-    with pytest.raises(TypeError, match="no argument 'loss'.*margins="):
+    with pytest.raises(TypeError, match="no argument 'loss'.*loss="):
         softmax.compile(loss="categorical_crossentropy")
     with pytest.raises(ValueError, match=r"argmax.*shape \(20, 5\)"):
         softmax.fit(images, np.eye(5)[labels])

@@ -25,7 +25,7 @@ def backbone():
 def build(replicas, **options):
     """(a `Classifier` of plain softmax, the same in Keras on one device)."""
     with plsc_tf.strategy(replicas).scope():
-        head = plsc_tf.ShardedHead(5, margins=plsc_tf.SOFTMAX)
+        head = plsc_tf.ShardedHead(5, loss=plsc_tf.SOFTMAX)
         model = plsc_tf.Classifier(backbone(), head)
         model.compile(keras.optimizers.SGD(0.1), **options)
     scale = keras.layers.Rescaling(1 / 128, offset=-127.5 / 128)

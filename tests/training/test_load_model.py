@@ -54,7 +54,7 @@ def test_on_any_number_of_devices(saved, replicas):
         found = plsc_tf.load_model(saved[0] / "1")
     assert found.strategy.num_replicas_in_sync == replicas
     assert_is(found, saved)
-    assert (found.head.scale, found.head.margins) == (8.0, plsc_tf.ARCFACE)
+    assert (found.head.scale, found.head.loss) == (8.0, plsc_tf.ARCFACE)
 
 
 def test_an_uncompiled_model_restores_its_weights(saved, caplog):
@@ -69,12 +69,12 @@ def test_an_uncompiled_model_restores_its_weights(saved, caplog):
 
 
 def test_an_uncompiled_model_restores_what_its_loss_has_learned(tmp_path):
-    model = checkpointed.build(1, margins=plsc_tf.ADAFACE)
+    model = checkpointed.build(1, loss=plsc_tf.ADAFACE)
     new = state.head_state(model)
     checkpointed.fit(model, plsc_tf.Checkpoint(tmp_path), epochs=1)
     with plsc_tf.strategy(1).scope():
         backbone = keras.models.clone_model(model.backbone)
-        head = plsc_tf.ShardedHead(5, margins=plsc_tf.ADAFACE)
+        head = plsc_tf.ShardedHead(5, loss=plsc_tf.ADAFACE)
         found = plsc_tf.Classifier(backbone, head)
     plsc_tf.Checkpoint(tmp_path).restore(found)
     assert state.head_state(found) == state.head_state(model) != new
@@ -126,7 +126,7 @@ def own_network():
 def test_a_network_with_layers_of_ones_own_is_asked_for(tmp_path):
     with plsc_tf.strategy(1).scope():
         loss = plsc_tf.InterclassFilter(plsc_tf.AdaFace(m=0.3), threshold=0.4)
-        head = plsc_tf.DenseHead(3, margins=loss)
+        head = plsc_tf.DenseHead(3, loss=loss)
         model = plsc_tf.Classifier(own_network(), head)
     path = str(tmp_path / "weights")
     state.save_weights(path, model)
@@ -135,7 +135,7 @@ def test_a_network_with_layers_of_ones_own_is_asked_for(tmp_path):
     for backbone in (own_network, own_network()):
         found = plsc_tf.load_model(path, backbone=backbone)
         np.testing.assert_allclose(found.embed(IMAGES), model.embed(IMAGES), atol=1e-5)
-    assert type(found.head) is plsc_tf.DenseHead and found.head.margins == loss
+    assert type(found.head) is plsc_tf.DenseHead and found.head.loss == loss
 
 
 def test_code_in_a_checkpoint_is_not_run(tmp_path):

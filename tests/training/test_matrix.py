@@ -95,7 +95,7 @@ def train(kind, name):
     schedule = schedules.build(settings.learning_rate, schedules.Run(8, 10, STEPS))
     keras.utils.set_random_seed(0)
     with plsc_tf.strategy(1).scope():
-        head = plsc_tf.ShardedHead(10, margins=plsc_tf.SOFTMAX)
+        head = plsc_tf.ShardedHead(10, loss=plsc_tf.SOFTMAX)
         model = plsc_tf.Classifier(lenet(), head)
         optimizer, l2 = optimizers.build(
             settings.optimizer, schedule, weight_decay=5e-4

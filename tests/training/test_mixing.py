@@ -91,7 +91,7 @@ def make_model(replicas, parts=1, dense=False, **options):
             [keras.Input((6, 8, 3)), keras.layers.Flatten(), layer]
         )
         kind = plsc_tf.DenseHead if dense else plsc_tf.ShardedHead
-        head = kind(CLASSES, margins=plsc_tf.SOFTMAX, **options)
+        head = kind(CLASSES, loss=plsc_tf.SOFTMAX, **options)
         model = plsc_tf.Classifier(backbone, head)
         model.compile(
             plsc_tf.Momentum(0.1, momentum=0.0, l2=0.0),
@@ -123,7 +123,7 @@ def test_a_step_that_is_not_finite_is_examined_as_it_was_mixed(layer, deviation,
         layers = [layer, keras.layers.Flatten(), keras.layers.Dense(5)]
         backbone = keras.Sequential([keras.Input((6, 8, 3)), *layers])
         head = plsc_tf.ShardedHead(
-            CLASSES, margins=plsc_tf.SOFTMAX, initial_deviation=deviation
+            CLASSES, loss=plsc_tf.SOFTMAX, initial_deviation=deviation
         )
         model = plsc_tf.Classifier(backbone, head)
         model.compile(

@@ -45,7 +45,7 @@ def model():
             ]
         )
         made = plsc_tf.Classifier(
-            backbone, plsc_tf.ShardedHead(5, margins=plsc_tf.SOFTMAX)
+            backbone, plsc_tf.ShardedHead(5, loss=plsc_tf.SOFTMAX)
         )
         made.compile(plsc_tf.Momentum(0.01))
     return made

@@ -81,7 +81,7 @@ def make_head(settings, training=True):
     """
     given = settings.head
     options = {
-        "margins": make_loss(given),
+        "loss": make_loss(given),
         "scale": given.scale,
         "sub_centers": given.sub_centers,
         "seed": settings.training.seed,
