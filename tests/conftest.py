@@ -9,8 +9,8 @@
 
 TensorFlow takes six seconds to start, a training five or more: share them.
 
-`python -m pytest` runs the whole suite on all cores, with pytest-xdist: a file, or a
-folder of SHARED, stays in one process. Parts of the suite run in pytest's own process,
+`python -m pytest` runs the whole suite with two processes per core (pytest-xdist): a
+file, or a folder of SHARED, stays in one process. Parts of the suite run in pytest's own process,
 as everything does with `-n0` or without pytest-xdist.
 """
 
@@ -54,7 +54,8 @@ def pytest_cmdline_main(config):
         return  # a process of pytest-xdist starts no others
     whole = [pathlib.Path(arg).resolve() for arg in config.args] == [TESTS]
     if whole and config.getoption("numprocesses", 0) is None:
-        config.option.numprocesses = len(os.sched_getaffinity(0))
+        # Twice as many as cores: tests of workers and of HDFS mostly wait.
+        config.option.numprocesses = 2 * len(os.sched_getaffinity(0))
         config.option.loadscopereorder = False
 
 
