@@ -10,8 +10,8 @@
 TensorFlow takes six seconds to start, a training five or more: share them.
 
 `python -m pytest` runs the whole suite with two processes per core (pytest-xdist): a
-file, or a folder of SHARED, stays in one process. Parts of the suite run in pytest's own process,
-as everything does with `-n0` or without pytest-xdist.
+file, or a folder of SHARED, stays in one process. Parts of the suite run in pytest's
+own process, as everything does with `-n0` or without pytest-xdist.
 """
 
 import dataclasses
