@@ -221,7 +221,7 @@ def test_sigterm_saves_on_hdfs_and_the_run_goes_on(hdfs, driver, folder, tmp_pat
         process.wait()
     [[saved], newest] = driver.call("hdfs_trainings:checkpoints", folder)
     assert saved == newest
-    assert f"{folder}/{saved} is saved. The same command goes on" in log.read_text()
+    assert f"{folder}/{saved} is saved. The same command resumes" in log.read_text()
     following = int(saved.removeprefix("step_")) + 1
     arguments = [f"--flagfile={folder}/flags.cfg", f"--stop_at_step={following}"]
     said = driver.call("hdfs_trainings:go_on", arguments)

@@ -383,7 +383,7 @@ def test_the_training_is_what_is_run(launchers):
         (["--log_dir=hdfs://a/b", "--"], 1, "log_dir must be a local folder"),
         (["--num_workers=2", "--selected_gpus=1", "--"], 1, "cannot be split evenly"),
         (["--selected_gpus=77", "--"], 1, "selected_gpus has 77, but this machine has"),
-        (["--selected_gpus=1,1", "--"], 2, "names a GPU twice"),
+        (["--selected_gpus=1,1", "--"], 2, "must name each item once"),
     ],
 )
 def test_wrong_command_lines_are_explained(launchers, arguments, status, message):

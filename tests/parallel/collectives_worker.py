@@ -150,7 +150,7 @@ def step_collectives(strategy, **options):
     given = (images, labels.astype("i8"), np.ones(BATCH, "f4"))
     tensors = [tf.constant(one) for one in given]
     split = batching.split(strategy, tensors)
-    graph = model._step_function.get_concrete_function(split).graph
+    graph = model.trainer.step_function.get_concrete_function(split).graph
     return [
         [one.type, one.inputs[0].shape.num_elements() * one.inputs[0].dtype.size]
         for one in graph.get_operations()

@@ -302,7 +302,7 @@ def test_weights_only_start_a_training_but_do_not_go_on_with_one(model, tmp_path
     ]
     fresh = build(2)
     before = snapshot(fresh)
-    with pytest.raises(ValueError, match="weights only.*Start one from them"):
+    with pytest.raises(ValueError, match="weights only.*Start a new one from them"):
         plsc_tf.Checkpoint(tmp_path).restore(fresh)
     assert_equal(snapshot(fresh), before)
     state.restore_weights(str(tmp_path / "0"), fresh)
