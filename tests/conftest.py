@@ -96,6 +96,22 @@ def finished_run(tmp_path_factory, logical_devices):
     return FinishedRun(folder, outcome)
 
 
+@pytest.fixture
+def gfile_root(tmp_path, monkeypatch):
+    """A folder that is reached through TensorFlow's file systems.
+
+    `file://` is one of them, with a disk behind it, once the library's short cut for
+    local paths is closed. (TensorFlow's `ram://` appends instead of overwriting, and
+    loses the files of a folder that is renamed.)
+    """
+    from plsc_tf.storage import paths
+
+    monkeypatch.setattr(
+        paths, "scheme_of", lambda path: str(path).rpartition("://")[0].lower()
+    )
+    return f"file://{tmp_path}"
+
+
 @pytest.fixture(scope="session")
 def data_dir():
     """Folder with unpacked real image sets, named by PLSC_TF_TEST_DATA."""

@@ -149,14 +149,13 @@ def test_a_file_system_that_takes_no_more(folder, whole, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_another_store_than_the_local_disk(make_model, pictures, whole):
-    # TensorFlow's file system in memory has no names that can be opened otherwise.
+def test_another_store_than_the_local_disk(make_model, pictures, whole, gfile_root):
     model = make_model(rate=0.01)
-    keep = snapshots.Snapshots("ram://boost/snapshots", every_n_steps=1)
+    keep = snapshots.Snapshots(f"{gfile_root}/snapshots", every_n_steps=1)
     model.fit(*pictures, batch_size=6, callbacks=[keep], shuffle=False, verbose=0)
-    found = trajectory.open_folder("ram://boost/snapshots", whole, 2)
+    found = trajectory.open_folder(f"{gfile_root}/snapshots", whole, 2)
     assert [one.step for one in found] == [1, 2, 3, 4]
-    projection.make("ram://boost/run/pca_mat.npy", found, whole, 2)
-    made = projection.Projection("ram://boost/run/pca_mat.npy")
+    projection.make(f"{gfile_root}/run/pca_mat.npy", found, whole, 2)
+    made = projection.Projection(f"{gfile_root}/run/pca_mat.npy")
     made.check(whole, 2)
     assert made.columns(10, 30).shape == (2, 20)
