@@ -253,7 +253,9 @@ def test_other_commands_say_it_too(tmp_path, caplog, capsys):
         random = np.random.default_rng(len(list(tmp_path.rglob("*"))))
         Image.fromarray(random.integers(0, 256, (8, 8, 3), np.uint8)).save(path)
     words = ["--dataset_name=folder", f"--dataset_dir={tmp_path}", "--labels_offset=1"]
-    with caplog.at_level(logging.INFO), pytest.raises(SystemExit):
+    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, logger="absl")
+    with pytest.raises(SystemExit):
         check.main(cli.parse(words, check.GROUPS))
     assert (
         "No effect here: labels_offset (only for data whose files hold the labels as "

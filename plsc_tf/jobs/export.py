@@ -76,11 +76,11 @@ def export_checkpoint(
     if card:
         sha256 = provenance.of_model(loaded)["weights_sha256"]
         card.check_weights(sha256, loaded.checkpoint)
-    settings, run = loaded.settings, loaded.run
+    settings = loaded.settings
     if not options.export_dir:
         settings = settings.replace(export_dir=files.join(loaded.run_dir, "export"))
     # The default sets may be absent from this machine, other ones are required.
-    required = settings.evaluation.val_targets != run.evaluation.val_targets
+    required = "val_targets" in settings.given
     target = _export(
         settings,
         loaded.model,

@@ -72,8 +72,12 @@ class RandomReader:
         self._file = []
         self.close = weakref.finalize(self, _end, self._worker, self._file)
 
-    def read(self, start, length):
-        """Returns these bytes, fewer at the end of the file."""
+    def read(self, start, length, stop=None):
+        """Returns these bytes, fewer at the end of the file.
+
+        With `stop`, where the file is known to end, none at all are a fault, which is
+        read again: another process may be writing it anew.
+        """
         tf = _tensorflow()
 
         def read():
@@ -81,7 +85,12 @@ class RandomReader:
                 self._file.append(tf.io.gfile.GFile(self._path, "rb"))
             try:
                 self._file[0].seek(start)
-                return self._file[0].read(length)
+                content = self._file[0].read(length)
+                if stop is not None and not content:
+                    raise tf.errors.DataLossError(
+                        None, None, f"{self._path}; it ends before byte {stop}"
+                    )
+                return content
             except tf.errors.OpError:
                 self._file.clear()
                 raise
@@ -100,9 +109,7 @@ def read_chunks(path, chunk_bytes, start, stop, retry):
     reader = RandomReader(path, retry)
     try:
         while start < stop:
-            chunk = reader.read(start, min(chunk_bytes, stop - start))
-            if not chunk:
-                raise StorageError(f"{path} ends at byte {start}; expected {stop}.")
+            chunk = reader.read(start, min(chunk_bytes, stop - start), stop)
             start += len(chunk)
             yield chunk
     finally:

@@ -97,7 +97,14 @@ def test_without_the_verification_sets_noise_is_the_proof(run, tmp_path, monkeyp
     assert rows["proved on"] == "3 pictures of noise"
     # Sets that are named must be there.
     with pytest.raises(FileNotFoundError, match="gone"):
-        export.export_checkpoint(settings.replace(val_targets=("cfp",)))
+        export.export_checkpoint(
+            Settings.from_values(
+                checkpoint_dir=settings.checkpoints.checkpoint_dir,
+                num_replicas=2,
+                export_dir=str(tmp_path),
+                val_targets=("cfp",),
+            )
+        )
 
 
 def test_a_classifier_is_proved_on_its_test_split(run, tmp_path):
