@@ -10,30 +10,33 @@ from absl import logging
 from plsc_tf import param_attr as attributes
 from plsc_tf.flags.head import SYMBOLS
 
-# Setters of one option.
+# Setters of one option: the option, and the name of the parameter.
 ONE = {
-    "set_calc_acc": "calc_acc",
-    "set_checkpoint_dir": "checkpoint_dir",
-    "set_class_num": "num_classes",
-    "set_dataset_dir": "dataset_dir",
-    "set_emb_size": "emb_size",
-    "set_image_num": "num_sample_per_epoch",  # so in a remark of the manual
-    "set_image_shape": "image_shape",
-    "set_log_period": "log_loss_every_n_iters",
-    "set_lr": "learning_rate",
-    "set_lr_decay_factor": "learning_rate_decay_factor",
-    "set_lr_steps": "lr_steps",  # PLSC 0.1 has them in its configuration only
-    "set_max_last_checkpoint_num": "keep_checkpoint_max",
-    "set_model_save_dir": "model_save_dir",
-    "set_sample_ratio": "sample_rate",
-    "set_step_boundaries": "lr_steps",
-    "set_test_batch_size": "test_batch_size",
-    "set_test_period": "eval_every_n_steps",
-    "set_train_batch_size": "batch_size",
-    "set_train_image_num": "num_sample_per_epoch",
-    "set_val_targets": "val_targets",
-    "set_warmup_epochs": "warmup_epochs",
-    "set_with_test": "with_test",
+    "set_calc_acc": ("calc_acc", "calc"),
+    "set_checkpoint_dir": ("checkpoint_dir", "directory"),
+    "set_class_num": ("num_classes", "num"),
+    "set_dataset_dir": ("dataset_dir", "directory"),
+    "set_emb_size": ("emb_size", "size"),
+    "set_image_num": ("num_sample_per_epoch", "num"),  # so in a remark of the manual
+    "set_image_shape": ("image_shape", "shape"),
+    "set_log_period": ("log_loss_every_n_iters", "steps"),
+    "set_lr": ("learning_rate", "rate"),
+    "set_lr_decay_factor": ("learning_rate_decay_factor", "factor"),
+    "set_lr_steps": (
+        "lr_steps",
+        "boundaries",
+    ),  # PLSC 0.1 has them in its configuration only
+    "set_max_last_checkpoint_num": ("keep_checkpoint_max", "num"),
+    "set_model_save_dir": ("model_save_dir", "directory"),
+    "set_sample_ratio": ("sample_rate", "ratio"),
+    "set_step_boundaries": ("lr_steps", "boundaries"),
+    "set_test_batch_size": ("test_batch_size", "size"),
+    "set_test_period": ("eval_every_n_steps", "steps"),
+    "set_train_batch_size": ("batch_size", "size"),
+    "set_train_image_num": ("num_sample_per_epoch", "num"),
+    "set_val_targets": ("val_targets", "targets"),
+    "set_warmup_epochs": ("warmup_epochs", "num"),
+    "set_with_test": ("with_test", "with_test"),
 }
 
 
@@ -166,7 +169,7 @@ def _parameters(function):
 _HEAD_WEIGHTS = (*attributes.OPTIONS, "head_initial_bias")
 # The setter of each option that has one, for messages; the last one counts.
 OF_OPTIONS = {
-    **{option: name for name, option in ONE.items() if name != "set_lr_steps"},
+    **{option: name for name, (option, _) in ONE.items() if name != "set_lr_steps"},
     **dict.fromkeys(_parameters(set_mixed_precision), "set_mixed_precision"),
     **dict.fromkeys(_parameters(set_hdfs_info), "set_hdfs_info"),
     **dict.fromkeys(("loss_type", *SYMBOLS), "set_loss_type"),
@@ -179,17 +182,24 @@ OF_OPTIONS = {
 
 def with_setters(cls: type) -> type:
     """Decorates a class with `_set(**options)`: adds the setters here."""
-    for name, option in ONE.items():
-        setattr(cls, name, _of_one(name, option))
+    for name, (option, parameter) in ONE.items():
+        setattr(cls, name, _of_one(name, option, parameter))
     for function in SEVERAL:
         setattr(cls, function.__name__, _of_several(function))
     return cls
 
 
-def _of_one(name, option):
-    def setter(self, value):
-        self._set(**{option: value})
+def _of_one(name, option, parameter):
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    signature = inspect.Signature(
+        [inspect.Parameter(word, kind) for word in ("self", parameter)]
+    )
 
+    def setter(*args, **kwargs):
+        entry, value = signature.bind(*args, **kwargs).arguments.values()
+        entry._set(**{option: value})
+
+    setter.__signature__ = signature
     setter.__name__, setter.__qualname__ = name, f"Entry.{name}"
     setter.__doc__ = f"Sets the option {option}, see docs/options.md."
     return setter

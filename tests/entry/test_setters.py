@@ -297,3 +297,16 @@ def test_the_password_is_not_shown():
     entry = Entry()
     entry.set_hdfs_info("hdfs://name:9000", "me,secret", "saved")
     assert "secret" not in repr(entry.settings)
+
+
+def test_values_may_be_given_by_name():
+    entry = Entry()
+    entry.set_class_num(num=9)
+    entry.set_train_batch_size(size=3)
+    entry.set_lr(rate=0.25)
+    with pytest.raises(TypeError, match="missing a required argument: 'num'"):
+        entry.set_class_num(value=9)
+    settings = entry.settings
+    assert settings.dataset.num_classes == 9
+    assert settings.training.batch_size == 3
+    assert settings.learning_rate.learning_rate == 0.25
