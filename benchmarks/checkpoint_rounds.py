@@ -13,7 +13,7 @@ import plsc_tf
 from benchmarks import machine
 from benchmarks.steps import NUM_BATCHES, make_batches, make_model
 from plsc_tf.checkpoints import writer
-from plsc_tf.checkpoints.background import BackgroundSaver
+from plsc_tf.checkpoints.writer import BackgroundSaver
 from plsc_tf.training import state
 
 WARMUP = 2

@@ -103,6 +103,12 @@ def save_weights(network: keras.Model, file) -> None:
         saving_lib._save_state(network, store, None, "", set())
 
 
+def load_weights(network: keras.Model, file) -> None:
+    """`network.load_weights` of an open file."""
+    with contextlib.closing(saving_lib.H5IOStore(file, mode="r")) as store:
+        saving_lib._load_state(network, store, None, "", visited_saveables=set())
+
+
 # Optimizers of Keras
 
 

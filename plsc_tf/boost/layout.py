@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 import tensorflow as tf
 
-from plsc_tf.checkpoints.content import Content
+from plsc_tf.checkpoints.writer import Content
 
 
 @dataclasses.dataclass(frozen=True)

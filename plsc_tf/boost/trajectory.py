@@ -9,7 +9,7 @@ import numpy as np
 
 from plsc_tf.boost.ranged_file import RangedFile
 from plsc_tf.checkpoints import manifest, reader
-from plsc_tf.checkpoints.stored_rows import StoredRows
+from plsc_tf.checkpoints.rows import StoredRows
 from plsc_tf.storage import files
 
 _NUMBER = re.compile(r"\d+|step_\d+")

@@ -1,10 +1,12 @@
 """The checkpoints of a run's folder: list, choose, remove."""
 
+import functools
 import re
+from typing import Any
 
 from absl import logging
 
-from plsc_tf.checkpoints import manifest, reader
+from plsc_tf.checkpoints import manifest, reader, writer
 from plsc_tf.checkpoints.manifest import DamagedCheckpointError
 from plsc_tf.checkpoints.writer import WRITING
 from plsc_tf.parallel.single_worker import SingleWorker
@@ -17,15 +19,13 @@ INTERRUPTED = re.compile(
     rf"({NAMES.pattern}|best(\.next)?)({re.escape(WRITING)}\w+|{re.escape(REMOVING)})"
 )
 DAMAGED = ".damaged"
-# Names of the exchanges between the workers of a cluster.
-VERIFY, VERIFIED = "verify a checkpoint", "verified a checkpoint"
 # Folders and files that are not, or no longer, checkpoints.
 REMAINS = (f"*{WRITING}*", f"*{REMOVING}", f"*{DAMAGED}-*", writer_lock.PATTERN)
 # In checkpoints of PLSC, whose names are 0, 1, … as well.
 PLSC_META = "meta.json"
 
 
-def find_all(directory):
+def find_all(directory: str) -> list[tuple[int, str]]:
     """Checkpoints below a run's folder: [(global step, path)], oldest first.
 
     Of two at one step, that of the finished epoch comes last. Only their manifests
@@ -37,95 +37,58 @@ def find_all(directory):
     Raises:
         OSError: the folder cannot be reached; that is never taken for an empty one.
     """
-    found, _ = _look(directory)
-    return found
+    return _look(directory)[0]
 
 
-def newest(directory, *, on_damaged="stop", group=None):
+def newest(
+    directory: str, *, on_damaged: str = "stop", group: Any = None
+) -> str | None:
     """The newest intact checkpoint of a run.
-
-    The workers of a cluster share the work of checking the files.
 
     Args:
         directory: the run's folder; may not exist.
         on_damaged: "stop", or "previous" to rename a damaged one and take the newest
             intact one.
         group: the `Group` of workers, all of which must call this; None: there is
-            one.
+            one. The chief checks the files.
 
     Returns:
-        its path, or None if there is no checkpoint at all.
+        its path, or None if there is no checkpoint.
 
     Raises:
         DamagedCheckpointError: the newest one is damaged; names the file and the
             newest intact checkpoint. Or all are damaged, whatever `on_damaged` says.
     """
     group = group or SingleWorker()
-    if not group.is_chief:
-        return _help_to_verify(group)
-    try:
-        chosen = _newest(directory, on_damaged, group)
-    except (OSError, ValueError) as error:
-        group.gather(VERIFY, {"error": str(error)})
-        raise
-    group.gather(VERIFY, {"chosen": chosen})
-    return chosen
+    choose = functools.partial(_newest, directory, on_damaged)
+    return writer.agree(
+        group, "choose a checkpoint", choose if group.is_chief else None
+    )[0]
 
 
-def _newest(directory, on_damaged, group):
-    found, problems = _look(directory)
-    whole = None
-    for _, path in reversed(found):
+def _newest(directory, on_damaged):
+    checkpoints, problems = _look(directory)
+    intact = None
+    for _, path in reversed(checkpoints):
         try:
             content = manifest.read(path)
             _check_name(path, content)
-            _verify_together(path, content, group)
+            reader.verify(path, content)
         except DamagedCheckpointError as error:
             problems.append(error)
             continue
-        whole = path
+        intact = path
         break
     # If all were renamed, the next start would find an empty folder and start over.
-    if problems and (on_damaged == "stop" or whole is None):
-        raise _advice(problems, whole)
-    for error in problems:
-        aside = _set_aside(error.path)
-        logging.warning("%s It is now %s; nothing was deleted.", error, aside)
-    return whole
+    if problems and (on_damaged == "stop" or intact is None):
+        raise _advice(problems, intact)
+    for problem in problems:
+        aside = _set_aside(problem.path)
+        logging.warning("%s It is now %s; nothing was deleted.", problem, aside)
+    return intact
 
 
-def _verify_together(path, content, group):
-    """`reader.verify`, each worker its share of the files."""
-    group.gather(VERIFY, {"path": path})
-    problem = _verify_share(path, content, group)
-    for found in group.gather(VERIFIED, problem):
-        if found:
-            raise DamagedCheckpointError(path, found)
-
-
-def _verify_share(path, content, group):
-    """Checks every n-th file; returns what is wrong, or None."""
-    names = sorted(content["files"])[group.index :: group.size]
-    try:
-        reader.verify(path, content, names)
-    except DamagedCheckpointError as error:
-        return error.problem
-    return None
-
-
-def _help_to_verify(group):
-    """Checks this worker's share of the files until the chief has chosen."""
-    while True:
-        request = group.gather(VERIFY, None)[0]
-        if "error" in request:
-            raise ValueError(request["error"])
-        if "chosen" in request:
-            return request["chosen"]
-        path = request["path"]
-        group.gather(VERIFIED, _verify_share(path, manifest.read(path), group))
-
-
-def resolve(path):
+def resolve(path: str) -> str:
     """The checkpoint that a checkpoint folder or a run's folder names.
 
     Raises:
@@ -133,17 +96,17 @@ def resolve(path):
     """
     if files.exists(files.join(path, manifest.NAME)):
         return path
-    found = find_all(path)
-    if not found:
+    checkpoints = find_all(path)
+    if not checkpoints:
         raise FileNotFoundError(
             f"checkpoint_dir '{path}' holds no checkpoint: expected {manifest.NAME}, "
             "or checkpoint folders such as 0, 1, … or step_1000 of a training's "
             "model_save_dir."
         )
-    return found[-1][1]
+    return checkpoints[-1][1]
 
 
-def prune(directory, keep, run=None):
+def prune(directory: str, keep: int, run: str | None = None) -> None:
     """Removes the oldest checkpoints of a run so that `keep` stay; 0 keeps all.
 
     Args:
@@ -160,18 +123,18 @@ def prune(directory, keep, run=None):
         logging.info("Removed the old checkpoint %s", path)
 
 
-def remove(path):
+def remove(path: str) -> None:
     """Removes a checkpoint; an interruption leaves nothing that looks like one."""
     if files.atomic_rename(path):
-        gone = f"{path}{REMOVING}"
-        files.rename(path, gone)
-        path = gone
+        removed = f"{path}{REMOVING}"
+        files.rename(path, removed)
+        path = removed
     else:
         files.remove(files.join(path, manifest.NAME))
     files.remove_tree(path)
 
 
-def sweep(directory):
+def sweep(directory: str) -> None:
     """Removes the remains of an interrupted process from a run's folder."""
     if not files.is_dir(directory):
         return
@@ -185,24 +148,20 @@ def _look(directory):
     """([(global step, path)] oldest first, problems of the others)."""
     if not files.is_dir(directory):
         return [], []
-    found, problems = [], []
-    for name in files.list_dir(directory):
-        if not NAMES.fullmatch(name):
-            continue
+    places, problems = [], []
+    for name in filter(NAMES.fullmatch, files.list_dir(directory)):
         path = files.join(directory, name)
         if not files.is_dir(path):
             continue
         try:
             state = manifest.read(path)["state"]
+            places.append((state["global_step"], state.get("epoch", 0), path))
         except FileNotFoundError:
             if files.atomic_rename(path):
                 problems.append(DamagedCheckpointError(path, _why_no_manifest(path)))
         except DamagedCheckpointError as error:
             problems.append(error)
-        else:
-            place = (state["global_step"], state.get("epoch", 0), path)
-            found.append(place)
-    return [(step, path) for step, _, path in sorted(found)], problems
+    return [(step, path) for step, _, path in sorted(places)], problems
 
 
 def _why_no_manifest(path):
@@ -218,27 +177,23 @@ def _why_no_manifest(path):
 def _check_name(path, content):
     """An intact checkpoint of another step is not this one."""
     name, state = files.name(path), content["state"]
-    step = re.fullmatch(r"step_(\d+)", name)
-    if step:
-        fits = int(step[1]) == state["global_step"]
+    if name.startswith("step_"):
+        fits = int(name.removeprefix("step_")) == state["global_step"]
     else:
         fits = state.get("epoch") in (None, int(name) + 1)
     if not fits:
-        raise DamagedCheckpointError(
-            path,
-            f"its files are those of step {state['global_step']}, epoch "
-            f"{state.get('epoch')}",
-        )
+        place = f"step {state['global_step']}, epoch {state.get('epoch')}"
+        raise DamagedCheckpointError(path, f"its files are those of {place}")
 
 
-def _advice(problems, whole):
+def _advice(problems, intact):
     """The error that stops a run, with what to do."""
     listed = "; ".join(error.problem for error in problems[1:])
     first = problems[0]
     advice = "No other checkpoint of this run is intact: --restart starts over"
-    if whole is not None:
+    if intact is not None:
         advice = (
-            f"{whole} is intact: --on_damaged_checkpoint=previous resumes from it and "
+            f"{intact} is intact: --on_damaged_checkpoint=previous resumes from it and "
             "renames the damaged one"
         )
     also = f" (and in others: {listed})" if listed else ""

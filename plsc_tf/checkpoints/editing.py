@@ -10,10 +10,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from plsc_tf.checkpoints import edited_rows, manifest, reader, writer
-from plsc_tf.checkpoints.edited_rows import EditedRows
+from plsc_tf.checkpoints import manifest, reader, rows, writer
 from plsc_tf.checkpoints.labels_map import LabelsMap
-from plsc_tf.checkpoints.stored_rows import DominantRows, RowsInMemory, StoredRows
+from plsc_tf.checkpoints.rows import DominantRows, EditedRows, RowsInMemory, StoredRows
 from plsc_tf.storage import files
 
 # Key of a state with the edits of its classes, the last edit last.
@@ -27,7 +26,7 @@ class Edit:
     Attributes:
         labels: the `LabelsMap`.
         weights: float64 [old classes], how much each counts in a merge, such as its
-            number of pictures; None: equally.
+            number of images; None: equally.
         added: function of (first, last + 1) that returns rows of new classes,
             counted from 0; None where there are none.
         fills: `{array: number}` that other arrays have for new classes: "bias", and
@@ -47,7 +46,7 @@ class Edit:
     flags: dict = dataclasses.field(default_factory=dict)
 
 
-def edit(source, target, changes, *, weights_only=False):
+def edit(source: str, target: str, changes: Edit, *, weights_only: bool = False) -> int:
     """Writes a checkpoint with edited classes; the source stays as it is.
 
     Rows and slots of classes that are not touched are the same bit by bit.
@@ -59,7 +58,7 @@ def edit(source, target, changes, *, weights_only=False):
         weights_only: leave out the state that only a resume needs.
 
     Returns:
-        int: bytes written.
+        bytes written.
 
     Raises:
         DamagedCheckpointError: a file of the source is not what was written.
@@ -75,7 +74,7 @@ def edit(source, target, changes, *, weights_only=False):
     return writer.save(target, _Edited(source, content, changes, weights_only))
 
 
-def check_centers(source, content, dropping):
+def check_centers(source: str, content: dict, dropping: bool) -> None:
     """Checks that classes have one center, or that all but one are to be dropped.
 
     Raises:
@@ -85,14 +84,13 @@ def check_centers(source, content, dropping):
     several = len(shape) == 3  # noqa: PLR2004 - [classes, sub_centers, emb]
     if several and not dropping:
         raise ValueError(
-            f"Checkpoint {source} has {shape[1]} centers per class, which this does "
-            "not do. Write a checkpoint with one center per class first, or at the "
-            "same time: --edit_dir=<new folder> --drop_sub_centers."
+            f"Checkpoint {source} has {shape[1]} centers per class; expected one. "
+            "Drop the others: --edit_dir=<new folder> --drop_sub_centers."
         )
     if dropping and not several:
         raise ValueError(
-            f"Checkpoint {source} has one center per class: there are none to drop. "
-            "Leave out drop_sub_centers, or train with --sub_centers=3."
+            f"Checkpoint {source} has one center per class: none to drop. Leave out "
+            "drop_sub_centers."
         )
 
 
@@ -103,89 +101,70 @@ class _Edited:
         self._source, self._content, self._edit = source, content, changes
         self.kind = "weights" if weights_only else content["kind"]
         self.state = _state(source, content, changes, self.kind)
+        self._dense = _dense_slots(source, content) if self.kind == "training" else {}
         names = [n for n in content["arrays"] if "/" not in n or not weights_only]
+        self._check_fills({*names, *self._dense.values()})
         self.arrays = {
             name: self._edited(name, name, StoredRows(source, content["arrays"][name]))
             for name in names
         }
-        self._dense = {}
-        if self.kind == "training":
-            self._dense = _dense_slots(source, content)
-            self._check_fills(self._dense.values())
-        self._check_fills(self.arrays)
 
-    def save_backbone(self, path):
-        """Copies the backbone's file."""
-        self._copy(self._content["backbone"]["file"], path)
+    def backbone_file(self):
+        """The backbone's file as it is."""
+        return self._copy(self._content["backbone"]["file"])
 
-    def save_variables(self, path):
-        """Copies what a resume needs; edits the slots of a head that is not sharded."""
-        name = self._content["training"]["file"]
+    def variables_file(self):
+        """The variables of a resume, edited where they are slots of a head."""
         if not self._dense:
-            self._copy(name, path)
-            return
+            return self._copy(self._content["training"]["file"])
         described = self._content["training"]["variables"]
         stored = reader.read_variables(self._source, self._content, described)
-        for variable, slot in self._dense.items():
-            rows = RowsInMemory(stored[variable])
-            stored[variable] = self._edited(variable, slot, rows).whole()
-        with open(path, "wb") as file:
-            np.savez(file, **stored)
+        for name, slot in self._dense.items():
+            edited = self._edited(name, slot, RowsInMemory(stored[name]))
+            stored[name] = edited.read(*edited.here())
+        return writer.numpy_archive(stored)
 
     def describe_backbone(self):
-        """What the source says of its backbone."""
+        """The description of the source's backbone."""
         return self._content["backbone"]["weights"]
 
     def describe_variables(self):
-        """What the source says, with other numbers of classes."""
-        classes = self._edit.labels.num_classes
+        """The source's description, with the new number of classes."""
         first = 1 if self._edit.dominant is None else 2
-        return {
-            name: {**told, "shape": [classes, *told["shape"][first:]]}
-            if name in self._dense
-            else told
-            for name, told in self._content["training"]["variables"].items()
-        }
+        described = dict(self._content["training"]["variables"])
+        for name in self._dense:
+            old = described[name]
+            shape = [self._edit.labels.num_classes, *old["shape"][first:]]
+            described[name] = {**old, "shape": shape}
+        return described
 
     def _edited(self, name, slot, stored):
         if self._edit.dominant is not None:
             stored = DominantRows(stored, self._edit.dominant)
-        with_bias = "bias" in self._content["arrays"]
-        rules = {
-            "weight": edited_rows.merge_directions,
-            "bias": edited_rows.merge_biases,
-        }
-        if with_bias:
-            del rules["weight"]
-        added = self._edit.added
+        merge, added = rows.merge_means, self._edit.added
+        if name == "bias":
+            merge = rows.merge_biases
+        elif name == "weight" and "bias" not in self._content["arrays"]:
+            merge = rows.merge_directions
         if name != "weight":
             fill, shape = self._edit.fills.get(slot), stored.shape[1:]
             added = functools.partial(_filled, fill, shape)
+        weights = self._edit.weights
         return EditedRows(
-            stored,
-            self._edit.labels,
-            merge=rules.get(name, edited_rows.merge_means),
-            weights=self._edit.weights,
-            added=added,
+            stored, self._edit.labels, merge=merge, weights=weights, added=added
         )
 
     def _check_fills(self, names):
-        if not self._edit.labels.added:
-            return
-        missing = sorted(set(names) - {"weight", *self._edit.fills})
-        if missing:
+        missing = sorted(names - {"weight", *self._edit.fills})
+        if missing and self._edit.labels.added:
             raise ValueError(
-                f"It is not known what {', '.join(missing)} of a new class begins "
-                f"with, for which {self._source} would have to name its optimizer as "
-                "the command does. Leave what a resume needs out: "
-                "--edit_weights_only."
+                f"Cannot tell which {', '.join(missing)} a new class starts with: "
+                f"{self._source} does not name its optimizer as the command does. "
+                "Leave out what only a resume needs: --edit_weights_only."
             )
 
-    def _copy(self, name, path):
-        place = files.join(self._source, name)
-        with open(path, "wb") as file:
-            for chunk in files.open_read(place):
-                file.write(chunk)
+    def _copy(self, name):
+        return functools.partial(files.open_read, files.join(self._source, name))
 
 
 def _filled(value, row_shape, low, high):
@@ -194,17 +173,17 @@ def _filled(value, row_shape, low, high):
 
 def _state(source, content, changes, kind):
     state = {**content["state"], "num_classes": changes.labels.num_classes}
-    state.pop("data", None)  # those of the edited classes are others
+    state.pop("data", None)  # the images of the edited classes are others
     if "flags" in state:
-        told = {"num_classes": changes.labels.num_classes, **changes.flags}
-        state["flags"] = {**state["flags"], **told}
+        flags = {"num_classes": changes.labels.num_classes, **changes.flags}
+        state["flags"] = {**state["flags"], **flags}
     if changes.dominant is not None and "head" in state:
         state["head"] = {**state["head"], "sub_centers": 1}
     if kind != "training":
         for name in ("optimizer", "replicas", "loss_scale"):
             state.pop(name, None)
-    told = {"source": source, **changes.labels.describe(changes.names)}
-    state[EDITS] = [*state.get(EDITS, []), told]
+    described = {"source": source, **changes.labels.describe(changes.names)}
+    state[EDITS] = [*state.get(EDITS, []), described]
     return state
 
 
@@ -216,25 +195,22 @@ def _dense_slots(source, content):
     Raises:
         ValueError: a weight of the backbone has the same shape.
     """
+    slots = {}
     if any("/" in name for name in content["arrays"]):
-        return {}
-    found = {}
+        return slots
     shapes = [weight["shape"] for weight in content["backbone"]["weights"]]
-    for name in ("weight", "bias"):
-        if name not in content["arrays"]:
-            continue
+    for name in sorted({"weight", "bias"} & set(content["arrays"])):
         shape = content["arrays"][name]["shape"]
         alike = [
             variable
-            for variable, told in sorted(content["training"]["variables"].items())
-            if variable.startswith("optimizer/") and told["shape"] == shape
+            for variable, described in sorted(content["training"]["variables"].items())
+            if variable.startswith("optimizer/") and described["shape"] == shape
         ]
         if alike and shape in shapes:
             raise ValueError(
                 f"In {source} the head's {name} has the shape {shape} of a weight of "
-                "the backbone, so that the optimizer's state of the two cannot be "
-                "told apart. Leave what a resume needs out: --edit_weights_only."
+                "the backbone, so their optimizer state cannot be told apart. Leave "
+                "out what only a resume needs: --edit_weights_only."
             )
-        for number, variable in enumerate(alike):
-            found[variable] = f"{name}/{number}"
-    return found
+        slots.update({one: f"{name}/{number}" for number, one in enumerate(alike)})
+    return slots

@@ -1,7 +1,11 @@
 """The new labels after classes are removed, merged and added."""
 
 import base64
+import itertools
+import re
 import zlib
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -9,10 +13,11 @@ from plsc_tf.storage import files
 
 # New label of a class that is removed.
 REMOVED = -1
-# Runs of classes that stay which are told one by one.
+# Most runs of classes that stay which are listed one by one.
 _RUNS = 10_000
 # Labels of one piece of a text file.
 _LINES = 65536
+_SPACES = re.compile(r"[\t\n\r]")
 
 
 class LabelsMap:
@@ -22,13 +27,13 @@ class LabelsMap:
     smallest of its labels stood; new classes come last.
 
     Args:
-        num_classes: classes there are.
+        num_classes: number of old classes.
         removed: labels of classes to remove.
         merged: groups of labels, each of which becomes one class.
         added: number of new classes.
 
     Attributes:
-        new_labels: int64 [old classes], `REMOVED` for those that are gone.
+        new_labels: int64 [old classes], `REMOVED` for those that are removed.
         origins: int64 [classes that stay], old labels, growing; of a merged class
             the smallest.
         groups: `{new label: int64 array of old ones}` of the merged classes.
@@ -36,15 +41,21 @@ class LabelsMap:
         num_classes: of the result.
 
     Raises:
-        ValueError: a label that is none, or that is named twice; no class is left.
+        ValueError: an unknown label, or one that is named twice; no class is left.
     """
 
-    def __init__(self, num_classes, removed=(), merged=(), added=0):
-        removed = np.asarray(removed, np.int64)
+    def __init__(
+        self,
+        num_classes: int,
+        removed: Sequence[int] = (),
+        merged: Sequence[Sequence[int]] = (),
+        added: int = 0,
+    ):
+        gone = np.asarray(removed, np.int64)
         groups = [np.sort(np.asarray(group, np.int64)) for group in merged]
-        _check(num_classes, removed, groups, added)
+        _check(num_classes, gone, groups)
         stays = np.ones(num_classes, bool)
-        stays[removed] = False
+        stays[gone] = False
         for group in groups:
             stays[group[1:]] = False
         self.origins = np.flatnonzero(stays)
@@ -58,7 +69,7 @@ class LabelsMap:
         if not self.num_classes:
             raise ValueError("No class would be left.")
 
-    def describe(self, names=()):
+    def describe(self, names: Sequence[str] = ()) -> dict[str, Any]:
         """The map as plain values, for a checkpoint's state.
 
         Args:
@@ -74,14 +85,14 @@ class LabelsMap:
         breaks = np.flatnonzero(np.diff(self.origins) != 1) + 1
         firsts = np.concatenate([[0], breaks]).astype(np.int64)
         ends = np.append(breaks, len(self.origins))
-        told = {"runs": None}
+        kept: dict[str, Any] = {"runs": None}
         if len(firsts) > _RUNS:
             stays = np.zeros(len(self.new_labels), bool)
             stays[self.origins] = True
             packed = zlib.compress(np.packbits(stays).tobytes())
-            told["stays"] = base64.b64encode(packed).decode()
+            kept["stays"] = base64.b64encode(packed).decode()
         else:
-            told["runs"] = [
+            kept["runs"] = [
                 [int(self.origins[first]), int(first), int(end - first)]
                 for first, end in zip(firsts, ends, strict=True)
                 if first < end
@@ -89,47 +100,44 @@ class LabelsMap:
         return {
             "from": len(self.new_labels),
             "to": self.num_classes,
-            **told,
+            **kept,
             "merged": [[new, old.tolist()] for new, old in self.groups.items()],
             "added": self.added,
             "added_names": list(names),
         }
 
-    def write(self, path, names=(), added_names=()):
-        """Writes lines of old label, new label and name; "-" for what there is not.
+    def write(
+        self, path: str, names: Sequence[str] = (), added_names: Sequence[str] = ()
+    ) -> None:
+        """Writes lines of old label, new label and name; "-" where one is missing.
 
         Args:
             path: of the text file.
             names: of the old classes, or empty.
             added_names: of the new ones, or empty.
         """
+        old, new = np.arange(len(self.new_labels)), self.new_labels
+        first = len(self.origins)
 
         def lines():
-            count = len(self.new_labels)
-            for begin in range(0, count, _LINES):
-                end = min(begin + _LINES, count)
-                new = self.new_labels[begin:end].tolist()
-                yield "".join(
-                    _line(begin + k, "-" if label == REMOVED else label, names)
-                    for k, label in enumerate(new)
-                ).encode(errors="surrogateescape")
-            for number in range(self.added):
-                name = _plain(added_names[number]) if number < len(added_names) else "-"
-                label = len(self.origins) + number
-                yield f"-\t{label}\t{name}\n".encode(errors="surrogateescape")
+            for begin in range(0, len(new), _LINES):
+                end = begin + _LINES
+                yield _lines(old[begin:end], new[begin:end], names[begin:end])
+            yield _lines([], range(first, self.num_classes), added_names)
 
         files.replace(path, lines)
 
 
-def _line(old, new, names):
-    return f"{old}\t{new}\t{_plain(names[old]) if names else '-'}\n"
+def _lines(old, new, names):
+    """Lines of labels and names, as far as there are old labels and names."""
+    lines = []
+    for row in itertools.zip_longest(old, new, names, fillvalue="-"):
+        label, name = "-" if row[1] == REMOVED else row[1], _SPACES.sub("?", row[2])
+        lines.append(f"{row[0]}\t{label}\t{name}\n")
+    return "".join(lines).encode(errors="surrogateescape")
 
 
-def _plain(name):
-    return "".join("?" if char in "\t\n\r" else char for char in name)
-
-
-def _check(num_classes, removed, groups, added):
+def _check(num_classes, removed, groups):
     named = np.concatenate([removed, *groups]) if groups else removed
     wrong = named[(named < 0) | (named >= num_classes)]
     if len(wrong):
@@ -137,11 +145,11 @@ def _check(num_classes, removed, groups, added):
             f"The checkpoint has the classes 0 to {num_classes - 1}. Received: class "
             f"{wrong[0]}."
         )
-    found, counts = np.unique(named, return_counts=True)
+    labels, counts = np.unique(named, return_counts=True)
     if np.any(counts > 1):
         raise ValueError(
             "Each class can be removed, or merged with others, once. Received twice: "
-            f"class {found[np.argmax(counts > 1)]}."
+            f"class {labels[np.argmax(counts > 1)]}."
         )
     for group in groups:
         if len(group) < 2:
@@ -149,5 +157,3 @@ def _check(num_classes, removed, groups, added):
                 "It takes two classes to merge. Received: "
                 f"{', '.join(map(str, group)) or 'none'}."
             )
-    if added < 0:
-        raise ValueError(f"added must not be negative. Received: added={added}.")

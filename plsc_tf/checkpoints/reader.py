@@ -1,25 +1,28 @@
 """Reads checkpoints: verifies the requested files first, then loads them in chunks."""
 
 import concurrent.futures
-import functools
-import os
-import tempfile
+import dataclasses
+import io
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
 
+import h5py
+import keras
 import numpy as np
 
+from plsc_tf import private_apis
 from plsc_tf.checkpoints import manifest as manifests
-from plsc_tf.checkpoints.content import row_size
 from plsc_tf.checkpoints.manifest import DamagedCheckpointError
-from plsc_tf.checkpoints.stored_rows import StoredRows
+from plsc_tf.checkpoints.rows import StoredRows
 from plsc_tf.storage import files
-from plsc_tf.storage.paths import local_path
 
 # Rows are read and handed over in pieces of about this size.
 CHUNK_BYTES = 16_000_000
 THREADS = 2
 
 
-def verify(path, content, names=None):
+def verify(path: str, content: dict, names: Iterable[str] | None = None) -> None:
     """Compares files with their sizes and checksums.
 
     Args:
@@ -39,25 +42,30 @@ def verify(path, content, names=None):
             raise DamagedCheckpointError(path, f"{name} is missing")
         size = files.size(place)
         if size != expected:
-            raise DamagedCheckpointError(
-                path, f"{name} has {size} bytes instead of {expected}"
-            )
+            problem = f"{name} has {size} bytes instead of {expected}"
+            raise DamagedCheckpointError(path, problem)
     with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
         digests = pool.map(lambda n: files.checksum(files.join(path, n))[1], names)
         for name, digest in zip(names, digests, strict=True):
             if digest != content["files"][name]["sha256"]:
-                raise DamagedCheckpointError(
-                    path, f"{name} does not have the SHA-256 of its manifest"
-                )
+                problem = f"{name} does not have the SHA-256 of its manifest"
+                raise DamagedCheckpointError(path, problem)
 
 
-def restore(path, *, network=None, variables=None, arrays=None, verified=False):
+def restore(
+    path: str,
+    *,
+    network: keras.Model | None = None,
+    variables: Mapping[str, keras.Variable] | None = None,
+    arrays: Mapping[str, Any] | None = None,
+    verified: bool = False,
+) -> dict:
     """Loads a checkpoint, after checking all requested files.
 
     Args:
         path: the checkpoint folder.
-        network: backbone to load, a Keras model; None: leave it out.
-        variables: `{name: keras.Variable}` to load that only a resume needs.
+        network: backbone to load; None: leave it out.
+        variables: `{name: variable}` to load that only a resume needs.
         arrays: `{name: ShardedRows or ReplicatedRows}` to load.
         verified: whether `verify` has just checked all files.
 
@@ -78,32 +86,18 @@ def restore(path, *, network=None, variables=None, arrays=None, verified=False):
         stored = StoredRows(path, content["arrays"][name])
         jobs += [(stored, array, part) for part in content["arrays"][name]["parts"]]
     if variables:
-        stored = read_variables(path, content, variables)
+        values = read_variables(path, content, variables)
         for name, variable in variables.items():
-            variable.assign(stored[name])
+            variable.assign(values[name])
     if network is not None:
-        with tempfile.TemporaryDirectory(prefix="plsc_tf-") as folder:
-            name = content["backbone"]["file"]
-            network.load_weights(local_file(path, name, folder))
+        private_apis.load_weights(network, _opened(path, content["backbone"]["file"]))
     with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
         list(pool.map(lambda job: _load_part(*job), jobs))
     return content["state"]
 
 
-def local_file(path: str, name: str, folder: str) -> str:
-    """A path on this machine of a file of a checkpoint.
-
-    Args:
-        path: the checkpoint folder, verified.
-        name: of the file, as its manifest has it.
-        folder: where to put a copy of a remote file.
-    """
-    stored = files.join(path, name)
-    if files.is_local(stored):
-        return local_path(stored)
-    local = os.path.join(folder, os.path.basename(name))
-    files.write(local, functools.partial(files.open_read, stored))
-    return local
+def _opened(path, name):
+    return io.BytesIO(files.read(files.join(path, name)))
 
 
 def _files_of(content, network, variables, arrays):
@@ -115,7 +109,7 @@ def _files_of(content, network, variables, arrays):
     return names
 
 
-def read_variables(path, content, names):
+def read_variables(path: str, content: dict, names: Iterable[str]) -> dict:
     """The arrays that only a resume needs, `{name: array}`.
 
     Args:
@@ -123,17 +117,15 @@ def read_variables(path, content, names):
         content: its manifest.
         names: of the arrays.
     """
-    with tempfile.TemporaryDirectory(prefix="plsc_tf-") as folder:
-        local = local_file(path, content["training"]["file"], folder)
-        with np.load(local, allow_pickle=False) as stored:
-            return {name: stored[name] for name in names}
+    with np.load(_opened(path, content["training"]["file"])) as stored:
+        return {name: stored[name] for name in names}
 
 
 def _load_part(stored, array, part):
     """Reads the rows of one file that belong to this process, chunk by chunk."""
     first, end = array.here()
     first, end = max(first, part["first"]), min(end, part["last"] + 1)
-    rows = max(1, CHUNK_BYTES // row_size(stored.shape, stored.dtype))
+    rows = max(1, CHUNK_BYTES // stored.row_bytes)
     if first < end:
         for start, stop in array.spans(first, end, rows):
             array.write(start, stored.read(start, stop))
@@ -141,54 +133,41 @@ def _load_part(stored, array, part):
 
 def _compare(path, content, network, variables, arrays):
     """Raises one ValueError that lists what does not fit."""
-    problems = []
-    if network is not None:
-        problems += _compare_backbone(content["backbone"]["weights"], network)
     if variables and content["kind"] != "training":
         raise ValueError(
             f"Checkpoint {path} holds weights only, which no training can resume from. "
             f"Start a new one from them: --checkpoint_dir={path}."
         )
-    stored = content["training"].get("variables", {})
-    problems += _compare_shapes(stored, variables)
-    problems += _compare_shapes(content["arrays"], arrays)
+    problems = []
+    if network is not None:
+        stored, weights = content["backbone"]["weights"], network.weights
+        if len(stored) != len(weights):
+            counts = f"{len(stored)} backbone weights in the checkpoint, {len(weights)}"
+            problems.append(f"{counts} here")
+        for described, weight in zip(stored, weights, strict=False):
+            problems += _compare_shape(weight.path, described, weight)
+    for described, wanted in (
+        (content["training"].get("variables", {}), variables),
+        (content["arrays"], arrays),
+    ):
+        for name, value in wanted.items():
+            problems += _compare_shape(name, described.get(name), value)
     for name in set(arrays) & set(content["arrays"]):
         problems += _gaps(name, content["arrays"][name])
     if problems:
         listed = "; ".join(problems[:5]) + (" …" if len(problems) > 5 else "")
         raise ValueError(
-            f"Checkpoint {path} does not fit this model: {listed}. Use the "
-            "model_name, emb_size, num_classes, sub_centers and "
-            "optimizer it was made with."
+            f"Checkpoint {path} does not fit this model: {listed}. Use the model_name, "
+            "emb_size, num_classes, sub_centers and optimizer it was made with."
         )
 
 
-def _compare_backbone(stored, network):
-    problems, weights = [], network.weights
-    if len(stored) != len(weights):
-        problems.append(
-            f"{len(stored)} backbone weights in the checkpoint, {len(weights)} here"
-        )
-    for described, weight in zip(stored, weights, strict=False):
-        if described["shape"] != list(weight.shape):
-            problems.append(
-                f"{weight.path}: {described['shape']} in the checkpoint, "
-                f"{list(weight.shape)} here"
-            )
-    return problems
-
-
-def _compare_shapes(stored, wanted):
-    problems = []
-    for name, value in wanted.items():
-        if name not in stored:
-            problems.append(f"{name}: not in the checkpoint")
-        elif stored[name]["shape"] != list(value.shape):
-            problems.append(
-                f"{name}: {stored[name]['shape']} in the checkpoint, "
-                f"{list(value.shape)} here"
-            )
-    return problems
+def _compare_shape(name, described, value):
+    if described is None:
+        return [f"{name}: not in the checkpoint"]
+    stored, here = described["shape"], list(value.shape)
+    problem = f"{name}: {stored} in the checkpoint, {here} here"
+    return [] if stored == here else [problem]
 
 
 def _gaps(name, described):
@@ -196,12 +175,88 @@ def _gaps(name, described):
     expected, problems = 0, []
     for part in sorted(described["parts"], key=lambda part: part["first"]):
         if part["first"] != expected:
-            problems.append(
-                f"{name}: its files continue at row {part['first']} after {expected}"
-            )
+            place = f"row {part['first']} after {expected}"
+            problems.append(f"{name}: its files continue at {place}")
         expected = part["last"] + 1
     if expected != described["shape"][0]:
-        problems.append(
-            f"{name}: its files end at row {expected} of {described['shape'][0]}"
-        )
+        end = f"row {expected} of {described['shape'][0]}"
+        problems.append(f"{name}: its files end at {end}")
     return problems
+
+
+@dataclasses.dataclass(frozen=True)
+class Matched:
+    """The result of loading matching weights.
+
+    Attributes:
+        loaded: names of the network's weights that were loaded.
+        kept: `{name: reason}` of those that stay as they are.
+        unused: names of what else the checkpoint holds.
+    """
+
+    loaded: list[str]
+    kept: dict[str, str]
+    unused: list[str]
+
+
+def load_matching(path: str, network: keras.Model) -> Matched:
+    """Loads the backbone's weights of equal name and shape into another network.
+
+    In Keras's weights file every layer is a group with the layer's name as an attribute
+    and its weights as numbered arrays. Layers that a user named are matched by that
+    name; names that Keras made up count layers over the whole process, so those are
+    matched by the place in the file, which counts layers of a kind over the network.
+
+    Args:
+        path: the checkpoint folder.
+        network: a Keras model.
+
+    Raises:
+        DamagedCheckpointError: the weights file is damaged.
+        ValueError: nothing fits.
+    """
+    content = manifests.read(path)
+    file = content["backbone"]["file"]
+    verify(path, content, [file])
+    loaded: list[str] = []
+    kept, buffer = {}, io.BytesIO()
+    private_apis.save_weights(network, buffer)
+    with h5py.File(buffer, "r+") as target, h5py.File(_opened(path, file)) as source:
+        stored = _arrays(source)
+        for name, array in _arrays(target).items():
+            if name not in stored:
+                kept[name] = "not in the checkpoint"
+            elif stored[name].shape != array.shape:
+                here = f"{array.shape} here"
+                kept[name] = f"{stored[name].shape} in the checkpoint, {here}"
+            else:
+                array[...] = stored[name][...]
+                loaded.append(name)
+    if not loaded:
+        raise ValueError(
+            f"Checkpoint {path} is of another network: none of its {len(stored)} "
+            "backbone weights fits. Use the model_name it was made with."
+        )
+    private_apis.load_weights(network, buffer)
+    return Matched(loaded, kept, sorted(set(stored) - set(loaded)))
+
+
+def _arrays(file):
+    """`{name of layer and number: array}` of a weights file."""
+    arrays = {}
+
+    def visit(place, item):
+        if isinstance(item, h5py.Dataset):
+            group, _, number = place.rpartition("/")
+            layer = _layer_name(group, file[group].attrs.get("name"))
+            arrays[f"{layer}/{number}"] = item
+
+    file.visititems(visit)
+    return arrays
+
+
+def _layer_name(group, name):
+    place = group.removesuffix("/vars")
+    kind = re.sub(r"_\d+$", "", place.rpartition("/")[2])
+    made_up = name is None or re.fullmatch(rf"{re.escape(kind)}(_\d+)?", name)
+    return place if made_up else name

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from plsc_tf import backbones
 from plsc_tf.checkpoints import catalog, importers, writer
-from plsc_tf.checkpoints.content import Content
+from plsc_tf.checkpoints.writer import Content
 from plsc_tf.jobs.builders import networks
 from plsc_tf.storage import files
 from plsc_tf.storage.writer_lock import WriterLock
@@ -26,7 +26,7 @@ def import_checkpoint(settings):
         the rows of a table of imported and left-out contents.
 
     Raises:
-        FileExistsError: there is a checkpoint already.
+        FileExistsError: a checkpoint already exists.
         FileNotFoundError: a part of the checkpoint is missing.
         ImportError: PyTorch is needed and not installed.
         FolderInUseError: a training writes into model_save_dir.
@@ -66,8 +66,7 @@ def _target(storage):
         if catalog.find_all(storage.model_save_dir):
             raise FileExistsError(
                 f"model_save_dir '{storage.model_save_dir}' holds checkpoints of a "
-                "run, which an imported one would be taken for. Choose another "
-                "folder, or set checkpoint_dir."
+                "run. Choose another folder, or set checkpoint_dir."
             )
     if files.exists(path):
         raise FileExistsError(f"'{path}' already exists; nothing is overwritten.")
@@ -80,33 +79,27 @@ def _completed(settings, source):
     if weight is None:
         return settings
     classes, size = weight.shape
-    requested = settings.dataset.num_classes
+    origin, requested = settings.importing.import_from, settings.dataset.num_classes
     known = source.num_classes is not None
     if requested != classes and ("num_classes" in settings.given or not known):
-        advice = f"Pass --num_classes={classes}."
+        advice = f"Pass --num_classes={classes}"
         if not known:
-            advice = (
-                f"If the training had {classes} classes pass --num_classes={classes}; "
-                "else the file of the last rank is missing, which no other file shows."
-            )
+            advice += "; if there were more, the file of the last rank is missing"
         raise ValueError(
-            f"{settings.importing.import_from} holds {classes} classes of "
-            f"{source.ranks} rank(s). Received: num_classes={requested}. {advice}"
+            f"{origin} holds {classes} classes of {source.ranks} rank(s). Received: "
+            f"num_classes={requested}. {advice}."
         )
     if size != settings.model.emb_size:
         raise ValueError(
-            f"{settings.importing.import_from} has a head for embeddings of {size} "
-            f"numbers. Received: emb_size={settings.model.emb_size}."
+            f"{origin} has a head for embeddings of {size} numbers. Received: "
+            f"emb_size={settings.model.emb_size}."
         )
-    loss = settings.head.loss_type
-    has_bias = "bias" in source.arrays
+    loss, has_bias = settings.head.loss_type, "bias" in source.arrays
     if has_bias != (settings.head.loss == "softmax"):
         if "loss_type" in settings.given or not has_bias:
             raise ValueError(
-                f"{settings.importing.import_from} has a head with"
-                f"{'' if has_bias else 'out'} a bias, as "
-                f"{'only' if has_bias else 'all losses but'} softmax has it. "
-                f"Received: loss_type={loss}."
+                f"{origin} has a head with{'' if has_bias else 'out'} a bias; only "
+                f"softmax has one. Received: loss_type={loss}."
             )
         loss = source.loss if source.loss == "softmax" else "dist_softmax"
     return settings.replace(num_classes=classes, loss_type=loss)
@@ -138,14 +131,11 @@ def _content(settings, source, backbone):
 
 
 def _table(settings, source, backbone, path):
+    size = f"{backbone.count_params():,} weights in {len(source.backbone)} arrays"
     rows = [
         ("format", source.format),
         ("read", settings.importing.import_from),
-        (
-            "backbone",
-            f"{settings.model.model_name}: {backbone.count_params():,} weights in "
-            f"{len(source.backbone)} arrays",
-        ),
+        ("backbone", f"{settings.model.model_name}: {size}"),
     ]
     for name, array in source.arrays.items():
         shape = " x ".join(f"{size:,}" for size in array.shape)

@@ -2,7 +2,7 @@
 
 from absl import logging
 
-from plsc_tf.checkpoints import catalog, manifest, matching
+from plsc_tf.checkpoints import catalog, manifest, reader
 from plsc_tf.storage import files
 from plsc_tf.training import state
 
@@ -46,7 +46,7 @@ def load(model, settings):
 
 def _load_matching(path, content, model, settings):
     """The backbone's weights that fit; the head's if its classes are these."""
-    matched = matching.load_matching(path, model.backbone)
+    matched = reader.load_matching(path, model.backbone)
     model.trainer.statistics_differ = False
     with_head = _same_classes(content["state"], content["arrays"], model, settings)
     if with_head:

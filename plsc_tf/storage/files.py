@@ -11,6 +11,7 @@ import functools
 import hashlib
 import os
 import re
+import shutil
 
 from plsc_tf.storage import hdfs, local, remote
 from plsc_tf.storage.errors import StorageError as StorageError
@@ -33,7 +34,7 @@ RETRY = Retry()
 _WILDCARD = re.compile(r"[*?[]")
 
 
-def prepare(path, timeout_s=60.0):
+def prepare(path):
     """Makes the store of `path` ready, or says what is missing.
 
     The other functions call it themselves; calling it early finds a wrong set-up
@@ -41,7 +42,6 @@ def prepare(path, timeout_s=60.0):
 
     Args:
         path: any path on the store.
-        timeout_s: seconds that a server has to answer.
 
     Raises:
         StorageError: something is not installed, not set or not reachable.
@@ -51,7 +51,7 @@ def prepare(path, timeout_s=60.0):
     if is_local(path) or root_of(path) in _prepared():
         return
     if scheme_of(path) in HADOOP_SCHEMES:
-        hdfs.prepare_hdfs(path, timeout_s)
+        hdfs.prepare_hdfs(path)
     else:
         remote.check_scheme(path)
     _prepared().add(root_of(path))
@@ -67,11 +67,7 @@ def exists(path, retry=RETRY):
 
 
 def is_dir(path, retry=RETRY):
-    """Whether there is a folder; False of files and of nothing.
-
-    Raises:
-        StorageError: the store did not say.
-    """
+    """Whether there is a folder; raises as `exists`."""
     status = _stat(path, retry)
     return status is not None and status.is_dir
 
@@ -97,11 +93,11 @@ def list_dir(path, retry=RETRY):
         StorageError: the store did not say.
     """
     path = canonical(path)
-    if not stat(path, retry).is_dir:
-        raise _os_error(errno.ENOTDIR, path)
     if is_local(path):
-        return sorted(local.list_dir(path))
-    return sorted(remote.list_dir(path, retry))
+        return sorted(os.listdir(path))
+    _check(path, True, retry)
+    names = remote.call("list", "listdir", path, retry=retry)
+    return sorted(name.rstrip("/") for name in names)
 
 
 def size(path, retry=RETRY):
@@ -111,13 +107,10 @@ def size(path, retry=RETRY):
         FileNotFoundError, IsADirectoryError: there is no such file.
         StorageError: the store did not say.
     """
-    status = stat(path, retry)
-    if status.is_dir:
-        raise _os_error(errno.EISDIR, path)
-    return status.size
+    return _check(path, False, retry).size
 
 
-def walk(folder, retry=RETRY):
+def walk(folder):
     """Yields (folder, names of its folders, names of its files) from the top down.
 
     Links to folders are followed. The caller may take folders out of the list.
@@ -127,30 +120,29 @@ def walk(folder, retry=RETRY):
         StorageError: the store did not say.
     """
     if "://" not in folder:
-        yield from local.walk(folder)
+        yield from os.walk(folder, onerror=_raise, followlinks=True)
         return
-    names = list_dir(folder, retry)
-    folders = [name for name in names if is_dir(join(folder, name), retry)]
+    names = list_dir(folder)
+    folders = [name for name in names if is_dir(join(folder, name))]
     yield folder, folders, sorted(set(names) - set(folders))
     for below in folders:
-        yield from walk(join(folder, below), retry)
+        yield from walk(join(folder, below))
 
 
-def glob(pattern, retry=RETRY):
+def glob(pattern):
     """The paths that match a pattern with `*`, `?` or `[...]`, sorted.
 
     Raises:
         StorageError: the store did not say.
     """
     if not _WILDCARD.search(pattern):
-        return [pattern] if exists(pattern, retry) else []
+        return [pattern] if exists(pattern) else []
     above, slash, last = pattern.rpartition("/")
     matches = []
-    for folder in glob(above, retry) if above else [slash or "."]:
-        if is_dir(folder, retry):
-            names = fnmatch.filter(list_dir(folder, retry), last)
+    for folder in glob(above) if above else [slash or "."]:
+        if is_dir(folder):
             prefix = f"{folder}/" if above else slash
-            matches += [prefix + name for name in names]
+            matches += [prefix + n for n in fnmatch.filter(list_dir(folder), last)]
     return matches
 
 
@@ -169,7 +161,6 @@ def open_read(path, chunk_bytes=CHUNK_BYTES, start=0, stop=None, retry=RETRY):
         ValueError: the file has no such bytes.
         StorageError: the store failed.
     """
-    path = canonical(path)
     total = size(path, retry)
     stop = total if stop is None else stop
     if not 0 <= start <= stop <= total:
@@ -177,10 +168,14 @@ def open_read(path, chunk_bytes=CHUNK_BYTES, start=0, stop=None, retry=RETRY):
             f"Expected a range of bytes within {path}, which has {total}. Received: "
             f"start={start}, stop={stop}."
         )
-    if is_local(path):
-        yield from local.read_chunks(path, chunk_bytes, start, stop)
-    else:
-        yield from remote.read_chunks(path, chunk_bytes, start, stop, retry)
+    reader = open_random(path, retry)
+    try:
+        while start < stop:
+            chunk = reader.read(start, min(chunk_bytes, stop - start), stop)
+            start += len(chunk)
+            yield chunk
+    finally:
+        reader.close()
 
 
 def open_random(path, retry=RETRY):
@@ -207,19 +202,18 @@ def read(path, start=0, stop=None, retry=RETRY):
     return b"".join(open_read(path, CHUNK_BYTES, start, stop, retry))
 
 
-def checksum(path, retry=RETRY):
+def checksum(path):
     """Returns (bytes, SHA-256 in hex) of a file, read in chunks."""
     digest, total = hashlib.sha256(), 0
     # What fits into a core's cache is hashed faster.
-    chunk_bytes = 1 << 20 if is_local(path) else CHUNK_BYTES
-    for chunk in open_read(path, chunk_bytes, retry=retry):
+    for chunk in open_read(path, 1 << 20 if is_local(path) else CHUNK_BYTES):
         digest.update(chunk)
         total += len(chunk)
     return total, digest.hexdigest()
 
 
 def write(path, chunks, checksum=False, retry=RETRY):
-    """Writes a file; one that is there is replaced.
+    """Writes a file; one that exists is replaced.
 
     The folder must exist, but HDFS makes it. Local files are flushed to the disk.
     Nothing is left of a file that could not be written, if the store lets it be
@@ -252,7 +246,7 @@ def write(path, chunks, checksum=False, retry=RETRY):
     return remote.write(path, lambda: _pieces(make()), checksum, retry)
 
 
-def replace(path, chunks, retry=RETRY):
+def replace(path, chunks):
     """Writes a small file, in place of an older one, which stays until it is written.
 
     Local disks swap the two at once. Elsewhere a process that ends between the two
@@ -261,24 +255,23 @@ def replace(path, chunks, retry=RETRY):
     Args:
         path: the file.
         chunks: as for `write`.
-        retry: the `Retry` of each operation.
 
     Raises:
         OSError: as `write`.
     """
     path = below_root(path)
     temporary = f"{path}.writing-new"
-    write(temporary, chunks, retry=retry)
+    write(temporary, chunks)
     if is_local(path):
         os.replace(temporary, path)
         return
-    if exists(path, retry):
-        remove(path, retry)
-    rename(temporary, path, retry)
+    if exists(path):
+        remove(path)
+    rename(temporary, path)
 
 
-def make_dirs(path, retry=RETRY):
-    """Makes a folder and those above it; one that is there is left.
+def make_dirs(path):
+    """Makes a folder and those above it; one that exists stays.
 
     Raises:
         FileExistsError: there is a file of that name.
@@ -286,23 +279,22 @@ def make_dirs(path, retry=RETRY):
     """
     path = below_root(path)
     if is_local(path):
-        local.make_dirs(path)
+        os.makedirs(path, exist_ok=True)
         return
     prepare(path)
-    remote.make_dirs(path, retry)
+    remote.call("make the folder", "makedirs", path, retry=RETRY)
 
 
-def rename(old, new, retry=RETRY):
+def rename(old, new):
     """Moves a file or folder to a name that is free, on the same store.
 
     Args:
-        old: what to move.
+        old: the file or folder.
         new: the whole new path; its folder must exist.
-        retry: the `Retry`.
 
     Raises:
         FileNotFoundError: `old` is absent.
-        FileExistsError: `new` is there; nothing is overwritten.
+        FileExistsError: `new` exists; nothing is overwritten.
         ValueError: the two are on different stores.
         StorageError: the store failed.
     """
@@ -311,15 +303,14 @@ def rename(old, new, retry=RETRY):
         not is_local(old) and root_of(old) != root_of(new)
     ):
         raise ValueError(f"Expected two paths of one store. Received: {old}, {new}.")
-    stat(old, retry)
-    if os.path.lexists(new) if is_local(new) else exists(new, retry):
+    stat(old)
+    if os.path.lexists(new) if is_local(new) else exists(new):
         raise _os_error(errno.EEXIST, new)
     if is_local(old):
         local.rename(old, new)
         return
-    if not is_dir(parent(new), retry):
-        raise _os_error(errno.ENOENT, parent(new))
-    remote.rename(old, new, retry)
+    _check(parent(new), True)
+    remote.rename(old, new, RETRY)
 
 
 def remove(path, retry=RETRY):
@@ -331,14 +322,13 @@ def remove(path, retry=RETRY):
     """
     path = below_root(path)
     if is_local(path):
-        local.remove(path)
+        os.remove(path)
         return
-    if stat(path, retry).is_dir:
-        raise _os_error(errno.EISDIR, path)
-    remote.remove(path, False, retry)
+    _check(path, False, retry)
+    remote.remove(path, "remove", retry)
 
 
-def remove_tree(path, retry=RETRY):
+def remove_tree(path):
     """Removes a folder and all below it.
 
     Raises:
@@ -346,12 +336,11 @@ def remove_tree(path, retry=RETRY):
         StorageError: the store failed.
     """
     path = below_root(path)
-    if not stat(path, retry).is_dir:
-        raise _os_error(errno.ENOTDIR, path)
     if is_local(path):
-        local.remove_tree(path)
+        shutil.rmtree(path)
         return
-    remote.remove(path, True, retry)
+    _check(path, True)
+    remote.remove(path, "rmtree", RETRY)
 
 
 def atomic_rename(path):
@@ -364,7 +353,7 @@ def atomic_rename(path):
 
 @functools.cache
 def _prepared():
-    """The roots that were ready once in this process, as its Java machine is one."""
+    """The roots of stores that are ready; a process has one Java machine."""
     return set()
 
 
@@ -375,6 +364,18 @@ def _stat(path, retry):
         return local.stat(path)
     prepare(path)
     return remote.stat(path, retry)
+
+
+def _check(path, is_dir, retry=RETRY):
+    """The `FileStat` of a folder, or of a file; raises an error if it is not one."""
+    status = stat(path, retry)
+    if status.is_dir != is_dir:
+        raise _os_error(errno.ENOTDIR if is_dir else errno.EISDIR, path)
+    return status
+
+
+def _raise(error):
+    raise error
 
 
 def _is_buffer(value):

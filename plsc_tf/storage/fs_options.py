@@ -38,13 +38,13 @@ def download_start(storage):
     source = remote_dir(storage, "fs_checkpoint_dir")
     target = remote_dir(storage, "fs_dir_for_save")
     if target:
-        # To find out now and not after days of training.
+        # Errors come before days of training, not after.
         files.make_dirs(target)
     if not source:
         return None
     if not storage.checkpoint_dir:
         raise ValueError(
-            "fs_checkpoint_dir is copied into checkpoint_dir: set that to a local "
+            "fs_checkpoint_dir is copied into checkpoint_dir: set it to a local "
             "folder. Received: checkpoint_dir=''."
         )
     return transfer.download(source, storage.checkpoint_dir)
@@ -84,14 +84,10 @@ def remote_dir(storage, option):
     path = getattr(storage, option)
     if not path or "://" in path:
         return path
-    if not storage.fs_name:
-        raise ValueError(
-            f"{option} needs a file system: set fs_name=hdfs://namenode:9000, or begin "
-            f"{option} with that. Received: {option}={path!r}, fs_name=''."
-        )
     if "://" not in storage.fs_name:
         raise ValueError(
-            "fs_name must be an address such as hdfs://namenode:9000. Received: "
+            f"{option} needs a file system: set fs_name=hdfs://namenode:9000, or begin "
+            f"{option} with that. Received: {option}={path!r}, "
             f"fs_name={storage.fs_name!r}."
         )
     return f"{storage.fs_name.rstrip('/')}/{path.lstrip('/')}"
@@ -123,8 +119,7 @@ def set_user(storage):
 
 def _user_and_password(given):
     """Returns the two parts of `fs_ugi`, of its file, or of the environment."""
-    text = given.reveal() if hasattr(given, "reveal") else given
-    origin = "fs_ugi"
+    text, origin = given.reveal(), "fs_ugi"
     if not text:
         text, origin = os.environ.get(UGI_VARIABLE, ""), UGI_VARIABLE
     if text.startswith("@"):

@@ -1,80 +1,61 @@
 """Makes `hdfs://` work in this process, or says which piece is missing.
 
 tensorflow-io's own reactions to a missing piece are a file that "does not exist", an
-"unknown error 255", or a process that hangs. So every piece is looked at beforehand,
-and the server is asked in a process that can be ended.
+"unknown error 255", or a process that hangs. So Java, libhdfs and CLASSPATH are checked
+before, and a process that can be ended asks the server. tensorflow-io reads the
+environment at its first call, so it can be completed here.
 """
 
+import ctypes
 import errno
+import glob
 import os
 import re
+import shutil
 import subprocess
 import sys
 import warnings
 
-from plsc_tf.storage import hadoop_env
+from absl import logging
+
 from plsc_tf.storage.deadline import Worker
 from plsc_tf.storage.errors import StorageError, from_tensorflow
 from plsc_tf.storage.paths import root_of, scheme_of
 
+# Seconds that a server has to answer at first.
+LIMIT_S = 60.0
 _PROBE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hdfs_probe.py")
-# Java's exceptions, and what they mean to somebody who wants to train.
-_REASONS = (
-    (
-        r"getSubject is not supported",
-        "Hadoop's client does not run on Java 24 and later: set JAVA_HOME to a Java 17",
+_CLASS_PATH = "set it to the output of `hadoop classpath --glob`"
+# Java's exceptions, and advice.
+_REASONS = {
+    r"getSubject is not supported": (
+        "Hadoop's client does not run on Java 24 and later: set JAVA_HOME to a Java 17"
     ),
-    (
-        r"UnsupportedClassVersionError",
-        "the Java is too old for these jars: set JAVA_HOME to a Java 17",
+    r"(?:NoClassDefFoundError|ClassNotFoundException|No FileSystem for scheme)(.*)": (
+        f"CLASSPATH lacks Hadoop's jars{{}}: {_CLASS_PATH}"
     ),
-    (
-        r"(?:NoClassDefFoundError|ClassNotFoundException): ([\w./$]+)",
-        "CLASSPATH lacks the jar with {}: set it to `hadoop classpath --glob`",
+    r"UnknownHostException: ([\w.-]+)": (
+        "the host {} is unknown. Is it spelled right, and for a nameservice, is the "
+        "folder with hdfs-site.xml in CLASSPATH?"
     ),
-    (
-        r"NoClassDefFoundError|ClassNotFoundException",
-        "CLASSPATH lacks Hadoop's jars: set it to `hadoop classpath --glob`",
-    ),
-    (
-        r"No FileSystem for scheme",
-        "CLASSPATH lacks hadoop-hdfs or hadoop-hdfs-client: set it to "
-        "`hadoop classpath --glob`",
-    ),
-    (
-        r"UnknownHostException: ([\w.-]+)",
-        "the host {} is unknown. Is it spelled right, and if it is a nameservice, is "
-        "the folder with hdfs-site.xml in CLASSPATH?",
-    ),
-    (
-        r"Connection refused",
+    r"Connection refused": (
         "the connection was refused. Is the NameNode running, and is this its RPC port "
-        "(fs.defaultFS in core-site.xml)?",
+        "(fs.defaultFS in core-site.xml)?"
     ),
-    (
-        r"No route to host|Network is unreachable|ConnectTimeoutException",
-        "there is no way to the host through the network",
-    ),
-    (
-        r"Protocol message|RpcException|InvalidProtocolBuffer|EOFException|"
-        r"RPC response exceeds",
+    r"Protocol message|RpcException|InvalidProtocolBuffer|EOFException|RPC response": (
         "something answers there, but it is no NameNode. Is this the RPC port "
-        "(fs.defaultFS in core-site.xml), not that of the web page?",
+        "(fs.defaultFS in core-site.xml), not that of the web page?"
     ),
-    (r"StandbyException", "this NameNode is the standby one: use the nameservice"),
-    (
-        r"GSSException|SaslException|Client cannot authenticate|KerberosAuth",
-        "the cluster wants Kerberos: call kinit, and set KERB_TICKET_CACHE_PATH",
+    r"GSSException|SaslException|Client cannot authenticate|KerberosAuth": (
+        "the cluster wants Kerberos: call kinit, and set KERB_TICKET_CACHE_PATH"
     ),
-    (r"AccessControlException: (.*)", "permission was denied: {}"),
-    (r"Wrong FS: (.*)", "the address does not fit core-site.xml: {}"),
-)
+}
 
 
-def prepare_hdfs(uri, timeout_s=60.0):
+def prepare_hdfs(uri, timeout_s=LIMIT_S):
     """Sets up Hadoop's client for this process and reaches the file system once.
 
-    It loads Java and libhdfs, expands CLASSPATH and adds -Xrs to LIBHDFS_OPTS;
+    It loads Java and libhdfs, completes CLASSPATH and adds -Xrs to LIBHDFS_OPTS;
     another process looks at the root; with tensorflow-io, this one does.
 
     Args:
@@ -85,35 +66,43 @@ def prepare_hdfs(uri, timeout_s=60.0):
         StorageError: it names the one missing piece, or why the server cannot be
             reached.
     """
-    libjvm = hadoop_env.load_java()
-    libhdfs = hadoop_env.load_libhdfs()
-    hadoop_env.set_class_path()
-    hadoop_env.set_java_options()
+    libraries = _load_libraries()
+    _set_class_path()
+    # Without -Xrs Ctrl-C kills the process, and a handler of SIGTERM never runs.
+    options = os.environ.get("LIBHDFS_OPTS", "").split()
+    if "-Xrs" not in options:
+        os.environ["LIBHDFS_OPTS"] = " ".join([*options, "-Xrs"])
     root, scheme = root_of(uri), scheme_of(uri)
-    if scheme == "har":  # an archive has no root of its own
-        _check_plugin(scheme)
-        return
-    problem = _probe(libjvm, libhdfs, root, timeout_s)
+    problem = _probe(libraries, root, timeout_s)
     if problem:
         raise StorageError(f"{root} is unreachable: {problem}", errno.EHOSTUNREACH)
-    _check_plugin(scheme)
-    _look_from_here(root, timeout_s)
+    import tensorflow as tf
+
+    outcome = load_plugins()
+    if scheme not in tf.io.gfile.get_registered_schemes():
+        raise StorageError(f"TensorFlow has no file system for {scheme}://. {outcome}")
+    with Worker() as worker:
+        try:
+            worker.run(lambda: tf.io.gfile.stat(root), timeout_s, f"reach {root}")
+        except tf.errors.OpError as error:
+            hint = (
+                "Another process of this environment reached it: restart this one. Was "
+                "Hadoop used, or its environment changed, before?"
+            )
+            raise from_tensorflow(error, "reach", root, hint) from error
 
 
 def why_unreachable(root, timeout_s=15.0):
     """Returns a sentence with what is wrong with a server now, "" if nothing is."""
-    if scheme_of(root) == "har":
-        return ""
     try:
-        libjvm, libhdfs = hadoop_env.load_java(), hadoop_env.load_libhdfs()
+        problem = _probe(_load_libraries(), root, timeout_s)
     except StorageError as error:
         return str(error)
-    problem = _probe(libjvm, libhdfs, root, timeout_s)
-    return f"{root} is unreachable: {problem}" if problem else ""
+    return problem and f"{root} is unreachable: {problem}"
 
 
 def load_plugins():
-    """Imports tensorflow-io; returns what is wrong, "" if nothing is."""
+    """Imports tensorflow-io; returns a sentence about its version, or what is wrong."""
     import tensorflow as tf
 
     try:
@@ -132,19 +121,80 @@ def load_plugins():
     )
 
 
-def _check_plugin(scheme):
-    import tensorflow as tf
+def _load_libraries():
+    """Loads libjvm.so, for libhdfs to find, and libhdfs.so; returns their paths."""
+    program = os.path.realpath(shutil.which("java") or "/")
+    java = os.environ.get("JAVA_HOME") or os.path.dirname(os.path.dirname(program))
+    hadoop = os.environ.get("HADOOP_HDFS_HOME") or os.environ.get("HADOOP_HOME", "")
+    libhdfs = _existing(hadoop, "lib/native/libhdfs.so")
+    if libhdfs:
+        os.environ["HADOOP_HDFS_HOME"] = hadoop
+    libjvm = _existing(java, "lib/server/libjvm.so", "jre/lib/*/server/libjvm.so")
+    # Without a folder the loader looks in LD_LIBRARY_PATH.
+    libraries = libjvm or "libjvm.so", libhdfs or "libhdfs.so"
+    needs = (
+        ("Java's libjvm.so", "JAVA_HOME to the folder of a Java 17"),
+        ("libhdfs.so of Hadoop", "HADOOP_HDFS_HOME to Hadoop's folder"),
+    )
+    for path, (piece, advice) in zip(libraries, needs, strict=True):
+        try:
+            ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+        except OSError as error:
+            name = advice.split()[0]
+            raise StorageError(
+                f"HDFS needs {piece}, which cannot be loaded: {error}. Received: "
+                f"{name}={os.environ.get(name, '')!r}. Set {advice}."
+            ) from error
+    return libraries
 
-    told = load_plugins()
-    if scheme not in tf.io.gfile.get_registered_schemes():
-        raise StorageError(f"TensorFlow has no file system for {scheme}://. {told}")
+
+def _existing(home, *patterns):
+    """The first file below a folder that matches, or None."""
+    below = [os.path.join(glob.escape(home), pattern) for pattern in patterns]
+    return next((path for p in below if home for path in glob.glob(p)), None)
 
 
-def _probe(libjvm, libhdfs, root, timeout_s):
-    """Looks at the root from another process; returns what is wrong, or None."""
+def _set_class_path():
+    """Completes CLASSPATH: asks `hadoop` for a missing one, and expands wildcards.
+
+    Java expands wildcards on its command line only, not for a library.
+    """
+    text = os.environ.get("CLASSPATH", "").strip() or _ask_hadoop()
+    entries = []
+    for entry in filter(None, text.split(os.pathsep)):
+        if os.path.basename(entry) == "*":
+            entries += sorted(glob.glob(glob.escape(entry[:-1]) + "*.[jJ][aA][rR]"))
+        else:
+            entries.append(entry)
+    if not any(map(os.path.exists, entries)):
+        raise StorageError(
+            "HDFS needs Hadoop's jars, and no file or folder in CLASSPATH exists. "
+            f"Received: CLASSPATH={text[:200]!r}. Before Python starts, {_CLASS_PATH}; "
+            "the folder with core-site.xml and hdfs-site.xml comes first."
+        )
+    os.environ["CLASSPATH"] = os.pathsep.join(entries)
+
+
+def _ask_hadoop():
+    """Returns the class path of an installed `hadoop`, or nothing."""
+    home = os.environ.get("HADOOP_HOME") or os.environ.get("HADOOP_HDFS_HOME", "")
+    program = shutil.which("hadoop") or shutil.which(os.path.join(home, "bin/hadoop"))
+    if not program:
+        return ""
+    try:
+        command = [program, "classpath", "--glob"]
+        text = subprocess.check_output(command, text=True, timeout=60)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    logging.info("CLASSPATH was not set; it is now that of %s.", program)
+    return text.strip()
+
+
+def _probe(libraries, root, timeout_s):
+    """Looks at the root from another process; returns what is wrong, "" for nothing."""
     try:
         done = subprocess.run(
-            [sys.executable, "-I", _PROBE, libjvm, libhdfs, root],
+            [sys.executable, "-I", _PROBE, *libraries, root],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -157,32 +207,17 @@ def _probe(libjvm, libhdfs, root, timeout_s):
             "but does not answer, or the network drops them."
         )
     if not done.returncode:
-        return None
+        return ""
     reason = _reason(done.stderr)
     return reason if reason.endswith(("?", ".")) else f"{reason}."
 
 
 def _reason(output):
-    """Returns what the messages of Java and of the loader mean, in a few words."""
-    for pattern, meaning in _REASONS:
-        found = re.search(pattern, output)
-        if found:
-            return meaning.format(*found.groups())
+    """Returns the meaning of the messages of Java and of the loader, in a few words."""
+    for pattern, meaning in _REASONS.items():
+        match = re.search(pattern, output)
+        if match:
+            return meaning.format(*match.groups())
     lines = re.findall(r"^\S*(?:Exception|Error)\b.*", output, re.MULTILINE)
     lines = lines or [line for line in output.splitlines() if line.strip()]
     return lines[-1].strip() if lines else "Hadoop's client gave no reason"
-
-
-def _look_from_here(root, timeout_s):
-    """Looks at the root in this process, whose Java machine starts with that."""
-    import tensorflow as tf
-
-    with Worker() as worker:
-        try:
-            worker.run(lambda: tf.io.gfile.stat(root), timeout_s, f"reach {root}")
-        except tf.errors.OpError as error:
-            hint = (
-                "Another process of this environment reached it: start this one anew. "
-                "Was Hadoop used, or its environment changed, before?"
-            )
-            raise from_tensorflow(error, "reach", root, hint) from error

@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import os
-import shutil
 import stat as stat_module
 import weakref
 
@@ -24,32 +23,6 @@ def stat(path):
     return FileStat(
         stat_module.S_ISDIR(status.st_mode), status.st_size, status.st_mtime_ns
     )
-
-
-def list_dir(path):
-    """Returns the names in a folder."""
-    return os.listdir(path)
-
-
-def walk(path):
-    """Yields (folder, names of its folders, names of its files) from the top down."""
-
-    def stop(error):
-        raise error
-
-    return os.walk(path, onerror=stop, followlinks=True)
-
-
-def read_chunks(path, chunk_bytes, start, stop):
-    """Yields the bytes `[start, stop)` of a file in chunks."""
-    with open(path, "rb", buffering=0) as file:
-        file.seek(start)
-        while start < stop:
-            chunk = file.read(min(chunk_bytes, stop - start))
-            if not chunk:
-                raise OSError(f"{path} ends at byte {start}; expected {stop}.")
-            start += len(chunk)
-            yield chunk
 
 
 def write(path, pieces, checksum):
@@ -78,17 +51,18 @@ class RandomReader:
     """Reads parts of a file; closed when no thread reads from it any more."""
 
     def __init__(self, path):
-        self._file = os.open(path, os.O_RDONLY)
+        self._path, self._file = path, os.open(path, os.O_RDONLY)
         self.close = weakref.finalize(self, os.close, self._file)
 
-    def read(self, start, length):
-        """Returns these bytes, fewer at the end of the file."""
-        return os.pread(self._file, length, start)
+    def read(self, start, length, stop=None):
+        """Returns these bytes, fewer at the end of the file; raises if it is cut off.
 
-
-def make_dirs(path):
-    """Makes a folder and those above it, where they are missing."""
-    os.makedirs(path, exist_ok=True)
+        With `stop` the file is known to be longer than `start`.
+        """
+        content = os.pread(self._file, length, start)
+        if stop is not None and not content:
+            raise OSError(f"{self._path} ends at byte {start}; expected {stop}.")
+        return content
 
 
 def rename(old, new):
@@ -96,16 +70,6 @@ def rename(old, new):
     os.rename(old, new)
     for folder in {os.path.dirname(old), os.path.dirname(new)}:
         sync_folder(folder)
-
-
-def remove(path):
-    """Removes a file."""
-    os.remove(path)
-
-
-def remove_tree(path):
-    """Removes a folder and all below it."""
-    shutil.rmtree(path)
 
 
 def sync_folder(path):

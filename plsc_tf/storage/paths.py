@@ -5,7 +5,7 @@ import posixpath
 from typing import NamedTuple
 
 # Served by Hadoop's client, in a Java machine inside this process.
-HADOOP_SCHEMES = ("hdfs", "viewfs", "har")
+HADOOP_SCHEMES = ("hdfs", "viewfs")
 
 
 class FileStat(NamedTuple):

@@ -55,11 +55,42 @@ def stat(path, retry):
     return _attempt("look at", path, look, retry)
 
 
-def list_dir(path, retry):
-    """Returns the names in a folder that `stat` has seen."""
+def call(doing, function, path, *more, retry, done=None):
+    """Returns `tf.io.gfile.<function>(path, *more)`, repeated after passing faults.
+
+    Args:
+        doing: the operation, for errors.
+        function: name of the function.
+        path: its first argument.
+        more: its other arguments.
+        retry: the `Retry`.
+        done: function that tells whether the work was done although an error was
+            raised: the answer may be lost.
+    """
     tf = _tensorflow()
-    names = _attempt("list", path, lambda: tf.io.gfile.listdir(path), retry)
-    return [name.rstrip("/") for name in names]
+
+    def once():
+        try:
+            return getattr(tf.io.gfile, function)(path, *more)
+        except tf.errors.OpError:
+            if done is None or not done():
+                raise
+
+    return _attempt(doing, path, once, retry)
+
+
+def rename(old, new, retry):
+    """Moves a file or folder that `stat` has seen to a name that it has not."""
+
+    def done():
+        return _is_absent(old) and not _is_absent(new)
+
+    call("rename", "rename", old, new, retry=retry, done=done)
+
+
+def remove(path, function, retry):
+    """Removes a file ("remove"), or a folder and all below it ("rmtree")."""
+    call("remove", function, path, retry=retry, done=lambda: _is_absent(path))
 
 
 class RandomReader:
@@ -102,18 +133,6 @@ class RandomReader:
 def _end(worker, file):
     worker.start(file.clear)
     worker.__exit__()
-
-
-def read_chunks(path, chunk_bytes, start, stop, retry):
-    """Yields the bytes `[start, stop)` of a file in chunks."""
-    reader = RandomReader(path, retry)
-    try:
-        while start < stop:
-            chunk = reader.read(start, min(chunk_bytes, stop - start), stop)
-            start += len(chunk)
-            yield chunk
-    finally:
-        reader.close()
 
 
 def write(path, make_pieces, checksum, retry):
@@ -163,46 +182,9 @@ def _discard(path):
     """Removes what is left of a file, if that is possible at once."""
     try:
         if stat(path, ONCE) is not None:
-            remove(path, False, ONCE)
+            remove(path, "remove", ONCE)
     except OSError as error:
         logging.warning("What is left of %s stays: %s", path, error)
-
-
-def make_dirs(path, retry):
-    """Makes a folder and those above it, where they are missing."""
-    tf = _tensorflow()
-    _attempt("make the folder", path, lambda: tf.io.gfile.makedirs(path), retry)
-
-
-def rename(old, new, retry):
-    """Moves a file or folder that `stat` has seen to a name that it has not."""
-    tf = _tensorflow()
-
-    def move():
-        try:
-            tf.io.gfile.rename(old, new)
-        except tf.errors.OpError:
-            # An answer may be lost where the work was done.
-            if _is_absent(old) and not _is_absent(new):
-                return
-            raise
-
-    _attempt("rename", old, move, retry)
-
-
-def remove(path, folder, retry):
-    """Removes a file, or a folder and all below it."""
-    tf = _tensorflow()
-
-    def delete():
-        try:
-            (tf.io.gfile.rmtree if folder else tf.io.gfile.remove)(path)
-        except tf.errors.OpError:
-            if _is_absent(path):
-                return
-            raise
-
-    _attempt("remove", path, delete, retry)
 
 
 def check_scheme(path):
@@ -211,33 +193,30 @@ def check_scheme(path):
     tensorflow-io, which brings more of them, is imported only if that is needed.
     """
     tf = _tensorflow()
-    scheme = scheme_of(path)
-    problem = ""
+    scheme, problem = scheme_of(path), ""
     if scheme not in tf.io.gfile.get_registered_schemes():
         problem = hdfs.load_plugins()
-    registered = tf.io.gfile.get_registered_schemes()
-    if scheme not in registered:
-        known = [name for name in sorted(registered) if name]
+    known = tf.io.gfile.get_registered_schemes()
+    if scheme not in known:
         raise StorageError(
             f"TensorFlow has no file system for {scheme}://. Received: {path}. It has "
-            f"{', '.join(known)}.{' ' if problem else ''}{problem}"
+            f"{', '.join(filter(None, sorted(known)))}. {problem}"
         )
     if scheme == "oss" and not oss.holds_keys(path):
         raise StorageError(
-            "oss:// is for dataset_dir only: tensorflow-io takes a server that is out "
-            "of reach for an empty folder, and a run would start over. Received: "
-            f"{path}. Use a local folder, HDFS or S3."
+            "oss:// is for dataset_dir only: tensorflow-io takes an unreachable server "
+            f"for an empty folder. Received: {path}. Use a local folder, HDFS or S3."
         )
 
 
 def _attempt(doing, path, function, retry, worker=None):
     """Makes a call in a thread, each attempt within the limit."""
 
-    def call():
+    def once():
         with contextlib.nullcontext(worker) if worker else Worker() as runner:
             return runner.run(function, retry.limit_s, f"{doing} {path}")
 
-    return _repeat(doing, path, call, retry)
+    return _repeat(doing, path, once, retry)
 
 
 def _repeat(doing, path, function, retry):
@@ -261,7 +240,6 @@ def _repeat(doing, path, function, retry):
             )
         time.sleep(wait)
         wait *= 2
-    raise ValueError(f"tries must be positive. Received: tries={retry.tries}")
 
 
 def _is_absent(path):
@@ -274,17 +252,9 @@ def _is_absent(path):
 
 def _is_final(error):
     """Whether the same call would fail in the same way again."""
-    errors = _tensorflow().errors
-    final = (
-        errors.NotFoundError,
-        errors.AlreadyExistsError,
-        errors.PermissionDeniedError,
-        errors.UnauthenticatedError,
-        errors.InvalidArgumentError,
-        errors.UnimplementedError,
-        errors.ResourceExhaustedError,
-    )
-    return isinstance(error, final)
+    names = "NotFound AlreadyExists PermissionDenied Unauthenticated InvalidArgument"
+    names += " Unimplemented ResourceExhausted"
+    return type(error).__name__.removesuffix("Error") in names.split()
 
 
 def _translate(error, doing, path, diagnose):

@@ -10,9 +10,7 @@ import contextlib
 import dataclasses
 import fnmatch
 import functools
-import hashlib
 import json
-import threading
 import time
 from collections.abc import Sequence
 
@@ -24,6 +22,9 @@ from plsc_tf.storage.errors import StorageError
 
 MANIFEST = "manifest.json"
 PARTIAL = ".plsc-part"
+FILES_AT_ONCE = 3
+# Seconds between two reports of progress.
+LOG_EVERY_S = 10.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,11 +49,8 @@ def copy_folder(
     target_dir: str,
     *,
     doing: str = "Copying",
-    files_at_once: int = 3,
     replace_unlisted: bool = False,
     skip: Sequence[str] = (),
-    log_every_s: float = 10.0,
-    retry: files.Retry = files.RETRY,
 ) -> Transfer:
     """Copies the content of a folder, with everything below it, into another.
 
@@ -64,46 +62,42 @@ def copy_folder(
         source_dir: folder to copy, on any store.
         target_dir: folder to copy into; made if it is missing. Its other files stay.
         doing: the work in one word, for the log.
-        files_at_once: files copied at the same time.
         replace_unlisted: whether a file of the target that differs is replaced if no
             manifest lists it, such as a log; it is logged.
         skip: patterns such as `*.writing-*` of files and folders that are not copied.
-        log_every_s: seconds between two reports of progress.
-        retry: the `files.Retry` of each operation.
 
     Raises:
         FileNotFoundError: `source_dir` does not exist.
-        FileExistsError: files of the target differ; they are named and kept.
+        FileExistsError: a file of the target differs; it is named and kept.
         StorageError: a store failed, or a file is not what its manifest says.
     """
-    begun = time.monotonic()
-    sizes = _sizes(source_dir, (*skip, f"*{PARTIAL}"), retry)
-    hashes = _hashes(source_dir, sizes, retry)
+    start = time.monotonic()
+    sizes = _sizes(source_dir, (*skip, f"*{PARTIAL}"))
+    hashes = _hashes(source_dir, sizes)
     title = f"{doing} {source_dir} to {target_dir}"
-    progress = Progress(title, sum(sizes.values()), "bytes", log_every_s)
-    copier = _Copier(source_dir, target_dir, hashes, replace_unlisted, retry)
-    files.make_dirs(target_dir, retry)
-    copier.check_sizes(sizes)
-    manifests = [name for name in sizes if files.name(name) == MANIFEST]
-    others = [name for name in sizes if files.name(name) != MANIFEST]
-    written = []
+    progress = Progress(title, sum(sizes.values()), "bytes", LOG_EVERY_S)
+    files.make_dirs(target_dir)
+
+    def copy(name):
+        source, target = files.join(source_dir, name), files.join(target_dir, name)
+        replace = replace_unlisted and name not in hashes
+        written = _copy(source, target, sizes[name], hashes.get(name), replace)
+        progress.add(sizes[name])
+        return written
+
+    written: list[int | None] = []
     with contextlib.closing(progress):
-        for group in (others, manifests):
-            with concurrent.futures.ThreadPoolExecutor(files_at_once) as pool:
-                jobs = {
-                    pool.submit(copier.copy, name, sizes[name]): name for name in group
-                }
+        for last in (False, True):
+            names = [name for name in sizes if (files.name(name) == MANIFEST) == last]
+            with concurrent.futures.ThreadPoolExecutor(FILES_AT_ONCE) as pool:
                 try:
-                    for job in concurrent.futures.as_completed(jobs):
-                        written.append(job.result())
-                        progress.add(sizes[jobs[job]])
+                    written += pool.map(copy, names)
                 except BaseException:
-                    copier.stopped.set()
-                    pool.shutdown(wait=False, cancel_futures=True)
+                    pool.shutdown(cancel_futures=True)
                     raise
-    written = [size for size in written if size is not None]
-    seconds = time.monotonic() - begun
-    done = Transfer(len(written), len(sizes) - len(written), sum(written), seconds)
+    new = [size for size in written if size is not None]
+    seconds = time.monotonic() - start
+    done = Transfer(len(new), len(sizes) - len(new), sum(new), seconds)
     logging.info(
         "%s: done, %d files copied (%.1f MB), %d already existed, %.0f s",
         title,
@@ -119,33 +113,31 @@ upload = functools.partial(copy_folder, doing="Uploading")
 download = functools.partial(copy_folder, doing="Downloading")
 
 
-def _sizes(folder, skip, retry):
+def _sizes(folder, skip):
     """`{path: bytes}` of the files below a folder that match none of `skip`."""
     sizes = {}
-    for name in files.list_dir(folder, retry):
+    for name in files.list_dir(folder):
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in skip):
             continue
         path = files.join(folder, name)
-        if files.is_dir(path, retry):
-            below = _sizes(path, skip, retry)
+        if files.is_dir(path):
+            below = _sizes(path, skip)
             sizes.update({f"{name}/{inner}": size for inner, size in below.items()})
         else:
-            sizes[name] = files.size(path, retry)
+            sizes[name] = files.size(path)
     return sizes
 
 
-def _hashes(source_dir, sizes, retry):
+def _hashes(source_dir, sizes):
     """`{name: SHA-256}` of the files that manifests list; None for manifests.
 
     Raises:
         StorageError: a file is missing or has another size than its manifest says.
     """
     hashes = {}
-    for manifest in sizes:
-        if files.name(manifest) != MANIFEST:
-            continue
+    for manifest in [name for name in sizes if files.name(name) == MANIFEST]:
         hashes[manifest] = None
-        for inner, entry in _entries(files.join(source_dir, manifest), retry).items():
+        for inner, entry in _entries(files.join(source_dir, manifest)).items():
             name = manifest.removesuffix(MANIFEST) + inner
             if sizes.get(name) != entry["bytes"]:
                 actual = f"has {sizes[name]}" if name in sizes else "does not exist"
@@ -157,100 +149,49 @@ def _hashes(source_dir, sizes, retry):
     return hashes
 
 
-def _entries(path, retry):
+def _entries(path):
     """The "files" of a manifest of ours; nothing if it is another program's."""
     try:
-        entries = json.loads(files.read(path, retry=retry))["files"]
-        return {
-            name: {"bytes": entry["bytes"], "sha256": entry["sha256"]}
-            for name, entry in entries.items()
-        }
-    except (KeyError, TypeError, AttributeError):
+        entries = json.loads(files.read(path))["files"]
+        keys = ("bytes", "sha256")
+        return {name: {key: entries[name][key] for key in keys} for name in entries}
+    except (KeyError, TypeError):
         return {}
     except ValueError as error:
         raise StorageError(f"{path} is damaged: it is not JSON ({error}).") from error
 
 
-class _Copier:
-    """Copies single files of a folder, in several threads."""
-
-    def __init__(self, source_dir, target_dir, hashes, replace_unlisted, retry):
-        self._source_dir, self._target_dir = source_dir, target_dir
-        self._hashes, self._replace_unlisted = hashes, replace_unlisted
-        self._retry = retry
-        self.stopped = threading.Event()
-
-    def check_sizes(self, sizes):
-        """Raises before anything is written if files of the target differ in size."""
-        different = []
-        for name, size in sizes.items():
-            existing = self._target_size(name)
-            if existing not in (None, size) and not self._replaceable(name):
-                different.append(f"{name} ({existing} bytes, not {size})")
-        if different:
-            raise self._differ(different)
-
-    def copy(self, name, size):
-        """Copies a file; returns the bytes written, None if it already existed."""
-        source = files.join(self._source_dir, name)
-        target = files.join(self._target_dir, name)
-        expected, existing = self._hashes.get(name), self._target_size(name)
-        if existing == size:
-            if self._digest(target) == (expected or self._digest(source)):
-                return None
-        if existing is not None:
-            if not self._replaceable(name):
-                raise self._differ([f"{name} (same size, other content)"])
-            logging.warning("Replacing %s, which differs from %s.", target, source)
-        partial, retry = target + PARTIAL, self._retry
-        files.make_dirs(files.parent(target), retry)
-        written, digest = files.write(
-            partial, lambda: self._chunks(source), checksum=True, retry=retry
-        )
-        problem = ""
-        if digest != (expected or digest):
-            problem = (
-                f"{source} is damaged: it does not have the SHA-256 of its manifest. "
-                "It was not copied."
-            )
-        elif files.size(partial, retry) != written or self._digest(partial) != digest:
-            problem = (
-                f"{target} was not written: the store returned other bytes than it was "
-                "sent. Try again; if that fails, the store or the network is broken."
-            )
-        if problem:
-            files.remove(partial, retry)
-            raise StorageError(problem)
-        if existing is not None:
-            files.remove(target, retry)
-        files.rename(partial, target, retry)
-        return written
-
-    def _replaceable(self, name):
-        return self._replace_unlisted and name not in self._hashes
-
-    def _target_size(self, name):
-        try:
-            return files.size(files.join(self._target_dir, name), self._retry)
-        except FileNotFoundError:
+def _copy(source, target, size, expected, replace):
+    """Copies a file; returns the bytes written, None if it already existed."""
+    existing = files.size(target) if files.exists(target) else None
+    if existing == size:
+        if files.checksum(target)[1] == (expected or files.checksum(source)[1]):
             return None
-
-    def _digest(self, path):
-        digest = hashlib.sha256()
-        for chunk in self._chunks(path):
-            digest.update(chunk)
-        return digest.hexdigest()
-
-    def _chunks(self, path):
-        for chunk in files.open_read(path, retry=self._retry):
-            if self.stopped.is_set():
-                raise StorageError(f"Copying {path} was stopped.")
-            yield chunk
-
-    def _differ(self, names):
-        listed = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-        return FileExistsError(
-            f"{self._target_dir} has other files of the same names than "
-            f"{self._source_dir}: {listed}. They were left as they are. Remove them, "
-            "or choose another folder."
+    if existing is not None and not replace:
+        raise FileExistsError(
+            f"{target} differs from {source}. It was left as it is. Remove it, or "
+            "choose another folder."
         )
+    partial = target + PARTIAL
+    files.make_dirs(files.parent(target))
+    chunks = functools.partial(files.open_read, source)
+    written, digest = files.write(partial, chunks, checksum=True)
+    problem = ""
+    if digest != (expected or digest):
+        problem = (
+            f"{source} is damaged: it does not have the SHA-256 of its manifest. It "
+            "was not copied."
+        )
+    elif files.checksum(partial) != (written, digest):
+        problem = (
+            f"{target} was not written: the store returned other bytes than it was "
+            "sent. Try again; if that fails, the store or the network is broken."
+        )
+    if problem:
+        files.remove(partial)
+        raise StorageError(problem)
+    if existing is not None:
+        logging.warning("Replacing %s, which differs from %s.", target, source)
+        files.remove(target)
+    files.rename(partial, target)
+    return written

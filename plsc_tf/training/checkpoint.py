@@ -13,7 +13,7 @@ import keras
 from absl import logging
 
 from plsc_tf.checkpoints import catalog, manifest, writer
-from plsc_tf.checkpoints.background import BackgroundSaver
+from plsc_tf.checkpoints.writer import BackgroundSaver
 from plsc_tf.storage import files
 from plsc_tf.storage.writer_lock import WriterLock
 from plsc_tf.training import head_changes, state

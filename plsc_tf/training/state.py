@@ -9,7 +9,7 @@ import tensorflow as tf
 from absl import logging
 
 from plsc_tf.checkpoints import manifest, reader, writer
-from plsc_tf.checkpoints.content import Content
+from plsc_tf.checkpoints.writer import Content
 from plsc_tf.training import model_config, statistics
 from plsc_tf.training.average import SLOT
 
@@ -81,7 +81,7 @@ def snapshot(
         state: dict of what else a resume needs.
         weights_only: leaves out what only a resume needs.
         held: keep the class rows as they are while training continues, see
-            `plsc_tf.checkpoints.content`. Otherwise they are read when they are
+            `plsc_tf.checkpoints.writer`. Otherwise they are read when they are
             written, which needs no memory, and training has to wait for it.
 
     Returns:

@@ -6,7 +6,6 @@ import tensorflow as tf
 
 import plsc_tf
 from plsc_tf.checkpoints import reader, writer
-from plsc_tf.checkpoints.content import Content
 from plsc_tf.parallel.rows import ShardedRows
 
 WHOLE = np.arange(14, dtype=np.float32).reshape(7, 2)
@@ -39,7 +38,7 @@ def make_content(step, *, replicas=3, array=None, kind="training", **state):
     variables = {"optimizer/0000": tf.fill([2], float(step))}
     if array is None:
         array = make_rows(replicas, WHOLE + step)
-    return Content(
+    return writer.Content(
         kind=kind,
         state={"global_step": step, "flags": {"learning_rate": 0.1}, **state},
         network=network,

@@ -7,38 +7,25 @@ import threading
 
 import pytest
 
-from plsc_tf.checkpoints.background import BackgroundSaver
+from plsc_tf.checkpoints.writer import BackgroundSaver
 
 ROOT = pathlib.Path(__file__).parents[2]
 
 
-def test_the_caller_goes_on_meanwhile():
-    saver, goes_on = BackgroundSaver(), threading.Event()
+def test_the_second_waits_for_the_first_and_the_caller_does_not():
+    saver, may_end, order = BackgroundSaver(), threading.Event(), []
     assert not saver.busy
-    saver.submit(goes_on.wait)
+    saver.submit(lambda: may_end.wait() and order.append("first"))
     assert saver.busy
-    saver.check()  # does not wait: the function could not end before the next line
-    goes_on.set()
-    saver.wait()
-    assert not saver.busy
-
-
-def test_the_second_waits_for_the_first():
-    saver, goes_on, order = BackgroundSaver(), threading.Event(), []
-
-    def first():
-        goes_on.wait()
-        order.append("first")
-
-    saver.submit(first)
+    saver.check()  # does not wait: the function could not end before the next lines
     second = threading.Thread(target=saver.submit, args=(lambda: order.append("2nd"),))
     second.start()
     second.join(0.1)
     assert second.is_alive() and order == []
-    goes_on.set()
+    may_end.set()
     second.join()
     saver.wait()
-    assert order == ["first", "2nd"]
+    assert not saver.busy and order == ["first", "2nd"]
 
 
 def fail():
@@ -55,7 +42,6 @@ def test_an_error_is_raised_once_in_the_caller(meet):
     with pytest.raises(OSError, match="No space left"):
         getattr(saver, meet)(*arguments)
     saver.check()
-    saver.wait()
     saver.submit(lambda: None)
     saver.wait()
 
@@ -63,7 +49,7 @@ def test_an_error_is_raised_once_in_the_caller(meet):
 def test_the_end_of_the_process_waits(tmp_path):
     code = (
         "import sys, time, pathlib\n"
-        "from plsc_tf.checkpoints.background import BackgroundSaver\n"
+        "from plsc_tf.checkpoints.writer import BackgroundSaver\n"
         "def save():\n"
         "    time.sleep(0.3)\n"
         "    pathlib.Path(sys.argv[1]).write_text('all')\n"

@@ -1,86 +1,98 @@
-"""A training that four replicas saved goes on on any other number of them."""
+"""A training that two replicas saved continues on any other number of them."""
 
-import itertools
-import json
-import pathlib
-import subprocess
-import sys
+import functools
 
+import keras
 import numpy as np
 import pytest
 
-from tests.checkpoints import elsewhere
+import plsc_tf
+from plsc_tf.training import state
 
-ROOT = pathlib.Path(__file__).parents[2]
-# Which losses are compared always; all of them with `pytest -m slow`.
-COMPARED = [("momentum", 1), ("bias", 8)]
-
-
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory):
-    """(folder, `{case: what four replicas saved, and their next losses}`)."""
-    folder = tmp_path_factory.mktemp("elsewhere")
-    return folder, {case: elsewhere.save(case, 4, folder) for case in elsewhere.CASES}
-
-
-def start_on_eight(folder, *cases):
-    """A process of its own, that also trains these cases."""
-    module = ["-m", "tests.checkpoints.elsewhere"]
-    return subprocess.Popen(
-        [sys.executable, *module, "8", str(folder), *cases],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+CLASSES = 13  # divides by none of 2, 3 and 4
+BATCH = 24
+# Optimizer, options of the head, options of `compile`.
+CASES = {
+    "momentum": (functools.partial(plsc_tf.Momentum, 0.05), {}, {}),
+    "bias": (  # and slots of half the size, and synchronized batch norm
+        functools.partial(keras.optimizers.Adam, 0.01),
+        {"loss": plsc_tf.SOFTMAX},
+        {"head_slot_dtype": "bfloat16"},
+    ),
+    "sampled": (
+        functools.partial(keras.optimizers.Adam, 0.01),
+        {"sample_rate": 0.5},
+        {},
+    ),
+}
 
 
-def outcome_of(process):
-    out, errors = process.communicate()
-    assert process.returncode == 0, errors
-    return {(case, 8): found for case, found in json.loads(out.split("\n")[-2]).items()}
+def make_model(case, replicas):
+    """The model of a case, which starts with other weights on every number."""
+    optimizer, head, options = CASES[case]
+    keras.utils.set_random_seed(replicas)
+    norm = [keras.layers.BatchNormalization(synchronized=True)]
+    with plsc_tf.strategy(replicas).scope():
+        layers = [keras.layers.Flatten(), keras.layers.Dense(6)]
+        layers += [*(norm if case == "bias" else []), keras.layers.Dense(5)]
+        backbone = keras.Sequential([keras.Input((4, 4, 3)), *layers])
+        head = plsc_tf.ShardedHead(CLASSES, scale=8.0, seed=replicas, **head)
+        model = plsc_tf.Classifier(backbone, head)
+        model.compile(optimizer(), **options)
+    return model
 
 
-@pytest.fixture(scope="module")
-def found(saved):
-    """`{(case, replicas): what was restored, and the next losses}`."""
-    folder, _ = saved
-    eight = start_on_eight(folder, *(case for case, n in COMPARED if n == 8))
-    restored = {
-        (case, replicas): elsewhere.go_on(
-            case, replicas, folder, losses=(case, replicas) in COMPARED
-        )
-        for case in elsewhere.CASES
-        for replicas in (1, 3)
-    }
-    return restored | outcome_of(eight)
+def train(model, first, last):
+    """Runs steps of their own batches; returns their losses."""
+    losses = []
+    for step in range(first, last):
+        rng = np.random.default_rng(step)
+        images = rng.integers(0, 256, (BATCH, 4, 4, 3)).astype(np.uint8)
+        labels = rng.integers(0, CLASSES, BATCH)
+        losses.append(model.train_on_batch(images, labels)["loss"])
+    return losses
 
 
-@pytest.mark.parametrize("replicas", [1, 3, 8])
-@pytest.mark.parametrize("case", elsewhere.CASES)
-def test_every_row_bias_and_slot_is_restored_bit_for_bit(saved, found, case, replicas):
-    expected = saved[1][case]["values"]
-    assert found[case, replicas]["values"] == expected
-    assert ("bias" in expected) == (case == "bias")
+def arrays(model):
+    return {**model.head.arrays(), **model.trainer.updater.slots()}
+
+
+def values(model):
+    """`{name: array}` of every row, bias, slot, weight and counter."""
+    found = {name: rows.read(0, CLASSES) for name, rows in arrays(model).items()}
+    found |= {f"backbone {i}": w.numpy() for i, w in enumerate(model.backbone.weights)}
+    variables = state.training_variables(model).items()
+    return found | {name: variable.numpy() for name, variable in variables}
+
+
+@pytest.fixture(scope="module", params=CASES)
+def saved(request, tmp_path_factory):
+    """(case, checkpoint of two replicas, its values, their next losses)."""
+    case, path = request.param, str(tmp_path_factory.mktemp("elsewhere") / "saved")
+    model = make_model(case, 2)
+    # Partial FC samples other classes on another number of replicas.
+    if case == "sampled":
+        rng = np.random.default_rng(0)
+        for rows in arrays(model).values():
+            rows.write(0, rng.standard_normal(rows.shape).astype(np.float32))
+    else:
+        train(model, 0, 2)
+    state.save(path, model, {})
+    return case, path, values(model), case != "sampled" and train(model, 2, 5)
+
+
+@pytest.mark.parametrize("replicas", [1, 3, 4])
+def test_every_value_is_restored_and_the_next_losses_are_equal(saved, replicas):
+    case, path, expected, losses = saved
+    model = make_model(case, replicas)
+    state.restore(path, model)
+    found = values(model)
+    assert found.keys() == expected.keys()
+    assert ("bias" in found) == (case == "bias")
     slots = {"weight/velocity"} if case == "momentum" else {"weight/momentum"}
-    assert slots <= expected.keys()
-
-
-@pytest.mark.parametrize(("case", "replicas"), COMPARED)
-def test_the_next_losses_are_equal(saved, found, case, replicas):
-    expected = saved[1][case]["losses"]
-    assert expected[2] != expected[0]
-    np.testing.assert_allclose(found[case, replicas]["losses"], expected, rtol=1e-5)
-
-
-@pytest.mark.slow
-def test_all_next_losses_are_equal(saved):
-    folder, expected = saved
-    cases = ("momentum", "bias")
-    found = outcome_of(start_on_eight(folder, *cases))
-    for replicas in (1, 2, 3):
-        for case in cases:
-            found[case, replicas] = elsewhere.go_on(case, replicas, folder)
-    for case, replicas in itertools.product(cases, (1, 2, 3, 8)):
-        losses = found[case, replicas]["losses"]
-        np.testing.assert_allclose(losses, expected[case]["losses"], rtol=1e-5)
+    assert slots <= found.keys()
+    for name, value in found.items():
+        assert value.dtype == expected[name].dtype
+        np.testing.assert_array_equal(value, expected[name])
+    if losses:
+        np.testing.assert_allclose(train(model, 2, 5), losses, rtol=1e-5)

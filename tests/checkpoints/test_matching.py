@@ -4,8 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from plsc_tf.checkpoints import matching, writer
-from plsc_tf.checkpoints.content import Content
+from plsc_tf.checkpoints import reader, writer
 
 
 def network(width=3, outputs=2, names=("first", "second"), extra=False):
@@ -19,7 +18,7 @@ def save(path, model):
     rng = np.random.default_rng(0)
     for weight in model.weights:
         weight.assign(rng.standard_normal(weight.shape))
-    content = Content(
+    content = writer.Content(
         kind="weights",
         state={},
         network=model,
@@ -35,7 +34,7 @@ def test_weights_are_matched_by_the_names_of_their_layers(tmp_path):
     kernel, bias, *_ = save(tmp_path / "0", network())
     other = network(outputs=5, extra=True)
     before = [weight.numpy() for weight in other.weights]
-    matched = matching.load_matching(str(tmp_path / "0"), other)
+    matched = reader.load_matching(str(tmp_path / "0"), other)
     assert matched.loaded == ["first/0", "first/1"]
     assert matched.kept == {
         "extra/0": "not in the checkpoint",
@@ -55,7 +54,7 @@ def test_names_that_keras_makes_up_are_matched_by_place(tmp_path):
     # the name that the first one has here.
     values = save(tmp_path / "0", network(names=("dense_7", "dense_8"), outputs=3))
     other = network(names=("dense_8", "dense_9"), outputs=3)
-    matched = matching.load_matching(str(tmp_path / "0"), other)
+    matched = reader.load_matching(str(tmp_path / "0"), other)
     assert not matched.kept and not matched.unused
     for weight, value in zip(other.weights, values, strict=True):
         np.testing.assert_array_equal(weight, value)
@@ -66,6 +65,6 @@ def test_another_network_is_refused_and_left(tmp_path):
     other = network(names=("third", "fourth"))
     before = [weight.numpy() for weight in other.weights]
     with pytest.raises(ValueError, match="none of its 4 backbone weights fits"):
-        matching.load_matching(str(tmp_path / "0"), other)
+        reader.load_matching(str(tmp_path / "0"), other)
     for weight, value in zip(other.weights, before, strict=True):
         np.testing.assert_array_equal(weight, value)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from plsc_tf.checkpoints import manifest
-from plsc_tf.checkpoints.stored_rows import StoredRows
+from plsc_tf.checkpoints.rows import StoredRows
 from plsc_tf.classes import GROUPS
 from plsc_tf.data import figures
 from plsc_tf.jobs import train

@@ -5,11 +5,11 @@ import pathlib
 import numpy as np
 import pytest
 
-from plsc_tf.checkpoints import edited_rows, editing, manifest, reader
+from plsc_tf.checkpoints import editing, manifest, reader, rows, writer
 from plsc_tf.checkpoints.editing import Edit
 from plsc_tf.checkpoints.labels_map import LabelsMap
 from plsc_tf.checkpoints.manifest import DamagedCheckpointError
-from plsc_tf.checkpoints.stored_rows import RowsInMemory, StoredRows
+from plsc_tf.checkpoints.rows import RowsInMemory, StoredRows
 from plsc_tf.jobs.classes.edit import read_groups
 from tests.checkpoints.small import make_content, make_rows, save
 
@@ -21,8 +21,6 @@ def source(path, **state):
     """A checkpoint of seven classes with rows and a slot."""
     content = make_content(5, array=make_rows(3, WEIGHT), num_classes=7, **state)
     content.arrays["weight/velocity"] = make_rows(2, SLOT)
-    from plsc_tf.checkpoints import writer
-
     writer.save(str(path), content)
     return str(path)
 
@@ -76,36 +74,36 @@ def test_rows_and_slots_of_other_classes_are_the_same_bit_by_bit(tmp_path):
 
 
 def test_a_merged_class_has_the_mean_direction_and_length():
-    rows = np.array([[3.0, 0.0], [0.0, 1.0]])
-    merged = edited_rows.merge_directions(rows, np.array([0.75, 0.25]))
+    long_and_short = np.array([[3.0, 0.0], [0.0, 1.0]])
+    merged = rows.merge_directions(long_and_short, np.array([0.75, 0.25]))
     # Directions (0.75, 0.25) of length sqrt(0.625), lengths 0.75 * 3 + 0.25 * 1 = 2.5.
     expected = np.array([0.75, 0.25]) / np.sqrt(0.625) * 2.5
     np.testing.assert_allclose(merged, expected)
     with pytest.raises(ValueError, match="opposite directions"):
-        edited_rows.merge_directions(np.array([[1.0, 2], [-2, -4]]), np.full(2, 0.5))
+        rows.merge_directions(np.array([[1.0, 2], [-2, -4]]), np.full(2, 0.5))
 
 
 def test_probabilities_of_softmax_add_up_in_a_merged_bias():
     biases = np.array([1.0, 2.0])
-    merged = edited_rows.merge_biases(biases, np.full(2, 0.5))
+    merged = rows.merge_biases(biases, np.full(2, 0.5))
     np.testing.assert_allclose(np.exp(merged), np.exp(biases).sum())
 
 
 def test_merges_are_weighted_by_pictures():
     stored = RowsInMemory(np.array([[2.0], [4.0], [8.0]]))
     counts = np.array([1.0, 3.0, 0.0])
-    edited = edited_rows.EditedRows(
+    edited = rows.EditedRows(
         stored,
         LabelsMap(3, merged=[[0, 1]]),
-        merge=edited_rows.merge_means,
+        merge=rows.merge_means,
         weights=counts,
     )
-    np.testing.assert_array_equal(edited.whole(), [[3.5], [8.0]])
+    np.testing.assert_array_equal(edited.read(0, 2), [[3.5], [8.0]])
 
 
 def test_rows_are_read_and_handed_on_in_small_pieces(monkeypatch):
-    monkeypatch.setattr(edited_rows, "PIECE_BYTES", 4 * 100)
-    rows = np.random.default_rng(0).normal(size=(1000, 2)).astype(np.float32)
+    monkeypatch.setattr(rows, "PIECE_BYTES", 4 * 100)
+    old = np.random.default_rng(0).normal(size=(1000, 2)).astype(np.float32)
     spans = []
 
     class Stored(RowsInMemory):
@@ -115,23 +113,21 @@ def test_rows_are_read_and_handed_on_in_small_pieces(monkeypatch):
 
     removed = np.random.default_rng(1).choice(1000, 900, replace=False)
     labels = LabelsMap(1000, removed=removed, added=130)
-    edited = edited_rows.EditedRows(
-        Stored(rows),
+    edited = rows.EditedRows(
+        Stored(old),
         labels,
-        merge=edited_rows.merge_means,
+        merge=rows.merge_means,
         added=lambda low, high: np.full((high - low, 2), 3.0),
     )
     pieces = list(edited.pieces(20, 230))
-    whole = np.concatenate([np.delete(rows, removed, axis=0), np.full((130, 2), 3.0)])
+    whole = np.concatenate([np.delete(old, removed, axis=0), np.full((130, 2), 3.0)])
     np.testing.assert_array_equal(np.concatenate(pieces), whole[20:230])
     assert max(spans) <= 50 and max(map(len, pieces)) <= 50
     assert len({piece.dtype for piece in pieces}) == 1
 
 
 def test_rows_are_read_across_files(tmp_path, monkeypatch):
-    from plsc_tf.checkpoints import content
-
-    monkeypatch.setattr(content, "FILE_BYTES", 150)
+    monkeypatch.setattr(writer, "FILE_BYTES", 150)
     old = source(tmp_path / "old")
     described = manifest.read(old)["arrays"]["weight"]
     assert len(described["parts"]) > 2
@@ -213,7 +209,7 @@ def test_an_unknown_begin_of_a_slot_is_refused_or_left_out(tmp_path):
     changes = Edit(
         LabelsMap(7, added=1), added=lambda low, high: np.ones((high - low, 2))
     )
-    with pytest.raises(ValueError, match="weight/velocity of a new class begins"):
+    with pytest.raises(ValueError, match="weight/velocity a new class starts"):
         editing.edit(old, new, changes)
     editing.edit(old, new, changes, weights_only=True)
     content = manifest.read(new)
@@ -225,8 +221,6 @@ def test_an_unknown_begin_of_a_slot_is_refused_or_left_out(tmp_path):
 def test_a_head_is_needed(tmp_path):
     content = make_content(5)
     content.arrays.clear()
-    from plsc_tf.checkpoints import writer
-
     writer.save(str(tmp_path / "old"), content)
     with pytest.raises(ValueError, match="holds no class rows"):
         editing.edit(str(tmp_path / "old"), str(tmp_path / "new"), Edit(LabelsMap(7)))

@@ -7,7 +7,7 @@ import time
 import types
 from unittest import mock
 
-from plsc_tf.checkpoints import catalog, content
+from plsc_tf.checkpoints import catalog, writer
 from plsc_tf.jobs import train as run
 from plsc_tf.jobs.evaluate import command
 from plsc_tf.jobs.export import export_checkpoint
@@ -63,7 +63,7 @@ class Waiting(Recorder):
     def on_train_batch_end(self, batch, logs=None):
         """Waits; the callback that saves comes later."""
         super().on_train_batch_end(batch, logs)
-        while any(thread.name == "plsc_tf-save" for thread in threading.enumerate()):
+        while any("plsc_tf-save" in thread.name for thread in threading.enumerate()):
             time.sleep(0.02)
         if self.model.trainer.position.global_step in self._meets:
             meet(*self._meets[self.model.trainer.position.global_step])
@@ -104,9 +104,9 @@ def train_past_a_broken_save(options, step, begun, go_on, over, mended):
                 meet(begun, go_on)
             yield piece
 
-    real = content.npy_chunks
+    real = writer.npy_chunks
     recorder = Waiting(step + 1, over, mended)
-    with mock.patch.object(content, "npy_chunks", pieces), no_waits():
+    with mock.patch.object(writer, "npy_chunks", pieces), no_waits():
         return _train(_settings(options), recorder)
 
 

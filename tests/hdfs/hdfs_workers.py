@@ -16,7 +16,7 @@ from unittest import mock
 from hdfs_trainings import Recorder, meet, no_waits
 
 from plsc_tf import train
-from plsc_tf.checkpoints import content
+from plsc_tf.checkpoints import writer
 from plsc_tf.jobs import train as run
 from plsc_tf.jobs import workers as together
 from plsc_tf.options import cli
@@ -185,7 +185,7 @@ def _breaking(recorder, broken):
     if broken is None:
         return contextlib.nullcontext()
     step, *meeting = broken
-    real = content.npy_chunks
+    real = writer.npy_chunks
 
     def pieces(array, low, high):
         for number, piece in enumerate(real(array, low, high)):
@@ -195,4 +195,4 @@ def _breaking(recorder, broken):
                 meet(*meeting)
             yield piece
 
-    return mock.patch.object(content, "npy_chunks", pieces)
+    return mock.patch.object(writer, "npy_chunks", pieces)

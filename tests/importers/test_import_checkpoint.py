@@ -110,7 +110,7 @@ def test_an_arcface_torch_training_embeds_and_classifies_as_there(arcface_torch)
 def test_a_number_of_classes_that_no_file_tells_must_be_given(arcface_torch, asked):
     options, _, _ = arcface_torch
     options["num_classes"] = asked or Settings().dataset.num_classes
-    with pytest.raises(ValueError, match="pass --num_classes=7; else the file of the"):
+    with pytest.raises(ValueError, match="Pass --num_classes=7; if there were more"):
         import_checkpoint.import_checkpoint(Settings.from_values(**options))
     assert not os.path.exists(options["checkpoint_dir"])
 
@@ -157,15 +157,8 @@ def test_what_does_not_fit_leaves_nothing_behind(plsc, tmp_path, values, problem
 
 
 def test_the_commands_options_are_known_to_its_command_line():
-    given = cli.parse(
-        [
-            "--import_from=a",
-            "--import_format=plsc",
-            "--model_name=iresnet50",
-            "--num_classes=5",
-            "--emb_size=4",
-            "--checkpoint_dir=b",
-        ],
-        command.GROUPS,
-    )
+    names = "import_from import_format model_name num_classes emb_size checkpoint_dir"
+    values = ("a", "plsc", "iresnet50", "5", "4", "b")
+    arguments = [f"--{n}={v}" for n, v in zip(names.split(), values, strict=True)]
+    given = cli.parse(arguments, command.GROUPS)
     assert (given.importing.import_from, given.importing.import_format) == ("a", "plsc")

@@ -37,7 +37,7 @@ def failing_at(step):
 
 def settled(step):
     """Waits until no save is in flight, so that its error is there."""
-    while any(thread.name == "plsc_tf-save" for thread in threading.enumerate()):
+    while any("plsc_tf-save" in thread.name for thread in threading.enumerate()):
         time.sleep(0.001)
 
 

@@ -1,5 +1,114 @@
 """Importers: checkpoints of PLSC and of arcface_torch as weights of ours."""
 
-from plsc_tf.checkpoints.importers.source import FORMATS, Source, assign, read
+import dataclasses
+import os
 
-__all__ = ["FORMATS", "Source", "assign", "read"]
+import keras
+import numpy as np
+
+from plsc_tf.checkpoints.importers import arcface_torch, layers, plsc
+from plsc_tf.checkpoints.importers.layers import ShardedFiles
+
+FORMATS = {"arcface_torch": arcface_torch, "plsc": plsc}
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """The contents of another library's checkpoint; class rows stay in their files.
+
+    Attributes:
+        format: "arcface_torch" or "plsc".
+        backbone: `{name there: array}`.
+        backbone_file: the file or folder that it comes from.
+        arrays: `{name here: rows}` of the head: "weight", "bias"; empty without a
+            head.
+        ranks: over how many devices the head was split there; 0 without one.
+        num_classes: as the checkpoint states it, or None.
+        loss: PLSC's loss type as far as the head's name tells, or None.
+        left: names of contents that have no place here.
+    """
+
+    format: str
+    backbone: dict[str, np.ndarray]
+    backbone_file: str
+    arrays: dict[str, ShardedFiles] = dataclasses.field(default_factory=dict)
+    ranks: int = 0
+    num_classes: int | None = None
+    loss: str | None = None
+    left: list[str] = dataclasses.field(default_factory=list)
+
+
+def read(path: str, format: str = "auto") -> Source:
+    """Opens a checkpoint of arcface_torch or PLSC and checks that it is complete.
+
+    Args:
+        path: its folder, or one file of it.
+        format: a key of `FORMATS`, or "auto".
+
+    Raises:
+        FileNotFoundError: nothing exists there, or a part of the checkpoint is missing.
+        ImportError: PyTorch is needed and not installed.
+        ValueError: it is of neither library, damaged, or its parts do not fit.
+    """
+    folder, names = _files(path)
+    if format == "auto":
+        formats = [key for key, one in FORMATS.items() if one.recognizes(names)]
+        if len(formats) != 1:
+            raise ValueError(
+                f"Cannot tell whether {path} is a checkpoint of "
+                f"{' or of '.join(FORMATS)}. Found: "
+                f"{layers.listed(names) or 'no files'}. Set import_format if it is one."
+            )
+        (format,) = formats
+    return Source(format=format, **FORMATS[format].read(folder, names))
+
+
+def assign(source: Source, backbone: keras.Model) -> None:
+    """Puts a checkpoint's weights into a network, all of them or none.
+
+    Args:
+        source: the `Source`.
+        backbone: a Keras model of `plsc_tf.backbones`.
+
+    Raises:
+        ValueError: the checkpoint is of another network; what is missing, unknown or
+            of another shape is named.
+    """
+    module, weights = FORMATS[source.format], source.backbone
+    hint = module.hint(weights)
+    names = module.layer_names(backbone, weights)
+    if names is None:
+        raise ValueError(
+            f"Weights of {source.format} do not go into '{backbone.name}', which is "
+            f"another kind of network. {hint}"
+        )
+    places = layers.places(backbone, names, module.NAMES)
+    problems = layers.differences(places, module.prepare(weights))
+    if problems:
+        raise ValueError(
+            f"{source.backbone_file} does not hold the weights of '{backbone.name}'. "
+            f"{problems}. {hint}"
+        )
+    layers.assign(places, module.prepare(weights))
+
+
+def _files(path):
+    """(folder, names of the files that belong to the checkpoint)."""
+    if "://" in path:
+        raise ValueError(
+            "Checkpoints of other libraries are read from local disks. Received: "
+            f"import_from={path!r}. Copy it here first."
+        )
+    if os.path.isdir(path):
+        return path, sorted(entry.name for entry in os.scandir(path) if entry.is_file())
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"import_from '{path}' is neither a folder nor a file.")
+    folder, name = os.path.split(path)
+    folder = folder or "."
+    # One rank's file stands for those of all ranks.
+    stem, rank, _ = name.rpartition("_gpu_")
+    if not rank:
+        return folder, [name]
+    return folder, sorted(
+        other for other in os.listdir(folder) if other.startswith(stem)
+    )

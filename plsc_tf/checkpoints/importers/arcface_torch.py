@@ -1,61 +1,54 @@
 """arcface_torch: IResNet's state dict and the class centers of Partial FC.
 
 Source: deepinsight/insightface `recognition/arcface_torch`: `backbones/iresnet.py`,
-`partial_fc_v2.py`, and what `train_v2.py` saves:
+`partial_fc_v2.py`, and the files that `train_v2.py` saves:
 
     model.pt                the backbone's state dict
     checkpoint_gpu_<r>.pt   backbone, rank r's class centers, optimizer, epoch, step
     softmax_fc_gpu_<r>.pt   rank r's class centers (before 2022)
+
+PyTorch itself reads them, without running a pickle.
 """
 
 import functools
+import inspect
 import os
+import pickle
 import re
+import zipfile
+from collections.abc import Iterable, Mapping
+from typing import Any
 
+import keras
 import numpy as np
 
-from plsc_tf.checkpoints.importers import layers, torch_files
-from plsc_tf.checkpoints.importers.layers import Names
-from plsc_tf.checkpoints.importers.rows import Shard, ShardedFiles
+from plsc_tf.checkpoints.importers import layers
+from plsc_tf.checkpoints.importers.layers import Names, ShardedFiles
 
 NAMES = Names(".weight", ".bias", ".running_mean", ".running_var", False)
-# Layers of an IBasicBlock, after ours.
-BLOCK = {
-    "bn1": "bn1",
-    "conv1": "conv1",
-    "bn2": "bn2",
-    "prelu2": "prelu",
-    "conv2": "conv2",
-    "bn3": "bn3",
-    "shortcut_conv": "downsample.0",
-    "shortcut_bn": "downsample.1",
-}
-AROUND = {
-    "stem_conv": "conv1",
-    "stem_bn": "bn1",
-    "stem_prelu": "prelu",
-    "features_bn": "bn2",
-    "embedding_dense": "fc",
-    "embedding": "features",
-}
 # Its images are (x − 127.5) / 127.5, ours (x − 127.5) / 128; the first convolution has
 # no bias, so that a factor of its kernel makes up for it.
 IMAGE_SCALE = 128 / 127.5
+# Blocks in each stage of its networks.
+DEPTHS: dict[tuple[int, ...], str] = {
+    (2, 2, 2, 2): "iresnet18",
+    (3, 4, 6, 3): "iresnet34",
+    (3, 4, 14, 3): "iresnet50",
+    (3, 13, 30, 3): "iresnet100",
+    (6, 26, 60, 6): "iresnet200",
+}
 
 _BACKBONE_FILE = re.compile(r"(?!.*_gpu_\d+\.).*\.pth?")
+# Errors of torch.load for damaged or foreign files.
+_FAULTS = (EOFError, LookupError, RuntimeError, TypeError, ValueError)
 
 
-def recognises(folder, names):
-    """Whether files are arcface_torch's.
-
-    Args:
-        folder: where they are.
-        names: of the files.
-    """
+def recognizes(names: Iterable[str]) -> bool:
+    """Whether files of these names are arcface_torch's."""
     return any(re.fullmatch(r".*\.pth?", name) for name in names)
 
 
-def read(folder, names):
+def read(folder: str, names: Iterable[str]) -> dict[str, Any]:
     """Opens a checkpoint.
 
     Args:
@@ -63,7 +56,7 @@ def read(folder, names):
         names: of the files, one of them or all of the folder.
 
     Returns:
-        dict of what `plsc_tf.checkpoints.importers.source.Source` is made of.
+        the fields of a `plsc_tf.checkpoints.importers.Source`.
 
     Raises:
         ImportError: PyTorch is not installed.
@@ -74,14 +67,14 @@ def read(folder, names):
     left = []
     if kind == "checkpoint":
         path = paths[0]
-        whole = torch_files.load(path)
+        whole = _load(path)
         backbone = _part(whole, "state_dict_backbone", path)
         left = [name for name in whole if not name.startswith("state_dict")]
     else:
         path = os.path.join(folder, _backbone_file(folder, names))
-        backbone = torch_files.load(path)
-        if isinstance(backbone, dict) and "state_dict_backbone" in backbone:
-            backbone = backbone["state_dict_backbone"]
+        backbone = _load(path)
+        if isinstance(backbone, dict):
+            backbone = backbone.get("state_dict_backbone", backbone)
     return {
         "backbone": _weights(backbone, path),
         "backbone_file": path,
@@ -91,30 +84,21 @@ def read(folder, names):
     }
 
 
-def layer_names(backbone):
-    """`{our layer: its name in arcface_torch}` for an IResNet of ours."""
-    found = dict(AROUND)
-    for stage, block in layers.block_names(backbone):
-        for ours, theirs in BLOCK.items():
-            name = f"stage{stage}_block{block}_{ours}"
-            found[name] = f"layer{stage}.{block - 1}.{theirs}"
-    return found
+def layer_names(backbone: keras.Model, weights: Mapping) -> dict[str, str] | None:
+    """`{our layer: its name in arcface_torch}`; None if `backbone` is no IResNet."""
+    del weights
+    names = {}
+    order = layers.order(backbone, scaled=False) or {}
+    for name, (stage, block, kind) in order.items():
+        theirs = layers.BLOCK[kind] if block else layers.AROUND[kind]
+        if theirs is None:
+            return None
+        names[name] = f"layer{stage}.{block - 1}.{theirs}" if block else theirs
+    return names or None
 
 
-def places(backbone, weights):
-    """Where the weights go; None when `backbone` is no IResNet."""
-    existing = {layer.name for layer in backbone.layers}
-    if not existing.issuperset(AROUND) or backbone.get_layer("embedding").scale:
-        return None
-    return layers.places(backbone, layer_names(backbone), NAMES)
-
-
-def prepare(weights):
-    """State dict for our IResNet: image scale and last scale become kernels'.
-
-    Args:
-        weights: `{name: array}` of arcface_torch.
-    """
+def prepare(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """State dict for our IResNet: image scale and last scale become kernels'."""
     weights = dict(weights)
     if "conv1.weight" in weights:
         weights["conv1.weight"] = weights["conv1.weight"] * np.float32(IMAGE_SCALE)
@@ -130,47 +114,63 @@ def prepare(weights):
     return weights
 
 
-def hint(weights):
-    """Which network the weights are of, as advice."""
-    depths = [0] * 4
-    for name in weights:
-        match = re.match(r"layer([1-4])\.(\d+)\.", name)
-        if match:
-            stage, block = int(match[1]) - 1, int(match[2]) + 1
-            depths[stage] = max(depths[stage], block)
-    known = {
-        (2, 2, 2, 2): "iresnet18",
-        (3, 4, 6, 3): "iresnet34",
-        (3, 4, 14, 3): "iresnet50",
-        (3, 13, 30, 3): "iresnet100",
-        (6, 26, 60, 6): "iresnet200",
-    }
-    if tuple(depths) in known:
-        size = ""
-        if "fc.weight" in weights:
-            size = f" --emb_size={len(weights['fc.weight'])}"
-        return f"The file looks like --model_name={known[tuple(depths)]}{size}."
-    return (
-        "Only arcface_torch's IResNets (r18, r34, r50, r100, r200) can be imported, "
-        "not its mbf or vit."
-    )
+def hint(weights: Mapping[str, np.ndarray]) -> str:
+    """The network that the weights are of, as advice."""
+    places = [re.match(r"layer([1-4])\.(\d+)\.bn1\.weight", name) for name in weights]
+    stages = [int(place[1]) for place in places if place]
+    network = DEPTHS.get(tuple(stages.count(stage) for stage in range(1, 5)))
+    if network is None:
+        return (
+            "Only arcface_torch's IResNets (r18, r34, r50, r100, r200) can be "
+            "imported, not its mbf or vit."
+        )
+    size = f" --emb_size={len(weights['fc.weight'])}" if "fc.weight" in weights else ""
+    return f"The file looks like --model_name={network}{size}."
+
+
+def _load(path):
+    """The object in a file of torch.save; its tensors stay in the file until read."""
+    try:
+        import torch
+    except ImportError as error:
+        raise ImportError(
+            f"Reading {path} takes PyTorch, which is not installed: "
+            "pip install 'plsc_tf[torch]' (its CPU build is enough)."
+        ) from error
+    options = {"map_location": "cpu", "weights_only": True}
+    # PyTorch maps files since 2.1, and only those of the zip form.
+    if "mmap" in inspect.signature(torch.load).parameters:
+        options["mmap"] = zipfile.is_zipfile(path)
+    try:
+        return torch.load(path, **options)
+    except (pickle.UnpicklingError, *_FAULTS) as error:
+        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ValueError(
+            f"{path} is cut off, is no file of torch.save, or holds more than tensors "
+            "and plain data, which is refused as it could run programs. "
+            f"PyTorch {torch.__version__}: {first[:300]}"
+        ) from None
+
+
+def _is_tensor(value):
+    return hasattr(value, "detach") and hasattr(value, "numpy")
+
+
+def _to_numpy(tensor):
+    """A tensor as float32; without a copy where it is one, so still in its file."""
+    return np.asarray(tensor.detach().float().numpy())
 
 
 def _rank_files(folder, names):
     """("checkpoint" or "softmax_fc", paths of the files by rank), or (None, [])."""
     for kind in ("checkpoint", "softmax_fc"):
         matches = [re.fullmatch(rf"{kind}_gpu_(\d+)\.pth?", name) for name in names]
-        ranks = {int(match[1]): match[0] for match in matches if match}
-        missing = [rank for rank in range(max(ranks, default=0)) if rank not in ranks]
-        if missing:
-            raise FileNotFoundError(
-                f"{folder} has {kind}_gpu_{max(ranks)}.pt but not "
-                f"{layers.listed(f'{kind}_gpu_{rank}.pt' for rank in missing)}: every "
-                "rank of the training holds its own classes. Copy the files of all "
-                "machines into one folder."
-            )
+        ranks = {
+            int(match[1]): os.path.join(folder, match[0]) for match in matches if match
+        }
         if ranks:
-            return kind, [os.path.join(folder, ranks[r]) for r in range(len(ranks))]
+            name = f"{kind}_gpu_{{}}.pt"
+            return kind, layers.of_all_ranks(folder, ranks, max(ranks) + 1, name)
     return None, []
 
 
@@ -189,16 +189,16 @@ def _backbone_file(folder, names):
 
 
 def _weights(state, path):
-    """The backbone's weights as arrays, without what inference never reads."""
+    """The backbone's weights as arrays, without those that inference never reads."""
     if not isinstance(state, dict):
         raise ValueError(
             f"{path} holds a {type(state).__name__}, not a state dict of tensors."
         )
-    found = torch_files.arrays(state)
+    # DistributedDataParallel puts "module." before every name.
     return {
-        name: array
-        for name, array in found.items()
-        if not name.endswith(".num_batches_tracked")
+        name.removeprefix("module."): _to_numpy(value)
+        for name, value in state.items()
+        if _is_tensor(value) and not name.endswith(".num_batches_tracked")
     }
 
 
@@ -208,34 +208,26 @@ def _class_rows(kind, paths):
     PartialFC_V2 gives rank r of W ranks C // W + (r < C % W) of C classes.
     """
     shapes = [tuple(_centers(kind, path).shape) for path in paths]
-    total, world = sum(shape[0] for shape in shapes), len(shapes)
-    for rank, (path, shape) in enumerate(zip(paths, shapes, strict=True)):
-        expected = (total // world + (rank < total % world), shapes[0][1])
-        if shape != expected:
-            raise ValueError(
-                f"{path} holds class centers of shape {list(shape)}. With {total} "
-                f"classes over {world} ranks, as the files have them, rank {rank} must "
-                f"hold {list(expected)}: a rank's file is missing or from another "
-                "training."
-            )
-    shards = [
-        Shard(shape[0], functools.partial(_load_centers, kind, path))
-        for path, shape in zip(paths, shapes, strict=True)
-    ]
-    return ShardedFiles(shards, shapes[0][1:])
+    total = sum(shape[0] for shape in shapes)
+    least, more = divmod(total, len(shapes))
+    expected = [(least + (r < more), shapes[0][1]) for r in range(len(shapes))]
+    layers.check_shapes(paths, shapes, expected, total)
+    opens = [functools.partial(_load_centers, kind, path) for path in paths]
+    counts = [shape[0] for shape in shapes]
+    return ShardedFiles(list(zip(counts, opens, strict=True)), shapes[0][1:])
 
 
 def _load_centers(kind, path):
-    return torch_files.to_numpy(_centers(kind, path))
+    return _to_numpy(_centers(kind, path))
 
 
 def _centers(kind, path):
     """The tensor of one rank's class centers."""
-    state = torch_files.load(path)
+    state = _load(path)
     if kind == "checkpoint":
         state = _part(state, "state_dict_softmax_fc", path)
     weight = state.get("weight") if isinstance(state, dict) else None
-    if not torch_files.is_tensor(weight) or weight.ndim != 2:
+    if not _is_tensor(weight) or weight.ndim != 2:
         raise ValueError(
             f"{path} holds no class centers: expected a state dict with 'weight' of "
             "shape [classes, embedding size]."

@@ -1,24 +1,53 @@
-"""Weights of another library into Keras layers, by name and checked as a whole."""
+"""Weights of another library into Keras layers, and its shards of class weights."""
 
 import dataclasses
 import functools
-from collections.abc import Callable
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import keras
 import numpy as np
-from keras import layers
+
+from plsc_tf.checkpoints.rows import Rows
 
 # Names listed in an error before it says "…".
 LISTED = 6
+# Shards that had to be loaded whole and are kept: one for each thread that writes.
+LOADED = 2
+# Names in arcface_torch of a residual network's layers, in the order in which PLSC
+# makes them, which numbers them; first those around the blocks.
+AROUND = {
+    "stem_conv": "conv1",
+    "stem_bn": "bn1",
+    "stem_prelu": "prelu",
+    "features_bn": "bn2",
+    "embedding_dense": "fc",
+    "embedding": "features",
+}
+BLOCK = {
+    "bn1": "bn1",
+    "conv1": "conv1",
+    "bn2": "bn2",
+    "prelu2": "prelu",
+    "conv2": "conv2",
+    "bn3": "bn3",
+    "prelu3": None,
+    "conv3": None,
+    "bn4": None,
+    "shortcut_conv": "downsample.0",
+    "shortcut_bn": "downsample.1",
+}
+_IN_BLOCK = re.compile(r"stage(\d+)_block(\d+)_(.+)")
 
 
 @dataclasses.dataclass(frozen=True)
 class Names:
-    """What a library calls the arrays of a layer, after the layer's own name.
+    """How a library calls the arrays of a layer, after the layer's own name.
 
     Args:
-        weight: kernel, scale of batch normalisation, or slopes of a PReLU.
-        bias: of dense layers and batch normalisation.
+        weight: kernel, scale of batch normalization, or slopes of a PReLU.
+        bias: of dense layers and batch normalization.
         mean: moving mean.
         variance: moving variance.
         dense_inputs_first: whether a dense kernel is [inputs, outputs], as in Keras.
@@ -37,7 +66,7 @@ class Place:
 
     Attributes:
         variable: the Keras variable.
-        name: what the other library calls it.
+        name: of the array in the other library.
         shape: the shape that it has there.
         convert: from the array there to the variable's value.
     """
@@ -45,136 +74,112 @@ class Place:
     variable: keras.Variable
     name: str
     shape: tuple[int, ...]
-    convert: Callable[[np.ndarray], np.ndarray]
+    convert: Callable[[np.ndarray], np.ndarray] = np.asarray
 
 
-def places(backbone, layer_names, names):
+def order(backbone: keras.Model, *, scaled: bool) -> dict | None:
+    """`{layer name: (stage, block, name in the block)}` in the order of `BLOCK`.
+
+    Args:
+        backbone: the Keras model.
+        scaled: whether the last batch normalization has a scale.
+
+    Returns:
+        a dict of the layers with weights, `(0, 0, name)` for those before and
+        `(9, 0, name)` for those after the blocks; None if it is no such network.
+    """
+    found = {}
+    for layer in backbone.layers:
+        block = _IN_BLOCK.fullmatch(layer.name)
+        if block and block[3] in BLOCK:
+            found[layer.name] = (int(block[1]), int(block[2]), block[3])
+        elif layer.name in AROUND:
+            found[layer.name] = (0 if "stem" in layer.name else 9, 0, layer.name)
+        elif layer.weights:
+            return None
+    if not set(AROUND) <= set(found) or backbone.get_layer("embedding").scale != scaled:
+        return None
+    kinds = [*AROUND, *BLOCK]
+    place = {name: (*at[:2], kinds.index(at[2])) for name, at in found.items()}
+    return {name: found[name] for name in sorted(found, key=lambda name: place[name])}
+
+
+def places(
+    backbone: keras.Model, layer_names: Mapping[str, str], names: Names
+) -> list[Place]:
     """All weights of a network and where they come from.
 
     Args:
         backbone: the Keras model.
         layer_names: `{name of the Keras layer: the other library's name of it}`.
         names: the `Names` of the other library.
-
-    Returns:
-        list of `Place`, or None where the network has layers with weights that
-        `layer_names` does not have.
     """
     found = []
-    for layer in backbone.layers:
-        if not layer.weights:
-            continue
-        if layer.name not in layer_names:
-            return None
-        found += _of_layer(backbone, layer, layer_names[layer.name], names)
+    for ours, theirs in layer_names.items():
+        found += _of_layer(backbone, backbone.get_layer(ours), theirs, names)
     return found
 
 
-def assign(found, arrays, origin, network, hint=""):
-    """Puts arrays into their variables, or none of them.
+def differences(found: Sequence[Place], arrays: Mapping[str, np.ndarray]) -> str:
+    """Which arrays are missing, unknown or of another shape; "" if they all fit."""
+    wanted = {place.name: list(place.shape) for place in found}
+    shapes = {name: list(array.shape) for name, array in arrays.items()}
+    problems = {
+        "missing": [name for name in wanted if name not in shapes],
+        "not in that network": [name for name in shapes if name not in wanted],
+        "of another shape": [
+            f"{name} is {shapes[name]}, not {shape}"
+            for name, shape in wanted.items()
+            if shapes.get(name, shape) != shape
+        ],
+    }
+    return ". ".join(f"{kind}: {listed(p)}" for kind, p in problems.items() if p)
 
-    Args:
-        found: list of `Place`.
-        arrays: `{name: array}` of the other library, all of which must be used.
-        origin: where they come from, for the error.
-        network: name of the network, for the error.
-        hint: what to do about it, for the error.
 
-    Raises:
-        ValueError: arrays are missing, unknown, or of another shape.
-    """
-    wanted = {place.name for place in found}
-    missing = [place.name for place in found if place.name not in arrays]
-    unknown = [name for name in arrays if name not in wanted]
-    shapes = [
-        f"{place.name} is {list(arrays[place.name].shape)}, not {list(place.shape)}"
-        for place in found
-        if place.name in arrays and tuple(arrays[place.name].shape) != place.shape
-    ]
-    problems = [
-        f"{title}: {listed(names)}"
-        for title, names in (
-            ("missing", missing),
-            ("not in that network", unknown),
-            ("of another shape", shapes),
-        )
-        if names
-    ]
-    if problems:
-        raise ValueError(
-            f"{origin} does not hold the weights of {network}. "
-            f"{'. '.join(problems)}. {hint}".rstrip()
-        )
+def assign(found: Sequence[Place], arrays: Mapping[str, np.ndarray]) -> None:
+    """Puts arrays without `differences` into their variables."""
     for place in found:
         place.variable.assign(place.convert(np.asarray(arrays[place.name])))
 
 
-def listed(names):
+def listed(names: Iterable[str]) -> str:
     """The first few of some names, and how many there are."""
     names = list(names)
-    text = ", ".join(map(str, names[:LISTED]))
+    text = ", ".join(names[:LISTED])
     return text if len(names) <= LISTED else f"{text}, … ({len(names)} in all)"
-
-
-def block_names(backbone):
-    """Names of a residual network's blocks, "stage1_block1" and so on, in order."""
-    names = {layer.name for layer in backbone.layers}
-    found = []
-    stage, block = 1, 1
-    while f"stage{stage}_block{block}_bn1" in names:
-        while f"stage{stage}_block{block}_bn1" in names:
-            found.append((stage, block))
-            block += 1
-        stage, block = stage + 1, 1
-    return found
 
 
 def _of_layer(backbone, layer, name, names):
     """The `Place`s of one layer."""
-    if isinstance(layer, layers.Conv2D):
+    weight, bias = name + names.weight, name + names.bias
+    if isinstance(layer, keras.layers.Conv2D):
         height, width, inputs, outputs = layer.kernel.shape
         shape = (outputs, inputs, height, width)
-        return [Place(layer.kernel, name + names.weight, shape, _convolution)]
-    if isinstance(layer, layers.PReLU):
+        return [Place(layer.kernel, weight, shape, lambda k: k.transpose(2, 3, 1, 0))]
+    if isinstance(layer, keras.layers.PReLU):
         slopes = tuple(layer.alpha.shape)
-        convert = functools.partial(np.reshape, newshape=slopes)
-        return [Place(layer.alpha, name + names.weight, slopes[-1:], convert)]
-    if isinstance(layer, layers.BatchNormalization):
+        return [Place(layer.alpha, weight, slopes[-1:], lambda a: a.reshape(slopes))]
+    if isinstance(layer, keras.layers.BatchNormalization):
         variables = {
-            names.weight: layer.gamma if layer.scale else None,
-            names.bias: layer.beta,
-            names.mean: layer.moving_mean,
-            names.variance: layer.moving_variance,
+            weight: layer.gamma if layer.scale else None,
+            bias: layer.beta,
+            name + names.mean: layer.moving_mean,
+            name + names.variance: layer.moving_variance,
         }
         return [
-            Place(variable, name + end, tuple(variable.shape), np.asarray)
-            for end, variable in variables.items()
-            if variable is not None
+            Place(v, n, tuple(v.shape)) for n, v in variables.items() if v is not None
         ]
-    if isinstance(layer, layers.Dense):
-        return _of_dense(backbone, layer, name, names)
-    raise TypeError(f"layer {layer.name} is a {type(layer).__name__}")
-
-
-def _of_dense(backbone, layer, name, names):
-    """A dense layer over the flattened feature map.
-
-    Keras flattens (height, width, channels), the others (channels, height, width).
-    """
+    # A dense layer over the flattened feature map. Keras flattens (height, width,
+    # channels), the others (channels, height, width).
     features = tuple(backbone.get_layer("flatten").input.shape[1:])
     inputs, outputs = layer.kernel.shape
-    shape = (inputs, outputs) if names.dense_inputs_first else (outputs, inputs)
-    convert = functools.partial(
-        _dense, features=features, inputs_first=names.dense_inputs_first
-    )
+    first = names.dense_inputs_first
+    shape = (inputs, outputs) if first else (outputs, inputs)
+    convert = functools.partial(_dense, features=features, inputs_first=first)
     return [
-        Place(layer.kernel, name + names.weight, shape, convert),
-        Place(layer.bias, name + names.bias, (outputs,), np.asarray),
+        Place(layer.kernel, weight, shape, convert),
+        Place(layer.bias, bias, (outputs,)),
     ]
-
-
-def _convolution(kernel):
-    return kernel.transpose(2, 3, 1, 0)
 
 
 def _dense(kernel, features, inputs_first):
@@ -184,3 +189,92 @@ def _dense(kernel, features, inputs_first):
     outputs = kernel.shape[1]
     kernel = kernel.reshape(channels, height, width, outputs)
     return kernel.transpose(1, 2, 0, 3).reshape(-1, outputs)
+
+
+def of_all_ranks(folder: str, by_rank: Mapping, count: int, name: str) -> list:
+    """The values of all ranks in order.
+
+    Args:
+        folder: where their files are, for the error.
+        by_rank: `{rank: value}`.
+        count: number of ranks.
+        name: of a rank's file, with `{}` in place of the rank.
+
+    Raises:
+        FileNotFoundError: a rank's file is missing.
+    """
+    missing = [name.format(rank) for rank in range(count) if rank not in by_rank]
+    if missing:
+        raise FileNotFoundError(
+            f"{folder} lacks {listed(missing)}: each of {count} ranks has its own "
+            "classes. Copy the files of all machines into one folder."
+        )
+    return [by_rank[rank] for rank in range(count)]
+
+
+def check_shapes(
+    paths: Sequence[str],
+    shapes: Sequence[tuple],
+    expected: Sequence[tuple],
+    total: int,
+    origin: str = "the files",
+) -> None:
+    """Checks the shapes of the ranks' class weights.
+
+    Args:
+        paths: of the ranks' files.
+        shapes: of their class weights.
+        expected: these shapes as the other library splits the classes.
+        total: number of classes.
+        origin: which file says so.
+
+    Raises:
+        ValueError: they differ.
+    """
+    for path, shape, wanted in zip(paths, shapes, expected, strict=True):
+        if shape != wanted:
+            raise ValueError(
+                f"{path} holds class weights of shape {list(shape)}. With {total} "
+                f"classes over {len(paths)} ranks, as in {origin}, expected "
+                f"{list(wanted)}: a rank's file is missing or from another training."
+            )
+
+
+class ShardedFiles(Rows):
+    """`[num_classes, ...]` float32 out of the shards of another library's devices.
+
+    Args:
+        shards: `[(number of classes, function that returns their rows)]` in the order
+            of the classes; rows may be mapped from a file.
+        row_shape: shape of one row.
+    """
+
+    def __init__(
+        self,
+        shards: Sequence[tuple[int, Callable[[], np.ndarray]]],
+        row_shape: tuple[int, ...],
+    ):
+        self._open = [function for _, function in shards]
+        self._ends = np.cumsum([rows for rows, _ in shards]).tolist()
+        super().__init__((self._ends[-1], *row_shape), "float32")
+        self._opened: dict[int, np.ndarray] = {}
+        self._lock = threading.Lock()
+
+    def read(self, low: int, high: int) -> np.ndarray:
+        """The rows `[low, high)`."""
+        parts, first = [np.empty((0, *self.shape[1:]), self.dtype)], 0
+        for index, end in enumerate(self._ends):
+            start, stop = max(low, first), min(high, end)
+            if start < stop:
+                rows = self._shard(index)[start - first : stop - first]
+                parts.append(np.asarray(rows, self.dtype))
+            first = end
+        return np.concatenate(parts)
+
+    def _shard(self, index):
+        with self._lock:
+            if index not in self._opened:
+                while len(self._opened) >= LOADED:
+                    self._opened.pop(next(iter(self._opened)))
+                self._opened[index] = self._open[index]()
+            return self._opened[index]

@@ -15,30 +15,23 @@ is a pickle of a numpy array, alone or in a dict by name.
 """
 
 import dataclasses
+import functools
 import os
 import struct
 from collections.abc import Callable
 
 import numpy as np
+from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
 
 from plsc_tf.data.unpickle import load_plain
 
 # framework.proto, VarType.Type.
-DTYPES = {
-    0: np.dtype("?"),
-    1: np.dtype("<i2"),
-    2: np.dtype("<i4"),
-    3: np.dtype("<i8"),
-    4: np.dtype("<f2"),
-    5: np.dtype("<f4"),
-    6: np.dtype("<f8"),
-    20: np.dtype("u1"),
-    21: np.dtype("i1"),
-}
+_NAMES = {0: "?", 1: "<i2", 2: "<i4", 3: "<i8", 4: "<f2", 5: "<f4", 6: "<f8"}
+DTYPES = {kind: np.dtype(name) for kind, name in {**_NAMES, 20: "u1", 21: "i1"}.items()}
 PICKLED = (".pdparam", ".pdopt", ".pdparams")
-# How the name map of a state dict is called in `paddle.save`'s dicts.
+# The name map of a state dict in `paddle.save`'s dicts.
 _NAME_TABLE = "StructuredToParameterName@@"
-# The header of a variable is some 30 bytes; what claims more is no header.
+# The header of a variable is some 30 bytes.
 _HEADER_BYTES = 1 << 16
 
 
@@ -59,43 +52,36 @@ class Variable:
     open: Callable[[], np.ndarray]
 
 
-def variables(path):
+def variables(path: str) -> list[Variable]:
     """The variables in a file, most often one, whose name is the file's.
 
     Args:
         path: a local file.
 
-    Returns:
-        list of `Variable`.
-
     Raises:
         ValueError: the file is cut off, or is no file of Paddle.
     """
-    name, extension = os.path.splitext(os.path.basename(path))
-    pickled = extension in PICKLED
-    if not pickled:
-        name = os.path.basename(path)
+    file_name = os.path.basename(path)
+    name, extension = os.path.splitext(file_name)
     with open(path, "rb") as file:
-        pickled &= file.read(1) == b"\x80"
+        pickled = extension in PICKLED and file.read(1) == b"\x80"
     if not pickled:
+        name = name if extension in PICKLED else file_name
         return [Variable(name, path, read(path).shape, lambda: read(path))]
-    found = _unpickle(path, name)
-    if len(found) == 1:
-        # It may be a shard of the head: it is let go, and read when it is written.
-        shapes = {key: array.shape for key, array in found.items()}
+    arrays = _unpickle(path, name)
+    if len(arrays) > 1:
         return [
-            Variable(
-                key, path, shape, lambda: next(iter(_unpickle(path, name).values()))
-            )
-            for key, shape in shapes.items()
+            Variable(key, path, array.shape, functools.partial(np.asarray, array))
+            for key, array in arrays.items()
         ]
+    # It may be a shard of the head, which is read again when it is written.
     return [
-        Variable(key, path, array.shape, lambda array=array: array)
-        for key, array in found.items()
+        Variable(key, path, shape, lambda: next(iter(_unpickle(path, name).values())))
+        for key, shape in [(key, array.shape) for key, array in arrays.items()]
     ]
 
 
-def read(path):
+def read(path: str) -> np.ndarray:
     """The array in a file of the binary form, mapped and not loaded.
 
     Args:
@@ -108,9 +94,9 @@ def read(path):
         header = file.read(_HEADER_BYTES)
     try:
         dtype, shape, offset = _read_header(header)
-    except (struct.error, IndexError, ValueError) as error:
+    except (struct.error, KeyError, ValueError, message.DecodeError) as error:
         raise ValueError(
-            f"{path} is no variable in Paddle's binary form, or is cut off: {error}"
+            f"{path} is no variable in Paddle's binary form, or is cut off: {error!r}"
         ) from None
     expected = offset + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     size = os.path.getsize(path)
@@ -119,63 +105,40 @@ def read(path):
             f"{path} is damaged: {dtype} of shape {list(shape)} takes {expected:,} "
             f"bytes, and the file has {size:,}. Copy it again."
         )
-    if size == offset:
-        return np.zeros(shape, dtype)
     return np.memmap(path, dtype, "r", offset, shape)
 
 
 def _read_header(header):
     """Returns (dtype, shape, offset of the numbers)."""
     version, levels = struct.unpack_from("<IQ", header)
-    _require(version == 0 and levels < 16, "it does not begin like one")
+    if version or levels > 16:
+        raise ValueError("it does not begin like one")
     offset = 12
     for _ in range(levels):
         (size,) = struct.unpack_from("<Q", header, offset)
         offset += 8 + size
     version, size = struct.unpack_from("<Ii", header, offset)
-    offset += 8
-    _require(version == 0 and size >= 0, "it has no description of a tensor")
-    _require(offset + size <= len(header), "its description is not complete")
-    kind, shape = _read_description(header[offset : offset + size])
-    _require(kind in DTYPES, f"numbers of Paddle's type {kind} are not known")
-    return DTYPES[kind], shape, offset + size
+    end = offset + 8 + size
+    if version or not offset + 8 <= end <= len(header):
+        raise ValueError("it has no complete description of a tensor")
+    description = _tensor_description()()
+    description.ParseFromString(header[offset + 8 : end])
+    return DTYPES[description.type], tuple(description.dims), end
 
 
-def _read_description(data):
-    """Type and dimensions out of a TensorDesc message."""
-    kind, shape, position = None, [], 0
-    while position < len(data):
-        tag, position = _read_varint(data, position)
-        value, position = _read_varint(data, position)
-        if tag == 0x08:
-            kind = value
-        elif tag == 0x10:
-            shape.append(value)
-        elif tag == 0x12:  # packed: `value` is the bytes that they take
-            end = position + value
-            while position < end:
-                value, position = _read_varint(data, position)
-                shape.append(value)
-        else:
-            raise ValueError(f"a description with the unknown field {tag >> 3}")
-    return kind, tuple(shape)
-
-
-def _read_varint(data, position):
-    """Protobuf's integers: 7 bits a byte, the lowest first."""
-    value = shift = 0
-    while True:
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return value, position
-
-
-def _require(condition, problem):
-    if not condition:
-        raise ValueError(problem)
+@functools.cache
+def _tensor_description():
+    """The class of TensorDesc messages."""
+    proto = descriptor_pb2.FileDescriptorProto(name="paddle.proto", package="paddle")
+    fields = proto.message_type.add(name="TensorDesc").field
+    # Of type int64: 1 is optional and 3 repeated.
+    fields.add(name="type", number=1, type=3, label=1)
+    fields.add(name="dims", number=2, type=3, label=3)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(proto)
+    return message_factory.GetMessageClass(
+        pool.FindMessageTypeByName("paddle.TensorDesc")
+    )
 
 
 def _unpickle(path, name):
@@ -191,16 +154,12 @@ def _unpickle(path, name):
 
     names = {(module, "eval"): evaluate for module in ("builtins", "__builtin__")}
     names["collections", "OrderedDict"] = lambda items=(): dict(items)
-    found = load_plain(data, path, names=names, what="weights")
-    if isinstance(found, list) and len(found) == 2:
-        found = found[1]  # (name, array), how eager tensors are stored
-    if not isinstance(found, dict):
-        found = {name: found}
-    arrays = {}
-    for key, value in found.items():
+    content = load_plain(data, path, names=names, what="weights")
+    arrays, content = {}, content if isinstance(content, dict) else {name: content}
+    for key, value in content.items():
         key = key.decode() if isinstance(key, bytes) else str(key)
         if isinstance(value, list) and len(value) == 2:
-            value = value[1]
+            value = value[1]  # (name, array), how eager tensors are stored
         if isinstance(value, np.ndarray):
             arrays[key] = value
         elif key != _NAME_TABLE:

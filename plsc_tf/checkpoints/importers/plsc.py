@@ -8,42 +8,37 @@ binary form (0.1) or as `.pdparam` and `.pdopt` (0.2), and `meta.json` with
 rank has the remainder.
 """
 
+import functools
 import json
 import os
 import re
+from collections.abc import Iterable, Mapping
+from typing import Any
 
+import keras
 import numpy as np
 
 from plsc_tf.checkpoints.importers import layers, paddle_files
-from plsc_tf.checkpoints.importers.layers import Names
-from plsc_tf.checkpoints.importers.rows import Shard, ShardedFiles
+from plsc_tf.checkpoints.importers.layers import Names, ShardedFiles
 
 NAMES = Names(".w_0", ".b_0", ".w_1", ".w_2", True)
 META = "meta.json"
-# The layers before and after the blocks.
-AROUND = (
-    "stem_conv",
-    "stem_bn",
-    "stem_prelu",
-    "features_bn",
-    "embedding_dense",
-    "embedding",
-)
-# The layers of a block in the order in which PLSC makes them, which numbers them.
-BLOCK = (
-    "bn1",
-    "conv1",
-    "bn2",
-    "prelu2",
-    "conv2",
-    "bn3",
-    "prelu3",
-    "conv3",
-    "bn4",
-    "shortcut_conv",
-    "shortcut_bn",
-)
-PREFIXES = {"bn": "batch_norm", "conv": "conv2d", "prelu": "prelu"}
+KINDS = {
+    keras.layers.Conv2D: "conv2d",
+    keras.layers.BatchNormalization: "batch_norm",
+    keras.layers.PReLU: "prelu",
+    keras.layers.Dense: "fc",
+}
+# By the number of convolutions: the stem, two or three for each block, and a shortcut
+# for each of four stages.
+NETWORKS = {
+    1 + 2 * 24 + 4: "resnet50",
+    1 + 2 * 33 + 4: "resnet101",
+    1 + 2 * 49 + 4: "resnet100",
+    1 + 2 * 50 + 4: "resnet152",
+    1 + 3 * 33 + 4: "resnet101 --model_options=variant=v0.1",
+    1 + 3 * 50 + 4: "resnet152 --model_options=variant=v0.1",
+}
 
 _HEAD = re.compile(r"dist@(.+)@rank@(\d+)\.([wb])_\d+")
 # Heads that every rank held whole: loss type softmax, and arcface.
@@ -52,20 +47,15 @@ _LAYER = re.compile(r"(conv2d|batch_norm|prelu|fc)_(\d+)(\.[wb]_\d+)")
 _ARRAYS = {"w": "weight", "b": "bias"}
 
 
-def recognises(folder, names):
-    """Whether files are PLSC's.
-
-    Args:
-        folder: where they are.
-        names: of the files.
-    """
+def recognizes(names: Iterable[str]) -> bool:
+    """Whether files of these names are PLSC's."""
     return META in names or any(
         name.startswith("conv2d_0.w_0") or name.endswith(paddle_files.PICKLED)
         for name in names
     )
 
 
-def read(folder, names):
+def read(folder: str, names: Iterable[str]) -> dict[str, Any]:
     """Opens a checkpoint.
 
     Args:
@@ -73,19 +63,19 @@ def read(folder, names):
         names: of the files, one of them or all of the folder.
 
     Returns:
-        dict of what `plsc_tf.checkpoints.importers.source.Source` is made of.
+        the fields of a `plsc_tf.checkpoints.importers.Source`.
 
     Raises:
         FileNotFoundError: a rank's file is missing.
         ValueError: a file is damaged, or the shards do not fit together.
     """
     meta = _read_meta(folder) if META in names else {}
-    found = _read_variables(folder, names)
-    head, loss = _head_variables(found)
+    variables = _read_variables(folder, names)
+    head, loss = _head_variables(variables)
     taken = {item.name for by_rank in head.values() for item in by_rank.values()}
     backbone = {
         name: variable.open()
-        for name, variable in found.items()
+        for name, variable in variables.items()
         if _LAYER.fullmatch(name) and name not in taken
     }
     arrays, ranks = _read_head(folder, head, loss, meta)
@@ -96,89 +86,42 @@ def read(folder, names):
         "ranks": ranks,
         "num_classes": meta.get("num_classes"),
         "loss": loss,
-        "left": sorted(set(found) - taken - set(backbone)),
+        "left": sorted(set(variables) - taken - set(backbone)),
     }
 
 
-def layer_names(backbone, firsts=None):
-    """`{our layer: Paddle's name of it}` for a ResNet of ours.
-
-    Args:
-        backbone: the Keras model.
-        firsts: `{"conv2d": number of the first, ...}` where it is not 0.
-    """
-    existing = {layer.name for layer in backbone.layers}
-    order = list(AROUND[:3])
-    for stage, block in layers.block_names(backbone):
-        order += [f"stage{stage}_block{block}_{name}" for name in BLOCK]
-    order += AROUND[3:]
-    counts = dict.fromkeys(("conv2d", "batch_norm", "prelu", "fc"), 0)
-    counts.update(firsts or {})
-    found = {}
-    for name in order:
-        if name in existing:
-            kind = _kind(name)
-            found[name] = f"{kind}_{counts[kind]}"
-            counts[kind] += 1
-    return found
-
-
-def places(backbone, weights):
-    """Where the weights go; None when `backbone` is no ResNet of PLSC's kind."""
-    existing = {layer.name for layer in backbone.layers}
-    if not existing.issuperset(AROUND) or not backbone.get_layer("embedding").scale:
+def layer_names(backbone: keras.Model, weights: Mapping) -> dict[str, str] | None:
+    """`{our layer: Paddle's name of it}`; None if `backbone` is no ResNet of PLSC."""
+    order = layers.order(backbone, scaled=True)
+    if order is None:
         return None
-    names = layer_names(backbone, _first_numbers(weights))
-    return layers.places(backbone, names, NAMES)
+    # Paddle goes on counting where a program built something else before.
+    matches = [match for match in map(_LAYER.fullmatch, weights) if match]
+    names, counts = {}, dict.fromkeys(KINDS.values(), 0)
+    for kind in counts:
+        numbers = {int(match[2]) for match in matches if match[1] == kind}
+        if numbers and max(numbers) - min(numbers) == len(numbers) - 1:
+            counts[kind] = min(numbers)
+    for name in order:
+        layer = backbone.get_layer(name)
+        kind = next(kind for cls, kind in KINDS.items() if isinstance(layer, cls))
+        names[name] = f"{kind}_{counts[kind]}"
+        counts[kind] += 1
+    return names
 
 
-def prepare(weights):
+def prepare(weights: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
     """The weights as they are: the networks are the same."""
     return weights
 
 
-def hint(weights):
-    """Which network the weights are of, as advice."""
-    convolutions = sum(name.startswith("conv2d_") for name in weights)
-    # The stem, two or three for each block, and a shortcut for each of four stages.
-    known = {
-        1 + 2 * 24 + 4: "resnet50",
-        1 + 2 * 33 + 4: "resnet101",
-        1 + 2 * 49 + 4: "resnet100",
-        1 + 2 * 50 + 4: "resnet152",
-        1 + 3 * 33 + 4: "resnet101 --model_options=variant=v0.1",
-        1 + 3 * 50 + 4: "resnet152 --model_options=variant=v0.1",
-    }
-    if convolutions not in known:
+def hint(weights: Mapping[str, np.ndarray]) -> str:
+    """The network that the weights are of, as advice."""
+    network = NETWORKS.get(sum(name.startswith("conv2d_") for name in weights))
+    if network is None:
         return "Only PLSC's ResNet50, 100, 101 and 152 can be imported."
-    size = ""
-    if "fc_0.b_0" in weights:
-        size = f" --emb_size={len(weights['fc_0.b_0'])}"
-    return f"The files look like --model_name={known[convolutions]}{size}."
-
-
-def _kind(name):
-    last = name.rpartition("_")[2].rstrip("0123456789")
-    if name == "embedding_dense":
-        return "fc"
-    return PREFIXES.get(last, "batch_norm")
-
-
-def _first_numbers(weights):
-    """The smallest number of each kind of layer, usually 0.
-
-    Paddle goes on counting where a program built something else before.
-    """
-    numbers = {}
-    for name in weights:
-        match = _LAYER.fullmatch(name)
-        if match:
-            numbers.setdefault(match[1], set()).add(int(match[2]))
-    return {
-        kind: min(found)
-        for kind, found in numbers.items()
-        if max(found) - min(found) == len(found) - 1
-    }
+    size = f" --emb_size={len(weights['fc_0.b_0'])}" if "fc_0.b_0" in weights else ""
+    return f"The files look like --model_name={network}{size}."
 
 
 def _read_meta(folder):
@@ -186,10 +129,8 @@ def _read_meta(folder):
     try:
         with open(path, encoding="utf-8") as file:
             meta = json.load(file)
-        return {
-            name: int(meta[name])
-            for name in ("pretrain_nranks", "emb_dim", "num_classes")
-        }
+        names = ("pretrain_nranks", "emb_dim", "num_classes")
+        return {name: int(meta[name]) for name in names}
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(
             f"{path} is not PLSC's: expected JSON with pretrain_nranks, emb_dim and "
@@ -198,44 +139,39 @@ def _read_meta(folder):
 
 
 def _read_variables(folder, names):
-    found = {}
+    variables = {}
     for name in sorted(names):
-        if name == META or name.startswith("."):
-            continue
-        path = os.path.join(folder, name)
         pickled = name.endswith(paddle_files.PICKLED)
         if not pickled and not re.search(r"[wb]_\d+", name):
             continue  # counters, rates and programs, of which nothing is taken
+        path = os.path.join(folder, name)
         for variable in paddle_files.variables(path):
-            if variable.name in found:
+            if variable.name in variables:
                 raise ValueError(
-                    f"{variable.name} is both in {found[variable.name].path} and in "
-                    f"{path}. Pass a folder with one checkpoint."
+                    f"{variable.name} is both in {variables[variable.name].path} and "
+                    f"in {path}. Pass a folder with one checkpoint."
                 )
-            found[variable.name] = variable
-    return found
+            variables[variable.name] = variable
+    return variables
 
 
-def _head_variables(found):
+def _head_variables(variables):
     """Returns (`{our name: {rank: variable}}`, PLSC's loss type or None)."""
     head, loss = {}, None
-    for name, variable in found.items():
+    for name, variable in variables.items():
         match = _HEAD.fullmatch(name)
         if match:
             loss = f"dist_{match[1]}"
             head.setdefault(_ARRAYS[match[3]], {})[int(match[2])] = variable
-    return (head, loss) if head else _whole_head(found)
-
-
-def _whole_head(found):
-    """The same for the loss types softmax and arcface, whose head is not split."""
-    dense = {match[1] for name in found if (match := re.match(r"fc_(\d+)\.", name))}
-    own = f"fc_{max(map(int, dense))}" if len(dense) > 1 else None
-    head, loss = {}, None
-    for name, variable in found.items():
+    if head:
+        return head, loss
+    # The head of the loss types softmax and arcface is not split.
+    dense = {match[1] for name in variables if (match := re.match(r"fc_(\d+)\.", name))}
+    last = f"fc_{max(map(int, dense))}" if len(dense) > 1 else None
+    for name, variable in variables.items():
         match = _WHOLE.fullmatch(name)
-        if match and (match[1] == own or match[1].startswith("final_fc_w")):
-            loss = "softmax" if match[1] == own else "arcface"
+        if match and (match[1] == last or match[1].startswith("final_fc_w")):
+            loss = "softmax" if match[1] == last else "arcface"
             head[_ARRAYS[match[2] or "w"]] = {0: variable}
     return head, loss
 
@@ -248,64 +184,39 @@ def _read_head(folder, head, loss, meta):
         raise FileNotFoundError(
             f"{folder} has the head's {layers.listed(head)} but not its weights."
         )
-    count = 1
+    count, arrays = 1, {}
     if loss.startswith("dist_"):
         count = meta.get("pretrain_nranks") or 1 + max(map(max, head.values()))
-    arrays = {}
     for key, by_rank in head.items():
-        _check_ranks(folder, key, by_rank, count)
-        variables = [by_rank[rank] for rank in range(count)]
-        _check_split(variables, meta)
-        arrays[key] = _rows(variables)
-    shapes = [f"{key} {list(rows.shape)}" for key, rows in arrays.items()]
-    if len({rows.shape[0] for rows in arrays.values()}) > 1:
-        raise ValueError(
-            f"{folder}: the head's arrays differ in their number of classes: "
-            f"{', '.join(shapes)}."
-        )
+        name = re.sub(r"@rank@\d+", "@rank@{:05d}", next(iter(by_rank.values())).name)
+        variables = layers.of_all_ranks(folder, by_rank, count, name)
+        if len(by_rank) > count:
+            raise ValueError(
+                f"{folder} has the {key} of {len(by_rank)} ranks, {META} says {count}."
+            )
+        arrays[key] = _rows(variables, meta)
+    classes = {key: rows.shape[0] for key, rows in arrays.items()}
+    if len(set(classes.values())) > 1:
+        raise ValueError(f"{folder}: the head's arrays differ in classes: {classes}.")
     return arrays, count
 
 
-def _check_ranks(folder, key, by_rank, count):
-    missing = [rank for rank in range(count) if rank not in by_rank]
-    if not missing and len(by_rank) == count:
-        return
-    name = next(iter(by_rank.values())).name
-    if not missing:
-        raise ValueError(
-            f"{folder} has the {key} of {len(by_rank)} ranks, {META} says {count}."
-        )
-    wanted = [re.sub(r"@rank@\d+", f"@rank@{rank:05d}", name) for rank in missing]
-    raise FileNotFoundError(
-        f"{folder} lacks {layers.listed(wanted)}: every one of {count} ranks holds "
-        "classes of its own. Copy the files of all machines into one folder."
-    )
-
-
-def _check_split(variables, meta):
-    """Checks the shards' shapes against ceil(C / N) and against each other."""
-    sizes = [variable.shape[-1] if variable.shape else 0 for variable in variables]
+def _rows(variables, meta):
+    """The shards, [embedding size, classes] with ceil(C / N) classes each, as rows."""
+    shapes = [variable.shape for variable in variables]
+    sizes = [shape[-1] for shape in shapes]
     total = meta.get("num_classes", sum(sizes))
     share = -(-total // len(sizes))
-    for rank, variable in enumerate(variables):
-        last = rank == len(sizes) - 1
-        size = total - share * (len(sizes) - 1) if last else share
-        expected = (*variables[0].shape[:-1], size)
-        if meta and len(expected) == 2:
-            expected = (meta["emb_dim"], size)
-        if variable.shape != expected:
-            raise ValueError(
-                f"{variable.path} has the shape {list(variable.shape)}. With {total} "
-                f"classes over {len(sizes)} ranks, as "
-                f"{META if meta else 'the files'} has them, it must be "
-                f"{list(expected)}."
-            )
+    row = shapes[0][:-1]
+    if meta and row:
+        row = (meta["emb_dim"],)
+    last = total - share * (len(sizes) - 1)
+    expected = [(*row, share)] * (len(sizes) - 1) + [(*row, last)]
+    paths, origin = [v.path for v in variables], META if meta else "the files"
+    layers.check_shapes(paths, shapes, expected, total, origin)
+    opens = [functools.partial(_transposed, variable) for variable in variables]
+    return ShardedFiles(list(zip(sizes, opens, strict=True)), row)
 
 
-def _rows(variables):
-    """Columns of Paddle's [embedding size, classes] as rows."""
-    shards = [
-        Shard(item.shape[-1], lambda item=item: np.transpose(item.open()))
-        for item in variables
-    ]
-    return ShardedFiles(shards, variables[0].shape[:-1])
+def _transposed(variable):
+    return np.transpose(variable.open())

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from plsc_tf.checkpoints import catalog, editing, manifest
 from plsc_tf.checkpoints.labels_map import LabelsMap
-from plsc_tf.checkpoints.stored_rows import DominantRows, StoredRows
+from plsc_tf.checkpoints.rows import DominantRows, StoredRows
 from plsc_tf.jobs import trained
 from plsc_tf.jobs.builders import optimizers, recipe
 from plsc_tf.jobs.classes import images, new_rows, sub_centers, training_settings

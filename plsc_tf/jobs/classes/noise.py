@@ -7,7 +7,7 @@ import numpy as np
 from absl import logging
 
 from plsc_tf.checkpoints import editing, manifest
-from plsc_tf.checkpoints.stored_rows import StoredRows
+from plsc_tf.checkpoints.rows import StoredRows
 from plsc_tf.data.checks import report as check_report
 from plsc_tf.evaluation import label_noise, two_in_one
 from plsc_tf.evaluation.embedding_store import (
