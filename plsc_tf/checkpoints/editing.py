@@ -89,8 +89,8 @@ def check_centers(source: str, content: dict, dropping: bool) -> None:
         )
     if dropping and not several:
         raise ValueError(
-            f"Checkpoint {source} has one center per class: there are none to drop. Leave "
-            "out drop_sub_centers."
+            f"Checkpoint {source} has one center per class: there are none to drop. "
+            "Leave out drop_sub_centers."
         )
 
 
