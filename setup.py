@@ -50,7 +50,7 @@ setup(
     package_dir=REMAPPED,
     package_data={
         "plsc_tf.evaluation": ["pages/*"],
-        "plsc_tf": ["py.typed"],
+        "plsc_tf": ["py.typed", "*.pyi"],
         "plsc_tf.hparams": ["*.cfg"],
     },
     install_requires=[

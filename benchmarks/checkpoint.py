@@ -19,7 +19,6 @@ from benchmarks import machine, options
 from plsc_tf.flags.option import OptionGroup, option
 
 
-@dataclasses.dataclass(frozen=True)
 class CheckpointCase(OptionGroup):
     """How much is saved, and where."""
 

@@ -34,7 +34,6 @@ _JPEG = b"/9j/"
 _POOL_BYTES = 1 << 26
 
 
-@dataclasses.dataclass(frozen=True)
 class ConvertCase(OptionGroup):
     """How much is shuffled, and where."""
 

@@ -29,7 +29,6 @@ ROOT = pathlib.Path(__file__).parents[1]
 DONE = "dim_reduce.json"  # figures of a training that has been run
 
 
-@dataclasses.dataclass(frozen=True)
 class ReduceCase(OptionGroup):
     """The recipe that all trainings share, and its budget."""
 

@@ -33,7 +33,6 @@ RECIPES = {
 PRECISIONS = {"float32": [], "bfloat16": ["--use_bf16"], "float16": ["--use_fp16"]}
 
 
-@dataclasses.dataclass(frozen=True)
 class HalfCase(OptionGroup):
     """Which trainings are compared."""
 

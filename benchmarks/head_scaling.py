@@ -25,7 +25,6 @@ COLORS = ("#1b6ca8", "#d1495b", "#3a7d44", "#8f5aa8", "#b8860b")
 GREY = "#777777"
 
 
-@dataclasses.dataclass(frozen=True)
 class ScalingCase(OptionGroup):
     """Which points to measure."""
 

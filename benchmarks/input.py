@@ -21,7 +21,6 @@ from benchmarks import machine, options
 from plsc_tf.flags.option import OptionGroup, option
 
 
-@dataclasses.dataclass(frozen=True)
 class InputCase(OptionGroup):
     """Which pictures, and how they are read."""
 

@@ -7,14 +7,12 @@ benchmarks/README.md says what its figures mean.
     python -m benchmarks.kill_resume --runs=100
 """
 
-import dataclasses
 import sys
 
 from benchmarks import killed_run, many_runs, options, processes
 from plsc_tf.flags.option import option
 
 
-@dataclasses.dataclass(frozen=True)
 class KillCase(many_runs.Trainings):
     """How many trainings, of which size, and how they are started."""
 

@@ -9,7 +9,6 @@ figures mean.
     python -m benchmarks.kill_worker --runs=20
 """
 
-import dataclasses
 import functools
 import os
 import sys
@@ -18,7 +17,6 @@ from benchmarks import lost_worker_run, many_runs, options, processes
 from plsc_tf.flags.option import option
 
 
-@dataclasses.dataclass(frozen=True)
 class LossCase(many_runs.Trainings):
     """How many trainings, of how many workers, and how they lose one."""
 

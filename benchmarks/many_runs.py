@@ -1,6 +1,5 @@
 """Many trainings of a small network: set up, taken to their ends, and told about."""
 
-import dataclasses
 import json
 import os
 import shutil
@@ -15,7 +14,6 @@ from plsc_tf.flags.option import OptionGroup, option
 POLL_S = 0.001
 
 
-@dataclasses.dataclass(frozen=True)
 class Trainings(OptionGroup):
     """How many trainings, and of which size."""
 

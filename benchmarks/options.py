@@ -1,12 +1,10 @@
 """Command lines of the benchmarks: `--name=value` for each field of a dataclass."""
 
 import argparse
-import dataclasses
 
 from plsc_tf.flags.option import OptionGroup, option, options_of
 
 
-@dataclasses.dataclass(frozen=True)
 class HeadCase(OptionGroup):
     """What one run of `benchmarks.head` measures."""
 

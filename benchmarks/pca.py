@@ -8,7 +8,6 @@ one JSON object.
     python -m benchmarks.pca --snapshots=20 --weights=2000000 --folder=/mnt/disk
 """
 
-import dataclasses
 import json
 import multiprocessing
 import os
@@ -21,7 +20,6 @@ from benchmarks import machine, options
 from plsc_tf.flags.option import OptionGroup, option
 
 
-@dataclasses.dataclass(frozen=True)
 class PcaCase(OptionGroup):
     """How much is decomposed, and where it lies."""
 

@@ -9,7 +9,6 @@ is one JSON object.
     python -m benchmarks.planner --cases=kept,recomputed
 """
 
-import dataclasses
 import json
 import pathlib
 import subprocess
@@ -82,7 +81,6 @@ CASES = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
 class PlannerCase(OptionGroup):
     """Which cases to plan and to measure."""
 

@@ -20,7 +20,6 @@ from benchmarks import machine, options
 from plsc_tf.flags.option import OptionGroup, option
 
 
-@dataclasses.dataclass(frozen=True)
 class StepCase(OptionGroup):
     """The network, the batch and the space."""
 

@@ -32,7 +32,6 @@ VARIANTS = {
 ON_DATA = {"lfw112": "lfw112", "cifar10": "cifar10_jpeg"}
 
 
-@dataclasses.dataclass(frozen=True)
 class SameNumbersCase(OptionGroup):
     """Which commits are compared, and how."""
 

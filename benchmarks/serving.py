@@ -33,7 +33,6 @@ _PICTURES = 64
 _SIZES = (1, 2, 4, 8, 16, 32, 64)
 
 
-@dataclasses.dataclass(frozen=True)
 class ServingCase(OptionGroup):
     """What is served, and how much is asked of it."""
 

@@ -32,7 +32,6 @@ R50_WEIGHTS = 43_590_336
 GPUS = (1, 8, 64)
 
 
-@dataclasses.dataclass(frozen=True)
 class WorkersCase(OptionGroup):
     """What is trained, and how often."""
 

@@ -2,75 +2,74 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 
-def by_layer(option: str, items: Sequence[str]) -> dict[str, float]:
-    """Returns `{regular expression: factor}` of items like "conv1:0.1".
+def read_pairs(
+    option: str, items: Sequence[str], sign: str, form: str, read: Callable
+) -> dict:
+    """Returns `{key: value}` of items like "conv1:0.1".
 
     Args:
         option: its name, for errors.
         items: the texts.
-
-    Raises:
-        ValueError: an item that is not layer:factor, or a layer given twice.
+        sign: between key and value.
+        form: an item in words, for errors.
+        read: called with (key, text of the value); raises ValueError.
     """
-    factors = {}
+    pairs = {}
     for item in items:
-        layer, _, text = item.rpartition(":")
+        key, _, text = (part.strip() for part in item.rpartition(sign))
         try:
-            re.compile(layer)
-            factor = float(text)
-        except (re.error, ValueError):
-            factor = math.nan
-        if not layer or layer in factors or not 0 <= factor < math.inf:
+            value = read(key, text)
+        except ValueError:
+            key = ""
+        if not key or key in pairs:
             raise ValueError(
-                f"{option} must be layer:factor separated by commas, such as "
-                "conv1:0.1,stage4:2, each layer once, a factor at least 0. "
+                f"{option} must be {form}, separated by commas, each once. "
                 f"Received: {option}={','.join(items)}, at {item!r}."
             )
-        factors[layer] = factor
-    return factors
+        pairs[key] = value
+    return pairs
 
 
-def growing(option: str, values: Sequence[float]) -> None:
-    """Refuses numbers of which one is not above the one before."""
-    if list(values) != sorted(set(values)):
-        _refuse(option, "must be growing numbers", values)
+def by_layer(option: str, items: Sequence[str]) -> dict[str, float]:
+    """Returns `{regular expression: factor}` of items like "conv1:0.1"."""
+    form = "layer:factor, such as conv1:0.1 (a factor is at least 0)"
+    return read_pairs(option, items, ":", form, _factor)
 
 
-def pair(option: str, values: Sequence[float]) -> None:
-    """Refuses all but two numbers, the smaller one first."""
-    if len(values) != 2 or values[0] > values[1]:
-        _refuse(option, "must be two numbers, the smaller one first", values)
+def _factor(layer, text):
+    try:
+        re.compile(layer)
+    except re.error as error:
+        raise ValueError(str(error)) from error
+    factor = float(text)
+    if not 0 <= factor < math.inf:
+        raise ValueError("out of bounds")
+    return factor
 
 
-def growing_pair(option: str, values: Sequence[float]) -> None:
-    """Refuses all but two different numbers, the smaller one first."""
-    pair(option, values)
-    if values[0] == values[1]:
-        _refuse(option, "must be two numbers that differ", values)
+def rule(words: str, holds: Callable) -> Callable:
+    """Returns a check: `holds(value)`, or an error that the option "must <words>"."""
+
+    def check(option, value):
+        if not holds(value):
+            shown = ",".join(map(str, value)) if isinstance(value, tuple) else value
+            raise ValueError(f"{option} must {words}. Received: {option}={shown}.")
+
+    return check
 
 
-def unique(option: str, values: Sequence) -> None:
-    """Refuses a list that has something twice."""
-    if len(set(values)) < len(values):
-        _refuse(option, "must name each item once", values)
-
-
-def json_file(option: str, path: str) -> None:
-    """Refuses files that do not end in .json."""
-    if path and not path.endswith(".json"):
-        _refuse(option, "must end in .json", [path])
-
-
-def npy_file(option: str, path: str) -> None:
-    """Refuses files that do not end in .npy."""
-    if path and not path.endswith(".npy"):
-        _refuse(option, "must end in .npy", [path])
-
-
-def _refuse(option, rule, values):
-    raise ValueError(
-        f"{option} {rule}. Received: {option}={','.join(map(str, values))}."
-    )
+growing = rule("be growing numbers", lambda n: list(n) == sorted(set(n)))
+pair = rule(
+    "be two numbers, the smaller one first", lambda n: len(n) == 2 and n[0] <= n[1]
+)
+growing_pair = rule(
+    "be two different numbers, the smaller one first",
+    lambda n: len(n) == 2 and n[0] < n[1],
+)
+unique = rule("name each item once", lambda items: len(set(items)) == len(items))
+json_file = rule("end in .json", lambda path: not path or path.endswith(".json"))
+npy_file = rule("end in .npy", lambda path: not path or path.endswith(".npy"))
+power_of_two = rule("be a power of two", lambda number: not number & (number - 1))

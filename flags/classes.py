@@ -1,120 +1,74 @@
 """Classes of a trained checkpoint, and label noise."""
 
-import dataclasses
+import functools
 
 from plsc_tf.flags import checks
 from plsc_tf.flags.option import OptionGroup, option
 
+_edit = functools.partial(option, applies="edit_dir")
+_noise = functools.partial(option, applies="noise_report")
 
-@dataclasses.dataclass(frozen=True)
+
 class Classes(OptionGroup, saved=False):
     """The edits and reports of `python -m plsc_tf.classes`."""
 
     edit_dir: str = option(
-        "",
-        "new folder for the checkpoint with edited classes and labels_map.txt; a "
-        "training starts from it (checkpoint_dir) or resumes in it (model_save_dir)",
+        "", "new folder for the checkpoint with edited classes and labels_map.txt"
     )
-    remove_classes: str = option(
-        "",
-        "labels to remove, such as 3,17, or a file with one per line",
-        applies="edit_dir",
+    remove_classes: str = _edit(
+        "", "labels to remove, such as 3,17, or a file with one per line"
     )
-    merge_classes: str = option(
-        "",
-        "classes to merge, such as 3+17,5+9+11, or a file with the labels of one group "
-        "per line; a merged class gets its smallest label",
-        applies="edit_dir",
+    merge_classes: str = _edit(
+        "", "classes to merge, such as 3+17,5+9+11, or a file with a group per line"
     )
     merge_weights: str = option(
         "pictures",
-        "weight of a class in a merge: pictures, its number of images in the training "
-        "data, or equal",
+        "weight of a class in a merge: pictures, its number of images, or equal",
         choices=("pictures", "equal"),
         applies="edit_dir and merge_classes",
     )
-    class_rows: str = option(
-        "",
-        ".npy file of rows [n, emb_size] of new classes, taken as they are",
-        applies="edit_dir",
+    class_rows: str = _edit("", ".npy file of rows [n, emb_size] of new classes")
+    class_images: str = _edit(
+        "", "a folder of images per new class, whose row is their mean embedding"
     )
-    class_images: str = option(
-        "",
-        "folder of one folder per new class: its row is the mean embedding of the "
-        "images in it, scaled to the length of the other rows",
-        applies="edit_dir",
-    )
-    add_classes: int = option(
-        0,
-        "number of new classes with the initial weights of a new head; they come after "
-        "those of class_rows and class_images",
-        lower=0,
-        applies="edit_dir",
-    )
+    add_classes: int = _edit(0, "new classes with the weights of a new head", lower=0)
     drop_sub_centers: bool = option(
-        False,
-        "of a training with sub_centers: keep of each class only the center that most "
-        "of its training images are nearest to; new_list then leaves out images "
-        "farther than drop_angle from it (Sub-center ArcFace)",
+        False, "keep of each class only the center nearest to most of its images"
     )
     drop_angle: float = option(
         75.0,
-        "drop_sub_centers: degrees from the dominant center beyond which new_list "
-        "leaves an image out",
+        "degrees from that center beyond which new_list leaves an image out",
         within="[0, 180]",
         applies="drop_sub_centers",
     )
-    edit_weights_only: bool = option(
-        False,
-        "leave out what only a resume needs (optimizer state)",
-        applies="edit_dir",
-    )
+    edit_weights_only: bool = _edit(False, "leave out the optimizer state")
     noise_report: str = option(
         "",
-        "write labels that look wrong to this file, as JSON (it must end in .json), "
-        "and as text next to it",
+        "write labels that look wrong to this .json file, and as text next to it",
         check=checks.json_file,
     )
-    noise_centers: str = option(
+    noise_centers: str = _noise(
         "embeddings",
-        "a class's center: the mean embedding of its images, or the head's weights, "
-        "which images with wrong labels have drawn towards themselves",
+        "a class's center: the mean embedding of its images, or the head's weights",
         choices=("embeddings", "weights"),
-        applies="noise_report",
     )
-    noise_pair: float | None = option(
+    noise_pair: float | None = _noise(
         None,
-        "similarity from which two classes count as one; 1 is as similar as images of "
-        "one class; None: 0.97, of weights a cosine of 0.7",
+        "similarity of two classes that count as one; None: 0.97, weights 0.7",
         lower=0.5,
-        applies="noise_report",
     )
-    noise_margin: float = option(
-        0.2,
-        "how much nearer to another center, as a cosine, an image must be to count as "
-        "mislabeled",
-        lower=0.0,
-        applies="noise_report",
+    noise_margin: float = _noise(
+        0.2, "how much nearer (cosine) to another center a wrong label is", lower=0.0
     )
-    noise_split: float = option(
-        6.0,
-        "deviations from which the two groups of a class count as two identities",
-        lower=0.0,
-        applies="noise_report",
+    noise_split: float = _noise(
+        6.0, "deviations between two groups that count as two identities", lower=0.0
     )
-    noise_top: int = option(
-        200, "findings of each kind to list", lower=1, applies="noise_report"
-    )
-    noise_sheets: str = option(
-        "",
-        "folder for contact sheets (PNG) of the images of the first findings",
-        applies="noise_report",
-    )
+    noise_top: int = _noise(200, "findings of each kind to list", lower=1)
+    noise_sheets: str = _noise("", "folder for contact sheets (PNG) of the findings")
     new_list: str = option(
         "",
-        "write a list of the training images, one 'path label' per line, to this new "
-        "file: with the new labels of an edit, or without those that noise_report "
-        "counts as mislabeled; for lists and class folders",
+        "write the training images, 'path label' lines, to this new file: with the new "
+        "labels of an edit, or without those that look mislabeled",
     )
 
     REFUSED = {

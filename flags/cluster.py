@@ -1,6 +1,6 @@
 """The processes that train together."""
 
-import dataclasses
+import functools
 
 from plsc_tf.flags.option import OptionGroup, option
 
@@ -16,104 +16,77 @@ def _worker(name, job):
         raise ValueError(f"{name} must be worker. Received: {name}={job!r}.")
 
 
-@dataclasses.dataclass(frozen=True)
+# Options of one machine or start, which `flags.cfg` must not repeat.
+_unsaved = functools.partial(option, saved=False)
+
+
 class Cluster(OptionGroup):
     """Which machines train together, and how they communicate."""
 
-    cluster_node_ips: tuple[str, ...] = option(
+    cluster_node_ips: tuple[str, ...] = _unsaved(
         (),
-        "machines that train together, host or host:port, the same list in the same "
-        "order on each; empty: this machine alone, or what the environment says (PLSC "
-        "cluster_node_ips, FastNN worker_hosts)",
+        "machines that train together, host or host:port, the same list on each; "
+        "empty: this machine, or what the environment says (PLSC; FastNN worker_hosts)",
         aliases=("worker_hosts",),
-        saved=False,
     )
-    node_ip: str = option(
-        "",
-        "this machine's entry in cluster_node_ips; empty: the one whose address it has "
-        "(PLSC node_ip)",
-        saved=False,
+    node_ip: str = _unsaved(
+        "", "this machine in cluster_node_ips; empty: by address (PLSC)"
     )
-    task_index: int | None = option(
+    task_index: int | None = _unsaved(
         None,
-        "this machine's place in cluster_node_ips, from 0; None: node_ip decides "
-        "(FastNN task_index)",
+        "place of this machine in cluster_node_ips; None: by node_ip (FastNN)",
         lower=0,
-        saved=False,
     )
-    job_name: str = option(
-        "worker",
-        "kind of task of this process; all are worker (FastNN job_name)",
-        check=_worker,
-        saved=False,
+    job_name: str = _unsaved(
+        "worker", "kind of this process: worker (FastNN)", check=_worker
     )
-    node_port: int | None = option(
+    node_port: int | None = _unsaved(
         None,
-        "port of the first worker of each machine without a port in cluster_node_ips; "
-        "the next workers have the next ports. None: 6170, and without "
-        "cluster_node_ips free ones (Paddle started_port)",
+        "port of the first worker of a machine listed without one; None: 6170, or a "
+        "free one (Paddle started_port)",
         within="[1, 65535]",
         aliases=("started_port",),
-        saved=False,
         applies="cluster",
     )
-    num_workers: int = option(
-        1,
-        "processes on each machine. One drives all its GPUs; a CPU worker is one "
-        "replica, so several use more cores. More than 1 needs `python -m "
-        "plsc_tf.launch`",
-        lower=1,
-        saved=False,
+    num_workers: int = _unsaved(
+        1, "processes on each machine; above 1 with `python -m plsc_tf.launch`", lower=1
     )
-    cluster_resolver: str = option(
+    cluster_resolver: str = _unsaved(
         "auto",
-        "source of the cluster: flags (cluster_node_ips), tf_config (TF_CONFIG in the "
-        "environment), slurm (a step of srun), none (this process alone), or auto: "
-        "the first of TF_CONFIG, flags and Slurm that is set",
+        "source of the cluster: flags, tf_config (TF_CONFIG), slurm, none, or auto: "
+        "the first that is set",
         choices=("auto", "none", "flags", "tf_config", "slurm"),
-        saved=False,
     )
-    join_timeout: float = option(
+    join_timeout: float = _unsaved(
         300.0,
         "seconds in which all workers must have joined, before training",
         within="(0, inf)",
-        saved=False,
         applies="cluster",
     )
-    worker_timeout: float = option(
+    worker_timeout: float = _unsaved(
         30.0,
-        "seconds of silence after which a worker counts as lost and all others end; "
-        "one that died is noticed at once",
+        "seconds of silence after which a worker counts as lost",
         within="(0, inf)",
-        saved=False,
         applies="cluster",
     )
     step_timeout: float = option(
-        600.0,
-        "seconds that a step, or a batch, may take before the training ends with an "
-        "error that shows where it hangs; 0: no limit",
-        lower=0,
+        600.0, "seconds that a step or a batch may take; 0: no limit", lower=0
     )
-    communication: str = option(
+    communication: str = _unsaved(
         "auto",
-        "implementation of the collectives: ring (gRPC, any device), nccl (GPUs), or "
-        "auto: TensorFlow's choice",
+        "collectives: ring (gRPC), nccl (GPUs), or auto: TensorFlow's choice",
         choices=("auto", "ring", "nccl"),
-        saved=False,
         applies="cluster",
     )
     gradient_bucket_mb: float = option(
         8.0,
-        "gradients of the backbone are summed over the replicas in buckets of this "
-        "size, in MB (10^6 bytes); 0: all in one, which is slow for large networks",
+        "megabytes of backbone gradients to sum over the replicas at once; 0: all",
         lower=0,
         applies="buckets",
     )
     gradient_dtype: str = option(
         "float32",
-        "type in which gradients of the backbone are sent and summed; the shorter ones "
-        "halve the bytes and round. float16 loses values below 6e-8 unless there is a "
-        "loss scale, bfloat16 does not",
+        "type in which gradients of the backbone are sent and summed",
         choices=("float32", "float16", "bfloat16"),
         applies="several_replicas",
     )

@@ -7,7 +7,6 @@ A condition is made of terms joined by " and ", and these by " or ":
     optimizer=adam,sgd    it has one of these values; * stands for any text, and the
                           dist_ of loss_type may be left out
     sample_rate<1         it is a number below 1; also >, <= and >=
-    given lr_steps        the user set it, to whatever value
     cluster               one of FACTS, which only the command itself finds out
 """
 
@@ -15,7 +14,7 @@ import fnmatch
 import functools
 import operator
 import re
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 
 # Terms other than options, in words for people.
 FACTS = {
@@ -39,7 +38,7 @@ FACTS = {
     "script": "with a script",
     "resumed": "where a training is resumed",
 }
-_TERM = re.compile(r"(no |given )?(\w+)(?:(<=|>=|=|<|>)(.*))?")
+_TERM = re.compile(r"(no )?(\w+)(?:(<=|>=|=|<|>)(.*))?")
 _ORDER = {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge}
 
 
@@ -61,19 +60,16 @@ def names_in(condition: str) -> list[str]:
     return list(dict.fromkeys(map(name_in, terms)))
 
 
-def holds(
-    condition: str, values: Mapping, facts: Mapping | None = None, given: Set = ()
-) -> bool | None:
+def holds(condition: str, values: Mapping, facts: Mapping | None = None) -> bool | None:
     """Returns whether a condition holds, None where an unknown fact decides.
 
     Args:
         condition: the text; the empty one always holds.
         values: {option name: value}.
         facts: {name of FACTS: whether it is so}.
-        given: names of the options that the user set.
     """
     outcomes = [
-        _all([_term_holds(term, values, facts or {}, given) for term in terms])
+        _all([_term_holds(term, values, facts or {}) for term in terms])
         for terms in parse(condition)
     ]
     if not outcomes or True in outcomes:
@@ -105,11 +101,9 @@ def _all(outcomes):
     return None if None in outcomes else True
 
 
-def _term_holds(term, values, facts, given=()):
+def _term_holds(term, values, facts):
     prefix, name, sign, text = _TERM.fullmatch(term).groups()
-    if prefix == "given ":
-        return name in given
-    if prefix == "no ":
+    if prefix:
         outcome = _term_holds(term.removeprefix("no "), values, facts)
         return None if outcome is None else not outcome
     if name in FACTS and name not in values:

@@ -1,32 +1,23 @@
-"""Verification sets, and when a model is verified."""
-
-import dataclasses
+"""Verification sets, protocols, saved embeddings, and the evaluation card."""
 
 from plsc_tf.flags.option import OptionGroup, option
 
 
-@dataclasses.dataclass(frozen=True)
 class Evaluation(OptionGroup):
     """Verification sets."""
 
     val_targets: tuple[str, ...] = option(
         ("lfw",),
         "verification sets: <dataset_dir>/<name>.bin, a path to a .bin or pairs.txt, "
-        "or a name that the data set knows (PLSC val_targets)",
+        "or a name that the data set knows (PLSC)",
     )
     test_batch_size: int = option(
-        120,
-        "images per step of a verification (PLSC test_batch_size)",
-        lower=1,
-        applies="with_test",
+        120, "images per step of a verification (PLSC)", lower=1, applies="with_test"
     )
-    with_test: bool = option(
-        True, "verify while training, after each epoch (PLSC with_test)"
-    )
+    with_test: bool = option(True, "verify while training, after each epoch (PLSC)")
     eval_every_n_steps: int = option(
         0,
-        "steps between two verifications; 0: after each epoch (PLSC 0.2 "
-        "set_test_period)",
+        "steps between two verifications; 0: after each epoch (PLSC set_test_period)",
         lower=0,
         applies="with_test and val_targets",
     )
@@ -35,3 +26,70 @@ class Evaluation(OptionGroup):
         "also print the accuracy of comparing raw pixels",
         applies="with_test and val_targets",
     )
+
+
+class Scoring(OptionGroup, saved=False):
+    """Protocols, saved embeddings, the evaluation card."""
+
+    pair_lists: tuple[str, ...] = option(
+        (),
+        "files of 'left right 1' (or 0) lines: images below picture_dir, or names of "
+        "saved embeddings",
+    )
+    template_dirs: tuple[str, ...] = option(
+        (), "folders of template protocols such as IJB-C, with meta/ and loose_crop/"
+    )
+    tinyface_dir: str = option(
+        "", "TinyFace's Testing_Set, or a folder of its aligned images"
+    )
+    detector_scores: bool = option(
+        True,
+        "weight the images of a template with the detector's scores, if they exist",
+        applies="template_dirs",
+    )
+    gallery: str = option(
+        "", "file of 'name identity' lines: known identities; needs probes"
+    )
+    probes: str = option("", "file of 'name identity' lines to search for")
+    picture_dir: str = option(
+        "",
+        "folder of the names in the lists; empty: that of the list",
+        applies="pair_lists or gallery",
+    )
+    embeddings: str = option(
+        "", "evaluate saved embeddings, a .npy file [n, embedding_size]"
+    )
+    embedding_names: str = option(
+        "",
+        "file with the name of each row; empty: the .npy file's with .txt",
+        applies="embeddings",
+    )
+    plot_dir: str = option(
+        "", "write ROC, score histogram and CMC of each set into this folder, as SVG"
+    )
+    card_dir: str = option(
+        "", "write the evaluation card into this folder: card.json and card.html"
+    )
+    card_far: float = option(
+        1e-3,
+        "false accept rate that the threshold is calibrated at",
+        within="(0, 1)",
+        applies="card_dir",
+    )
+    card_duplicates: bool = option(
+        True,
+        "look for images of the verification sets in the training set; reads all of it",
+        applies="card_dir and no embeddings",
+    )
+    bootstrap_samples: int = option(
+        1000,
+        "draws of identities for the confidence intervals; 0: no intervals",
+        lower=0,
+        applies="card_dir",
+    )
+
+    @property
+    def has_lists(self) -> bool:
+        """Whether anything besides verification sets is to be compared."""
+        listed = (self.pair_lists, self.template_dirs, self.tinyface_dir, self.gallery)
+        return any(listed)

@@ -1,37 +1,30 @@
 """The exported model: formats, and the comparison with the network."""
 
-import dataclasses
-
 from plsc_tf.flags.option import OptionGroup, option
 
 
-@dataclasses.dataclass(frozen=True)
 class Export(OptionGroup):
     """The SavedModel for TensorFlow Serving, other formats, and their proof."""
 
     export_dir: str = option(
         "",
-        "folder of the version folders 1, 2, ...; empty: <model_save_dir>/export (PLSC "
+        "folder of the version folders; empty: <model_save_dir>/export (PLSC "
         "convert_for_prediction)",
         applies="export_at_end",
     )
     export_at_end: bool = option(True, "export when the training ends")
     export_normalized: bool = option(
-        False,
-        "the exported model returns embeddings of length 1",
-        applies="export_at_end",
+        False, "export embeddings of length 1", applies="export_at_end"
     )
     export_formats: tuple[str, ...] = option(
         ("saved_model",),
-        "saved_model, and more formats to write into its assets.extra/: tflite, "
-        "tflite_float16, tflite_int8, onnx (pip install 'plsc_tf[onnx]')",
+        "saved_model, and formats to add to it; onnx needs the extra [onnx]",
         choices=("saved_model", "tflite", "tflite_float16", "tflite_int8", "onnx"),
         applies="export_at_end",
     )
     export_classes: int = option(
         0,
-        "add a signature `classify` that returns this many best classes of an image, "
-        "with their probabilities; 0: none",
+        "best classes that an added signature `classify` returns; 0: none",
         lower=0,
         applies="export_at_end",
     )
@@ -42,15 +35,11 @@ class Export(OptionGroup):
         applies="export_at_end and export_formats=tflite_int8",
     )
     card: str = option(
-        "",
-        "card.json of the same checkpoint, from plsc_tf.evaluate --card_dir: the "
-        "export holds it and its threshold",
-        saved=False,
+        "", "card.json of the same checkpoint, to export with the model", saved=False
     )
     proof_images: int = option(
         32,
-        "images of the first verification set on which the export is compared with "
-        "the network; 0: noise",
+        "images on which the export is compared with the network; 0: noise",
         lower=0,
         applies="export_at_end",
     )
@@ -74,7 +63,7 @@ class Export(OptionGroup):
     )
     accuracy_loss: float = option(
         0.01,
-        "how far a format's verification accuracy may be below the network's",
+        "how far a format's accuracy may be below the network's",
         within="[0, 1]",
         applies="export_at_end and proof_pairs",
     )

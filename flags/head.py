@@ -1,6 +1,6 @@
 """The classification head: its loss, its share of the classes, its arithmetic."""
 
-import dataclasses
+import functools
 import math
 
 from plsc_tf import initializers
@@ -20,6 +20,7 @@ MARGINS = {
 # The margins in the formula cos(m1 x angle + m2) - m3, as PLSC 0.2 names them.
 SYMBOLS = {"margin1": "m1", "margin": "m2", "margin3": "m3"}
 _SHARDED = "loss_type=dist_*"
+_sharded = functools.partial(option, applies=_SHARDED)
 _COSINES = "no loss_type=softmax"
 _REPLICATED = (
     "{0} is for a head that is split over the replicas: put dist_ before the loss, as "
@@ -39,175 +40,144 @@ def _initializer(name, text):
         raise ValueError(f"{name}: {error}") from None
 
 
-@dataclasses.dataclass(frozen=True)
 class Head(OptionGroup):
     """The head: which loss, which margin, whole or sharded by classes."""
 
     loss_type: str = option(
         "dist_arcface",
-        "arcface, cosface, sphereface, adaface, curricularface, magface or softmax: "
-        "each replica holds all classes; with dist_ before it, its share of them. "
-        "softmax has a bias and no margin (PLSC loss_type). The path of a "
-        "plsc_tf.MarginLoss of your own is a loss, too: my_module.MyLoss",
+        "arcface, cosface, sphereface, adaface, curricularface, magface or softmax, "
+        "with dist_ before it split over the replicas by classes; or the path of a "
+        "plsc_tf.MarginLoss of your own (PLSC)",
         choices=(*MARGINS, *(f"dist_{loss}" for loss in MARGINS)),
         dotted=True,
     )
     margin: float | None = option(
         None,
         "angle added to the true class, in radians; None: the loss's own, 0.5 for "
-        "arcface (PLSC margin) and curricularface, 0.4 for adaface, whose m it is",
+        "arcface (PLSC)",
         within=f"[0, {math.pi})",
         aliases=("margin2",),
         applies="loss_type=arcface,adaface,curricularface",
     )
     scale: float = option(
-        64.0,
-        "factor of the cosines before the softmax (PLSC scale)",
-        within="(0, inf)",
-        applies=_COSINES,
+        64.0, "factor of the cosines (PLSC)", within="(0, inf)", applies=_COSINES
     )
     margin1: float | None = option(
         None,
-        "factor of the true class's angle; None: the loss's own, 1.35 for sphereface, "
-        "else 1. loss_type=arcface combines all three margins: cos(margin1 x angle + "
-        "margin) - margin3 (PLSC 0.2 set_loss_type; arcface_torch margin_list)",
+        "factor of the true class's angle; arcface is cos(margin1 x angle + margin) - "
+        "margin3 (PLSC 0.2 set_loss_type; arcface_torch margin_list)",
         within="(0, 4]",
         applies="loss_type=arcface,sphereface",
     )
     margin3: float | None = option(
         None,
-        "subtracted from the true class's cosine; None: the loss's own, 0.35 for "
-        "cosface, else 0. See margin1",
+        "subtracted from the true class's cosine; see margin1",
         within="[0, 2)",
         applies="loss_type=arcface,cosface",
     )
     margin_gradient: str = option(
         "exact",
         "exact: the margin is differentiated, as in PLSC; straight_through: its "
-        "derivative is taken as 1, as in arcface_torch (arcface, cosface, sphereface)",
+        "derivative is taken as 1, as in arcface_torch",
         choices=("exact", "straight_through"),
         applies="loss_type=arcface,cosface,sphereface",
     )
     adaface_h: float = option(
         0.333,
-        "adaface: how much of the spread of the embeddings' norms the margin follows "
+        "share of the spread of the embeddings' norms that the margin follows "
         "(AdaFace h)",
         within="[0, 1]",
         applies="loss_type=adaface",
     )
     adaface_t_alpha: float = option(
         0.01,
-        "adaface: weight of a batch in the running statistics of the norms (AdaFace "
-        "t_alpha)",
+        "weight of a batch in the statistics of the norms (AdaFace t_alpha)",
         within="(0, 1]",
         applies="loss_type=adaface",
     )
     magface_norms: tuple[float, ...] = option(
         (10.0, 110.0),
-        "magface: smallest and largest norm that the margin follows (MagFace l_a, u_a)",
+        "smallest and largest norm that the margin follows (MagFace l_a, u_a)",
         within="(0, inf)",
         check=checks.growing_pair,
         applies="loss_type=magface",
     )
     magface_margins: tuple[float, ...] = option(
         (0.45, 0.8),
-        "magface: margins at these norms, in radians (MagFace l_margin, u_margin)",
+        "margins at these norms, in radians (MagFace l_margin, u_margin)",
         within=f"[0, {math.pi / 2})",
         check=checks.pair,
         applies="loss_type=magface",
     )
     magface_lambda_g: float = option(
         35.0,
-        "magface: factor of the penalty on short embeddings (MagFace lambda_g)",
+        "factor of the penalty on short embeddings (MagFace lambda_g)",
         lower=0,
         applies="loss_type=magface",
     )
     interclass_filtering_threshold: float = option(
         0.0,
-        "ignore other classes with a larger cosine: with noisy labels they are often "
-        "the same person; 0: off (arcface_torch interclass_filtering_threshold)",
+        "ignore other classes with a larger cosine; 0: off (arcface_torch)",
         within="[0, 1)",
         applies=_COSINES,
     )
     sub_centers: int = option(
-        1,
-        "centers of each class, of which the nearest one to an image counts: wrong "
-        "labels gather at the others (Sub-center ArcFace: 3); python -m "
-        "plsc_tf.classes --drop_sub_centers then keeps the dominant ones",
-        lower=1,
+        1, "centers of a class; the nearest counts (Sub-center ArcFace: 3)", lower=1
     )
     label_smoothing: float = option(
         0.0,
-        "share of the target spread over all classes (MindSpore smooth_factor, 0.1)",
+        "share of the target spread over all classes (MindSpore smooth_factor)",
         within="[0, 1)",
         aliases=("smooth_factor",),
     )
-    sample_rate: float = option(
+    sample_rate: float = _sharded(
         1.0,
-        "Partial FC: share of a replica's classes that take part in a step, including "
-        "the true ones of the batch (arcface_torch sample_rate; PLSC 0.2 sample_ratio)",
+        "Partial FC: share of a replica's classes in a step (arcface_torch; PLSC 0.2 "
+        "sample_ratio)",
         within="(0, 1]",
         aliases=("sample_ratio",),
-        applies=_SHARDED,
     )
-    head_tile_rows: int | None = option(
-        None,
-        "classes of a sharded head that a replica works on at a time; None: as many as "
-        "fit the processor's caches",
-        lower=1,
-        applies=_SHARDED,
+    head_tile_rows: int | None = _sharded(
+        None, "classes to work on at a time; None: by the processor's caches", lower=1
     )
     head_logits_mb: int = option(
-        1024,
-        "logits of a step kept for the second pass, in MB per replica; the others are "
-        "computed again",
-        lower=0,
+        1024, "megabytes of logits per replica to keep for the second pass", lower=0
     )
     head_initial_deviation: float | None = option(
         None,
         "standard deviation of the initial class weights; None: sqrt(2 / (emb_size + "
-        "num_classes)), as in PLSC (PLSC set_distfc_attr; arcface_torch: 0.01)",
+        "num_classes)) (PLSC set_distfc_attr)",
         lower=0,
     )
     head_initializer: str = option(
         "",
-        "initial class weights: a Keras initializer by name, such as he_normal, "
-        "glorot_uniform, truncated_normal(stddev=0.02) or constant(0.1); empty: see "
-        "head_initial_deviation (PLSC set_distfc_attr)",
+        "initial class weights: a Keras initializer, such as he_normal or "
+        "truncated_normal(stddev=0.02) (PLSC set_distfc_attr)",
         check=_initializer,
     )
     head_initial_bias: float = option(
-        0.0,
-        "initial biases of loss_type=softmax (PLSC set_distfc_attr)",
-        applies="loss_type=softmax",
+        0.0, "initial biases (PLSC set_distfc_attr)", applies="loss_type=softmax"
     )
     head_learning_rate_factor: float = option(
         1.0,
-        "multiple of the learning rate for the head; 0 freezes it (PLSC "
-        "set_distfc_attr, ParamAttr learning_rate)",
+        "factor of the learning rate; 0 freezes the head (PLSC set_distfc_attr)",
         lower=0,
     )
     head_weight_decay: float | None = option(
-        None,
-        "weight decay of the head; None: weight_decay (PLSC set_distfc_attr, ParamAttr "
-        "regularizer)",
-        lower=0,
+        None, "weight decay; None: weight_decay (PLSC set_distfc_attr)", lower=0
     )
     head_dtype: str = option(
         "float32",
         "type of the inputs of the head's matrix products, which sum in float32",
         choices=("float32", "bfloat16", "float16"),
     )
-    head_slot_dtype: str = option(
+    head_slot_dtype: str = _sharded(
         "float32",
         "type of a sharded head's optimizer slots; bfloat16 halves them",
         choices=("float32", "bfloat16"),
-        applies=_SHARDED,
     )
     calc_acc: bool = option(
-        False,
-        "compute top-1 and top-5 accuracy while training; costs time and memory (PLSC "
-        "set_calc_acc)",
+        False, "compute top-1 and top-5 accuracy while training (PLSC set_calc_acc)"
     )
 
     REFUSED = {

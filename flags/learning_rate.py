@@ -1,41 +1,36 @@
 """The learning rate and how it changes; formulas in docs/schedules.md."""
 
-import dataclasses
+import functools
 
 from plsc_tf.flags import checks
 from plsc_tf.flags.option import OptionGroup, option
 
 # Conditions, see `plsc_tf.flags.conditions`.
 _OURS = "no own_optimizer"
+_ours = functools.partial(option, applies=_OURS)
 _SCHEME = f"{_OURS} and decay_scheme"
 _DECAY = f"{_OURS} and no decay_scheme and learning_rate_decay_type"
 
 
-@dataclasses.dataclass(frozen=True)
 class LearningRate(OptionGroup):
     """The schedule of the learning rate."""
 
-    learning_rate: float = option(
+    learning_rate: float = _ours(
         0.1,
-        "learning rate at a global batch of lr_base_batch_size (PLSC lr; FastNN "
-        "learning_rate, 0.01)",
+        "learning rate at a global batch of lr_base_batch_size (PLSC lr; FastNN)",
         lower=0,
         aliases=("lr",),
-        applies=_OURS,
     )
     learning_rate_factors: tuple[str, ...] = option(
         (),
-        "multiples of the learning rate for layers of the network, by a regular "
-        "expression that matches the beginning of their names: conv1:0.1,stage4:2; "
-        "the last one that matches a layer counts",
+        "multiples of the rate by layer, conv1:0.1,stage4:2: regular expressions for "
+        "the beginning of the name, of which the last match counts",
         check=checks.by_layer,
     )
     learning_rate_decay_type: str = option(
         "piecewise",
-        "piecewise: x learning_rate_decay_factor at each of lr_steps, as in PLSC; "
-        "exponential: the same once per epoch; fixed; polynomial, cosine and linear "
-        "fall to end_learning_rate, linear (MindSpore's) from the end of the warm-up "
-        "(FastNN learning_rate_decay_type, exponential)",
+        "piecewise decays at lr_steps, exponential once per epoch; polynomial, cosine "
+        "and linear fall to end_learning_rate; or fixed (FastNN)",
         choices=(
             *("piecewise", "fixed", "polynomial", "cosine"),
             *("exponential", "linear"),
@@ -44,77 +39,64 @@ class LearningRate(OptionGroup):
     )
     lr_steps: tuple[int, ...] = option(
         (100000, 160000, 220000),
-        "steps at which piecewise decays (PLSC lr_steps)",
+        "steps at which piecewise decays (PLSC)",
         lower=1,
         check=checks.growing,
         applies=f"{_DECAY}=piecewise and no lr_epochs",
     )
     lr_epochs: tuple[float, ...] = option(
         (),
-        "epochs at which piecewise decays, also fractions, instead of lr_steps: after "
-        "the same images at every batch size",
+        "epochs, also fractions, at which piecewise decays, instead of lr_steps",
         within="(0, inf)",
         check=checks.growing,
         applies=f"{_DECAY}=piecewise",
     )
     lr_steps_batch_size: int = option(
         0,
-        "global batch that lr_steps and warmup_steps are counted in, 1024 for PLSC's: "
-        "with another one they mean as many images; 0: the run's own",
+        "global batch that lr_steps and warmup_steps are counted in, 1024 for PLSC's; "
+        "0: the run's own",
         lower=0,
         applies=f"{_DECAY}=piecewise and no lr_epochs or {_OURS} and warmup_steps",
     )
     learning_rate_decay_factor: float = option(
         0.1,
-        "factor of one decay (PLSC 0.1; FastNN learning_rate_decay_factor, 0.94)",
+        "factor of one decay (PLSC; FastNN)",
         within="(0, inf)",
         applies=f"{_DECAY}=piecewise,exponential",
     )
-    decay_scheme: str | None = option(
+    decay_scheme: str | None = _ours(
         None,
         "halve the rate 5 or 10 times in the second half of the steps (luong5, "
-        "luong10), or 4 times in the last third (luong234); of stop_at_step steps if "
-        "that is set, as in FastNN (FastNN decay_scheme)",
+        "luong10), or 4 times in the last third (luong234) (FastNN)",
         choices=("luong5", "luong10", "luong234"),
-        applies=_OURS,
     )
     luong_decay_factor: float = option(
-        0.5,
-        "factor of one decay of decay_scheme; 0.5 in FastNN's manual, its code takes "
-        "learning_rate_decay_factor",
-        within="(0, 1]",
-        applies=_SCHEME,
+        0.5, "factor of one decay of decay_scheme", within="(0, 1]", applies=_SCHEME
     )
-    warmup_epochs: float = option(
+    warmup_epochs: float = _ours(
         0.0,
-        "epochs in which the rate grows to learning_rate, may be a fraction (PLSC "
-        "warmup_epochs)",
+        "epochs, also fractions, in which the rate grows to its value (PLSC)",
         lower=0,
-        applies=_OURS,
     )
-    warmup_steps: int = option(
-        0, "the same in steps (FastNN warmup_steps)", lower=0, applies=_OURS
-    )
+    warmup_steps: int = _ours(0, "warmup_epochs in steps (FastNN)", lower=0)
     warmup_scheme: str = option(
         "linear",
-        "how it grows. linear: from 0, the first step has one part already; "
-        "linear_from_zero: the first step has 0 (MindSpore, arcface_torch); "
-        "linear_from_lr: from the rate before it is scaled to the batch (PLSC's "
-        "code); t2t: exponentially from a hundredth (FastNN warmup_scheme)",
+        "linear: from 0; linear_from_zero: the first step has 0 (MindSpore); "
+        "linear_from_lr: from the unscaled rate (PLSC's code); t2t: exponentially "
+        "from a hundredth (FastNN)",
         choices=("linear", "linear_from_zero", "linear_from_lr", "t2t"),
         applies=f"{_OURS} and warmup_epochs or {_OURS} and warmup_steps",
     )
     end_learning_rate: float = option(
         0.0001,
-        "rate that polynomial, cosine and linear end at, and that exponential and "
-        "decay_scheme do not go below (FastNN end_learning_rate)",
+        "lowest rate of a decay other than piecewise (FastNN)",
         lower=0,
         applies=f"{_DECAY}=polynomial,cosine,linear,exponential or {_SCHEME}",
     )
     lr_total_epochs: float | None = option(
         None,
-        "epochs that the decay is planned for, however long the training is; None: "
-        "num_epochs (MindSpore total_epochs)",
+        "epochs that the decay is planned for; None: num_epochs (MindSpore "
+        "total_epochs)",
         within="(0, inf)",
         applies=f"{_DECAY}=polynomial,cosine,linear or {_SCHEME}",
     )
@@ -124,12 +106,8 @@ class LearningRate(OptionGroup):
         within="(0, inf)",
         applies=f"{_DECAY}=polynomial",
     )
-    lr_base_batch_size: int = option(
-        1024,
-        "the learning rate is multiplied by global batch / this; 0: not scaled (PLSC's "
-        "rule)",
-        lower=0,
-        applies=_OURS,
+    lr_base_batch_size: int = _ours(
+        1024, "multiply the rate by global batch / this; 0: do not (PLSC)", lower=0
     )
 
     REFUSED = {
@@ -137,8 +115,6 @@ class LearningRate(OptionGroup):
         "in two units: set one of them.",
         "lr_epochs and no learning_rate_decay_type=piecewise": "lr_epochs are for "
         "learning_rate_decay_type=piecewise.",
-        "lr_epochs and lr_steps and given lr_steps": "lr_steps and lr_epochs set the "
-        "same in two units: set one of them.",
         "decay_scheme and lr_epochs or "
         "decay_scheme and no learning_rate_decay_type=piecewise,exponential,polynomial"
         "": "decay_scheme is a decay itself: leave lr_epochs out, and "

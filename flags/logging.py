@@ -1,56 +1,45 @@
 """Progress, logs and the report of a run."""
 
-import dataclasses
-
 from plsc_tf.flags.option import OptionGroup, option
 
 
-@dataclasses.dataclass(frozen=True)
 class Logging(OptionGroup):
     """Progress, logs and the report of a run."""
 
     log_loss_every_n_iters: int = option(
         10,
-        "steps between two lines of progress (FastNN log_loss_every_n_iters)",
+        "steps between two lines of progress (FastNN)",
         lower=1,
         applies="hooks=LoggingTensorHook",
     )
     profile_every_n_iters: int = option(
         0,
-        "steps between two traces of a step, for TensorBoard's profiler; 0: none "
-        "(FastNN profile_every_n_iters)",
+        "steps between two traces for TensorBoard's profiler; 0: none (FastNN)",
         lower=0,
         applies="hooks=ProfilerHook",
     )
     profile_at_task: int = option(
         0,
-        "the worker that writes traces, 0 the chief (FastNN profile_at_task)",
+        "the worker that writes traces, 0 the chief (FastNN)",
         lower=0,
         applies="profile_every_n_iters and hooks=ProfilerHook",
     )
     log_device_placement: bool = option(
-        False,
-        "log which device holds and computes each tensor (FastNN log_device_placement)",
+        False, "log which device holds and computes each tensor (FastNN)"
     )
     print_model_statistics: bool = option(
-        False,
-        "print a table of layers, and of the trainable variables with shapes and sums "
-        "(FastNN print_model_statistics)",
+        False, "print tables of layers and of trainable variables (FastNN)"
     )
     hooks: tuple[str, ...] = option(
         ("StopAtStepHook", "ProfilerHook", "LoggingTensorHook", "CheckpointSaverHook"),
-        "callbacks: FastNN's four by name, of which one that is left out is off, and "
-        "your own Keras callbacks by dotted path, my.module:Callback (FastNN hooks)",
+        "callbacks: FastNN's four by name (one left out is off), and your own Keras "
+        "callbacks by dotted path, my.module:Callback (FastNN)",
     )
     check_shape: bool = option(
-        False,
-        "print each layer's parameter and output shapes for the first batch (Paddle "
-        "course check_shape)",
+        False, "print each layer's shapes for the first batch (Paddle course)"
     )
     check_content: bool = option(
-        False,
-        "print statistics and first values of each layer's parameters and outputs for "
-        "the first batch (Paddle course check_content)",
+        False, "print each layer's values for the first batch (Paddle course)"
     )
     tensorboard: bool = option(
         True, "write logs for TensorBoard into model_save_dir/tensorboard"
@@ -63,8 +52,7 @@ class Logging(OptionGroup):
     )
     angles_every_n_iters: int = option(
         0,
-        "steps between two histograms of the angles between embeddings and class "
-        "centers; 0: none. Each costs a forward pass",
+        "steps between two histograms of the angles to class centers; 0: none",
         lower=0,
         applies="tensorboard or visualdl",
     )
@@ -75,16 +63,9 @@ class Logging(OptionGroup):
         applies="tensorboard or visualdl",
     )
     projector: bool = option(
-        False,
-        "at the end, write embeddings with their images for TensorBoard's projector: "
-        "of the first verification set, or of a batch",
+        False, "at the end, write embeddings and images for TensorBoard's projector"
     )
     save_losses: bool = option(
-        False,
-        "write every step's loss, exact to the last bit, into losses.txt of the run",
+        False, "write every step's loss, exact to the last bit, into losses.txt"
     )
-    run_report: bool = option(
-        True,
-        "at the end, write loss.png and report.html: curves, configuration, memory and "
-        "evaluation in one self-contained page",
-    )
+    run_report: bool = option(True, "at the end, write loss.png and report.html")

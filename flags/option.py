@@ -9,89 +9,67 @@ import dataclasses
 import functools
 import math
 import operator
+import re
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from plsc_tf.hints import did_you_mean
 
-_TRUE = ("true", "t", "yes", "y", "on", "1")
-_FALSE = ("false", "f", "no", "n", "off", "0")
+_SWITCH = {
+    **dict.fromkeys(("true", "t", "yes", "y", "on", "1"), True),
+    **dict.fromkeys(("false", "f", "no", "n", "off", "0"), False),
+}
 _NOUNS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 _PLURALS = {int: "whole numbers", float: "numbers", str: "names"}
 _BRACKETS = {"[": "]", "(": ")"}
+# Ends of an interval.
+_ENDS = {
+    "[": (operator.ge, "at least"),
+    "(": (operator.gt, "above"),
+    "]": (operator.le, "at most"),
+    ")": (operator.lt, "below"),
+}
 
 
-def option(  # noqa: PLR0913 - the properties of an option
-    default,
-    help: str,
-    *,
-    choices: Sequence[str] | None = None,
-    dotted: bool = False,
-    lower: float | None = None,
-    within: str = "",
-    check: Callable | None = None,
-    aliases: Sequence[str] = (),
-    saved: bool = True,
-    applies: str = "",
-):
+def option(
+    default: object, help: str, *, check: Callable | None = None, **details
+) -> typing.Any:
     """Declares one option of a group as a dataclass field.
+
+    The annotation of the field is the option's type: bool, int, float, str, one of
+    them `| None`, or `tuple[int, ...]` and the like; `Secret` for text that must not
+    appear in a log, a file or an error.
 
     Args:
         default: value unless the user sets the option.
-        help: what it does, its unit, and the PLSC / FastNN option it mirrors.
+        help: its effect, its unit, and the PLSC / FastNN option that it mirrors.
+        check: called with (name, value); raises ValueError.
+        **details: attributes of `Option`: choices, dotted, lower, within, aliases,
+            saved, applies.
+    """
+    details |= {"help": help, "run_check": check}
+    return dataclasses.field(default=default, metadata=details)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Option:
+    """One option, complete: a field of a group together with its name and type.
+
+    Attributes:
         choices: the only values allowed, in lower case; matched in any case.
         dotted: whether the dotted path of a user's own object is allowed too.
         lower: smallest value allowed (for a list: of each element).
         within: both bounds as an interval, such as "[0, 1)"; a round bracket excludes
             the bound, and inf is none.
-        check: called with (name, value); raises ValueError.
         aliases: other names that mean the same option.
         saved: False for options that `flags.cfg` must not repeat, such as secrets and
             one-time requests; also for a whole group: `class G(OptionGroup,
             saved=False)`.
         applies: when the option has an effect, see `plsc_tf.flags.conditions`
-            ("optimizer=adam"); empty: always. The log says so when the option is given
-            and has none.
-
-    Returns:
-        A `dataclasses.field`; its annotation is the option's type: bool, int, float,
-        str, one of them `| None`, or `tuple[int, ...]` and the like; `Secret` for text
-        that must not appear in a log, a file or an error.
+            ("optimizer=adam"); empty: always. The log says so when the user sets the
+            option and it has none.
     """
-    bounds = _read_interval(within) if within else (lower, None, "")
-    details = {
-        "help": help,
-        "choices": None if choices is None else tuple(choices),
-        "dotted": dotted,
-        "lower": bounds[0],
-        "upper": bounds[1],
-        "open_ends": bounds[2],
-        "run_check": check,
-        "aliases": tuple(aliases),
-        "saved": saved,
-        "applies": applies,
-    }
-    return dataclasses.field(default=default, metadata={"option": details})
-
-
-def _read_interval(text):
-    """Returns (lower, upper, excluded ends) of "[0, 1)" and the like."""
-    ends = [float(end) for end in text[1:-1].split(",")]
-    lower, upper = (None if math.isinf(end) else _short(end) for end in ends)
-    excluded = ["lower"] if text[0] == "(" else []
-    if text[-1] == ")" and upper is not None:
-        excluded.append("upper")
-    return lower, upper, " ".join(excluded)
-
-
-def _short(number):
-    return int(number) if number == int(number) else number
-
-
-@dataclasses.dataclass(frozen=True)
-class Option:
-    """One option, complete: a field of a group together with its name and type."""
 
     group: str
     name: str
@@ -101,20 +79,27 @@ class Option:
     secret: bool
     default: object
     help: str
-    choices: tuple | None
-    dotted: bool
-    lower: float | None
-    upper: float | None
-    open_ends: str
-    run_check: Callable | None
-    aliases: tuple
-    saved: bool
-    applies: str
+    choices: tuple[str, ...] = ()
+    dotted: bool = False
+    lower: float = -math.inf
+    within: str = ""
+    run_check: Callable | None = None
+    aliases: tuple[str, ...] = ()
+    saved: bool = True
+    applies: str = ""
 
     @property
     def boolean(self):
         """Whether `--name` alone and `--noname` are allowed."""
         return self.type is bool and not self.many
+
+    @functools.cached_property
+    def limits(self):
+        """The bounds, [(comparison that holds, its words, bound)]."""
+        text = self.within or f"[{self.lower}, inf)"
+        ends = zip((text[0], text[-1]), text[1:-1].split(","), strict=True)
+        limits = [(*_ENDS[sign], float(bound)) for sign, bound in ends]
+        return [limit for limit in limits if math.isfinite(limit[-1])]
 
     def parse(self, text):
         """Returns the checked value that `text` spells in a file or on a command line.
@@ -164,9 +149,7 @@ class Option:
             if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
                 self._refuse(value)
             return tuple(self._check_one(item, value) for item in value)
-        if value is None and self.optional:
-            return None
-        if self.secret and isinstance(value, Secret):
+        if value is None and self.optional or isinstance(value, Secret):
             return value
         checked = self._check_one(value, value)
         return Secret(checked) if self.secret else checked
@@ -185,48 +168,29 @@ class Option:
 
     def bounds(self):
         """Returns the bounds in words, empty when there are none."""
-        parts = []
-        if self.lower is not None:
-            word = "above" if "lower" in self.open_ends else "at least"
-            parts.append(f"{word} {self.lower}")
-        if self.upper is not None:
-            word = "below" if "upper" in self.open_ends else "at most"
-            parts.append(f"{word} {self.upper}")
-        return " and ".join(parts)
+        return " and ".join(f"{words} {bound:g}" for _, words, bound in self.limits)
 
     def _parse_one(self, text, whole):
-        if self.type is str:
-            if self.many and not text:
-                self._refuse(whole)
-            return text
-        if self.type is bool:
-            word = text.lower()
-            if word not in _TRUE + _FALSE:
-                self._refuse(whole)
-            return word in _TRUE
         try:
-            return self.type(text)
-        except ValueError:
+            return _SWITCH[text.lower()] if self.type is bool else self.type(text)
+        except (KeyError, ValueError):
             self._refuse(whole)
 
     def _format_one(self, value):
         if self.type is bool:
-            return "true" if value else "false"
+            return str(value).lower()
         return repr(value) if self.type is float else str(value)
 
     def _check_one(self, item, whole):
-        item = self._convert(item, whole)
+        try:
+            item = _converted(item, self.type)
+        except (TypeError, ValueError, OverflowError):
+            self._refuse(whole)
         if self.choices and not (self.dotted and "." in item):
             item = item.lower()
             if item not in self.choices:
                 self._refuse(whole, did_you_mean(item, self.choices))
-        too_low = self.lower is not None and (
-            item < self.lower or ("lower" in self.open_ends and item == self.lower)
-        )
-        too_high = self.upper is not None and (
-            item > self.upper or ("upper" in self.open_ends and item == self.upper)
-        )
-        if too_low or too_high:
+        if not all(holds(item, bound) for holds, _, bound in self.limits):
             self._refuse(whole)
         if self.type is str and not self._survives_a_file(item):
             self._refuse(whole)
@@ -237,41 +201,29 @@ class Option:
         if len(text.splitlines()) > 1 or text.endswith(("\n", "\r")):
             return False
         if not self.many:
-            return self.choices is not None or text.strip() != "None"
+            return bool(self.choices) or text.strip() != "None"
         return text == text.strip() != "" and "," not in text
 
-    def _convert(self, item, whole):
-        if self.type is str:
-            if not isinstance(item, str):
-                self._refuse(whole)
-            return item
-        try:
-            index = operator.index(item) if self.type is not float else None
-        except TypeError:
-            self._refuse(whole)
-        if self.type is bool:
-            if index not in (0, 1):
-                self._refuse(whole)
-            return bool(index)
-        if isinstance(item, (bool, str)):
-            self._refuse(whole)
-        if self.type is int:
-            return index
-        try:
-            number = float(item)
-        except (TypeError, ValueError):
-            self._refuse(whole)
-        if not math.isfinite(number):
-            self._refuse(whole)
-        return number
-
     def _refuse(self, value, hint=""):
-        if self.secret:
-            value = Secret.MASK
+        value = Secret.MASK if self.secret else value
         raise ValueError(
             f"{self.name} must be {self.expected()}. "
             f"Received: {self.name}={value!r}.{hint}"
         )
+
+
+def _converted(item, kind):
+    """Returns an element in a type; raises TypeError, ValueError or OverflowError."""
+    if isinstance(item, str) is not (kind is str):
+        raise TypeError
+    if isinstance(item, bool) and kind is not bool:
+        raise TypeError
+    if kind is str:
+        return item
+    number = float(item) if kind is float else operator.index(item)
+    if not (number in (0, 1) if kind is bool else math.isfinite(number)):
+        raise ValueError
+    return kind(number)
 
 
 class Secret(str):
@@ -304,8 +256,9 @@ class Secret(str):
         return (self._text,)
 
 
+@typing.dataclass_transform(frozen_default=True, field_specifiers=(option,))
 class OptionGroup:
-    """Base of the groups: checks every option when a group is made.
+    """Base of the groups: makes them frozen dataclasses that check every option.
 
     Attributes:
         REFUSED: {condition: why it is refused}, see `plsc_tf.flags.conditions`; it may
@@ -318,6 +271,7 @@ class OptionGroup:
 
     def __init_subclass__(cls, saved=True):
         cls.SAVED = saved
+        dataclasses.dataclass(frozen=True)(cls)
 
     def __post_init__(self):
         for item in options_of(type(self)):
@@ -326,20 +280,18 @@ class OptionGroup:
 
 
 @functools.cache
-def options_of(group_class):
+def options_of(group_class: type[OptionGroup]) -> tuple[Option, ...]:
     """Returns the options of a group's dataclass, in the order they are written."""
     hints = typing.get_type_hints(group_class)
-    group = group_class.__module__.rpartition(".")[2]
+    # LearningRate is the group learning_rate.
+    group = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", group_class.__name__).lower()
     return tuple(
         Option(
             group=group,
             name=field.name,
             default=field.default,
             **_read_type(hints[field.name]),
-            **{
-                **field.metadata["option"],
-                "saved": group_class.SAVED and field.metadata["option"]["saved"],
-            },
+            **{"saved": group_class.SAVED, **field.metadata},
         )
         for field in dataclasses.fields(group_class)
     )
@@ -351,12 +303,7 @@ def _read_type(hint):
     if optional:
         hint = next(arg for arg in hint.__args__ if arg is not types.NoneType)
     many = typing.get_origin(hint) is tuple
-    if many:
-        hint = hint.__args__[0]
+    hint = hint.__args__[0] if many else hint
     secret = hint is Secret
-    return {
-        "type": str if secret else hint,
-        "many": many,
-        "optional": optional,
-        "secret": secret,
-    }
+    kind = str if secret else hint
+    return {"type": kind, "many": many, "optional": optional, "secret": secret}

@@ -1,12 +1,13 @@
 """Half precision, loss scaling, and steps that are not finite."""
 
-import dataclasses
+import functools
 
 from plsc_tf.flags.option import OptionGroup, option
 
 LISTS = ("white", "black")
 # A condition, see `plsc_tf.flags.conditions`.
 _DYNAMIC = "use_fp16 and use_dynamic_loss_scaling and loss_scale=0.0,1.0"
+_dynamic = functools.partial(option, applies=_DYNAMIC)
 
 
 def read_layer_lists(name: str, text: str) -> dict[str, tuple[str, ...]]:
@@ -21,9 +22,9 @@ def read_layer_lists(name: str, text: str) -> dict[str, tuple[str, ...]]:
     """
     lists, problem = dict.fromkeys(LISTS, ()), ""
     for part in filter(None, map(str.strip, text.split(";"))):
-        kind, colon, names = (piece.strip() for piece in part.partition(":"))
+        kind, _, names = (piece.strip() for piece in part.partition(":"))
         layers = tuple(layer.strip() for layer in names.split(","))
-        if kind not in LISTS or not colon or not all(layers):
+        if kind not in LISTS or not all(layers):
             problem = problem or f"'{part}'"
         elif lists[kind]:
             problem = problem or f"{kind} twice"
@@ -40,94 +41,67 @@ def read_layer_lists(name: str, text: str) -> dict[str, tuple[str, ...]]:
     return lists
 
 
-@dataclasses.dataclass(frozen=True)
 class Precision(OptionGroup):
     """Half precision (PLSC's set_mixed_precision), and NaN."""
 
     use_fp16: bool = option(
         False,
-        "train the backbone in float16 with float32 weights (PLSC use_fp16; FastNN "
-        "use_fp16, True)",
+        "train the backbone in float16 with float32 weights (PLSC, FastNN)",
         aliases=("fp16",),
     )
-    use_bf16: bool = option(
-        False,
-        "train the backbone in bfloat16, which needs no loss scale",
-        aliases=("bf16",),
-    )
+    use_bf16: bool = option(False, "train the backbone in bfloat16", aliases=("bf16",))
     amp_level: str | None = option(
         None,
-        "O0: float32; O1, O2, O3: use_fp16; None: as use_fp16 and use_bf16 are set "
-        "(MindSpore amp_level)",
+        "O0: float32; others: use_fp16 (MindSpore)",
         choices=("o0", "o1", "o2", "o3"),
     )
     keep_batchnorm_fp32: bool = option(
         False,
-        "batch normalizations output float32 too; their arithmetic and statistics "
-        "are float32 in any case (MindSpore keep_batchnorm_fp32)",
+        "batch normalizations output float32 too (MindSpore)",
         applies="use_fp16 or use_bf16",
     )
     amp_lists: str = option(
         "",
         "layers by class or name to compute in half precision (white) or float32 "
-        "(black): 'white:embedding_dense;black:PReLU,stem_conv' (PLSC amp_lists)",
+        "(black): 'white:embedding_dense;black:PReLU,stem_conv' (PLSC)",
         check=read_layer_lists,
         applies="use_fp16 or use_bf16",
     )
     init_loss_scaling: float = option(
-        1.0,
-        "use_fp16: first loss scale (PLSC init_loss_scaling)",
-        lower=1,
-        applies="use_fp16",
+        1.0, "first loss scale (PLSC)", lower=1, applies="use_fp16"
     )
     use_dynamic_loss_scaling: bool = option(
         True,
-        "use_fp16: let the loss scale grow and shrink by the next four options (PLSC "
-        "use_dynamic_loss_scaling)",
+        "let the loss scale grow and shrink (PLSC)",
         applies="use_fp16 and loss_scale=0.0,1.0",
     )
-    incr_every_n_steps: int = option(
-        2000,
-        "finite steps in a row before the loss scale grows (PLSC incr_every_n_steps)",
-        lower=1,
-        applies=_DYNAMIC,
+    incr_every_n_steps: int = _dynamic(
+        2000, "finite steps in a row before the loss scale grows (PLSC)", lower=1
     )
-    decr_every_n_nan_or_inf: int = option(
-        2,
-        "steps in a row that are not finite before the loss scale shrinks (PLSC "
-        "decr_every_n_nan_or_inf)",
-        lower=1,
-        applies=_DYNAMIC,
+    decr_every_n_nan_or_inf: int = _dynamic(
+        2, "steps in a row that are not finite before it shrinks (PLSC)", lower=1
     )
-    incr_ratio: float = option(
-        2.0,
-        "factor by which the loss scale grows (PLSC incr_ratio)",
-        within="(1, inf)",
-        applies=_DYNAMIC,
+    incr_ratio: float = _dynamic(
+        2.0, "factor by which the loss scale grows (PLSC)", within="(1, inf)"
     )
-    decr_ratio: float = option(
-        0.5,
-        "factor by which the loss scale shrinks, to no less than 1 (PLSC decr_ratio)",
-        within="(0, 1)",
-        applies=_DYNAMIC,
+    decr_ratio: float = _dynamic(
+        0.5, "factor by which it shrinks, to no less than 1 (PLSC)", within="(0, 1)"
     )
     loss_scale: float = option(
         1.0,
-        "use_fp16: a fixed loss scale instead of PLSC's dynamic one; 0 or 1: none "
-        "(FastNN loss_scale)",
+        "a fixed loss scale instead of the dynamic one; 0 or 1: none (FastNN)",
         lower=0,
         applies="use_fp16",
     )
     on_nonfinite: str = option(
         "stop",
-        "when the loss or a gradient is NaN or infinite and no loss scale explains it: "
-        "stop, rollback to the last checkpoint and continue after that batch, or skip "
-        "the batch; it is saved in <model_save_dir>/nonfinite in any case",
+        "when a loss or gradient is NaN or infinite: stop, rollback to the last "
+        "checkpoint and leave the batch out, or skip the batch",
         choices=("stop", "rollback", "skip"),
     )
     max_nonfinite: int = option(
         5,
-        "on_nonfinite=rollback or skip: how often at most; then the run stops",
+        "how often, before the run stops",
         lower=1,
         applies="on_nonfinite=rollback,skip",
     )

@@ -4,6 +4,7 @@ The public names are imported when first used, so that `import plsc_tf` and ever
 command's `--help` stay instant; importing TensorFlow alone takes seconds.
 """
 
+import ast as _ast
 import importlib as _importlib
 import pathlib as _pathlib
 
@@ -15,55 +16,24 @@ _ROOT = _pathlib.Path(__file__).resolve().parent.parent
 if (_ROOT / "setup.py").is_file() and (_ROOT / "flags").is_dir():
     __path__.append(str(_ROOT))
 
+# `from plsc_tf.heads.margins import ARCFACE as ARCFACE` and so on, which type checkers
+# read, too: {name: module}.
+_STUB = _ast.parse(_pathlib.Path(__file__).with_suffix(".pyi").read_text())
 _PUBLIC = {
-    "ADAFACE": "heads.adaptive_margins",
-    "ARCFACE": "heads.margins",
-    "COSFACE": "heads.margins",
-    "CURRICULARFACE": "heads.adaptive_margins",
-    "MAGFACE": "heads.adaptive_margins",
-    "SOFTMAX": "heads.margins",
-    "SPHEREFACE": "heads.margins",
-    "AdaFace": "heads.adaptive_margins",
-    "Checkpoint": "training.checkpoint",
-    "Classifier": "training.classifier",
-    "Client": "serving.client",
-    "CurricularFace": "heads.adaptive_margins",
-    "DenseHead": "heads.dense",
-    "Entry": "entry",
-    "FaceService": "serving.client",
-    "Gallery": "serving.gallery",
-    "InterclassFilter": "heads.margins",
-    "LossScale": "training.loss_scale",
-    "MagFace": "heads.adaptive_margins",
-    "MarginLoss": "heads.margins",
-    "Margins": "heads.margins",
-    "Target": "heads.margins",
-    "Momentum": "training.momentum",
-    "PLSCServer": "serving.plsc_server",
-    "Sentinel": "training.sentinel",
-    "ShardedHead": "heads.sharded",
-    "Verification": "training.callbacks",
-    "WarmUp": "training.schedules",
-    "align": "data.alignment",
-    "export_saved_model": "serving.export",
-    "load": "data.load",
-    "load_model": "jobs.load_model",
-    "load_pairs": "data.pairs",
-    "strategy": "parallel.strategy",
-    "verify_pairs": "evaluation.verification",
+    alias.name: node.module
+    for node in _STUB.body
+    if isinstance(node, _ast.ImportFrom)
+    for alias in node.names
 }
-_MODULES = ("backbones", "testing")
-
-__all__ = sorted([*_PUBLIC, *_MODULES])
+__all__ = sorted(_PUBLIC)
 
 
 def __getattr__(name):
-    if name in _MODULES:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if _PUBLIC[name] == __name__:
         return _importlib.import_module(f"{__name__}.{name}")
-    if name in _PUBLIC:
-        module = _importlib.import_module(f"{__name__}.{_PUBLIC[name]}")
-        return getattr(module, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(_importlib.import_module(_PUBLIC[name]), name)
 
 
 def __dir__():

@@ -15,18 +15,25 @@ import sys
 import threading
 
 import numpy as np
+from absl import logging
 
 from plsc_tf import dotted_paths
-from plsc_tf.entry_errors import for_scripts
-from plsc_tf.entry_setters import as_text, with_setters
+from plsc_tf.entry_setters import (
+    HEAD_OPTIONS,
+    as_option,
+    for_scripts,
+    head_options,
+    image_shape_of,
+    sets,
+    setter,
+)
 from plsc_tf.flags.option import Secret
 from plsc_tf.options import cli, effects
-from plsc_tf.options.option_names import ignored_name, unknown_option
+from plsc_tf.options.other_systems import ignored_name, unknown_option
 from plsc_tf.options.settings import Settings, known_options
 
 
 @for_scripts
-@with_setters
 class Entry:
     """All that PLSC offers, behind one object (PLSC `plsc.entry.Entry`).
 
@@ -83,6 +90,39 @@ class Entry:
             values["num_epochs"] = values["stop_at_step"]
         return Settings.build(values, given)
 
+    # PLSC 0.1 and 0.2, with the names of their parameters.
+    set_calc_acc = setter(calc="calc_acc")
+    set_checkpoint_dir = setter(directory="checkpoint_dir")
+    set_class_num = setter(num="num_classes")
+    set_dataset_dir = setter(directory="dataset_dir")
+    set_emb_size = setter(size="emb_size")
+    set_image_num = setter(num="num_sample_per_epoch")  # a remark of the manual has it
+    set_train_image_num = setter(num="num_sample_per_epoch")
+    set_image_shape = setter(shape="image_shape")
+    set_log_period = setter(steps="log_loss_every_n_iters")
+    set_lr = setter(rate="learning_rate")
+    set_lr_decay_factor = setter(factor="learning_rate_decay_factor")
+    set_lr_steps = setter(boundaries="lr_steps")  # PLSC 0.1: in its configuration only
+    set_step_boundaries = setter(boundaries="lr_steps")
+    set_max_last_checkpoint_num = setter(num="keep_checkpoint_max")
+    set_model_save_dir = setter(directory="model_save_dir")
+    set_sample_ratio = setter(ratio="sample_rate")
+    set_test_batch_size = setter(size="test_batch_size")
+    set_test_period = setter(steps="eval_every_n_steps")
+    set_train_batch_size = setter(size="batch_size")
+    set_val_targets = setter(targets="val_targets")
+    set_warmup_epochs = setter(num="warmup_epochs")
+    set_with_test = setter("with_test")
+    set_loss_type = setter("loss_type", m1="margin1", m2="margin", m3="margin3")
+    set_hdfs_info = setter(
+        *("fs_name", "fs_ugi", "fs_dir_for_save", "fs_checkpoint_dir"), required=2
+    )
+    set_mixed_precision = setter(
+        *("use_fp16", "init_loss_scaling", "incr_every_n_steps"),
+        *("decr_every_n_nan_or_inf", "incr_ratio", "decr_ratio"),
+        *("use_dynamic_loss_scaling", "amp_lists"),
+    )
+
     def set_model(self, model):
         """A network of your own.
 
@@ -109,20 +149,44 @@ class Entry:
             )
         self._backbone = model
 
+    @sets("model_name")
     def set_model_name(self, name):
         """A network of the library, by name (PLSC 0.2)."""
         self._backbone = None
         self._set(model_name=name)
 
+    @sets("num_epochs")
     def set_train_epochs(self, num):
         """Epochs to train."""
-        self._clear(["stop_at_step"])
-        self._set(num_epochs=num)
+        self._set_or_clear({"num_epochs": num, "stop_at_step": None}.items())
 
+    @sets("stop_at_step")
     def set_train_steps(self, num):
         """Steps to train, instead of epochs (PLSC 0.2)."""
-        self._clear(["num_epochs"])
-        self._set(stop_at_step=num)
+        self._set_or_clear({"stop_at_step": num, "num_epochs": None}.items())
+
+    @sets(*HEAD_OPTIONS)
+    def set_distfc_attr(self, param_attr=None, bias_attr=None):
+        """Sets how the head's weights begin and train, and how its biases begin.
+
+        See `plsc_tf.entry_setters.head_options`.
+        """
+        self._set_or_clear(head_options(param_attr, bias_attr))
+
+    def set_input_info(self, inputs):
+        """Sets the image's shape, from PLSC 0.2's list of dicts with "shape".
+
+        The shape with three numbers, or four, the first of them the batch, counts.
+        """
+        self._set(image_shape=image_shape_of(inputs))
+
+    def set_use_quant(self, quant):
+        """Accepted; PLSC 0.2 stores it and does not use it."""
+        if quant:
+            logging.warning(
+                "set_use_quant has no effect, as in PLSC. python -m plsc_tf.export "
+                "writes quantized models."
+            )
 
     def set_optimizer(self, optimizer):
         """Any Keras optimizer, with its own learning rate or schedule, or its name.
@@ -165,15 +229,18 @@ class Entry:
                     f"{unknown_option(name, known)} python -m plsc_tf.train --help "
                     "lists all options."
                 )
-            item, value = known[name], as_text(value)
+            item, value = known[name], as_option(value)
             # As in a flag file: "3,28,28" is a shape.
             text = isinstance(value, str) and not isinstance(value, Secret)
             self._values[item.name] = item.parse(value) if text else item.check(value)
 
-    def _clear(self, names):
-        """Returns options to their defaults."""
-        for name in names:
-            self._values.pop(name, None)
+    def _set_or_clear(self, pairs):
+        """Sets options, and returns those of None to their defaults."""
+        for name, value in pairs:
+            if value is None:
+                self._values.pop(name, None)
+            else:
+                self._set(**{name: value})
 
     def train(self):
         """Trains, or goes on with the training in model_save_dir.

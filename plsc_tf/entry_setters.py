@@ -1,233 +1,262 @@
-"""The setters of PLSC's `Entry`, of 0.1 and 0.2, and the options that they set."""
+"""The setters of PLSC's `Entry`: the options that they set, and errors in their words.
+
+Paddle's ParamAttr, as `Entry.set_distfc_attr` takes it, becomes options of the head.
+"""
 
 import functools
 import inspect
 import os
+import re
+import sys
+import traceback
 from collections.abc import Callable
 
-from absl import logging
+from plsc_tf import initializers
+from plsc_tf.options import cli
+from plsc_tf.options.settings import known_options
 
-from plsc_tf import param_attr as attributes
-from plsc_tf.flags.head import SYMBOLS
-
-# Setters of one option: the option, and the name of the parameter.
-ONE = {
-    "set_calc_acc": ("calc_acc", "calc"),
-    "set_checkpoint_dir": ("checkpoint_dir", "directory"),
-    "set_class_num": ("num_classes", "num"),
-    "set_dataset_dir": ("dataset_dir", "directory"),
-    "set_emb_size": ("emb_size", "size"),
-    "set_image_num": ("num_sample_per_epoch", "num"),  # so in a remark of the manual
-    "set_image_shape": ("image_shape", "shape"),
-    "set_log_period": ("log_loss_every_n_iters", "steps"),
-    "set_lr": ("learning_rate", "rate"),
-    "set_lr_decay_factor": ("learning_rate_decay_factor", "factor"),
-    "set_lr_steps": (
-        "lr_steps",
-        "boundaries",
-    ),  # PLSC 0.1 has them in its configuration only
-    "set_max_last_checkpoint_num": ("keep_checkpoint_max", "num"),
-    "set_model_save_dir": ("model_save_dir", "directory"),
-    "set_sample_ratio": ("sample_rate", "ratio"),
-    "set_step_boundaries": ("lr_steps", "boundaries"),
-    "set_test_batch_size": ("test_batch_size", "size"),
-    "set_test_period": ("eval_every_n_steps", "steps"),
-    "set_train_batch_size": ("batch_size", "size"),
-    "set_train_image_num": ("num_sample_per_epoch", "num"),
-    "set_val_targets": ("val_targets", "targets"),
-    "set_warmup_epochs": ("warmup_epochs", "num"),
-    "set_with_test": ("with_test", "with_test"),
-}
+# The options of `Entry.set_distfc_attr`.
+HEAD_OPTIONS = (
+    "head_initial_deviation",
+    "head_initializer",
+    "head_learning_rate_factor",
+    "head_weight_decay",
+    "head_initial_bias",
+)
+_FIELDS = ("initializer", "learning_rate", "regularizer", "trainable")
+_NAMED = re.compile(r"--(\w+)|(?<![\w.(-])([a-z]\w+)(?==|\s+must\b)")
+# An error that went through nothing but these is no error of the script's own code.
+_LIBRARIES = {"plsc_tf", "tensorflow", "keras", "numpy", "absl", "PIL"}
+_LIBRARIES |= set(sys.stdlib_module_names)
 
 
-def set_mixed_precision(  # noqa: PLR0913 - PLSC's signature
-    use_fp16,
-    init_loss_scaling=None,
-    incr_every_n_steps=None,
-    decr_every_n_nan_or_inf=None,
-    incr_ratio=None,
-    decr_ratio=None,
-    use_dynamic_loss_scaling=None,
-    amp_lists=None,
-):
-    """Sets half precision and the rule of its loss scale.
+def setter(*same: str, required: int = 1, **parameters: str) -> Callable[..., None]:
+    """Returns a method that sets options; its class has `_set` and `_set_or_clear`.
 
     Args:
-        use_fp16: whether to train the backbone in float16.
-        init_loss_scaling: first loss scale; None, here and below: PLSC's default.
-        incr_every_n_steps: finite steps in a row before it grows.
-        decr_every_n_nan_or_inf: steps in a row that are not finite before it shrinks.
-        incr_ratio: factor by which it grows.
-        decr_ratio: factor by which it shrinks.
-        use_dynamic_loss_scaling: False keeps the first one.
-        amp_lists: layers by name or class, "white:Dense;black:PReLU", or an object
-            with the attributes white_list and black_list, like Paddle's.
+        *same: parameters that have the names of their options.
+        required: number of parameters without a default; of the others None means the
+            option's default.
+        **parameters: the options of further parameters.
     """
-    if amp_lists is not None and not isinstance(amp_lists, str):
-        amp_lists = _amp_lists(amp_lists)
-    return {
-        "use_fp16": use_fp16,
-        "init_loss_scaling": init_loss_scaling,
-        "incr_every_n_steps": incr_every_n_steps,
-        "decr_every_n_nan_or_inf": decr_every_n_nan_or_inf,
-        "incr_ratio": incr_ratio,
-        "decr_ratio": decr_ratio,
-        "use_dynamic_loss_scaling": use_dynamic_loss_scaling,
-        "amp_lists": amp_lists,
-    }
+    parameters = {**{name: name for name in same}, **parameters}
+    kind, none = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty
+    words = [
+        inspect.Parameter(word, kind, default=none if place < required else None)
+        for place, word in enumerate(parameters)
+    ]
+    signature = inspect.Signature([inspect.Parameter("self", kind), *words])
+    names = tuple(parameters.values())
+
+    def method(*args, **kwargs):
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        entry, *values = bound.arguments.values()
+        entry._set(**dict(zip(names[:required], values, strict=False)))
+        entry._set_or_clear(zip(names[required:], values[required:], strict=True))
+
+    method.__signature__, method.options = signature, names  # type: ignore
+    method.__doc__ = f"Sets {', '.join(names)}, see docs/options.md."
+    return method
 
 
-def set_hdfs_info(fs_name, fs_ugi, fs_dir_for_save=None, fs_checkpoint_dir=None):
-    """Sets a file system to copy checkpoints from before and to after the training.
+def sets(*options: str) -> Callable:
+    """Decorates a method that sets options, for `setters_of`."""
 
-    Args:
-        fs_name: its address, such as "hdfs://namenode:9000".
-        fs_ugi: "user,password"; never shown or saved.
-        fs_dir_for_save: folder that model_save_dir is copied into.
-        fs_checkpoint_dir: folder that is copied into checkpoint_dir.
-    """
-    return {
-        "fs_name": fs_name,
-        "fs_ugi": fs_ugi,
-        "fs_dir_for_save": fs_dir_for_save,
-        "fs_checkpoint_dir": fs_checkpoint_dir,
-    }
+    def decorate(method):
+        method.options = options
+        return method
+
+    return decorate
 
 
-def set_loss_type(loss_type, m1=None, m2=None, m3=None):
-    """Sets the loss, whole on each replica or sharded (dist_).
-
-    Args:
-        loss_type: "arcface", "softmax", "dist_softmax", "dist_arcface" (PLSC 0.1);
-            0.2's "cosface" and "sphereface", and all that --loss_type takes.
-        m1: factor of the angle (PLSC 0.2).
-        m2: angle added.
-        m3: subtracted from the cosine.
-    """
-    symbols = {"m1": m1, "m2": m2, "m3": m3}
-    margins = {name: symbols[symbol] for name, symbol in SYMBOLS.items()}
-    return {"loss_type": loss_type, **margins}
+def as_option(value):
+    """Returns the text of a path, and of Paddle's lists for mixed precision."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if hasattr(value, "white_list") or hasattr(value, "black_list"):
+        lists = {
+            kind: getattr(value, f"{kind}_list", None) for kind in ("white", "black")
+        }
+        parts = [f"{kind}:{','.join(sorted(v))}" for kind, v in lists.items() if v]
+        return ";".join(parts)
+    return value
 
 
-def set_distfc_attr(param_attr=None, bias_attr=None):
-    """Sets how the head's weights begin and train, and how its biases begin.
-
-    Args:
-        param_attr: None for PLSC's own; a standard deviation; a Keras initializer or
-            its name; or a dict or object with the fields of Paddle's ParamAttr:
-            initializer, learning_rate (a factor), regularizer (a weight decay or
-            `keras.regularizers.L2`), trainable.
-        bias_attr: a value, or a constant Keras initializer; None: 0.
-
-    Raises:
-        ValueError: they are none of these.
-    """
-    bias = attributes.of_biases(bias_attr)
-    return {**attributes.of_weights(param_attr), "head_initial_bias": bias}
-
-
-def set_input_info(inputs):
-    """Sets the image's shape, from PLSC 0.2's description of the inputs.
-
-    Args:
-        inputs: list of dicts with "name" and "shape", of which the one with three
-            numbers or four, the first of them the batch, is the image.
-
-    Raises:
-        ValueError: none of them is an image.
-    """
+def image_shape_of(inputs):
+    """Returns the image's shape in PLSC 0.2's description of the inputs."""
     for one in inputs if isinstance(inputs, list | tuple) else ():
         shape = one.get("shape") if isinstance(one, dict) else None
         if len(shape or ()) >= 3:
-            return {"image_shape": tuple(shape)[-3:]}
+            return tuple(shape)[-3:]
     raise ValueError(
         "set_input_info needs a list of dicts, one of them with the shape (channels, "
         f"height, width). Received: {inputs!r}."
     )
 
 
-def set_use_quant(quant):
-    """Accepted; PLSC 0.2 stores it and does not use it."""
-    if quant:
-        logging.warning(
-            "set_use_quant has no effect, as in PLSC. python -m plsc_tf.export writes "
-            "quantized models."
+def head_options(param_attr, bias_attr):
+    """Returns the values of `HEAD_OPTIONS`, None if not set, as pairs.
+
+    Args:
+        param_attr: None; a number, the standard deviation; a Keras initializer or its
+            name; or a dict or an object with some of ParamAttr's fields: initializer
+            (one of those), learning_rate (a factor), regularizer (a weight decay, a
+            `keras.regularizers.L2`, or Paddle's L2Decay) and trainable.
+        bias_attr: None; a number; a constant Keras initializer or its name; or a dict
+            or an object with such an initializer. Else biases train as weights do.
+
+    Raises:
+        ValueError: they are none of these.
+    """
+    fields = _fields(param_attr, "param_attr")
+    initializer, deviation = fields.get("initializer"), None
+    if _is_number(initializer):
+        initializer, deviation = None, initializer
+    elif initializer is not None:
+        initializer = _described(initializer, "param_attr")
+    factor = fields.get("learning_rate")
+    if fields.get("trainable") is False:
+        factor = 0.0
+    decay = _decay(fields.get("regularizer"))
+    values = (deviation, initializer, factor, decay, _initial_bias(bias_attr))
+    return zip(HEAD_OPTIONS, values, strict=True)
+
+
+def _initial_bias(given):
+    fields = _fields(given, "bias_attr")
+    initializer = fields.pop("initializer", None)
+    if fields.get("regularizer") is not None or fields.get("learning_rate", 1) != 1:
+        raise ValueError(
+            "bias_attr says how biases begin; they train with the learning rate and "
+            f"the regularizer of param_attr. Received: {given!r}."
         )
-    return {}
+    if initializer is None or _is_number(initializer):
+        return initializer
+    drawn = initializers.distribution(_described(initializer, "bias_attr"), 1, 1)
+    if drawn.kind != "constant":
+        raise ValueError(
+            "bias_attr must be a number or a constant Keras initializer. "
+            f"Received: {given!r}."
+        )
+    return drawn.center
 
 
-SEVERAL = (
-    *(set_mixed_precision, set_hdfs_info, set_loss_type),
-    *(set_distfc_attr, set_input_info, set_use_quant),
-)
+def _fields(given, name):
+    """The fields of a ParamAttr that are set; of anything else, its initializer."""
+    if isinstance(given, dict):
+        unknown = [key for key in given if key not in (*_FIELDS, "name")]
+        if unknown:
+            raise ValueError(
+                f"{name} may have {', '.join(_FIELDS)}. Received: {unknown[0]!r}."
+            )
+        return dict(given)
+    if any(hasattr(given, field) for field in ("initializer", "learning_rate")):
+        return {
+            field: getattr(given, field) for field in _FIELDS if hasattr(given, field)
+        }
+    return {"initializer": given}
 
 
-def _parameters(function):
-    return inspect.signature(function).parameters
+def _is_number(value):
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-_HEAD_WEIGHTS = (*attributes.OPTIONS, "head_initial_bias")
-# The setter of each option that has one, for messages; the last one counts.
-OF_OPTIONS = {
-    **{option: name for name, (option, _) in ONE.items() if name != "set_lr_steps"},
-    **dict.fromkeys(_parameters(set_mixed_precision), "set_mixed_precision"),
-    **dict.fromkeys(_parameters(set_hdfs_info), "set_hdfs_info"),
-    **dict.fromkeys(("loss_type", *SYMBOLS), "set_loss_type"),
-    **dict.fromkeys(_HEAD_WEIGHTS, "set_distfc_attr"),
-    "model_name": "set_model_name",
-    "num_epochs": "set_train_epochs",
-    "stop_at_step": "set_train_steps",
-}
+def _described(initializer, name):
+    try:
+        return initializers.described(initializer)
+    except ValueError as error:
+        raise ValueError(
+            f"{name} must be a number, a Keras initializer or its name, or have the "
+            f"fields of a ParamAttr. {error}"
+        ) from None
 
 
-def with_setters(cls: type) -> type:
-    """Decorates a class with `_set(**options)`: adds the setters here."""
-    for name, (option, parameter) in ONE.items():
-        setattr(cls, name, _of_one(name, option, parameter))
-    for function in SEVERAL:
-        setattr(cls, function.__name__, _of_several(function))
+def _decay(regularizer):
+    """The factor of the weights in the gradient, None if it is not set."""
+    if regularizer is None or _is_number(regularizer):
+        return regularizer
+    coefficient = getattr(regularizer, "_regularization_coeff", None)  # Paddle's
+    if coefficient is not None and "L2" in type(regularizer).__name__:
+        return float(coefficient)
+    if hasattr(regularizer, "l2") and not getattr(regularizer, "l1", 0):
+        # Keras's penalty is l2 x sum(w^2), and Paddle's half of it.
+        return 2 * float(regularizer.l2)
+    raise ValueError(
+        "A regularizer of the head must be a factor of weight decay or "
+        f"keras.regularizers.L2. Received: {regularizer!r}."
+    )
+
+
+def setters_of(cls: type) -> dict[str, str]:
+    """Returns the setter of each option that has one; the last one counts."""
+    return {
+        option: name
+        for name, member in vars(cls).items()
+        for option in getattr(member, "options", ())
+    }
+
+
+def for_scripts(cls: type) -> type:
+    """Decorates a class whose methods a script calls: its errors are worded for it.
+
+    An error that a user can act on names setters besides flags, and its traceback ends
+    at the script's own line; PLSC_TF_TRACEBACK=1 in the environment shows all of it.
+    An error that comes from code of the user's own, as a reader or a network, stays as
+    it is.
+    """
+    setters = setters_of(cls)
+    for name, member in list(vars(cls).items()):
+        if isinstance(member, property):
+            setattr(cls, name, property(_worded(member.fget, setters)))
+        elif callable(member) and (name == "__init__" or not name.startswith("_")):
+            setattr(cls, name, _worded(member, setters))
     return cls
 
 
-def _of_one(name, option, parameter):
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    signature = inspect.Signature(
-        [inspect.Parameter(word, kind) for word in ("self", parameter)]
-    )
+def _worded(method, setters):
+    @functools.wraps(method)
+    def call(*args, **kwargs):
+        try:
+            return method(*args, **kwargs)
+        except Exception as error:
+            shown = os.environ.get(cli.TRACEBACK_VARIABLE) == "1"
+            if shown or not cli.is_for_users(error) or not _is_of_libraries(error):
+                raise
+            if len(error.args) == 1 and isinstance(error.args[0], str):
+                error.args = (in_setters(error.args[0], setters),)
+            raise error.with_traceback(None) from None
 
-    def setter(*args, **kwargs):
-        entry, value = signature.bind(*args, **kwargs).arguments.values()
-        entry._set(**{option: value})
-
-    setter.__signature__ = signature
-    setter.__name__, setter.__qualname__ = name, f"Entry.{name}"
-    setter.__doc__ = f"Sets the option {option}, see docs/options.md."
-    return setter
-
-
-def _of_several(function: Callable):
-    @functools.wraps(function)
-    def setter(self, *args, **kwargs):
-        options = function(*args, **kwargs)
-        self._clear(name for name, value in options.items() if value is None)
-        self._set(**{name: v for name, v in options.items() if v is not None})
-
-    return setter
+    return call
 
 
-def as_text(value):
-    """Returns the text of a `pathlib.Path`; anything else as it is."""
-    return os.fspath(value) if isinstance(value, os.PathLike) else value
+def in_setters(text: str, setters: dict[str, str]) -> str:
+    """Returns a message with the calls that set the options that it names.
+
+    Args:
+        text: the message.
+        setters: {option: setter}.
+    """
+    known, calls = known_options(), []
+    for flag, name in _NAMED.findall(text):
+        option = known.get(flag or name)
+        call = option and setters.get(option.name)
+        if option and flag:
+            call = call or f"Entry({option.name}=...)"
+        if call and call not in calls and call not in text:
+            calls.append(call)
+    return f"{text} In a script: {', '.join(calls)}." if calls else text
 
 
-def _amp_lists(lists):
-    if not (hasattr(lists, "white_list") or hasattr(lists, "black_list")):
-        raise ValueError(
-            'amp_lists must be text such as "white:Dense;black:PReLU", or an object '
-            f"with white_list and black_list. Received: {lists!r}."
-        )
-    parts = []
-    for kind in ("white", "black"):
-        names = sorted(getattr(lists, f"{kind}_list", None) or ())
-        parts += [f"{kind}:{','.join(names)}"] if names else []
-    return ";".join(parts)
+def _is_of_libraries(error):
+    """Whether an error, and what led to it, was raised below no code of the user's."""
+    seen = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            module = frame.f_globals.get("__name__", "")
+            if module.partition(".")[0] not in _LIBRARIES:
+                return False
+        hidden = error.__suppress_context__
+        error = error.__cause__ or (None if hidden else error.__context__)
+    return True

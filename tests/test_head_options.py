@@ -123,7 +123,7 @@ def test_margins_that_are_given(options, expected):
         ({"loss_type": "magface", "margin": 0.3}, "magface magface_margins"),
         ({"loss_type": "adaface", "margin": 1.0}, "below 1"),
         ({"magface_norms": (110, 10)}, "magface_norms=110.0,10.0"),
-        ({"magface_norms": (10, 10)}, "that differ"),
+        ({"magface_norms": (10, 10)}, "two different numbers"),
         ({"magface_margins": (0.4,)}, "two numbers"),
         (
             {"loss_type": "magface", "margin_gradient": "straight_through"},

@@ -1,14 +1,11 @@
 """Texts become checked values and come back unchanged."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
 from plsc_tf.flags.option import OptionGroup, option, options_of
 
 
-@dataclasses.dataclass(frozen=True)
 class Sample(OptionGroup):
     whole: int = option(3, "count", within="[1, 9]")
     real: float = option(0.5, "share", within="[0, 1)")

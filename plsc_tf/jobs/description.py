@@ -2,8 +2,7 @@
 
 from absl import logging
 
-from plsc_tf.flags.option import options_of
-from plsc_tf.options.settings import Settings
+from plsc_tf.options.settings import select
 
 
 def log_run(plan, model, batches, parts):
@@ -37,19 +36,14 @@ def log_run(plan, model, batches, parts):
         plan.total_steps,
         plan.rate,
     )
-    changed = ", ".join(_changed(settings))
-    if changed:
-        logging.info("Image and update options other than the defaults: %s", changed)
-
-
-def _changed(settings):
-    """`name=value` of what changes how images are prepared and weights updated."""
-    for group in ("preprocessing", "learning_rate", "optimizer"):
-        given, default = getattr(settings, group), getattr(Settings(), group)
-        for item in options_of(type(given)):
-            value = getattr(given, item.name)
-            if value != getattr(default, item.name):
-                yield f"{item.name}={item.format(value)}"
+    options = [
+        f"{item.name}={item.format(getattr(getattr(settings, group), item.name))}"
+        for group in ("preprocessing", "learning_rate", "optimizer")
+        for item in select([group])
+        if item.name in settings.given
+    ]
+    if options:
+        logging.info("Image and update options of this run: %s", ", ".join(options))
 
 
 def _describe_head(head, given):

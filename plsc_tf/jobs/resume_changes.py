@@ -15,7 +15,7 @@ from plsc_tf.checkpoints import manifest
 from plsc_tf.data import load as data_load
 from plsc_tf.jobs.builders import heads
 from plsc_tf.options import effects
-from plsc_tf.options.option_names import unknown_option
+from plsc_tf.options.other_systems import unknown_option
 from plsc_tf.options.settings import Settings, known_options
 
 # Options of the loss; those that a loss does not use do not count.

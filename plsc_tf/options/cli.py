@@ -12,15 +12,21 @@ import os
 import pkgutil
 import re
 import sys
+from collections.abc import Callable, Sequence
 
 from absl import flags
 
 from plsc_tf.hints import did_you_mean
-from plsc_tf.options import effects, fastnn
-from plsc_tf.options.arguments import read_settings
-from plsc_tf.options.flagfiles import write_flags
+from plsc_tf.options import effects
+from plsc_tf.options.flagfiles import Assignment, read_flagfile, write_flags
 from plsc_tf.options.help import help_text
-from plsc_tf.options.settings import ALL
+from plsc_tf.options.other_systems import (
+    fastnn_assumptions,
+    ignored_name,
+    nearest_option,
+    unknown_option,
+)
+from plsc_tf.options.settings import ALL, Settings, known_options, select
 from plsc_tf.storage import oss
 
 __all__ = ["ALL", "UsageError", "help_text", "main", "parse", "write_flags"]
@@ -52,7 +58,12 @@ class UsageError(ValueError):
     """The command line or a flag file is wrong; nothing was started."""
 
 
-def main(function, groups=ALL, doc=None, argv=None):
+def main(
+    function: Callable[[Settings], None],
+    groups: Sequence[str] = ALL,
+    doc: str | None = None,
+    argv: Sequence[str] | None = None,
+) -> None:
     """Runs a command and ends the process with its exit status.
 
     0: done, 1: the command failed, 2: wrong options, 74: the training is done, but its
@@ -75,7 +86,7 @@ def main(function, groups=ALL, doc=None, argv=None):
         sys.exit(2)
     set_up_logging()
     effects.tell(settings, groups=groups)
-    fastnn.log_assumptions(settings)
+    effects.log_assumptions(settings)
     try:
         function(settings)
     except KeyboardInterrupt:
@@ -97,8 +108,13 @@ def main(function, groups=ALL, doc=None, argv=None):
     sys.exit(0)
 
 
-def parse(argv, groups=ALL, usage=None):
-    """Returns the settings that flag files and a command line ask for.
+def parse(
+    argv: Sequence[str], groups: Sequence[str] = ALL, usage: str | None = None
+) -> Settings:
+    """Returns the settings of flag files and a command line.
+
+    Flag files are read first, in the order given; options on the command line win,
+    wherever they stand.
 
     Args:
         argv: the arguments after the program's name.
@@ -114,9 +130,98 @@ def parse(argv, groups=ALL, usage=None):
         sys.stdout.write(help_text(groups, usage))
         sys.exit(0)
     try:
-        return read_settings(argv, groups)
+        return _read_settings(argv, groups)
     except (ValueError, OSError) as error:
         raise UsageError(_message(error)) from error
+
+
+def _read_settings(argv, groups):
+    paths, arguments = _split_flagfiles(argv)
+    assignments = [line for path in paths for line in read_flagfile(path)]
+    values = dict(map(_read, assignments))
+    used = {item.name for item in select(groups)}
+    line = dict(map(_read, _read_arguments(arguments)))
+    for name in line:
+        if name not in used and not ignored_name(name):
+            raise ValueError(f"--{name} has no effect on this command; leave it out")
+    if "batch_size" in line:
+        # The files' global_batch_size would decide, and the command line wins.
+        values.pop("global_batch_size", None)
+    values |= line
+    return Settings.build({**fastnn_assumptions(values), **values}, values)
+
+
+def _split_flagfiles(argv):
+    """Separates `--flagfile=x` and `--flagfile x` from the other arguments."""
+    files, rest = [], []
+    items = iter(argv)
+    for item in items:
+        name, equals, value = item.partition("=")
+        if name not in ("--flagfile", "-flagfile"):
+            rest.append(item)
+            continue
+        value = value if equals else next(items, "")
+        if not value:
+            raise ValueError("expected --flagfile=<path>, received no path")
+        files.append(value)
+    return files, rest
+
+
+def _read_arguments(arguments):
+    """Yields the assignments: `--name=value`, `--name value`, `--name`, `--noname`."""
+    known, items, before = known_options(), iter(arguments), ""
+    for item in items:
+        name, equals, value = item.lstrip("-").partition("=")
+        if not item.startswith("-") or not name:
+            raise ValueError(_stray(item, before))
+        before = item
+        if not equals:
+            value = None
+            switch = name in known and known[name].boolean
+            if not switch and (name in known or ignored_name(name)):
+                value = next(items, None)
+        yield Assignment(name, value, "")
+
+
+def _read(assignment):
+    """Returns (option name, checked value) of an assignment."""
+    known = known_options()
+    name, text = assignment.name, assignment.value
+    try:
+        if ignored_name(name):
+            return ignored_name(name), text
+        if text is None and name.startswith("no") and name not in known:
+            if name[2:] in known and known[name[2:]].boolean:
+                name, text = name[2:], "false"
+        if name not in known:
+            raise ValueError(unknown_option(name, known))
+        item = known[name]
+        if text is None and not item.boolean:
+            raise ValueError(f"'{name}' needs a value: --{name}={item.expected()}")
+        return item.name, item.parse("true" if text is None else text)
+    except ValueError as error:
+        origin = f"{assignment.origin}: " if assignment.origin else ""
+        raise ValueError(f"{origin}{error}") from None
+
+
+def _stray(word, before):
+    """Returns the sentence about an argument that belongs to no option."""
+    known = known_options()
+    name, equals, value = word.partition("=")
+    flag = before.lstrip("-").partition("=")[0]
+    if flag in known and known[flag].secret:
+        return f"unexpected argument after --{flag}=... (not shown); quote its value"
+    if before.lstrip("-") in known and known[flag].boolean:
+        return f"unexpected argument '{word}'; did you mean {before}={word}?"
+    if not equals and word.endswith((".cfg", ".flags")):
+        return f"unexpected argument '{word}'; did you mean --flagfile={word}?"
+    best = nearest_option(name, known)
+    if best:
+        value = value if equals else "..."
+        return f"unexpected argument '{word}'; did you mean --{best}={value}?"
+    if equals:
+        return f"unexpected argument '{word}': {unknown_option(name, known)}"
+    return f"unexpected argument '{word}'; options are --key=value"
 
 
 def check_dataset_dir(settings):

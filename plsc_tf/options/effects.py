@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from absl import logging
 
 from plsc_tf.flags import conditions
-from plsc_tf.options.option_names import IGNORED
+from plsc_tf.options.other_systems import IGNORED, fastnn_assumptions
 from plsc_tf.options.settings import ALL, Settings, known_options, select
 
 
@@ -23,7 +23,7 @@ def tell(
             only options that depend on one of them are logged.
         groups: the options of the command, see `plsc_tf.options.settings.select`.
     """
-    reasons = {}
+    reasons: dict[str, list[str]] = {}
     for name, why in idle(settings, facts, groups):
         reasons.setdefault(why, []).append(name)
     if reasons:
@@ -36,8 +36,7 @@ def idle(
 ) -> list[tuple[str, str]]:
     """Returns (name, reason) of the options that were given and have no effect.
 
-    An option that requests nothing, since its value is 0 or empty and the default, is
-    none of them.
+    An option that is off, 0 or empty asks for nothing and is none of them.
 
     Args:
         settings, facts, groups: as of `tell`.
@@ -53,7 +52,7 @@ def idle(
         without = [(name, why) for name, why in IGNORED.items() if name in ignored]
     for item in options:
         value = values[item.name]
-        if item.name not in settings.given or (value == item.default and not value):
+        if item.name not in settings.given or not value:
             continue
         early = conditions.holds(item.applies, values) is False
         late = conditions.holds(item.applies, values, facts) is False
@@ -79,3 +78,20 @@ def of_data(heeds: Collection[str] | None, counted: bool = True) -> dict[str, bo
         "label_numbers": "labels_offset" in heeds,
         "uncounted": "num_examples" in heeds or not counted,
     }
+
+
+def log_assumptions(settings: Settings) -> None:
+    """Logs, in one line, what FastNN's files do not say and the settings assume."""
+    known, values = known_options(), settings.as_dict()
+    words = [
+        f"{name}={known[name].format(value)}"
+        for name, value in fastnn_assumptions(settings.given | settings.ignored).items()
+        if values[name] == value
+    ]
+    if words:
+        logging.info(
+            "The options are those of a FastNN file. Assumed, as nothing says "
+            "otherwise: %s. Other defaults are PLSC's; hparams/fastnn_defaults.cfg has "
+            "FastNN's.",
+            ", ".join(words),
+        )

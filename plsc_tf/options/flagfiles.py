@@ -4,7 +4,6 @@ A line is `--key=value` (absl), `key=value` (FastNN), `--key` or `--nokey` for
 booleans, `--flagfile=other.cfg` (relative to this file), or a comment.
 """
 
-import codecs
 import dataclasses
 import os
 import pathlib
@@ -12,20 +11,17 @@ import re
 
 from plsc_tf.flags.option import options_of
 from plsc_tf.hints import did_you_mean
-from plsc_tf.options.option_names import nearest_option
+from plsc_tf.options.other_systems import nearest_option
 from plsc_tf.options.settings import ALL, known_options
 from plsc_tf.storage import files
 
 _LINE = re.compile(r"(?P<dashes>--?)?(?P<name>[A-Za-z]\w*(?:-\w+)*)(?P<rest>.*)")
 _COMMENT = re.compile(r"\s#")
-_TITLE = "# All options of a run, written by plsc_tf."
-_HEADER = f"""\
-{_TITLE} The run again, or its resumption:
-#   python -m plsc_tf.train --flagfile={{path}}
+_HEADER = """\
+# All options of a run, written by plsc_tf. The run again, or its resumption:
+#   python -m plsc_tf.train --flagfile={path}
 # Relative paths are relative to the folder the command is called from.
 """
-# The user did not set the options after this line; a file without it does not say.
-_DEFAULTS = "# Defaults:"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,13 +32,11 @@ class Assignment:
         name: of the option.
         value: its text; None for a bare `--key`.
         origin: file and line, for errors.
-        default: whether `write_flags` wrote it as a default.
     """
 
     name: str
     value: str | None
     origin: str
-    default: bool = False
 
 
 def read_flagfile(path, parents=()):
@@ -59,16 +53,14 @@ def read_flagfile(path, parents=()):
     path = os.path.expanduser(path)
     if os.path.abspath(path) in parents:
         raise ValueError(f"flag file '{path}' includes itself")
-    assignments, text = [], _read_text(path)
-    default = text.startswith(_TITLE) and _DEFAULTS not in text
-    for number, line in enumerate(text.splitlines(), start=1):
+    assignments = []
+    for number, line in enumerate(_read_text(path).splitlines(), start=1):
         origin = f"{path}:{number}"
-        default = default or line.strip() == _DEFAULTS
         assignment = _read_line(line.strip(), origin)
         if assignment is None:
             continue
         if assignment.name != "flagfile":
-            assignments.append(dataclasses.replace(assignment, default=default))
+            assignments.append(assignment)
             continue
         if not assignment.value:
             raise ValueError(f"{origin}: expected --flagfile=<path>")
@@ -85,36 +77,31 @@ def read_flagfile(path, parents=()):
 def write_flags(settings, path, remark=""):
     """Writes all options that may be repeated; `--flagfile=<path>` reads them back.
 
-    Those that the user set come first, and count as given when they are read.
+    Options that the user left at their defaults are comments.
 
     Args:
         settings: the `Settings` of the run.
         path: the file; its folder is made, an older file is replaced in one move.
         remark: a line about what the options leave out.
     """
-    lines = [_HEADER.format(path=path)]
+    texts, defaults = ([_HEADER.format(path=path)], [])
     if remark:
-        lines.append(f"# {remark}\n")
-    lines += _assignments(settings, settings.given)
-    lines.append(f"\n{_DEFAULTS}\n")
-    lines += _assignments(settings, settings.as_dict().keys() - settings.given)
-    _write_text(os.fspath(path), "".join(lines))
-
-
-def _assignments(settings, names):
-    """Yields the lines of the options with these names, under their groups."""
+        texts.append(f"# {remark}\n")
     for group in ALL:
         values = getattr(settings, group)
-        items = [
-            item
-            for item in options_of(type(values))
-            if item.saved and item.name in names
-        ]
-        if items:
-            yield f"\n# {group}\n"
-        for item in items:
-            text = item.format(getattr(values, item.name))
-            yield f"--{item.name}={_quote(text)}\n"
+        lines, comments = [], []
+        for item in filter(lambda item: item.saved, options_of(type(values))):
+            value = getattr(values, item.name)
+            line = f"--{item.name}={_quote(item.format(value))}\n"
+            if item.name in settings.given or value != item.default:
+                lines.append(line)
+            else:
+                comments.append(f"# {line}")
+        texts += [f"\n# {group}\n", *lines] if lines else []
+        defaults += [f"\n# {group}\n", *comments] if comments else []
+    text = "".join([*texts, "\n# Defaults:\n", *defaults])
+    files.make_dirs(files.parent(os.fspath(path)))
+    files.replace(os.fspath(path), text.encode())
 
 
 def _read_line(line, origin):
@@ -171,32 +158,19 @@ def _quote(text):
 
 def _read_text(path):
     if "://" in path:
-        return _decode(files.read(path), path)
-    if os.path.isfile(path):
-        return _decode(pathlib.Path(path).read_bytes(), path)
-    folder, name = os.path.split(path)
-    if not os.path.isdir(folder or "."):
-        raise FileNotFoundError(
-            f"flag file '{path}' does not exist, nor does its folder '{folder}'"
-        )
-    others = {other: os.path.join(folder, other) for other in os.listdir(folder or ".")}
-    what = "is a folder" if os.path.isdir(path) else "does not exist"
-    hint = did_you_mean(name, [other for other in others if other != name])
-    raise FileNotFoundError(f"flag file '{path}' {what}.{hint}")
-
-
-def _decode(content, path):
-    """Returns the text of a file, also as editors of Windows write it."""
-    marked = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        content = files.read(path)
+    elif os.path.isfile(path):
+        content = pathlib.Path(path).read_bytes()
+    else:
+        folder, name = os.path.split(path)
+        others = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
+        what = "is a folder" if os.path.isdir(path) else "does not exist"
+        hint = did_you_mean(name, [other for other in others if other != name])
+        raise FileNotFoundError(f"flag file '{path}' {what}.{hint}")
     try:
-        return content.decode("utf-16" if marked else "utf-8-sig")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"flag file '{path}' is not UTF-8 text ({error.reason} at byte "
-            f"{error.start}); save it as UTF-8"
+            f"flag file '{path}' is not UTF-8 text (byte {error.start}); save it as "
+            "UTF-8"
         ) from None
-
-
-def _write_text(path, text):
-    files.make_dirs(files.parent(path))
-    files.replace(path, text.encode())

@@ -53,7 +53,7 @@ def _entry(item, names, width):
     notes = [item.help]
     if item.choices and not all(choice in item.help for choice in item.choices):
         notes.append("one of " + ", ".join(item.choices))
-    if item.upper is not None:
+    if item.within:
         notes.append(item.bounds())
     if alternatives and all(alternatives):
         notes.append(f"only {conditions.in_words(alternatives)}")

@@ -13,41 +13,24 @@ from collections.abc import Iterable, Mapping
 
 from plsc_tf.flags import conditions
 from plsc_tf.flags.boost import Boost
-from plsc_tf.flags.checking import Checking
 from plsc_tf.flags.checkpoints import Checkpoints
 from plsc_tf.flags.classes import Classes
 from plsc_tf.flags.cluster import Cluster
-from plsc_tf.flags.conversion import Conversion
+from plsc_tf.flags.commands import Checking, Conversion, Embedding, Importing, Launching
 from plsc_tf.flags.dataset import Dataset
-from plsc_tf.flags.embedding import Embedding
-from plsc_tf.flags.evaluation import Evaluation
+from plsc_tf.flags.evaluation import Evaluation, Scoring
 from plsc_tf.flags.export import Export
 from plsc_tf.flags.head import Head
-from plsc_tf.flags.importing import Importing
-from plsc_tf.flags.launching import Launching
 from plsc_tf.flags.learning_rate import LearningRate
 from plsc_tf.flags.logging import Logging
 from plsc_tf.flags.model import Model
 from plsc_tf.flags.optimizer import Optimizer
-from plsc_tf.flags.option import Option, OptionGroup, option, options_of
-from plsc_tf.flags.performance import Performance
+from plsc_tf.flags.option import Option, OptionGroup, options_of
 from plsc_tf.flags.precision import Precision
 from plsc_tf.flags.preprocessing import Preprocessing
-from plsc_tf.flags.scoring import Scoring
 from plsc_tf.flags.server import Server
-from plsc_tf.flags.training import Training
-from plsc_tf.options.option_names import ignored_name, unknown_option
-from plsc_tf.options.translations import translate
-
-__all__ = [
-    "ALL",
-    "Option",
-    "OptionGroup",
-    "Settings",
-    "known_options",
-    "option",
-    "select",
-]
+from plsc_tf.flags.training import Performance, Training
+from plsc_tf.options.other_systems import ignored_name, translate, unknown_option
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,10 +70,12 @@ class Settings:
         values = self.as_dict()
         for group in _GROUPS.values():
             for condition, reason in group.REFUSED.items():
-                if conditions.holds(condition, values, given=self.given):
-                    raise ValueError(
-                        f"{reason} Received: {_received(condition, values)}."
-                    )
+                if conditions.holds(condition, values):
+                    known, names = known_options(), conditions.names_in(condition)
+                    shown = [
+                        f"{name}={known[name].format(values[name])}" for name in names
+                    ]
+                    raise ValueError(f"{reason} Received: {', '.join(shown)}.")
 
     @classmethod
     def from_values(cls, **values) -> "Settings":
@@ -109,7 +94,7 @@ class Settings:
         """Returns the defaults with `values` in place.
 
         Options of other systems are translated to ours, see
-        `plsc_tf.options.translations`; names in its IGNORED have no effect.
+        `plsc_tf.options.other_systems`; names in its IGNORED have no effect.
 
         Args:
             values: {option name or alias: value}.
@@ -118,20 +103,15 @@ class Settings:
         Raises:
             ValueError: as `from_values`.
         """
-        own, ignored = {}, set()
-        for name, value in values.items():
-            if ignored_name(name):
-                ignored.add(ignored_name(name))
-            else:
-                own[name] = value
-        checked = checked_values(own)
         known = known_options()
+        ignored = frozenset(filter(None, map(ignored_name, values)))
+        checked = checked_values(
+            {name: value for name, value in values.items() if not ignored_name(name)}
+        )
         given = {known[name].name for name in given if not ignored_name(name)}
         translated, given = translate(checked, given, known)
         groups = cls().replace(**translated)
-        return dataclasses.replace(
-            groups, given=frozenset(given), ignored=frozenset(ignored)
-        )
+        return dataclasses.replace(groups, given=frozenset(given), ignored=ignored)
 
     @classmethod
     def from_stored(cls, values: Mapping) -> "Settings":
@@ -185,7 +165,7 @@ class Settings:
         Raises:
             ValueError: as `from_values`.
         """
-        changes = {}
+        changes: dict = {}
         for name, value in checked_values(values).items():
             changes.setdefault(known_options()[name].group, {})[name] = value
         return dataclasses.replace(
@@ -220,45 +200,33 @@ def checked_values(values: Mapping) -> dict:
     return checked
 
 
-def _received(condition, values):
-    """The options that a condition names, with their values."""
-    known, names = known_options(), conditions.names_in(condition)
-    return ", ".join(f"{name}={known[name].format(values[name])}" for name in names)
-
-
 _GROUPS = {
     field.name: field.type
     for field in dataclasses.fields(Settings)
-    if issubclass(field.type, OptionGroup)
+    if isinstance(field.type, type) and issubclass(field.type, OptionGroup)
 }
 ALL = tuple(_GROUPS)
 
 
 @functools.cache
-def known_options():
-    """Returns a dict from every option name and alias to its `Option`.
-
-    Raises:
-        ValueError: two options share a name.
-    """
-    known = {}
-    for group in _GROUPS.values():
-        for item in options_of(group):
-            for name in (item.name, *item.aliases):
-                if name in known:
-                    raise ValueError(f"two options are called '{name}'")
-                known[name] = item
-    return known
+def known_options() -> dict[str, Option]:
+    """Returns a dict from every option name and alias to its `Option`."""
+    return {
+        name: item
+        for group in _GROUPS.values()
+        for item in options_of(group)
+        for name in (item.name, *item.aliases)
+    }
 
 
-def select(names):
+def select(names: Iterable[str]) -> list[Option]:
     """Returns a list of the options of some groups, and of single ones.
 
     Args:
         names: of groups, of options of other groups, and "no x" for each option x of
             the groups before that is to be left out.
     """
-    chosen = []
+    chosen: list[Option] = []
     for name in names:
         if name.startswith("no "):
             chosen.remove(known_options()[name.removeprefix("no ")])

@@ -236,7 +236,7 @@ def test_every_setter_is_in_the_table():
 
 
 def test_options_from_fastnn_exist():
-    from plsc_tf.options.option_names import ignored_name
+    from plsc_tf.options.other_systems import ignored_name
     from plsc_tf.options.settings import known_options
 
     text = (ROOT / "docs" / "from_fastnn.md").read_text(encoding="utf-8")

@@ -14,7 +14,7 @@ ROOMS = (
     ("hints",),
     ("dotted_paths", "initializers", "private_apis", "progress"),
     ("parallel", "storage"),
-    ("flags", "heads", "param_attr"),
+    ("flags", "heads"),
     ("data",),
     ("backbones", "checkpoints", "datasets", "evaluation", "testing", "utils"),
     ("models", "reporting", "serving"),
@@ -27,8 +27,7 @@ ROOMS = (
         *("import_checkpoint", "launch", "serve", "train"),
         "entry_setters",
     ),
-    ("__main__", "entry_errors"),
-    ("entry",),
+    ("__main__", "entry"),
 )
 LEVELS = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
 SOURCES = [

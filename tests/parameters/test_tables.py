@@ -14,7 +14,7 @@ from tables import (
 )
 
 from plsc_tf.options import cli
-from plsc_tf.options.option_names import IGNORED, RENAMED
+from plsc_tf.options.other_systems import IGNORED, RENAMED
 from plsc_tf.options.settings import Settings, known_options
 
 ROOT = pathlib.Path(__file__).parents[2]

@@ -1,0 +1,281 @@
+"""Options of other systems: their names, and what they mean here.
+
+The tables hold names of PLSC 0.1 and 0.2 (`Entry.set_*` without "set_"), PAI FastNN's
+and MindSpore's hyper-parameter files, arcface_torch's configs, and the command lines of
+AdaFace and MagFace. MindSpore's `boost_config_dict` and `amp_level`, and FastNN's
+`ckpt_file_name`, are translated to our options.
+"""
+
+import ast
+import json
+from collections.abc import Collection, Mapping, Set
+
+from plsc_tf.flags.head import Head
+from plsc_tf.flags.option import options_of
+from plsc_tf.hints import did_you_mean, nearest, plain
+
+# Options that exist here under another name and need no change of value.
+RENAMED = {
+    "class_num": "num_classes",
+    "data_dir": "dataset_dir",
+    "epochs": "num_epochs",
+    "h": "adaface_h",
+    "lambda_g": "magface_lambda_g",
+    "log_period": "log_loss_every_n_iters",
+    "log_trainable_vars_statistics": "print_model_statistics",
+    "loss": "loss_type",
+    "lr_decay_factor": "learning_rate_decay_factor",
+    "max_last_checkpoint_num": "keep_checkpoint_max",
+    "mixed_precision": "use_fp16",
+    "model": "model_name",
+    "network": "model_name",
+    "num_epoch": "num_epochs",
+    "num_image": "num_sample_per_epoch",
+    "output": "model_save_dir",
+    "output_dir": "model_save_dir",
+    "step_boundaries": "lr_steps",
+    "steps": "stop_at_step",
+    "t_alpha": "adaface_t_alpha",
+    "test_period": "eval_every_n_steps",
+    "train_steps": "stop_at_step",
+    "val_target": "val_targets",
+    "warmup_epoch": "warmup_epochs",
+}
+
+# Accepted, so that files of other systems work as they are, but without effect: the
+# log gives the reason.
+_PAISOAR = "PAISoar is not used: all GPUs of a machine train together by themselves"
+_TRANSPORT = "TensorFlow chooses how workers communicate; see communication"
+_THREADS = "TensorFlow chooses for the machine; {} in the environment changes it"
+IGNORED = {
+    # FastNN
+    "enable_paisoar": f"{_PAISOAR} (num_replicas)",
+    "protocol": _TRANSPORT,
+    "rdma_driver_config": _TRANSPORT,
+    "communication_policy": "communication=nccl or ring chooses it here",
+    "tensor_fusion_max_bytes": "gradient_bucket_mb chooses it here",
+    "num_loss_chunks": "gradient_accumulation_steps cuts a batch into parts here",
+    "ps_hosts": "there are no parameter servers: each worker holds its share of the "
+    "classes",
+    "inter_op_parallelism_threads": _THREADS.format("TF_NUM_INTEROP_THREADS"),
+    "intra_op_parallelism_threads": _THREADS.format("TF_NUM_INTRAOP_THREADS"),
+    # MindSpore
+    "drop_overflow_update": "a step that is not finite is never applied; see "
+    "on_nonfinite",
+    "device_num": "num_replicas and the options of the cluster decide here",
+}
+# Also as FastNN's sample file spells it, and as MindSpore's dictionary does.
+_IGNORED_ALIASES = {"enable_paisora": "enable_paisoar", "device_number": "device_num"}
+
+# Names that need more than another name.
+EXPLAINED = {
+    "distfc_attr": "PLSC's set_distfc_attr: set head_initializer, head_initial_bias, "
+    "head_learning_rate_factor and head_weight_decay.",
+    "eval_files": "FastNN's eval_files: name verification sets in val_targets.",
+    "file_pattern": "FastNN's file_pattern: list the files in train_files.",
+    "gradient_acc": "arcface_torch's gradient_acc: multiply batch_size by it, and set "
+    "gradient_accumulation_steps to it; batch_size counts all parts here.",
+    "gpus": "Use num_replicas, the number of GPUs.",
+    "l_a": "MagFace's l_a and u_a are magface_norms=10,110.",
+    "l_margin": "MagFace's l_margin and u_margin are magface_margins=0.45,0.8.",
+    "margin_list": "arcface_torch's margin_list is margin1, margin, margin3.",
+    "model_parallel": "PLSC 0.2's model_parallel: use loss_type=dist_arcface, or "
+    "another loss with dist_ before it.",
+    "num_gpus": "Use num_replicas, the number of GPUs.",
+    "resume": "A run resumes by itself in its model_save_dir; --restart starts over.",
+    "u_a": "MagFace's l_a and u_a are magface_norms=10,110.",
+    "u_margin": "MagFace's l_margin and u_margin are magface_margins=0.45,0.8.",
+}
+
+
+def ignored_name(name: str) -> str | None:
+    """Returns the key of IGNORED that a name means, or None."""
+    name = _IGNORED_ALIASES.get(name, name)
+    return name if name in IGNORED else None
+
+
+def nearest_option(name: str, names: Collection[str]) -> str | None:
+    """Returns the option that `name` probably means, or None.
+
+    Args:
+        name: as the user wrote it.
+        names: every option and alias.
+    """
+    name = plain(name).removeprefix("set_")
+    if name in names:
+        return name
+    if RENAMED.get(name) in names:
+        return RENAMED[name]
+    return next(iter(nearest(name, names)), None)
+
+
+def unknown_option(name: str, names: Collection[str]) -> str:
+    """Returns the sentence for an unknown option, with the best advice.
+
+    Args:
+        name: as the user wrote it, without dashes.
+        names: every option and alias.
+    """
+    sentence = f"unknown option '{name}'."
+    word = plain(name).removeprefix("set_")
+    if word in EXPLAINED:
+        return f"{sentence} {EXPLAINED[word]}"
+    best = nearest_option(name, names)
+    if best:
+        return f"{sentence} Did you mean '{best}'?"
+    for best in nearest(word, EXPLAINED):
+        return f"{sentence} Did you mean '{best}'? {EXPLAINED[best]}"
+    return sentence
+
+
+# Options that no other system's file has.
+FASTNN_MARKS = {
+    *("enable_paisoar", "protocol", "rdma_driver_config", "communication_policy"),
+    *("tensor_fusion_max_bytes", "num_loss_chunks"),
+}
+# Options that say something about the head, but not which one it is.
+_OF_ANY_HEAD = {"calc_acc", "label_smoothing"}
+
+
+def fastnn_assumptions(names: Collection[str]) -> dict:
+    """Returns what FastNN trains and its files do not say, `{option: value}`.
+
+    They name neither a head nor a verification set, and plsc_tf starts from PLSC's
+    defaults: a margin head and the set lfw. FastNN has plain softmax, no verification,
+    and TF-Slim's weight decay, which acts on kernels only. Its learning rate, where a
+    file has one, is not scaled to the batch.
+
+    Args:
+        names: of all options that files and the command line set.
+
+    Returns:
+        {} unless one of the options is FastNN's alone.
+    """
+    names = set(names)
+    assumed: dict = {}
+    if not FASTNN_MARKS & names:
+        return assumed
+    if not names & {item.name for item in options_of(Head)} - _OF_ANY_HEAD:
+        assumed["loss_type"] = "softmax"
+        if "no_weight_decay_on" not in names:
+            assumed["no_weight_decay_on"] = ("norms", "biases", "prelus")
+        if "learning_rate" in names and "lr_base_batch_size" not in names:
+            assumed["lr_base_batch_size"] = 0
+    if not names & {"val_targets", "with_test"}:
+        assumed["with_test"] = False
+    return assumed
+
+
+# MindSpore's names in boost_config_dict, and the options that they set.
+_BOOST = {
+    **{
+        f"dim_reduce.{name}": f"dim_reduce_{name}"
+        for name in ("rho", "gamma", "alpha", "sigma", "timeout")
+    },
+    "dim_reduce.n_component": "n_component",
+    "dim_reduce.n_components": "n_component",
+    "dim_reduce.pca_mat_path": "pca_mat_path",
+    "dim_reduce.weight_load_dir": "weight_load_dir",
+}
+_KEYS = (
+    *("boost.mode", "boost.dim_reduce", *_BOOST),
+    # num_replicas decides here.
+    *("common.device_num", "common.device_number"),
+)
+# Tricks of MindSpore's that dimension reduction switches off there.
+_OTHER_TRICKS = (
+    *("boost.less_bn", "boost.grad_freeze", "boost.adasum"),
+    *("boost.grad_accumulation", "boost.loss_scale_group"),
+)
+
+
+def translate(
+    values: Mapping, given: Set[str], known: Mapping
+) -> tuple[dict, set[str]]:
+    """Replaces options of other systems by ours.
+
+    Args:
+        values: {option name: checked value}.
+        given: names of those that the user set.
+        known: every `Option` by name.
+
+    Returns:
+        (the new values, the names that count as given).
+
+    Raises:
+        ValueError: such an option cannot be read, or contradicts another one.
+    """
+    values, given, sources = dict(values), set(given), {}
+    if values.get("boost_config_dict") and values.get("boost_level") != "o0":
+        text = values.pop("boost_config_dict")
+        sources["boost_config_dict"] = read_boost_config(text)
+    if values.get("amp_level") not in (None, "o0"):
+        del values["amp_level"]
+        sources["amp_level"] = {"use_fp16": True}
+    if values.get("ckpt_file_name") and values.get("checkpoint_dir"):
+        name, folder = values.pop("ckpt_file_name"), values["checkpoint_dir"]
+        values["checkpoint_dir"] = f"{folder.rstrip('/')}/{name}"
+        given = given - {"ckpt_file_name"} | {"checkpoint_dir"}
+    for source, options in sources.items():
+        for name, value in options.items():
+            value = known[name].check(value)
+            if name in given and values[name] != value:
+                hint = " (mode=auto leaves it off)" if name == "dim_reduce" else ""
+                raise ValueError(
+                    f"{name} and {source} contradict each other. Received: "
+                    f"{name}={values[name]!r}, and by {source} {value!r}{hint}."
+                )
+            values[name] = value
+        given = given - {source} | options.keys()
+    return values, given
+
+
+def read_boost_config(text: str) -> dict:
+    """Returns `{option: value}` of MindSpore's dictionary.
+
+    Raises:
+        ValueError: it cannot be read, or has keys that mean nothing here.
+    """
+    values = {}
+    for part, content in _dictionary(text, text).items():
+        for key, value in _dictionary(content, text).items():
+            values[f"{part}.{key}"] = value
+    options = {}
+    mode, on = values.get("boost.mode", "manual"), values.get("boost.dim_reduce")
+    if mode not in ("auto", "manual"):
+        _refuse("boost.mode", mode, ("auto", "manual"))
+    if on not in (None, True, False):
+        _refuse("boost.dim_reduce", on, ("true", "false"))
+    if on is not None:
+        options["dim_reduce"] = on and mode == "manual"
+    for key, value in values.items():
+        if key in _BOOST:
+            options[_BOOST[key]] = "" if value is None else value
+        elif key not in _KEYS and (key not in _OTHER_TRICKS or value is not False):
+            _refuse(key, value, _KEYS)
+    return options
+
+
+def _dictionary(content, text):
+    """Reads a dictionary in JSON or Python, unless it is one."""
+    if isinstance(content, str):
+        try:
+            content = json.loads(content)
+        except ValueError:
+            try:
+                content = ast.literal_eval(content)
+            except (ValueError, SyntaxError):
+                pass
+    if not isinstance(content, dict):
+        raise ValueError(
+            "boost_config_dict must be a dictionary of dictionaries in JSON or Python. "
+            f"Received: boost_config_dict={text!r}."
+        )
+    return content
+
+
+def _refuse(key, value, known):
+    raise ValueError(
+        f"boost_config_dict: {key}={value!r} means nothing here; expected one of "
+        f"{', '.join(known)}.{did_you_mean(key, known)}"
+    )
