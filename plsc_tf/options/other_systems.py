@@ -238,6 +238,8 @@ def read_boost_config(text: str) -> dict:
     """
     values = {}
     for part, content in _dictionary(text, text).items():
+        if part not in ("boost", "common", "dim_reduce"):
+            _refuse(part, content, ("boost", "common", "dim_reduce"))
         for key, value in _dictionary(content, text).items():
             values[f"{part}.{key}"] = value
     options = {}

@@ -193,7 +193,6 @@ def test_a_run_too_short_for_its_schedule_is_an_error(flags, message):
     [
         ({"warmup_epochs": 1, "warmup_steps": 5}, "the same in two units"),
         ({"lr_epochs": (2, 1)}, "lr_epochs must be growing"),
-        ({"lr_epochs": (2,), "lr_steps": (5,)}, "lr_steps and lr_epochs set the same"),
         ({"lr_epochs": (2,), "learning_rate_decay_type": "cosine"}, "are for"),
         (
             {"decay_scheme": "luong5", "learning_rate_decay_type": "fixed"},
