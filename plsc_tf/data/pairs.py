@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Iterator
+import pickle
+from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -20,6 +21,8 @@ from plsc_tf.storage import files
 
 # Of a verification, which are consecutive.
 _FOLDS = 10
+# The oldest protocol with bytes of more than 4 GB; Python 3.4 and later read it.
+_PICKLE_PROTOCOL = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +107,7 @@ class Pairs:
             rows: int [n], which ones; None: all.
             image_size: see `decoded`.
         """
-        size = tuple(image_size) if image_size else None
+        size, stored = tuple(image_size) if image_size else None, self.images
         if self.framing is not None:
             if size not in (None, self.framing.image_size):
                 height, width = self.framing.image_size
@@ -112,27 +115,15 @@ class Pairs:
                     f"The images of {self.name!r} are framed by {self.framing.name!r} "
                     f"to {height} x {width} pixels. Received: image_size={image_size}."
                 )
-            frame = self.framing.evaluate
-        elif isinstance(self.images, np.ndarray) and size in (
-            None,
-            self.images.shape[1:3],
-        ):
-            return self.images if rows is None else self.images[rows]
-        elif size is None:
-            frame = images.to_rgb
+        elif isinstance(stored, np.ndarray) and size in (None, stored.shape[1:3]):
+            return stored if rows is None else stored[rows]
+        rows = range(len(stored)) if rows is None else rows
+        if isinstance(stored, np.ndarray):
+            chosen = stored[rows]
         else:
-            frame = functools.partial(_resized, size)
-        return self._decode(
-            np.arange(len(self.images)) if rows is None else rows, frame
-        )
-
-    def _decode(self, rows: np.ndarray, frame: Callable) -> np.ndarray:
-        if isinstance(self.images, np.ndarray):
-            stored = self.images[rows]
-        else:
-            stored = np.array([self.images[row] for row in rows], object)
-        dataset = tf.data.Dataset.from_tensor_slices(stored).map(
-            without_autograph(frame),
+            chosen = np.array([stored[row] for row in rows], object)
+        dataset = tf.data.Dataset.from_tensor_slices(chosen).map(
+            without_autograph(functools.partial(self._framed, size)),
             num_parallel_calls=tf.data.AUTOTUNE,
             deterministic=True,
         )
@@ -141,28 +132,27 @@ class Pairs:
             try:
                 image = next(iterator)
             except READ_ERRORS as error:
-                raise self._fault(row, error) from error
+                where = self.files[row] if self.files else f"image {row}"
+                raise ValueError(
+                    f"The verification set {self.name!r} cannot be decoded at {where}: "
+                    f"{reason(error)} Replace the image or the set."
+                ) from error
             if result is None:
                 result = np.empty((len(rows), *image.shape), np.uint8)
             if image.shape != result.shape[1:]:
-                sizes = [result.shape[1:3], image.shape[:2]]
                 raise ValueError(
                     f"The images of {self.name!r} differ in size. Give image_size, as "
-                    f"in decoded((112, 112)). Received: {sizes}."
+                    "in decoded((112, 112)). Received: "
+                    f"{result.shape[1:3]}, {image.shape[:2]}."
                 )
             result[place] = image
         return result
 
-    def _fault(self, row: int, error: Exception) -> ValueError:
-        where = self.files[row] if self.files else f"picture {row}"
-        return ValueError(
-            f"The verification set {self.name!r} cannot be decoded at {where}: "
-            f"{reason(error)} Replace the picture or the set."
-        )
-
-
-def _resized(size, image) -> tf.Tensor:
-    return images.resize(images.to_rgb(image), size)
+    def _framed(self, size, image) -> tf.Tensor:
+        if self.framing is not None:
+            return self.framing.evaluate(image)
+        image = images.to_rgb(image)
+        return images.resize(image, size) if size else image
 
 
 def load_pairs(
@@ -204,10 +194,14 @@ def load_pairs(
 def _load_bin(path: str, name: str) -> Pairs:
     """Reads a pickle of (encoded images, is_same): pair i = images 2i and 2i + 1."""
     content = load_plain(files.read(path), path)
-    pictures, same = content if _is_list(content, 2) else (None, None)
-    same = _flags(same)
-    if not isinstance(pictures, list) or not same or len(pictures) != 2 * len(same):
-        parts = content if isinstance(content, list) else [content]
+    parts = content if isinstance(content, list) else [content]
+    pictures, same = parts if len(parts) == 2 else (None, None)
+    try:
+        flags = np.asarray(same)
+    except ValueError:  # lists of different lengths
+        flags = np.empty(0)
+    good = flags.ndim == 1 and flags.dtype.kind in "biuf" and len(flags)
+    if not good or not isinstance(pictures, list) or len(pictures) != 2 * len(flags):
         received = ", ".join(
             f"{type(part).__name__} of {len(part) if hasattr(part, '__len__') else 1}"
             for part in parts[:2]
@@ -234,25 +228,10 @@ def _load_bin(path: str, name: str) -> Pairs:
         list(rows),
         order[0::2],
         order[1::2],
-        np.array(same),
+        flags,
         files=tuple(f"{path}, image {position}" for position in firsts),
         path=path,
     )
-
-
-def _is_list(value, length: int) -> bool:
-    return isinstance(value, list) and len(value) == length
-
-
-def _flags(same) -> list[bool] | None:
-    """The entries of is_same as a list; None if they are something else."""
-    if isinstance(same, np.ndarray) and same.ndim == 1 and same.dtype.kind in "biuf":
-        same = same.tolist()
-    if not isinstance(same, list):
-        return None
-    if not all(isinstance(value, bool | int | float | np.generic) for value in same):
-        return None
-    return [bool(value) for value in same]
 
 
 def _load_pairs_txt(path: str, images_dir: str | None, name: str) -> Pairs:
@@ -355,3 +334,35 @@ def _images_folder(path: str, file: str) -> str:
         if file_exists(os.fsencode(paths.join(candidate, file))):
             return candidate
     return folder
+
+
+def write_bin(path: str, pairs: Pairs) -> int:
+    """Writes a .bin: a pickle of (list of encoded images, list of bools).
+
+    Images 2 i and 2 i + 1 are pair i, see insightface's lfw2pack.py. Their bytes stay
+    unchanged; those of an image in several pairs are written once.
+
+    Args:
+        path: of the new file.
+        pairs: with encoded images.
+
+    Returns:
+        bytes written.
+
+    Raises:
+        FileExistsError: the file exists.
+        ValueError: the images are decoded ones.
+    """
+    if isinstance(pairs.images, np.ndarray):
+        raise ValueError(
+            f"A .bin holds encoded images. Received: {pairs.name!r}, whose images are "
+            "pixels."
+        )
+    if files.exists(path):
+        raise FileExistsError(f"{path!r} exists; nothing is overwritten.")
+    rows = np.stack([pairs.left, pairs.right], axis=1).reshape(-1).tolist()
+    content = ([pairs.images[row] for row in rows], pairs.same.tolist())
+    data = pickle.dumps(content, protocol=_PICKLE_PROTOCOL)
+    files.make_dirs(files.parent(path))
+    files.replace(path, data)
+    return len(data)

@@ -4,6 +4,7 @@ import contextlib
 
 from plsc_tf.data import load, paths
 from plsc_tf.data.checks import doctor, report
+from plsc_tf.data.checks.listings import open_listing
 from plsc_tf.data.request import DataRequest
 from plsc_tf.options import effects
 from plsc_tf.options.settings import ALL
@@ -32,22 +33,26 @@ def check(settings, groups=ALL):
     )
     name, request = settings.dataset.dataset_name, _request(settings)
     if options.cleaned_list:
-        report.check_listable(doctor.open_listing(name, request)[0], "cleaned_list")
-    how = doctor.CheckOptions(
-        val_targets=_targets(settings, request),
-        near=options.near_duplicates,
-        threads=options.check_threads,
-    )
+        report.check_listable(open_listing(name, request), "cleaned_list")
+    targets = _targets(settings, request)
     with contextlib.closing(Progress("checking", None, "images")) as progress:
-        result = doctor.check(name, request, how, progress.at)
+        result = doctor.check(
+            name,
+            request,
+            val_targets=targets,
+            near=options.near_duplicates,
+            threads=options.check_threads,
+            on_progress=progress.at,
+        )
     effects.tell(settings, effects.of_data(result.listing.heeds), groups)
-    rows = report.rows(result)
+    rows = report.rows(result.report)
     if options.report:
-        report.write_report(options.report, result)
+        report.write_report(options.report, result.report)
         rows.append(("report", options.report))
     if options.cleaned_list:
-        count = report.write_cleaned_list(options.cleaned_list, result)
-        place = f"{options.cleaned_list}: {count:,} images in {result.listing.folder}"
+        path, listing = options.cleaned_list, result.listing
+        count = report.write_cleaned_list(path, listing, result.table)
+        place = f"{path}: {count:,} images in {listing.folder}"
         rows.append(("cleaned list", place))
     return result, rows
 

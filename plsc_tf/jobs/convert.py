@@ -4,10 +4,10 @@ import dataclasses
 import itertools
 
 from plsc_tf.data import contact_sheet, load, paths
-from plsc_tf.data.conversion import manifest, run
+from plsc_tf.data.conversion import run
 from plsc_tf.data.conversion.inputs import Base64Input, RecordInput, SourceInput
-from plsc_tf.data.conversion.pairs_bin import write_bin
-from plsc_tf.data.pairs import load_pairs
+from plsc_tf.data.conversion.shards import MANIFEST
+from plsc_tf.data.pairs import load_pairs, write_bin
 from plsc_tf.data.readers.base64_text import base64_files, listed_files
 from plsc_tf.data.request import DataRequest
 from plsc_tf.options import effects
@@ -186,5 +186,5 @@ def _table(output_dir, content, existed):
             f"{per_class['smallest']:,} ... {per_class['largest']:,}, median "
             f"{per_class['median']:g}",
         ),
-        ("checksums", paths.join(output_dir, manifest.MANIFEST)),
+        ("checksums", paths.join(output_dir, MANIFEST)),
     ]

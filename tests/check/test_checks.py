@@ -8,12 +8,12 @@ import sys
 import numpy as np
 import pytest
 
-from plsc_tf.data.checks import doctor, kinds, report
-from plsc_tf.data.checks.doctor import CheckOptions, check
-from plsc_tf.data.checks.duplicates import VerificationImages
-from plsc_tf.data.checks.examine import Examined
+from plsc_tf.data.checks import report
+from plsc_tf.data.checks.doctor import check
 from plsc_tf.data.checks.findings import Findings
-from plsc_tf.data.checks.survey import ROW
+from plsc_tf.data.checks.listings import open_listing
+from plsc_tf.data.checks.survey import ROW, Examined
+from plsc_tf.data.checks.whole_set import find_leaks
 from plsc_tf.data.request import DataRequest
 from tests.check.conftest import encode, pixels
 
@@ -31,9 +31,9 @@ def places(result, kind):
     return []
 
 
-def run(folder, name="image_list", options=None, **fields):
+def run(folder, name="image_list", options=(), **fields):
     request = DataRequest(dataset_dir=str(folder), **fields)
-    return check(name, request, options)
+    return check(name, request, **dict(options))
 
 
 @pytest.mark.parametrize("name", ["image_list", "folder"])
@@ -49,7 +49,7 @@ def test_progress_is_the_share_of_what_was_examined(write_list, name):
     if name == "folder":
         folder = folder / "images"
     request = DataRequest(dataset_dir=str(folder))
-    check(name, request, CheckOptions(threads=2), lambda *at: told.append(at))
+    check(name, request, threads=2, on_progress=lambda *at: told.append(at))
     assert len(told) > 10 and told[-1] == (400, 1.0)
     for count, share in told:
         # Of a list it is the share of its bytes, and lines differ in length.
@@ -147,7 +147,7 @@ def test_copies_conflicts_and_unlisted_files(write_list):
     assert places(result, "unlisted_file")[0].endswith("images/not_listed.png: ")
     cleaned = folder / "cleaned.txt"
     report.check_outputs({}, {"cleaned_list": str(cleaned)})
-    assert report.write_cleaned_list(str(cleaned), result) == 2
+    assert report.write_cleaned_list(str(cleaned), result.listing, result.table) == 2
     assert cleaned.read_text() == "images/a.png 0\nimages/f.png 1\n"
     with pytest.raises(FileExistsError, match="nothing is overwritten"):
         report.check_outputs({}, {"cleaned_list": str(cleaned)})
@@ -163,13 +163,13 @@ def test_leaks_into_verification_sets(sound):
     same_pixels = encode(pixels(2), compress_level=1)
     assert same_pixels != (sound / "images/2.png").read_bytes()
     _write_bin(sound, "lfw", [same_bytes, same_pixels, encode(pixels(50)), b"junk"])
-    result = run(sound, options=CheckOptions(val_targets=("lfw",)))
+    result = run(sound, options=dict(val_targets=("lfw",)))
     assert counts(result) == {"leak": 2, "val_damaged": 1}
     leaks = places(result, "leak")
     assert leaks[0].endswith("lfw.bin, image 0") and "(images/1.png)" in leaks[0]
     assert leaks[1].endswith("lfw.bin, image 1") and "(images/2.png)" in leaks[1]
     assert "lfw.bin, image 3" in places(result, "val_damaged")[0]
-    report.write_cleaned_list(str(sound / "c.txt"), result)
+    report.write_cleaned_list(str(sound / "c.txt"), result.listing, result.table)
     kept = [line.split()[0] for line in (sound / "c.txt").read_text().splitlines()]
     assert kept == [f"images/{k}.png" for k in (0, 3, 4, 5)]
 
@@ -180,9 +180,9 @@ def test_similar_pictures_are_found_on_request(write_list):
     folder = write_list({"0.png": encode(picture)}, ["images/0.png 0"])
     near = encode(np.clip(picture.astype(int) + 3, 0, 255).astype(np.uint8), "JPEG")
     _write_bin(folder, "val", [near, encode(pixels(8))])
-    plain = run(folder, options=CheckOptions(val_targets=("val",)))
+    plain = run(folder, options=dict(val_targets=("val",)))
     assert "near_leak" not in counts(plain)
-    result = run(folder, options=CheckOptions(val_targets=("val",), near=True))
+    result = run(folder, options=dict(val_targets=("val",), near=True))
     assert counts(result)["near_leak"] == 1
     assert "val.bin, image 0" in places(result, "near_leak")[0]
 
@@ -198,10 +198,10 @@ def test_pictures_of_other_splits_lists_are_no_strays(sound):
 
 def test_a_dangerous_verification_set_is_a_finding(sound):
     (sound / "lfw.bin").write_bytes(b"cos\nsystem\n(S'true'\ntR.")
-    result = run(sound, options=CheckOptions(val_targets=("lfw",)))
+    result = run(sound, options=dict(val_targets=("lfw",)))
     assert "refused" in places(result, "val_damaged")[0]
     with pytest.raises(FileNotFoundError, match="no verification set 'cfp'"):
-        run(sound, options=CheckOptions(val_targets=("cfp",)))
+        run(sound, options=dict(val_targets=("cfp",)))
 
 
 @pytest.fixture
@@ -227,7 +227,7 @@ def test_class_folders(folders):
         "file_not_read": 1,
         "outside_classes": 1,
     }
-    report.write_cleaned_list(str(folders / "label.txt"), result)
+    report.write_cleaned_list(str(folders / "label.txt"), result.listing, result.table)
     expected = [f"a/{k}.png 0" for k in (0, 1)] + [f"c/{k}.png 2" for k in (0, 1, 2)]
     assert (folders / "label.txt").read_text().splitlines() == expected
     few = run(folders, "folder", num_classes=2)
@@ -236,8 +236,8 @@ def test_class_folders(folders):
 
 
 def test_results_do_not_depend_on_the_threads(sound):
-    one = run(sound, options=CheckOptions(threads=1))
-    many = run(sound, options=CheckOptions(threads=7))
+    one = run(sound, options=dict(threads=1))
+    many = run(sound, options=dict(threads=7))
     np.testing.assert_array_equal(one.table, many.table)
 
 
@@ -259,10 +259,10 @@ def test_the_report_is_json(sound):
     (sound / "images/0.png").unlink()
     result = run(sound)
     path = sound / "report.json"
-    report.write_report(str(path), result)
+    report.write_report(str(path), result.report)
     read = json.loads(path.read_text())
     assert read == result.report and not read["sound"] and read["errors"] == 1
-    rows = dict(report.rows(result))
+    rows = dict(report.rows(result.report))
     assert rows["error: missing_file"].startswith("1 listed files that do not exist")
     with pytest.raises(ValueError, match="must end in .json"):
         report.check_outputs({"report": str(sound / "label.txt")}, {})
@@ -274,7 +274,7 @@ def test_drawn_pictures_can_be_checked_too():
     request = DataRequest(num_classes=3, num_examples=6, image_size=(16, 16))
     result = check("mock", request)
     assert result.sound and result.report["pictures"] == 6
-    assert doctor.open_listing("mock", request)[0].folder is None
+    assert open_listing("mock", request).folder is None
 
 
 def test_other_file_systems(sound):
@@ -287,7 +287,7 @@ def test_other_file_systems(sound):
     result = run("ram://set")
     assert counts(result) == {"missing_file": 1}
     assert result.report["looked_for_unlisted_files"] is False
-    assert "not searched for" in dict(report.rows(result))["unlisted files"]
+    assert "not searched for" in dict(report.rows(result.report))["unlisted files"]
 
 
 OWN_MODULE = """
@@ -360,11 +360,10 @@ def test_difference_hashes_are_compared_bit_by_bit():
         table["near_hash"][row] = near
         if min((near ^ other).bit_count() for other in wanted) <= 3:
             expected.append(row)
-    images, findings = VerificationImages(), Findings()
-    for near in wanted:
-        images.add("x", Examined(near_hash=near))
-    listing = doctor.open_listing("mock", DataRequest(num_classes=2))[0]
-    images.find_leaks(table, listing, findings, near=True)
-    places = [one.where for one in findings.first(kinds.NEAR_LEAK)]
+    images = [("x", Examined(near_hash=near)) for near in wanted]
+    listing, findings = open_listing("mock", DataRequest(num_classes=2)), Findings()
+    find_leaks(table, images, listing, findings, near=True)
+    (leaks,) = findings.as_list()
+    places = [one["where"] for one in leaks["first"]]
     assert places == [listing.describe(row) for row in expected]
     assert len(expected) > 200

@@ -10,7 +10,7 @@ import tensorflow as tf
 from PIL import Image
 
 from plsc_tf.data import images
-from plsc_tf.data.checks.examine import difference_hash, examine
+from plsc_tf.data.checks.survey import difference_hash, examine
 from tests.check.conftest import encode, pixels
 
 RGB = pixels(1)
@@ -38,7 +38,7 @@ def _frames(kind):
 
 
 def _names(content):
-    return [kind.name for kind, _ in examine(content).faults]
+    return [kind for kind, _ in examine(content).faults]
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from plsc_tf.data import images
-from plsc_tf.data.augmentation import Augmentation, augment
+from plsc_tf.data import images, preprocessing
+from plsc_tf.data.augmentation import NUM_CHANCES, Augmentation
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (20, 16, 3), np.uint8)
 
@@ -61,9 +61,9 @@ def test_resize_of_unknown_size_in_a_graph_gives_the_same():
 
 
 def _augment(seed=(1, 2), image=PIXELS, **options):
-    return augment(
-        tf.constant(image), tf.constant(seed, tf.int64), Augmentation(**options)
-    ).numpy()
+    made = preprocessing.build("none", image.shape[:2], Augmentation(**options))
+    chance = tf.random.stateless_uniform([NUM_CHANCES], seed)
+    return made.augment(tf.constant(image), chance).numpy()
 
 
 EVERYTHING = dict(

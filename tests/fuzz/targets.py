@@ -13,7 +13,7 @@ from PIL import Image
 
 from plsc_tf.data import images
 from plsc_tf.data.checks.doctor import check
-from plsc_tf.data.checks.examine import examine
+from plsc_tf.data.checks.survey import examine
 from plsc_tf.data.conversion.inputs import Base64Input, RecordInput, SourceInput
 from plsc_tf.data.conversion.run import ConversionPlan, convert
 from plsc_tf.data.faults import fault

@@ -7,10 +7,9 @@ block of images; `apply` carries out the decision on one of them.
 from plsc_tf.data.augmentation.decisions import (
     NUM_CHANCES,
     apply,
-    augment,
     decide,
     first_of,
 )
 from plsc_tf.data.augmentation.options import Augmentation
 
-__all__ = ["NUM_CHANCES", "Augmentation", "apply", "augment", "decide", "first_of"]
+__all__ = ["NUM_CHANCES", "Augmentation", "apply", "decide", "first_of"]

@@ -15,7 +15,7 @@ from plsc_tf.data.augmentation.options import Augmentation
 
 # Random numbers of an image. Each decision has columns of its own, so that switching
 # one on does not change the others; 28 to 30 are RandAugment's layers; 6, 7 and 31
-# belong to `preprocessing.frames`.
+# belong to `plsc_tf.data.preprocessing`.
 NUM_CHANCES = 32
 _FLIP, _DOWN, _RIGHT, _ANGLE, AREA, RATIO = range(6)
 CROP_Y, CROP_X, _ZOOM, _SHEAR = range(8, 12)
@@ -85,24 +85,6 @@ def apply(
     image = _erased(image, decision, options)
     image.set_shape(shape)
     return image
-
-
-def augment(image: tf.Tensor, seed: tf.Tensor, options: Augmentation) -> tf.Tensor:
-    """Changes an image at random; the same seed gives the same image.
-
-    For a single image; a block of them draws its numbers at once, see `decide`.
-
-    Args:
-        image: uint8 [h, w, 3] of static size.
-        seed: int64 [2].
-        options: the possible changes.
-
-    Returns:
-        uint8 [h, w, 3].
-    """
-    chance = tf.random.stateless_uniform([1, NUM_CHANCES], seed)
-    size = tuple(image.shape[:2])
-    return apply(image, first_of(decide(chance, options, size)), options)
 
 
 def first_of(decisions: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -192,16 +174,12 @@ def _between(chance, low, high):
     return low + chance * (high - low)
 
 
-def _pixels(chance, share, length):
-    """A whole number of pixels in -share*length ... share*length."""
-    largest = round(share * length)
-    return tf.cast(tf.floor(chance * (2 * largest + 1)), tf.int32) - largest
-
-
 def _shifts(columns, share, size):
-    down = _pixels(columns[_DOWN], share, size[0])
-    right = _pixels(columns[_RIGHT], share, size[1])
-    return tf.stack([down, right], axis=1)
+    """Whole pixels down and to the right, at most `share` of the sides."""
+    largest = tf.constant([round(share * side) for side in size])
+    chance = tf.stack([columns[_DOWN], columns[_RIGHT]], axis=1)
+    steps = tf.floor(chance * tf.cast(2 * largest + 1, tf.float32))
+    return tf.cast(steps, tf.int32) - largest
 
 
 def _happens(chance, probability):

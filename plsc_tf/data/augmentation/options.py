@@ -3,38 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
-# Upper bounds of the fields that are single numbers; the lower bound is 0.
-_BOUNDS = {
-    "flip": 1,
-    "rotate": 180,
-    "shift": 1,
-    "zoom": 0.9,
-    "shear": 1,
-    "color_jitter": 1,
-    "grey": 1,
-    "cutout": 1,
-    "brightness": 255,
-    "hue": 0.5,
-    "low_resolution": 1,
-    "crop_in_place": 1,
-    "randaugment_layers": 3,
-    "randaugment_magnitude": 10,
-    "rotate_probability": 1,
-    "crop_probability": 1,
-    "color_probability": 1,
-    "cutout_probability": 1,
-    "erasing": 1,
-}
-# Shares of an area or a side: (smallest, largest) in 0...1, not 0.
-_SHARES = (
-    "crop_scale",
-    "low_resolution_scale",
-    "crop_in_place_scale",
-    "erasing_scale",
-)
-# Factors: (smallest, largest), not negative.
-_FACTORS = ("contrast", "saturation")
+
+def _within(upper: float, default: float = 0.0) -> Any:
+    """A field of one number in 0...upper."""
+    return dataclasses.field(default=default, metadata={"upper": upper})
+
+
+def _share(default: tuple[float, float] | None) -> Any:
+    """A field (smallest, largest) of shares of an area or a side."""
+    rule = "0 < smallest <= largest <= 1"
+    return dataclasses.field(default=default, metadata={"pair": rule})
+
+
+def _factor() -> Any:
+    """A field (smallest, largest) of factors, or None."""
+    rule = "0 <= smallest <= largest"
+    return dataclasses.field(default=None, metadata={"pair": rule})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,63 +62,48 @@ class Augmentation:
         erasing_scale: (smallest, largest) share of the area that it has.
     """
 
-    flip: float = 0.0
-    rotate: float = 0.0
-    shift: float = 0.0
-    crop_scale: tuple[float, float] | None = None
-    zoom: float = 0.0
-    shear: float = 0.0
-    color_jitter: float = 0.0
-    grey: float = 0.0
-    cutout: float = 0.0
-    rotate_probability: float = 1.0
-    crop_probability: float = 1.0
-    color_probability: float = 1.0
-    cutout_probability: float = 1.0
-    brightness: float = 0.0
-    contrast: tuple[float, float] | None = None
-    saturation: tuple[float, float] | None = None
-    hue: float = 0.0
-    low_resolution: float = 0.0
-    low_resolution_scale: tuple[float, float] = (0.2, 1.0)
-    crop_in_place: float = 0.0
-    crop_in_place_scale: tuple[float, float] = (0.2, 1.0)
-    randaugment_layers: int = 0
-    randaugment_magnitude: float = 9.0
-    erasing: float = 0.0
-    erasing_scale: tuple[float, float] = (0.02, 0.4)
+    flip: float = _within(1)
+    rotate: float = _within(180)
+    shift: float = _within(1)
+    crop_scale: tuple[float, float] | None = _share(None)
+    zoom: float = _within(0.9)
+    shear: float = _within(1)
+    color_jitter: float = _within(1)
+    grey: float = _within(1)
+    cutout: float = _within(1)
+    rotate_probability: float = _within(1, 1.0)
+    crop_probability: float = _within(1, 1.0)
+    color_probability: float = _within(1, 1.0)
+    cutout_probability: float = _within(1, 1.0)
+    brightness: float = _within(255)
+    contrast: tuple[float, float] | None = _factor()
+    saturation: tuple[float, float] | None = _factor()
+    hue: float = _within(0.5)
+    low_resolution: float = _within(1)
+    low_resolution_scale: tuple[float, float] = _share((0.2, 1.0))
+    crop_in_place: float = _within(1)
+    crop_in_place_scale: tuple[float, float] = _share((0.2, 1.0))
+    randaugment_layers: int = _within(3, 0)
+    randaugment_magnitude: float = _within(10, 9.0)
+    erasing: float = _within(1)
+    erasing_scale: tuple[float, float] = _share((0.02, 0.4))
 
     def __post_init__(self):
-        for name, upper in _BOUNDS.items():
-            value = getattr(self, name)
-            if not 0 <= value <= upper:
-                raise ValueError(
-                    f"{name} must be in 0...{upper}. Received: {name}={value}."
-                )
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if rule := field.metadata.get("pair"):
+                rule = f"(smallest, largest) with {rule}"
+                good = value is None and field.default is None or _is_pair(value, rule)
+            else:
+                upper = field.metadata["upper"]
+                rule, good = f"in 0...{upper}", 0 <= value <= upper
+            if not good:
+                received = f"Received: {field.name}={value}."
+                raise ValueError(f"{field.name} must be {rule}. {received}")
         if self.randaugment_layers != int(self.randaugment_layers):
             raise ValueError(
                 "randaugment_layers must be a whole number. Received: "
                 f"randaugment_layers={self.randaugment_layers}."
-            )
-        for name in _SHARES + _FACTORS:
-            self._check_range(name)
-
-    def _check_range(self, name: str):
-        pair = getattr(self, name)
-        if pair is None and name not in _SHARES[1:]:
-            return
-        try:
-            low, high = pair
-            good = 0 < low <= high <= 1 if name in _SHARES else 0 <= low <= high
-        except (TypeError, ValueError):
-            good = False
-        if not good:
-            rule = "0 < smallest <= largest <= 1"
-            if name in _FACTORS:
-                rule = "0 <= smallest <= largest"
-            raise ValueError(
-                f"{name} must be (smallest, largest) with {rule}. "
-                f"Received: {name}={pair}."
             )
 
     @classmethod
@@ -165,3 +136,12 @@ class Augmentation:
         changes = (self.color_jitter, self.brightness, self.hue)
         ranges = (self.contrast, self.saturation)
         return bool(self.color_probability and (any(changes) or any(ranges)))
+
+
+def _is_pair(value, rule):
+    """Whether a value is (smallest, largest), shares if the rule ends with 1."""
+    try:
+        low, high = value
+        return 0 < low <= high <= 1 if rule.endswith("1") else 0 <= low <= high
+    except (TypeError, ValueError):
+        return False

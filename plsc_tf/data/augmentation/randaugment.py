@@ -127,20 +127,11 @@ def sharpen(image, amount):
 
 
 OPERATIONS = {
-    "identity": identity,
-    "auto_contrast": auto_contrast,
-    "equalize": equalize,
-    "rotate": rotate,
-    "solarize": solarize,
-    "saturate": saturate,
-    "posterize": posterize,
-    "contrast": contrast,
-    "brighten": brighten,
-    "sharpen": sharpen,
-    "shear_x": shear_x,
-    "shear_y": shear_y,
-    "translate_x": translate_x,
-    "translate_y": translate_y,
+    function.__name__: function
+    for function in (
+        *(identity, auto_contrast, equalize, rotate, solarize, saturate, posterize),
+        *(contrast, brighten, sharpen, shear_x, shear_y, translate_x, translate_y),
+    )
 }
 
 

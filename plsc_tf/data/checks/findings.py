@@ -1,72 +1,109 @@
-"""Findings: all of them counted, the first ones stored in words."""
+"""The possible problems of a data set, and those that a check has found."""
 
 from __future__ import annotations
 
-import dataclasses
+import collections
+from collections.abc import Callable
+from typing import NamedTuple
 
-from plsc_tf.data.checks.kinds import ERROR, KINDS, Kind
+# Errors make a training fail or learn wrong things; warnings are worth a look.
+ERROR, WARNING = "error", "warning"
+# Findings of each kind that are stored in words.
+_STORED = 1000
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Finding:
-    """One problem.
+class Kind(NamedTuple):
+    """One kind of finding.
 
     Attributes:
-        where: the file, line or record.
-        detail: "" if the kind says everything.
+        text: explanation in the table.
+        severity: ERROR or WARNING.
+        removed: whether a cleaned list leaves the image out.
     """
 
-    where: str
-    detail: str = ""
+    text: str
+    severity: str = ERROR
+    removed: bool = True
 
-    def __str__(self) -> str:
-        return f"{self.where}: {self.detail}" if self.detail else self.where
+
+def _warning(text: str) -> Kind:
+    return Kind(text, WARNING, removed=False)
+
+
+KINDS = {
+    "bad_line": Kind("lines other than image and label"),
+    "label_not_whole": Kind("labels that are not whole numbers"),
+    "label_out_of_range": Kind("labels outside 0 ... num_classes - 1"),
+    "missing_file": Kind("listed files that do not exist"),
+    "unreadable": Kind("files that cannot be read"),
+    "damaged_record": Kind("damaged places in record files"),
+    "missing_records": Kind("records that are missing", removed=False),
+    "empty": Kind("empty images"),
+    "not_an_image": Kind("files that are not images"),
+    "unsupported_format": Kind("images of a format that training does not decode"),
+    "damaged_image": Kind("images that are cut off or damaged"),
+    "too_large": Kind("images of more pixels than Pillow's limit"),
+    "conflicting_labels": Kind("the same image with different labels"),
+    "leak": Kind("images that are also in a verification set"),
+    "val_damaged": Kind("verification sets or images not read", removed=False),
+    "too_many_classes": Kind("classes beyond num_classes", removed=False),
+    "same_bytes": Kind("copies of another file, byte by byte", WARNING),
+    "same_pixels": Kind("the pixels of another image", WARNING),
+    "near_leak": _warning("images similar to one of a verification set"),
+    "cmyk": _warning("CMYK images; training converts them to RGB"),
+    "grey": _warning("grey images; training repeats the channel"),
+    "alpha": _warning("transparent images; training drops the alpha channel"),
+    "sixteen_bit": _warning("16-bit images; training takes 8 bits"),
+    "animated": _warning("animations; training takes the first frame"),
+    "rotated": _warning("images rotated by EXIF, which training ignores"),
+    "blank": _warning("images of a single color"),
+    "empty_classes": _warning("classes without an image"),
+    "single_picture_classes": _warning("classes of one image"),
+    "unlisted_file": _warning("images in the folder that are not listed"),
+    "file_not_read": _warning("files in class folders that are not images"),
+    "outside_classes": _warning("images outside of any class folder"),
+}
 
 
 class Findings:
-    """Counts findings by kind.
+    """Counts all findings by the names of their kinds; stores the first in words."""
 
-    Args:
-        limit: findings of each kind that are stored in words.
-    """
+    def __init__(self):
+        self._counts = collections.Counter()
+        self._first = collections.defaultdict(list)
 
-    def __init__(self, limit: int = 1000):
-        self.counts = dict.fromkeys(KINDS, 0)
-        self._limit = limit
-        self._first = {kind: [] for kind in KINDS}
-
-    def add(self, kind: Kind, where="", detail: str = "", count: int = 1) -> None:
+    def add(
+        self, kind: str, where: str | Callable = "", detail: str = "", count: int = 1
+    ) -> None:
         """Counts a finding.
 
         Args:
-            kind: of the finding.
-            where: the place, or a function that returns it, called if it is stored.
+            kind: a key of `KINDS`.
+            where: the file, line or record, or a function that returns it, which is
+                called only if the finding is stored.
             detail: further words.
             count: the number of things it stands for.
         """
-        self.counts[kind] += count
-        if len(self._first[kind]) < self._limit:
+        self._counts[kind] += count
+        if len(self._first[kind]) < _STORED:
             place = where() if callable(where) else where
-            self._first[kind].append(Finding(place, detail))
+            self._first[kind].append({"where": place, "detail": detail})
 
-    def first(self, kind: Kind) -> list[Finding]:
-        """Returns the first findings of a kind."""
-        return self._first[kind]
-
-    def total(self, severity: str = ERROR) -> int:
+    def total(self, severity: str) -> int:
         """Returns the number of findings of a severity."""
-        return sum(self.counts[kind] for kind in KINDS if kind.severity == severity)
+        counts = self._counts.items()
+        return sum(n for kind, n in counts if KINDS[kind].severity == severity)
 
     def as_list(self) -> list[dict]:
-        """Returns plain values, for JSON."""
+        """Returns plain values for JSON, errors first."""
         return [
             {
-                "kind": kind.name,
+                "kind": name,
                 "severity": kind.severity,
                 "text": kind.text,
-                "count": self.counts[kind],
-                "first": [dataclasses.asdict(one) for one in self._first[kind]],
+                "count": self._counts[name],
+                "first": self._first[name],
             }
-            for kind in KINDS
-            if self.counts[kind]
+            for name, kind in KINDS.items()
+            if self._counts[name]
         ]

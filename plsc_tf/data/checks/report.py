@@ -8,45 +8,64 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from plsc_tf.data.checks import kinds
-from plsc_tf.data.checks.doctor import CheckResult
-from plsc_tf.data.checks.listing import Listing
+from plsc_tf.data.checks.listings import Listing
 from plsc_tf.storage import files
 
 _SHOWN = 3
 _LINES = 4096
 
 
-def rows(result: CheckResult) -> list[tuple[str, str]]:
+def rows(report: dict) -> list[tuple[str, str]]:
     """Returns the rows of a table: figures, then errors, then warnings."""
-    report = result.report
+    classes, sizes = report["classes"], report["sizes"]
     table = [
         ("data set", f"{report['data_set']}: {report['read']}"),
         ("images", f"{report['pictures']:,}"),
-        *_class_rows(report["classes"]),
-        *_size_rows(report["sizes"]),
     ]
+    if classes:
+        count = f"{classes['num_classes']:,}, {classes['empty']:,} of them empty"
+        histogram = [f"{k}: {n:,}" for k, n in classes["histogram"].items() if n]
+        table += [
+            ("classes", count),
+            ("images per class", _spread(classes)),
+            ("classes by images", "  ".join(histogram)),
+        ]
+    else:
+        table.append(("classes", "none: no label could be read"))
+    if sizes:
+        common = [
+            f"{s['height']} x {s['width']}: {s['pictures']:,}" for s in sizes["common"]
+        ]
+        if more := sizes["different"] - len(common):
+            common.append(f"and {more:,} other sizes")
+        table += [
+            ("height x width", "  ".join(common)),
+            ("bytes per image", _spread(sizes["bytes"])),
+        ]
     if report["verification_pictures"]:
         table.append(("verification", f"{report['verification_pictures']:,} images"))
     if report["looked_for_unlisted_files"] is False:
         table.append(("unlisted files", "not searched for on a remote store"))
-    for severity in (kinds.ERROR, kinds.WARNING):
-        for kind in kinds.KINDS:
-            if kind.severity == severity and result.findings.counts[kind]:
-                table.append((f"{severity}: {kind.name}", _finding(result, kind)))
+    for kind in report["findings"]:
+        lines = [f"{kind['count']:,} {kind['text']}"]
+        for one in kind["first"][:_SHOWN]:
+            detail = f": {one['detail']}" if one["detail"] else ""
+            lines.append(f"  {one['where']}{detail}")
+        lines += ["  ..."] * (len(kind["first"]) > _SHOWN)
+        table.append((f"{kind['severity']}: {kind['kind']}", "\n".join(lines)))
     table.append(("errors", f"{report['errors']:,}"))
     table.append(("warnings", f"{report['warnings']:,}"))
     return table
 
 
-def write_report(path: str, result: CheckResult) -> None:
+def write_report(path: str, report: dict) -> None:
     """Writes the report as JSON; replaces an older one."""
-    text = json.dumps(result.report, indent=1, ensure_ascii=False)
+    text = json.dumps(report, indent=1, ensure_ascii=False)
     # Names of files may hold bytes that are not UTF-8.
     files.replace(path, text.encode(errors="backslashreplace"))
 
 
-def write_cleaned_list(path: str, result: CheckResult) -> int:
+def write_cleaned_list(path: str, listing: Listing, table: np.ndarray) -> int:
     """Writes "path label" lines of the sound images.
 
     One image of equal ones stays; none of those that have different labels, or that
@@ -54,13 +73,14 @@ def write_cleaned_list(path: str, result: CheckResult) -> int:
 
     Args:
         path: a new file.
-        result: of a data set whose images are files.
+        listing: of images that are files.
+        table: of the check.
 
     Returns:
         number of lines.
     """
-    listing, labels = result.listing, result.table["label"]
-    good = np.flatnonzero(~result.table["removed"]).tolist()
+    good = np.flatnonzero(~table["removed"]).tolist()
+    labels = table["label"]
     return write_list(path, lambda: ((listing.path(k), labels[k]) for k in good))
 
 
@@ -121,39 +141,6 @@ def check_listable(listing: Listing, option: str) -> None:
             f"{option} is a list of files, but the images of {listing.name!r} are not "
             "files of their own. Leave it out."
         )
-
-
-def _finding(result: CheckResult, kind: kinds.Kind) -> str:
-    first = result.findings.first(kind)
-    lines = [f"{result.findings.counts[kind]:,} {kind.text}"]
-    lines += [f"  {finding}" for finding in first[:_SHOWN]]
-    return "\n".join(lines + ["  ..."] * (len(first) > _SHOWN))
-
-
-def _class_rows(classes: dict) -> list[tuple[str, str]]:
-    if not classes:
-        return [("classes", "none: no label could be read")]
-    histogram = classes["histogram"].items()
-    return [
-        ("classes", f"{classes['num_classes']:,}, {classes['empty']:,} of them empty"),
-        ("images per class", _spread(classes)),
-        ("classes by images", "  ".join(f"{k}: {n:,}" for k, n in histogram if n)),
-    ]
-
-
-def _size_rows(sizes: dict) -> list[tuple[str, str]]:
-    if not sizes:
-        return []
-    common = [
-        f"{s['height']} x {s['width']}: {s['pictures']:,}" for s in sizes["common"]
-    ]
-    more = sizes["different"] - len(common)
-    if more:
-        common.append(f"and {more:,} other sizes")
-    return [
-        ("height x width", "  ".join(common)),
-        ("bytes per image", _spread(sizes["bytes"])),
-    ]
 
 
 def _spread(figures: dict) -> str:

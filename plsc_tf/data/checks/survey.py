@@ -7,44 +7,77 @@ from __future__ import annotations
 
 import collections
 import concurrent.futures
+import dataclasses
 import functools
+import hashlib
+import io
 import itertools
 import os
 from collections.abc import Callable
 
 import numpy as np
+import tensorflow as tf
+from PIL import Image
 
-from plsc_tf.data.checks import kinds
-from plsc_tf.data.checks.examine import Examined, examine
-from plsc_tf.data.checks.findings import Findings
-from plsc_tf.data.checks.listing import Item, Listing
+from plsc_tf.data import images
+from plsc_tf.data.checks.findings import KINDS, Findings
+from plsc_tf.data.checks.listings import Item, Listing
+from plsc_tf.data.faults import reason
 from plsc_tf.storage import files
 
 # Stands for a label that cannot be read.
 NO_LABEL = -(2**63)
 # `removed`: whether a cleaned list leaves the image out.
 ROW = np.dtype(
-    [
-        ("label", "<i8"),
-        ("removed", "?"),
-        ("byte_hash", "<u8"),
-        ("pixel_hash", "<u8"),
-        ("near_hash", "<u8"),
-        ("height", "<u4"),
-        ("width", "<u4"),
-        ("bytes", "<u8"),
-    ]
+    [("label", "i8"), ("removed", "?")]
+    + [(name, "u8") for name in ("byte_hash", "pixel_hash", "near_hash", "bytes")]
+    + [(name, "u4") for name in ("height", "width")]
 )
+# Pillow's readers of other formats are not needed, and some start other programs.
+_KNOWN = ("JPEG", "PNG", "GIF", "BMP", "PPM", "TIFF", "WEBP", "JPEG2000")
+# MPO: a JPEG with further images behind it, as some cameras write them.
+_DECODED = ("JPEG", "MPO", "PNG", "GIF")
+_DAMAGED_STARTS = {b"\xff\xd8\xff": "JPEG", b"\x89PNG": "PNG", b"GIF8": "GIF"}
+_GREY_MODES = ("1", "L", "LA", "I", "I;16", "I;16B", "F")
+_ALPHA_MODES = ("LA", "PA", "RGBA", "La", "RGBa")
+_ORIENTATION = 0x0112
+# The byte with the bits of a channel.
+_PNG_DEPTH = slice(24, 25)
 # Images of one task, and tasks per thread that are read ahead.
 _AT_ONCE, _AHEAD = 32, 3
+
+
+@dataclasses.dataclass(slots=True)
+class Examined:
+    """The facts about an image.
+
+    Attributes:
+        bytes: its size.
+        height: in pixels; 0 if unknown.
+        width: in pixels.
+        byte_hash: of its file, 64 bits; of its pixels for arrays.
+        pixel_hash: of its decoded pixels, 64 bits; 0 if they cannot be decoded.
+        near_hash: a difference hash, 64 bits; 0 if it was not requested.
+        faults: (kind, detail) of each.
+    """
+
+    bytes: int = 0
+    height: int = 0
+    width: int = 0
+    byte_hash: int = 0
+    pixel_hash: int = 0
+    near_hash: int = 0
+    faults: list = dataclasses.field(default_factory=list)
+
+    def add(self, kind: str, detail: str = "") -> None:
+        """Adds a fault."""
+        self.faults.append((kind, detail))
 
 
 def survey(
     listing: Listing,
     findings: Findings,
     *,
-    num_classes: int | None = None,
-    labels_offset: int = 0,
     near: bool = False,
     threads: int = 0,
     on_progress: Callable[[int, float], None] = lambda count, share: None,
@@ -54,8 +87,6 @@ def survey(
     Args:
         listing: the images.
         findings: gets their faults.
-        num_classes: labels must be below it; None: that of the listing, if any.
-        labels_offset: subtracted from each label.
         near: whether to compute difference hashes.
         threads: that read and decode; 0: one per core.
         on_progress: called with images done and the share of the whole.
@@ -63,26 +94,27 @@ def survey(
     Returns:
         one `ROW` per item of the listing.
     """
-    table, count = bytearray(), 0
+    tables, count = [np.empty(0, ROW)], 0
     threads = threads or os.cpu_count() or 1
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:
         try:
             chunks = _examined(listing.items(findings), near, pool, _AHEAD * threads)
             for items, results in chunks:
-                limit = num_classes or listing.num_classes or 2**63
+                rows = []
                 for item, result in zip(items, results, strict=True):
-                    label = None if item.label is None else item.label - labels_offset
-                    if label is not None and not 0 <= label < limit:
-                        result.add(kinds.LABEL_OUT_OF_RANGE, f"label {label}")
+                    limit = listing.num_classes or 2**63
+                    if item.label is not None and not 0 <= item.label < limit:
+                        result.add("label_out_of_range", f"label {item.label}")
                     for kind, detail in result.faults:
                         place = functools.partial(listing.describe, count)
                         findings.add(kind, place, detail)
-                    table += _row(label, result)
+                    rows.append(_row(item.label, result))
                     count += 1
+                tables.append(np.array(rows, ROW))
                 on_progress(count, items[-1].share)
         finally:
             pool.shutdown(cancel_futures=True)
-    return np.frombuffer(table, ROW)
+    return np.concatenate(tables)
 
 
 def _examined(items, near, pool, ahead):
@@ -99,10 +131,9 @@ def _examined(items, near, pool, ahead):
 
 def _row(label, result):
     label = NO_LABEL if label is None else max(min(label, 2**63 - 1), NO_LABEL)
-    removed = any(kind.removed for kind, _ in result.faults)
+    removed = any(KINDS[kind].removed for kind, _ in result.faults)
     hashes = result.byte_hash, result.pixel_hash, result.near_hash
-    sizes = result.height, result.width, result.bytes
-    return np.array((label, removed, *hashes, *sizes), ROW).tobytes()
+    return label, removed, *hashes, result.bytes, result.height, result.width
 
 
 def _examine_all(items: list[Item], near: bool) -> list[Examined]:
@@ -120,9 +151,129 @@ def _examine(item: Item, near: bool) -> Examined:
         try:
             content = files.read(os.fsdecode(item.path))
         except FileNotFoundError:
-            result.add(kinds.MISSING_FILE)
+            result.add("missing_file")
             return result
         except OSError as error:
-            result.add(kinds.UNREADABLE, str(error).split("\n")[0][:200])
+            result.add("unreadable", str(error).split("\n")[0][:200])
             return result
     return examine(content, near)
+
+
+def examine(content: bytes | np.ndarray, near: bool = False) -> Examined:
+    """Examines an image; never fails, whatever it contains.
+
+    Pixels are decoded exactly as in training, by `images.decode`.
+
+    Args:
+        content: an encoded image, or uint8 [h, w] or [h, w, channels].
+        near: whether to compute the difference hash.
+    """
+    result = Examined(bytes=memoryview(content).nbytes)
+    is_array = isinstance(content, np.ndarray)
+    pixels = _rgb(content) if is_array else _decoded(content, result)
+    if pixels is None:
+        return result
+    result.height, result.width = pixels.shape[:2]
+    result.pixel_hash = hash64(pixels, repr(pixels.shape).encode())
+    result.byte_hash = result.byte_hash or result.pixel_hash
+    if pixels.size and pixels.min() == pixels.max():
+        result.add("blank")
+    elif near:
+        result.near_hash = difference_hash(pixels)
+    return result
+
+
+def hash64(data, key: bytes = b"") -> int:
+    """Returns 64 bits of BLAKE2b; never 0, which stands for nothing."""
+    digest = hashlib.blake2b(key, digest_size=8)
+    digest.update(data)
+    return int.from_bytes(digest.digest(), "little") or 1
+
+
+def difference_hash(pixels: np.ndarray) -> int:
+    """Returns 64 bits: whether brightness rises from left to right, on a 9 x 8 grid.
+
+    Scaling, compression and slight changes of color leave most bits unchanged
+    (Krawetz, "Kind of like that", 2013).
+    """
+    small = Image.fromarray(pixels).convert("L").resize((9, 8), Image.Resampling.BOX)
+    grid = np.asarray(small, np.int16)
+    bits = np.packbits(grid[:, 1:] > grid[:, :-1])
+    return int.from_bytes(bits.tobytes(), "little")
+
+
+def _rgb(pixels: np.ndarray) -> np.ndarray:
+    """Converts uint8 pixels as `images.to_rgb`, without TensorFlow's overhead."""
+    if pixels.ndim == 2:
+        pixels = pixels[..., np.newaxis]
+    return np.ascontiguousarray(np.broadcast_to(pixels, (*pixels.shape[:2], 3)))
+
+
+def _decoded(data: bytes, result: Examined) -> np.ndarray | None:
+    """Returns the pixels as in training, or None and adds the fault."""
+    if not data:
+        result.add("empty")
+        return None
+    result.byte_hash = hash64(data)
+    try:
+        name = _format(data, result)
+    except Image.DecompressionBombError as error:
+        result.add("too_large", str(error))
+        return None
+    except Image.UnidentifiedImageError:
+        result.add(*_unidentified(data))
+        return None
+    except Exception as error:  # noqa: BLE001 - Pillow raises all kinds on damage
+        result.add("damaged_image", f"{type(error).__name__}: {error}"[:200])
+        return None
+    if result.width * result.height > (Image.MAX_IMAGE_PIXELS or 2**63):
+        result.add("too_large", f"{result.width} x {result.height} pixels")
+        return None
+    try:
+        return images.decode(data).numpy()
+    except tf.errors.OpError as error:
+        kind = "damaged_image" if name in _DECODED else "unsupported_format"
+        result.add(kind, f"{name}: {reason(error)}")
+        return None
+
+
+def _unidentified(data: bytes) -> tuple[str, str]:
+    """Returns the kind and detail of a file that Pillow does not know."""
+    for start, name in _DAMAGED_STARTS.items():
+        if data.startswith(start):
+            return "damaged_image", f"a {name} whose header cannot be read"
+    if data[4:8] == b"ftyp":
+        return "unsupported_format", "HEIC or AVIF"
+    return "not_an_image", f"starts with {data[:8]!r}"
+
+
+def _format(data: bytes, result: Examined) -> str:
+    """Reads the headers; returns the format and adds unusual properties."""
+    image = Image.open(io.BytesIO(data), formats=_KNOWN)
+    result.width, result.height = image.size
+    if image.format not in _DECODED:
+        return image.format
+    animated = image.format != "MPO" and getattr(image, "is_animated", False)
+    properties = {
+        "cmyk": image.mode == "CMYK",
+        "grey": image.mode in _GREY_MODES,
+        "alpha": image.mode in _ALPHA_MODES or "transparency" in image.info,
+        "sixteen_bit": image.format == "PNG" and data[_PNG_DEPTH] == b"\x10",
+        "animated": animated,
+    }
+    for kind, present in properties.items():
+        if present:
+            result.add(kind)
+    orientation = _orientation(image) if "exif" in image.info else 1
+    if orientation in range(2, 9):
+        result.add("rotated", f"orientation {orientation}")
+    # Training may not decode an animated GIF, but it is not damaged.
+    return "animated GIF" if animated and image.format == "GIF" else image.format
+
+
+def _orientation(image: Image.Image) -> int:
+    """Returns the orientation in EXIF; 1, the usual one, if it cannot be read."""
+    try:
+        return image.getexif().get(_ORIENTATION, 1)
+    except Exception:  # noqa: BLE001 - Pillow raises all kinds on damage
+        return 1

@@ -7,25 +7,84 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
-import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from plsc_tf.data import png
-from plsc_tf.data.conversion.outputs import Base64Output, RecordOutput
+from plsc_tf.data import image_encoding
 from plsc_tf.data.records import base64_text, tfrecord
 from plsc_tf.data.source import IndexedSource, Source, label_error
 from plsc_tf.storage import files
 
 # Reading many small files waits for the disk more than for the processor.
-_THREADS = 4
+_THREADS, _AT_ONCE = 4, 64
 _MOST_BUCKETS = 512
 _BUCKET_BYTES, _BUCKET_RECORDS = 1 << 26, 1 << 13
 # Records of sources of unknown length, as a guess.
 _UNKNOWN = 1 << 21
 _MOST_RECORDS = 1 << 14
+# First bytes of the formats that `plsc_tf.data.images.decode` reads.
+_BEGINNINGS = {
+    b"\xff\xd8\xff": b"jpeg",
+    b"\x89PNG\r\n\x1a\n": b"png",
+    b"GIF8": b"gif",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Output:
+    """A format of shards.
+
+    Attributes:
+        layout: its name.
+        lead: bytes of a record before its payload.
+        shard_name: pattern of (number, number of shards).
+        pack: function of (encoded images, labels, function that names an image by its
+            place, for errors) that returns records, and the bytes of their payloads.
+        file_list: name of a file that lists the shards, or "".
+    """
+
+    layout: str
+    lead: int
+    shard_name: str
+    pack: Callable[[Sequence[bytes], Sequence[int], Callable], tuple[list, list]]
+    file_list: str = ""
+
+
+def _pack_lines(images, labels, where):
+    del where
+    records = list(map(base64_text.encode_line, images, labels))
+    return records, [4 * ((len(image) + 2) // 3) for image in images]
+
+
+def _pack_examples(images, labels, where):
+    kinds = []
+    for number, image in enumerate(images):
+        matches = [k for start, k in _BEGINNINGS.items() if image.startswith(start)]
+        if not matches:
+            raise ValueError(
+                f"{where(number)} is not a JPEG, PNG or GIF file: it begins with "
+                f"{bytes(image[:8])!r}. `python -m plsc_tf.check` lists all such files."
+            )
+        kinds += matches
+    return _frames(list(map(tfrecord.encode_example, images, kinds, labels)))
+
+
+def _frames(payloads):
+    return list(map(tfrecord.frame, payloads)), list(map(len, payloads))
+
+
+# PLSC's `base64<TAB>label` lines, and TFRecord examples with FastNN's keys.
+OUTPUTS = {
+    "base64": Output("base64", 0, "base64_rank_{0}", _pack_lines, "file_list.txt"),
+    "tfrecord": Output(
+        "tfrecord",
+        tfrecord.HEADER,
+        "part-{0:05d}-of-{1:05d}.tfrecord",
+        _pack_examples,
+    ),
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -34,22 +93,15 @@ class Batch:
 
     Attributes:
         records: buffers, each a whole record.
-        payload_bytes: of each record's payload.
-        labels: of each record.
+        table: int64 [n, 3]: bytes of the record and of its payload, label.
         position: where the input continues.
         done: how much of the input's `total` this was.
     """
 
     records: Sequence
-    payload_bytes: Sequence[int]
-    labels: Sequence[int]
+    table: np.ndarray
     position: dict
     done: int
-
-    def table(self) -> np.ndarray:
-        """Returns int64 [n, 3]: bytes of the record and of its payload, label."""
-        columns = list(map(len, self.records)), self.payload_bytes, self.labels
-        return np.array(columns, np.int64).T
 
 
 class _FilesInput:
@@ -74,8 +126,6 @@ class _FilesInput:
         labels_offset: int = 0,
         num_classes: int | None = None,
     ):
-        if not paths:
-            raise ValueError("There are no files to convert.")
         self.paths = list(paths)
         self.total = sum(files.size(path) for path in self.paths)
         if not self.total:
@@ -100,7 +150,7 @@ class _FilesInput:
         return {"layout": self.layout, "files": self.paths}
 
     def batches(
-        self, output: Base64Output | RecordOutput, position: dict, batch_bytes: int
+        self, output: Output, position: dict, batch_bytes: int
     ) -> Iterator[Batch]:
         """Yields the records after a position ({}: all)."""
         first = position.get("file", 0)
@@ -110,7 +160,9 @@ class _FilesInput:
             blocks = self._blocks(path, output, batch_bytes, offset, record)
             for records, sizes, labels, end, record in blocks:
                 place = {"file": number, "offset": end, "record": record}
-                yield Batch(records, sizes, labels, place, end - offset)
+                yield Batch(
+                    records, _table(records, sizes, labels), place, end - offset
+                )
                 offset = end
 
     def _shifted(self, labels, where):
@@ -133,10 +185,13 @@ class Base64Input(_FilesInput):
         for block in base64_text.read_blocks(path, batch_bytes, offset, line or 1):
             where = _place(path, "line", block.numbers)
             labels = self._shifted(block.labels, where)
+            texts = map(block.text, range(len(labels)))
             if output.layout == self.layout:
-                records, sizes = _lines(block, labels)
+                texts = list(texts)
+                rows = zip(texts, labels, strict=True)
+                records = [b"%s\t%d\n" % row for row in rows]
+                sizes = list(map(len, texts))
             else:
-                texts = map(block.text, range(len(labels)))
                 images = _each(texts, base64_text.decode, where)
                 records, sizes = output.pack(images, labels, where)
             yield records, sizes, labels, block.offset, block.next_number
@@ -161,8 +216,7 @@ class RecordInput(_FilesInput):
             if output.layout != self.layout:
                 packed = output.pack([image for image, _ in parsed], labels, where)
             elif self._offset:
-                changed = map(tfrecord.with_label, block.payloads, labels)
-                packed = output.frame(list(changed))
+                packed = _frames(list(map(tfrecord.with_label, block.payloads, labels)))
             else:
                 packed = block.frames, list(map(len, block.payloads))
             yield *packed, labels, block.offset, following
@@ -202,14 +256,12 @@ class SourceInput:
 
     def count(self) -> int:
         """Returns the number of records; a source of unknown length is read once."""
-        return (
-            self.total
-            if self.total is not None
-            else sum(1 for _ in self._source.records())
-        )
+        if self.total is not None:
+            return self.total
+        return sum(1 for _ in self._source.records())
 
     def batches(
-        self, output: Base64Output | RecordOutput, position: dict, batch_bytes: int
+        self, output: Output, position: dict, batch_bytes: int
     ) -> Iterator[Batch]:
         """Yields the records after a position ({}: all)."""
         first = position.get("record", 0)
@@ -224,7 +276,8 @@ class SourceInput:
                 labels = _checked(labels, self._source.num_classes, where)
                 records, sizes = output.pack(images, labels, where)
                 first += len(group)
-                yield Batch(records, sizes, labels, {"record": first}, len(group))
+                table = _table(records, sizes, labels)
+                yield Batch(records, table, {"record": first}, len(group))
 
     def _records(self, first, pool):
         """Yields (image, label); files are read in threads."""
@@ -233,30 +286,15 @@ class SourceInput:
             for record in self._source.records(first):
                 yield record.image, record.label
             return
-        rows = iter(range(first, len(self._source.labels)))
-        while block := list(itertools.islice(rows, 64)):
-            images = pool.map(_read_file, [paths[row] for row in block])
-            yield from zip(images, self._source.labels[block].tolist(), strict=True)
+        labels = self._source.labels
+        for start in range(first, len(labels), _AT_ONCE):
+            block = labels[start : start + _AT_ONCE].tolist()
+            names = (paths[row] for row in range(start, start + len(block)))
+            yield from zip(pool.map(files.read, names), block, strict=True)
 
 
-def _lines(block, labels):
-    """Returns lines in the output's format, and the lengths of their base64 text."""
-    if block.label_first:
-        texts = list(map(block.text, range(len(labels))))
-        lines = [
-            b"%s\t%d\n" % (text, label)
-            for text, label in zip(texts, labels, strict=True)
-        ]
-        return lines, list(map(len, texts))
-    view, data, records = memoryview(block.data), block.data, []
-    rows = zip(block.starts, block.cuts, block.ends, labels, strict=True)
-    for start, cut, end, label in rows:
-        ending = b"\t%d\n" % label
-        if data[cut : end + 1] == ending:
-            records.append(view[start : end + 1])
-        else:
-            records.append(data[start:cut] + ending)
-    return records, np.subtract(block.cuts, block.starts)
+def _table(records, sizes, labels):
+    return np.array([list(map(len, records)), sizes, labels], np.int64).T
 
 
 def _each(items, function, where):
@@ -305,15 +343,7 @@ def _encoded(image):
             "Expected images as uint8 [height, width, 1 or 3]. Received: "
             f"{image.dtype} {image.shape}."
         )
-    return png.encode(image)
-
-
-def _read_file(path):
-    # Small files: `files.read` first asks for the size.
-    if files.is_local(path):
-        with open(path, "rb") as stream:
-            return stream.read()
-    return files.read(path)
+    return image_encoding.encode(image[..., 0] if image.shape[2] == 1 else image)
 
 
 def _changed(path):

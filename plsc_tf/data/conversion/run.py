@@ -16,17 +16,23 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterator
 
 import numpy as np
 
-from plsc_tf.data.conversion import manifest
-from plsc_tf.data.conversion.outputs import OUTPUTS
-from plsc_tf.data.conversion.record_files import RecordFile, ShardWriter, read_records
-from plsc_tf.data.conversion.work import Work, finished, full_disk
+from plsc_tf.data.conversion.inputs import OUTPUTS
+from plsc_tf.data.conversion.shards import (
+    RecordFile,
+    ShardWriter,
+    read_records,
+    write_manifest,
+)
+from plsc_tf.data.conversion.work import Work, finished
 from plsc_tf.data.paths import INDEX_ENDING
 from plsc_tf.progress import Progress
 from plsc_tf.storage import files
+from plsc_tf.storage.errors import StorageError
 
 # Part of the fingerprint: versions whose orders differ must not resume each other.
 _VERSION = 1
@@ -71,11 +77,6 @@ class ConversionPlan:
                 "output_dir must be a local folder: shards are written in pieces. "
                 f"Received: {self.output_dir}. Copy the finished folder there."
             )
-        if self.output_format not in OUTPUTS:
-            raise ValueError(
-                "output_format must be tfrecord or base64. Received: "
-                f"{self.output_format!r}."
-            )
 
     def result(self) -> dict:
         """Returns the options that decide on the result."""
@@ -114,7 +115,13 @@ def convert(source, plan: ConversionPlan) -> tuple[dict, bool]:
         except OSError as error:
             if error.errno not in _FULL:
                 raise
-            raise full_disk(error, work.folder) from error
+            raise StorageError(
+                f"The disk of {work.folder} is full "
+                f"({shutil.disk_usage(work.folder).free / 1e6:.0f} MB are free): "
+                f"{error.strerror}. Make room, then run the same command again: it "
+                "resumes.",
+                error.errno,
+            ) from error
         if _fingerprint(source, plan) != fingerprint:
             raise RuntimeError(
                 "The files to convert were changed meanwhile. Nothing was published; "
@@ -146,7 +153,9 @@ class _Conversion:
     def __init__(self, source, plan, work):
         self._source, self._plan, self._work = source, plan, work
         self._output = OUTPUTS[plan.output_format]
-        self._names = self._output.shard_names(plan.num_shards)
+        shards = range(plan.num_shards)
+        pattern = self._output.shard_name
+        self._names = [pattern.format(k, plan.num_shards) for k in shards]
         # Up to five forms of a block of input are in memory at a time. Below 32 MiB
         # the C library keeps freed memory, which the system is slow to hand out anew.
         self._batch_bytes = min(int(plan.memory_mb * (1 << 16)), 1 << 24)
@@ -205,9 +214,9 @@ class _Conversion:
             )
         random = np.random.default_rng([plan.seed, _PADDING])
         rows = random.choice(count, total - count, replace=False).tolist()
-        for row in rows[shards.count - count :]:
-            record, table = shards.read(row)
-            shards.add([record], table)
+        shards.sync()
+        for repeated in [shards.read(row) for row in rows[shards.count - count :]]:
+            shards.add(*repeated)
 
     def finish(self, fingerprint):
         """Writes the manifest; returns it."""
@@ -221,8 +230,11 @@ class _Conversion:
             "source": self._source.describe(),
             "fingerprint": fingerprint,
         }
-        others = self._output.other_files(self._names)
-        return manifest.write(self._work.shards, self._names, facts, others)
+        others = {}
+        if self._output.file_list:
+            listed = "".join(f"{name}\n" for name in self._names)
+            others = {self._output.file_list: listed.encode()}
+        return write_manifest(self._work.shards, self._names, facts, others)
 
     def _scatter(self):
         """Appends each record of the input to a bucket drawn at random."""
@@ -248,13 +260,12 @@ class _Conversion:
                 drawn = self._draw_buckets(count, len(batch.records), len(buckets))
                 order = np.argsort(drawn, kind="stable")
                 ends = np.cumsum(np.bincount(drawn, minlength=len(buckets)))
-                table = batch.table()
                 for bucket, rows in zip(
                     buckets, np.split(order, ends[:-1]), strict=True
                 ):
                     if len(rows):
                         records = [batch.records[row] for row in rows.tolist()]
-                        bucket.add(records, table[rows])
+                        bucket.add(records, batch.table[rows])
                 count += len(batch.records)
                 state["position"] = batch.position
                 state["done"] += batch.done
@@ -290,7 +301,7 @@ class _Conversion:
         """Yields the records of the input from the journal's position on."""
         del first
         for batch in self._batches():
-            yield batch.records, batch.table(), batch.position
+            yield batch.records, batch.table, batch.position
 
     def _batches(self):
         position = self._state["position"]

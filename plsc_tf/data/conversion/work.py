@@ -13,9 +13,8 @@ import time
 
 from absl import logging
 
-from plsc_tf.data.conversion import manifest
+from plsc_tf.data.conversion.shards import read_manifest
 from plsc_tf.storage import files, local
-from plsc_tf.storage.errors import StorageError
 
 # Version 1 was journal.json, whose states cannot be resumed from.
 _JOURNAL, _LOCK = "journal-2.json", "lock"
@@ -44,7 +43,15 @@ class Work:
         self._fingerprint = fingerprint
         self._every_s = commit_every_s
         os.makedirs(self.folder, exist_ok=True)
-        self._lock = _lock(os.path.join(self.folder, _LOCK))
+        self._lock = os.open(os.path.join(self.folder, _LOCK), os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.close()
+            raise RuntimeError(
+                f"Another process is converting in {self.folder}. Wait for it, or end "
+                "it first."
+            ) from None
         self.state = self._read()
         for path in (self.buckets, self.shards):
             if self.state is None:
@@ -65,7 +72,7 @@ class Work:
     def publish(self) -> None:
         """Makes the shards the output, and removes the rest."""
         local.sync_folder(self.shards)
-        if os.path.isdir(self._output_dir) and not os.listdir(self._output_dir):
+        if _is_empty(self._output_dir):
             os.rmdir(self._output_dir)
         local.rename(self.shards, self._output_dir)
         shutil.rmtree(self.folder)
@@ -97,11 +104,9 @@ def finished(output_dir: str, fingerprint: str) -> dict | None:
     Raises:
         FileExistsError: output_dir holds something else.
     """
-    if not os.path.lexists(output_dir):
+    if not os.path.lexists(output_dir) or _is_empty(output_dir):
         return None
-    if os.path.isdir(output_dir) and not os.listdir(output_dir):
-        return None
-    content = manifest.read(output_dir)
+    content = read_manifest(output_dir)
     if content is None or content.get("fingerprint") != fingerprint:
         other = "another conversion" if content else "other files"
         raise FileExistsError(
@@ -120,29 +125,10 @@ def finished(output_dir: str, fingerprint: str) -> dict | None:
     return content
 
 
-def full_disk(error: OSError, folder: str) -> StorageError:
-    """Returns the error that says what to do about a full disk."""
-    free = shutil.disk_usage(folder).free if os.path.isdir(folder) else 0
-    return StorageError(
-        f"The disk of {folder} is full ({free / 1e6:.0f} MB are free): "
-        f"{error.strerror}. Make room, then run the same command again: it resumes.",
-        error.errno,
-    )
+def _is_empty(folder):
+    return os.path.isdir(folder) and not os.listdir(folder)
 
 
 def _work_folder(output_dir):
     parent, name = os.path.split(os.path.abspath(output_dir))
     return os.path.join(parent, f".{name}.converting")
-
-
-def _lock(path):
-    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(file)
-        raise RuntimeError(
-            f"Another process is converting in {os.path.dirname(path)}. Wait for it, "
-            "or end it first."
-        ) from None
-    return file

@@ -10,7 +10,8 @@ from plsc_tf.checkpoints.labels_map import LabelsMap
 from plsc_tf.checkpoints.rows import DominantRows, StoredRows
 from plsc_tf.jobs import trained
 from plsc_tf.jobs.builders import optimizers, recipe
-from plsc_tf.jobs.classes import images, new_rows, sub_centers, training_settings
+from plsc_tf.jobs.classes import images
+from plsc_tf.jobs.classes.rows import collect, dominant_table, find_dominant
 from plsc_tf.options.flagfiles import write_flags
 from plsc_tf.parallel.rows import ShardedRows
 from plsc_tf.storage import files
@@ -42,7 +43,7 @@ def edit(settings):
     source = trained.find(settings.checkpoints)
     content = manifest.read(source)
     _check(options, source, content)
-    settings, run = training_settings.complete(settings, source)
+    settings, run = images.complete(settings, source)
     if options.new_list:
         images.check_listable(settings)
     old = content["state"]["num_classes"]
@@ -50,10 +51,10 @@ def edit(settings):
     merged = read_groups(options.merge_classes)
     stored, dominant = StoredRows(source, content["arrays"]["weight"]), None
     if options.drop_sub_centers:
-        dominant = sub_centers.find(settings, source, stored)
+        dominant = find_dominant(settings, source, stored)
         stored = DominantRows(stored, dominant.centers)
         run = run.replace(sub_centers=1)
-    rows, labels = new_rows.collect(
+    rows, labels = collect(
         settings,
         run,
         source,
@@ -88,7 +89,7 @@ def edit(settings):
         raise
     table = _table(source, target, labels, rows, unnamed) + [("labels map", labels_map)]
     if dominant is not None:
-        table += sub_centers.table(dominant, options.drop_angle)
+        table += dominant_table(dominant, options.drop_angle)
     if options.new_list:
         table.append(_write_list(settings, labels, dominant))
     return table + _next_steps(options, content, labels, run)

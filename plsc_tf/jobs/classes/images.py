@@ -1,14 +1,43 @@
-"""Images as in evaluation, in the order of their files; embeddings; lists."""
+"""The training images of a checkpoint: settings, embeddings, and lists of them."""
+
+import dataclasses
 
 import numpy as np
 
+from plsc_tf.checkpoints import manifest
 from plsc_tf.data import load as data_load
-from plsc_tf.data.checks import doctor, report
+from plsc_tf.data.checks import report
 from plsc_tf.data.checks.findings import Findings
+from plsc_tf.data.checks.listings import open_listing
 from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.data.readers import class_folders
+from plsc_tf.flags.preprocessing import Preprocessing
+from plsc_tf.jobs import trained
 from plsc_tf.jobs.builders import recipe
 from plsc_tf.jobs.builders.preprocessing import preprocessing_options
+from plsc_tf.options.settings import Settings
+
+_NAMES = (
+    *trained.OF_THE_DATA,
+    *(field.name for field in dataclasses.fields(Preprocessing)),
+)
+
+
+def complete(settings, path):
+    """Completes settings by those that a checkpoint was trained with.
+
+    Args:
+        settings: the `Settings` of the command.
+        path: the checkpoint folder.
+
+    Returns:
+        (the same with data and preprocessing of the training, where options are not
+        given, and its number of classes; settings of the training).
+    """
+    state = manifest.read(path)["state"]
+    flags = state.get("flags", {})
+    settings = settings.merged(flags, _NAMES).replace(num_classes=state["num_classes"])
+    return settings, Settings.from_stored(flags)
 
 
 def open_batches(settings, source=None):
@@ -93,7 +122,7 @@ def write_list(path, settings, new_label, embedded=None):
         for number, item in enumerate(listing.items(Findings())):
             if item.fault is not None:
                 continue
-            old = item.label - settings.dataset.labels_offset
+            old = item.label
             if embedded is not None and (
                 number >= len(embedded) or embedded[number] != old
             ):
@@ -111,4 +140,4 @@ def write_list(path, settings, new_label, embedded=None):
 
 def _listing(settings):
     name = settings.dataset.dataset_name
-    return doctor.open_listing(name, recipe.data_request(settings))[0]
+    return open_listing(name, recipe.data_request(settings))

@@ -6,10 +6,9 @@ import numpy as np
 
 import plsc_tf
 from plsc_tf.checkpoints import manifest
-from plsc_tf.data.checks import doctor
-from plsc_tf.data.checks.examine import examine
 from plsc_tf.data.checks.findings import Findings
-from plsc_tf.data.checks.survey import survey
+from plsc_tf.data.checks.listings import open_listing
+from plsc_tf.data.checks.survey import examine, survey
 from plsc_tf.jobs.builders import recipe
 from plsc_tf.storage import files
 
@@ -119,10 +118,8 @@ class Fingerprints:
 def _training(settings):
     """(byte hashes, pixel hashes) of the training set, or why there are none."""
     try:
-        listing, _ = doctor.open_listing(
-            settings.dataset.dataset_name, recipe.data_request(settings)
-        )
-        table = survey(listing, Findings())
+        name, request = settings.dataset.dataset_name, recipe.data_request(settings)
+        table = survey(open_listing(name, request), Findings())
     except (OSError, ValueError) as error:
         return {"note": f"not compared: {error}"}
     return table["byte_hash"], table["pixel_hash"]

@@ -1,4 +1,4 @@
-"""Files of records with an index: the buckets of a shuffle, and the finished shards.
+"""Files of records with an index: the buckets of a shuffle; shards and their manifest.
 
 An index is a numpy file of int64 [records, 3]: first byte of the record's payload, its
 bytes, its label. Arrays called `table` are int64 [n, 3], too: bytes of the whole
@@ -7,6 +7,8 @@ record, bytes of its payload, label.
 
 from __future__ import annotations
 
+import concurrent.futures
+import json
 import mmap
 import os
 from collections.abc import Iterator, Sequence
@@ -15,8 +17,10 @@ import numpy as np
 
 from plsc_tf.data.paths import INDEX_ENDING
 from plsc_tf.data.records.packed_files import index_header
-from plsc_tf.storage import local
+from plsc_tf.storage import files, local
 
+MANIFEST = "manifest.json"
+_VERSION = 1
 _ROW_BYTES = 24
 
 
@@ -103,22 +107,11 @@ class ShardWriter:
         if self._file:
             self._file.sync()
 
-    def read(self, row: int) -> tuple[bytes, np.ndarray]:
-        """Returns a record that was written, and its table of one row."""
+    def read(self, row: int) -> tuple[list[memoryview], np.ndarray]:
+        """Returns a record that was written and flushed, as `add` takes it."""
         number = int(np.searchsorted(self._ends, row, side="right"))
-        path, place = self._paths[number], row - int(self._starts[number])
-        rows = np.fromfile(
-            path + INDEX_ENDING,
-            "<i8",
-            count=6,
-            offset=len(index_header(0)) + _ROW_BYTES * place,
-        ).reshape(-1, 3)
-        ends = [*(rows[1:, 0] - self._lead), os.path.getsize(path)]
-        start = int(rows[0, 0]) - self._lead
-        with open(path, "rb") as file:
-            file.seek(start)
-            record = file.read(ends[0] - start)
-        return record, np.array([[len(record), *rows[0, 1:]]])
+        place = np.array([row - self._starts[number]])
+        return next(read_records(self._paths[number], self._lead, place))
 
     def _open(self, size=0):
         """Opens the shard of the next record, if there is one."""
@@ -161,3 +154,76 @@ def _append(path, data):
     with open(path, "ab", buffering=0) as file:
         while view:
             view = view[file.write(view[: local.WRITE_BYTES]) :]
+
+
+def write_manifest(
+    folder: str, names: Sequence[str], facts: dict, others: dict[str, bytes]
+) -> dict:
+    """Writes the manifest and the other files of a folder of shards; returns it.
+
+    Args:
+        folder: of the shards and their indices.
+        names: of the shards.
+        facts: further entries; "num_examples" leaves out the padding at the end.
+        others: {name: content} of files that go with the shards.
+    """
+    for name, content in others.items():
+        files.write(os.path.join(folder, name), content)
+    listed = [*names, *(name + INDEX_ENDING for name in names), *others]
+    paths = [os.path.join(folder, name) for name in listed]
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        sums = list(pool.map(files.checksum, paths))
+    entries = {
+        name: {"bytes": size, "sha256": digest}
+        for name, (size, digest) in zip(listed, sums, strict=True)
+    }
+    indices = [os.path.join(folder, name + INDEX_ENDING) for name in names]
+    labels = [np.load(path, mmap_mode="r")[:, 2] for path in indices]
+    shards = [
+        {"name": name, "count": len(column), **entries[name]}
+        for name, column in zip(names, labels, strict=True)
+    ]
+    content = {
+        "version": _VERSION,
+        **facts,
+        "labels": _label_summary(labels, facts["num_examples"]),
+        "shards": shards,
+        "files": entries,
+    }
+    text = json.dumps(content, indent=1) + "\n"
+    files.replace(os.path.join(folder, MANIFEST), text.encode())
+    return content
+
+
+def read_manifest(folder: str) -> dict | None:
+    """Returns the manifest of a folder, None if it has none that can be read."""
+    try:
+        content = json.loads(files.read(os.path.join(folder, MANIFEST)))
+    except (FileNotFoundError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def _label_summary(columns, num_examples):
+    """Classes, range of labels and images per class of the first examples.
+
+    Memory grows with the number of classes and the examples of a shard.
+    """
+    labels, counts = np.empty(0, np.int64), np.empty(0, np.int64)
+    for column in columns:
+        more = np.unique(column[:num_examples], return_counts=True)
+        num_examples -= min(len(column), num_examples)
+        labels, places = np.unique(np.append(labels, more[0]), return_inverse=True)
+        counts = np.bincount(places, np.append(counts, more[1])).astype(np.int64)
+    return {
+        "num_classes": int(labels[-1]) + 1,
+        "smallest": int(labels[0]),
+        "largest": int(labels[-1]),
+        "classes_with_images": len(labels),
+        "images_per_class": {
+            "smallest": int(counts.min()),
+            "median": float(np.median(counts)),
+            "mean": round(float(counts.mean()), 3),
+            "largest": int(counts.max()),
+        },
+    }
