@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from benchmarks import machine
 from plsc_tf.parallel import collectives
-from plsc_tf.parallel.row_split import RowSplit
+from plsc_tf.parallel.rows import RowSplit
 
 LAYOUTS = ("batch_by_classes", "classes_by_batch")
 

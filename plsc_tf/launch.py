@@ -6,23 +6,28 @@ r"""Starts the workers of this machine, one log each, and restarts them if asked
     python -m plsc_tf.launch --module=plsc_tf.evaluate -- --checkpoint_dir=output
     python -m plsc_tf.launch --selected_gpus=0,1,2,3 my_script.py --its_option=1
 
-What follows -- are options of the training (of another --module, or a script and its
+The options after -- are those of the training (or another --module, or a script and its
 options). The exit status is 0 when all workers ended with 0, else that of the worker
 that failed: 128 + n when signal n ended it.
 """
 
 import os
 import sys
+from collections.abc import Mapping, Sequence
 
 from plsc_tf.options import cli, effects
-from plsc_tf.parallel.launch import plan, program, supervise
+from plsc_tf.parallel.launch import plan, supervise
 
 GROUPS = ("launching", "cluster")
 # Options that can turn out to have no effect; others of the cluster are the workers'.
 TOLD = ("launching", "node_port")
 
 
-def run(argv, environ, patience=None):
+def run(
+    argv: Sequence[str],
+    environ: Mapping[str, str],
+    patience: supervise.Patience | None = None,
+) -> None:
     """Runs the command and ends the process with its exit status.
 
     Args:
@@ -30,41 +35,25 @@ def run(argv, environ, patience=None):
         environ: the environment of the workers.
         patience: the `Patience` with the other workers when one has failed.
     """
-    own, words = program.split(argv)
+    own, words = plan.split(argv)
 
-    def function(settings):
-        program.check_own(own)
-        sys.exit(launch(settings, words, environ, patience))
+    def launch(settings):
+        plan.check_own(own)
+        options = settings.launching
+        planned = plan.make_plan(settings.cluster, options.selected_gpus, environ)
+        script = bool(words) and words[0].endswith(".py")
+        effects.tell(settings, {"cluster": planned.size > 1, "script": script}, TOLD)
+        supervisor = supervise.Supervisor(
+            planned,
+            plan.command(options.module, words),
+            environ,
+            log_dir=options.log_dir,
+            max_restarts=options.max_restarts,
+            patience=patience,
+        )
+        sys.exit(supervisor.run())
 
-    cli.main(function, groups=GROUPS, doc=__doc__, argv=own)
-
-
-def launch(settings, words, environ, patience=None):
-    """Runs the workers and returns the exit status.
-
-    Args:
-        settings: the `Settings`; `launching` and `cluster` say what to start.
-        words: the arguments of the workers, or a script and its arguments.
-        environ: the environment of the workers.
-        patience: the `Patience` with the other workers when one has failed.
-
-    Raises:
-        ValueError: settings that do not go together, or not with the environment.
-        OSError: a log cannot be written, or an address not be used.
-    """
-    given = settings.launching
-    planned = plan.make_plan(settings.cluster, given.selected_gpus, environ)
-    script = bool(words) and words[0].endswith(".py")
-    effects.tell(settings, {"cluster": planned.size > 1, "script": script}, TOLD)
-    supervisor = supervise.Supervisor(
-        planned,
-        program.command(given.module, words),
-        environ,
-        log_dir=given.log_dir,
-        max_restarts=given.max_restarts,
-        patience=patience,
-    )
-    return supervisor.run()
+    cli.main(launch, groups=GROUPS, doc=__doc__, argv=own)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from absl import logging
 from plsc_tf.checkpoints import manifest, reader, writer
 from plsc_tf.checkpoints.manifest import DamagedCheckpointError
 from plsc_tf.checkpoints.writer import WRITING
-from plsc_tf.parallel.single_worker import SingleWorker
+from plsc_tf.parallel.group import SingleWorker
 from plsc_tf.storage import files, writer_lock
 
 NAMES = re.compile(r"\d+|step_\d+")

@@ -24,7 +24,7 @@ import plsc_tf
 from plsc_tf import private_apis
 from plsc_tf.checkpoints import manifest
 from plsc_tf.checkpoints.rows import row_size
-from plsc_tf.parallel.single_worker import SingleWorker
+from plsc_tf.parallel.group import SingleWorker
 from plsc_tf.storage import files
 from plsc_tf.storage.errors import StorageError
 

@@ -4,7 +4,7 @@ import keras
 
 from plsc_tf.heads.base import Head
 from plsc_tf.heads.exchange import NoExchange
-from plsc_tf.parallel.replicated_rows import ReplicatedRows
+from plsc_tf.parallel.held_rows import ReplicatedRows
 
 
 class DenseHead(Head):

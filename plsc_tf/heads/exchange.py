@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from plsc_tf.parallel import collectives
-from plsc_tf.parallel.row_split import RowSplit
+from plsc_tf.parallel.rows import RowSplit
 
 
 class ShardExchange:

@@ -9,7 +9,7 @@ import math
 
 import tensorflow as tf
 
-from plsc_tf.parallel.row_split import RowSplit
+from plsc_tf.parallel.rows import RowSplit
 
 # Weights of a tile. On CPUs a tile, its gradient and its slots should stay in the
 # last cache between product and update; on GPUs a kernel should have enough to do.

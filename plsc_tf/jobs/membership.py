@@ -5,7 +5,6 @@ import functools
 
 from absl import logging
 
-from plsc_tf.parallel import link_speed
 from plsc_tf.parallel.group import Group
 
 
@@ -59,8 +58,6 @@ class Membership:
         )
         self._terms = terms
         atexit.register(self._group.leave)
-        if self._group.is_chief:
-            _tell_links(self._group)
         return self._group
 
     def fail(self, error):
@@ -93,15 +90,3 @@ class Membership:
 def of_this_process():
     """Returns the one `Membership` of the process, as TensorFlow has one server."""
     return Membership()
-
-
-def _tell_links(group):
-    logging.info("%s", link_speed.describe(group.links))
-    for link in link_speed.slow(group.links):
-        logging.warning(
-            "The link from %s to %s is slow: %.0f MB/s. All workers wait for it in "
-            "every step. Is the address that of the fast network?",
-            group.names[link["worker"]],
-            group.names[link["to"]],
-            link["mb_per_s"],
-        )

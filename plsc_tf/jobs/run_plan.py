@@ -10,7 +10,7 @@ from plsc_tf.checkpoints import catalog, manifest
 from plsc_tf.jobs import resume_changes
 from plsc_tf.jobs.parts import check_resumed
 from plsc_tf.options.settings import Settings
-from plsc_tf.parallel.single_worker import SingleWorker
+from plsc_tf.parallel.group import SingleWorker
 from plsc_tf.storage import files
 from plsc_tf.storage.paths import local_path
 from plsc_tf.training import schedules

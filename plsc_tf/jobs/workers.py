@@ -17,8 +17,7 @@ from plsc_tf.jobs import membership
 from plsc_tf.options import effects
 from plsc_tf.parallel import cluster as clusters
 from plsc_tf.parallel import preflight
-from plsc_tf.parallel.group import Group
-from plsc_tf.parallel.single_worker import SingleWorker
+from plsc_tf.parallel.group import Group, SingleWorker
 from plsc_tf.parallel.strategy import cluster_strategy, local_replicas
 from plsc_tf.parallel.strategy import strategy as make_strategy
 from plsc_tf.storage import files

@@ -1,55 +1,59 @@
 """Addresses of workers: their texts, and which of them are this machine's."""
 
+import contextlib
 import errno
 import re
 import socket
+from collections.abc import Iterable
 
 _BRACKETED = re.compile(r"\[([0-9A-Fa-f:.]+(?:%\w+)?)\](?::(\d+))?")
 _PLAIN = re.compile(r"([A-Za-z0-9._-]+)(?::(\d+))?")
 
 
-def split(text):
+def split(text: str, origin: str = "an address") -> tuple[str, int | None]:
     """Returns (host, port) of `host`, `host:port`, `[IPv6]` or `[IPv6]:port`.
 
-    The port is None where there is none; hosts come in lower case, IPv6 addresses
-    without brackets.
+    The port is None if there is none; hosts are in lower case, IPv6 addresses without
+    brackets.
+
+    Args:
+        text: the address.
+        origin: its source, for errors.
 
     Raises:
         ValueError: the text is none of these.
     """
     match = _BRACKETED.fullmatch(text) or _PLAIN.fullmatch(text)
     if not match:
-        advice = ""
-        if text.count(":") > 1 and "[" not in text:
-            advice = " An IPv6 address needs brackets: [::1] or [::1]:6170."
-        raise ValueError(f"expected host or host:port, received {text!r}.{advice}")
+        ipv6 = text.count(":") > 1 and "[" not in text
+        advice = " An IPv6 address needs brackets: [::1]:6170." if ipv6 else ""
+        raise ValueError(
+            f"{origin}: expected host or host:port, received {text!r}.{advice}"
+        )
     host, port = match.group(1).lower(), match.group(2)
     if port is not None and not 1 <= int(port) <= 65535:
-        raise ValueError(f"a port is 1 to 65535, received {text!r}.")
+        raise ValueError(f"{origin}: a port is 1 to 65535, received {text!r}.")
     return host, None if port is None else int(port)
 
 
-def join(host, port):
+def join(host: str, port: int) -> str:
     """Returns `host:port`, an IPv6 address in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def check(addresses, origin):
+def check(addresses: Iterable[str], origin: str) -> tuple[str, ...]:
     """Returns the addresses in the form of `join`.
 
     Args:
         addresses: texts, each with a port.
-        origin: where they were read, for errors.
+        origin: their source, for errors.
 
     Raises:
-        ValueError: one is malformed, has no port, or is there twice.
+        ValueError: one is malformed, has no port, or appears twice.
     """
-    checked = []
+    checked: list[str] = []
     for text in addresses:
-        try:
-            host, port = split(text)
-        except ValueError as error:
-            raise ValueError(f"{origin}: {error}") from None
+        host, port = split(text, origin)
         if port is None:
             raise ValueError(f"{origin}: {text!r} has no port; write host:port.")
         checked.append(join(host, port))
@@ -63,35 +67,36 @@ def check(addresses, origin):
     return tuple(checked)
 
 
-def is_local(host):
+def is_local(host: str) -> bool:
     """Whether `host` is an address of this machine, by trying to listen on it.
 
     Raises:
         OSError: the name is not known here.
     """
-    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    return any(_can_bind(family, address) for family, *_, address in found)
+    for family, *_, address in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM):
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            try:
+                probe.bind(address)
+                return True
+            except OSError:
+                continue
+    return False
 
 
-def free_ports(host, count):
-    """Returns ports on which nobody listens now, as the kernel gives them."""
-    sockets = []
-    try:
-        for _ in range(count):
-            opened = socket.socket()
-            sockets.append(opened)
+def free_ports(host: str, count: int) -> list[int]:
+    """Returns ports that are free now, as the kernel assigns them."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for opened in sockets:
             opened.bind((host, 0))
         return [opened.getsockname()[1] for opened in sockets]
-    finally:
-        for opened in sockets:
-            opened.close()
 
 
-def require_free(address):
+def require_free(address: str) -> None:
     """Makes sure that a worker can listen on its address.
 
     Raises:
-        OSError: somebody else does, or the address is not this machine's.
+        OSError: the port is in use, or the address is not this machine's.
     """
     host, port = split(address)
     family, *_, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -102,17 +107,9 @@ def require_free(address):
         try:
             probe.bind(place)
         except OSError as error:
-            reason = {
-                errno.EADDRINUSE: "the port is in use",
-                errno.EADDRNOTAVAIL: "the address is not this machine's",
-            }.get(error.errno, error.strerror)
+            reason = error.strerror
+            if error.errno == errno.EADDRINUSE:
+                reason = "the port is in use"
+            elif error.errno == errno.EADDRNOTAVAIL:
+                reason = "the address is not this machine's"
             raise OSError(f"a worker cannot listen on {address}: {reason}") from None
-
-
-def _can_bind(family, address):
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        try:
-            probe.bind(address)
-        except OSError:
-            return False
-    return True

@@ -1,7 +1,9 @@
-"""What the chief of a group knows of all workers, and what it decides."""
+"""The chief's view of all workers, and its decisions."""
 
 import threading
 import time
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from plsc_tf.parallel.worker_lost import LOST_STATUS, describe_loss, silence
 
@@ -21,21 +23,25 @@ class Chief:
         announce: called with each message that is for all workers.
     """
 
-    def __init__(self, names, silence_s, announce):
+    def __init__(
+        self,
+        names: Sequence[str],
+        silence_s: float,
+        announce: Callable[[dict], None],
+    ) -> None:
         now = time.monotonic()
         self._names = names
         self._silence_s = silence_s
         self._announce = announce
         self._lock = threading.RLock()
-        self._rounds = {}
+        self._rounds: dict[str, list[dict[str, Any]]] = {}
         self._heard = [now] * len(names)
         self._activities = [("joining", now)] * len(names)
-        self._gone_well = set()
-        self._reports = []
-        self._reported_at = None
+        self._gone_well: set[int] = set()
+        self._reports: list[tuple[float, int, str, int]] = []
         self._decided = False
 
-    def receive(self, index, message):
+    def receive(self, index: int, message: dict) -> None:
         """Takes a message from a worker, which may be the chief itself."""
         with self._lock:
             now = time.monotonic()
@@ -50,22 +56,19 @@ class Chief:
                 self._require_all_present()
                 if len(self._gone_well) == len(self._names):
                     self.end()
-            elif kind == "fail" and not self._reports:
-                self._reported_at = now
-                self._reports = [(index, message["text"], message["status"])]
             elif kind == "fail":
-                self._reports.append((index, message["text"], message["status"]))
+                self._reports.append((now, index, message["text"], message["status"]))
             elif kind == "lost":  # all have given the chief up while it was suspended
                 self._decide(message["index"], message["text"], LOST_STATUS)
 
-    def closed(self, index):
+    def closed(self, index: int) -> None:
         """A worker's connection has ended."""
         with self._lock:
-            reported = any(index == reporter for reporter, _, _ in self._reports)
+            reported = any(index == reporter for _, reporter, *_ in self._reports)
             if index not in self._gone_well and not reported:
                 self._lose(index, "has gone (its connection was closed)")
 
-    def look(self, now):
+    def look(self, now: float) -> None:
         """Finds out who is silent, who failed and which values did not come.
 
         Args:
@@ -75,31 +78,29 @@ class Chief:
             for index, heard in enumerate(self._heard):
                 if index not in self._gone_well and now - heard > self._silence_s:
                     self._lose(index, silence(self._silence_s))
-            if self._reports and now - self._reported_at >= SETTLE_S:
-                index, text, status = self._reports[0]
+            if self._reports and now - self._reports[0][0] >= SETTLE_S:
+                _, index, text, status = self._reports[0]
                 self._decide(index, f"{self._names[index]} failed: {text}", status)
             for name, rounds in self._rounds.items():
                 for due in [r for r in rounds if r["deadline"] < now]:
                     rounds.remove(due)
                     self._announce_missing(name, due)
-            self._announce({"kind": "beat", "workers": self._states(now)})
+            states = [
+                [activity, now - since, now - heard]
+                for (activity, since), heard in zip(
+                    self._activities, self._heard, strict=True
+                )
+            ]
+            self._announce({"kind": "beat", "workers": states})
 
-    def forgive(self, now):
+    def forgive(self, now: float) -> None:
         """Starts all clocks anew, after this process was suspended."""
         with self._lock:
             self._heard = [now] * len(self._names)
 
-    def end(self):
+    def end(self) -> None:
         """Says that the group ends orderly."""
         self._announce({"kind": "end"})
-
-    def _states(self, now):
-        return [
-            [activity, now - since, now - heard]
-            for (activity, since), heard in zip(
-                self._activities, self._heard, strict=True
-            )
-        ]
 
     def _take_value(self, index, message, now):
         """Adds a value to the first round of its name that lacks this worker's."""

@@ -1,13 +1,35 @@
 """Which processes train together, and which of them this one is.
 
-A worker is one process, a member of the cluster; worker 0 is the chief. The cluster is
-said by TF_CONFIG (the launcher and Kubeflow's TFJob write it), by flags, or by Slurm.
+A worker is one process, a member of the cluster; worker 0 is the chief. TF_CONFIG (from
+the launcher or Kubeflow's TFJob), flags or Slurm describe the cluster. The flags have
+the names of Paddle's launcher; task_index is FastNN's.
 """
 
 import dataclasses
 import json
+from collections.abc import Mapping
+from typing import Any, NoReturn
 
-from plsc_tf.parallel import machines, slurm, tf_config
+from plsc_tf.parallel import addresses
+
+# Paddle's first port (its launcher's started_port).
+DEFAULT_PORT = 6170
+# The index of a pod in an indexed job of Kubernetes.
+_POD_INDEX = "JOB_COMPLETION_INDEX"
+_KINDS = ("chief", "worker")
+_REASONS = {
+    "ps": "there are no parameter servers here: every worker holds its share of the "
+    "classes. Remove the replicas of type ps",
+    "evaluator": "the workers verify by themselves (val_targets). Remove the evaluator",
+}
+_SLURM = (
+    "SLURM_PROCID",
+    "SLURM_LOCALID",
+    "SLURMD_NODENAME",
+    "SLURM_STEP_NUM_TASKS",
+    "SLURM_STEP_NODELIST",
+    "SLURM_STEP_TASKS_PER_NODE",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,7 +39,7 @@ class Cluster:
     Attributes:
         addresses: "host:port" of every worker.
         index: which of them this process is.
-        source: where that was said.
+        source: where the addresses come from.
     """
 
     addresses: tuple[str, ...]
@@ -25,39 +47,35 @@ class Cluster:
     source: str
 
     @property
-    def size(self):
+    def size(self) -> int:
         """The number of workers."""
         return len(self.addresses)
 
     @property
-    def is_chief(self):
+    def is_chief(self) -> bool:
         """Whether this is worker 0, which writes what is written once."""
         return self.index == 0
 
     @property
-    def address(self):
+    def address(self) -> str:
         """The "host:port" of this worker."""
         return self.addresses[self.index]
 
-    def tf_config(self):
+    def tf_config(self) -> str:
         """Returns the text of TF_CONFIG for this worker."""
-        return json.dumps(
-            {
-                "cluster": {"worker": self.addresses},
-                "task": {"type": "worker", "index": self.index},
-            }
-        )
+        task = {"type": "worker", "index": self.index}
+        return json.dumps({"cluster": {"worker": self.addresses}, "task": task})
 
 
-def resolve(options, environ):
-    """Returns the `Cluster` of this process, None when it is alone.
+def resolve(options: Any, environ: Mapping[str, str]) -> Cluster | None:
+    """Returns the `Cluster` of this process, None if it trains alone.
 
     Args:
         options: the option group `cluster`.
         environ: the environment, as `os.environ`.
 
     Raises:
-        ValueError: what the flags or the environment say is malformed or no cluster
+        ValueError: the flags or the environment are malformed or describe no cluster
             that can train; TF_CONFIG and the flags differ; this machine is none of
             cluster_node_ips, or more than one.
     """
@@ -65,50 +83,225 @@ def resolve(options, environ):
     if wanted == "none":
         return None
     if wanted in ("auto", "tf_config"):
-        said = tf_config.read(environ.get("TF_CONFIG", ""))
-        if said:
+        place = _from_tf_config(environ.get("TF_CONFIG", ""))
+        if place:
             if wanted == "auto" and options.cluster_node_ips:
-                _require_same(said, options)
-            return _cluster(said, "TF_CONFIG")
+                _require_same(place, options)
+            return _cluster(place, "TF_CONFIG")
     if options.num_workers > 1:
         raise ValueError(
             f"num_workers={options.num_workers} processes per machine are started by "
             "python -m plsc_tf.launch; give it num_workers, before the --."
         )
     if wanted in ("auto", "flags") and options.cluster_node_ips:
-        said = (
-            machines.worker_addresses(options),
-            machines.own_index(options, environ),
-        )
-        return _cluster(said, "cluster_node_ips")
-    if wanted == "slurm" or (wanted == "auto" and slurm.in_step(environ)):
-        return _cluster(slurm.read(machines.first_port(options), environ), "Slurm")
+        place = worker_addresses(options), _own_index(options, environ)
+        return _cluster(place, "cluster_node_ips")
+    if wanted == "slurm" or (wanted == "auto" and _in_slurm_step(environ)):
+        return _cluster(_from_slurm(_first_port(options), environ), "Slurm")
     if wanted != "auto":
         missing = {"flags": "cluster_node_ips", "tf_config": "TF_CONFIG"}[wanted]
         raise ValueError(f"cluster_resolver={wanted}, but {missing} names no workers.")
     return None
 
 
-def _cluster(said, source):
-    """Returns the `Cluster` of (addresses, index), None where there is one address."""
-    addresses, index = said
-    return Cluster(addresses, index, source) if len(addresses) > 1 else None
+def _cluster(place, source):
+    """Returns the `Cluster` of (addresses, index), None for a single address."""
+    members, index = place
+    return Cluster(members, index, source) if len(members) > 1 else None
 
 
-def _require_same(said, options):
-    """Compares what TF_CONFIG says with what the flags say too."""
-    addresses, index = said
-    by_flags = machines.worker_addresses(options)
-    if by_flags != addresses:
+def _require_same(place, options):
+    """Compares the workers of TF_CONFIG with those of the flags."""
+    members, index = place
+    by_flags = worker_addresses(options)
+    if by_flags != members:
         raise ValueError(
-            f"TF_CONFIG has the workers {', '.join(addresses)}, but cluster_node_ips "
+            f"TF_CONFIG has the workers {', '.join(members)}, but cluster_node_ips "
             f"means {', '.join(by_flags)}. Leave one of them out, or choose with "
             "cluster_resolver=tf_config or flags."
         )
-    machine = machines.named_index(options)
+    machine = _named_index(options)
     if machine not in (None, index // options.num_workers):
         raise ValueError(
-            f"TF_CONFIG says that this is worker {index}, {addresses[index]}, but "
+            f"TF_CONFIG says that this is worker {index}, {members[index]}, but "
             f"node_ip or task_index name {options.cluster_node_ips[machine]}. Leave "
             "them out."
         )
+
+
+def _from_tf_config(text):
+    """Returns (addresses, index of this process), None if the text names no cluster.
+
+    The chief comes before the workers, as in TensorFlow. Some systems write the index
+    as text.
+    """
+    try:
+        content = json.loads(text or "{}")
+        if not content.get("cluster"):
+            return None
+        kind, index = content["task"]["type"], int(content["task"]["index"])
+        lists = {k: hosts for k, hosts in content["cluster"].items() if hosts}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        _refuse(f"malformed ({error!r})", text)
+    for name in (kind, *lists):
+        if name not in _KINDS:
+            reason = _REASONS.get(str(name), "tasks are chief or worker")
+            raise ValueError(f"TF_CONFIG has tasks of type {name!r}, but {reason}.")
+    if not all(isinstance(hosts, list) for hosts in lists.values()):
+        _refuse("the hosts of a kind must be a list", text)
+    places = [(k, i) for k in _KINDS for i in range(len(lists.get(k, [])))]
+    if (kind, index) not in places:
+        _refuse(f"there is no {kind} {index} in the cluster", text)
+    members = [str(lists[k][i]) for k, i in places]
+    return addresses.check(members, "TF_CONFIG"), places.index((kind, index))
+
+
+def _refuse(problem, text) -> NoReturn:
+    raise ValueError(
+        f"TF_CONFIG: {problem}. Expected {{"
+        '"cluster": {"worker": ["host:port", ...]}, '
+        f'"task": {{"type": "worker", "index": 0}}}}. Received: {text}'
+    ) from None
+
+
+def _in_slurm_step(environ):
+    """Whether this is one of several processes that srun has started."""
+    tasks = environ.get("SLURM_STEP_NUM_TASKS", "1")
+    return "SLURM_PROCID" in environ and tasks.isdecimal() and int(tasks) > 1
+
+
+def _from_slurm(first_port, environ):
+    """Returns (addresses, index of this process); TensorFlow reads the list of nodes.
+
+    Its resolver sorts the nodes by name, while Slurm numbers tasks in an order of its
+    own. So this worker is identified by its node and its number on that node.
+    """
+    missing = [name for name in _SLURM if name not in environ]
+    if missing:
+        raise ValueError(
+            "cluster_resolver=slurm is for processes that srun starts. The environment "
+            f"lacks {', '.join(missing)}."
+        )
+    import tensorflow as tf
+
+    resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(
+        port_base=first_port,
+        # By default it divides by the number of GPUs, which may be 0, and changes
+        # CUDA_VISIBLE_DEVICES, which is Slurm's to set.
+        gpus_per_node=int(environ["SLURM_STEP_NUM_TASKS"]),
+        gpus_per_task=1,
+        auto_set_gpu=False,
+    )
+    members = addresses.check(resolver.cluster_spec().as_dict()["worker"], "Slurm")
+    port = first_port + int(environ["SLURM_LOCALID"])
+    own = addresses.join(environ["SLURMD_NODENAME"].lower(), port)
+    if own not in members:
+        raise ValueError(
+            f"Slurm: this worker, {own}, is none of the step's: {', '.join(members)}."
+        )
+    return members, members.index(own)
+
+
+def worker_addresses(options: Any) -> tuple[str, ...]:
+    """Returns "host:port" of all workers of cluster_node_ips, machine by machine.
+
+    Args:
+        options: the option group `cluster`.
+
+    Raises:
+        ValueError: an entry is malformed, or two workers have the same address.
+    """
+    members = [
+        addresses.join(host, (port or _first_port(options)) + i)
+        for host, port in _machines(options)
+        for i in range(options.num_workers)
+    ]
+    return addresses.check(members, "cluster_node_ips")
+
+
+def _first_port(options):
+    return options.node_port or DEFAULT_PORT
+
+
+def _machines(options):
+    """Returns (host, port or None) of each machine."""
+    return [
+        addresses.split(text, "cluster_node_ips") for text in options.cluster_node_ips
+    ]
+
+
+def _own_index(options, environ):
+    """Returns which of cluster_node_ips this machine is.
+
+    By task_index or node_ip, else the index of a Kubernetes pod, else the address that
+    this machine can listen on.
+    """
+    named = _named_index(options)
+    if named is not None:
+        return named
+    entries = options.cluster_node_ips
+    if _POD_INDEX not in environ:
+        return _local_index(options)
+    text = environ[_POD_INDEX]
+    if not text.isdecimal() or int(text) >= len(entries):
+        raise ValueError(
+            f"{_POD_INDEX}={text!r} in the environment is this pod's index, but "
+            f"cluster_node_ips has {len(entries)} entries. List one for each pod."
+        )
+    return int(text)
+
+
+def _named_index(options):
+    """Returns which of cluster_node_ips task_index or node_ip name, None: neither."""
+    machines, index = _machines(options), options.task_index
+    by_ip = _find(options.node_ip, machines) if options.node_ip else None
+    if index is None:
+        return by_ip
+    if index >= len(machines):
+        raise ValueError(
+            f"task_index={index}, but cluster_node_ips has {len(machines)} entries, "
+            "counted from 0."
+        )
+    if by_ip not in (None, index):
+        raise ValueError(
+            f"node_ip={options.node_ip} is entry {by_ip} of cluster_node_ips, but "
+            f"task_index={index}. Give one of them."
+        )
+    return index
+
+
+def _find(node_ip, machines):
+    """Returns the index of the machine that `node_ip` names."""
+    host, port = addresses.split(node_ip, "node_ip")
+    matches = [
+        i
+        for i, machine in enumerate(machines)
+        if machine[0] == host and port in (None, machine[1])
+    ]
+    if len(matches) != 1:
+        times = f"{len(matches)} times" if matches else "not"
+        raise ValueError(
+            f"node_ip={node_ip} is {times} in cluster_node_ips. Write it as in that "
+            "list, with its port if the host has several entries."
+        )
+    return matches[0]
+
+
+def _local_index(options):
+    """Returns the index of the machine with an address of this one."""
+    matches, unknown = [], []
+    for i, (host, _) in enumerate(_machines(options)):
+        try:
+            if addresses.is_local(host):
+                matches.append(i)
+        except (OSError, UnicodeError) as error:
+            unknown.append(f"{host} ({getattr(error, 'strerror', None) or error})")
+    if len(matches) == 1:
+        return matches[0]
+    count = "more than one is" if matches else "none is"
+    hint = f" Names not known here: {', '.join(unknown)}." if unknown else ""
+    raise ValueError(
+        f"which of cluster_node_ips={','.join(options.cluster_node_ips)} is this "
+        f"machine? By its addresses, {count}.{hint} Set node_ip, or task_index, on "
+        "each machine."
+    )

@@ -1,28 +1,30 @@
 """Collectives between replicas, called inside a replica function.
 
-The workers of a cluster pay for every collective, small as it may be: what can travel
-together does.
+Every collective between workers has a fixed cost, however small it is, so tensors
+travel together where they can.
 """
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from plsc_tf.private_apis import CollectiveLauncher
 
 
-def replica_id():
-    """Number of the calling replica, as a Python int even while tracing."""
+def replica_id() -> int:
+    """Returns the number of the calling replica, as a Python int even while tracing."""
     context = tf.distribute.get_replica_context()
     return int(tf.get_static_value(context.replica_id_in_sync_group))
 
 
-def num_replicas():
-    """How many replicas run the calling function."""
+def num_replicas() -> int:
+    """Returns how many replicas run the calling function."""
     return tf.distribute.get_replica_context().num_replicas_in_sync
 
 
-def all_gather(values):
+def all_gather(values: Any) -> Any:
     """Concatenates `[b, ...]` of every replica to `[num_replicas * b, ...]`.
 
     Every replica must bring the same shapes.
@@ -45,7 +47,7 @@ def all_gather(values):
     return [_from_columns(column, value) for column, value in pairs]
 
 
-def all_sum(value):
+def all_sum(value: Any) -> Any:
     """Adds a tensor, or each tensor of a list, over all replicas."""
     context = tf.distribute.get_replica_context()
     return context.all_reduce(
@@ -53,12 +55,12 @@ def all_sum(value):
     )
 
 
-def reduce_scatter(value):
+def reduce_scatter(value: tf.Tensor) -> tf.Tensor:
     """Adds `[num_replicas * b, ...]` over all replicas; each keeps its own `[b, ...]`.
 
     On CPUs every replica sends each of the others its part, which they add up: half the
     bytes of a sum for all, in one round, and the terms are always added in the same
-    order. On GPUs it is a sum for all until it could be tried there.
+    order. On GPUs it is a sum for all: the alternative has not been tried there.
     """
     count = num_replicas()
     launcher = _launcher() if count > 1 else None
@@ -69,8 +71,8 @@ def reduce_scatter(value):
     return tf.add_n(tf.unstack(tf.ensure_shape(received, parts.shape)))
 
 
-def own_slice(value):
-    """The `[b, ...]` of the calling replica out of `[num_replicas * b, ...]`."""
+def own_slice(value: tf.Tensor) -> tf.Tensor:
+    """Returns the calling replica's `[b, ...]` of `[num_replicas * b, ...]`."""
     size = value.shape[0] // num_replicas()
     start = replica_id() * size
     return value[start : start + size]
@@ -90,7 +92,7 @@ class Transport:
     bucket_bytes: int = 0
     dtype: str = "float32"
 
-    def all_sum(self, values):
+    def all_sum(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Adds each float tensor of a list over all replicas, in replica context."""
         if num_replicas() == 1:
             return [tf.identity(value) for value in values]

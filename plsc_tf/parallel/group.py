@@ -1,29 +1,33 @@
-"""Processes that train together and talk to each other beside TensorFlow.
+"""Processes that train together and exchange messages outside of TensorFlow.
 
-All talk goes through the chief, over one TCP connection per worker: a star. A worker
-that fails, dies or stops is found by it, and all others end with one clear error, also
-those whose main thread hangs in a collective.
+All messages go through the chief, over one TCP connection per worker: a star. The chief
+notices a worker that fails, ends or stops, and all others end with one clear error,
+also those whose main thread hangs in a collective.
 """
 
 import collections
+import functools
 import json
 import threading
 import time
+from collections.abc import Mapping
+from typing import Any
 
 from absl import logging
 
-from plsc_tf.parallel import joining, link_speed, wire
+from plsc_tf.parallel import joining, wire
 from plsc_tf.parallel.chief import SETTLE_S, Chief
-from plsc_tf.parallel.connections import JoinError, Listener, name
-from plsc_tf.parallel.end_process import end_process
+from plsc_tf.parallel.cluster import Cluster
+from plsc_tf.parallel.joining import JoinError
 from plsc_tf.parallel.worker_lost import (
     LOST_STATUS,
     WorkerLostError,
     describe_loss,
+    end_process,
     silence,
 )
 
-__all__ = ["LOST_STATUS", "Group", "JoinError", "WorkerLostError"]
+__all__ = ["LOST_STATUS", "Group", "JoinError", "SingleWorker", "WorkerLostError"]
 
 # The longest value that a worker can bring to a gather, as JSON.
 MAX_VALUE_BYTES = 1 << 25
@@ -37,6 +41,23 @@ FLUSH_S = 1.0
 VERDICT_S = SETTLE_S + 3.0
 
 
+class SingleWorker:
+    """A process that trains alone, with the interface of a `Group`."""
+
+    index = 0
+    size = 1
+    is_chief = True
+    lost = None
+
+    def gather(self, name: str, value: Any, timeout_s: float | None = None) -> list:
+        """Returns the values of all workers, `[value]`."""
+        del name, timeout_s
+        return [value]
+
+    def tell(self, activity: str) -> None:
+        """Does nothing: there are no others."""
+
+
 class Group:
     """The workers of a cluster, as seen by one of them. Made by `Group.join`.
 
@@ -46,20 +67,27 @@ class Group:
         is_chief: whether this is worker 0.
         names: what the workers are called in messages, with their addresses.
         run_id: a random text, the same on all workers, new for each `join`.
-        links: for each worker {"worker", "to", "round_trip_ms", "mb_per_s"}, what it
-            measured to its neighbour.
     """
 
-    def __init__(self, cluster, connections, run_id, *, silence_s, grace_s):
+    def __init__(
+        self,
+        cluster: Cluster,
+        connections: Mapping[int, wire.Connection],
+        run_id: str,
+        *,
+        silence_s: float,
+        grace_s: float,
+    ) -> None:
         now = time.monotonic()
         self.index, self.size = cluster.index, cluster.size
         self.is_chief = cluster.is_chief
         self.run_id = run_id
-        self.links = []
-        self.names = [name(cluster, i) for i in range(cluster.size)]
+        self.names = [joining.name(cluster, i) for i in range(cluster.size)]
         self._silence_s, self._grace_s = silence_s, grace_s
         self._changed = threading.Condition()
-        self._results = collections.defaultdict(collections.deque)
+        self._results: dict[str, collections.deque] = collections.defaultdict(
+            collections.deque
+        )
         self._activity = ("joining", now)
         self._states, self._states_at = [["joining", 0.0, 0.0]] * cluster.size, now
         self._heard = now
@@ -74,14 +102,21 @@ class Group:
             self._peers[index] = wire.Peer(
                 connection,
                 self.names[index],
-                self._receiver(index),
-                self._closer(index),
+                functools.partial(self._receive, index),
+                functools.partial(self._closed, index),
             )
         self._watch = threading.Thread(target=self._look, name="group", daemon=True)
 
     @classmethod
-    def join(cls, cluster, *, timeout_s, silence_s=30.0, grace_s=10.0):
-        """Waits until all workers are there and have tried their links.
+    def join(
+        cls,
+        cluster: Cluster,
+        *,
+        timeout_s: float,
+        silence_s: float = 30.0,
+        grace_s: float = 10.0,
+    ) -> "Group":
+        """Waits until all workers have joined.
 
         Every worker listens on its own address until then and no longer, so that
         TensorFlow can listen there afterwards.
@@ -89,43 +124,34 @@ class Group:
         Args:
             cluster: the `Cluster`.
             timeout_s: how long to wait for the others, in seconds.
-            silence_s: a worker that is not heard of for so long is lost.
+            silence_s: a worker that is silent for so many seconds is lost.
             grace_s: when a worker was lost this process has so many seconds to end by
                 itself; then it is ended.
 
         Raises:
             JoinError: they did not come together, and why.
-            WorkerLostError: one was lost already.
         """
         meet = joining.ChiefJoin if cluster.is_chief else joining.WorkerJoin
         meeting = meet(cluster, timeout_s)
-        handlers = {"join": meeting.welcome, "link": link_speed.answer}
         try:
-            listener = Listener(cluster, handlers)
+            listener = joining.Listener(cluster, meeting.welcome)
         except JoinError as error:
             meeting.call_off(str(error))
             raise
         try:
             connections, run_id = meeting.meet_all()
-            group = cls(
-                cluster, connections, run_id, silence_s=silence_s, grace_s=grace_s
-            )
-            group._start()
-            group.links = group.gather("links", link_speed.measure(cluster))
         finally:
             listener.close()
-        problems = [link["problem"] for link in group.links if "problem" in link]
-        if problems:
-            group.leave()
-            raise JoinError(" ".join(problems))
+        group = cls(cluster, connections, run_id, silence_s=silence_s, grace_s=grace_s)
+        group._start()
         return group
 
     @property
-    def lost(self):
+    def lost(self) -> WorkerLostError | None:
         """The `WorkerLostError`, or None while all is well."""
         return self._lost
 
-    def gather(self, name, value, timeout_s=None):
+    def gather(self, name: str, value: Any, timeout_s: float | None = None) -> list:
         """Returns the values of all workers, in order of index, on each of them.
 
         Several threads may gather at the same time under different names. A name may
@@ -166,7 +192,7 @@ class Group:
             raise TimeoutError(answer["problem"])
         return answer["values"]
 
-    def tell(self, activity):
+    def tell(self, activity: str) -> None:
         """Says what this worker does from now on; the others hear it within a second.
 
         Args:
@@ -174,15 +200,17 @@ class Group:
         """
         self._activity = (activity, time.monotonic())
 
-    def activities(self):
+    def activities(self) -> list[tuple[str, float]]:
         """Returns (activity, seconds since it began) of each worker, as last heard."""
         return [(activity, since) for activity, since, _ in self._current_states()]
 
-    def silences(self):
+    def silences(self) -> list[float]:
         """Returns for how many seconds each worker was not heard of."""
         return [silent for *_, silent in self._current_states()]
 
-    def fail(self, message, exit_status=LOST_STATUS):
+    def fail(
+        self, message: str, exit_status: int = LOST_STATUS
+    ) -> WorkerLostError | None:
         """Tells the others why this worker ends; only the first call does anything.
 
         Waits a few seconds for the chief's verdict, because the cause may be another
@@ -205,7 +233,7 @@ class Group:
             self._changed.wait_for(lambda: self._lost or self._has_left, VERDICT_S)
         return self._lost
 
-    def leave(self):
+    def leave(self) -> None:
         """Ends the group orderly: waits for the others at most a few seconds."""
         with self._changed:
             if self._has_left:
@@ -221,7 +249,7 @@ class Group:
         for peer in self._peers.values():
             peer.close(max(until - time.monotonic(), 0.1))
 
-    def flush(self):
+    def flush(self) -> None:
         """Waits a moment until what was said is on its way to the others.
 
         For what stops all threads of this process, or ends it.
@@ -254,15 +282,17 @@ class Group:
 
     # What comes in
 
-    def _receiver(self, index):
+    def _receive(self, index, message):
         if self._chief:
-            return lambda message: self._chief.receive(index, message)
-        return self._hear
+            self._chief.receive(index, message)
+        else:
+            self._hear(message)
 
-    def _closer(self, index):
+    def _closed(self, index):
         if self._chief:
-            return lambda: self._chief.closed(index)
-        return lambda: self._lose_chief("has gone (its connection was closed)")
+            self._chief.closed(index)
+        else:
+            self._lose_chief("has gone (its connection was closed)")
 
     def _hear(self, message):
         """Takes a message of the chief."""

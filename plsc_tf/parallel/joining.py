@@ -1,33 +1,207 @@
-"""How the workers of a cluster find each other before training."""
+"""How the workers of a cluster find each other before training, over TCP.
 
+Every worker listens on its own address; each connects to the chief.
+"""
+
+import errno
+import ipaddress
 import queue
+import socket
+import threading
 import time
 import uuid
+from collections.abc import Callable
 
-from plsc_tf.parallel.connections import (
-    ATTEMPT_S,
-    JoinError,
-    connect,
-    name,
-    reason,
-    refuse,
-)
+from plsc_tf.parallel import addresses
+from plsc_tf.parallel.cluster import Cluster
+from plsc_tf.parallel.wire import PROTOCOL, Connection, StrangerError
 
+# A worker of the last attempt may still hold the port for some seconds.
+BIND_S = 5.0
+# Time for one attempt to reach a worker that listens.
+ATTEMPT_S = 5.0
+RETRY_S = 0.2
 # How much longer than its own time limit a worker waits for the chief's decision, and
-# the chief for latecomers to whom it says what is wrong.
+# the chief for latecomers, to report a problem to them.
 DECISION_S = 5.0
+
+
+class JoinError(RuntimeError):
+    """The workers of a cluster could not come together."""
+
+
+class Listener:
+    """Listens on this worker's address and passes on other workers.
+
+    Each caller is greeted in its own thread, so strangers delay no worker.
+
+    Args:
+        cluster: the `Cluster`.
+        welcome: called with (connection, hello) of each worker, in that thread.
+
+    Raises:
+        JoinError: this process cannot listen there.
+    """
+
+    def __init__(self, cluster: Cluster, welcome: Callable) -> None:
+        self._welcome = welcome
+        self._closing = threading.Event()
+        self._listener = _listen(cluster)
+        self._thread = threading.Thread(
+            target=self._accept, name="listener", daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stops listening, so that TensorFlow can listen on the port."""
+        self._closing.set()
+        self._thread.join()
+        self._listener.close()
+
+    def _accept(self):
+        # The timeout is for the listener alone: a thread that waits in accept would
+        # keep the port after close.
+        self._listener.settimeout(0.1)
+        while not self._closing.is_set():
+            try:
+                caller, _ = self._listener.accept()
+            except OSError:
+                continue
+            threading.Thread(target=self._greet, args=(caller,), daemon=True).start()
+
+    def _greet(self, caller):
+        connection = Connection(caller)
+        try:
+            connection.greet(ATTEMPT_S)
+            hello = connection.receive(ATTEMPT_S)
+            if hello["protocol"] != PROTOCOL:
+                refuse(connection, "The workers run different versions of plsc_tf.")
+                return
+            self._welcome(connection, hello)
+        except (OSError, EOFError, ValueError, KeyError, TypeError):
+            connection.close()  # a stranger, or a worker that has ended
+
+
+def refuse(connection: Connection, problem: str) -> None:
+    """Tells a worker why it cannot join, and closes the connection."""
+    try:
+        connection.send({"problem": problem})
+    except OSError:
+        pass  # it has ended
+    connection.close()
+
+
+def connect(cluster: Cluster, timeout_s: float, problem: str = "") -> Connection:
+    """Reaches the chief, which may not have started yet.
+
+    Args:
+        cluster: the `Cluster`.
+        timeout_s: how long to try.
+        problem: why this worker cannot join, if so.
+
+    Raises:
+        JoinError: the chief cannot be reached.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        left = max(deadline - time.monotonic(), 0.1)
+        try:
+            connection = _connect(cluster.addresses[0], min(left, ATTEMPT_S))
+            hello = {
+                "protocol": PROTOCOL,
+                "index": cluster.index,
+                "addresses": cluster.addresses,
+                "wait_s": max(deadline - time.monotonic(), 0),
+                "problem": problem,
+            }
+            connection.send(hello)
+            return connection
+        except (OSError, EOFError) as error:
+            if time.monotonic() + RETRY_S > deadline:
+                raise JoinError(
+                    f"{name(cluster, cluster.index)} cannot reach {name(cluster, 0)} "
+                    f"within {timeout_s:g} s: {_reason(error)}. Has it started? Check "
+                    "the address in cluster_node_ips, and that no firewall closes the "
+                    "port."
+                ) from error
+        time.sleep(RETRY_S)
+
+
+def name(cluster: Cluster, index: int) -> str:
+    """Returns the name of a worker in messages."""
+    return f"Worker {index} ({cluster.addresses[index]})"
+
+
+def _reason(error):
+    if isinstance(error, StrangerError):
+        return f"another program listens there ({error})"
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+def _listen(cluster):
+    """Returns a socket that listens on this worker's address."""
+    own = name(cluster, cluster.index)
+    host, port = addresses.split(cluster.address)
+    try:
+        family, _, _, _, place = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM
+        )[0]
+    except OSError as error:
+        raise JoinError(
+            f"{own}: the name {host!r} is not known here ({_reason(error)}). Check "
+            "cluster_node_ips, or write the IP address."
+        ) from error
+    hosts = {addresses.split(address)[0] for address in cluster.addresses}
+    named = place[0] != host and len(hosts) > 1
+    if named and ipaddress.ip_address(place[0]).is_loopback:
+        # Some systems give their own name a loopback address, which the other
+        # machines cannot reach.
+        place = ("", port)
+    deadline = time.monotonic() + BIND_S
+    while True:
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        # TensorFlow listens on the same port afterwards, while connections that were
+        # accepted here stay.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(place)
+            listener.listen(socket.SOMAXCONN)
+            return listener
+        except OSError as error:
+            listener.close()
+            if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
+                why = {
+                    errno.EADDRINUSE: f"port {port} is in use, by a process of an "
+                    "earlier run or by another program. End it, or choose another port",
+                    errno.EADDRNOTAVAIL: "this machine has no such address. Check "
+                    "cluster_node_ips, and that node_ip is this machine's",
+                }.get(error.errno, _reason(error))
+                raise JoinError(f"{own} cannot listen there: {why}.") from error
+        time.sleep(RETRY_S)
+
+
+def _connect(address, timeout_s):
+    sock = socket.create_connection(addresses.split(address), timeout=timeout_s)
+    connection = Connection(sock)
+    try:
+        if sock.getsockname() == sock.getpeername():
+            # TCP may connect a socket with itself if no process listens.
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "connection refused")
+        connection.greet(timeout_s)
+    except (OSError, EOFError):
+        connection.close()
+        raise
+    return connection
 
 
 class WorkerJoin:
     """How a worker that is not the chief joins it."""
 
-    def __init__(self, cluster, timeout_s):
-        self._cluster = cluster
-        self._timeout_s = timeout_s
-        self._hello = {"purpose": "join", "addresses": cluster.addresses}
+    def __init__(self, cluster: Cluster, timeout_s: float) -> None:
+        self._cluster, self._timeout_s = cluster, timeout_s
 
-    def welcome(self, connection, hello):
-        """Handles a worker that wants to join."""
+    def welcome(self, connection: Connection, hello: dict) -> None:
+        """Refuses a worker that takes this one for the chief."""
         del hello
         refuse(
             connection,
@@ -36,67 +210,65 @@ class WorkerJoin:
             "cluster_node_ips, in the same order.",
         )
 
-    def meet_all(self):
-        """Returns (`{0: connection}`, run id) when all workers are there.
+    def meet_all(self) -> tuple[dict[int, Connection], str]:
+        """Returns (`{0: connection}`, run id) when all workers have joined.
 
         Raises:
-            JoinError: the chief cannot be reached, or says what is wrong.
+            JoinError: the chief cannot be reached, or reports a problem.
         """
         deadline = time.monotonic() + self._timeout_s
-        connection = connect(self._cluster, 0, self._hello, self._timeout_s)
+        connection = connect(self._cluster, self._timeout_s)
         try:
             left = max(deadline - time.monotonic(), 0)
             answer = connection.receive(left + DECISION_S)
         except (OSError, EOFError) as error:
             connection.close()
             raise JoinError(
-                f"{name(self._cluster, 0)}, the chief, was there but then gave no "
-                f"answer: {reason(error)}. Its own log says more."
+                f"{name(self._cluster, 0)}, the chief, accepted the connection but "
+                f"gave no answer: {_reason(error)}. See its log."
             ) from error
         if "problem" in answer:
             connection.close()
             raise JoinError(answer["problem"])
         return {0: connection}, answer["run_id"]
 
-    def call_off(self, problem):
-        """Tells the chief, if it is there, that this worker cannot join."""
+    def call_off(self, problem: str) -> None:
+        """Tells the chief, if it can be reached, that this worker cannot join."""
         try:
-            hello = {**self._hello, "problem": problem}
-            connect(self._cluster, 0, hello, ATTEMPT_S).close()
+            connect(self._cluster, ATTEMPT_S, problem).close()
         except JoinError:
-            pass  # the chief finds out that this worker does not come
+            pass  # the chief notices that this worker does not come
 
 
 class ChiefJoin:
     """How the chief receives the others."""
 
-    def __init__(self, cluster, timeout_s):
+    def __init__(self, cluster: Cluster, timeout_s: float) -> None:
         self._cluster = cluster
         self._start = time.monotonic()
         self._deadline = self._start + timeout_s
-        self._guests = queue.SimpleQueue()
-        self._members = {}
-        self._present = []  # also those that cannot be members
+        self._callers: queue.SimpleQueue = queue.SimpleQueue()
+        self._members: dict[int, Connection] = {}
+        self._present: list[Connection] = []  # also those that cannot be members
 
-    def welcome(self, connection, hello):
-        """Handles a worker that wants to join."""
-        self._guests.put((connection, hello))
+    def welcome(self, connection: Connection, hello: dict) -> None:
+        """Takes a worker that wants to join."""
+        self._callers.put((connection, hello))
 
-    def call_off(self, problem):
-        """Nobody can be told by a chief that does not listen."""
+    def call_off(self, problem: str) -> None:
+        """Does nothing: without a listener there are no callers to tell."""
 
-    def meet_all(self):
-        """Returns (`{index: connection}`, run id) when all workers are there.
+    def meet_all(self) -> tuple[dict[int, Connection], str]:
+        """Returns (`{index: connection}`, run id) when all workers have joined.
 
         Raises:
-            JoinError: one did not come in time, or has come with a problem; all that
-                are there are told.
+            JoinError: a worker is late or has a problem; all that came are told.
         """
         try:
             while len(self._members) < self._cluster.size - 1:
                 left = self._deadline - time.monotonic()
                 try:
-                    self._admit(*self._guests.get(timeout=max(left, 0)))
+                    self._admit(*self._callers.get(timeout=max(left, 0)))
                 except queue.Empty:
                     raise JoinError(self._who_is_missing()) from None
             run_id = uuid.uuid4().hex
@@ -108,40 +280,35 @@ class ChiefJoin:
         return self._members, run_id
 
     def _refuse_all(self, problem):
-        """Tells who is there, and who comes within a few seconds."""
+        """Tells all that came, and those that come within a few seconds."""
         for connection in self._present:
             refuse(connection, problem)
-        late = self._cluster.size - 1 - len(self._present)
         until = min(self._deadline, time.monotonic() + DECISION_S)
-        while late and (left := until - time.monotonic()) > 0:
+        for _ in range(self._cluster.size - 1 - len(self._present)):
             try:
-                connection, _ = self._guests.get(timeout=left)
+                left = max(until - time.monotonic(), 0)
+                connection, _ = self._callers.get(timeout=left)
             except queue.Empty:
                 return
             refuse(connection, problem)
-            late -= 1
 
     def _admit(self, connection, hello):
         index = hello["index"]
-        problem = hello.get("problem") or self._compare(index, hello["addresses"])
-        former = self._members.get(index)
-        if former is not None and former.is_open() and not problem:
-            if not connection.is_open():
-                connection.close()
-                return  # had gone before it came again, and is only heard of later
-            problem = (
+        problem = hello["problem"] or self._compare(index, hello["addresses"])
+        # One that came and has ended may come again.
+        if index in self._members and self._members[index].is_open():
+            problem = problem or (
                 f"Two processes say that they are {name(self._cluster, index)}. Each "
                 "worker needs its own node_ip or task index."
             )
         self._present.append(connection)
         if problem:
             raise JoinError(problem)
-        # One that had come and gone may come again.
         self._members[index] = connection
         self._deadline = min(self._deadline, time.monotonic() + hello["wait_s"])
 
     def _compare(self, index, others):
-        """Returns what is wrong with a worker's list of addresses, or None."""
+        """Returns a problem of a worker's list of addresses, or None."""
         own = list(self._cluster.addresses)
         if others == own and 0 < index < len(own):
             return None
@@ -161,7 +328,7 @@ class ChiefJoin:
         return (
             f"{' and '.join(missing)} did not come within {waited_s:.0f} s. Started, "
             "with the same cluster_node_ips? Does a firewall close "
-            f"{self._cluster.addresses[0]}? The log of the missing worker says more."
+            f"{self._cluster.addresses[0]}? See the log of the missing worker."
         )
 
     def _send_run_id(self, index, connection, run_id):
@@ -169,5 +336,5 @@ class ChiefJoin:
             connection.send({"run_id": run_id})
         except OSError as error:
             raise JoinError(
-                f"{name(self._cluster, index)} had come but has gone: {error}."
+                f"{name(self._cluster, index)} joined but has ended: {error}."
             ) from error

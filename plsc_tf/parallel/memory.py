@@ -1,5 +1,6 @@
 """How much memory a replica's device has."""
 
+import contextlib
 import dataclasses
 import pathlib
 
@@ -31,8 +32,8 @@ class Devices:
     shared: bool
 
 
-def devices(num_replicas=0, memory_gb=None):
-    """The devices that `plsc_tf.strategy(num_replicas)` would use.
+def devices(num_replicas: int = 0, memory_gb: float | None = None) -> Devices:
+    """Returns the devices that `plsc_tf.strategy(num_replicas)` would use.
 
     Args:
         num_replicas: as for `strategy`; there may be more than this machine has GPUs
@@ -58,20 +59,18 @@ def devices(num_replicas=0, memory_gb=None):
     return Devices(kind, count, min(limits[:count]), shared=False)
 
 
-def machine_memory():
-    """Bytes of this machine's memory, or of what its container may use.
+def machine_memory() -> int:
+    """Returns the bytes of this machine's memory, or of what its container may use.
 
     Raises:
         ValueError: the system is not Linux.
     """
-    found = []
+    sizes = []
     for path in LIMITS:
-        try:
-            found.append(int(pathlib.Path(path).read_text(encoding="ascii")))
-        except (OSError, ValueError):
-            continue  # no such group, or "max"
+        with contextlib.suppress(OSError, ValueError):  # no such group, or "max"
+            sizes.append(int(pathlib.Path(path).read_text(encoding="ascii")))
     try:
-        return min([*found, read_bytes("/proc/meminfo", "MemTotal")])
+        return min([*sizes, read_bytes("/proc/meminfo", "MemTotal")])
     except OSError as error:
         raise ValueError(
             "The size of this system's memory is unknown: give it, "
@@ -79,24 +78,22 @@ def machine_memory():
         ) from error
 
 
-def process_memory():
-    """Bytes that this process holds in memory now; 0 if unknown."""
-    try:
+def process_memory() -> int:
+    """Returns the bytes that this process holds in memory now; 0 if unknown."""
+    with contextlib.suppress(OSError):
         return read_bytes("/proc/self/status", "VmRSS")
-    except OSError:
-        return 0
+    return 0
 
 
-def free_memory():
-    """Bytes that processes can still get without swapping; 0 if unknown."""
-    try:
+def free_memory() -> int:
+    """Returns the bytes that are available without swapping; 0 if unknown."""
+    with contextlib.suppress(OSError):
         return read_bytes("/proc/meminfo", "MemAvailable")
-    except OSError:
-        return 0
+    return 0
 
 
-def read_bytes(path, name):
-    """Bytes of a line `name: 123 kB` of one of Linux's tables.
+def read_bytes(path: str, name: str) -> int:
+    """Returns the bytes of a line `name: 123 kB` of one of Linux's tables.
 
     Raises:
         OSError: there is no such table or line.

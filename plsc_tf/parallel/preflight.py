@@ -1,14 +1,15 @@
-"""What several workers try before they train together."""
+"""Checks of several workers before they train together."""
 
 import os
 import threading
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from plsc_tf.parallel.collectives import (
     all_gather,
     all_sum,
-    num_replicas,
     reduce_scatter,
     replica_id,
 )
@@ -22,7 +23,7 @@ SECRETS = ("password", "token", "ugi", "secret")
 PATIENCE_S = 10.0
 
 
-def compare(facts):
+def compare(facts: Sequence[dict]) -> None:
     """Makes sure that all workers have the same facts.
 
     Args:
@@ -32,15 +33,12 @@ def compare(facts):
     Raises:
         ValueError: they differ; it names what, and the workers' values.
     """
-    flat = [dict(_flatten(given)) for given in facts]
-    names = sorted({name for given in flat for name in given})
-    absent = object()
+    flat = [{name: repr(value) for name, value in _flatten(one)} for one in facts]
     different = []
-    for name in names:
-        values = [given.get(name, absent) for given in flat]
-        if any(value != values[0] for value in values):
-            shown = ["nothing" if v is absent else repr(v) for v in values]
-            different.append(f"  {name}: {_describe(name, shown)}")
+    for name in sorted(set().union(*flat)):
+        values = [one.get(name, "nothing") for one in flat]
+        if len(set(values)) > 1:
+            different.append(f"  {name}: {_describe(name, values)}")
     if not different:
         return
     left_out = len(different) - MOST_DIFFERENCES
@@ -52,7 +50,9 @@ def compare(facts):
     )
 
 
-def try_collectives(strategy, group, timeout_s):
+def try_collectives(
+    strategy: tf.distribute.Strategy, group: Any, timeout_s: float
+) -> None:
     """Runs once every kind of collective that training needs.
 
     Args:
@@ -74,13 +74,10 @@ def try_collectives(strategy, group, timeout_s):
         group.tell("tried the collectives")
         wait_s = timeout_s + PATIENCE_S
         problems = group.gather("preflight: collectives", problem, timeout_s=wait_s)
-    failed = [i for i, found in enumerate(problems) if found]
-    if not failed:
+    names = group.names if group else ["This process"]
+    lines = [f"  {n}: {p}" for n, p in zip(names, problems, strict=True) if p]
+    if not lines:
         return
-    if group:
-        lines = [f"  {group.names[i]}: {problems[i]}" for i in failed]
-    else:
-        lines = [f"  {problems[0]}"]
     raise RuntimeError(
         "The collectives of TensorFlow do not work, so nothing was trained. Can the "
         "workers reach each other on all ports (firewall), and is each address the one "
@@ -124,7 +121,6 @@ def _wrong_result(strategy):
             "all_sum bfloat16": all_sum(tf.ones([1], tf.bfloat16)),
             "all_sum of two, the first": sums[0],
             "all_sum of two, the second": sums[1],
-            "replicas": tf.fill([1], num_replicas()),
         }
 
     ids = [i for i in range(count) for _ in range(2)]
@@ -154,18 +150,13 @@ def _describe(name, shown):
         return "differs (its value is not shown)"
     workers = {}
     for index, value in enumerate(shown):
-        workers.setdefault(value, []).append(index)
+        workers.setdefault(value, []).append(str(index))
     # Long values are shown from where they differ.
     start = max(len(os.path.commonprefix(shown)) - MOST_CHARACTERS // 2, 0)
     return "; ".join(
-        f"{_shorten(value, start)} on {_listed(who)}" for value, who in workers.items()
+        f"{_shorten(value, start)} on worker{'s'[: len(who) - 1]} {', '.join(who)}"
+        for value, who in workers.items()
     )
-
-
-def _listed(indices):
-    if len(indices) == 1:
-        return f"worker {indices[0]}"
-    return f"workers {', '.join(map(str, indices))}"
 
 
 def _shorten(text, start):

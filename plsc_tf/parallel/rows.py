@@ -1,45 +1,73 @@
 """Arrays `[num_rows, ...]` whose rows are split over the replicas."""
 
-import threading
+import concurrent.futures
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from plsc_tf.parallel import collectives
-from plsc_tf.parallel.held_rows import HeldRows, as_numpy, piece_rows
-from plsc_tf.parallel.row_split import RowSplit
+from plsc_tf.parallel.held_rows import OVERWRITING, HeldRows, as_numpy, piece_rows
 from plsc_tf.parallel.strategy import gather, local_replicas
 
 # A tile of more rows is filled in parts, to need no second one while it is made.
 LARGE_TILE = 1 << 16
 
-# TensorFlow 2.17 mixes up the places of parts that threads overwrite at the same time
-# on a device that is not the first: rows would land elsewhere, mostly silently. And a
-# part of a replicated value is overwritten by reading and writing the whole.
-OVERWRITING = threading.Lock()
+
+@dataclasses.dataclass(frozen=True)
+class RowSplit:
+    """The rows of each replica: `num_rows // n + (r < num_rows % n)` of them.
+
+    PLSC cuts at `ceil(num_rows / n)`, which leaves replicas without rows when
+    there are few of them; this split differs by at most one row.
+    """
+
+    num_rows: int
+    num_shards: int
+
+    def __post_init__(self):
+        if not 0 < self.num_shards <= self.num_rows:
+            raise ValueError(
+                "Every replica must hold at least one row. Received: "
+                f"num_rows={self.num_rows}, num_shards={self.num_shards}. Use fewer "
+                "replicas, or a replicated head (loss_type=softmax or arcface)."
+            )
+
+    def size(self, shard: int) -> int:
+        """Returns the number of rows of one shard."""
+        return self.num_rows // self.num_shards + (
+            shard < self.num_rows % self.num_shards
+        )
+
+    def first(self, shard: int) -> int:
+        """Returns the global number of the first row of one shard."""
+        base, extra = divmod(self.num_rows, self.num_shards)
+        return shard * base + min(shard, extra)
+
+    def ranges(self, low: int, high: int) -> Iterator[tuple[int, int, int, int]]:
+        """Cuts the global rows `[low, high)` at the borders of the shards.
+
+        Yields:
+            (shard, first row within the shard, last + 1, first global row).
+        """
+        for shard in range(self.num_shards):
+            first = self.first(shard)
+            start = max(low, first)
+            stop = min(high, first + self.size(shard))
+            if start < stop:
+                yield shard, start - first, stop - first, start
 
 
-def outside_scope(function):
-    """Calls `function` where no `strategy.scope()` is active, and returns its value.
+def outside_scope(function: Callable) -> Any:
+    """Calls `function` outside of any `strategy.scope()`, and returns its value.
 
     A variable made inside a scope is mirrored on every device, even under a
     `tf.device`. A scope belongs to its thread, so another thread is outside it.
     """
-    outcome = []
-
-    def call():
-        try:
-            outcome.append((function(), None))
-        except Exception as error:  # noqa: BLE001 - raised again in the caller
-            outcome.append((None, error))
-
-    thread = threading.Thread(target=call)
-    thread.start()
-    thread.join()
-    value, error = outcome[0]
-    if error is not None:
-        raise error
-    return value
+    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as outside:
+        return outside.submit(function).result()
 
 
 def _devices(strategy):
@@ -74,12 +102,16 @@ class ShardedRows:
             read and assigned, and sparse ones only gathered and scattered.
     """
 
-    def __init__(self, strategy, tiles, split, tile_rows, sparse=False):
-        self.strategy = strategy
-        self.tiles = tiles
-        self.split = split
-        self.tile_rows = tile_rows
-        self.sparse = sparse
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        tiles: dict[int, list[tf.Variable]],
+        split: RowSplit,
+        tile_rows: int,
+        sparse: bool = False,
+    ) -> None:
+        self.strategy, self.tiles, self.split = strategy, tiles, split
+        self.tile_rows, self.sparse = tile_rows, sparse
         first = next(iter(tiles.values()))[0]
         self.shape = (split.num_rows, *first.shape[1:])
         # numpy's files do not know bfloat16.
@@ -87,8 +119,15 @@ class ShardedRows:
 
     @classmethod
     def create(
-        cls, strategy, initial_rows, num_rows, name, *, tile_rows=None, sparse=False
-    ):
+        cls,
+        strategy: tf.distribute.Strategy,
+        initial_rows: Callable,
+        num_rows: int,
+        name: str,
+        *,
+        tile_rows: int | None = None,
+        sparse: bool = False,
+    ) -> "ShardedRows":
         """Makes the variables.
 
         Args:
@@ -108,7 +147,6 @@ class ShardedRows:
             tiles = {}
             for shard, device in _devices(strategy).items():
                 size, first = split.size(shard), split.first(shard)
-                lows = range(0, size, tile_rows)
                 with tf.device(device):
                     tiles[shard] = [
                         _make_tile(
@@ -117,19 +155,19 @@ class ShardedRows:
                             first + min(low + tile_rows, size),
                             f"{name}_{shard}_{low // tile_rows}",
                         )
-                        for low in lows
+                        for low in range(0, size, tile_rows)
                     ]
             return tiles
 
         return cls(strategy, outside_scope(make), split, tile_rows, sparse)
 
-    def filled(self, value, name, dtype=None):
+    def filled(self, value: Any, name: str, dtype: Any = None) -> "ShardedRows":
         """Rows of one number, split and tiled like these.
 
         Args:
             value: the number, or one row `[...]`.
             name: name of the variables.
-            dtype: their type, when it is another one.
+            dtype: their type, if it differs.
         """
         dtype = dtype or next(iter(self.tiles.values()))[0].dtype
 
@@ -148,20 +186,17 @@ class ShardedRows:
             self.strategy, outside_scope(make), self.split, self.tile_rows, self.sparse
         )
 
-    def local(self):
-        """The tiles of the calling replica."""
+    def local(self) -> list[tf.Variable]:
+        """Returns the tiles of the calling replica."""
         return self.tiles[collectives.replica_id()]
 
-    def here(self):
-        """The global rows of this process: (first, last + 1)."""
-        shards = sorted(self.tiles)
-        last = shards[-1]
-        return self.split.first(shards[0]), self.split.first(last) + self.split.size(
-            last
-        )
+    def here(self) -> tuple[int, int]:
+        """Returns the global rows of this process, (first, last + 1)."""
+        first, end = min(self.tiles), max(self.tiles) + 1
+        return self.split.first(first), self.split.first(end)
 
-    def read(self, low, high):
-        """The global rows `[low, high)` as numpy; all workers must ask for them."""
+    def read(self, low: int, high: int) -> np.ndarray:
+        """Returns the global rows `[low, high)`; all workers must ask for them."""
         if len(self.tiles) == self.split.num_shards:
             return np.concatenate(list(self._read_pieces(low, high)))
         # Each replica brings its rows of them, filled up to as many as the largest.
@@ -170,7 +205,9 @@ class ShardedRows:
             for shard, start, stop, _ in self.split.ranges(low, high)
         }
         most = max(stop - start for start, stop in cut.values())
-        own = [self._padded(shard, low, high, most) for shard in self.tiles]
+        own = [
+            self._padded(*cut.get(shard, (0, 0)), shard, most) for shard in self.tiles
+        ]
         gathered = gather(self.strategy, own)
         return np.concatenate(
             [
@@ -179,25 +216,25 @@ class ShardedRows:
             ]
         )
 
-    def pieces(self, low, high):
-        """The global rows `[low, high)` as numpy arrays of bounded size, in order."""
+    def pieces(self, low: int, high: int) -> Iterator[np.ndarray]:
+        """Yields the global rows `[low, high)` in order, as arrays of bounded size."""
         for tile, start, stop, _ in self._pieces(low, high):
             step = piece_rows(tile.shape, tile.dtype)
             for first in range(start, stop, step):
                 yield self._read(tile, first, min(first + step, stop))
 
-    def release(self, low, high):
-        """Nothing is held; see `HeldRows`."""
+    def release(self, low: int, high: int) -> None:
+        """Does nothing; see `HeldRows`."""
 
-    def held(self):
-        """These rows as they are now, whatever happens to the variables."""
+    def held(self) -> HeldRows:
+        """Returns these rows as they are now, whatever happens to the variables."""
         values = {
             shard: [tile.read_value() for tile in tiles]
             for shard, tiles in self.tiles.items()
         }
         return HeldRows(self.shape, self.dtype, values, self._places, self.here())
 
-    def write(self, low, rows):
+    def write(self, low: int, rows: np.ndarray) -> None:
         """Overwrites the global rows that start at `low`, `[n, ...]`."""
         for tile, start, stop, first in self._pieces(low, low + len(rows)):
             piece = tf.cast(rows[first - low : first - low + stop - start], tile.dtype)
@@ -209,7 +246,7 @@ class ShardedRows:
                 with OVERWRITING:
                     tile[start:stop].assign(piece)
 
-    def spans(self, low, high, most):
+    def spans(self, low: int, high: int, most: int) -> Iterator[tuple[int, int]]:
         """Cuts the global rows `[low, high)` as `write` takes them fastest.
 
         Overwriting a part of a tile takes ten times as long as the whole of it.
@@ -227,8 +264,8 @@ class ShardedRows:
             for begin in range(first, end, most):
                 yield begin, min(begin + most, end)
 
-    def bytes_per_replica(self):
-        """Bytes that each replica of this process holds."""
+    def bytes_per_replica(self) -> list[int]:
+        """Returns the bytes that each replica of this process holds."""
         return [
             sum(tile.shape.num_elements() * tile.dtype.size for tile in tiles)
             for tiles in self.tiles.values()
@@ -239,15 +276,14 @@ class ShardedRows:
         for tile, start, stop, _ in self._pieces(low, high):
             yield self._read(tile, start, stop)
 
-    def _padded(self, shard, low, high, size):
-        """A shard's rows of `[low, high)`, and zeros behind them: `[size, ...]`."""
+    def _padded(self, start, stop, shard, size):
+        """A shard's rows `[start, stop)`, and zeros behind them: `[size, ...]`."""
         first = self.split.first(shard)
-        low, high = max(low, first), min(high, first + self.split.size(shard))
-        found = [np.zeros((0, *self.shape[1:]), self.dtype)]
-        if low < high:
-            found += self._read_pieces(low, high)
-        rest = size - sum(len(rows) for rows in found)
-        return np.concatenate([*found, np.zeros((rest, *self.shape[1:]), self.dtype)])
+        rows = np.zeros((size, *self.shape[1:]), self.dtype)
+        if start < stop:
+            pieces = self._read_pieces(first + start, first + stop)
+            rows[: stop - start] = np.concatenate(list(pieces))
+        return rows
 
     def _read(self, tile, start, stop):
         """Rows `[start, stop)` of a tile as numpy."""

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+from collections.abc import Sequence
 
 import keras
 import numpy as np
@@ -9,22 +10,21 @@ import tensorflow as tf
 from absl import logging
 
 from plsc_tf import private_apis
+from plsc_tf.parallel.cluster import Cluster
 
 
-def strategy(num_replicas=0):
+def strategy(num_replicas: int = 0) -> tf.distribute.MirroredStrategy:
     """Returns the `MirroredStrategy` over this machine's devices.
 
-    The same call gives the same strategy object, so a notebook cell can be run
-    twice.
+    The same call returns the same object, so a notebook cell can run twice.
 
     Args:
         num_replicas: how many replicas; 0 takes every GPU, or one CPU device where
-            there is no GPU. Without enough GPUs the replicas are logical CPU
-            devices, which are created here when TensorFlow has not started yet.
+            there is no GPU. Without GPUs the replicas are logical CPU devices, which
+            are created here unless TensorFlow has started.
 
     Raises:
-        ValueError: `num_replicas` is negative, or more GPUs are asked for than the
-            machine has.
+        ValueError: `num_replicas` is negative, or exceeds the number of GPUs.
         RuntimeError: TensorFlow already runs with fewer logical CPU devices.
     """
     if num_replicas < 0:
@@ -47,12 +47,14 @@ def strategy(num_replicas=0):
     return _mirrored(tuple(f"CPU:{i}" for i in range(count)))
 
 
-# A day. TensorFlow's own service would take a worker that is merely slow for lost after
-# 10 seconds, without saying which one it was: `plsc_tf.parallel.group` does better.
+# A day. TensorFlow's own service would give up a slow worker after 10 seconds, without
+# naming it; `plsc_tf.parallel.group` does that.
 HEARTBEAT_MS = 24 * 3600 * 1000
 
 
-def cluster_strategy(cluster, num_replicas=0, *, implementation="auto"):
+def cluster_strategy(
+    cluster: Cluster, num_replicas: int = 0, *, implementation: str = "auto"
+) -> tf.distribute.MultiWorkerMirroredStrategy:
     """Returns the `MultiWorkerMirroredStrategy` over the devices of all workers.
 
     It starts this process's server and waits for those of the others: call it in all
@@ -62,12 +64,12 @@ def cluster_strategy(cluster, num_replicas=0, *, implementation="auto"):
     Args:
         cluster: the `plsc_tf.parallel.cluster.Cluster`.
         num_replicas: GPUs of this worker; 0 takes all. Without GPUs a worker is one
-            replica, whatever is asked for.
+            replica.
         implementation: of the collectives: "ring" over TensorFlow's own connections,
             "nccl", or "auto".
 
     Raises:
-        ValueError: this worker has not so many GPUs.
+        ValueError: this worker has fewer GPUs.
     """
     gpus = tf.config.list_physical_devices("GPU")
     if gpus and num_replicas > len(gpus):
@@ -99,22 +101,24 @@ def cluster_strategy(cluster, num_replicas=0, *, implementation="auto"):
     return tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
 
 
-def num_workers(strategy):
-    """How many processes a strategy spans."""
+def num_workers(strategy: tf.distribute.Strategy) -> int:
+    """Returns how many processes a strategy spans."""
     if strategy.num_replicas_in_sync == 1:
         return 1  # TensorFlow's default strategy has no list of devices
     return strategy.num_replicas_in_sync // len(strategy.extended.worker_devices)
 
 
-def local_replicas(strategy):
-    """The numbers of the replicas that this process runs, a `range`."""
+def local_replicas(strategy: tf.distribute.Strategy) -> range:
+    """Returns the numbers of the replicas that this process runs."""
     workers = num_workers(strategy)
     count = strategy.num_replicas_in_sync // workers
     first = strategy.cluster_resolver.task_id * count if workers > 1 else 0
     return range(first, first + count)
 
 
-def gather(strategy, values):
+def gather(
+    strategy: tf.distribute.Strategy, values: Sequence[np.ndarray]
+) -> np.ndarray:
     """Concatenates a numpy array of every replica; all workers must call it.
 
     Small integers and truth values come back as int32: TensorFlow gathers no others.
@@ -137,13 +141,13 @@ def gather(strategy, values):
     return strategy.gather(held, axis=0).numpy()
 
 
-def make_deterministic(seed):
+def make_deterministic(seed: int) -> None:
     """Makes TensorFlow choose operations that always give the same results.
 
     It holds for the rest of the process; call it before anything is computed.
 
     Args:
-        seed: of what TensorFlow and Keras draw where they are given no seed.
+        seed: of random numbers of TensorFlow and Keras without their own seed.
     """
     tf.config.experimental.enable_op_determinism()
     keras.utils.set_random_seed(seed)

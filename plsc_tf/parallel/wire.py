@@ -6,12 +6,14 @@ import socket
 import struct
 import threading
 import time
+from collections.abc import Callable
+from typing import Any
 
-# Both sides send it first, so that strangers know each other.
+# Both sides send it first, to recognize other programs.
 MAGIC = b"plsc_tf\n"
 # Changes with the messages: workers of different versions refuse each other.
-PROTOCOL = 1
-# The longest frame of somebody who has not said yet who he is, in bytes.
+PROTOCOL = 2
+# The longest frame of a caller that has not identified itself, in bytes.
 HELLO_BYTES = 1 << 20
 _LENGTH = struct.Struct(">Q")
 
@@ -20,7 +22,7 @@ class StrangerError(ConnectionError):
     """The other side is no worker."""
 
 
-def encode(message):
+def encode(message: Any) -> bytes:
     """Returns the message as JSON, in bytes."""
     return json.dumps(message, separators=(",", ":")).encode()
 
@@ -35,18 +37,18 @@ class Connection:
         max_bytes: the longest frame that is accepted.
     """
 
-    def __init__(self, sock):
+    def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
         self.max_bytes = HELLO_BYTES
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # The port may be another worker's: it must be able to listen there.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 
-    def wait_for_ever(self):
+    def wait_for_ever(self) -> None:
         """Lifts the time limits of earlier calls."""
         self._socket.settimeout(None)
 
-    def greet(self, timeout_s):
+    def greet(self, timeout_s: float) -> None:
         """Exchanges the magic.
 
         Raises:
@@ -62,15 +64,15 @@ class Connection:
         if answer != MAGIC:
             raise StrangerError(f"it answered {answer!r}, so it is another program")
 
-    def send(self, message):
+    def send(self, message: Any) -> None:
         """Sends a message; waits until the system has taken it."""
         self.send_frame(encode(message))
 
-    def send_frame(self, frame):
+    def send_frame(self, frame: bytes) -> None:
         """Sends bytes as one frame."""
         self._socket.sendall(_LENGTH.pack(len(frame)) + frame)
 
-    def receive(self, timeout_s=None):
+    def receive(self, timeout_s: float | None = None) -> Any:
         """Returns the next message.
 
         Raises:
@@ -79,18 +81,14 @@ class Connection:
             OSError: the connection is broken.
             ValueError: what came is no message, or too long.
         """
-        return json.loads(self.receive_frame(timeout_s))
-
-    def receive_frame(self, timeout_s=None):
-        """Returns the next frame, as `receive`."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         (length,) = _LENGTH.unpack(self._read(_LENGTH.size, deadline))
         if length > self.max_bytes:
             raise ValueError(f"a message of {length} bytes is too long")
-        return self._read(length, deadline)
+        return json.loads(self._read(length, deadline))
 
-    def is_open(self):
-        """Whether the other side, which is silent for now, still holds the line."""
+    def is_open(self) -> bool:
+        """Whether the other side, which is silent for now, has the connection open."""
         self._socket.setblocking(False)
         try:
             return self._socket.recv(1, socket.MSG_PEEK) != b""
@@ -101,14 +99,14 @@ class Connection:
         finally:
             self._socket.settimeout(None)
 
-    def end_sending(self):
+    def end_sending(self) -> None:
         """Tells the other side that nothing more will come."""
         try:
             self._socket.shutdown(socket.SHUT_WR)
         except OSError:
-            pass  # it is gone already
+            pass  # the connection is broken
 
-    def close(self):
+    def close(self) -> None:
         """Closes the connection."""
         self._socket.close()
 
@@ -139,32 +137,40 @@ class Peer:
         on_end: called without arguments when nothing more will come.
     """
 
-    def __init__(self, connection, name, on_message, on_end):
+    def __init__(
+        self,
+        connection: Connection,
+        name: str,
+        on_message: Callable[[Any], None],
+        on_end: Callable[[], None],
+    ) -> None:
         self._connection = connection
         self._on_message, self._on_end = on_message, on_end
-        self._outbox = queue.SimpleQueue()
-        self._reader = threading.Thread(target=self._read, name=f"from {name}")
-        self._writer = threading.Thread(target=self._write, name=f"to {name}")
-        for thread in (self._reader, self._writer):
-            thread.daemon = True
+        self._outbox: queue.SimpleQueue = queue.SimpleQueue()
+        self._reader = threading.Thread(
+            target=self._read, name=f"from {name}", daemon=True
+        )
+        self._writer = threading.Thread(
+            target=self._write, name=f"to {name}", daemon=True
+        )
 
-    def start(self):
+    def start(self) -> None:
         """Starts the threads."""
         self._connection.wait_for_ever()
         self._reader.start()
         self._writer.start()
 
-    def send(self, frame):
+    def send(self, frame: bytes) -> None:
         """Puts a frame, which `encode` made, into the outbox."""
         self._outbox.put(frame)
 
-    def all_sent(self):
+    def all_sent(self) -> threading.Event:
         """Returns a `threading.Event` of the moment when the outbox will be empty."""
         sent = threading.Event()
         self._outbox.put(sent)
         return sent
 
-    def close(self, timeout_s):
+    def close(self, timeout_s: float) -> None:
         """Sends what is in the outbox, waits for the other side's end, and closes."""
         self._outbox.put(None)
         self._writer.join(timeout_s)

@@ -9,6 +9,33 @@ def find(folder: str) -> dict[int, str]:
     return {int(name): files.join(folder, name) for name in names if name.isdecimal()}
 
 
+def find_models(path: str, option: str = "model_dir") -> dict[int, str]:
+    """Returns {version: folder} of a model's SavedModels.
+
+    Args:
+        path: folder with the version folders, or one that is a version itself.
+        option: name of the path in errors.
+
+    Raises:
+        FileNotFoundError: there is no such folder.
+    """
+    path = str(path).rstrip("/")
+    if not files.is_dir(path):
+        reason = "is not a folder" if files.exists(path) else "does not exist"
+        raise FileNotFoundError(
+            f"{option} must be a folder with the version folders of an export. "
+            f"Received: {option}={path!r}, which {reason}."
+        )
+    if _is_model(path):
+        name = files.name(path)
+        return {int(name) if name.isdecimal() else 1: path}
+    return {number: one for number, one in find(path).items() if _is_model(one)}
+
+
+def _is_model(folder):
+    return files.exists(files.join(folder, "saved_model.pb"))
+
+
 def prepare(export_dir: str, version: int | None) -> None:
     """Makes the folder, and finds early whatever would stop an export.
 

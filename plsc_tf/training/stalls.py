@@ -7,8 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from plsc_tf.parallel.end_process import end_process
-from plsc_tf.parallel.worker_lost import STALL_STATUS
+from plsc_tf.parallel.worker_lost import STALL_STATUS, end_process
 
 if TYPE_CHECKING:
     from plsc_tf.parallel.group import Group

@@ -18,7 +18,7 @@ from absl import logging
 
 from plsc_tf.heads.second_pass import join
 from plsc_tf.parallel import collectives
-from plsc_tf.parallel.single_worker import SingleWorker
+from plsc_tf.parallel.group import SingleWorker
 from plsc_tf.training import diagnosis, feed, mixing, several_steps, user_data
 from plsc_tf.training.position import COUNTS, Position
 from plsc_tf.training.updates import Updater

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from plsc_tf.checkpoints import catalog, manifest, reader, writer
-from plsc_tf.parallel.replicated_rows import ReplicatedRows
+from plsc_tf.parallel.held_rows import ReplicatedRows
 from plsc_tf.storage import files
 from tests.checkpoints.small import (
     FILES,

@@ -1,165 +1,174 @@
-"""Two hosts, each with an address and a network of its own, train as one."""
+"""Two hosts, each with its own address and network, train as one."""
 
-import json
 import os
-import pathlib
 import re
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
 
+from tests.cluster.cluster_driver import CASE, MOCK, NO_TEST
 from tests.cluster.test_cluster_training import one_error
-from tests.cluster.two_hosts_driver import JOIN_S, SILENCE_S
+from tests.cluster.two_hosts import NotPermittedError, two_hosts
 
-ROOT = pathlib.Path(__file__).parents[2]
 LOST = 76
-# How long a process may take that hangs in a collective, and how long after its time
-# the chief still waits to tell latecomers.
-GRACE_S, DECISION_S = 10, 5
-# For the rest, on a machine that has much else to do.
-SLOW_S = 30
+LIMIT_S = 150
+JOIN_S, SILENCE_S = 4, 8
+# How long a process may take that hangs in a collective, how long after its time the
+# chief still waits for latecomers, and the rest on a busy machine.
+GRACE_S, DECISION_S, SLOW_S = 10, 5, 30
+# Twelve epochs of five steps, each with a checkpoint at its end.
+TRAINING = [
+    *(*CASE, *MOCK, *NO_TEST),
+    *("--num_epochs=12", f"--worker_timeout={SILENCE_S}"),
+]
 
 
-def scenarios(folder, *names):
-    """What came of scenarios of `two_hosts_driver`, by name."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.cluster.two_hosts_driver", str(folder), *names],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
-    if "not_permitted" in found:
-        message = f"no network namespaces here: {found['not_permitted']}"
+@pytest.fixture(scope="module")
+def hosts():
+    """Two joined hosts."""
+    try:
+        with two_hosts() as both:
+            yield both
+    except NotPermittedError as error:
+        message = f"no network namespaces here: {error}"
         if os.environ.get("PLSC_TF_REQUIRE_NETNS"):
             pytest.fail(message)
         pytest.skip(message)
-    return found
+
+
+class Launchers:
+    """`python -m plsc_tf.launch` on each host; its time and what it wrote."""
+
+    def __init__(self, hosts, folder, *options, restarts=0):
+        self._folder = folder
+        addresses = ",".join(host.address for host in hosts)
+        words = [sys.executable, "-m", "plsc_tf.launch"]
+        words += [f"--cluster_node_ips={addresses}", f"--log_dir={folder}"]
+        words += [f"--max_restarts={restarts}", "--", *TRAINING, *options]
+        words += [f"--model_save_dir={folder / 'run'}"]
+        self._started = time.monotonic()
+        self._launchers = []
+        for i, host in enumerate(hosts):
+            with open(folder / f"launcher-{i}.log", "w") as log:
+                self._launchers.append(
+                    subprocess.Popen(host.command(*words), stdout=log, stderr=log)
+                )
+
+    def log(self, kind, index):
+        """The output of the "launcher" or the "worker" of a host."""
+        path = self._folder / f"{kind}-{index}.log"
+        return path.read_text() if path.exists() else ""
+
+    def wait_for(self, ready):
+        """Waits until a function is true, or a launcher has ended."""
+        while not ready() and time.monotonic() < self._started + LIMIT_S:
+            if any([launcher.poll() is not None for launcher in self._launchers]):
+                break
+            time.sleep(0.01)
+
+    def end(self):
+        """Returns (statuses, seconds) once both have ended."""
+        try:
+            for launcher in self._launchers:
+                left = self._started + LIMIT_S - time.monotonic()
+                launcher.wait(max(left, 0))
+        finally:
+            for launcher in self._launchers:
+                launcher.kill()
+                launcher.wait()
+        seconds = time.monotonic() - self._started
+        return [launcher.returncode for launcher in self._launchers], seconds
+
+
+def losses(run_dir):
+    """[(step, loss)] as they were written, also those of a step that came twice."""
+    lines = (run_dir / "losses.txt").read_text().splitlines()
+    return [(int(step), float.fromhex(loss)) for step, loss in map(str.split, lines)]
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
-    names = ["one_process", "unbroken", "no_such_worker", "no_such_chief"]
-    names += ["not_its_address", "no_cable", "black_hole", "pulled_restarted"]
-    return scenarios(tmp_path_factory.mktemp("hosts"), *names)
+def expected(tmp_path_factory):
+    """The losses of one process with two replicas, by step."""
+    run_dir = tmp_path_factory.mktemp("one") / "run"
+    words = [*TRAINING, "--num_replicas=2", f"--model_save_dir={run_dir}"]
+    done = subprocess.run(
+        [sys.executable, "-m", "plsc_tf.train", *words], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return dict(losses(run_dir))
 
 
-@pytest.fixture(scope="module")
-def found_slowly(tmp_path_factory):
-    names = ["one_process", "launched", "pulled", "misdirected"]
-    return scenarios(tmp_path_factory.mktemp("hosts"), *names)
-
-
-def check_curve(found, name):
-    """Every loss, also of a step that came twice, is that of one process."""
-    expected = dict(found["one_process"]["losses"])
-    steps = [step for step, _ in found[name]["losses"]]
-    assert set(steps) == set(expected) == set(range(1, 61))
+def lose_each_other(hosts, folder, expected, break_off, mend):
+    """Launchers whose hosts lose each other in mid-training, and later meet again."""
+    launchers = Launchers(hosts, folder, restarts=1)
+    try:
+        # Two epochs are saved, and steps under way.
+        launchers.wait_for((folder / "run" / "1" / "manifest.json").exists)
+        break_off()
+        broken = time.monotonic()
+        launchers.wait_for(
+            lambda: all(
+                "Restart 1 of 1." in launchers.log("launcher", i) for i in (0, 1)
+            )
+        )
+        noticed_s = time.monotonic() - broken
+    finally:
+        mend()
+        statuses, _ = launchers.end()
+    assert statuses == [0, 0], launchers.log("launcher", 0)
+    assert noticed_s < SILENCE_S + GRACE_S + SLOW_S
+    # Every loss, also of a step that came twice, is that of one process.
+    found = losses(folder / "run")
+    assert {step for step, _ in found} == set(expected) == set(range(1, 61))
     np.testing.assert_allclose(
-        [loss for _, loss in found[name]["losses"]],
-        [expected[step] for step in steps],
-        rtol=1e-5,
+        [loss for _, loss in found], [expected[step] for step, _ in found], rtol=1e-5
+    )
+    return launchers
+
+
+def test_a_pulled_cable_ends_both_and_the_launchers_go_on(hosts, tmp_path, expected):
+    launchers = lose_each_other(hosts, tmp_path, expected, hosts[0].pull, hosts[0].plug)
+    for index in (0, 1):
+        log = launchers.log("worker", index)
+        assert f"Worker {index} of 2 (10.77.0.{index + 1}:6170)" in log
+        assert re.search(r"Resuming .*/run/\d+ at epoch", log)
+        told = f"ended with status {LOST} (it ended because another worker"
+        assert told in launchers.log("launcher", index)
+        first = re.split("^==== .*, attempt 2", log, flags=re.M)[0]
+        (error,) = re.findall(r"(?:ERROR|plsc_tf: error:) (Worker .*)", first)
+        other = rf"Worker {1 - index} \(10\.77\.0\.{2 - index}:6170\)"
+        assert re.match(rf"{other}(, the chief,)? was silent for {SILENCE_S} s", error)
+
+
+@pytest.mark.slow
+def test_a_way_that_is_open_in_one_direction_only(hosts, tmp_path, expected):
+    first, second = hosts
+    lose_each_other(
+        *(hosts, tmp_path, expected),
+        break_off=lambda: second.misdirect(first),
+        mend=lambda: second.direct(first),
     )
 
 
-def first_attempts(outcome):
-    """What the workers wrote before they were started again."""
-    return [
-        re.split("^==== .*, attempt 2", log, flags=re.M)[0] for log in outcome["logs"]
-    ]
-
-
-def check_each_lost_the_other(outcome):
-    for index, log in enumerate(first_attempts(outcome)):
-        other = rf"Worker {1 - index} \(10\.77\.0\.{2 - index}:6170\)"
-        errors = re.findall(r"(?:ERROR|plsc_tf: error:) (Worker .*)", log)
-        assert len(errors) == 1, log
-        assert re.match(
-            rf"{other}(, the chief,)? was silent for {SILENCE_S} s \(stopped, or its "
-            r"machine is gone\)",
-            errors[0],
+def test_hosts_that_do_not_meet_say_why_in_time(hosts, tmp_path):
+    first, second = hosts
+    first.misdirect(second)
+    second.misdirect(first)
+    try:
+        launchers = Launchers(hosts, tmp_path, f"--join_timeout={JOIN_S}")
+        statuses, seconds = launchers.end()
+    finally:
+        first.direct(second)
+        second.direct(first)
+    assert statuses == [1, 1]
+    assert seconds < JOIN_S + DECISION_S + SLOW_S
+    for index, message in enumerate(
+        (
+            r"Worker 1 \(10.77.0.2:6170\) did not come within 4 s",
+            r"cannot reach Worker 0 \(10.77.0.1:6170\) within 4 s",
         )
-    assert outcome["noticed_s"] < SILENCE_S + GRACE_S + SLOW_S
-
-
-def test_two_hosts_are_two_replicas(found):
-    assert found["unbroken"]["statuses"] == [0, 0]
-    check_curve(found, "unbroken")
-    for index, log in enumerate(found["unbroken"]["logs"]):
-        assert f"Worker {index} of 2 (10.77.0.{index + 1}:6170)" in log
-
-
-def test_a_pulled_cable_ends_both_and_the_launchers_go_on(found):
-    outcome = found["pulled_restarted"]
-    check_each_lost_the_other(outcome)
-    assert outcome["statuses"] == [0, 0]
-    for launcher, log in zip(outcome["launchers"], outcome["logs"], strict=True):
-        assert f"ended with status {LOST} (it ended because another worker" in launcher
-        assert re.search(r"Resuming .*/run/\d+ at epoch", log)
-    check_curve(found, "pulled_restarted")
-
-
-@pytest.mark.parametrize(
-    ("name", "messages"),
-    [
-        (
-            "no_such_worker",
-            [
-                r"Worker 1 \(10.77.0.9:6170\) did not come within 4 s",
-                "which of cluster_node_ips=10.77.0.1,10.77.0.9 is this machine",
-            ],
-        ),
-        (
-            "no_such_chief",
-            [
-                "which of cluster_node_ips=10.77.0.9,10.77.0.2 is this machine",
-                r"cannot reach Worker 0 \(10.77.0.9:6170\) within 4 s",
-            ],
-        ),
-        (
-            "not_its_address",
-            [r"Worker 1 \(10.77.0.9:6170\) cannot listen there: this machine has no"]
-            * 2,
-        ),
-        *(
-            (
-                name,
-                [
-                    r"Worker 1 \(10.77.0.2:6170\) did not come within 4 s",
-                    r"cannot reach Worker 0 \(10.77.0.1:6170\) within 4 s",
-                ],
-            )
-            for name in ("no_cable", "black_hole")
-        ),
-    ],
-)
-def test_hosts_that_do_not_meet_say_why_in_time(found, name, messages):
-    outcome = found[name]
-    assert outcome["statuses"] == [1, 1]
-    for log, message in zip(outcome["logs"], messages, strict=True):
-        assert re.search(message, one_error(log))
-    assert outcome["seconds"] < JOIN_S + DECISION_S + SLOW_S
-
-
-@pytest.mark.slow
-def test_launchers_on_two_hosts(found_slowly):
-    assert found_slowly["launched"]["statuses"] == [0, 0]
-    check_curve(found_slowly, "launched")
-
-
-@pytest.mark.slow
-def test_a_pulled_cable_ends_both_launchers(found_slowly):
-    outcome = found_slowly["pulled"]
-    check_each_lost_the_other(outcome)
-    assert outcome["statuses"] == [LOST, LOST]
-
-
-@pytest.mark.slow
-def test_a_way_that_is_open_in_one_direction_only(found_slowly):
-    outcome = found_slowly["misdirected"]
-    assert outcome["statuses"] == [0, 0]
-    assert outcome["noticed_s"] < SILENCE_S + GRACE_S + SLOW_S
-    check_curve(found_slowly, "misdirected")
+    ):
+        assert re.search(message, one_error(launchers.log("worker", index)))

@@ -4,14 +4,12 @@ A namespace lives as long as a process in it: here one that ends with its maker.
 """
 
 import contextlib
-import ctypes
 import os
 import shutil
 import subprocess
 import sys
 import time
 
-CLONE_NEWNET = 0x40000000
 CABLE = "cable"
 TOOLS = ("ip", "unshare", "nsenter")
 
@@ -93,16 +91,6 @@ class Host:
         """It arrives again."""
         self.ip(f"neighbour delete {other.address} dev {CABLE}")
 
-    @contextlib.contextmanager
-    def entered(self):
-        """This thread, and what it forks meanwhile, is on that host."""
-        with open("/proc/self/ns/net") as home, open(self.network) as there:
-            _enter(there)
-            try:
-                yield
-            finally:
-                _enter(home)
-
     def close(self):
         """Ends it; its cable is gone with it."""
         self._holder.stdin.close()
@@ -130,8 +118,3 @@ def two_hosts():
         made.callback(second.close)
         first.join(second)
         yield first, second
-
-
-def _enter(network):
-    if ctypes.CDLL(None, use_errno=True).setns(network.fileno(), CLONE_NEWNET):
-        raise OSError(ctypes.get_errno(), "setns")

@@ -44,7 +44,9 @@ BLANKS = {
 }
 
 # Commands that cannot run here, and the test that runs such a one instead.
-_TWO_HOSTS = "cluster/test_two_hosts.py::test_launchers_on_two_hosts"
+_TWO_HOSTS = (
+    "cluster/test_two_hosts.py::test_a_pulled_cable_ends_both_and_the_launchers_go_on"
+)
 _SLURM = "parallel/test_cluster.py::test_a_worker_of_slurm_is_found_by_its_node"
 _HDFS = "hdfs/test_hdfs_training.py::test_a_run_on_hdfs_resumes_exactly"
 _TORCH = (

@@ -7,7 +7,7 @@ import re
 import shlex
 
 from plsc_tf.options import cli
-from plsc_tf.parallel.launch import program
+from plsc_tf.parallel.launch import plan
 
 ROOT = pathlib.Path(__file__).parents[2]
 GUIDES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
@@ -100,8 +100,8 @@ def parse(command):
     """
     if command.module != "launch":
         return [_parse(command.module, command.words)]
-    own, words = program.split(list(command.words))
-    program.check_own(own)
+    own, words = plan.split(list(command.words))
+    plan.check_own(own)
     module, settings = _parse("launch", own)
     started = settings.launching.module.removeprefix("plsc_tf.")
     if words and words[0].endswith(".py"):

@@ -8,7 +8,7 @@ import numpy as np
 import plsc_tf
 from plsc_tf.heads.adaptive_margins import ADAFACE, CURRICULARFACE, MAGFACE
 from plsc_tf.heads.margins import SPHEREFACE, InterclassFilter, Margins
-from plsc_tf.parallel.row_split import RowSplit
+from plsc_tf.parallel.rows import RowSplit
 from plsc_tf.training.lars import Lars
 
 EMBEDDING, BATCH, FEATURES, STEPS = 5, 12, 7, 2

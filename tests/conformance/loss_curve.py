@@ -11,8 +11,7 @@ import keras
 
 import plsc_tf
 from plsc_tf.parallel.cluster import Cluster
-from plsc_tf.parallel.group import Group
-from plsc_tf.parallel.single_worker import SingleWorker
+from plsc_tf.parallel.group import Group, SingleWorker
 from plsc_tf.parallel.strategy import cluster_strategy
 from plsc_tf.training.votes import Votes
 

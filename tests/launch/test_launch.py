@@ -154,25 +154,6 @@ sys.exit(index)
     assert shown == [f"  | line {i} of 1" for i in range(3)]
 
 
-def test_the_error_is_shown_rather_than_the_stacks_below_it(launchers):
-    script = launchers.script(
-        """
-import faulthandler, threading
-if index:
-    print("the error", flush=True)
-    for _ in range(20):
-        threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
-    faulthandler.dump_traceback(sys.stdout)
-    os._exit(75)
-"""
-    )
-    result = launchers.run("--num_workers=2", "--log_dir=logs", script)
-    assert result.status == 75
-    assert [x for x in result.err.splitlines() if " | " in x] == ["  | the error"]
-    stacks = (launchers.folder / "logs" / "worker-1.log").read_text()
-    assert stacks.count("(most recent call first)") == 21
-
-
 def test_the_others_are_asked_to_end(launchers):
     script = launchers.script(
         """

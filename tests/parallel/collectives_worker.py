@@ -16,7 +16,7 @@ from benchmarks.sent import sent_bytes
 from plsc_tf.parallel import collectives
 from plsc_tf.parallel.cluster import Cluster
 from plsc_tf.parallel.collectives import Transport
-from plsc_tf.parallel.single_worker import SingleWorker
+from plsc_tf.parallel.group import SingleWorker
 from plsc_tf.parallel.strategy import cluster_strategy
 from plsc_tf.training import batching
 from plsc_tf.training.votes import Votes

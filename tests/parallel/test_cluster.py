@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from plsc_tf.options.settings import Settings
-from plsc_tf.parallel import addresses, slurm
+from plsc_tf.parallel import addresses
 from plsc_tf.parallel.cluster import Cluster, resolve
 
 
@@ -84,10 +84,10 @@ def test_one_worker_is_a_single_process():
 @pytest.mark.parametrize(
     ("environ", "message"),
     [
-        ({"TF_CONFIG": "{"}, "no JSON"),
-        ({"TF_CONFIG": "[]"}, "expected an object"),
-        ({"TF_CONFIG": '{"cluster": ["a:1"]}'}, 'expected "task"'),
-        ({"TF_CONFIG": '{"cluster": {"worker": ["a:1"]}}'}, 'expected "task"'),
+        ({"TF_CONFIG": "{"}, "malformed .*JSON"),
+        ({"TF_CONFIG": "[]"}, r'Expected {"cluster": {"worker": .*Received: \[\]'),
+        ({"TF_CONFIG": '{"cluster": ["a:1"]}'}, "malformed"),
+        ({"TF_CONFIG": '{"cluster": {"worker": ["a:1"]}}'}, "malformed .*task"),
         (tf_config(index=3), "no worker 3"),
         (tf_config(index=-1), "no worker -1"),
         (tf_config("chief", 0), "no chief 0"),
@@ -96,7 +96,7 @@ def test_one_worker_is_a_single_process():
         (tf_config(worker=["a:1", "b:70000"]), "1 to 65535"),
         (tf_config(worker=["a:1", "b:2", "A:1"]), "workers 0 and 2 have the same"),
         (tf_config(worker=["a:1", "::1:2"]), r"needs brackets: \[::1\]"),
-        (tf_config(worker="a:1"), "a list of"),
+        (tf_config(worker="a:1"), "must be a list"),
         (tf_config(worker=["a:1"], ps=["b:2"]), "no parameter servers"),
         (tf_config("evaluator", 0), "Remove the evaluator"),
         (tf_config("master", 0), "tasks are chief or worker"),
@@ -237,7 +237,6 @@ def test_other_sources_come_before_slurm():
     [{}, {"SLURM_PROCID": "0"}, {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"}],
 )
 def test_one_task_of_slurm_is_no_cluster(environ):
-    assert not slurm.in_step(environ)
     assert resolve(Options(), environ) is None
 
 

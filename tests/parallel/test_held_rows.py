@@ -10,8 +10,7 @@ import tensorflow as tf
 
 import plsc_tf
 from plsc_tf.parallel import held_rows
-from plsc_tf.parallel.held_rows import HeldRows
-from plsc_tf.parallel.replicated_rows import ReplicatedRows
+from plsc_tf.parallel.held_rows import HeldRows, ReplicatedRows
 from plsc_tf.parallel.rows import ShardedRows
 
 WHOLE = np.arange(22, dtype=np.float32).reshape(11, 2)

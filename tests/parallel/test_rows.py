@@ -10,9 +10,8 @@ import tensorflow as tf
 import plsc_tf
 from plsc_tf.parallel import collectives
 from plsc_tf.parallel import rows as rows_module
-from plsc_tf.parallel.replicated_rows import ReplicatedRows
-from plsc_tf.parallel.row_split import RowSplit
-from plsc_tf.parallel.rows import ShardedRows, outside_scope
+from plsc_tf.parallel.held_rows import ReplicatedRows
+from plsc_tf.parallel.rows import RowSplit, ShardedRows, outside_scope
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from plsc_tf.jobs import train
 from plsc_tf.jobs.builders.reporting import RunReporter
 from plsc_tf.jobs.stage import ORDINARY
-from plsc_tf.parallel.single_worker import SingleWorker
+from plsc_tf.parallel.group import SingleWorker
 from tests import commands
 from tests.jobs.tiny_run import TINY, settings
 

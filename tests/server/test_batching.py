@@ -9,9 +9,9 @@ import pytest
 import tensorflow as tf
 
 from plsc_tf.flags.server import Server
+from plsc_tf.serving.server.app import Metrics
 from plsc_tf.serving.server.batching import Batcher
 from plsc_tf.serving.server.errors import RequestError
-from plsc_tf.serving.server.metrics import Metrics
 
 
 class Doubling:

@@ -6,7 +6,7 @@ import random
 import pytest
 from PIL import Image
 
-from plsc_tf.serving.server.image_size import num_pixels
+from plsc_tf.serving.server.limits import num_pixels
 
 
 def written(file_format, size=(13, 7), **options):

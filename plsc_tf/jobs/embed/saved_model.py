@@ -30,7 +30,13 @@ class ExportedModel:
     """
 
     def __init__(self, path: str, batch_size: int):
-        self.path = _version(path)
+        folders = versions.find_models(path, "saved_model")
+        if not folders:
+            raise FileNotFoundError(
+                "saved_model must be the folder of an exported model: versions 1, 2, "
+                f"..., or one with saved_model.pb in it. Received: {path!r}."
+            )
+        self.path = folders[max(folders)]
         card = _read_card(self.path)
         self.normalized = bool(card.get("normalize"))
         name = card.get("preprocessing", "resize")
@@ -54,20 +60,6 @@ class ExportedModel:
             batch = tf.constant(pixels[start : start + self._batch_size], tf.float32)
             parts.append(embed(images=batch)["embedding"].numpy())
         return np.concatenate(parts)
-
-
-def _version(path):
-    if files.exists(files.join(path, "saved_model.pb")):
-        return path
-    if not files.is_dir(path):
-        raise FileNotFoundError(f"There is no folder saved_model={path!r}.")
-    folders = versions.find(path)
-    if not folders:
-        raise FileNotFoundError(
-            f"saved_model must be the folder of an exported model: versions 1, 2, ..., "
-            f"or one of them with saved_model.pb in it. Received: {path!r}."
-        )
-    return folders[max(folders)]
 
 
 def _read_card(path):

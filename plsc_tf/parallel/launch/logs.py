@@ -1,17 +1,12 @@
-"""The output of the workers: a file for each, and what of them the terminal shows."""
+"""The output of the workers: a file for each, and what the terminal shows of them."""
 
 import os
-import re
 import tempfile
 import time
+from collections.abc import Iterable, Mapping
 
 _CHUNK = 1 << 20
 _TAIL_BYTES = 1 << 16
-# What faulthandler writes of each thread of a process that hung or crashed.
-_STACK = re.compile(
-    r"(Current thread|Thread) 0x\w+.*\(most recent call first\):|"
-    r"  File \".*\", line \d+ in .*|  \.\.\.|\s*"
-)
 
 
 class Log:
@@ -24,23 +19,23 @@ class Log:
         path: of the file, which is added to; None: one that has no name.
     """
 
-    def __init__(self, path):
+    def __init__(self, path: str | None) -> None:
         self.path = path
         # Closed with the process: a log is written to until then.
         self._file = open(path, "a+b") if path else tempfile.TemporaryFile("a+b")
         self._start = self._shown = 0
 
-    def fileno(self):
+    def fileno(self) -> int:
         """Returns the descriptor that a worker writes to."""
         return self._file.fileno()
 
-    def begin(self, title):
+    def begin(self, title: str) -> None:
         """Starts an attempt with a line of its own."""
         line = f"==== {title}, {time.strftime('%Y-%m-%d %H:%M:%S')} ====\n"
         os.write(self.fileno(), line.encode())
         self._start = self._shown = os.fstat(self.fileno()).st_size
 
-    def new(self):
+    def new(self) -> bytes:
         """Returns the bytes that were written since the last call."""
         parts = []
         while part := os.pread(self.fileno(), _CHUNK, self._shown):
@@ -48,20 +43,15 @@ class Log:
             parts.append(part)
         return b"".join(parts)
 
-    def last_lines(self, count):
-        """Returns the last lines of this attempt, as texts.
-
-        Empty lines and the stacks of threads, above which the error stands, are left
-        out.
-        """
+    def last_lines(self, count: int) -> list[str]:
+        """Returns the last lines of this attempt."""
         size = os.fstat(self.fileno()).st_size
         start = max(self._start, size - _TAIL_BYTES)
         content = os.pread(self.fileno(), _TAIL_BYTES, start)
-        lines = content.decode(errors="replace").splitlines()
-        return [line for line in lines if not _STACK.fullmatch(line)][-count:]
+        return content.decode(errors="replace").splitlines()[-count:]
 
 
-def open_logs(folder, indices):
+def open_logs(folder: str, indices: Iterable[int]) -> dict[int, Log]:
     """Returns a dict from the index of each worker to its `Log`.
 
     Args:
@@ -91,16 +81,16 @@ class Screen:
         descriptor: that is written to.
     """
 
-    def __init__(self, logs, descriptor=1):
+    def __init__(self, logs: Mapping[int, Log], descriptor: int = 1) -> None:
         self._logs = logs
         self._descriptor = descriptor
         self._begun = {i: b"" for i in logs}
 
-    def shows_only(self, index):
+    def shows_only(self, index: int) -> bool:
         """Whether this worker's output is all that is shown."""
         return set(self._logs) == {index}
 
-    def show(self, last=False):
+    def show(self, last: bool = False) -> None:
         """Shows what is new; lines that have no end yet only when it is the last."""
         for i, log in self._logs.items():
             content = self._begun[i] + log.new()
@@ -114,7 +104,7 @@ class Screen:
             while content:
                 content = content[os.write(self._descriptor, content) :]
         except OSError:
-            # Nobody looks any more (`| head`); the training goes on without.
+            # The reader is gone (`| head`); the training goes on.
             self._logs = {}
 
 

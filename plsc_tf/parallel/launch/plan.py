@@ -1,14 +1,26 @@
-"""Which workers this machine starts, and what tells each of them its place."""
+"""The launcher's plan: which workers this machine starts, their program and place."""
 
 import dataclasses
 import glob
 import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from plsc_tf.parallel import addresses, machines
-from plsc_tf.parallel.cluster import Cluster, resolve
+from plsc_tf.parallel import addresses
+from plsc_tf.parallel.cluster import Cluster, resolve, worker_addresses
 
 _HERE = "127.0.0.1"
 _GPUS = "CUDA_VISIBLE_DEVICES"
+# Options of the group `cluster` that only the workers' program acts on.
+_OF_WORKERS = (
+    "join_timeout",
+    "worker_timeout",
+    "step_timeout",
+    "communication",
+    "gradient_bucket_mb",
+    "gradient_dtype",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,8 +39,8 @@ class Plan:
     addresses: tuple[str, ...] | None
     gpus: tuple[str, ...] | None
 
-    def places(self):
-        """Returns the `Cluster` of each local worker, with new ports if they are free.
+    def places(self) -> list[Cluster]:
+        """Returns the `Cluster` of each local worker; free ports differ at every call.
 
         Raises:
             OSError: a worker could not listen on its address.
@@ -42,14 +54,16 @@ class Plan:
                 addresses.require_free(members[i])
         return [Cluster(members, i, "launcher") for i in self.local]
 
-    def environment(self, cluster, environ):
+    def environment(
+        self, cluster: Cluster, environ: Mapping[str, str]
+    ) -> dict[str, str]:
         """Returns the environment of a local worker.
 
         Args:
             cluster: its place, one of `places`.
             environ: the environment of the launcher.
         """
-        # Lines shall reach the logs when they are printed, not when a buffer is full.
+        # So that lines reach the logs when they are printed.
         result = {"PYTHONUNBUFFERED": "1", **environ}
         result.pop("TF_CONFIG", None)
         if self.size > 1:
@@ -59,7 +73,9 @@ class Plan:
         return result
 
 
-def make_plan(options, selected_gpus, environ):
+def make_plan(
+    options: Any, selected_gpus: Sequence[int], environ: Mapping[str, str]
+) -> Plan:
     """Returns the `Plan` for this machine.
 
     Args:
@@ -73,39 +89,45 @@ def make_plan(options, selected_gpus, environ):
     """
     count = options.num_workers
     gpus = split_gpus(selected_gpus, count, environ)
-    found = resolve(dataclasses.replace(options, num_workers=1), environ)
-    source = found.source if found else None
+    cluster = resolve(dataclasses.replace(options, num_workers=1), environ)
+    source = cluster.source if cluster else None
     if source == "Slurm":
         raise ValueError(
             "Slurm starts the workers itself: `srun python -m plsc_tf.train ...`, "
             "without the launcher. With it, run one per node and give "
             '--cluster_node_ips="$(scontrol show hostnames | paste -sd,)".'
         )
-    if source == "TF_CONFIG":
+    if cluster and source == "TF_CONFIG":
         if count > 1:
             raise ValueError(
-                f"TF_CONFIG in the environment says that this is worker {found.index} "
-                f"of {found.size}, so num_workers is 1. Received: num_workers={count}."
+                f"TF_CONFIG in the environment says that this is worker "
+                f"{cluster.index} of {cluster.size}, so num_workers is 1. Received: "
+                f"num_workers={count}."
             )
-        local = range(found.index, found.index + 1)
-        return Plan(found.size, local, found.addresses, gpus)
+        local = range(cluster.index, cluster.index + 1)
+        return Plan(cluster.size, local, cluster.addresses, gpus)
     members = _addresses(options)
     size = len(members) if members else count
-    first = found.index * count if found else 0
+    first = cluster.index * count if cluster else 0
     return Plan(size, range(first, first + count), members, gpus)
 
 
 def _addresses(options):
-    """Returns the addresses that the flags say, None: any free ports do."""
+    """Returns the addresses of the flags, None for any free ports."""
     if options.cluster_node_ips and options.cluster_resolver != "none":
-        return machines.worker_addresses(options)
+        return worker_addresses(options)
     if options.node_port is None:
         return None
     ports = range(options.node_port, options.node_port + options.num_workers)
     return addresses.check([addresses.join(_HERE, port) for port in ports], "node_port")
 
 
-def split_gpus(selected, count, environ, devices="/dev"):
+def split_gpus(
+    selected: Sequence[int],
+    count: int,
+    environ: Mapping[str, str],
+    devices: str | os.PathLike = "/dev",
+) -> tuple[str, ...] | None:
     """Returns CUDA_VISIBLE_DEVICES of each worker, None to leave it as it is.
 
     Args:
@@ -115,7 +137,7 @@ def split_gpus(selected, count, environ, devices="/dev"):
         devices: folder of the device files.
 
     Raises:
-        ValueError: the GPUs cannot be split evenly, or one is not to be seen.
+        ValueError: the GPUs cannot be split evenly, or one is hidden or missing.
     """
     visible = environ.get(_GPUS)
     has_gpus = glob.glob(os.path.join(devices, "nvidia[0-9]*"))
@@ -143,16 +165,63 @@ def split_gpus(selected, count, environ, devices="/dev"):
         )
     # Windows shows its GPUs to Linux as one device without a number.
     if visible is None and not os.path.exists(os.path.join(devices, "dxg")):
-        _require_gpus(selected, len(has_gpus))
+        missing = ", ".join(str(gpu) for gpu in selected if gpu >= len(has_gpus))
+        if missing:
+            raise ValueError(
+                f"selected_gpus has {missing}, but this machine has {len(has_gpus)} "
+                "GPUs, counted from 0. Choose among these, or leave it out."
+            )
     return tuple(",".join(names[i * share : (i + 1) * share]) for i in range(count))
 
 
-def _require_gpus(selected, count):
-    """Raises ValueError for GPUs that this machine does not have."""
-    missing = [str(gpu) for gpu in selected if gpu >= count]
-    if missing:
-        there = f"only GPUs 0 to {count - 1}" if count > 1 else f"{count or 'no'} GPU"
-        raise ValueError(
-            f"selected_gpus has {', '.join(missing)}, but this machine has {there}. "
-            + ("Choose among these." if count else "Leave it out to use the CPU.")
-        )
+def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Returns (arguments of the launcher, words of the workers' program).
+
+    They are separated by `--`; as in Paddle's launcher, a script needs none: everything
+    from the first word that ends in .py is the program.
+
+    Args:
+        argv: the arguments after the launcher's name.
+    """
+    argv = list(argv)
+    if "--" in argv:
+        place = argv.index("--")
+        return argv[:place], argv[place + 1 :]
+    for place, word in enumerate(argv):
+        if word.endswith(".py") and not word.startswith("-"):
+            return argv[:place], argv[place:]
+    return argv, []
+
+
+def check_own(argv: Sequence[str]) -> None:
+    """Refuses arguments of the launcher that belong to the workers' program.
+
+    In a flag file they may stand, because one file serves launcher and training.
+
+    Raises:
+        ValueError: there is one.
+    """
+    for word in argv:
+        name = word.lstrip("-").partition("=")[0]
+        if word.startswith("-") and name in _OF_WORKERS:
+            raise ValueError(
+                f"{name} is an option of the training, not of the launcher: write it "
+                "after the --."
+            )
+
+
+def command(module: str, words: Sequence[str]) -> list[str]:
+    """Returns the command line of a worker.
+
+    Args:
+        module: what is run when the first of the words is no script.
+        words: the script and its arguments, or only arguments.
+
+    Raises:
+        FileNotFoundError: there is no such script.
+    """
+    if words and words[0].endswith(".py"):
+        if not os.path.isfile(words[0]):
+            raise FileNotFoundError(f"there is no script {words[0]!r} to launch")
+        return [sys.executable, *words]
+    return [sys.executable, "-m", module, *words]

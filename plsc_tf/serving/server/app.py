@@ -1,25 +1,26 @@
-"""A running server: sockets, signals, start and end."""
+"""A running server: sockets, signals, start and end, and its metrics."""
 
 import asyncio
 import concurrent.futures
 import contextlib
+import functools
 import signal
 from collections.abc import Callable
 
+import prometheus_client as prometheus
 from absl import logging
 from aiohttp import web
 
-from plsc_tf.serving.server.guard import Guard
-from plsc_tf.serving.server.http_body import Bodies
-from plsc_tf.serving.server.http_routes import Routes, make_middleware
-from plsc_tf.serving.server.metrics import Metrics
+from plsc_tf.serving.server.guard import Bodies, Guard
+from plsc_tf.serving.server.http_routes import GalleryRoutes, Routes, make_middleware
 from plsc_tf.serving.server.models import Models
-from plsc_tf.serving.server.service import Service
 
 # Seconds that a connection may stay open without a request.
 _IDLE_SECONDS = 75.0
 # Seconds for which the rest of a refused request is read and thrown away.
 _LINGER_SECONDS = 2.0
+# Bounds of the histogram of request times.
+_SECONDS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5, 5, 10)
 
 
 class App:
@@ -32,13 +33,13 @@ class App:
         options: as given.
         port, grpc_port: where it listens, once `serve` calls back.
         draining: whether it is about to end.
-        metrics, bodies, service: the parts that handlers share; the service while it
+        metrics, bodies, models: the parts that handlers share; the `Models` while it
             serves.
     """
 
     def __init__(self, options):
         self.options = options
-        self.port = self.grpc_port = self.service = None
+        self.port = self.grpc_port = self.models = None
         self.draining = False
         self.metrics, self.bodies = Metrics(), Bodies(options)
         self._connections = set()
@@ -75,9 +76,8 @@ class App:
                     options.parallel_batches, thread_name_prefix="batch"
                 )
             )
-            models = Models(options, executor, self.metrics)
+            models = self.models = Models(options, executor, self.metrics)
             await models.start()
-            self.service = Service(models, options)
             server, runner = await self._open_http(stack)
             rpc = await self._open_grpc()
             watcher = None
@@ -115,8 +115,6 @@ class App:
         )
         Routes(self).add_to(web_app)
         if options.gallery_dir:
-            from plsc_tf.serving.server.gallery_routes import GalleryRoutes
-
             gallery = GalleryRoutes(self)
             stack.callback(gallery.close)
             gallery.add_to(web_app)
@@ -167,7 +165,7 @@ class App:
         end = self._loop.time() + self.options.drain_timeout
         while self._loop.time() < end:
             busy = any(guard.busy for guard in self._connections)
-            if not busy and self.service.models.idle:
+            if not busy and self.models.idle:
                 return
             await asyncio.sleep(0.01)
 
@@ -177,3 +175,64 @@ def _not_bound(option, host, port, error):
         f"Cannot listen on {option}={port} of host={host!r}: {error}. Is another "
         f"server running? {option}=0 takes a free port."
     )
+
+
+class Metrics:
+    """Counters of one server, in a registry of their own.
+
+    Attributes:
+        waiting, connections, version, gallery: gauges.
+    """
+
+    content_type = prometheus.CONTENT_TYPE_LATEST
+
+    def __init__(self):
+        self._registry = registry = prometheus.CollectorRegistry()
+        prometheus.ProcessCollector(registry=registry)
+        counter = functools.partial(prometheus.Counter, registry=registry)
+        gauge = functools.partial(prometheus.Gauge, registry=registry)
+        histogram = functools.partial(prometheus.Histogram, registry=registry)
+        self._requests = counter(
+            "plsc_tf_requests",
+            "Requests answered, by interface and status.",
+            ("interface", "status"),
+        )
+        self._seconds = histogram(
+            "plsc_tf_request_seconds",
+            "Seconds from a request's head to its answer.",
+            ("interface",),
+            buckets=_SECONDS,
+        )
+        self._images = counter("plsc_tf_images", "Images computed.")
+        self._batches = histogram(
+            "plsc_tf_batch_images",
+            "Images in a batch, without filling.",
+            buckets=tuple(1 << power for power in range(11)),
+        )
+        self._loads = counter(
+            "plsc_tf_model_loads",
+            "Versions loaded, by result: ok or failed.",
+            ("result",),
+        )
+        self.waiting = gauge("plsc_tf_waiting_images", "Images that wait.")
+        self.connections = gauge("plsc_tf_connections", "Open HTTP connections.")
+        self.version = gauge("plsc_tf_model_version", "Newest version that is served.")
+        self.gallery = gauge("plsc_tf_gallery_faces", "Faces in the gallery.")
+
+    def request(self, interface: str, status: int | str, seconds: float) -> None:
+        """Counts an answer."""
+        self._requests.labels(interface, str(status)).inc()
+        self._seconds.labels(interface).observe(seconds)
+
+    def batch(self, count: int) -> None:
+        """Counts a batch of `count` images."""
+        self._images.inc(count)
+        self._batches.observe(count)
+
+    def load(self, succeeded: bool) -> None:
+        """Counts an attempt to load a version."""
+        self._loads.labels("ok" if succeeded else "failed").inc()
+
+    def text(self) -> bytes:
+        """Returns all metrics in Prometheus's text format."""
+        return prometheus.generate_latest(self._registry)

@@ -13,7 +13,7 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
-from plsc_tf.serving.server import model_messages
+from plsc_tf.serving.server import rest
 from plsc_tf.serving.server.errors import RequestError, invalid
 
 
@@ -21,7 +21,7 @@ def make_server(app) -> grpc.aio.Server:
     """A `grpc.aio` server of the running event loop, without a port yet.
 
     Args:
-        app: the `App`, with its options, service and metrics.
+        app: the `App`, with its options, models and metrics.
     """
     server = grpc.aio.server(
         options=[
@@ -35,10 +35,10 @@ def make_server(app) -> grpc.aio.Server:
         maximum_concurrent_rpcs=app.options.max_connections,
     )
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
-        PredictionService(app.service, app.metrics), server
+        PredictionService(app.models, app.metrics), server
     )
     model_service_pb2_grpc.add_ModelServiceServicer_to_server(
-        ModelService(app.service.models), server
+        ModelService(app.models), server
     )
     return server
 
@@ -46,8 +46,8 @@ def make_server(app) -> grpc.aio.Server:
 class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
     """Predict and GetModelMetadata; the others need signatures of another kind."""
 
-    def __init__(self, service, metrics):
-        self._service, self._metrics = service, metrics
+    def __init__(self, models, metrics):
+        self._models, self._metrics = models, metrics
 
     async def Predict(self, request, context):
         """Runs a signature on tensors."""
@@ -67,10 +67,10 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
             self._metrics.request("grpc", code, time.perf_counter() - start)
 
     async def _predict(self, request):
-        version = self._service.models.get(*_which(request.model_spec))
+        version = self._models.get(*_which(request.model_spec))
         signature = version.check_signature(request.model_spec.signature_name)
         inputs = _inputs(request.inputs, version.inputs(signature))
-        outputs = await self._service.predict(version, signature, inputs)
+        outputs = await version.predict(signature, inputs)
         response = predict_pb2.PredictResponse()
         response.model_spec.name = request.model_spec.name
         response.model_spec.version.value = version.version
@@ -92,8 +92,7 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
                     raise invalid(f"Metadata field {field} is not supported")
             if not request.metadata_field:
                 raise invalid("GetModelMetadataRequest must specify at least one field")
-            which = _which(request.model_spec)
-            return model_messages.metadata(self._service.models, *which)
+            return rest.metadata(self._models, *_which(request.model_spec))
         except RequestError as error:
             await _abort(context, error)
 
@@ -107,7 +106,7 @@ class ModelService(model_service_pb2_grpc.ModelServiceServicer):
     async def GetModelStatus(self, request, context):
         """The states of a model's versions."""
         try:
-            return model_messages.status(self._models, *_which(request.model_spec))
+            return rest.status(self._models, *_which(request.model_spec))
         except RequestError as error:
             await _abort(context, error)
 

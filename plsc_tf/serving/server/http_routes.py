@@ -1,5 +1,7 @@
-"""The routes of HTTP: PLSC's, TF Serving's REST, health and metrics."""
+"""The routes of HTTP: PLSC's, TF Serving's REST, health, metrics and the gallery."""
 
+import asyncio
+import concurrent.futures
 import re
 import time
 import urllib.parse
@@ -7,10 +9,12 @@ import urllib.parse
 from absl import logging
 from aiohttp import web
 
-from plsc_tf.serving.server import json_text, model_messages, tensors
+from plsc_tf.serving.gallery import Gallery
+from plsc_tf.serving.server import rest
 from plsc_tf.serving.server.errors import RequestError, invalid
 from plsc_tf.serving.server.guard import guard_of
-from plsc_tf.serving.server.service import Service
+from plsc_tf.serving.server.limits import check_count
+from plsc_tf.serving.server.models import DEFAULT_SIGNATURE
 
 PLSC_PATH = "/FaceClassifyService/inference"
 _MODEL = (
@@ -23,17 +27,20 @@ _STATUS = re.compile(_MODEL + r"(?P<metadata>/metadata)?", re.IGNORECASE)
 _MOST_DIGITS = 18
 # Labels of metrics by the beginning of the path.
 _INTERFACES = {PLSC_PATH: "plsc", "/v1/": "rest", "/gallery": "gallery"}
+# Limits of a gallery's requests.
+_MOST_CANDIDATES = 100
+_LONGEST_NAME = 256
 
 
 class Routes:
     """Handlers of one server.
 
     Args:
-        app: the `App`, with its service, bodies and metrics.
+        app: the `App`, with its models, bodies and metrics.
     """
 
     def __init__(self, app):
-        self._app, self._service = app, app.service
+        self._app, self._models = app, app.models
 
     def add_to(self, web_app: web.Application) -> None:
         """Adds the routes to an aiohttp application."""
@@ -46,9 +53,9 @@ class Routes:
     async def plsc(self, request: web.Request) -> web.Response:
         """PLSC's `FaceClassifyService`: base64 images to embeddings."""
         body = await self._app.bodies.read_json(request)
-        embeddings, _ = await self._service.embed(images_of(body, self._service))
+        embeddings = await self._models.get().embed(images_of(body, self._app.options))
         instances = [{"embedding": row} for row in embeddings]
-        return answer(json_text.write({"instance": instances}, [embeddings]))
+        return answer(rest.write_json({"instance": instances}, [embeddings]))
 
     async def tensorflow(self, request: web.Request) -> web.Response:
         """TF Serving's REST interface."""
@@ -57,9 +64,8 @@ class Routes:
             return await self._predict(request, match)
         match = _STATUS.fullmatch(request.path)
         if request.method == "GET" and match:
-            kind = "metadata" if match["metadata"] else "status"
-            write = getattr(model_messages, f"{kind}_json")
-            return answer(write(self._service.models, *_which(match)))
+            write = rest.metadata_json if match["metadata"] else rest.status_json
+            return answer(write(self._models, *_which(match)))
         raise invalid(f"Malformed request: {request.method} {request.path}")
 
     async def _predict(self, request, match):
@@ -69,22 +75,21 @@ class Routes:
                 f"Expected {method} signature method_name to be tensorflow/serving/"
                 f"{method}. Was: tensorflow/serving/predict"
             )
-        models = self._service.models
-        models.get(*which)
+        self._models.get(*which)
         body = await self._app.bodies.read_json(request)
-        # Only now: the version that was the newest may have gone meanwhile.
-        version = models.get(*which)
+        # Only now: the version that was the newest may have ended meanwhile.
+        version = self._models.get(*which)
         signature = body.get("signature_name", "")
         if not isinstance(signature, str):
             raise invalid("'signature_name' key must be a string value.")
         signature = version.check_signature(signature)
-        form, inputs = tensors.inputs_from_json(body, version.inputs(signature))
-        outputs = await self._service.predict(version, signature, inputs)
-        return answer(tensors.outputs_to_json(form, outputs))
+        form, inputs = rest.inputs_from_json(body, version.inputs(signature))
+        outputs = await version.predict(signature, inputs)
+        return answer(rest.outputs_to_json(form, outputs))
 
     async def health(self, request: web.Request) -> web.Response:
         """Whether requests should be sent here: 200 or 503."""
-        if self._app.draining or not self._service.models.ready:
+        if self._app.draining or not self._models.ready:
             return answer(b'{"status": "not serving"}', 503)
         return answer(b'{"status": "serving"}')
 
@@ -95,7 +100,7 @@ class Routes:
         return web.Response(body=metrics.text(), headers=headers)
 
 
-def images_of(body: dict, service: Service) -> list[bytes]:
+def images_of(body: dict, options) -> list[bytes]:
     """The images in PLSC's `base64_string`.
 
     Raises:
@@ -104,8 +109,8 @@ def images_of(body: dict, service: Service) -> list[bytes]:
     texts = body.get("base64_string")
     if not isinstance(texts, list):
         raise invalid('Expecting {"base64_string": [texts in base64]}.')
-    service.check_count(len(texts))
-    images = [json_text.decode_base64(text) for text in texts]
+    check_count(len(texts), options)
+    images = [rest.decode_base64(text) for text in texts]
     if None in images:
         raise invalid(f"Item {images.index(None)} of base64_string is not base64.")
     return images
@@ -117,7 +122,7 @@ def answer(body: bytes, status: int = 200) -> web.Response:
 
 
 def _refusal(message, status):
-    return answer(json_text.write({"error": message}), status)
+    return answer(rest.write_json({"error": message}), status)
 
 
 def make_middleware(app):
@@ -183,3 +188,135 @@ def _which(match):
         version and int(version),
         label and urllib.parse.unquote(label),
     )
+
+
+class GalleryRoutes:
+    """Handlers of one gallery, which is opened with the first model's size.
+
+    Args:
+        app: the `App`, with its options, models, bodies and metrics.
+
+    Raises:
+        ValueError: the gallery is of another model.
+        OSError: it cannot be opened.
+    """
+
+    def __init__(self, app):
+        self._app = app
+        model = app.models.get()
+        outputs = model.outputs(DEFAULT_SIGNATURE)
+        _, shape = outputs.get("embedding") or next(iter(outputs.values()))
+        self._fingerprint = model.fingerprint
+        self._gallery = Gallery(
+            app.options.gallery_dir,
+            shape[-1],
+            dtype=app.options.gallery_dtype,
+            model=model.fingerprint,
+        )
+        self._count()
+        # Searches outside of the event loop; numpy uses the cores by itself.
+        self._threads = concurrent.futures.ThreadPoolExecutor(
+            2, thread_name_prefix="gallery"
+        )
+
+    def close(self) -> None:
+        """Finishes running requests and closes the gallery."""
+        self._threads.shutdown()
+        self._gallery.close()
+
+    def add_to(self, web_app: web.Application) -> None:
+        """Adds the routes to an aiohttp application."""
+        for handler in (self.enrol, self.identify, self.remove):
+            path, expect = f"/gallery/{handler.__name__}", self._app.bodies.expect
+            web_app.router.add_post(path, handler, expect_handler=expect)
+        web_app.router.add_get("/gallery", self.about)
+
+    async def enrol(self, request: web.Request) -> web.Response:
+        """{"name", "base64_string": [...]} -> {"name", "faces"}."""
+        body = await self._app.bodies.read_json(request)
+        name = _name(body)
+        embeddings = await self._embed(self._app.models.get(), body)
+        faces = await self._do(self._gallery.enrol, name, embeddings)
+        self._count()
+        return _json(name=name, faces=faces)
+
+    async def identify(self, request: web.Request) -> web.Response:
+        """{"base64_string", "count", "threshold"} -> {"instance": [{"candidates"}]}.
+
+        Without a threshold the model card's counts; with null none does. The answer
+        holds the one that counted.
+        """
+        body = await self._app.bodies.read_json(request)
+        count, threshold = body.get("count", 1), body.get("threshold")
+        if type(count) is not int or not 1 <= count <= _MOST_CANDIDATES:
+            raise invalid(f"count must be a number from 1 to {_MOST_CANDIDATES}.")
+        if threshold is not None and type(threshold) not in (int, float):
+            raise invalid("threshold must be a number, the smallest cosine.")
+        model = self._app.models.get()
+        embeddings = await self._embed(model, body)
+        if "threshold" not in body and model.threshold:
+            threshold = model.threshold["cosine"]
+        people = await self._do(
+            lambda: self._gallery.identify(embeddings, count=count, threshold=threshold)
+        )
+        people = [
+            {"candidates": [match._asdict() for match in matches]} for matches in people
+        ]
+        return _json(instance=people, threshold=threshold)
+
+    async def remove(self, request: web.Request) -> web.Response:
+        """{"name"} -> {"name", "faces"}: how many were removed."""
+        name = _name(await self._app.bodies.read_json(request))
+        faces = await self._do(self._gallery.remove, name)
+        if not faces:
+            raise RequestError("NOT_FOUND", f"The gallery does not know {name!r}.")
+        self._count()
+        return _json(name=name, faces=faces)
+
+    async def about(self, request: web.Request) -> web.Response:
+        """How many faces and people there are, and who counts as known."""
+        model = self._app.models.get()
+        return _json(
+            faces=len(self._gallery),
+            people=self._gallery.num_people,
+            embedding_size=self._gallery.dim,
+            dtype=self._gallery.dtype,
+            usable=model.fingerprint == self._fingerprint,
+            threshold=model.threshold,
+        )
+
+    async def _embed(self, model, body):
+        embeddings = await model.embed(images_of(body, self._app.options))
+        if model.fingerprint != self._fingerprint:
+            raise RequestError(
+                "ABORTED",
+                f"The gallery was made with another model than version {model.version};"
+                " their embeddings cannot be compared. Start the server with a new "
+                "gallery_dir and enrol again.",
+            )
+        return embeddings
+
+    async def _do(self, function, *arguments):
+        loop = asyncio.get_running_loop()
+        # What has begun is finished, even if the caller has gone.
+        work = loop.run_in_executor(self._threads, function, *arguments)
+        try:
+            return await asyncio.shield(work)
+        except ValueError as error:
+            raise invalid(str(error)) from error
+        except OSError as error:
+            raise RequestError("INTERNAL", f"The gallery failed: {error}") from error
+
+    def _count(self):
+        self._app.metrics.gallery.set(len(self._gallery))
+
+
+def _name(body):
+    name = body.get("name")
+    if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME:
+        raise invalid(f"name must be a text of 1 to {_LONGEST_NAME} characters.")
+    return name
+
+
+def _json(**values):
+    return answer(rest.write_json(values))

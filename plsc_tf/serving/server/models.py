@@ -1,53 +1,232 @@
-"""The versions that are served: found, loaded, swapped and freed.
+"""The models that are served: versions found, loaded, queried, swapped and freed.
 
-A new version is loaded and warmed up while the others answer. Then requests go to it,
-from one moment to the next; the old one finishes its requests, and is freed.
+A new version is loaded and warmed up while the others answer. Then all new requests go
+to it; the old one finishes its requests and is freed.
 """
 
 import asyncio
 import gc
+import hashlib
+import json
 import os
+import time
+from collections.abc import Iterable
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
+from tensorflow.core.protobuf import saved_model_pb2
 
 from plsc_tf.serving import versions
-from plsc_tf.serving.server import batching
+from plsc_tf.serving.server.batching import Batcher, sizes_up_to
 from plsc_tf.serving.server.errors import RequestError, invalid
-from plsc_tf.serving.server.loaded import LoadedModel
+from plsc_tf.serving.server.limits import check_count, check_image, check_shape
 from plsc_tf.storage import files
 
+DEFAULT_SIGNATURE = "serving_default"
+EMBEDDING_OUTPUT = "embedding"
+# Not a signature: the operation that TensorFlow runs after loading.
+_INIT_SIGNATURE = "__saved_model_init_op"
+# Side of the image that warms up a model of unknown size.
+_SIDE = 112
 # Seconds between two attempts to load a version that could not be loaded.
 _FIRST_RETRY, _LONGEST_RETRY = 1.0, 60.0
 # Versions whose status is reported after they have ended.
 _MOST_ENDED = 20
 
 
-def find_versions(model_path: str) -> dict[int, str]:
-    """Version folders of a model: dict, version -> path.
+class LoadedModel:
+    """One version of a model in memory: its signatures, and a queue for each.
 
-    Args:
-        model_path: folder with folders 1, 2, ..., or one that is a version itself.
-
-    Raises:
-        FileNotFoundError: there is no such folder.
+    Attributes:
+        version: its number.
+        signature_defs: dict of `SignatureDef`, as they are in the file.
+        fingerprint: hexadecimal SHA-256 of its graph and its weights' checksums; two
+            models with the same one give the same embeddings.
+        seconds: dict, batch size -> measured seconds of a batch.
+        threshold: of the model card: {"cosine", "far", "set", ...}, the smallest cosine
+            of two faces of one person; None if it has none.
     """
-    model_path = os.fspath(model_path).rstrip("/")
-    if not files.is_dir(model_path):
-        reason = "is not a folder" if files.exists(model_path) else "does not exist"
-        raise FileNotFoundError(
-            "model_dir must be a folder with the version folders of an export. "
-            f"Received: model_dir={model_path!r}, which {reason}."
-        )
-    if _is_model(model_path):
-        name = files.name(model_path)
-        return {int(name) if name.isdecimal() else 1: model_path}
-    folders = versions.find(model_path)
-    return {number: path for number, path in folders.items() if _is_model(path)}
+
+    def __init__(self, folder: str, version: int, executor, options, metrics):
+        """Loads a version folder and warms it up.
+
+        Args:
+            folder: path of the folder with `saved_model.pb`.
+            version: its number.
+            executor: threads that call the model.
+            options: the option group `server`.
+            metrics: the `Metrics`.
+
+        Raises:
+            ValueError, OSError, tf.errors.OpError: it cannot be loaded.
+        """
+        self.version, self.seconds, self._options = version, {}, options
+        graph = files.read(files.join(folder, "saved_model.pb"))
+        self.signature_defs = _signature_defs(graph)
+        # The index of the variables holds a checksum of each.
+        weights = _read(folder, "variables/variables.index")
+        self.fingerprint = hashlib.sha256(graph + weights).hexdigest()
+        self._card = json.loads(_read(folder, "assets.extra/model_card.json") or "{}")
+        threshold = self._card.get("threshold")
+        usable = isinstance(threshold, dict) and threshold.get("cosine") is not None
+        self.threshold = threshold if usable else None
+        self._loaded = tf.saved_model.load(folder)
+        self._warm_up(sizes_up_to(options.max_batch_images))
+        self._batchers = {
+            name: Batcher(self, name, executor, options, metrics)
+            for name in self.signature_defs
+        }
+
+    @property
+    def idle(self) -> bool:
+        """Whether no row waits or is being computed."""
+        return all(batcher.idle for batcher in self._batchers.values())
+
+    def check_signature(self, name: str) -> str:
+        """Returns the signature's name, the default one for an empty name."""
+        name = name or DEFAULT_SIGNATURE
+        if name not in self.signature_defs:
+            raise invalid(
+                f'Serving signature name: "{name}" not found in signature def'
+            )
+        return name
+
+    def inputs(self, signature: str) -> dict:
+        """dict, input name -> (numpy dtype, shape as a tuple with None)."""
+        return _specs(self.signature_defs[signature].inputs)
+
+    def outputs(self, signature: str) -> dict:
+        """dict, output name -> (numpy dtype, shape as a tuple with None)."""
+        return _specs(self.signature_defs[signature].outputs)
+
+    async def predict(self, signature: str, inputs: dict) -> dict[str, np.ndarray]:
+        """Computes the outputs of inputs after checking them.
+
+        Args:
+            signature: name of a signature.
+            inputs: dict, input name -> array [N, ...] or list of N bytes.
+
+        Returns:
+            dict, output name -> array [N, ...].
+
+        Raises:
+            RequestError: the inputs are wrong, or cannot be computed now.
+        """
+        specs = self.inputs(signature)
+        if set(inputs) != set(specs):
+            raise invalid(
+                f"input size does not match signature: {len(inputs)}!={len(specs)}. "
+                f"Sent extra: {sorted(set(inputs) - set(specs))}. Missing but "
+                f"required: {sorted(set(specs) - set(inputs))}."
+            )
+        counts = {len(value) for value in inputs.values()}
+        if len(counts) != 1:
+            raise invalid("All inputs must have the same number of rows.")
+        (count,) = counts
+        check_count(count, self._options)
+        pixels = [0] * count
+        for name, (dtype, shape) in specs.items():
+            if dtype.kind == "O":
+                for index, data in enumerate(inputs[name]):
+                    pixels[index] += check_image(index, data, self._options)
+            else:
+                check_shape(name, inputs[name], shape)
+        rows = [{name: inputs[name][i] for name in specs} for i in range(count)]
+        return await self._batchers[signature].run(rows, pixels)
+
+    async def embed(self, images: list[bytes]) -> np.ndarray:
+        """Embeds encoded images: float32 [N, embedding_size]."""
+        specs = self.inputs(DEFAULT_SIGNATURE)
+        names = [name for name, (dtype, _) in specs.items() if dtype.kind == "O"]
+        if len(names) != 1:
+            raise RequestError(
+                "UNIMPLEMENTED", "The model's default signature takes no images."
+            )
+        outputs = await self.predict(DEFAULT_SIGNATURE, {names[0]: images})
+        if EMBEDDING_OUTPUT not in outputs and len(outputs) > 1:
+            raise RequestError(
+                "UNIMPLEMENTED", f"The model has no output {EMBEDDING_OUTPUT!r}."
+            )
+        return outputs.get(EMBEDDING_OUTPUT, next(iter(outputs.values())))
+
+    def run(self, signature: str, inputs: dict) -> dict[str, np.ndarray]:
+        """Computes one batch.
+
+        Args:
+            signature: its name.
+            inputs: dict, input name -> array [N, ...] or list of N bytes.
+
+        Raises:
+            tf.errors.OpError: it failed, perhaps because of one image.
+        """
+        tensors = {name: tf.constant(value) for name, value in inputs.items()}
+        outputs = self._loaded.signatures[signature](**tensors)
+        return {name: tensor.numpy() for name, tensor in outputs.items()}
+
+    def _warm_up(self, sizes: Iterable[int]) -> None:
+        """Runs and measures every batch size, so that the first requests are fast."""
+        row = self._example(DEFAULT_SIGNATURE)
+        self.run(DEFAULT_SIGNATURE, _repeated(row, max(sizes)))
+        for size in sizes:
+            batch, times = _repeated(row, size), []
+            for _ in range(3):
+                start = time.perf_counter()
+                self.run(DEFAULT_SIGNATURE, batch)
+                times.append(time.perf_counter() - start)
+            self.seconds[size] = min(times)
+        for signature in set(self.signature_defs) - {DEFAULT_SIGNATURE}:
+            self.run(signature, _repeated(self._example(signature), 1))
+
+    def _example(self, signature):
+        """A row of every input: zeros, or noise as a JPEG."""
+        size = self._card.get("image_size", (_SIDE, _SIDE))
+        noise = np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8)
+        image = tf.io.encode_jpeg(noise).numpy()
+        return {
+            name: image
+            if dtype.kind == "O"
+            else np.zeros([n or 1 for n in shape[1:]], dtype)
+            for name, (dtype, shape) in self.inputs(signature).items()
+        }
 
 
-def _is_model(folder):
-    return files.exists(files.join(folder, "saved_model.pb"))
+def _signature_defs(graph):
+    for meta in saved_model_pb2.SavedModel.FromString(graph).meta_graphs:
+        if "serve" in meta.meta_info_def.tags:
+            signatures = dict(meta.signature_def)
+            signatures.pop(_INIT_SIGNATURE, None)
+            if DEFAULT_SIGNATURE in signatures:
+                return signatures
+    raise ValueError(
+        f"the SavedModel has no signature {DEFAULT_SIGNATURE!r} under the tag 'serve'"
+    )
+
+
+def _read(folder, name):
+    path = files.join(folder, name)
+    return files.read(path) if files.exists(path) else b""
+
+
+def _specs(infos):
+    """By name in alphabetical order, as TF Serving's maps have them."""
+    return {name: _spec(infos[name]) for name in sorted(infos)}
+
+
+def _spec(info):
+    # Texts are objects.
+    dtype = np.dtype(tf.dtypes.as_dtype(info.dtype).as_numpy_dtype)
+    if info.tensor_shape.unknown_rank:
+        return dtype, None
+    sizes = [dim.size for dim in info.tensor_shape.dim]
+    return dtype, tuple(None if size < 0 else size for size in sizes)
+
+
+def _repeated(row, count):
+    return {
+        name: [value] * count if isinstance(value, bytes) else np.stack([value] * count)
+        for name, value in row.items()
+    }
 
 
 def name_of(options) -> str:
@@ -104,7 +283,9 @@ class Models:
     async def refresh(self) -> None:
         """Loads new versions, then drops those no longer among the newest."""
         loop = asyncio.get_running_loop()
-        folders = await asyncio.to_thread(find_versions, self._options.model_path)
+        folders = await asyncio.to_thread(
+            versions.find_models, self._options.model_path
+        )
         wanted = sorted(folders, reverse=True)[: self._options.num_versions]
         for version in wanted:
             due, _ = self._retries.get(version, (0.0, 0.0))
@@ -126,7 +307,8 @@ class Models:
     async def _load(self, folder, version):
         self._others[version] = ("LOADING", "OK", "")
         try:
-            model = await asyncio.to_thread(self._read, folder, version)
+            common = self._executor, self._options, self._metrics
+            model = await asyncio.to_thread(LoadedModel, folder, version, *common)
         except Exception as error:  # noqa: BLE001 - any file may be broken in any way
             _, wait = self._retries.get(version, (0.0, _FIRST_RETRY))
             due = asyncio.get_running_loop().time() + wait
@@ -141,12 +323,6 @@ class Models:
         self._metrics.load(True)
         self._metrics.version.set(max(self._served))
         logging.info("Serving version %d of %s", version, self.name)
-
-    def _read(self, folder, version):
-        model = LoadedModel(folder, version)
-        model.warm_up(batching.sizes_up_to(self._options.max_batch_images))
-        model.make_batchers(self._executor, self._options, self._metrics)
-        return model
 
     async def _unload(self, version):
         model = self._served.pop(version)

@@ -1,18 +1,87 @@
-"""Inputs of a signature from JSON, as TF Serving reads them, and outputs to JSON.
+"""TF Serving's REST: tensors as JSON, and a model's status and metadata.
 
-The format: https://www.tensorflow.org/tfx/serving/api_rest, "Predict API".
+The format: https://www.tensorflow.org/tfx/serving/api_rest, "Predict API". gRPC uses
+the same messages of status and metadata.
 """
 
 import base64
+import binascii
+import json
+from collections.abc import Iterable
 
 import numpy as np
+import orjson
+from google.protobuf import json_format
+from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2
 
-from plsc_tf.serving.server import json_text
 from plsc_tf.serving.server.errors import invalid
 
 ROW, COLUMN = "instances", "inputs"
 # Kinds of numpy types that JSON numbers may have for each kind of input.
 _ALLOWED = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}
+_TO_STANDARD = str.maketrans("-_", "+/")
+_CODES = {"OK": 0, "UNKNOWN": 2}  # error_codes.proto
+
+
+def read_json(body: bytes) -> dict:
+    """Returns the JSON object in a request's body.
+
+    Raises:
+        RequestError: the body is not a JSON object.
+    """
+    if not body:
+        raise invalid("JSON Parse error: The document is empty")
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        value = _with_nan(body, error)
+    if not isinstance(value, dict):
+        raise invalid("JSON Parse error: the document is not an object")
+    return value
+
+
+def _with_nan(body, error):
+    if b"NaN" in body or b"Infinity" in body:
+        try:
+            return json.loads(body)
+        except (ValueError, RecursionError):
+            pass
+    raise invalid(f"JSON Parse error: {error}")
+
+
+def write_json(value, arrays: Iterable[np.ndarray] = ()) -> bytes:
+    """Returns bytes of JSON.
+
+    Args:
+        value: may hold numpy arrays and numbers.
+        arrays: those that may hold NaN or Infinity, which orjson cannot write.
+    """
+    if all(array.dtype.kind != "f" or np.isfinite(array).all() for array in arrays):
+        option = orjson.OPT_SERIALIZE_NUMPY
+        return orjson.dumps(value, default=_as_list, option=option)
+    return json.dumps(value, default=_as_list).encode()
+
+
+def _as_list(array):
+    return array.tolist()
+
+
+def decode_base64(text: object) -> bytes | None:
+    """Returns the bytes of a base64 text, None if it is not one.
+
+    The alphabet for URLs and missing "=" are accepted too.
+    """
+    if not isinstance(text, str):
+        return None
+    try:
+        return binascii.a2b_base64(text, strict_mode=True)
+    except ValueError:
+        pass
+    try:
+        text = "".join(text.split()).rstrip("=").translate(_TO_STANDARD)
+        return binascii.a2b_base64(text + "=" * (-len(text) % 4), strict_mode=True)
+    except ValueError:
+        return None
 
 
 def inputs_from_json(request: dict, specs: dict) -> tuple[str, dict]:
@@ -115,7 +184,7 @@ def _string(name, index, value):
             f"Input {name}: item {index} is neither a string nor an object with the "
             "only key b64"
         )
-    data = json_text.decode_base64(value["b64"])
+    data = decode_base64(value["b64"])
     if data is None:
         raise invalid(f"Input {name}: item {index}: Unable to base64 decode")
     return data
@@ -145,7 +214,7 @@ def outputs_to_json(form: str, outputs: dict[str, np.ndarray]) -> bytes:
         rows = zip(*values.values(), strict=True)
         value = [dict(zip(values, row, strict=True)) for row in rows]
     key = "predictions" if form == ROW else "outputs"
-    return json_text.write({key: value}, outputs.values())
+    return write_json({key: value}, outputs.values())
 
 
 def _texts(value, binary):
@@ -155,3 +224,58 @@ def _texts(value, binary):
     if binary:
         return {"b64": base64.b64encode(data).decode()}
     return data.decode("utf-8", "replace")
+
+
+def status(models, *which) -> get_model_status_pb2.GetModelStatusResponse:
+    """The states of a model's versions."""
+    response = get_model_status_pb2.GetModelStatusResponse()
+    states = get_model_status_pb2.ModelVersionStatus.State
+    for number, state, code, message in models.status(*which):
+        one = response.model_version_status.add(
+            version=number, state=states.Value(state)
+        )
+        one.status.error_code = _CODES[code]
+        one.status.error_message = message
+    return response
+
+
+def metadata(models, name, *which) -> get_model_metadata_pb2.GetModelMetadataResponse:
+    """The signatures of a version."""
+    version = models.get(name, *which)
+    response = get_model_metadata_pb2.GetModelMetadataResponse()
+    response.model_spec.name = name
+    response.model_spec.version.value = version.version
+    response.metadata["signature_def"].Pack(_signature_map(version))
+    return response
+
+
+def _signature_map(version):
+    message = get_model_metadata_pb2.SignatureDefMap()
+    for name, signature in version.signature_defs.items():
+        message.signature_def[name].CopyFrom(signature)
+    return message
+
+
+def status_json(models, *which) -> bytes:
+    """The status as JSON, every field written."""
+    return json.dumps(_fields(status(models, *which)), indent=1).encode()
+
+
+def metadata_json(models, name, *which) -> bytes:
+    """The metadata as JSON; the version is a text, as 64-bit integers are."""
+    version = models.get(name, *which)
+    value = {
+        "model_spec": {
+            "name": name,
+            "signature_name": "",
+            "version": str(version.version),
+        },
+        "metadata": {"signature_def": _fields(_signature_map(version))},
+    }
+    return json.dumps(value, indent=1).encode()
+
+
+def _fields(message):
+    return json_format.MessageToDict(
+        message, preserving_proto_field_name=True, including_default_value_fields=True
+    )

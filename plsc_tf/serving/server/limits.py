@@ -1,17 +1,60 @@
-"""The pixels of an image file by its header, before anything is decoded.
+"""The limits of a request, by the headers of its images, before any is decoded.
 
 A few hundred bytes can claim, and unpack to, billions of pixels. Only headers are
-read here; decoding finds out whether the rest is an image.
+read here; the model's decoder rejects invalid files.
 
 Formats: JPEG (ITU T.81 B.2), PNG (W3C PNG 11.2.2), GIF (GIF89a specification).
 """
 
 import struct
 
+import numpy as np
+
+from plsc_tf.serving.server.errors import RequestError, invalid
+
 # Markers without a length: TEM, RST0...RST7, SOI.
 _BARE = frozenset((0x01, *range(0xD0, 0xD9)))
 # Start of frame: C0...CF except tables (C4), reserved (C8) and conditioning (CC).
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+
+
+def check_count(count: int, options) -> None:
+    """Raises RequestError if a request has no image, or too many."""
+    limit = options.max_request_images
+    if not count:
+        raise invalid("The request has no image.")
+    if count > limit:
+        raise _too_large(f"A request may have {limit} images. Received: {count}.")
+
+
+def check_image(index: int, data: bytes, options) -> int:
+    """Returns the pixels of an encoded image; nothing is decoded."""
+    limit = int(options.max_image_mb * 1e6)
+    if len(data) > limit:
+        raise _too_large(f"Image {index} has {len(data)} bytes; {limit} are allowed.")
+    pixels, limit = num_pixels(data), int(options.max_megapixels * 1e6)
+    if pixels is None:
+        raise invalid(f"Image {index} is not a JPEG, PNG or GIF.")
+    if pixels > limit:
+        raise _too_large(f"Image {index} has {pixels} pixels; {limit} are allowed.")
+    return pixels
+
+
+def _too_large(message):
+    return RequestError("TOO_LARGE", message)
+
+
+def check_shape(name: str, array: np.ndarray, shape: tuple | None) -> None:
+    """Raises RequestError for an array that does not fit an input."""
+    if shape is None:
+        return
+    fits = array.ndim == len(shape) and all(
+        wanted in (None, size)
+        for wanted, size in zip(shape[1:], array.shape[1:], strict=True)
+    )
+    if not fits:
+        wanted = [-1 if size is None else size for size in shape]
+        raise invalid(f"Input {name} must be {wanted}. Received: {list(array.shape)}.")
 
 
 def num_pixels(data: bytes) -> int | None:

@@ -9,12 +9,10 @@ import typing
 
 import numpy as np
 
-from plsc_tf.serving.gallery import search
-from plsc_tf.serving.gallery.rows import Rows
-
-MAX_ROWS = 10_000_000
-# Rows that are copied at a time when gaps are closed, and fewer than which are left.
-_COPIED_ROWS, _FEW_ROWS = 1 << 16, 1024
+# Faces that are read at a time when a gallery is opened.
+_READ_FACES = 1 << 16
+# Numbers of a block of a search in float32: 16 MB, which suits caches and threads.
+_BLOCK_NUMBERS = 1 << 22
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS people (
@@ -22,13 +20,13 @@ CREATE TABLE IF NOT EXISTS people (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     name TEXT UNIQUE NOT NULL
 );
-CREATE TABLE IF NOT EXISTS faces (row INTEGER PRIMARY KEY, person INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS faces (person INTEGER NOT NULL, embedding BLOB NOT NULL);
 CREATE INDEX IF NOT EXISTS faces_of_person ON faces (person);
 """
 
 
 class Match(typing.NamedTuple):
-    """A person that a query looks like, and the cosine to the nearest face."""
+    """A person whom a query resembles, and the cosine to the nearest face."""
 
     name: str
     score: float
@@ -39,10 +37,9 @@ class Gallery:
 
     Example: `Gallery("people", 512).enrol("ada", embeddings)`.
 
-    Embeddings are kept at length 1, in a file that is mapped into memory; an SQLite
-    database holds whose they are. An enrollment is written first and counts when
-    the database says so, so that a crash leaves all of it or nothing. Removed faces
-    leave gaps, which are closed at opening once half of the file is gaps.
+    An SQLite database holds names and embeddings of length 1; while the gallery is
+    open, the embeddings are in memory too. An enrollment is one transaction, so a
+    crash leaves all of it or nothing.
 
     All methods may be called from several threads; a folder belongs to one process.
     """
@@ -74,7 +71,8 @@ class Gallery:
         os.makedirs(self._folder, exist_ok=True)
         self._lock = threading.RLock()
         with contextlib.ExitStack() as stack:
-            lock = stack.enter_context(open(self._path("lock"), "a", encoding="utf8"))
+            lock = open(os.path.join(self._folder, "lock"), "a", encoding="utf8")
+            stack.enter_context(lock)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
@@ -82,7 +80,7 @@ class Gallery:
                     error.errno,
                     f"The gallery {self._folder!r} is open in another process",
                 ) from None
-            path = self._path("gallery.db")
+            path = os.path.join(self._folder, "gallery.db")
             self._base = sqlite3.connect(path, check_same_thread=False)
             stack.callback(self._base.close)
             # The folder survives a loss of power right after an enrollment.
@@ -90,93 +88,78 @@ class Gallery:
             self._base.executescript(_SCHEMA)
             about = self._about(dim, dtype, model)
             self.dim, self.dtype, self.model = int(about["dim"]), about["dtype"], model
-            self._rows = self._open_rows(self._close_gaps(about["rows"]))
-            stack.callback(self._rows.close)
-            self._load()
+            self._read()
             self._stack = stack.pop_all()
 
     def _about(self, dim, dtype, model):
         about = dict(self._base.execute("SELECT key, value FROM about"))
-        if not about:
-            if dim is None or dim < 1 or dtype not in ("float32", "float16"):
-                raise ValueError(
-                    "A new gallery needs dim, the embedding size, and dtype float32 or "
-                    f"float16. Received: dim={dim}, dtype={dtype!r}."
-                )
-            about = {"dim": dim, "dtype": dtype, "model": model, "rows": "rows-0.bin"}
-            self._set(about)
-        if dim is not None and dim != int(about["dim"]):
+        if "rows" in about:
+            raise ValueError(
+                f"The gallery {self._folder!r} was made by an earlier version of "
+                "plsc_tf. Enroll again, in a new folder."
+            )
+        if not about and (
+            dim is None or dim < 1 or dtype not in ("float32", "float16")
+        ):
+            raise ValueError(
+                "A new gallery needs dim, the embedding size, and dtype float32 or "
+                f"float16. Received: dim={dim}, dtype={dtype!r}."
+            )
+        about = {"dim": dim, "dtype": dtype, "model": model} | about
+        if dim not in (None, int(about["dim"])):
             raise ValueError(
                 f"The gallery {self._folder!r} has embeddings of {about['dim']} "
                 f"numbers. Received: dim={dim}."
             )
-        if model and about["model"] and model != about["model"]:
+        about["model"] = about["model"] or model
+        if model and model != about["model"]:
             raise ValueError(
                 f"The gallery {self._folder!r} was made with another model; its "
                 "embeddings cannot be compared. Enroll again, in a new folder."
             )
-        if model and not about["model"]:
-            self._set({"model": model})
-        return about
-
-    def _set(self, about):
         with self._base:
             self._base.executemany(
                 "INSERT OR REPLACE INTO about VALUES (?, ?)",
                 [(key, str(value)) for key, value in about.items()],
             )
+        return about
+
+    def _read(self):
+        """Fills the arrays: embeddings, and the number of each one's person."""
+        room = self._one("SELECT count(*) FROM faces")
+        self._rows = np.zeros((room, self.dim), self.dtype)
+        self._owner = np.zeros(room, np.int32)  # 0: removed
+        self._count = 0
+        faces = self._base.execute("SELECT person, embedding FROM faces")
+        while some := faces.fetchmany(_READ_FACES):
+            owners, data = zip(*some, strict=True)
+            rows = np.frombuffer(b"".join(data), self.dtype).reshape(-1, self.dim)
+            self._append(owners, rows)
+        most = "SELECT max(n) FROM (SELECT count(*) AS n FROM faces GROUP BY person)"
+        self._most = self._one(most) or 0
+
+    def _append(self, owners, rows):
+        first, last = self._count, self._count + len(rows)
+        if last > len(self._owner):
+            # New arrays: a search may be reading the old ones.
+            more = max(last, 2 * len(self._owner)) - len(self._owner)
+            self._owner = np.pad(self._owner, (0, more))
+            self._rows = np.pad(self._rows, ((0, more), (0, 0)))
+        self._rows[first:last], self._owner[first:last] = rows, owners
+        self._count = last
 
     def _one(self, query, *values):
         """The first value of the first row of a query's result, or None."""
         row = self._base.execute(query, values).fetchone()
         return None if row is None else row[0]
 
-    def _open_rows(self, name):
-        return Rows(self._path(name), self.dim, self.dtype)
-
-    def _load(self):
-        """Reads the owner of every row; 0 for gaps. SQLite counts people from 1."""
-        self._count = self._one("SELECT ifnull(max(row) + 1, 0) FROM faces")
-        self._owner = np.zeros(max(self._count, _FEW_ROWS), np.int32)
-        cursor = self._base.execute("SELECT row, person FROM faces")
-        while batch := cursor.fetchmany(100_000):
-            rows, people = np.array(batch, np.int64).T
-            self._owner[rows] = people
-        # Most faces of a person: this many rows may precede the next person's.
-        self._most = int(np.bincount(self._owner)[1:].max(initial=0))
-
-    def _close_gaps(self, name):
-        """Copies the faces to a new file if gaps are more than half of the old one.
-
-        Args:
-            name: of the file of rows.
-
-        Returns:
-            the name of the file to use.
-        """
-        for other in os.listdir(self._folder):
-            if other.startswith("rows-") and other != name:
-                os.unlink(self._path(other))
-        rows = self._base.execute("SELECT row FROM faces ORDER BY row").fetchall()
-        rows = np.array(rows, np.int64).reshape(-1)
-        last = rows[-1] + 1 if len(rows) else 0
-        if 2 * len(rows) >= last or last < _FEW_ROWS:
-            return name
-        number = int(name.removeprefix("rows-").removesuffix(".bin")) + 1
-        new_name = f"rows-{number}.bin"
-        old, new = self._open_rows(name), self._open_rows(new_name)
-        for start in range(0, len(rows), _COPIED_ROWS):
-            new.write(start, old.read()[rows[start : start + _COPIED_ROWS]])
-        old.close()
-        new.close()
-        with self._base:
-            # In this order no number is in use when it is assigned.
-            self._base.executemany(
-                "UPDATE faces SET row = ? WHERE row = ?", enumerate(rows.tolist())
-            )
-            self._set({"rows": new_name})
-        os.unlink(self._path(name))
-        return new_name
+    @contextlib.contextmanager
+    def _transaction(self):
+        try:
+            with self._lock, self._base:
+                yield
+        except sqlite3.OperationalError as error:
+            raise OSError(f"cannot write {self._folder!r}: {error}") from error
 
     def __len__(self):
         """Number of faces."""
@@ -210,33 +193,23 @@ class Gallery:
             Number of faces of the person.
 
         Raises:
-            ValueError: an argument has the wrong form, or the gallery is full.
+            ValueError: an argument has the wrong form.
             OSError: the disk is full; nothing has changed.
         """
         if not isinstance(name, str) or not name:
             raise ValueError(f"name must be a text. Received: name={name!r}.")
-        unit = self._unit(embeddings)
+        rows = self._unit(embeddings).astype(self.dtype)
         with self._lock:
-            first, last = self._count, self._count + len(unit)
-            if last > MAX_ROWS:
-                raise ValueError(f"A gallery may have {MAX_ROWS} faces, gaps included.")
-            self._rows.write(first, unit)
-            with self._base:
+            with self._transaction():
                 self._base.execute(
                     "INSERT OR IGNORE INTO people (name) VALUES (?)", (name,)
                 )
                 person = self._person(name)
                 self._base.executemany(
                     "INSERT INTO faces VALUES (?, ?)",
-                    [(row, person) for row in range(first, last)],
+                    [(person, row.tobytes()) for row in rows],
                 )
-            if last > len(self._owner):
-                # A new array: a search may be reading the old one.
-                grown = np.zeros(max(last, 2 * len(self._owner)), np.int32)
-                grown[:first] = self._owner[:first]
-                self._owner = grown
-            self._owner[first:last] = person
-            self._count = last
+            self._append(person, rows)
             faces = self._faces(person)
             self._most = max(self._most, faces)
             return faces
@@ -248,7 +221,7 @@ class Gallery:
             if person is None:
                 return 0
             faces = self._faces(person)
-            with self._base:
+            with self._transaction():
                 self._base.execute("DELETE FROM faces WHERE person = ?", (person,))
                 self._base.execute("DELETE FROM people WHERE id = ?", (person,))
             self._owner = np.where(self._owner == person, 0, self._owner)
@@ -257,7 +230,7 @@ class Gallery:
     def identify(
         self, embeddings: np.ndarray, *, count: int = 1, threshold: float | None = None
     ) -> list[list[Match]]:
-        """Finds the people that embeddings look like.
+        """Finds the people whom embeddings resemble.
 
         Args:
             embeddings: queries, [n, dim] or [dim].
@@ -274,10 +247,10 @@ class Gallery:
             raise ValueError(f"count must be at least 1. Received: count={count}.")
         unit = self._unit(embeddings)
         with self._lock:
-            owner, rows = self._owner[: self._count], self._rows.read()[: self._count]
+            owner, rows = self._owner[: self._count], self._rows[: self._count]
             most = max(1, self._most)
         # The first count * most rows are of `count` people at least.
-        scores, indices = search.top(unit, rows, owner > 0, count * most)
+        scores, indices = nearest(unit, rows, owner > 0, count * most)
         return [
             self._matches(*pair, count, threshold)
             for pair in zip(scores.tolist(), owner[indices].tolist(), strict=True)
@@ -293,9 +266,9 @@ class Gallery:
             seen.add(person)
             with self._lock:
                 name = self._one("SELECT name FROM people WHERE id = ?", person)
-            # Removed since the search began: no match, and no error.
+            # None: removed since the search began.
             if name is not None:
-                # Rounded numbers may exceed 1 by as much as they are rounded.
+                # The product of rounded numbers may exceed 1.
                 matches.append(Match(name, min(score, 1.0)))
         return matches
 
@@ -330,5 +303,36 @@ class Gallery:
             raise ValueError("embeddings must be finite and not 0.")
         return (array / norms).astype(np.float32)
 
-    def _path(self, name):
-        return os.path.join(self._folder, name)
+
+def nearest(
+    queries: np.ndarray, rows: np.ndarray, counted: np.ndarray, count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the rows with the largest products: an exact search, block by block.
+
+    Args:
+        queries: float32 [q, dim].
+        rows: float32 or float16 [n, dim].
+        counted: bool [n], rows that count.
+        count: how many rows to return, at most.
+
+    Returns:
+        (scores float32 [q, k], indices int64 [q, k]), largest first, equal ones by
+        index; k is the smaller of `count` and the number of rows that count.
+    """
+    count = min(count, int(np.count_nonzero(counted)))
+    scores = np.zeros((len(queries), 0), np.float32)
+    indices = np.zeros((len(queries), 0), np.int64)
+    step = max(1, _BLOCK_NUMBERS // rows.shape[1])
+    for start in range(0, len(rows) if count else 0, step):
+        block = rows[start : start + step].astype(np.float32, copy=False)
+        products = queries @ block.T
+        products[:, ~counted[start : start + step]] = -np.inf
+        places = np.broadcast_to(np.arange(len(block)) + start, products.shape)
+        scores = np.concatenate([scores, products], 1)
+        indices = np.concatenate([indices, places], 1)
+        if scores.shape[1] > count:
+            best = np.argpartition(scores, -count, axis=1)[:, -count:]
+            scores = np.take_along_axis(scores, best, 1)
+            indices = np.take_along_axis(indices, best, 1)
+    order = np.lexsort((indices, -scores), axis=1)
+    return np.take_along_axis(scores, order, 1), np.take_along_axis(indices, order, 1)
