@@ -17,9 +17,9 @@ from plsc_tf.jobs.evaluate import provenance
 from plsc_tf.jobs.parts import NONE, Parts
 from plsc_tf.options.settings import Settings
 from plsc_tf.serving import proof
-from plsc_tf.serving.artefacts import check_formats
 from plsc_tf.serving.evaluation_card import EvaluationCard
 from plsc_tf.serving.export import Extras, export_saved_model
+from plsc_tf.serving.formats import check_formats
 from plsc_tf.serving.proof import Bounds
 from plsc_tf.storage import files
 from plsc_tf.training.classifier import Classifier

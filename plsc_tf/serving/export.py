@@ -12,8 +12,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from plsc_tf.serving import proof, versions, warmup
-from plsc_tf.serving.artefacts import Artefacts, check_formats
+from plsc_tf.serving import formats, proof, versions, warmup
 from plsc_tf.serving.evaluation_card import EvaluationCard
 from plsc_tf.serving.proof import Bounds
 from plsc_tf.serving.signatures import ClosedSet, Signatures
@@ -108,7 +107,7 @@ def export_saved_model(  # noqa: PLR0913 - every one has a default
             nothing is left.
     """
     export_dir, extras = os.fspath(export_dir), extras or Extras()
-    check_formats(extras.formats, extras.calibration)
+    formats.check_formats(extras.formats, extras.calibration)
     versions.prepare(export_dir, version)
     head = getattr(network, "head", None) if classes else None
     if classes and head is None:
@@ -149,13 +148,20 @@ def _write(export_dir, version, signatures, card, extras):
         tf.saved_model.save(
             signatures.module, temporary, signatures=signatures.functions
         )
-        size, normalize = signatures.image_size, card["normalize"]
-        artefacts = Artefacts(temporary, size, normalize, extras)
+        loaded = tf.saved_model.load(temporary)
+        common = signatures.image_size, card["normalize"], extras.calibration
+        written = {
+            name: formats.write(name, loaded, temporary, *common)
+            for name in formats.FILES
+            if name in extras.formats
+        }
         name = os.path.basename(os.path.abspath(export_dir))
         warmup.write(temporary, name, _warmup_requests(signatures))
-        card["artefacts"] = artefacts.described
+        card["artefacts"] = {
+            name: described for name, (described, _) in written.items()
+        }
         with _full_float32():
-            proved = _prove(signatures, artefacts, extras)
+            proved = _prove(signatures, loaded, written, extras)
         texts = {
             "model_card.json": json.dumps(card, indent=2, sort_keys=True) + "\n",
             "proof.json": json.dumps(proved, indent=2) + "\n",
@@ -224,7 +230,7 @@ def _warmup_requests(signatures):
     return requests
 
 
-def _prove(signatures, artefacts, extras):
+def _prove(signatures, loaded, written, extras):
     """Runs all signatures and files; returns the content of proof.json."""
     encoded, basis = list(extras.pictures), "pictures"
     if not encoded:
@@ -235,17 +241,45 @@ def _prove(signatures, artefacts, extras):
     def network(images):
         return signatures.embed(tf.constant(images, tf.float32)).numpy()
 
-    images = signatures.prepare(encoded)
-    parts, accuracy = artefacts.to_prove(encoded), extras.accuracy
-    rows = proof.prove(parts, network, images, extras.bounds, accuracy)
+    def exported(images):
+        images = tf.constant(images, tf.float32)
+        return loaded.signatures["images"](images=images)["embedding"].numpy()
+
+    def run(signature):
+        outputs = loaded.signatures[signature](bytes=tf.constant(encoded))
+        return {name: tensor.numpy() for name, tensor in outputs.items()}
+
+    images, bounds = signatures.prepare(encoded), extras.bounds
+    expected = network(images)
+    if not np.isfinite(expected).all():
+        raise RuntimeError(
+            "The network's embeddings are not finite, so it was not exported. Has the "
+            "training diverged?"
+        )
+    rows = [
+        proof.compare("serving_default", run("serving_default")["embedding"], expected)
+    ]
+    before = extras.accuracy(network) if extras.accuracy else None
+    parts = {
+        "images": exported,
+        **{name: embed for name, (_, embed) in written.items()},
+    }
+    for name, embed in parts.items():
+        smallest = getattr(bounds, name.removeprefix("tflite_"), None)
+        row = proof.compare(name, embed(images), expected, smallest)
+        if before is not None:
+            after = extras.accuracy(embed)
+            row["verification"] = proof.verify(
+                name, before, after, bounds.accuracy_loss
+            )
+        rows.append(row)
     if "classify" in signatures.functions:
-        expected = signatures.classify(tf.constant(images, tf.float32))
-        expected = {name: tensor.numpy() for name, tensor in expected.items()}
-        outputs = artefacts.run("classify", encoded)
-        rows.append(proof.prove_classes(outputs, expected))
+        best = signatures.classify(tf.constant(images, tf.float32))
+        best = {name: tensor.numpy() for name, tensor in best.items()}
+        rows.append(proof.compare_classes(run("classify"), best))
     return {
         "pictures": len(images),
         "basis": basis,
-        "accuracy_loss_allowed": extras.bounds.accuracy_loss,
+        "accuracy_loss_allowed": bounds.accuracy_loss,
         "artefacts": rows,
     }

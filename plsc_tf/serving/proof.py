@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -29,78 +28,38 @@ class Bounds:
     accuracy_loss: float = 0.01
 
 
-@dataclasses.dataclass(frozen=True)
-class Artefact:
-    """A signature or a file of an export, to be compared with the network.
-
-    Attributes:
-        name: of the signature or file.
-        embed: uint8 [N, height, width, 3] -> [N, embedding_size].
-        smallest_cosine: lower bound of the mean cosine to the network's embeddings;
-            None requires the same numbers.
-        verified: whether to compare verification accuracy too.
-    """
-
-    name: str
-    embed: Callable
-    smallest_cosine: float | None = None
-    verified: bool = True
-
-
-def prove(
-    artefacts: Iterable[Artefact],
-    network: Callable,
-    images: np.ndarray,
-    bounds: Bounds,
-    accuracy: Callable | None = None,
-) -> list[dict]:
-    """Compares the parts of an export with the network, one by one.
+def compare(
+    name: str,
+    embeddings: np.ndarray,
+    expected: np.ndarray,
+    smallest_cosine: float | None = None,
+) -> dict:
+    """Compares the embeddings of a part of an export with the network's.
 
     Args:
-        artefacts: the parts that embed.
-        network: as `Artefact.embed`.
-        images: uint8 [N, height, width, 3], to compare on.
-        bounds: the `Bounds`.
-        accuracy: callable, embed -> {verification set: accuracy}, see `Extras`; None
-            without verification.
+        name: of the signature or file.
+        embeddings: float32 [N, embedding_size].
+        expected: the same by the network.
+        smallest_cosine: lower bound of the mean cosine; None requires the same numbers.
 
     Returns:
-        list of dicts, plain values, one for each part.
+        the part's row in proof.json.
 
     Raises:
-        RuntimeError: the network's embeddings are not finite, or a bound does not hold.
+        RuntimeError: the bound does not hold.
     """
-    expected = network(images)
-    if not np.isfinite(expected).all():
-        raise RuntimeError(
-            "The network's embeddings are not finite, so it was not exported. Has the "
-            "training diverged?"
-        )
-    before = accuracy(network) if accuracy else {}
-    rows = []
-    for one in artefacts:
-        row = _compared(one, one.embed(images), expected)
-        if accuracy and one.verified:
-            after = accuracy(one.embed)
-            row["verification"] = _verified(one.name, before, after, bounds)
-        rows.append(row)
-    return rows
-
-
-def _compared(artefact, embeddings, expected):
-    name, smallest = artefact.name, artefact.smallest_cosine
     if not np.isfinite(embeddings).all() or embeddings.shape != expected.shape:
         raise _disagrees(name, f"{embeddings.shape} values, not all finite")
     cosines = _cosines(embeddings, expected)
     mean = float(cosines.mean())
     difference = float(np.abs(embeddings - expected).max())
-    if smallest is None:
+    if smallest_cosine is None:
         allowed = TOLERANCE * max(1.0, float(np.abs(expected).max()))
         bound, holds = {"max_difference": allowed}, difference <= allowed
         reason = f"largest difference {difference:.3g}, allowed {allowed:.3g}"
     else:
-        bound, holds = {"mean_cosine": smallest}, mean >= smallest
-        reason = f"mean cosine {mean:.5f}, allowed: at least {smallest:g}"
+        bound, holds = {"mean_cosine": smallest_cosine}, mean >= smallest_cosine
+        reason = f"mean cosine {mean:.5f}, allowed: at least {smallest_cosine:g}"
     if not holds:
         raise _disagrees(name, reason)
     return {
@@ -112,8 +71,13 @@ def _compared(artefact, embeddings, expected):
     }
 
 
-def _verified(name, before, after, bounds):
-    rows, allowed = {}, bounds.accuracy_loss
+def verify(name: str, before: dict, after: dict, allowed: float) -> dict:
+    """Compares {verification set: accuracy} of a part with the network's.
+
+    Raises:
+        RuntimeError: an accuracy falls by more than `allowed`.
+    """
+    rows = {}
     for one, old in before.items():
         new = after[one]
         if old - new > allowed + 1e-9:
@@ -126,7 +90,7 @@ def _verified(name, before, after, bounds):
     return rows
 
 
-def prove_classes(outputs: dict, expected: dict) -> dict:
+def compare_classes(outputs: dict, expected: dict) -> dict:
     """Compares the outputs of `classify` with the network's; returns its row.
 
     Args:

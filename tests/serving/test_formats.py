@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from plsc_tf.serving import artefacts
+from plsc_tf.serving import formats
 from plsc_tf.serving.export import Extras, export_saved_model
 from plsc_tf.serving.proof import Bounds
 from tests.serving.tiny import FORMATS, IMAGES, SIZE, cosines, network, png, read
@@ -19,7 +19,7 @@ def normalized(model):
 
 
 def run_lite(folder, name, images):
-    path = pathlib.Path(folder, "assets.extra", artefacts.FILES[name])
+    path = pathlib.Path(folder, "assets.extra", formats.FILES[name])
     signature = tf.lite.Interpreter(str(path)).get_signature_runner()
     return np.concatenate([signature(images=one[None])["embedding"] for one in images])
 

@@ -1,0 +1,261 @@
+"""Other formats of an exported model: TensorFlow Lite and ONNX files.
+
+They are made from the SavedModel, written into its `assets.extra/` and loaded again as
+functions: uint8 [N, height, width, 3] -> float32 [N, embedding_size].
+"""
+
+import importlib
+import logging as python_logging
+import warnings
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from plsc_tf.storage import files
+
+SAVED_MODEL = "saved_model"
+FILES = {
+    "tflite": "embedding.tflite",
+    "tflite_float16": "embedding_float16.tflite",
+    "tflite_int8": "embedding_int8.tflite",
+    "onnx": "embedding.onnx",
+}
+FORMATS = (SAVED_MODEL, *FILES)
+# Read by ONNX Runtime 1.12 and later.
+OPSET = 17
+INPUT = "data"
+
+
+def check_formats(formats: Sequence[str], calibration) -> None:
+    """Finds early whatever would stop a conversion.
+
+    Raises:
+        ValueError: an unknown format, or no images to calibrate with.
+        ImportError: names the extra that is missing.
+    """
+    unknown = [name for name in formats if name not in FORMATS]
+    if unknown:
+        raise ValueError(
+            f"formats must be of {', '.join(FORMATS)}. Received: {', '.join(unknown)}."
+        )
+    if SAVED_MODEL not in formats:
+        raise ValueError(
+            "The other formats lie inside the SavedModel's folder: formats must name "
+            f"saved_model too. Received: {', '.join(formats)}."
+        )
+    if "tflite_int8" in formats and (calibration is None or not len(calibration)):
+        raise ValueError(
+            "tflite_int8 needs calibration images, uint8 [n, height, width, 3], like "
+            "those to come. Received: none."
+        )
+    try:
+        for name in ("onnx", "tf2onnx", "onnxruntime") if "onnx" in formats else ():
+            importlib.import_module(name)
+    except ImportError as error:
+        raise ImportError(
+            f"The format onnx needs {error.name}: pip install 'plsc_tf[onnx]'"
+        ) from error
+
+
+def write(
+    name: str,
+    saved_model,
+    folder: str,
+    image_size: tuple[int, int],
+    normalize: bool,
+    calibration: np.ndarray | None,
+) -> tuple[dict, Callable]:
+    """Writes one file into `assets.extra/` and loads it again.
+
+    Args:
+        name: a key of `FILES`.
+        saved_model: the loaded SavedModel.
+        folder: of the SavedModel.
+        image_size: (height, width).
+        normalize: whether its embeddings have length 1.
+        calibration: uint8 [n, height, width, 3], for tflite_int8.
+
+    Returns:
+        (plain values for the model card, a function: uint8 [N, height, width, 3] ->
+        float32 [N, embedding_size], of length 1 if `normalize`).
+    """
+    height, width = image_size
+    card = {"file": f"assets.extra/{FILES[name]}", "normalize": bool(normalize)}
+
+    def embed(images):
+        return saved_model.signatures["images"](images=images)["embedding"]
+
+    if name == "onnx":
+        content, load = _to_onnx(embed, image_size), _load_onnx
+        card["input"] = f"data: float32 [N, 3, {height}, {width}]"
+    else:
+        kind, load = name.partition("_")[2] or "float32", _load_tflite
+        if kind == "int8" and normalize:
+            # Eight bits are too few for numbers of a vector of length 1.
+            embed, card["normalize"] = saved_model.raw, False
+        content, whole = _to_tflite(saved_model, embed, image_size, kind, calibration)
+        dtype = "uint8" if kind == "int8" else "float32"
+        card["input"] = f"images: {dtype} [1, {height}, {width}, 3]"
+        if kind == "int8":
+            card["integers_only"] = whole
+    path = files.join(folder, card["file"])
+    files.make_dirs(files.parent(path))
+    files.write(path, content)
+    loaded = load(files.read(path))
+    if normalize and not card["normalize"]:
+        return {**card, "bytes": len(content)}, lambda images: _unit(loaded(images))
+    return {**card, "bytes": len(content)}, loaded
+
+
+def _unit(rows):
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+
+
+def _to_onnx(embed, image_size):
+    """Converts a function to ONNX, laid out as insightface's recognition models.
+
+    The input is `data`, float32 [N, 3, height, width] RGB in 0...255, the output
+    `embedding`, float32 [N, embedding_size]; N is free.
+    """
+    import onnx
+    import tf2onnx
+
+    python_logging.getLogger("tf2onnx").setLevel(python_logging.WARNING)
+    spec = [tf.TensorSpec([None, *image_size, 3], tf.float32, INPUT)]
+    function = tf.function(
+        lambda data: {"embedding": embed(data)}, input_signature=spec, autograph=False
+    )
+    model, _ = tf2onnx.convert.from_function(
+        function, spec, opset=OPSET, inputs_as_nchw=[INPUT], large_model=False
+    )
+    graph = model.graph
+    for value, expected in ((graph.input[0], INPUT), (graph.output[0], "embedding")):
+        value.type.tensor_type.shape.dim[0].dim_param = "N"
+        if value.name != expected:
+            raise RuntimeError(f"tf2onnx named {expected!r} {value.name!r}.")
+    _mark_as_scaling(graph, onnx.helper)
+    onnx.checker.check_model(model)
+    return model.SerializeToString()
+
+
+def _mark_as_scaling(graph, helper):
+    """Shows insightface that the model scales pixels itself.
+
+    Unless there are nodes called "Sub..." and "Mul..." among the first eight,
+    insightface scales the pixels (model_zoo/arcface_onnx.py). The network's own scaling
+    is mostly folded into its first convolution: subtract 0 and multiply by 1.
+    """
+    entered = "pixels"
+    for number, node in enumerate(graph.node):
+        node.name = f"{node.op_type}_{number}"
+        for place, name in enumerate(node.input):
+            if name == INPUT:
+                node.input[place] = entered
+    first = [("Sub", INPUT, "no_mean", 0.0), ("Mul", "Sub_pixels", "no_scale", 1.0)]
+    for place, (operation, data, name, value) in enumerate(first):
+        graph.initializer.append(helper.make_tensor(name, 1, [], [value]))
+        result = entered if operation == "Mul" else "Sub_pixels"
+        node = helper.make_node(
+            operation, [data, name], [result], name=f"{operation}_pixels"
+        )
+        graph.node.insert(place, node)
+
+
+def _load_onnx(content):
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+
+    def embed(images):
+        channels_first = np.transpose(images, (0, 3, 1, 2)).astype(np.float32)
+        return session.run(None, {INPUT: np.ascontiguousarray(channels_first)})[0]
+
+    return embed
+
+
+def _to_tflite(saved_model, embed, image_size, kind, calibration):
+    """Converts a function to a TensorFlow Lite model.
+
+    The input is `images`, [1, height, width, 3] RGB in 0...255, the output
+    `embedding`, float32 [1, embedding_size]. Batches have a fixed size of 1, as
+    delegates of phones require.
+
+    Args:
+        saved_model: the loaded SavedModel, which holds the variables.
+        embed: a function of it: float32 [N, h, w, 3] -> [N, size].
+        image_size: (height, width).
+        kind: "float32"; "float16", with half-precision weights; or "int8", with
+            integer weights and activations and uint8 pixels as input.
+        calibration: uint8 [n, height, width, 3] for "int8", images like those to come.
+
+    Returns:
+        (bytes of the file, whether all of it computes in `kind`).
+    """
+    spec = tf.TensorSpec([1, *image_size, 3], tf.float32, "images")
+    function = tf.function(
+        lambda images: {"embedding": embed(images)},
+        input_signature=[spec],
+        autograph=False,
+    )
+    concrete = function.get_concrete_function()
+
+    def converter():
+        made = tf.lite.TFLiteConverter.from_concrete_functions([concrete], saved_model)
+        if kind != "float32":
+            made.optimizations = [tf.lite.Optimize.DEFAULT]
+        if kind == "float16":
+            made.target_spec.supported_types = [tf.float16]
+        return made
+
+    if kind != "int8":
+        return converter().convert(), True
+    integers = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
+    try:
+        return _integers(converter(), integers, calibration), True
+    except Exception as error:  # noqa: BLE001 - the converter raises any error
+        logging.warning(
+            "Not every operation of the network has an integer version; the others "
+            "compute in float32: %s",
+            str(error).splitlines()[0][:200],
+        )
+    mixed = [*integers, tf.lite.OpsSet.TFLITE_BUILTINS]
+    return _integers(converter(), mixed, calibration), False
+
+
+def _integers(converter, operations, calibration):
+    images = np.array(calibration, np.float32)
+    # The input's scale is measured too. With both ends of the range it is 1, so that
+    # pixels are the input as they are.
+    images[0, 0, 0], images[0, 0, -1] = 0, 255
+
+    def examples():
+        for image in images:
+            yield [image[None]]
+
+    converter.representative_dataset = examples
+    converter.target_spec.supported_ops = operations
+    converter.inference_input_type = tf.uint8
+    converter.inference_output_type = tf.float32
+    with warnings.catch_warnings():
+        # It expects statistics of the old quantizer, which are not needed.
+        warnings.filterwarnings("ignore", "Statistics for quantized inputs")
+        return converter.convert()
+
+
+def _load_tflite(content):
+    interpreter = tf.lite.Interpreter(model_content=content)
+    interpreter.allocate_tensors()
+    (entry,) = interpreter.get_input_details()
+    (result,) = interpreter.get_output_details()
+
+    def embed(images):
+        rows = []
+        for image in images:
+            interpreter.set_tensor(entry["index"], image[None].astype(entry["dtype"]))
+            interpreter.invoke()
+            rows.append(interpreter.get_tensor(result["index"])[0])
+        return np.stack(rows)
+
+    return embed
