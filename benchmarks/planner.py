@@ -180,9 +180,7 @@ def measure(name, steps):
     model = recipe.build_model(settings, strategy, half)
     with strategy.scope():
         # So small a rate that the noise is not learned by heart.
-        optimizer, l2 = optimizers.build(
-            settings.optimizer, 1e-6, weight_decay=settings.optimizer.weight_decay
-        )
+        optimizer, l2 = optimizers.build(settings.optimizer, 1e-6)
     model.compile(
         optimizer,
         l2=l2,

@@ -23,7 +23,7 @@ from plsc_tf.heads.margins import MarginLoss as MarginLoss
 from plsc_tf.heads.margins import Margins as Margins
 from plsc_tf.heads.margins import Target as Target
 from plsc_tf.heads.sharded import ShardedHead as ShardedHead
-from plsc_tf.jobs.load_model import load_model as load_model
+from plsc_tf.jobs.trained import load_model as load_model
 from plsc_tf.parallel.strategy import strategy as strategy
 from plsc_tf.serving.client import Client as Client
 from plsc_tf.serving.client import FaceService as FaceService

@@ -18,7 +18,7 @@ from plsc_tf.heads.memory import FLOAT
 from plsc_tf.jobs.stage import ORDINARY, Stage
 from plsc_tf.options.settings import Settings, known_options
 from plsc_tf.parallel.memory import free_memory
-from plsc_tf.reporting.step_lines import StepLines
+from plsc_tf.reporting.steps import StepLines
 from plsc_tf.storage import files
 
 PROJECTION = "pca_mat.npy"

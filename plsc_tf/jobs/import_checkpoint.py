@@ -7,7 +7,7 @@ import tensorflow as tf
 from plsc_tf import backbones
 from plsc_tf.checkpoints import catalog, importers, writer
 from plsc_tf.checkpoints.writer import Content
-from plsc_tf.jobs.builders import networks
+from plsc_tf.jobs.builders import recipe
 from plsc_tf.storage import files
 from plsc_tf.storage.writer_lock import WriterLock
 
@@ -32,7 +32,7 @@ def import_checkpoint(settings):
         FolderInUseError: a training writes into model_save_dir.
         ValueError: it does not fit the settings; nothing was written.
     """
-    settings = networks.completed(settings)
+    settings = recipe.completed(settings)
     options = settings.importing
     if not options.import_from:
         raise ValueError(

@@ -1,13 +1,64 @@
-"""What a run finds out about itself, for the options that depend on it."""
+"""The facts of a run that the log starts with, and that options depend on."""
 
 import tensorflow as tf
+from absl import logging
 
 from plsc_tf.data.augmentation import Augmentation
 from plsc_tf.data.source import IndexedSource
 from plsc_tf.options import effects
 
 
-def tell(settings, batches, pairs, model, parts):
+def log_run(plan, model, batches, parts):
+    """Logs in a few lines what is about to run.
+
+    Args:
+        plan: the `plsc_tf.jobs.run_plan.Plan`.
+        model: the compiled `Classifier`.
+        batches: the `Batches` it trains on.
+        parts: the `Parts` from Python.
+    """
+    settings = plan.settings
+    logging.info(
+        "%s: %s parameters, %s, %d-dimensional embeddings",
+        settings.model.model_name,
+        f"{model.backbone.count_params():,}",
+        settings.precision.dtype,
+        model.embedding_size,
+    )
+    logging.info("%s", _describe_head(model.head, settings.head))
+    if parts.given():
+        logging.info("%s", parts.remark())
+    logging.info(
+        "%s: %s images; %d replicas, %d images per step, %d steps per epoch, %d steps "
+        "in all; learning rate %.4g",
+        settings.dataset.dataset_name,
+        f"{batches.num_examples:,}" if batches.num_examples else "?",
+        model.strategy.num_replicas_in_sync,
+        settings.training.global_batch_size,
+        plan.steps_per_epoch,
+        plan.total_steps,
+        plan.rate,
+    )
+
+
+def _describe_head(head, given):
+    """The head in words: loss, classes, and how they are split."""
+    split = "whole on each replica"
+    if head.sharded:
+        rows = head.arrays()["weight"].split
+        sizes = ", ".join(f"{rows.size(n):,}" for n in range(rows.num_shards))
+        split = f"classes per replica: {sizes}; in tiles of {head.rows_per_tile:,}"
+    facts = {
+        f"{head.sub_centers} centers per class": head.sub_centers > 1,
+        f"label smoothing {given.label_smoothing:g}": given.label_smoothing,
+        f"{given.sample_rate:.3g} of them sampled for each step": given.sample_rate < 1,
+        f"products in {given.head_dtype}": given.head_dtype != "float32",
+    }
+    loss = f"{given.loss_type} over {head.num_classes:,} classes: {head.loss}"
+    return "; ".join([loss, split, *(text for text, holds in facts.items() if holds)])
+
+
+def log_idle_options(settings, batches, pairs, model, parts):
     """Logs the options that have no effect on this data set, model or machine.
 
     Args:
@@ -15,47 +66,28 @@ def tell(settings, batches, pairs, model, parts):
         batches: the training `Batches`.
         pairs: the verification sets, `{name: Pairs}`.
         model: the `Classifier`, which has joined its group.
-        parts: the `Parts` that are given in Python.
+        parts: the `Parts` from Python.
     """
-    effects.tell(
-        settings,
-        {
-            **_of_data(batches, pairs, parts),
-            **_of_augmentation(batches.options.augmentation or Augmentation()),
-            **_of_devices(model),
-            "auxiliary_logits": model.auxiliary is not None,
-            "own_optimizer": parts.optimizer is not None,
-        },
-    )
-
-
-def _of_data(batches, pairs, parts):
     source, own = batches.source, parts.source is not None
-    # num_sample_per_epoch may be what has counted a reader's examples.
+    # num_sample_per_epoch may have limited a reader's examples.
     heeds = frozenset({"num_examples"}) if own else source.heeds
-    return {
+    several = model.strategy.num_replicas_in_sync > 1
+    on_gpus = bool(tf.config.get_visible_devices("GPU"))
+    random = batches.options.augmentation or Augmentation()
+    colors = (random.color_jitter, random.hue, random.brightness, random.contrast)
+    facts = {
         **effects.of_data(heeds, counted=source.num_examples is not None),
         "files": "num_examples" not in (heeds or ())
         or any(one.path for one in pairs.values()),
         "streamed": not isinstance(source, IndexedSource),
         "own_source": own,
-    }
-
-
-def _of_augmentation(given):
-    colors = (given.color_jitter, given.hue, given.brightness, given.contrast)
-    return {
-        "rotates": given.rotate > 0,
-        "crops": given.crop_scale is not None,
-        "recolors": any((*colors, given.saturation)),
-        "erases": given.cutout > 0,
-    }
-
-
-def _of_devices(model):
-    several = model.strategy.num_replicas_in_sync > 1
-    on_gpus = bool(tf.config.get_visible_devices("GPU"))
-    return {
+        "rotates": random.rotate > 0,
+        "crops": random.crop_scale is not None,
+        "recolors": any((*colors, random.saturation)),
+        "erases": random.cutout > 0,
         "several_replicas": several,
         "buckets": several and (on_gpus or model.trainer.group.size > 1),
+        "auxiliary_logits": model.auxiliary is not None,
+        "own_optimizer": parts.optimizer is not None,
     }
+    effects.tell(settings, facts)

@@ -1,15 +1,28 @@
-"""The report of a run: one page that loads no other file."""
+"""The report of a run: one page that loads no other file, and the facts on it."""
 
+import contextlib
+import datetime
+import json
+import os
+import platform
 import re
 import shlex
 
+import keras
+import numpy as np
+import tensorflow as tf
+
+import plsc_tf
+from plsc_tf.checkpoints import catalog, manifest
 from plsc_tf.evaluation import page
 from plsc_tf.flags.option import options_of
 from plsc_tf.jobs import results
 from plsc_tf.options.settings import ALL, Settings
+from plsc_tf.parallel.memory import read_bytes
+from plsc_tf.reporting import metrics_files
 from plsc_tf.storage import files
 
-NAME = "report.html"
+NAME, STARTS = "report.html", "starts.jsonl"
 # The page of the evaluation card, which the next command writes.
 CARD = "card/card.html"
 # Files that the page links to if they exist.
@@ -38,19 +51,23 @@ def to_html(settings: Settings, outcome: dict, facts: dict) -> bytes:
             "charts": [(caption, SVG)], "images": [(label, JPEG)],
             "written": those of `LINKED` that exist}.
     """
-    folder = settings.checkpoints.model_save_dir
+    folder, default = settings.checkpoints.model_save_dir, Settings()
     rows = list(results.rows(outcome))
-    details = {name: outcome.get(name) for name in _DETAILS}
     rows += [
-        (name.replace("_", " "), results.text(value))
-        for name, value in details.items()
-        if value is not None
+        (name.replace("_", " "), results.text(outcome[name]))
+        for name in _DETAILS
+        if outcome.get(name) is not None
     ]
     command, card_command = results.next_command(settings, outcome), ""
     if ".evaluate " in command:
         option = f"--card_dir={files.join(folder, CARD.partition('/')[0])}"
         card_command = f"{command} {shlex.quote(option)}"
-    options = list(_options(settings))
+    options = [
+        (one.name, _shown(one, group), _shown(one, getattr(default, name)))
+        for name in ALL
+        for group in [getattr(settings, name)]
+        for one in options_of(type(group))
+    ]
     return page.render(
         "run_report.html",
         title=f"Training of {settings.model.model_name} on "
@@ -81,22 +98,10 @@ def _headline(rows):
     return headline
 
 
-def _options(settings):
-    """Yields (name, value, default) of all options."""
-    default = Settings()
-    for name in ALL:
-        group, of_default = getattr(settings, name), getattr(default, name)
-        for option in options_of(type(of_default)):
-            yield (
-                option.name,
-                _shown(option, getattr(group, option.name)),
-                _shown(option, getattr(of_default, option.name)),
-            )
-
-
-def _shown(option, value):
+def _shown(option, group):
     """An option's value as text; a secret shows as ***, also within an address."""
-    return _PASSWORD.sub(r"\1***@", option.format(value)) or "(empty)"
+    text = option.format(getattr(group, option.name))
+    return _PASSWORD.sub(r"\1***@", text) or "(empty)"
 
 
 def _start(start):
@@ -104,3 +109,110 @@ def _start(start):
     changed = ", ".join(f"{name} {old} -> {new}" for name, (old, new) in changes)
     names = ("time", "step", "replicas", "workers")
     return *(start.get(name, "") for name in names), changed
+
+
+def environment(strategy: tf.distribute.Strategy, group) -> dict:
+    """{name: text} about programs and devices."""
+    devices = [device.device_type for device in tf.config.list_physical_devices()]
+    counted = {kind: devices.count(kind) for kind in dict.fromkeys(devices)}
+    return {
+        "plsc_tf": plsc_tf.__version__,
+        "TensorFlow": tf.__version__,
+        "Keras": keras.__version__,
+        "numpy": np.__version__,
+        "Python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": os.cpu_count(),
+        "devices": ", ".join(f"{count} {kind}" for kind, count in counted.items()),
+        "replicas": strategy.num_replicas_in_sync,
+        "workers": group.size,
+    }
+
+
+def add_start(folder: str, step: int, environment: dict, changes: dict) -> None:
+    """Records that a process starts or resumes the run after a step.
+
+    Args:
+        folder: of the run.
+        step: steps so far.
+        environment: see above.
+        changes: the options that a resume changed, `{name: [old, new]}`.
+    """
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    names = ("plsc_tf", "TensorFlow", "replicas", "workers")
+    entry = {"time": now, "step": step, **{name: environment[name] for name in names}}
+    entry |= {"changed": changes} if changes else {}
+    text = "".join(f"{json.dumps(one)}\n" for one in [*starts(folder), entry])
+    files.replace(files.join(folder, STARTS), text.encode())
+
+
+def starts(folder: str) -> list[dict]:
+    """[{"time", "step", ...}] of the run so far."""
+    return metrics_files.read(files.join(folder, STARTS))
+
+
+def checkpoints(folder: str) -> list[tuple]:
+    """[(name, step, MB)] of the checkpoints that exist."""
+    rows = []
+    for _, path in catalog.find_all(folder):
+        content = manifest.read(path)
+        size = sum(entry["bytes"] for entry in content["files"].values())
+        step = content["state"].get("global_step")
+        rows.append((files.name(path), step, f"{size / 1e6:.1f}"))
+    return rows
+
+
+def peak_memory(strategy: tf.distribute.Strategy) -> dict[str, str]:
+    """{name: GB}, the peak of each GPU and of this process."""
+    peaks = {}
+    for device in strategy.extended.worker_devices:
+        spec = tf.DeviceSpec.from_string(device)
+        if spec.device_type == "GPU":
+            short = f"GPU:{spec.device_index}"  # the name that TensorFlow takes here
+            peaks[device] = tf.config.experimental.get_memory_info(short)["peak"]
+    with contextlib.suppress(OSError):  # only Linux reports it
+        peaks["the process"] = read_bytes("/proc/self/status", "VmHWM")
+    return {f"measured, {x}": f"{n / 1e9:.2f} GB at most" for x, n in peaks.items()}
+
+
+def network(model) -> dict[str, str]:
+    """{name: text} about the size of a model.
+
+    Args:
+        model: the `Classifier`.
+    """
+    rows = {name: array.shape for name, array in model.head.arrays().items()}
+    head = sum(int(np.prod(shape)) for shape in rows.values())
+    return {
+        "network parameters": f"{model.backbone.count_params():,}",
+        "network FLOPs": f"{flops(model) / 1e9:.3g} G forward, for each image; a "
+        "multiplication and an addition count as two",
+        "head parameters": f"{head:,}: "
+        + ", ".join(f"{name} {'×'.join(map(str, n))}" for name, n in rows.items()),
+    }
+
+
+def flops(model) -> int:
+    """Floating point operations of the network for one image, forward.
+
+    Counted by TensorFlow's profiler in the graph at inference.
+
+    Args:
+        model: the `Classifier`.
+    """
+    shape = (1, *model.image_size, model.backbone.input_shape[3])
+    function = tf.function(
+        lambda images: model(images, training=False), autograph=False
+    )
+    concrete = function.get_concrete_function(tf.TensorSpec(shape, tf.uint8))
+    profiler = tf.compat.v1.profiler
+    options = profiler.ProfileOptionBuilder.float_operation()
+    options = profiler.ProfileOptionBuilder(options).with_empty_output().build()
+    log = tf.get_logger()
+    level = log.level
+    log.setLevel("ERROR")  # the profiler warns that it belongs to TensorFlow 1
+    try:
+        operations = profiler.profile(concrete.graph, cmd="op", options=options)
+    finally:
+        log.setLevel(level)
+    return operations.total_float_ops

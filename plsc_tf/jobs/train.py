@@ -1,34 +1,26 @@
 """The main job: train, verify, save, export, and say what came out."""
 
-import functools
-
+import tensorflow as tf
 from absl import logging
 
 from plsc_tf.checkpoints import catalog, manifest
-from plsc_tf.jobs import (
-    description,
-    export,
-    results,
-    resume_changes,
-    run_facts,
-    start_from,
-    workers,
-)
-from plsc_tf.jobs.builders import class_count, hooks, networks, optimizers, recipe
-from plsc_tf.jobs.builders.reporting import RunReporter, prepare
+from plsc_tf.jobs import export, results, resume_changes, run_facts, trained, workers
+from plsc_tf.jobs.builders import class_count, hooks, optimizers, recipe
+from plsc_tf.jobs.builders.reporting import RunReporter
 from plsc_tf.jobs.parts import NONE
 from plsc_tf.jobs.run_plan import choose_folder, make_plan
 from plsc_tf.jobs.stage import ORDINARY
 from plsc_tf.options.flagfiles import write_flags
 from plsc_tf.parallel.collectives import Transport
 from plsc_tf.parallel.strategy import make_deterministic
-from plsc_tf.reporting.guard import GuardedCallback
-from plsc_tf.reporting.step_lines import StepLines, exact_loss
+from plsc_tf.reporting.recorder import GuardedCallback
+from plsc_tf.reporting.steps import StepLines, exact_loss
 from plsc_tf.storage import files, fs_options
 from plsc_tf.storage.writer_lock import WriterLock
 from plsc_tf.training import rescuing
 from plsc_tf.training.callbacks import EpochLength, TrainingLog, Verification
 from plsc_tf.training.checkpoint import Checkpoint
+from plsc_tf.training.sentinel import Sentinel
 from plsc_tf.training.termination import Termination
 from plsc_tf.training.watchdog import Watchdog
 from plsc_tf.training.weight_rules import WeightRule
@@ -61,7 +53,8 @@ def train(settings, termination=None, parts=NONE, stage=ORDINARY):
     if settings.training.deterministic:
         make_deterministic(settings.training.seed)
     termination = termination or Termination()
-    prepare(settings)
+    # TensorFlow logs devices only if this is set before its first operation.
+    tf.debugging.set_log_device_placement(settings.logging.log_device_placement)
     with workers.joined(settings) as joined, WriterLock(IN_USE) as lock:
         termination.listen_again()
         return _train(settings, joined, termination, parts, stage, lock)
@@ -82,10 +75,10 @@ def _train(settings, joined, termination, parts, stage, lock):
     plan = make_plan(settings, checkpoint, batches)
     earlier = results.read(save_dir)  # before the training, if it cannot be read
     half = recipe.backbone_precision(settings)
-    reporter = RunReporter(settings, group, stage)
+    reporter = RunReporter(settings, group)
     model = recipe.build_model(settings, strategy, half, parts.backbone)
     model.trainer.join(group, joined.votes)
-    run_facts.tell(settings, batches, pairs, model, parts)
+    run_facts.log_idle_options(settings, batches, pairs, model, parts)
     stage.begin(model, settings)
     _compile(model, plan, parts.optimizer)
     checkpoints = _checkpoints(settings, parts, origin)
@@ -106,7 +99,7 @@ def _train(settings, joined, termination, parts, stage, lock):
     seen = [*reporter.callbacks(), *stage.callbacks(model, settings)]
     length = EpochLength(plan.steps_per_epoch, settings.training.global_batch_size)
     callbacks = [*losses, termination, log, length, verify, *seen, checkpoints]
-    description.log_run(plan, model, batches, parts)
+    run_facts.log_run(plan, model, batches, parts)
     reporter.begin(model, changes)
     before = model.trainer.position.global_step
 
@@ -138,8 +131,12 @@ def _open(settings, joined, parts, lock):
         (settings as they will be used, checkpoint to go on from or None, batches).
     """
     group = joined.group
-    settings = networks.completed(settings)
-    _one_after_the_chief(group, lambda: fs_options.download_start(settings.checkpoints))
+    settings = recipe.completed(settings)
+    if group.is_chief:
+        fs_options.download_start(settings.checkpoints)
+    group.gather("the chief is ready", None)
+    if not group.is_chief:
+        fs_options.download_start(settings.checkpoints)
     settings, checkpoint = choose_folder(
         settings,
         joined.strategy.num_replicas_in_sync,
@@ -181,7 +178,7 @@ def _fit(model, batches, plan, callbacks, start, rescue):
             verbose=0,
             callbacks=[*watchdog, *callbacks],
             stop_at_step=settings.training.stop_at_step or None,
-            sentinel=recipe.make_sentinel(settings),
+            sentinel=_sentinel(settings),
             **start,
         )
     except BaseException as error:
@@ -192,31 +189,27 @@ def _fit(model, batches, plan, callbacks, start, rescue):
             one.stop()
     if model.trainer.position.global_step == before:
         logging.info(
-            "Nothing to train: the run stands at step %d of %d already. A larger "
-            "num_epochs, or stop_at_step=0, goes on; --restart begins anew in a fresh "
-            "folder.",
+            "Nothing to train: the run is at step %d of %d. Raise num_epochs or set "
+            "stop_at_step=0 to continue; --restart starts over in a fresh folder.",
             before,
             plan.total_steps,
         )
     return history
 
 
-def _one_after_the_chief(group, function):
-    """Calls what the chief shall do before all others."""
-    if group.is_chief:
-        function()
-    group.gather("the chief is ready", None)
-    if not group.is_chief:
-        function()
+def _sentinel(settings):
+    """Deals with steps that are not finite."""
+    given, folder = settings.precision, settings.checkpoints.model_save_dir
+    return Sentinel(folder, given.on_nonfinite, limit=given.max_nonfinite)
 
 
 def _checkpoints(settings, parts, origin):
     """The callback that saves, as the settings say."""
     given = settings.checkpoints
     return Checkpoint(
-        settings.checkpoints.model_save_dir,
-        max_to_keep=settings.checkpoints.keep_checkpoint_max,
-        every_n_steps=settings.checkpoints.save_checkpoints_steps,
+        given.model_save_dir,
+        max_to_keep=given.keep_checkpoint_max,
+        every_n_steps=given.save_checkpoints_steps,
         every_n_epochs=given.save_checkpoints_epochs,
         weights_only=given.save_weights_only,
         background=given.save_in_background,
@@ -233,12 +226,7 @@ def _compile(model, plan, own_optimizer=None):
         if own_optimizer is not None:
             optimizer, l2 = optimizers.adopt(own_optimizer, settings), 0.0
         else:
-            optimizer, l2 = optimizers.build(
-                settings.optimizer,
-                plan.schedule,
-                weight_decay=settings.optimizer.weight_decay,
-                max_gradient_norm=settings.optimizer.max_gradient_norm,
-            )
+            optimizer, l2 = optimizers.build(settings.optimizer, plan.schedule)
         loss_scale = recipe.make_loss_scale(settings, optimizer)
     metrics = ("accuracy", "top5_accuracy") if settings.head.calc_acc else ()
     model.compile(
@@ -276,7 +264,7 @@ def _load_weights(model, plan, checkpoints):
         )
         return start
     if plan.settings.checkpoints.checkpoint_dir:
-        start_from.load(model, plan.settings)
+        trained.start_from(model, plan.settings)
     return {"initial_epoch": 0, "initial_step": 0}
 
 
@@ -297,45 +285,37 @@ def _training_log(plan, reporter):
 
 
 def _note(outcome, plan, model, history, log, verify, earlier):
-    """Notes what the training itself has come to in `outcome`, a dict."""
-    settings = plan.settings
-    trained = "loss" in history.history
-    found = catalog.find_all(settings.checkpoints.model_save_dir)
-    checkpoint = found[-1][1] if found else None  # none with on_save_error=continue
-    if trained or earlier.get("steps") != model.trainer.position.global_step:
-        earlier = {}  # it is of other weights
-    steps = model.trainer.position.global_step
-    unsaved = steps - (found[-1][0] if found else 0)
-    if unsaved and settings.checkpoints.on_save_error == "continue":
-        outcome["unsaved_steps"] = unsaved
-    outcome |= {
-        "steps": steps,
-        "loss": history.history["loss"][-1] if trained else _last_loss(checkpoint),
-        "loss_type": settings.head.loss_type,
-        "num_classes": model.head.num_classes,
-        "sample_rate": settings.head.sample_rate,
-        "images_per_second": log.images_per_second or earlier.get("images_per_second"),
-        "images_per_second_steps": log.timed_steps
-        or earlier.get("images_per_second_steps"),
-        **_times(plan, log, earlier),
-        "verification": results.verification_figures(verify.results),
-        "checkpoint_dir": checkpoint,
-        "export_dir": earlier.get("export_dir"),
-    }
-    for name in model.ranked_metrics:
-        if trained:
-            outcome[f"training_{name}"] = history.history[name][-1]
-        elif f"training_{name}" in earlier:
-            outcome[f"training_{name}"] = earlier[f"training_{name}"]
-
-
-def _times(plan, log, earlier):
-    """Mean seconds of a step and of an epoch, without the first step (TimeMonitor)."""
-    names = ("seconds_per_step", "seconds_per_epoch")
-    if not log.images_per_second:
-        return {name: earlier.get(name) for name in names}
-    step = plan.settings.training.global_batch_size / log.images_per_second
-    return dict(zip(names, (step, step * plan.steps_per_epoch), strict=True))
+    """Notes the figures of the training itself in `outcome`, a dict."""
+    settings, steps = plan.settings, model.trainer.position.global_step
+    figures = history.history
+    checkpoints = catalog.find_all(settings.checkpoints.model_save_dir)
+    # With on_save_error=continue there may be none.
+    saved, checkpoint = checkpoints[-1] if checkpoints else (0, None)
+    if "loss" not in figures and earlier.get("steps") == steps:
+        outcome |= earlier  # the same weights
+        outcome.pop("unsaved_steps", None)
+    else:
+        speed, loss = log.images_per_second, figures.get("loss")
+        seconds = speed and settings.training.global_batch_size / speed
+        outcome |= {
+            "steps": steps,
+            "loss": loss[-1] if loss else _last_loss(checkpoint),
+            "loss_type": settings.head.loss_type,
+            "num_classes": model.head.num_classes,
+            "sample_rate": settings.head.sample_rate,
+            "images_per_second": speed,
+            "images_per_second_steps": log.timed_steps,
+            # Means without the first step (TimeMonitor).
+            "seconds_per_step": seconds,
+            "seconds_per_epoch": seconds and seconds * plan.steps_per_epoch,
+            "export_dir": None,
+        }
+        ranked = [name for name in model.ranked_metrics if name in figures]
+        outcome |= {f"training_{name}": figures[name][-1] for name in ranked}
+    if steps > saved and settings.checkpoints.on_save_error == "continue":
+        outcome["unsaved_steps"] = steps - saved
+    outcome["verification"] = results.verification_figures(verify.results)
+    outcome["checkpoint_dir"] = checkpoint
 
 
 def _finish(outcome, settings, model, verify, test):
@@ -360,27 +340,29 @@ def _finish(outcome, settings, model, verify, test):
 
 
 def _leave(settings, model, reporter, outcome, batches):
-    """What is left of a training whose end has failed is written and uploaded."""
+    """Writes and uploads what is known of a run that failed after its training."""
 
     def write():
         save_dir = settings.checkpoints.model_save_dir
         if outcome and results.read(save_dir).get("steps") != outcome["steps"]:
             results.write(save_dir, outcome)
 
-    def upload():
-        fs_options.upload_end(settings.checkpoints, skip=catalog.REMAINS)
-
-    chief = model.trainer.group.is_chief
-    report = functools.partial(reporter.abandon, model, outcome, batches)
-    for step in [write, report, upload] if chief else [reporter.abandon]:
+    steps = [reporter.abandon]
+    if model.trainer.group.is_chief:
+        steps = [
+            write,
+            lambda: reporter.abandon(model, outcome, batches),
+            lambda: fs_options.upload_end(settings.checkpoints, skip=catalog.REMAINS),
+        ]
+    for step in steps:
         try:
             step()
-        except Exception as failure:  # noqa: BLE001 - what has failed first comes first
+        except Exception as failure:  # noqa: BLE001 - the first failure is raised
             logging.error("%s", failure)
 
 
 def _last_loss(checkpoint):
-    """The loss that a run's last checkpoint was saved with, or None."""
+    """The loss in a run's last checkpoint, or None."""
     if checkpoint is None:
         return None
     return manifest.read(checkpoint)["state"].get("logs", {}).get("loss")

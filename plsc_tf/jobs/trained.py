@@ -1,45 +1,39 @@
-"""A trained model, loaded from its checkpoint."""
+"""A trained model, loaded from its checkpoint: to use it, or to start from it."""
 
 import dataclasses
 
+import keras
 import tensorflow as tf
 from absl import logging
 
-from plsc_tf.checkpoints import catalog, manifest
+from plsc_tf.checkpoints import catalog, manifest, reader
 from plsc_tf.flags.checkpoints import Checkpoints
 from plsc_tf.flags.head import Head
+from plsc_tf.heads import margins
+from plsc_tf.heads.sharded import ShardedHead
 from plsc_tf.jobs.builders import recipe
-from plsc_tf.jobs.parts import NONE, Parts
+from plsc_tf.jobs.parts import NONE, Parts, made_here
 from plsc_tf.options.settings import Settings
 from plsc_tf.parallel.strategy import strategy as make_strategy
 from plsc_tf.storage import files, fs_options
-from plsc_tf.training import state
+from plsc_tf.training import model_config, state
 from plsc_tf.training.classifier import Classifier
 
 # Options of the network: the checkpoint decides, whatever the flags say.
 OF_THE_NETWORK = (
-    "model_name",
-    "model_options",
-    "emb_size",
-    "image_shape",
-    "dropout",
+    *("model_name", "model_options", "emb_size", "image_shape", "dropout"),
     "num_classes",
     *(field.name for field in dataclasses.fields(Head)),
 )
 
 # Options of the data: the checkpoint decides, unless the flags name them.
 OF_THE_DATA = (
-    "dataset_name",
-    "dataset_dir",
-    "train_files",
-    "num_sample_per_epoch",
-    "labels_offset",
-    "min_images_per_class",
-    "held_back",
-    "preprocessing_name",
-    "val_targets",
-    "seed",
+    *("dataset_name", "dataset_dir", "train_files", "num_sample_per_epoch"),
+    *("labels_offset", "min_images_per_class", "held_back", "preprocessing_name"),
+    *("val_targets", "seed"),
 )
+# Names that are listed one by one.
+LISTED = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +96,7 @@ def load(
     fs_options.set_user(settings.checkpoints)
     path = find(settings.checkpoints)
     flags = manifest.read(path)["state"].get("flags", {})
-    flags = {name: _hashable(value) for name, value in flags.items()}
+    flags = {n: tuple(v) if isinstance(v, list) else v for n, v in flags.items()}
     settings = _completed(settings, flags)
     strategy = strategy or make_strategy(settings.performance.num_replicas)
     # Embedding needs no class, however many there are: the smallest head will do.
@@ -137,5 +131,150 @@ def _completed(settings, flags):
     return settings.replace(**network)
 
 
-def _hashable(value):
-    return tuple(value) if isinstance(value, list) else value
+def load_model(folder, *, backbone=None, head=None):
+    """Builds the model of a checkpoint and loads its weights; it is not compiled.
+
+    Example:
+        model = plsc_tf.load_model("runs/notebook")
+        embeddings = model.embed(images)
+
+    Call it inside `strategy.scope()` for devices of your own choice; else it takes
+    every GPU of this machine, or one CPU device. They need not be as many as in the
+    training. Where the training averaged its weights, the averages are loaded, unless
+    it ran with ema_in_use=false.
+
+    Args:
+        folder: a checkpoint, or a training's folder, of which the newest checkpoint is
+            taken.
+        backbone: the network, where the checkpoint does not hold it because it has
+            layers of your own: a Keras model, or a function that makes one.
+        head: a new `ShardedHead` or `DenseHead` of as many classes, where the loss is
+            one of your own. Embeddings do not depend on it.
+
+    Returns:
+        the `Classifier`.
+
+    Raises:
+        FileNotFoundError: there is no checkpoint.
+        ValueError: it does not hold its network, or another one than `backbone`.
+    """
+    files.prepare(str(folder))
+    path = catalog.resolve(str(folder))
+    content = manifest.read(path)
+    stored, with_head = content["state"], bool(content["arrays"])
+    strategy = tf.distribute.get_strategy()
+    if not tf.distribute.has_strategy():
+        strategy = make_strategy()
+    flags = stored.get("flags", {})
+    if not stored.get("network") and "model_name" in flags:
+        # Of an earlier version: its options say how to make it.
+        settings = Settings.from_values(checkpoint_dir=path)
+        parts = Parts(backbone=backbone)
+        model = load(settings, with_head, parts, strategy).model
+    else:
+        with strategy.scope():
+            network = _network(path, stored, backbone)
+            model = Classifier(network, head or _head(path, content, strategy))
+        state.restore_weights(path, model, with_head)
+        if flags.get("ema_in_use", True):
+            state.restore_averages(path, model, with_head)
+    state.restore_head_state(model, stored)
+    return model
+
+
+def _network(path, stored, backbone):
+    if backbone is not None:
+        built = isinstance(backbone, keras.Model)
+        return made_here(backbone) if built else backbone()
+    reason = "it has layers of your own" if "network" in stored else "it is older"
+    if stored.get("network"):
+        try:
+            return model_config.make_network(stored["network"])
+        except ValueError as error:
+            reason = str(error).partition("\n")[0]
+    raise ValueError(
+        f"Checkpoint {path} does not hold its network ({reason}). Pass it, or a "
+        "function that makes it: plsc_tf.load_model(folder, backbone=...)."
+    )
+
+
+def _head(path, content, strategy):
+    stored, classes = content["state"], content["state"]["num_classes"]
+    if not content["arrays"]:  # without class rows the smallest head will do
+        classes = strategy.num_replicas_in_sync
+    head = stored.get("head") and model_config.make_head(classes, stored["head"])
+    if head:
+        return head
+    softmax = "bias" in content["arrays"]
+    logging.warning(
+        "Checkpoint %s does not hold the loss of its head: taking %s. Pass head= to "
+        "evaluate the loss; embeddings do not depend on it.",
+        path,
+        "plain softmax" if softmax else "ARCFACE",
+    )
+    return ShardedHead(classes, loss=margins.SOFTMAX if softmax else margins.ARCFACE)
+
+
+def start_from(model: Classifier, settings: Settings) -> None:
+    """Loads the weights in `checkpoint_dir`; with task_type=finetune those that fit.
+
+    Args:
+        model: the `Classifier`.
+        settings: the `Settings`.
+
+    Raises:
+        FileNotFoundError: there is no checkpoint.
+        ValueError: it does not fit, or its files are damaged.
+    """
+    files.prepare(settings.checkpoints.checkpoint_dir)
+    path = catalog.resolve(settings.checkpoints.checkpoint_dir)
+    content = manifest.read(path)
+    if settings.training.task_type == "finetune":
+        _load_matching(path, content, model, settings)
+        return
+    stored = content["state"]["num_classes"]
+    if stored != model.head.num_classes:
+        raise ValueError(
+            f"Checkpoint {path} has {stored} classes. Received: "
+            f"num_classes={model.head.num_classes}. --task_type=finetune loads "
+            "the weights of the backbone that fit and starts a new head."
+        )
+    if not content["arrays"]:
+        raise ValueError(
+            f"Checkpoint {path} is a snapshot of the backbone alone. "
+            "--task_type=finetune starts from it with a new head."
+        )
+    state.restore_weights(path, model)
+    logging.info("Starting from the weights of %s.", path)
+
+
+def _load_matching(path, content, model, settings):
+    """The backbone's weights that fit; the head's if its classes are these."""
+    matched = reader.load_matching(path, model.backbone)
+    model.trainer.statistics_differ = False
+    stored, arrays = content["state"], content["arrays"]
+    flags, dataset = stored.get("flags", {}), settings.dataset
+    # Whether class n of the checkpoint is class n here.
+    with_head = (
+        bool(arrays)
+        and flags.get("dataset_name") == dataset.dataset_name
+        and flags.get("dataset_dir") == dataset.dataset_dir
+        and stored["num_classes"] == model.head.num_classes
+        and stored["embedding_size"] == model.embedding_size
+        and tuple(arrays["weight"]["shape"]) == model.head.arrays()["weight"].shape
+    )
+    if with_head:
+        state.restore_head(path, model)
+    logging.info(
+        "Starting from %s: %d of %d weights of the backbone are loaded; the head is "
+        "%s.",
+        path,
+        len(matched.loaded),
+        len(matched.loaded) + len(matched.kept),
+        "that of the checkpoint" if with_head else "new",
+    )
+    kept = [f"{name}: {why}" for name, why in matched.kept.items()]
+    for what, names in (("loaded", kept), ("used of the checkpoint", matched.unused)):
+        more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+        if names:
+            logging.info("Not %s: %s%s", what, "; ".join(names[:LISTED]), more)

@@ -1,8 +1,10 @@
 """The processes of a run: they find each other, and end together."""
 
+import atexit
 import contextlib
 import dataclasses
 import faulthandler
+import functools
 import os
 import platform
 import uuid
@@ -13,7 +15,6 @@ import tensorflow as tf
 from absl import logging
 
 import plsc_tf
-from plsc_tf.jobs import membership
 from plsc_tf.options import effects
 from plsc_tf.parallel import cluster as clusters
 from plsc_tf.parallel import preflight
@@ -27,6 +28,83 @@ from plsc_tf.training.votes import Votes
 OF_A_PLACE = ("node_ip", "task_index")
 # TensorFlow's servers find each other within so long, or the process ends.
 SERVERS_S = 45.0
+
+
+class Membership:
+    """The place of this process in its cluster, which all of its runs share.
+
+    TensorFlow's server holds the worker's port until the process ends, and TensorFlow
+    configures its collectives once. So a process joins once, and leaves when it ends.
+
+    Attributes:
+        strategy: the strategy over all workers; None until the first run sets it.
+    """
+
+    def __init__(self):
+        self.strategy = None
+        self._group = self._terms = self._error = None
+
+    def join(self, cluster, settings):
+        """Returns the `Group`: the first call joins it, later ones return the same.
+
+        Args:
+            cluster: the `Cluster`.
+            settings: the `Settings` of the run.
+
+        Raises:
+            RuntimeError: a worker did not come, or is lost: `WorkerLostError`; or an
+                earlier run of this process has failed.
+            ValueError: the run needs another cluster than the earlier ones.
+        """
+        given = settings.cluster
+        terms = {
+            "workers": ",".join(cluster.addresses),
+            "index": cluster.index,
+            "num_replicas": settings.performance.num_replicas,
+            "communication": given.communication,
+            "worker_timeout": given.worker_timeout,
+        }
+        if self._group is not None:
+            return self._checked(terms)
+        logging.info(
+            "Worker %d of %d (%s, from %s); waiting up to %g s for the others.",
+            cluster.index,
+            cluster.size,
+            cluster.address,
+            cluster.source,
+            given.join_timeout,
+        )
+        self._group = Group.join(
+            cluster, timeout_s=given.join_timeout, silence_s=given.worker_timeout
+        )
+        self._terms = terms
+        atexit.register(self._group.leave)
+        return self._group
+
+    def fail(self, error):
+        """Makes later runs of this process fail, because this one did.
+
+        Args:
+            error: the exception of the run, which is now to be reported to the others.
+        """
+        self._error = f"{type(error).__name__}: {error}"
+        atexit.unregister(self._group.leave)
+
+    def _checked(self, terms):
+        if self._error is not None:
+            raise RuntimeError(
+                "This process has left its cluster after an error, and TensorFlow can "
+                f"join only once in a process. Start the script again. {self._error}"
+            )
+        if self._group.lost:
+            raise self._group.lost
+        for name, value in terms.items():
+            if value != self._terms[name]:
+                raise ValueError(
+                    "A process joins one cluster, with the options of its first run. "
+                    f"Expected: {name}={self._terms[name]}. Received: {name}={value}."
+                )
+        return self._group
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +149,7 @@ def joined(settings):
         effects.tell(settings, {"cluster": False})
         yield Workers(SingleWorker(), make_strategy(settings.performance.num_replicas))
         return
-    member = membership.of_this_process()
+    member = _membership()
     group = member.join(cluster, settings)
     votes = None
     try:
@@ -123,18 +201,15 @@ def check_shared(group, folder):
         files.make_dirs(folder)
         files.write(token, b"")
     token = group.gather("shared folder", token)[0]
-    blind = [
-        index
-        for index, sees in enumerate(group.gather("sees it", files.exists(token)))
-        if not sees
-    ]
+    seen = group.gather("sees it", files.exists(token))
     if group.is_chief:
         files.remove(token)
-    if blind:
+    if not all(seen):
+        blind = ", ".join(str(index) for index, sees in enumerate(seen) if not sees)
         raise ValueError(
             "model_save_dir must be one folder that all workers share, on a network "
-            f"disk or HDFS. Worker {', '.join(map(str, blind))} does not see what "
-            f"worker 0 writes. Received: model_save_dir={folder}"
+            f"disk or HDFS. Worker {blind} does not see what worker 0 writes. "
+            f"Received: model_save_dir={folder}"
         )
 
 
@@ -146,8 +221,8 @@ def _start_servers(group, cluster, settings):
     group.gather("before the servers", None)
     group.flush()
     logging.info(
-        "TensorFlow's servers start. Should nothing follow within %g s, another worker "
-        "was lost meanwhile.",
+        "TensorFlow's servers start. If nothing follows within %g s, another worker "
+        "is lost.",
         SERVERS_S,
     )
     faulthandler.dump_traceback_later(SERVERS_S, exit=True)
@@ -183,6 +258,10 @@ def _versions():
 
 def _flags(settings):
     flags = settings.as_dict()
-    return {
-        name: repr(value) for name, value in flags.items() if name not in OF_A_PLACE
-    }
+    return {n: repr(value) for n, value in flags.items() if n not in OF_A_PLACE}
+
+
+@functools.cache
+def _membership():
+    """The one `Membership` of the process, as TensorFlow has one server."""
+    return Membership()

@@ -8,6 +8,8 @@ from plsc_tf.backbones.precision import in_float32
 from plsc_tf.heads.angles import angles
 from plsc_tf.parallel.strategy import gather
 
+NAMES = ("angles/own_centre", "angles/nearest_other")
+
 
 class AngleHistograms(keras.callbacks.Callback):
     """Records θ to the own class center and to the nearest other one, in degrees.
@@ -23,8 +25,7 @@ class AngleHistograms(keras.callbacks.Callback):
 
     def __init__(self, recorder, every_n_steps):
         super().__init__()
-        self.recorder = recorder
-        self.every_n_steps = every_n_steps
+        self.recorder, self.every_n_steps = recorder, every_n_steps
         self._function = None
 
     def wants(self, step):
@@ -35,16 +36,10 @@ class AngleHistograms(keras.callbacks.Callback):
         """Records where it is due."""
         step = self.model.trainer.position.global_step
         if step % self.every_n_steps == 0 and self.model.trainer.step_result:
-            own, other = self.measure(self.model.trainer.step_batch)
-            self.recorder.histogram(step, "angles/own_centre", own)
-            self.recorder.histogram(step, "angles/nearest_other", other)
-            self.recorder.scalars(
-                step,
-                {
-                    "angles/own_centre_mean": own.mean(),
-                    "angles/nearest_other_mean": other.mean(),
-                },
-            )
+            angles_to = self.measure(self.model.trainer.step_batch)
+            for name, degrees in zip(NAMES, angles_to, strict=True):
+                self.recorder.histogram(step, name, degrees)
+                self.recorder.scalars(step, {f"{name}_mean": degrees.mean()})
 
     def measure(self, batch):
         """(own, nearest other) angles of a batch in degrees, float32 `[examples]`.
@@ -54,17 +49,13 @@ class AngleHistograms(keras.callbacks.Callback):
         """
         if self._function is None:
             self._function = tf.function(self._distributed, autograph=False)
-        angles_of_batch = self._function(batch)
-        columns = [
-            gather(self.model.strategy, self._local(value)).reshape(-1)
-            for value in (*angles_of_batch, batch[-1])
-        ]
+        strategy, columns = self.model.strategy, []
+        for value in (*self._function(batch), batch[-1]):
+            local = strategy.experimental_local_results(value)
+            local = [np.asarray(one)[None] for one in local]
+            columns.append(gather(strategy, local).reshape(-1))
         own, other, real = columns
         return own[real > 0], other[real > 0]
-
-    def _local(self, value):
-        results = self.model.strategy.experimental_local_results(value)
-        return [np.asarray(one)[None] for one in results]
 
     def _distributed(self, batch):
         # As `Classifier.embed`: what overflows in half precision would be no angle.

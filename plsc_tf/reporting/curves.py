@@ -11,6 +11,34 @@ POINTS = 400
 DECADES = 20
 
 
+# {title: (caption, label of the axis, its lower end or "log")}; "log" is for values
+# that are orders of magnitude apart.
+_CHARTS = {
+    "Loss": (
+        "Loss: means of the steps since the last line of progress",
+        "loss",
+        "log",
+    ),
+    "Accuracy": (
+        "Training accuracy without margins, and verification accuracy",
+        "accuracy",
+        None,
+    ),
+    "Learning rate": ("Learning rate of the optimizer", "learning rate", 0.0),
+    "Throughput": (
+        "Images per second over all replicas, between lines of progress",
+        "images/s",
+        0.0,
+    ),
+    "Loss scale": ("Loss scale of mixed precision", "loss scale", "log"),
+    "Angles": (
+        "Mean angle of embeddings to their own class center and the nearest other",
+        "degrees",
+        None,
+    ),
+}
+
+
 def loss(rows: list[dict], resumed: Sequence[int] = ()) -> Chart | None:
     """The chart of the loss, None without points.
 
@@ -18,9 +46,7 @@ def loss(rows: list[dict], resumed: Sequence[int] = ()) -> Chart | None:
         rows: of `MetricsFiles`.
         resumed: steps after which the run was resumed.
     """
-    caption = "Loss: means of the steps since the last line of progress."
-    curves = _named(rows, ["loss"])
-    return _chart("Loss", caption, _spread("loss", curves), curves, resumed)
+    return _chart("Loss", rows, ["loss"], resumed)
 
 
 def all_of(rows: list[dict], resumed: Sequence[int] = ()) -> list[Chart]:
@@ -32,56 +58,28 @@ def all_of(rows: list[dict], resumed: Sequence[int] = ()) -> list[Chart]:
     """
     names = dict.fromkeys(name for row in rows for name in row)
     rates = [name for name in names if name.endswith("accuracy")]
-    trained = [name for name in rates if "/" not in name]
-    verified = [name for name in rates if name.startswith("verification/")]
-    scale = _named(rows, ["loss_scale"])
-    charts = [loss(rows, resumed), *_accuracies(rows, [*trained, *verified], resumed)]
-    for title, caption, axis, chosen in (
-        (
-            "Learning rate",
-            "Learning rate of the optimizer.",
-            Axis("learning rate", low=0.0),
-            ["learning_rate"],
+    rates = [name for name in rates if "/" not in name] + [
+        name for name in rates if name.startswith("verification/")
+    ]
+    # At most one curve per color in each.
+    groups = [rates[i : i + len(COLORS)] for i in range(0, len(rates), len(COLORS))]
+    numbers = [f", {n}" if len(groups) > 1 else "" for n in range(1, len(groups) + 1)]
+    charts = [
+        loss(rows, resumed),
+        *(
+            _chart("Accuracy", rows, group, resumed, suffix)
+            for group, suffix in zip(groups, numbers, strict=True)
         ),
-        (
-            "Throughput",
-            "Images per second over all replicas, between lines of progress.",
-            Axis("images/s", low=0.0),
-            ["images_per_second"],
-        ),
-        (
-            "Loss scale",
-            "Loss scale of mixed precision.",
-            _spread("loss scale", scale),
-            ["loss_scale"],
-        ),
-        (
-            "Angles",
-            "Mean angle of embeddings to their own class center and the nearest other.",
-            Axis("degrees"),
-            [name for name in names if name.startswith("angles/")],
-        ),
-    ):
-        charts.append(_chart(title, caption, axis, _named(rows, chosen), resumed))
+        _chart("Learning rate", rows, ["learning_rate"], resumed),
+        _chart("Throughput", rows, ["images_per_second"], resumed),
+        _chart("Loss scale", rows, ["loss_scale"], resumed),
+        _chart("Angles", rows, [n for n in names if n.startswith("angles/")], resumed),
+    ]
     return [chart for chart in charts if chart]
 
 
-def _accuracies(rows, names, resumed):
-    """Charts of accuracies, at most one curve per color in each."""
-    groups = [names[i : i + len(COLORS)] for i in range(0, len(names), len(COLORS))]
-    for number, group in enumerate(groups, 1):
-        suffix = f", {number}" if len(groups) > 1 else ""
-        yield _chart(
-            f"Accuracy{suffix}",
-            f"Training accuracy without margins, and verification accuracy{suffix}.",
-            Axis("accuracy"),
-            _named(rows, group),
-            resumed,
-        )
-
-
-def _named(rows, names):
-    """The `Curve`s of those names that have points."""
+def _chart(title, rows, names, resumed, suffix=""):
+    """A chart of the curves of those names that have points; None if none has."""
     curves = []
     for name in names:
         points = [
@@ -93,7 +91,19 @@ def _named(rows, names):
             label = name.replace("verification/", "verification ")
             label = label.removeprefix("angles/").replace("_", " ")
             curves.append(Curve(label, thinned(points)))
-    return curves
+    if not curves:
+        return None
+    caption, label, low = _CHARTS[title]
+    axis = Axis(label, low=low)
+    if low == "log":
+        values = [y for curve in curves for _, y in curve.points]
+        apart = min(values) > 0 and max(values) / min(values) > DECADES
+        axis = Axis(label, log=apart)
+    last = max(x for curve in curves for x, _ in curve.points)
+    shown = [step for step in resumed if 0 < step < last]
+    marks = [Mark("" if i else "resumed", step) for i, step in enumerate(shown)]
+    x = Axis("step", low=0.0)
+    return Chart(f"{title}{suffix}", f"{caption}{suffix}.", x, axis, curves, marks)
 
 
 def thinned(points: list, most: int = POINTS) -> list:
@@ -108,19 +118,3 @@ def thinned(points: list, most: int = POINTS) -> list:
     bounds = [round(i * len(points) / most) for i in range(most + 1)]
     groups = [points[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
     return [tuple(sum(c) / len(g) for c in zip(*g, strict=True)) for g in groups]
-
-
-def _spread(label, curves):
-    """An `Axis` that is logarithmic where values are orders of magnitude apart."""
-    values = [y for curve in curves for _, y in curve.points]
-    apart = bool(values) and min(values) > 0 and max(values) / min(values) > DECADES
-    return Axis(label, log=apart)
-
-
-def _chart(title, caption, y, curves, resumed):
-    if not curves:
-        return None
-    last = max(x for curve in curves for x, _ in curve.points)
-    shown = [step for step in resumed if 0 < step < last]
-    marks = [Mark("" if i else "resumed", step) for i, step in enumerate(shown)]
-    return Chart(title, caption, Axis("step", low=0.0), y, curves, marks)

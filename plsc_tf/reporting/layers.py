@@ -1,4 +1,8 @@
-"""check_shape and check_content: what each layer holds and returns for a batch."""
+"""The layers of a network: outputs, shapes, contents, variables and devices."""
+
+import collections
+import contextlib
+import math
 
 import keras
 import numpy as np
@@ -7,9 +11,40 @@ from absl import logging
 
 from plsc_tf import private_apis
 from plsc_tf.evaluation import report
-from plsc_tf.reporting.layer_outputs import watched
 
 FIRST_VALUES = 4
+# Rows of the head that are read at a time.
+BLOCK_ROWS = 16384
+
+
+@contextlib.contextmanager
+def watched(network, see):
+    """Calls `see(layer, outputs)` on every layer's call, in the order of their returns.
+
+    Args:
+        network: the Keras model; it is as before when the block ends.
+        see: the function.
+    """
+    before = []
+
+    def wrapped(layer, call):
+        def call_and_see(*args, **kwargs):
+            outputs = call(*args, **kwargs)
+            see(layer, outputs)
+            return outputs
+
+        return call_and_see
+
+    try:
+        for layer in private_apis.layers_inside(network, include_self=True):
+            before.append((layer, vars(layer).get("call")))
+            layer.call = wrapped(layer, layer.call)
+        yield
+    finally:
+        for layer, call in before:
+            del layer.call
+            if call is not None:
+                layer.call = call
 
 
 class LayerCheck(keras.callbacks.Callback):
@@ -19,15 +54,12 @@ class LayerCheck(keras.callbacks.Callback):
     before the first step; nothing of the model changes.
 
     Args:
-        shapes: print shapes (check_shape).
-        content: print statistics and first values (check_content).
+        content: print statistics and first values too (check_content).
     """
 
-    def __init__(self, shapes=True, content=False):
+    def __init__(self, content: bool = False):
         super().__init__()
-        self.shapes = shapes
-        self.content = content
-        self._done = False
+        self.content, self._done = content, False
 
     def wants(self, step):
         """Only before the first step, see `several_steps`."""
@@ -38,9 +70,8 @@ class LayerCheck(keras.callbacks.Callback):
         if self._done:
             return
         self._done = True
-        images = self.model.strategy.experimental_local_results(
-            self.model.trainer.step_batch[0]
-        )[0]
+        local = self.model.strategy.experimental_local_results
+        images = local(self.model.trainer.step_batch[0])[0]
         lines = describe(self.model, images, content=self.content)
         logging.info("Layers, for the first batch:\n%s", report.format_table(lines))
 
@@ -56,7 +87,9 @@ def describe(model, images, content=False):
     rows = [("images", _tell(images, content))]
 
     def see(layer, outputs):
-        for weight in layer.weights if not _has_parts(layer) else ():
+        # A layer with parts has their weights.
+        whole = not any(True for _ in private_apis.layers_inside(layer))
+        for weight in layer.weights if whole else ():
             rows.append((f"  {weight.path}", _tell(weight, content)))
         for output in filter(tf.is_tensor, tf.nest.flatten(outputs)):
             name = f"{type(layer).__name__} {layer.name}"
@@ -70,20 +103,12 @@ def describe(model, images, content=False):
             training=True,
         )
     for name, array in model.head.arrays().items():
-        shape = "×".join(map(str, array.shape))
-        rows.append((f"head {name}", f"{shape} {array.dtype}"))
+        rows.append((f"head {name}", f"{_shape(array)} {array.dtype}"))
     return rows
 
 
-def _has_parts(layer):
-    """Whether a layer's weights are those of layers within it."""
-    return len(list(private_apis.layers_inside(layer))) > 0
-
-
 def _tell(tensor, content):
-    shape = "×".join(map(str, tensor.shape)) or "scalar"
-    dtype = keras.backend.standardize_dtype(tensor.dtype)
-    text = f"{shape} {dtype}"
+    text = f"{_shape(tensor)} {keras.backend.standardize_dtype(tensor.dtype)}"
     if not content:
         return text
     values = np.asarray(tf.cast(tf.convert_to_tensor(tensor), tf.float32))
@@ -94,3 +119,76 @@ def _tell(tensor, content):
         f"{text}  mean {values.mean():.4g}  deviation {values.std():.4g}  "
         f"min {values.min():.4g}  max {values.max():.4g}  first {first}"
     )
+
+
+def statistics(model) -> str:
+    """The text that `print_model_statistics` prints.
+
+    Keras's table of the network's layers, then every trainable variable with its shape
+    and the sum of its numbers, then the totals. In a cluster all workers must call it.
+
+    Args:
+        model: the `Classifier`.
+    """
+    network, head = model.backbone.trainable_variables, model.head.arrays()
+    sums = [(v.path, v, _sum(v.numpy())) for v in network]
+    for name, array in head.items():
+        starts, end = range(0, array.shape[0], BLOCK_ROWS), array.shape[0]
+        blocks = (array.read(low, min(low + BLOCK_ROWS, end)) for low in starts)
+        sums.append((f"head/{name}", array, sum(map(_sum, blocks))))
+    rows = [(name, f"{_shape(array):<20} sum {x:.6g}") for name, array, x in sums]
+    fixed, _ = _size(model.backbone.non_trainable_variables)
+    count, size = _size(network)
+    head_count, head_size = _size(head.values())
+    totals = [
+        ("network, trainable", f"{count:,} numbers, {size:,} bytes"),
+        ("network, not trainable", f"{fixed:,} numbers"),
+        ("head", f"{head_count:,} numbers, {head_size:,} bytes"),
+        ("trainable in all", f"{count + head_count:,} numbers"),
+    ]
+    parts: list[str] = []
+    model.backbone.summary(
+        print_fn=lambda text, **_: parts.append(text), expand_nested=True
+    )
+    for title, table in (("Trainable variables:", rows), ("Totals:", totals)):
+        parts += [title, report.format_table(table)]
+    return "\n".join(parts)
+
+
+def placement(model) -> str:
+    """The text that `log_device_placement` prints: devices and their variables."""
+    local = model.strategy.experimental_local_results
+    held = collections.defaultdict(lambda: ([], []))  # of the network, of the head
+    for variable in model.backbone.variables:
+        for copy in local(variable.value):
+            held[copy.device][0].append(copy)
+    for array in model.head.arrays().values():
+        if hasattr(array, "tiles"):
+            copies = [tile for tiles in array.tiles.values() for tile in tiles]
+        else:
+            copies = local(array.variable.value)
+        for copy in copies:
+            held[copy.device][1].append(copy)
+    rows = []
+    for device, parts in sorted(held.items()):
+        (network, size), (head, head_size) = map(_size, parts)
+        text = f"{network:,} numbers of the network, {head:,} of the head"
+        rows.append((device or "unplaced", f"{text}; {size + head_size:,} bytes"))
+    return report.format_table(rows)
+
+
+def _size(arrays):
+    """(numbers, bytes) of variables, tensors or rows."""
+    counts = [(math.prod(array.shape), array.dtype) for array in arrays]
+    return (
+        sum(count for count, _ in counts),
+        sum(count * tf.as_dtype(dtype).size for count, dtype in counts),
+    )
+
+
+def _sum(values):
+    return float(np.asarray(values, np.float32).sum(dtype=np.float64))
+
+
+def _shape(array):
+    return "×".join(map(str, array.shape)) or "scalar"

@@ -5,14 +5,14 @@ import io
 import json
 import math
 
-from plsc_tf.reporting.guard import Guard
+from plsc_tf.reporting.recorder import Guard, Sink
 from plsc_tf.storage import files
 from plsc_tf.storage.paths import local_path
 
 JSONL, CSV = "metrics.jsonl", "metrics.csv"
 
 
-class MetricsFiles:
+class MetricsFiles(Sink):
     """Keeps one row per step that has figures, in two files.
 
     `metrics.jsonl` has one JSON object per line, `metrics.csv` the same as a table.
@@ -54,20 +54,12 @@ class MetricsFiles:
 
     def scalars(self, step: int, values: dict) -> None:
         """Adds figures to the row of a step."""
-        values = {name: float(value) for name, value in values.items()}
         again = bool(self.rows) and self.rows[-1]["step"] == step
-        if again:
-            self.rows[-1] |= values
-        else:
-            self.rows.append({"step": step, **values})
+        if not again:
+            self.rows.append({"step": step})
+        self.rows[-1] |= {name: float(value) for name, value in values.items()}
         if self._file is not None:
             self._guards[self._jsonl](lambda: self._append(replacing=again))
-
-    def histogram(self, step, name, values):
-        """Nothing: these files hold numbers."""
-
-    def images(self, step, name, pictures):
-        """Nothing: these files hold numbers."""
 
     def flush(self) -> None:
         """Writes both files."""

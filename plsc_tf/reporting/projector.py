@@ -28,14 +28,17 @@ def write(folder, name, embeddings, labels, pictures):
         labels: N texts, without tabs and line ends.
         pictures: uint8 `[N, h, w, 3]`.
     """
-    side = thumbnail_side(len(pictures))
+    per_row = int(np.ceil(np.sqrt(len(pictures))))
+    side = int(np.clip(SPRITE_SIDE // per_row, SMALLEST, LARGEST))
+    table = io.BytesIO()
+    np.savetxt(table, embeddings, fmt="%.6g", delimiter="\t")
     # Protocol buffers as text escape as JSON does.
     quoted = json.dumps(name, ensure_ascii=False)
     file = re.sub(r"[^\w.-]", "_", name)
     parts = {
-        f"{file}.tsv": _table(embeddings),
+        f"{file}.tsv": table.getvalue(),
         f"{file}_labels.tsv": "".join(f"{label}\n" for label in labels).encode(),
-        f"{file}_sprite.png": _sprite(pictures, side),
+        f"{file}_sprite.png": _sprite(pictures, per_row, side),
         "projector_config.pbtxt": (
             f'embeddings {{\n  tensor_name: {quoted}\n  tensor_path: "{file}.tsv"\n'
             f'  metadata_path: "{file}_labels.tsv"\n  sprite {{\n'
@@ -47,12 +50,6 @@ def write(folder, name, embeddings, labels, pictures):
     for part, content in parts.items():
         files.replace(files.join(folder, part), content)
     logging.info("%d embeddings for TensorBoard's projector: %s", len(labels), folder)
-
-
-def thumbnail_side(count):
-    """Pixels of the side of an image among so many."""
-    per_row = int(np.ceil(np.sqrt(count)))
-    return int(np.clip(SPRITE_SIDE // per_row, SMALLEST, LARGEST))
 
 
 def of_pairs(model, pairs):
@@ -83,14 +80,7 @@ def of_batch(model, batches):
     return model.embed(pictures), [f"{label}" for label in labels], pictures
 
 
-def _table(embeddings):
-    text = io.StringIO()
-    np.savetxt(text, embeddings, fmt="%.6g", delimiter="\t")
-    return text.getvalue().encode()
-
-
-def _sprite(pictures, side):
-    per_row = int(np.ceil(np.sqrt(len(pictures))))
+def _sprite(pictures, per_row, side):
     sheet = Image.new("RGB", (per_row * side, per_row * side), "white")
     for number, picture in enumerate(pictures):
         small = Image.fromarray(picture).resize((side, side), Image.Resampling.BILINEAR)

@@ -12,13 +12,13 @@ import struct
 import time
 
 import numpy as np
-from absl import logging
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 from plsc_tf.data.image_encoding import encode
+from plsc_tf.reporting.recorder import Sink
+from plsc_tf.reporting.steps import only_local
 from plsc_tf.storage import files
-from plsc_tf.storage.paths import local_path
 
 FOLDER = "visualdl"
 BINS = 50
@@ -40,7 +40,7 @@ _MESSAGES = {
 }
 
 
-class VisualDL:
+class VisualDL(Sink):
     """Writes what `visualdl --logdir=<folder>` shows.
 
     A resumed run appends to the file, as VisualDL shows the newest in a folder only,
@@ -56,24 +56,12 @@ class VisualDL:
         folder: where the log is.
     """
 
-    def __init__(self, folder):
-        if not files.is_local(folder):
-            raise ValueError(
-                "visualdl adds records to a file, which only a local disk can take. "
-                f"Received: {folder}. Leave it out, or train into a local "
-                "model_save_dir and set fs_dir_for_save, to which it is copied."
-            )
-        self.folder = local_path(folder)
-        self._file = None
+    def __init__(self, folder: str):
+        self.folder, self._file = only_local(folder, "visualdl"), None
 
     def begin(self, step):
         """Opens the log of the run and removes records later than `step`."""
         self.close()
-        if not self._open(step):
-            self._write(0, "meta_data_tag", meta_data={})
-
-    def _open(self, step):
-        """Opens the file; returns the bytes that are kept of it."""
         files.make_dirs(self.folder)
         logs = sorted(n for n in files.list_dir(self.folder) if "vdlrecords" in n)
         name = logs[-1] if logs else f"vdlrecords.{int(time.time()):010d}.log"
@@ -81,7 +69,8 @@ class VisualDL:
         kept = _length_until(files.read(path), step) if logs else 0
         self._file = open(path, "ab")
         self._file.truncate(kept)
-        return kept
+        if not kept:
+            self._write(0, "meta_data_tag", meta_data={})
 
     def scalars(self, step, values):
         """Writes `{name: number}` at a step."""
@@ -91,18 +80,7 @@ class VisualDL:
     def histogram(self, step, name, values):
         """Writes the distribution of the numbers that are finite."""
         values = np.asarray(values, np.float64)
-        finite = values[np.isfinite(values)]
-        if finite.size < values.size:
-            logging.warning(
-                "%s at step %d: %d of %d values are not finite.",
-                name,
-                step,
-                values.size - finite.size,
-                values.size,
-            )
-        if not finite.size:
-            return
-        counts, edges = np.histogram(finite, BINS)
+        counts, edges = np.histogram(values[np.isfinite(values)], BINS)
         self._write(step, name, histogram={"hist": counts, "bin_edges": edges})
 
     def images(self, step, name, pictures):
@@ -110,9 +88,6 @@ class VisualDL:
         for number, picture in enumerate(pictures):
             image = {"encoded_image_string": encode(picture)}
             self._write(step, f"{name}/{number}", image=image)
-
-    def flush(self):
-        """Nothing: every record is in the file at once."""
 
     def close(self):
         """Closes the file."""
@@ -125,7 +100,7 @@ class VisualDL:
             return
         now = int(time.time() * 1000)
         value = {"id": step, "tag": tag, "timestamp": now, **content}
-        record = _record_class()(values=[value]).SerializeToString()
+        record = record_class()(values=[value]).SerializeToString()
         try:
             self._file.write(struct.pack("<Q", len(record)) + record)
             self._file.flush()
@@ -135,8 +110,8 @@ class VisualDL:
 
 
 @functools.cache
-def _record_class():
-    """The message class of `Record`."""
+def record_class():
+    """The message class of a record."""
     file = descriptor_pb2.FileDescriptorProto(
         name="plsc_tf/visualdl.proto", package="plsc_tf.visualdl", syntax="proto3"
     )
@@ -169,7 +144,7 @@ def _length_until(data, step):
         if not size or end > len(data):
             break
         try:
-            record = _record_class().FromString(data[start + 8 : end])
+            record = record_class().FromString(data[start + 8 : end])
         except DecodeError:
             break
         if any(value.id > step for value in record.values):

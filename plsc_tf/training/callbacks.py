@@ -11,8 +11,7 @@ from absl import logging
 
 from plsc_tf.evaluation.verification import verify_pairs
 from plsc_tf.progress import ProgressLine, format_seconds
-from plsc_tf.reporting.guard import Guard
-from plsc_tf.reporting.recorder import Recorder
+from plsc_tf.reporting.recorder import Guard, Recorder
 from plsc_tf.training.schedules import rate_of_last_step
 
 if TYPE_CHECKING:

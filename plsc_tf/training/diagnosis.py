@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from plsc_tf.parallel.strategy import gather
-from plsc_tf.reporting.layer_outputs import watched
+from plsc_tf.reporting.layers import watched
 from plsc_tf.training import batching
 from plsc_tf.training.finding import all_finite, describe, examine
 from plsc_tf.training.mixing import of_both_labels

@@ -7,16 +7,13 @@ import keras
 import numpy as np
 import pytest
 
-from plsc_tf.backbones.precision import Precision
 from plsc_tf.checkpoints import catalog
-from plsc_tf.jobs import dimension_reduction, report_facts
+from plsc_tf.jobs import dimension_reduction
 from plsc_tf.jobs import train as run
-from plsc_tf.jobs.builders import recipe
 from plsc_tf.jobs.memory_plan import planner, table
 from plsc_tf.jobs.parts import Parts
 from plsc_tf.jobs.stage import ORDINARY
 from plsc_tf.options.settings import Settings
-from plsc_tf.parallel.strategy import strategy as make_strategy
 
 COMMON = {
     "dataset_name": "mock",
@@ -187,27 +184,6 @@ def test_the_plan_of_the_memory_counts_the_space(tmp_path):
     assert "stage 2: the columns of P" in table.text(job)
     many = settings.replace(n_component=1 << 40)
     assert job.fits() and not dataclasses.replace(job, settings=many).fits()
-
-
-def test_the_report_plans_with_the_stage():
-    settings = Settings.from_values(
-        **COMMON,
-        **NAMED_NETWORK,
-        num_replicas=1,
-        global_batch_size=16,
-        pca_mat_path="pca_mat.npy",
-        dim_reduce=True,
-        n_component=1000,
-    )
-    one = make_strategy(1)
-    model = recipe.build_model(settings, one, Precision("float32"))
-    told = report_facts.planned_memory(
-        settings, model, 0, dimension_reduction.of(settings)
-    )
-    assert "planned, of it: projection" in told
-    assert "planned, of it: projection" not in report_facts.planned_memory(
-        settings, model, 0, ORDINARY
-    )
 
 
 def test_an_ordinary_training_has_no_stage():

@@ -10,7 +10,7 @@ from plsc_tf import backbones
 from plsc_tf.backbones.precision import Precision
 from plsc_tf.backbones.zoo.catalog import ENTRIES
 from plsc_tf.flags.learning_rate import LearningRate
-from plsc_tf.jobs.builders import networks, recipe
+from plsc_tf.jobs.builders import recipe
 from plsc_tf.options.settings import Settings
 from plsc_tf.parallel.strategy import strategy as make_strategy
 from plsc_tf.training import state
@@ -200,7 +200,7 @@ def test_without_weight_there_are_no_auxiliary_logits():
     with keras.StatelessScope(initialize_variables=False):
         backbone = backbones.build("inception_v3", image_shape=(75, 75, 3))
     with strategy.scope():
-        assert networks.prepared(settings, backbone, Precision()) is None
+        assert recipe.make_auxiliary(settings, backbone, Precision()) is None
 
 
 @pytest.mark.parametrize("name", sorted(ENTRIES))
@@ -221,7 +221,7 @@ def test_an_embedding_layer_comes_where_a_size_is_asked_for():
 
 def test_the_network_decides_what_the_flags_leave_open():
     def decided(**values):
-        found = networks.completed(Settings.from_values(**values))
+        found = recipe.completed(Settings.from_values(**values))
         given = found.preprocessing
         return given.image_shape, found.model.emb_size, given.preprocessing_name
 

@@ -14,7 +14,7 @@ from plsc_tf import train
 from plsc_tf.heads import memory
 from plsc_tf.heads.memory import HeadLoad
 from plsc_tf.jobs.builders import optimizers, recipe
-from plsc_tf.jobs.memory_plan import activations, advice, planner, table
+from plsc_tf.jobs.memory_plan import activations, planner, table
 from plsc_tf.options.cli import parse
 from plsc_tf.options.settings import Settings
 from plsc_tf.parallel import memory as device_memory
@@ -99,7 +99,7 @@ def test_weights_and_slots_are_those_of_the_training(tmp_path, options, slots):
     strategy = plsc_tf.strategy(2)
     model = recipe.build_model(asked, strategy, recipe.backbone_precision(asked))
     with strategy.scope():
-        optimizer, l2 = optimizers.build(asked.optimizer, 0.1, weight_decay=0.0)
+        optimizer, l2 = optimizers.build(asked.optimizer, 0.1)
     model.compile(optimizer, l2=l2, head_slot_dtype=asked.head.head_slot_dtype)
 
     def held(arrays):
@@ -186,12 +186,11 @@ def test_activations_of_a_network_by_hand():
         x = keras.layers.Flatten()(x)
         network = keras.Model(image, keras.layers.Dense(2, use_bias=False)(x))
         model = plsc_tf.Classifier(network, plsc_tf.ShardedHead(1))
-    found = activations.trace(model, batch=7)
+    found, _ = activations.trace(model, batch=7)
     # Kept for the backward pass: the normalised image, 48 numbers, and tanh, 80.
     # At the turn there are tanh's gradient, 80, and what becomes of it, 80.
-    assert found.bytes == 7 * 4 * (48 + 80 + 80 + 80)
-    assert found.unknown == 0
-    assert activations.trace(model, batch=14).bytes == 2 * found.bytes
+    assert found == 7 * 4 * (48 + 80 + 80 + 80)
+    assert activations.trace(model, batch=14)[0] == 2 * found
 
 
 def test_a_plan_includes_the_making_of_the_weights(tmp_path):
@@ -230,7 +229,7 @@ def test_passes_scale_with_the_images(tmp_path):
     half = job.with_head(global_batch=32)
     whole, less = job.items()["activations"], half.items()["activations"]
     assert less == pytest.approx(whole / 2, rel=0.01)
-    assert whole == job.backbone.passes.bytes
+    assert whole == job.backbone.activations
 
 
 def test_parts_repeat_the_graph_and_shrink_the_activations(tmp_path):
@@ -239,7 +238,7 @@ def test_parts_repeat_the_graph_and_shrink_the_activations(tmp_path):
     assert parts.items()["activations"] == pytest.approx(
         job.items()["activations"] / 4, rel=0.01
     )
-    operations = job.backbone.passes.operations
+    operations = job.backbone.operations
     assert parts.items()["programs"] - job.items()["programs"] == int(
         3 * operations * planner.OPERATION_PROGRAM
     )
@@ -291,18 +290,18 @@ def test_every_suggestion_fits_when_it_is_planned(tmp_path, options, expected):
 
     job = planner.plan(asked)
     assert not job.fits()
-    found = advice.suggestions(job)
-    assert expected <= {name for one in found for name in one.options}
-    for one in found:
-        again = planner.plan(asked.replace(**one.options))
+    found = table.suggestions(job)
+    assert expected <= {name for options, _ in found for name in options}
+    for options, suggested in found:
+        again = planner.plan(asked.replace(**options))
         assert again.fits()
-        assert again.total() == pytest.approx(one.job.total(), rel=0.01)
+        assert again.total() == pytest.approx(suggested.total(), rel=0.01)
 
 
 def test_nothing_is_suggested_that_does_not_help(tmp_path):
     job = planner.plan(settings(tmp_path, device_memory_gb=0.1))
     assert job.most_classes() == 0
-    assert advice.suggestions(job) == []
+    assert table.suggestions(job) == []
     assert "fewer classes, or more memory" in table.text(job)
 
 

@@ -11,7 +11,6 @@ import pytest
 
 import plsc_tf
 from plsc_tf.jobs import train
-from plsc_tf.jobs.builders import reporting
 from plsc_tf.options.settings import Settings
 from tests.reporting.seen_options import OPTIONS
 
@@ -52,9 +51,7 @@ def seen(tmp_path_factory, logical_devices):
     shutil.rmtree(folder / "step_00000008")  # as if it had not been saved
     off = ("check_shape", "check_content", "print_model_statistics", "projector")
     options |= dict.fromkeys(off, False)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reporting, "PLANNED_FROM_STEPS", 1)
-        _, outcome = train.train(Settings.from_values(**options))
+    _, outcome = train.train(Settings.from_values(**options))
     return Run(folder, handler.lines, outcome)
 
 

@@ -7,7 +7,6 @@ import pytest
 
 from plsc_tf.jobs import train
 from plsc_tf.jobs.builders.reporting import RunReporter
-from plsc_tf.jobs.stage import ORDINARY
 from plsc_tf.parallel.group import SingleWorker
 from tests import commands
 from tests.jobs.tiny_run import TINY, settings
@@ -68,7 +67,7 @@ def test_a_run_ends_well_where_nothing_about_it_can_be_written(blocked):
 
 def test_a_store_out_of_reach_is_waited_for_once(caplog):
     asked = settings("nosuch://store/run", run_report=True)
-    reporter = RunReporter(asked, SingleWorker(), ORDINARY)
+    reporter = RunReporter(asked, SingleWorker())
     reporter.recorder.begin(0)
     for step in (1, 2):
         reporter.recorder.scalars(step, {"loss": 1.0})

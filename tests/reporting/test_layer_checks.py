@@ -5,7 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from plsc_tf.reporting import layers, statistics
+from plsc_tf.jobs import run_report
+from plsc_tf.reporting import layers
 
 
 def test_shapes_of_parameters_and_outputs(make_model, pictures):
@@ -34,7 +35,7 @@ def test_content_is_statistics_and_first_values(make_model, pictures):
 @pytest.mark.parametrize("dense", [False, True])
 def test_statistics_count_and_sum(make_model, dense):
     model = make_model(dense=dense)
-    text = statistics.statistics(model)
+    text = layers.statistics(model)
     weights = model.head.weights_as_numpy().astype(np.float64)
     assert f"{weights.sum():.6g}"[:6] in text
     # Keras's table of layers.
@@ -46,7 +47,18 @@ def test_statistics_count_and_sum(make_model, dense):
 
 
 def test_placement_tells_devices(make_model):
-    text = statistics.placement(make_model(replicas=2))
+    text = layers.placement(make_model(replicas=2))
     first, second = text.splitlines()
     assert "CPU:0" in first and "334 numbers of the network, 18 of the head" in first
     assert "CPU:1" in second and "12 of the head" in second
+
+
+def test_flops_and_parameters_are_those_counted_by_hand(make_model):
+    model = make_model()
+    # Conv2D 3 × 3, stride 2, of 8 × 8 × 3 to 3 × 3 × 4: 27 products for each of 36
+    # outputs and their bias; Dense 36 to 6 and its bias; (x − 127.5) / 128 of 192.
+    convolution, dense = 2 * 27 * 36 + 36, 2 * 36 * 6 + 6
+    assert run_report.flops(model) == convolution + dense + 2 * 8 * 8 * 3
+    told = run_report.network(model)
+    assert told["network parameters"] == f"{27 * 4 + 4 + 36 * 6 + 6:,}"
+    assert told["head parameters"] == "30: weight 5×6"

@@ -164,7 +164,6 @@ def test_the_report_tells_the_run_and_no_password(seen):
         "log_loss_every_n_iters",
         "images per step",
         "measured, the process",
-        "planned, the process",
         "TensorFlow",
         "The run was resumed 1 time.",
         "steps 7 to 10, since the resume",

@@ -199,12 +199,12 @@ def test_the_plan_of_the_memory_counts_them(small_zoo, tmp_path):
     assert found.backbone.weights == plain.backbone.weights + branch
     assert found.backbone.slots == 2 * found.backbone.weights
     assert found.backbone.statistics == 4 * 2 * (6 + 128 + 768)
-    assert found.backbone.passes.operations > plain.backbone.passes.operations
+    assert found.backbone.operations > plain.backbone.operations
     assert "lenet and its auxiliary logits" in table.text(found)
     assert "auxiliary" not in table.text(plain)
     # A replica's 8 examples: logits and what becomes of them.
     many = planned(tmp_path, num_classes=5000)
-    more = many.backbone.passes.bytes - found.backbone.passes.bytes
+    more = many.backbone.activations - found.backbone.activations
     assert more >= 2 * 8 * 4 * (5000 - CLASSES)
 
 

@@ -199,9 +199,10 @@ def test_a_run_without_averages_cannot_go_on_with_some(make_model, tmp_path, pic
 def test_weights_without_decay(pictures, name):
     flags = Settings.from_values(
         optimizer=name, momentum=0.0, no_weight_decay_on=("norms", "biases")
-    ).optimizer
+    )
 
     def moved(decay):
+        changed = flags.replace(weight_decay=decay).optimizer
         keras.utils.set_random_seed(0)
         with plsc_tf.strategy(2).scope():
             image = keras.Input((16, 16, 3))
@@ -213,7 +214,7 @@ def test_weights_without_decay(pictures, name):
             backbone = keras.Model(image, keras.layers.Dense(4, name="bias_like")(x))
             head = plsc_tf.ShardedHead(5, loss=plsc_tf.SOFTMAX)
             model = plsc_tf.Classifier(backbone, head)
-            optimizer, l2 = optimizers.build(flags, 0.1, weight_decay=decay)
+            optimizer, l2 = optimizers.build(changed, 0.1)
             model.compile(optimizer, l2=l2)
             for variable in model.backbone.trainable_variables:
                 variable.assign(keras.ops.ones_like(variable) * 0.5)

@@ -97,9 +97,7 @@ def train(kind, name):
     with plsc_tf.strategy(1).scope():
         head = plsc_tf.ShardedHead(10, loss=plsc_tf.SOFTMAX)
         model = plsc_tf.Classifier(lenet(), head)
-        optimizer, l2 = optimizers.build(
-            settings.optimizer, schedule, weight_decay=5e-4
-        )
+        optimizer, l2 = optimizers.build(settings.optimizer, schedule)
         model.compile(optimizer, l2=l2)
     images, labels = digits()
     rates, losses = [], []

@@ -193,8 +193,7 @@ def sampled(model, labels, options):
     return model.strategy.experimental_local_results(chosen)[0].numpy()
 
 
-def test_a_run_is_the_same_on_any_number_of_replicas(tmp_path, caplog):
-    caplog.set_level("INFO", logger="absl")
+def test_a_run_is_the_same_on_any_number_of_replicas(tmp_path):
     losses = []
     for replicas in (1, 2):
         values = {
@@ -220,11 +219,6 @@ def test_a_run_is_the_same_on_any_number_of_replicas(tmp_path, caplog):
         )
     assert len(losses[0]) == 4
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-3)
-    # The log says what the user has set.
-    said = [line for line in caplog.messages if "options of this run" in line]
-    assert len(said) == 2
-    assert "mixup=0.2, cutmix=1.0" in said[0] and "learning_rate=0.05" in said[0]
-    assert any("learning rate × 0.5" in line for line in caplog.messages)
 
 
 def test_what_cannot_be_mixed_is_refused():

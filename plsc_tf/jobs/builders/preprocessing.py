@@ -59,12 +59,18 @@ def framing(settings) -> preprocessing.Preprocessing:
     Raises:
         ValueError: preprocessing_name is None and there is no such data set.
     """
-    given = settings.preprocessing
-    name = given.preprocessing_name
-    if name is None:
-        module = data_load.find(settings.dataset.dataset_name)
-        name = data_load.suitable_preprocessing(module)
-    return preprocessing.build(name, given.image_size, augmentation=None)
+    name, size = preprocessing_name(settings), settings.preprocessing.image_size
+    return preprocessing.build(name, size, augmentation=None)
+
+
+def preprocessing_name(settings) -> str:
+    """The preprocessing's name, that of the data set if none is set."""
+    name = settings.preprocessing.preprocessing_name
+    if name is not None:
+        return name
+    return data_load.suitable_preprocessing(
+        data_load.find(settings.dataset.dataset_name)
+    )
 
 
 def _changed(own, given):

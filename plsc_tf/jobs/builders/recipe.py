@@ -10,28 +10,52 @@ from plsc_tf.data import load as data_load
 from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.data.request import DataRequest
 from plsc_tf.evaluation.verification import FOLDS
-from plsc_tf.jobs.builders import class_count, networks
+from plsc_tf.jobs.builders import class_count
 from plsc_tf.jobs.builders.heads import make_head
 from plsc_tf.jobs.builders.preprocessing import framing, preprocessing_options
 from plsc_tf.jobs.parts import TEST_SPLIT, made_here
+from plsc_tf.options.settings import Settings
 from plsc_tf.storage import files, oss
+from plsc_tf.training import freezing
+from plsc_tf.training.auxiliary import Auxiliary, has_auxiliary_logits
 from plsc_tf.training.classifier import Classifier
 from plsc_tf.training.loss_scale import LossScale
 from plsc_tf.training.mixing import Mixing
-from plsc_tf.training.sentinel import Sentinel
 
-# What sets the loss scale, of the precision options.
+# The precision options that set the loss scale.
 LOSS_SCALE_OPTIONS = frozenset(
-    (
-        "loss_scale",
-        "init_loss_scaling",
-        "use_dynamic_loss_scaling",
-        "incr_every_n_steps",
-        "decr_every_n_nan_or_inf",
-        "incr_ratio",
-        "decr_ratio",
-    )
+    "loss_scale init_loss_scaling use_dynamic_loss_scaling incr_every_n_steps "
+    "decr_every_n_nan_or_inf incr_ratio decr_ratio".split()
 )
+# Of face networks and of the user's own, unless the flags say something.
+EMBEDDING_SIZE, IMAGE_SIZE = 512, 112
+
+
+def completed(settings: Settings, own=None) -> Settings:
+    """Fills in what the flags leave to the network.
+
+    Args:
+        settings: the `Settings`.
+        own: a network that takes the place of model_name, or None.
+
+    Returns:
+        the `Settings` with an image_shape; with an emb_size, unless a network of the
+        zoo keeps its own; with such a network's preprocessing_name.
+
+    Raises:
+        ValueError: there is no network of this name.
+    """
+    name, changes, size = settings.model.model_name, {}, IMAGE_SIZE
+    entry = None if own is not None or "." in name else backbones.zoo_entry(name)
+    if entry is not None:
+        size = entry.image_size
+        if settings.preprocessing.preprocessing_name is None:
+            changes["preprocessing_name"] = entry.preprocessing
+    elif settings.model.emb_size is None:
+        changes["emb_size"] = EMBEDDING_SIZE
+    if not settings.preprocessing.image_shape:
+        changes["image_shape"] = (3, size, size)
+    return settings.replace(**changes) if changes else settings
 
 
 def data_request(settings, split="train"):
@@ -96,23 +120,18 @@ def load_batches(settings, global_batch_size, split="train", source=None):
         source = open_source(settings, split)
     class_count.check(settings, source, opened=opened, training=training)
     batches = Batches(source, global_batch_size, options=options)
-    if training:
-        _warn_of_padding(settings, batches)
-    return batches
-
-
-def _warn_of_padding(settings, batches):
     count = batches.num_examples or settings.dataset.num_sample_per_epoch
-    if count < batches.batch_size:
+    if training and count < batches.batch_size:
         logging.warning(
             "The global batch has %d images, and the data set '%s' only %d. Every step "
-            "computes %d more, copies of weight 0: memory and time for nothing. Lower "
-            "batch_size, or global_batch_size where that is given.",
+            "computes %d more, copies of weight 0. Lower batch_size (global_batch_size "
+            "if it is set).",
             batches.batch_size,
             settings.dataset.dataset_name,
             count,
             batches.batch_size - count,
         )
+    return batches
 
 
 def load_test(settings):
@@ -135,29 +154,19 @@ def load_pairs(settings, given=None):
     """
     if not settings.evaluation.with_test:
         return {}
-    if given is not None:
-        for name, found in given.items():
-            _check_pairs(name, found)
-        return {name: found.framed(framing(settings)) for name, found in given.items()}
-    pairs, frame = {}, framing(settings)
-    for target in settings.evaluation.val_targets:
-        if target == TEST_SPLIT:
-            continue
-        found = data_load.load_val(
-            settings.dataset.dataset_name, data_request(settings), target
-        )
-        _check_pairs(target, found)
-        name = found.name if found.name not in pairs else target
-        pairs[name] = found.framed(frame)
-    return pairs
-
-
-def _check_pairs(name, pairs):
-    if len(pairs) < FOLDS:
-        raise ValueError(
-            f"The verification set '{name}' must have at least {FOLDS} pairs, one for "
-            f"each fold. Received: {len(pairs)} pairs."
-        )
+    pairs, frame = dict(given or {}), framing(settings)
+    for target in settings.evaluation.val_targets if given is None else ():
+        if target != TEST_SPLIT:
+            name, request = settings.dataset.dataset_name, data_request(settings)
+            loaded = data_load.load_val(name, request, target)
+            pairs[loaded.name if loaded.name not in pairs else target] = loaded
+    for name, one in pairs.items():
+        if len(one) < FOLDS:
+            raise ValueError(
+                f"The verification set '{name}' must have at least {FOLDS} pairs, one "
+                f"for each fold. Received: {len(one)} pairs."
+            )
+    return {name: one.framed(frame) for name, one in pairs.items()}
 
 
 def build_model(settings, strategy, half=None, backbone=None):
@@ -170,16 +179,43 @@ def build_model(settings, strategy, half=None, backbone=None):
             shall only embed.
         backbone: what to make it of in the place of model_name, see `Parts`.
     """
-    settings = networks.completed(settings, backbone)
+    settings = completed(settings, backbone)
     keras.utils.set_random_seed(settings.training.seed)
     with strategy.scope():
         backbone = _build_backbone(settings, backbone)
         backbone = precision.apply(backbone, half or precision.Precision())
         auxiliary = None
         if half is not None:
-            auxiliary = networks.prepared(settings, backbone, half)
+            if settings.model.freeze_layers:
+                freezing.freeze(backbone, settings.model.freeze_layers)
+            auxiliary = make_auxiliary(settings, backbone, half)
         head = make_head(settings, training=half is not None)
         return Classifier(backbone, head, auxiliary=auxiliary)
+
+
+def make_auxiliary(settings, backbone, half):
+    """The `Auxiliary` classifier, or None if the network or the flags want none.
+
+    Call it inside `strategy.scope()`.
+
+    Args:
+        settings: the `Settings`.
+        backbone: the network in its precision.
+        half: the `backbones.precision.Precision`.
+
+    Raises:
+        ValueError: there are too many classes for auxiliary logits.
+    """
+    weight = settings.model.aux_logits_weight
+    if not weight or not has_auxiliary_logits(backbone):
+        return None
+    return Auxiliary(
+        backbone,
+        settings.dataset.num_classes,
+        weight=weight,
+        label_smoothing=settings.head.label_smoothing,
+        precision=half,
+    )
 
 
 def check_parts(settings, replicas):
@@ -207,8 +243,7 @@ def backbone_precision(settings):
     given = settings.precision
     if given.use_fp16 and not tf.config.list_physical_devices("GPU"):
         logging.warning(
-            "float16 is up to 80 times slower than float32 on CPUs, which have no "
-            "arithmetic for it; use_bf16 is not."
+            "float16 is up to 80 times slower than float32 on CPUs; use_bf16 is not."
         )
     return precision.Precision(
         given.dtype, given.keep_batchnorm_fp32, **given.layer_lists()
@@ -238,9 +273,9 @@ def make_loss_scale(settings, optimizer=None):
                 "inner_optimizer."
             )
         return None
-    fixed = max(given.loss_scale, 1.0)
     if not given.use_fp16:
         return None
+    fixed = max(given.loss_scale, 1.0)
     if fixed > 1 or not given.use_dynamic_loss_scaling:
         fixed = max(fixed, given.init_loss_scaling)
         return LossScale(fixed, dynamic=False) if fixed > 1 else None
@@ -261,16 +296,6 @@ def make_mixing(settings):
     return Mixing(given.mixup, given.cutmix, settings.training.seed)
 
 
-def make_sentinel(settings):
-    """What deals with steps that are not finite."""
-    given = settings.precision
-    return Sentinel(
-        settings.checkpoints.model_save_dir,
-        given.on_nonfinite,
-        limit=given.max_nonfinite,
-    )
-
-
 def _build_backbone(settings, own=None):
     """A network of the library by name, or the user's own, also by dotted path."""
     model = settings.model
@@ -281,15 +306,11 @@ def _build_backbone(settings, own=None):
     if own is None and "." in model.model_name:
         own = model.model_name
     if own is not None:
-        if (
-            model.dropout is not None
-            or model.model_options
-            or (model.synchronized_batch_norm)
-        ):
+        given = model.dropout is not None, model.model_options
+        if any((*given, model.synchronized_batch_norm)):
             raise ValueError(
                 "dropout, model_options and synchronized_batch_norm are for the "
-                "library's networks; your own decides itself. Received: "
-                f"model_name={model.model_name!r}"
+                f"library's networks. Received: model_name={model.model_name!r}"
             )
         return backbones.from_user(made_here(own), **arguments)
     return backbones.build(

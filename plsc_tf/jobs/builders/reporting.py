@@ -3,50 +3,29 @@
 import functools
 
 import keras
-import tensorflow as tf
 from absl import logging
 
-from plsc_tf.jobs import report_facts, run_report
+from plsc_tf.jobs import run_report
 from plsc_tf.jobs.builders import hooks
 from plsc_tf.options.settings import Settings
-from plsc_tf.parallel.memory import process_memory
-from plsc_tf.reporting import curves, projector, statistics
+from plsc_tf.reporting import curves, layers, projector
 from plsc_tf.reporting.angles import AngleHistograms
-from plsc_tf.reporting.guard import Guard, GuardedCallback
-from plsc_tf.reporting.input_images import FirstImages, InputImages
-from plsc_tf.reporting.layers import LayerCheck
 from plsc_tf.reporting.metrics_files import MetricsFiles
-from plsc_tf.reporting.recorder import Recorder
+from plsc_tf.reporting.recorder import Guard, GuardedCallback, Recorder
+from plsc_tf.reporting.steps import FirstImages, InputImages, Traces
 from plsc_tf.reporting.tensorboard import TensorBoard
-from plsc_tf.reporting.traces import Traces
 from plsc_tf.reporting.visualdl import FOLDER, VisualDL
 from plsc_tf.storage import files
 
 PLOT = "loss.png"
-# The planner builds and traces the network again, which takes seconds: only runs of
-# at least this many steps do it.
-PLANNED_FROM_STEPS = 500
-
-
-def prepare(settings):
-    """Does what must be done before TensorFlow's first operation.
-
-    Args:
-        settings: the `Settings`.
-    """
-    # TensorFlow logs devices only if this is set before its first operation.
-    tf.debugging.set_log_device_placement(settings.logging.log_device_placement)
 
 
 class RunReporter:
     """Writes metrics, logs and the report of a run.
 
-    Make it before the model: it measures the memory of the process without it.
-
     Args:
         settings: the `Settings` of the run.
         group: the `Group` of workers; only the chief writes, except traces.
-        stage: the `plsc_tf.jobs.stage.Stage`, whose memory the report counts.
 
     Raises:
         ValueError: no worker has the number profile_at_task, or an option needs a
@@ -58,28 +37,31 @@ class RunReporter:
         shows_progress: whether lines of progress are shown.
     """
 
-    def __init__(self, settings: Settings, group, stage):
+    def __init__(self, settings: Settings, group):
         options = settings.logging
         if options.profile_at_task >= group.size:
             raise ValueError(
-                "profile_at_task is the number of a worker, from 0 to "
-                f"{group.size - 1} here. Received: "
-                f"profile_at_task={options.profile_at_task}"
+                f"profile_at_task is the number of a worker, 0 to {group.size - 1} "
+                f"here. Received: profile_at_task={options.profile_at_task}"
             )
-        self.settings, self.options = settings, options
+        self.settings, self.options, self.group = settings, options, group
         self.folder = settings.checkpoints.model_save_dir
-        self.group, self.stage = group, stage
+        self._board = files.join(self.folder, "tensorboard")
         written = options.metrics_files and group.is_chief
         self.metrics = MetricsFiles(self.folder, written=written)
         self.recorder = Recorder()
         self.shows_progress = hooks.LOGGING in options.hooks
         self._hooks = hooks.own(options.hooks)
-        self._guards = {}
+        self._guards: dict[str, Guard] = {}
         self._images = FirstImages()
-        self._process = self._guarded("the memory of the process", process_memory, 0)
-        self._first = 0
-        if group.is_chief:
-            self.recorder.sinks += self._sinks()
+        if not group.is_chief:
+            return
+        if options.tensorboard:
+            board = self._guarded(self._board, lambda: TensorBoard(self._board))
+            self.recorder.sinks += [board] if board else []
+        if options.visualdl:
+            self.recorder.sinks.append(VisualDL(files.join(self.folder, FOLDER)))
+        self.recorder.sinks.append(self.metrics)
 
     @property
     def interruptions(self) -> tuple[int, ...]:
@@ -93,25 +75,25 @@ class RunReporter:
     def callbacks(self) -> list[keras.callbacks.Callback]:
         """The callbacks that the settings ask for."""
         options, made = self.options, {}
-        if (
-            options.profile_every_n_iters
-            and self.group.index == options.profile_at_task
-        ):
-            made["traces"] = Traces(self._tensorboard(), options.profile_every_n_iters)
+        angles, images, traces = self.interruptions
+        if traces and self.group.index == options.profile_at_task:
+            made["traces"] = Traces(self._board, traces)
         if self.group.is_chief and (options.check_shape or options.check_content):
-            check = LayerCheck(options.check_shape, options.check_content)
+            check = layers.LayerCheck(options.check_content)
             made["the layers' shapes and contents"] = check
-        if self.group.is_chief and options.images_every_n_iters:
-            images = InputImages(self.recorder, options.images_every_n_iters)
-            made["input images"] = images
+        if self.group.is_chief and images:
+            made["input images"] = InputImages(self.recorder, images)
         if self.group.is_chief and options.run_report:
             made["the report's images"] = self._images
-        callbacks = [GuardedCallback(one, name) for name, one in made.items()]
-        if options.angles_every_n_iters:
-            angles = AngleHistograms(self.recorder, options.angles_every_n_iters)
-            # All workers measure together: none of them may skip it after a failure.
-            alone = self.group.size == 1
-            callbacks.append(GuardedCallback(angles, "angles") if alone else angles)
+        if angles:
+            made["angles"] = AngleHistograms(self.recorder, angles)
+        callbacks = [
+            # All workers measure angles together: none may skip them after a failure.
+            one
+            if name == "angles" and self.group.size > 1
+            else GuardedCallback(one, name)
+            for name, one in made.items()
+        ]
         return [*callbacks, *self._hooks]
 
     def begin(self, model, changes: dict) -> None:
@@ -121,12 +103,11 @@ class RunReporter:
             model: the `Classifier`.
             changes: the options that a resume changed, `{name: [old, new]}`.
         """
-        self._first = model.trainer.position.global_step
         texts = {}
         if self.options.print_model_statistics:
-            texts["Model statistics"] = statistics.statistics
+            texts["Model statistics"] = layers.statistics
         if self.options.log_device_placement:
-            texts["Device placement"] = statistics.placement
+            texts["Device placement"] = layers.placement
         for title, describe in texts.items():
             call = functools.partial(describe, model)
             # All workers read the head together: none of them may skip it.
@@ -136,19 +117,19 @@ class RunReporter:
         if self.group.is_chief and (
             self.options.run_report or self.options.metrics_files
         ):
-            self._guarded(report_facts.STARTS, lambda: self._add_start(model, changes))
-
-    def _add_start(self, model, changes):
-        environment = report_facts.environment(model.strategy, self.group)
-        step = model.trainer.position.global_step
-        report_facts.add_start(self.folder, step, environment, changes)
+            step = model.trainer.position.global_step
+            environment = run_report.environment(model.strategy, self.group)
+            self._guarded(
+                run_report.STARTS,
+                lambda: run_report.add_start(self.folder, step, environment, changes),
+            )
 
     def finish(self, model, outcome, batches, pairs):
         """Writes what belongs to the end of a run; all workers call it.
 
         Args:
             model: the trained `Classifier`.
-            outcome: what results.json holds; None on other workers than the chief.
+            outcome: the content of results.json; None on other workers than the chief.
             batches: the training data.
             pairs: the verification sets, `{name: Pairs}`.
         """
@@ -162,12 +143,16 @@ class RunReporter:
         """Closes the logs of a run that has failed, and draws what there is.
 
         Args:
-            model: the `Classifier`, where its training has ended: then there is a
-                report too, of what is known.
+            model: the `Classifier` if its training has ended: then a report is written
+                too, of what is known.
             outcome: as of `finish`, as far as it goes.
             batches: the training data.
         """
-        if not self.group.is_chief or not self._reachable():
+        if not self.group.is_chief:
+            return
+        # Of a store that does not answer, each file would wait for it.
+        stored = f"metrics, logs and report in {self.folder}"
+        if self._guarded(stored, lambda: [files.exists(self.folder)]) is None:
             return
         self.recorder.close()
         if not self.options.run_report:
@@ -178,55 +163,46 @@ class RunReporter:
                 run_report.NAME, lambda: self._report(model, outcome or {}, batches)
             )
 
-    def _reachable(self):
-        """Whether the run's store answers, so that not each file waits for it."""
-        return self._guarded(
-            f"metrics, logs and report in {self.folder}",
-            lambda: files.exists(self.folder) or True,
-            False,
-        )
-
     def _plot(self):
         loss = curves.loss(self.metrics.rows, self._resumed())
         if loss:
             files.replace(files.join(self.folder, PLOT), loss.png())
 
     def _report(self, model, outcome, batches):
+        def data():
+            return {
+                "data set": self.settings.dataset.dataset_name,
+                "images": batches.num_examples or "unknown",
+                "classes": model.head.num_classes,
+                "images per step": self.settings.training.global_batch_size,
+                "steps per epoch": batches.steps_per_epoch or "unknown",
+            }
+
+        def charts():
+            drawn = curves.all_of(self.metrics.rows, self._resumed())
+            return [(chart.caption, chart.svg()) for chart in drawn]
+
+        strategy, folder = model.strategy, self.folder
         facts = {
-            "data": lambda: self._data(model, batches),
-            "memory": lambda: self._memory(model),
-            "environment": lambda: report_facts.environment(model.strategy, self.group),
-            "network": lambda: report_facts.network(model),
-            "checkpoints": lambda: report_facts.checkpoints(self.folder),
+            "data": data,
+            "memory": lambda: run_report.peak_memory(strategy),
+            "environment": lambda: run_report.environment(strategy, self.group),
+            "network": lambda: run_report.network(model),
+            "checkpoints": lambda: run_report.checkpoints(folder),
             "images": self._images.jpegs,
-            "charts": self._charts,
+            "charts": charts,
         }
-        facts = {
+        known = {
             name: self._guarded(f"the report's {name}", read, {})
             for name, read in facts.items()
         }
-        facts["starts"] = self._starts()
-        facts["written"] = [
-            name
-            for name in run_report.LINKED
-            if files.exists(files.join(self.folder, name))
+        known["starts"] = self._starts()
+        known["written"] = [
+            name for name in run_report.LINKED if files.exists(files.join(folder, name))
         ]
-        path = files.join(self.folder, run_report.NAME)
-        files.replace(path, run_report.to_html(self.settings, outcome, facts))
+        path = files.join(folder, run_report.NAME)
+        files.replace(path, run_report.to_html(self.settings, outcome, known))
         logging.info("The report of the run: %s", path)
-
-    def _data(self, model, batches):
-        return {
-            "data set": self.settings.dataset.dataset_name,
-            "images": batches.num_examples or "unknown",
-            "classes": model.head.num_classes,
-            "images per step": self.settings.training.global_batch_size,
-            "steps per epoch": batches.steps_per_epoch or "unknown",
-        }
-
-    def _charts(self):
-        charts = curves.all_of(self.metrics.rows, self._resumed())
-        return [(chart.caption, chart.svg()) for chart in charts]
 
     def _resumed(self):
         """The steps after which the run was resumed."""
@@ -234,22 +210,7 @@ class RunReporter:
 
     def _starts(self):
         return self._guarded(
-            report_facts.STARTS, lambda: report_facts.starts(self.folder), []
-        )
-
-    def _memory(self, model):
-        facts = report_facts.peak_memory(model.strategy)
-        if model.trainer.position.global_step - self._first < PLANNED_FROM_STEPS:
-            few = f"not for runs of less than {PLANNED_FROM_STEPS} steps"
-            return facts | {"planned": f"{few}; --dry_run shows it"}
-        if self.group.size > 1:
-            return facts
-        return facts | self._guarded(
-            "the report's planned memory",
-            lambda: report_facts.planned_memory(
-                self.settings, model, self._process, self.stage
-            ),
-            {},
+            run_report.STARTS, lambda: run_report.starts(self.folder), []
         )
 
     def _project(self, model, batches, pairs):
@@ -260,20 +221,7 @@ class RunReporter:
             else:
                 name, points = "batch", projector.of_batch(model, batches)
         if self.group.is_chief:
-            projector.write(self._tensorboard(), name, *points)
-
-    def _sinks(self):
-        if self.options.tensorboard:
-            board = self._tensorboard()
-            made = self._guarded(board, lambda: TensorBoard(board))
-            if made:
-                yield made
-        if self.options.visualdl:
-            yield VisualDL(files.join(self.folder, FOLDER))
-        yield self.metrics
-
-    def _tensorboard(self):
-        return files.join(self.folder, "tensorboard")
+            projector.write(self._board, name, *points)
 
     def _guarded(self, what, write, default=None):
         return self._guards.setdefault(what, Guard(what))(write, default)

@@ -175,9 +175,7 @@ def _fills(content, run, weights_only):
         return fills
     if "optimizer" not in content["state"].get("flags", {}):
         return fills
-    optimizer, _ = optimizers.build(
-        run.optimizer, 0.1, weight_decay=run.optimizer.weight_decay
-    )
+    optimizer, _ = optimizers.build(run.optimizer, 0.1)
     strategy = tf.distribute.get_strategy()
     arrays = {
         name: ShardedRows.create(

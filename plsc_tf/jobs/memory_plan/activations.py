@@ -1,7 +1,6 @@
-"""What a backbone's forward and backward pass hold in memory, from their graph."""
+"""The memory that a backbone's forward and backward pass need, from their graph."""
 
-import collections
-import dataclasses
+import itertools
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -9,42 +8,25 @@ import tensorflow as tf
 from plsc_tf.training.classifier import Classifier
 
 # Their output is their input's memory.
-ALIASES = {
-    "ExpandDims",
-    "Identity",
-    "IdentityN",
-    "PreventGradient",
-    "Reshape",
-    "Squeeze",
-    "StopGradient",
-}
-# They hold no memory of their own: weights, what the caller holds, small constants.
+ALIASES = set(
+    "ExpandDims Identity IdentityN PreventGradient Reshape Squeeze StopGradient".split()
+)
+# They hold no memory of their own: weights, arguments, small constants.
 FREE = {"Const", "Placeholder", "ReadVariableOp", "VarHandleOp"}
-# They look at the shape of their input, which need not exist any more.
+# They read the shape of their input, which may be freed before.
 SHAPES = {"Rank", "Shape", "ShapeN", "Size"}
 
 
-@dataclasses.dataclass(frozen=True)
-class Activations:
-    """Memory of one forward and backward pass.
-
-    Attributes:
-        bytes: most that exists at a time, except weights and their gradients.
-        operations: nodes of the graph, each of which costs some memory on the host.
-        unknown: tensors whose size the graph does not know; they are not counted.
-    """
-
-    bytes: int
-    operations: int
-    unknown: int
-
-
-def trace(model: Classifier, batch: int) -> Activations:
-    """Computes the `Activations` of a model without running it.
+def trace(model: Classifier, batch: int) -> tuple[int, int]:
+    """Computes the memory of one forward and backward pass without running it.
 
     Args:
         model: a `Classifier`.
         batch: images at a time, on one replica.
+
+    Returns:
+        (most bytes at a time, except weights and their gradients; nodes of the graph,
+        each of which costs some memory on the host).
     """
     shape = [batch, *model.image_size, model.backbone.input_shape[3]]
     weight_gradients = []
@@ -56,13 +38,11 @@ def trace(model: Classifier, batch: int) -> Activations:
                 outputs = [model(images, training=True)]
             else:
                 outputs = model.auxiliary(model.normalize(images), labels, shares)
+        ones = (tf.ones_like(loss) for loss in outputs[1:])
         gradients = tape.gradient(
             outputs,
             model.trained_network_variables(),
-            output_gradients=[
-                tf.cast(upstream, outputs[0].dtype),
-                *(tf.ones_like(loss) for loss in outputs[1:]),
-            ],
+            output_gradients=[tf.cast(upstream, outputs[0].dtype), *ones],
         )
         weight_gradients.extend(g for g in gradients if isinstance(g, tf.Tensor))
         return gradients
@@ -74,12 +54,7 @@ def trace(model: Classifier, batch: int) -> Activations:
         tf.TensorSpec([batch], tf.float32),
     ).graph
     operations = graph.get_operations()
-    unknown = sum(
-        tensor.shape.num_elements() is None
-        for operation in operations
-        for tensor in operation.outputs
-    )
-    return Activations(peak(operations, weight_gradients), len(operations), unknown)
+    return peak(operations, weight_gradients), len(operations)
 
 
 def peak(operations: list[tf.Operation], results: Sequence[tf.Tensor] = ()) -> int:
@@ -87,54 +62,32 @@ def peak(operations: list[tf.Operation], results: Sequence[tf.Tensor] = ()) -> i
 
     A tensor exists from the operation that makes it to the last one that reads it.
     That an operation may write over its input is left out: it changes little where
-    the memory is fullest, at the turn from the forward to the backward pass.
+    the memory is fullest, at the turn from the forward to the backward pass. Tensors
+    whose size the graph does not know are not counted.
 
     Args:
         operations: of a graph, in the order in which they run.
         results: tensors that are not counted.
     """
-    memory = _Memory(operations)
-    readers = collections.Counter(t for op in operations for t in memory.read(op))
-    uncounted = {memory.of(tensor) for tensor in results}
-    sizes, now, most = {}, 0, 0
-    for operation in operations:
-        if operation.type in FREE:
-            continue
-        made, read = memory.made(operation), memory.read(operation)
-        for tensor in made:
-            sizes[tensor] = 0 if tensor in uncounted else _bytes(tensor.deref())
-            now += sizes[tensor]
-            most = max(most, now)
-        readers.subtract(read)
-        for tensor in {*made, *read}:
-            if readers[tensor] == 0:
-                now -= sizes.pop(tensor, 0)
-    return most
-
-
-class _Memory:
-    """Which tensor's memory each tensor is in."""
-
-    def __init__(self, operations):
-        self._shared = {}
-        for operation in operations:
-            if operation.type in ALIASES:
-                pairs = zip(operation.inputs, operation.outputs, strict=False)
-                for source, alias in pairs:
-                    self._shared[alias.ref()] = self.of(source)
-
-    def of(self, tensor):
-        return self._shared.get(tensor.ref(), tensor.ref())
-
-    def made(self, operation):
+    roots: dict = {}  # the tensor in whose memory an alias is
+    made, last = {}, {}
+    for index, operation in enumerate(operations):
+        read = [roots.get(t.ref(), t.ref()) for t in operation.inputs]
+        outputs = [t.ref() for t in operation.outputs]
         if operation.type in ALIASES:
-            return []
-        return [tensor.ref() for tensor in operation.outputs]
-
-    def read(self, operation):
-        if operation.type in SHAPES:
-            return []
-        return [self.of(tensor) for tensor in operation.inputs]
+            roots |= zip(outputs, read, strict=False)
+        elif operation.type not in FREE:
+            made |= dict.fromkeys(outputs, index)
+            last |= dict.fromkeys(outputs, index)
+        if operation.type not in SHAPES:
+            last |= dict.fromkeys(read, index)
+    uncounted = {roots.get(t.ref(), t.ref()) for t in results}
+    changes = [0] * (len(operations) + 1)
+    for tensor in made.keys() - uncounted:
+        size = _bytes(tensor.deref())
+        changes[made[tensor]] += size
+        changes[last[tensor] + 1] -= size
+    return max(itertools.accumulate(changes))
 
 
 def _bytes(tensor):

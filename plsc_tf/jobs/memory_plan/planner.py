@@ -14,7 +14,7 @@ from absl import logging
 from plsc_tf.data.pipeline_options import PipelineOptions
 from plsc_tf.heads import memory
 from plsc_tf.heads.initial import BLOCK_ROWS
-from plsc_tf.jobs.builders import networks, optimizers, recipe
+from plsc_tf.jobs.builders import optimizers, recipe
 from plsc_tf.jobs.memory_plan import activations
 from plsc_tf.jobs.run_plan import choose_folder
 from plsc_tf.jobs.stage import ORDINARY, Stage
@@ -47,7 +47,8 @@ class Backbone:
         slots: of the optimizer.
         statistics: other variables that a step changes: batch-norm statistics.
         largest: the largest trained weight.
-        passes: the `activations.Activations` of a pass over `traced_images`.
+        activations: of a pass over `traced_images`, without weights and gradients.
+        operations: nodes of this pass's graph.
         traced_images: number of these images.
         image: one image, uint8.
         auxiliary_bytes: weights of the auxiliary logits per class; 0 without any.
@@ -59,7 +60,8 @@ class Backbone:
     slots: int
     statistics: int
     largest: int
-    passes: activations.Activations
+    activations: int
+    operations: int
     traced_images: int
     image: int
     auxiliary_bytes: int = 0
@@ -131,7 +133,7 @@ class Job:
             # The turn from the forward to the backward pass, in the last part.
             throughout
             | {
-                "activations": backbone.passes.bytes * images // backbone.traced_images,
+                "activations": backbone.activations * images // backbone.traced_images,
                 "gradients": gradients if head.parts > 1 else 0,
                 "tile": memory.first_pass(head),
             },
@@ -172,64 +174,51 @@ class Job:
             made += host // self.devices.replicas
         return made
 
-    def fits(self):
+    def fits(self) -> bool:
         """Whether the fullest device has so much memory."""
         return self.total() <= self.devices.bytes
 
-    def with_head(self, **changes):
+    def with_head(self, **changes) -> "Job":
         """A copy with attributes of the `HeadLoad` changed, and the devices' number."""
-        count = changes.get("replicas", self.devices.replicas)
-        changed = dataclasses.replace(self.devices, replicas=count)
-        backbone = self.backbone.for_classes(
-            changes.get("num_classes", self.head.num_classes)
-        )
+        head = self.head.replace(**changes)
         return dataclasses.replace(
             self,
-            head=self.head.replace(**changes),
-            devices=changed,
-            backbone=backbone,
+            head=head,
+            devices=dataclasses.replace(self.devices, replicas=head.replicas),
+            backbone=self.backbone.for_classes(head.num_classes),
         )
 
-    def most_classes(self):
-        """About the largest number of classes that fits; 0 where none does."""
+    def most_classes(self) -> int:
+        """About the largest number of classes that fits; 0 if none does."""
         low = self.head.replicas if self.head.sharded else 1
-
-        def fits(classes):
-            return self.with_head(num_classes=classes).fits()
-
-        if not fits(low):
+        if not self.with_head(num_classes=low).fits():
             return 0
-        # So many need all the memory for their weights.
+        # The weights of this number fill the memory.
         high = low * (self.devices.bytes // self.head.row_bytes + 1)
         if self.backbone.auxiliary_classes:
             high = min(high, auxiliary.MOST_CLASSES + 1)
         while high - low > max(1, CLASSES_SHARE * low):
             middle = (low + high) // 2
-            low, high = (middle, high) if fits(middle) else (low, middle)
+            fits = self.with_head(num_classes=middle).fits()
+            low, high = (middle, high) if fits else (low, middle)
         return low
 
     def _host(self):
-        """Bytes on the host beside the tensors of a step; 0 on GPUs."""
+        """Bytes on the host beside the tensors of a step; none on GPUs."""
         if self.devices.kind != "CPU":
             return {}
-        share = 1 / self.devices.replicas
-        ahead = self.batches_ahead * self.head.global_batch * self.backbone.image
-        return {
-            "input pipeline": int(ahead * share),
-            "programs": int(self._programs() * share),
-            "TensorFlow": int(self.process * share),
-        }
-
-    def _programs(self):
-        """Bytes of graphs and compiled code, of all replicas."""
-        head = self.head
-        tiles = len(head.tiles) * head.replicas
+        head, backbone = self.head, self.backbone
         # The graph repeats the backbone for every replica and part of a batch.
-        copies = head.replicas * head.parts
-        compiled = COMPILED_PROGRAM if head.compiled else 0
-        graphs = TILE_PROGRAM * tiles
-        graphs += OPERATION_PROGRAM * self.backbone.passes.operations * copies
-        return STEP_PROGRAM + compiled + graphs + self._blocks()
+        operations = backbone.operations * head.parts * head.replicas
+        programs = STEP_PROGRAM + (COMPILED_PROGRAM if head.compiled else 0)
+        programs += TILE_PROGRAM * len(head.tiles) * head.replicas
+        programs += OPERATION_PROGRAM * operations + self._blocks()
+        shared = {
+            "input pipeline": self.batches_ahead * head.global_batch * backbone.image,
+            "programs": programs,
+            "TensorFlow": self.process,
+        }
+        return {name: int(size / head.replicas) for name, size in shared.items()}
 
     def _blocks(self):
         """Bytes that stay with the C library when the head has been made."""
@@ -238,45 +227,53 @@ class Job:
         return BLOCKS_KEPT * block
 
 
-def plan(settings, settled=False, stage=ORDINARY):
+def plan(settings: Settings, stage: Stage = ORDINARY) -> Job:
     """The `Job` that the settings describe.
 
     Args:
         settings: the `Settings`.
-        settled: whether folder and global batch are those of a run already.
         stage: the `plsc_tf.jobs.stage.Stage`.
 
     Raises:
         ValueError: the training would refuse these settings too.
     """
-    start = process_memory()
-    given = settings.performance
-    found = devices(given.num_replicas, given.device_memory_gb)
-    settings = networks.completed(settings)
-    if not settled and "num_classes" not in settings.given:
+    start, asked = process_memory(), settings.performance
+    found = devices(asked.num_replicas, asked.device_memory_gb)
+    settings = recipe.completed(settings)
+    if "num_classes" not in settings.given:
         logging.warning(
-            "num_classes was not given: this is planned for the default, %d; a "
-            "training takes the number of classes from the data where it can.",
+            "num_classes was not given: planning for the default, %d. A training takes "
+            "the number of classes from the data if it can.",
             settings.dataset.num_classes,
         )
-    if not settled:
-        settings, _ = choose_folder(settings, found.replicas)
+    settings, _ = choose_folder(settings, found.replicas)
     recipe.check_parts(settings, found.replicas)
-    head = _head_load(settings, found.replicas)
     model = _small_model(settings)
     weights = model.head.arrays().values()
     slots = model.trainer.updater.slots().values()
-    head = head.replace(
+    given, images = settings.head, settings.preprocessing
+    head = memory.HeadLoad(
+        num_classes=settings.dataset.num_classes,
         embedding_size=model.embedding_size,
+        replicas=found.replicas,
+        global_batch=settings.training.global_batch_size,
+        parts=settings.optimizer.gradient_accumulation_steps,
         row_bytes=sum(rows.bytes_per_replica()[0] for rows in weights),
         slot_bytes=sum(rows.bytes_per_replica()[0] for rows in slots),
+        sharded=given.sharded,
+        sample_rate=given.sample_rate,
+        tile_rows=given.head_tile_rows,
+        logits_bytes=given.head_logits_mb * 1e6,
+        half=given.head_dtype != "float32",
+        clipped=settings.optimizer.max_gradient_norm is not None,
+        sub_centers=given.sub_centers,
+        labels=2 if images.mixup or images.cutmix else 1,
     )
     head.check()
-    given = settings.preprocessing
     pipeline = PipelineOptions(
-        image_size=given.image_size,
-        num_parallel_batches=given.num_parallel_batches,
-        prefetch_buffer_size=given.prefetch_buffer_size,
+        image_size=images.image_size,
+        num_parallel_batches=images.num_parallel_batches,
+        prefetch_buffer_size=images.prefetch_buffer_size,
     ).for_batches_of(settings.training.global_batch_size)
     backbone = _backbone(model, head.own_batch // head.parts)
     backbone, head = stage.trimmed(backbone, head, settings)
@@ -288,27 +285,6 @@ def plan(settings, settled=False, stage=ORDINARY):
         batches_ahead=pipeline.prefetch_buffer_size + pipeline.num_parallel_batches,
         settings=settings,
         stage=stage,
-    )
-
-
-def _head_load(settings, replicas):
-    """The `HeadLoad` without the bytes per class."""
-    given, mixed = settings.head, settings.preprocessing
-    return memory.HeadLoad(
-        num_classes=settings.dataset.num_classes,
-        # Of a network that keeps its own, the small model tells.
-        embedding_size=settings.model.emb_size or 1,
-        replicas=replicas,
-        global_batch=settings.training.global_batch_size,
-        parts=settings.optimizer.gradient_accumulation_steps,
-        sharded=given.sharded,
-        sample_rate=given.sample_rate,
-        tile_rows=given.head_tile_rows,
-        logits_bytes=given.head_logits_mb * 1e6,
-        half=given.head_dtype != "float32",
-        clipped=settings.optimizer.max_gradient_norm is not None,
-        sub_centers=given.sub_centers,
-        labels=2 if mixed.mixup or mixed.cutmix else 1,
     )
 
 
@@ -324,10 +300,8 @@ def _small_model(settings):
     strategy = tf.distribute.get_strategy()
     model = recipe.build_model(small.replace(aux_logits_weight=0), strategy, half)
     # These are of all classes.
-    model.auxiliary = networks.auxiliary(settings, model.backbone, half)
-    optimizer, l2 = optimizers.build(
-        settings.optimizer, 0.1, weight_decay=settings.optimizer.weight_decay
-    )
+    model.auxiliary = recipe.make_auxiliary(settings, model.backbone, half)
+    optimizer, l2 = optimizers.build(settings.optimizer, 0.1)
     model.compile(
         optimizer,
         l2=l2,
@@ -343,7 +317,7 @@ def _small_model(settings):
 
 def _backbone(model, images):
     """The `Backbone` of a model in a pass over so many images."""
-    found = activations.trace(model, images)
+    passes, operations = activations.trace(model, images)
     averages, weights = (
         model.trainer.updater.averages,
         model.trained_network_variables(),
@@ -358,7 +332,8 @@ def _backbone(model, images):
         + _bytes(averages.variables if averages else []),
         statistics=_bytes(model.untrained_variables()),
         largest=max((_bytes([v]) for v in weights), default=0),
-        passes=found,
+        activations=passes,
+        operations=operations,
         traced_images=images,
         image=tf.TensorShape(shape).num_elements(),
         auxiliary_bytes=per_class,

@@ -1,33 +1,96 @@
-"""The plan of a training's memory as a table, and as JSON."""
+"""The plan of a training's memory as a table and as JSON.
+
+If the training does not fit, the smallest change of each option that makes it fit.
+"""
 
 import json
 
 from plsc_tf.heads import traffic
-from plsc_tf.jobs.memory_plan.advice import suggestions
+from plsc_tf.jobs.memory_plan.planner import Job
 
 GB = 1e9
+RATES = (0.5, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01)
+FEWEST_TILE_ROWS = 1024
+# Each tile has its nodes in the graph, which take memory too.
+MOST_TILES = 320
+POWERS = [2**n for n in range(1, 13)]
+# 2, 3, 4, 6, 8, 12, ...: as machines and clusters have them.
+DEVICES = sorted({*POWERS, *(3 * n // 2 for n in POWERS)})
 
 
-def text(job):
-    """The tables of a `planner.Job`."""
-    lines = [*_devices(job), "", *_bytes(job), ""]
-    most = job.most_classes()
-    fitting = f"{most:,}" if most else "none"
-    lines.append(f"largest num_classes that fits, all else unchanged: {fitting}")
-    lines += ["", *_collectives(job)]
-    found = [] if job.fits() else suggestions(job)
-    if not job.fits():
-        lines += ["", *_advice(job, found)]
-    if job.backbone.passes.unknown:
-        lines += [
-            "",
-            f"Not counted: {job.backbone.passes.unknown} tensors of the backbone whose "
-            "size its graph does not tell.",
-        ]
+def suggestions(job: Job) -> list[tuple[dict, Job]]:
+    """[(options, the job with them)], each of which makes a `Job` fit."""
+    fitting = []
+    for option, attribute, values in _candidates(job):
+        for value, of_head in values:
+            changed = job.with_head(**{attribute: of_head})
+            if changed.fits():
+                options = {option: value}
+                if option == "num_replicas":
+                    options["global_batch_size"] = job.head.global_batch
+                fitting.append((options, changed))
+                break
+    return fitting
+
+
+def _candidates(job):
+    """[(option, attribute of the `HeadLoad`, [(option's value, its value)])].
+
+    The smallest change comes first, and so do options that change nothing about what
+    is learned.
+    """
+    head, given = job.head, job.settings.head
+    images, most = head.global_batch, min(head.global_batch, head.num_classes)
+    parts = [n for n in POWERS if 2 * head.parts <= n <= images // head.replicas]
+    changes = [("gradient_accumulation_steps", "parts", [(n, n) for n in parts])]
+    if not head.sharded:
+        return [("loss_type", "sharded", [(f"dist_{given.loss}", True)]), *changes]
+    fewest = max(FEWEST_TILE_ROWS, head.working_rows // MOST_TILES)
+    tiles = [head.rows_per_tile // n for n in POWERS]
+    half = [("bfloat16", head.slot_bytes // 2)]
+    whole = given.head_slot_dtype == "float32"
+    # Logical CPU devices would share the same memory.
+    more = [] if job.devices.shared else [n for n in DEVICES if n <= most]
+    rates = [] if given.label_smoothing else RATES
+    return [
+        ("head_logits_mb", "logits_bytes", [(0, 0)] if head.kept_tiles else []),
+        ("head_tile_rows", "tile_rows", [(n, n) for n in tiles if n >= fewest]),
+        ("head_slot_dtype", "slot_bytes", half if whole else []),
+        *changes,
+        ("num_replicas", "replicas", [(n, n) for n in more if n > head.replicas]),
+        ("sample_rate", "sample_rate", [(x, x) for x in rates if x < head.sample_rate]),
+    ]
+
+
+def text(job: Job) -> str:
+    """The tables of a `Job`."""
+    head, devices, fits = job.head, job.devices, job.fits()
+    share = ", a share of this machine's memory" if devices.shared else ""
+    notes = _notes(job)
+    rows = [(name, size, notes.get(name, "")) for name, size in job.items().items()]
+    if job.while_made() == job.total():
+        made = "more than a step needs"
+        rows.append(("while the head is made", job.while_made(), made))
+    verdict = f"of {devices.bytes / GB:.3f}: {'fits' if fits else 'does NOT fit'}"
+    rows.append(("most at a time", job.total(), verdict))
+    lines = [
+        f"{head.num_classes:,} classes x {head.embedding_size}, {head.global_batch} "
+        f"images per step, on {devices.replicas} {devices.kind} device(s) with "
+        f"{devices.bytes / GB:.2f} GB each{share}",
+        "",
+        "GB per device, at its fullest",
+        *_columns([(name, f"{size / GB:.3f}", note) for name, size, note in rows]),
+        "",
+        f"largest num_classes that fits, all else unchanged: {job.most_classes():,}",
+        "",
+        *_collectives(job),
+    ]
+    if not fits:
+        lines += ["", *_advice(job)]
     return "\n".join(lines)
 
 
-def as_json(job):
+def as_json(job: Job) -> str:
     """The same as one JSON object on one line."""
     found = [] if job.fits() else suggestions(job)
     summary = {
@@ -47,75 +110,36 @@ def as_json(job):
         },
         "collectives": [vars(one) for one in _exchanged(job)],
         "suggestions": [
-            {"options": one.options, "total_bytes": one.job.total()} for one in found
+            {"options": options, "total_bytes": changed.total()}
+            for options, changed in found
         ],
     }
     return json.dumps(summary)
 
 
-def _devices(job):
-    count, kind = job.devices.replicas, job.devices.kind
-    each = f"{job.devices.bytes / GB:.2f} GB"
-    if kind == "GPU":
-        where = f"{count} GPU{'s' if count > 1 else ''} with {each} each"
-    elif job.devices.shared and count > 1:
-        whole = job.devices.bytes * count / GB
-        where = f"{count} logical CPU devices, {each} each of the {whole:.2f} GB here"
-    else:
-        where = f"{count} CPU device{'s' if count > 1 else ''} with {each} each"
-    head = job.head
-    return [
-        f"{head.num_classes:,} classes x {head.embedding_size}, {head.global_batch} "
-        f"images per step, on {where}"
-    ]
-
-
-def _bytes(job):
-    notes = _notes(job)
-    rows = [
-        (name, f"{size / GB:.3f}", notes.get(name, ""))
-        for name, size in job.items().items()
-    ]
-    if job.while_made() == job.total():
-        size = f"{job.while_made() / GB:.3f}"
-        rows.append(("while the head is made", size, "more than a step needs"))
-    verdict = "fits" if job.fits() else "does NOT fit"
-    total = f"{job.total() / GB:.3f}"
-    rows.append(
-        ("most at a time", total, f"of {job.devices.bytes / GB:.3f}: {verdict}")
-    )
-    return ["GB per device, at its fullest", *_columns(rows)]
-
-
 def _notes(job):
-    """What to say beside each item."""
-    head, settings, passes = job.head, job.settings, job.backbone.passes
-    slots = head.slot_bytes / head.row_bytes
-    count = len(head.tiles)
-    kept = f"{head.kept_tiles:,} of {count:,} tiles"
-    if head.kept_tiles < count:
-        kept += "; those of the others are computed again"
-    images = head.own_batch // head.parts
-    each = passes.bytes / job.backbone.traced_images / 1e6
-    held = "of" if head.sharded and head.replicas > 1 else "all"
-    rows = f"{head.rows:,} {held} {head.num_classes:,} classes"
-    tiles = f"{count:,} tiles of {head.rows_per_tile:,} classes"
+    """The remark on each item."""
+    head, settings, backbone = job.head, job.settings, job.backbone
+    count, images = len(head.tiles), head.own_batch // head.parts
+    each = backbone.activations / backbone.traced_images / 1e6
+    own = f"{head.rows:,} of {head.num_classes:,}"
     return {
-        "head weights": rows if held == "of" else f"all {head.num_classes:,} classes",
-        "head slots": f"{settings.optimizer.optimizer}: {slots:g} x the weights",
-        "kept logits": kept,
-        "tile": f"work on one of {tiles}",
+        "head weights": f"{own if head.rows < head.num_classes else 'all'} classes",
+        "head slots": f"{settings.optimizer.optimizer}: "
+        f"{head.slot_bytes / head.row_bytes:g} x the weights",
+        "kept logits": f"{head.kept_tiles:,} of {count:,} tiles",
+        "tile": f"work on one of {count:,} tiles of {head.rows_per_tile:,} classes",
         "activations": f"{images} images at a time, {each:.1f} MB each",
         "backbone weights": settings.model.model_name
-        + (" and its auxiliary logits" if job.backbone.auxiliary_classes else ""),
+        + (" and its auxiliary logits" if backbone.auxiliary_classes else ""),
         "gradients": "of the weights that every replica has",
-        "new values": "of weights, beside the old ones",
+        "new values": "of weights, next to the old ones",
         "projection": "stage 2: the columns of P, and the residual gradient",
         "path": "stage 2: gradient, direction and moved weights",
-        "allocator": "what it has taken and leaves unused (estimated)",
+        "allocator": "taken by TensorFlow and unused (estimated)",
         "programs": "graphs and compiled code (estimated)",
         "input pipeline": f"{job.batches_ahead} batches ahead",
-        "TensorFlow": "as started, the replicas share it",
+        "TensorFlow": "as started, shared by the replicas",
     }
 
 
@@ -131,39 +155,27 @@ def _exchanged(job):
 def _collectives(job):
     if job.head.replicas == 1:
         return ["One replica: nothing is exchanged."]
-    found = _exchanged(job)
-    rows = [
-        (one.name, f"{one.bytes / 1e6:.3f}", f"{one.sent / 1e6:.3f}", one.kind)
-        for one in found
-    ]
-    whole, sent = (
-        sum(getattr(one, name) for one in found) for name in ("bytes", "sent")
-    )
-    rows.append(("together", f"{whole / 1e6:.3f}", f"{sent / 1e6:.3f}", ""))
+    rows = [(one.name, one.bytes, one.sent, one.kind) for one in _exchanged(job)]
+    _, whole, sent, _ = zip(*rows, strict=True)
+    rows.append(("together", sum(whole), sum(sent), ""))
     title = ("MB per step and replica", "result", "sent in a ring", "")
-    return _columns([title, *rows])
+    numbers = [(n, f"{a / 1e6:.3f}", f"{b / 1e6:.3f}", k) for n, a, b, k in rows]
+    return _columns([title, *numbers])
 
 
-def _advice(job, found):
-    short = (job.total() - job.devices.bytes) / GB
-    lines = [f"It needs {short:.3f} GB more per device than there is."]
-    if not found:
-        return [
-            *lines,
-            "None of the options makes it fit: fewer classes, or more memory.",
-        ]
-    lines.append(
-        "Any of these makes it fit:" if len(found) > 1 else "This makes it fit:"
-    )
+def _advice(job):
+    short = f"It needs {(job.total() - job.devices.bytes) / GB:.3f} GB more per device."
     rows = [
         (
-            " ".join(f"--{name}={value}" for name, value in one.options.items()),
-            f"{one.job.total() / GB:.3f}",
+            " ".join(f"--{name}={value}" for name, value in options.items()),
+            f"{changed.total() / GB:.3f}",
             "GB per device",
         )
-        for one in found
+        for options, changed in suggestions(job)
     ]
-    return [*lines, *_columns(rows)]
+    if not rows:
+        return [f"{short} No option alone makes it fit: fewer classes, or more memory."]
+    return [f"{short} Each of these makes it fit:", *_columns(rows)]
 
 
 def _columns(rows):
