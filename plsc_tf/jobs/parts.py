@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import keras
 import tensorflow as tf
@@ -51,20 +51,19 @@ class Parts:
         if self.pairs is None:
             return settings
         targets = settings.evaluation.val_targets
-        replaced = [name for name in targets if name != TEST_SPLIT]
+        replaced = ",".join(name for name in targets if name != TEST_SPLIT)
         if replaced and "val_targets" in settings.given:
             logging.info(
                 "No effect here: val_targets=%s (pairs made in Python replace them).",
-                ",".join(replaced),
+                replaced,
             )
-        kept = [name for name in targets if name == TEST_SPLIT]
-        return settings.replace(val_targets=tuple(kept))
+        kept = tuple(name for name in targets if name == TEST_SPLIT)
+        return settings.replace(val_targets=kept)
 
     def remark(self):
-        """A sentence about what the options of the run do not tell."""
-        if not self.given():
-            return ""
-        return f"Given in Python, whatever the options say: {', '.join(self.given())}."
+        """A sentence about the parts that the options of the run do not name."""
+        names = ", ".join(self.given())
+        return f"Given in Python, whatever the options say: {names}." if names else ""
 
     def open_source(self, settings):
         """The training data as a `Source`, or None.
@@ -80,9 +79,8 @@ class Parts:
         dataset = settings.dataset
         if dataset.labels_offset or dataset.min_images_per_class > 1:
             raise ValueError(
-                "labels_offset and min_images_per_class are for files; change the "
-                "labels in your source. Received: labels_offset="
-                f"{dataset.labels_offset}, min_images_per_class="
+                "labels_offset and min_images_per_class are for files. Change the "
+                f"labels in your source. Received: {dataset.labels_offset} and "
                 f"{dataset.min_images_per_class}."
             )
         if isinstance(self.source, Source):
@@ -137,8 +135,8 @@ def made_here(backbone):
     return copy
 
 
-def check_resumed(path, stored, given):
-    """Checks that a run goes on with the kinds of parts that it had.
+def check_resumed(path: str, stored: dict, given: Sequence[str]) -> None:
+    """Checks that a run is resumed with the kinds of parts that it had.
 
     Args:
         path: of the checkpoint.
@@ -149,21 +147,16 @@ def check_resumed(path, stored, given):
         ValueError: something was given in Python then or is now, but not both.
     """
     before = stored.get("given", [])
-    missing = [name for name in before if name not in given]
-    added = [name for name in given if name not in before]
+    missing = " and ".join(name for name in before if name not in given)
+    added = " and ".join(name for name in given if name not in before)
     if missing:
         raise ValueError(
-            f"{path} was trained with {_listed(missing)} given in Python, which no "
-            "option stands for. Give the same again (plsc_tf.Entry, or parts= of "
-            "plsc_tf.jobs.train.train)."
+            f"{path} was trained with {missing} given in Python, not by options. Give "
+            "the same again (plsc_tf.Entry, or parts= of plsc_tf.jobs.train.train)."
         )
     if added:
         raise ValueError(
-            f"{path} was trained with the {_listed(added)} that its options name. "
-            f"Received: {_listed(added)} given in Python. Leave it out, or start "
-            f"from these weights: checkpoint_dir={path} and another model_save_dir."
+            f"{path} was trained with the {added} that its options name. Received: "
+            f"{added} given in Python. Leave it out, or start from these weights: "
+            f"checkpoint_dir={path} and another model_save_dir."
         )
-
-
-def _listed(names):
-    return " and ".join([", ".join(names[:-1]), names[-1]]) if names[1:] else names[0]

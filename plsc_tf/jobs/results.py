@@ -16,14 +16,12 @@ def read(save_dir: str) -> dict:
         return {}
     try:
         content = json.loads(files.read(path))
-    except ValueError as error:
-        raise ValueError(
-            f"{path} is not JSON ({error}). Remove it; the checkpoints stay."
-        ) from error
+    except ValueError:
+        content = None
     if not isinstance(content, dict):
         raise ValueError(
-            f"{path} must hold the results of a run by name. Received: "
-            f"{type(content).__name__}. Remove it; the checkpoints stay."
+            f"{path} must hold the results of a run as one JSON object. Remove it; the "
+            "checkpoints stay."
         )
     return content
 
