@@ -4,30 +4,9 @@ import pytest
 
 from plsc_tf.options.settings import Settings
 
-# PLSC's set_mixed_precision, FastNN's loss_scale.
-DEFAULTS = {
-    "use_fp16": False,
-    "use_bf16": False,
-    "keep_batchnorm_fp32": False,
-    "amp_lists": "",
-    "init_loss_scaling": 1.0,
-    "use_dynamic_loss_scaling": True,
-    "incr_every_n_steps": 2000,
-    "decr_every_n_nan_or_inf": 2,
-    "incr_ratio": 2.0,
-    "decr_ratio": 0.5,
-    "loss_scale": 1.0,
-    "on_nonfinite": "stop",
-}
-
 
 def precision(**options):
     return Settings.from_values(**options).precision
-
-
-def test_defaults_are_the_documented_ones():
-    values = Settings().as_dict()
-    assert {name: values[name] for name in DEFAULTS} == DEFAULTS
 
 
 def test_what_the_backbone_computes_in():

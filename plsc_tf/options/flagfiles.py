@@ -4,6 +4,7 @@ A line is `--key=value` (absl), `key=value` (FastNN), `--key` or `--nokey` for
 booleans, `--flagfile=other.cfg` (relative to this file), or a comment.
 """
 
+import codecs
 import dataclasses
 import os
 import pathlib
@@ -167,8 +168,10 @@ def _read_text(path):
         what = "is a folder" if os.path.isdir(path) else "does not exist"
         hint = did_you_mean(name, [other for other in others if other != name])
         raise FileNotFoundError(f"flag file '{path}' {what}.{hint}")
+    # Editors of Windows write UTF-16, too.
+    wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     try:
-        return content.decode("utf-8-sig")
+        return content.decode("utf-16" if wide else "utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(
             f"flag file '{path}' is not UTF-8 text (byte {error.start}); save it as "

@@ -51,31 +51,23 @@ def lines(path):
                 yield " ".join(line.split())
 
 
-def commands(blanks=None):
-    """All commands of all guides, in their order.
-
-    Args:
-        blanks: `{"<new>": "12"}`, what stands for a blank; 7 stands for all others.
-    """
-    return [command for path in GUIDES for command in commands_of(path, blanks)]
-
-
-def commands_of(path, blanks=None):
-    """The commands of one guide; see `commands`."""
+def commands():
+    """All commands of all guides, in their order; 7 stands for a blank."""
     return [
         Command(path.name, line, module, words)
+        for path in GUIDES
         for line in lines(path)
-        for module, words in in_line(line, blanks or {})
+        for module, words in in_line(line, {})
     ]
 
 
-def other_lines(path):
-    """The lines of a guide's shell blocks that have no command of ours."""
-    return [line for line in lines(path) if not list(in_line(line, {}))]
-
-
 def in_line(line, blanks):
-    """Yields (module, words) of each of our commands in a line."""
+    """Yields (module, words) of each of our commands in a line.
+
+    Args:
+        line: from `lines`.
+        blanks: `{"<new>": "12"}`, the words for a blank; 7 stands for all others.
+    """
     filled = _BLANK.sub(lambda blank: blanks.get(blank[0], "7"), line)
     words = shlex.split(_VARIABLE.sub("0", filled), comments=True)
     if "-c" in words and words[words.index("-c") - 1] == "bash":

@@ -47,21 +47,7 @@ def test_no_placeholder_is_left():
     assert not re.findall(r"[A-Z]+_(?:ROW|TABLE|TIME)|TODO", README)
 
 
-def test_named_files_exist():
-    for name in re.findall(r"\bhparams/\w+\.cfg|\bdocs/\w+\.md", README):
-        assert (ROOT / name).is_file(), name
+def test_every_recipe_is_in_its_guide():
     recipes = (ROOT / "docs/recipes.md").read_text()
     for path in (ROOT / "hparams").glob("*.cfg"):
         assert path.name in recipes, f"{path.name} is not in docs/recipes.md"
-
-
-def test_named_options_exist():
-    from plsc_tf.options.settings import known_options
-
-    known = {*known_options(), "flagfile", "help"}
-    commands = re.findall(r"```shell\n(.*?)```", README, re.DOTALL)
-    named = re.findall(r"python -m plsc_tf\.\w+([^\n#]*)", "\n".join(commands))
-    options = re.findall(r"--(\w+)", " ".join(named) + re.sub("```.*?```", "", README))
-    # tensorflow_model_server's; "--key=value"; srun's
-    others = {"model_base_path", "key", "nodes", "ntasks", "gpus"}
-    assert set(options) - others <= known
