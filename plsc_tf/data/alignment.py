@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from plsc_tf.data import images
+from plsc_tf.data.augmentation import geometry
 from plsc_tf.data.faults import reason
 
 # Where ArcFace's training images of 112 x 112 have the five points, x and y in pixels
@@ -72,10 +73,11 @@ def transforms(points: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     centred = wanted - wanted.mean(axis=1, keepdims=True)
     spread = source - source.mean(axis=1, keepdims=True)
     power = np.sum(np.abs(spread) ** 2, axis=1)
-    flat = ~(power > 0)
-    scale = np.sum(centred * spread.conj(), axis=1) / np.where(flat, 1, power)
-    if flat.any() or not (np.abs(scale) > 0).all():
-        bad = int(np.argmax(flat | ~(np.abs(scale) > 0)))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        scale = np.sum(centred * spread.conj(), axis=1) / power
+    good = (power > 0) & (np.abs(scale) > 0)
+    if not good.all():
+        bad = int(np.argmin(good))
         raise ValueError(
             f"The five points must be those of a face. Received for face {bad}: "
             f"{points[bad].tolist()}."
@@ -135,13 +137,4 @@ def cut_out(image: tf.Tensor, transform: tf.Tensor, size: tuple[int, int]) -> tf
     Returns:
         uint8 [height, width, 3], bilinear.
     """
-    warped = tf.raw_ops.ImageProjectiveTransformV3(
-        images=tf.cast(image, tf.float32)[tf.newaxis],
-        transforms=transform[tf.newaxis],
-        output_shape=list(size),
-        fill_value=0.0,
-        interpolation="BILINEAR",
-        fill_mode="CONSTANT",
-    )[0]
-    face = tf.cast(tf.clip_by_value(tf.round(warped), 0, 255), tf.uint8)
-    return tf.ensure_shape(face, [*size, 3])
+    return geometry.warp(image, transform, 0, size)

@@ -36,20 +36,15 @@ class Pairs:
 
     def groups(self):
         """Classes that hang together by these pairs: sorted lists of labels."""
-        parent = {}
-
-        def root(label):
-            while parent.setdefault(label, label) != label:
-                parent[label] = parent[parent[label]]
-                label = parent[label]
-            return label
-
+        groups = {}
         for a, b in zip(self.first.tolist(), self.second.tolist(), strict=True):
-            parent[root(b)] = root(a)
-        found = collections.defaultdict(list)
-        for label in sorted(parent):
-            found[root(label)].append(label)
-        return sorted(found.values())
+            both = groups.setdefault(a, [a]), groups.setdefault(b, [b])
+            small, large = sorted(both, key=len)
+            if small is not large:
+                large += small
+                groups.update(dict.fromkeys(small, large))
+        different = {id(group): group for group in groups.values()}
+        return sorted(map(sorted, different.values()))
 
 
 def closest_pairs(centers, most=_PAIRS, progress=lambda done, of: None):

@@ -61,6 +61,7 @@ def test_warnings_alone_are_sound(sound, capsys):
         ({"val_targets": ("lfw",)}, "no verification set 'lfw'"),
         ({"cleaned_list": "label.txt"}, "nothing is overwritten"),
         ({"report": "label.txt"}, "must end in .json"),
+        ({"report": "no/x.json"}, "there is no folder"),
         (
             {"dataset_name": "mock", "cleaned_list": "x.txt"},
             "are not files of their own",

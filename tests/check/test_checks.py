@@ -1,6 +1,5 @@
 """The data doctor on lists and folders: every finding, counted and named."""
 
-import json
 import os
 import pickle
 import sys
@@ -68,10 +67,6 @@ def test_a_sound_list(sound):
         "max": 2,
         "histogram": {"1": 0, "2-3": 3},
     }
-    assert result.report["sizes"]["height"] == {"min": 16, "median": 16.0, "max": 16}
-    assert result.report["sizes"]["common"] == [
-        {"height": 16, "width": 12, "pictures": 6}
-    ]
 
 
 def test_all_that_can_be_wrong_with_lines_and_files(write_list):
@@ -146,11 +141,8 @@ def test_copies_conflicts_and_unlisted_files(write_list):
     assert "line 2 (images/b.png): as " in places(result, "same_bytes")[0]
     assert places(result, "unlisted_file")[0].endswith("images/not_listed.png: ")
     cleaned = folder / "cleaned.txt"
-    report.check_outputs({}, {"cleaned_list": str(cleaned)})
     assert report.write_cleaned_list(str(cleaned), result.listing, result.table) == 2
     assert cleaned.read_text() == "images/a.png 0\nimages/f.png 1\n"
-    with pytest.raises(FileExistsError, match="nothing is overwritten"):
-        report.check_outputs({}, {"cleaned_list": str(cleaned)})
 
 
 def _write_bin(folder, name, contents):
@@ -253,21 +245,6 @@ def test_labels_offset_and_what_a_module_says(sound):
     result = run(sound, labels_offset=1, num_classes=2)
     assert counts(result)["label_out_of_range"] == 2
     assert run(sound, "ms1m").report["classes"]["num_classes"] == 85742
-
-
-def test_the_report_is_json(sound):
-    (sound / "images/0.png").unlink()
-    result = run(sound)
-    path = sound / "report.json"
-    report.write_report(str(path), result.report)
-    read = json.loads(path.read_text())
-    assert read == result.report and not read["sound"] and read["errors"] == 1
-    rows = dict(report.rows(result.report))
-    assert rows["error: missing_file"].startswith("1 listed files that do not exist")
-    with pytest.raises(ValueError, match="must end in .json"):
-        report.check_outputs({"report": str(sound / "label.txt")}, {})
-    with pytest.raises(FileNotFoundError, match="there is no folder"):
-        report.check_outputs({"report": str(sound / "no/x.json")}, {})
 
 
 def test_drawn_pictures_can_be_checked_too():

@@ -101,7 +101,6 @@ def test_fingerprints_tell_bytes_from_pixels():
     first, second = examine(one), examine(other)
     assert first.byte_hash != second.byte_hash
     assert first.pixel_hash == second.pixel_hash == examine(RGB).pixel_hash
-    assert (first.height, first.width, first.bytes) == (16, 12, len(one))
     grey = examine(GREY[..., np.newaxis])
     assert grey.pixel_hash == examine(np.repeat(GREY[..., np.newaxis], 3, 2)).pixel_hash
     assert grey.pixel_hash != examine(GREY.T.copy()).pixel_hash

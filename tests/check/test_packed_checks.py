@@ -11,41 +11,31 @@ from plsc_tf.data.checks.doctor import check
 from plsc_tf.data.request import DataRequest
 from tests.check.conftest import encode, pixels
 from tests.check.test_checks import counts, places
+from tests.conversion import drawn
 from tests.data import recordio_writer
 
 PICTURES = [encode(pixels(k)) for k in range(6)]
 LABELS = [0, 1, 2, 0, 1, 2]
 
 
-def example(image, label):
-    def bytes_feature(value):
-        return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
-
-    label = tf.train.Feature(int64_list=tf.train.Int64List(value=[label]))
-    feature = {"image/encoded": bytes_feature(image), "image/class/label": label}
-    features = tf.train.Features(feature=feature)
-    return tf.train.Example(features=features).SerializeToString()
-
-
 @pytest.fixture
 def records(tmp_path):
     """Two TFRecord files of three pictures; returns the folder and a record's size."""
-    for part in range(2):
-        with tf.io.TFRecordWriter(str(tmp_path / f"part-{part}")) as writer:
-            for k in range(3 * part, 3 * part + 3):
-                writer.write(example(PICTURES[k], LABELS[k]))
+    drawn.write_records(tmp_path, list(zip(PICTURES, LABELS, strict=True)), 2)
     return tmp_path
 
 
 def run_records(folder, **fields):
-    request = DataRequest(dataset_dir=str(folder), train_files=("part-*",), **fields)
+    request = DataRequest(
+        dataset_dir=str(folder), train_files=("*.tfrecord",), **fields
+    )
     return check("flowers", request)
 
 
 def test_sound_records(records):
     result = run_records(records, num_classes=3)
     assert result.sound and result.report["pictures"] == 6 and not counts(result)
-    assert result.listing.describe(4) == f"{records}/part-1, record 1"
+    assert result.listing.describe(4) == f"{records}/1.tfrecord, record 1"
     assert result.report["classes"]["histogram"] == {"1": 0, "2-3": 3}
 
 
@@ -56,7 +46,7 @@ def _change(path, position, data):
 
 
 def test_a_damaged_record_does_not_hide_the_others(records):
-    _change(records / "part-0", 60, b"\xff\xff")
+    _change(records / "0.tfrecord", 60, b"\xff\xff")
     result = run_records(records)
     assert counts(result) == {
         "damaged_record": 1,
@@ -65,27 +55,28 @@ def test_a_damaged_record_does_not_hide_the_others(records):
         "empty_classes": 2,
     }
     assert places(result, "damaged_record") == [
-        f"{records}/part-0, record 0: its checksum is wrong"
+        f"{records}/0.tfrecord, record 0: its checksum is wrong"
     ]
     assert result.report["pictures"] == 6
 
 
 def test_a_lost_frame_costs_the_rest_of_its_file_only(records):
-    _change(records / "part-0", 0, b"\xff")
-    with tf.io.TFRecordWriter(str(records / "part-1")) as writer:
-        writer.write(example(PICTURES[0], 7))
+    _change(records / "0.tfrecord", 0, b"\xff")
+    with tf.io.TFRecordWriter(str(records / "1.tfrecord")) as writer:
+        writer.write(drawn.example(PICTURES[0], 7))
         writer.write(b"no example")
-        writer.write(example(b"junk", 1))
-    data = (records / "part-1").read_bytes()
-    (records / "part-1").write_bytes(data + data[:20])
+        writer.write(drawn.example(b"junk", 1))
+    data = (records / "1.tfrecord").read_bytes()
+    (records / "1.tfrecord").write_bytes(data + data[:20])
     result = run_records(records, num_classes=2)
     found = counts(result)
     assert found["damaged_record"] == 3
     assert found["label_out_of_range"] == 1 and found["not_an_image"] == 1
     first = "\n".join(places(result, "damaged_record"))
-    assert "part-0 is damaged at record 0, byte 0" in first
+    assert "0.tfrecord is damaged at record 0, byte 0" in first
     assert (
-        "part-1, record 1: " in first and "part-1 is cut off: record 3 at byte" in first
+        "1.tfrecord, record 1: " in first
+        and "1.tfrecord is cut off: record 3 at byte" in first
     )
 
 

@@ -37,8 +37,8 @@ def write_base64(folder, examples, files=3, label_first=False, end=b"\n"):
     return [str(folder / name) for name in names]
 
 
-def write_records(folder, examples, files=3, more=None):
-    """TFRecord files by TensorFlow and protobuf; returns the paths."""
+def example(image, label, **more):
+    """A serialized tf.train.Example by protobuf."""
     import tensorflow as tf
 
     def feature(value):
@@ -46,20 +46,24 @@ def write_records(folder, examples, files=3, more=None):
             return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
         return tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
 
+    values = {"image/encoded": image, "image/class/label": label, **more}
+    features = {key: feature(value) for key, value in values.items()}
+    return tf.train.Example(
+        features=tf.train.Features(feature=features)
+    ).SerializeToString()
+
+
+def write_records(folder, examples, files=3, more=None):
+    """TFRecord files by TensorFlow and protobuf; returns the paths."""
+    import tensorflow as tf
+
     folder.mkdir(parents=True, exist_ok=True)
     paths = [str(folder / f"{k}.tfrecord") for k in range(files)]
+    more = {"image/format": b"any", **(more or {})}
     for path, rows in zip(paths, _split(examples, files), strict=True):
         with tf.io.TFRecordWriter(path) as writer:
-            for image, label in (examples[row] for row in rows):
-                values = {
-                    "image/encoded": image,
-                    "image/class/label": label,
-                    "image/format": b"any",
-                    **(more or {}),
-                }
-                features = {key: feature(value) for key, value in values.items()}
-                example = tf.train.Example(features=tf.train.Features(feature=features))
-                writer.write(example.SerializeToString())
+            for row in rows:
+                writer.write(example(*examples[row], **more))
     return paths
 
 

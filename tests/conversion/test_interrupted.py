@@ -1,11 +1,10 @@
 """Conversions that are ended in the middle go on, with the same output."""
 
-import json
 import os
-import pathlib
+import random
 import shutil
 import subprocess
-import sys
+import time
 
 import pytest
 
@@ -16,7 +15,6 @@ from plsc_tf.data.readers.python import from_generator
 from plsc_tf.storage.errors import StorageError
 from tests.conversion import drawn, killed
 
-ROOT = pathlib.Path(__file__).parents[2]
 EXAMPLES = drawn.images(900)
 
 
@@ -68,58 +66,52 @@ def test_any_block_may_be_the_last(tmp_path, origin, shuffle):
     assert drawn.digests(tmp_path / "b") == drawn.digests(tmp_path / "a")
 
 
-def run_killed(tmp_path, **changes):
-    spec = {
-        "origin": "base64",
-        "layout": "base64",
-        "output": str(tmp_path / "out"),
-        "shuffle": True,
-        "seed": 0,
-        **changes,
-    }
-    write = {"base64": drawn.write_base64, "tfrecord": drawn.write_records}
-    spec["paths"] = write[spec["origin"]](tmp_path / "in", EXAMPLES)
+SLOW = [
+    pytest.param(layout, shuffle, mode, 20, marks=pytest.mark.slow)
+    for layout in ("base64", "tfrecord")
+    for shuffle in (True, False)
+    for mode in ("moments", "steps")
+]
+
+
+@pytest.mark.parametrize(
+    ("layout", "shuffle", "mode", "kills"), [("base64", True, "moments", 3), *SLOW]
+)
+def test_killed_again_and_again(tmp_path, layout, shuffle, mode, kills):
+    write = {"base64": drawn.write_base64, "tfrecord": drawn.write_records}[layout]
+    paths = write(tmp_path / "in", EXAMPLES)
     before = drawn.digests(tmp_path / "in"), stamps(tmp_path / "in")
-    command = [sys.executable, "-m", "tests.conversion.killed", json.dumps(spec)]
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=500
-    )
-    assert done.returncode == 0, done.stderr
+    start = time.monotonic()
+    killed.convert(layout, paths, tmp_path / "undisturbed", shuffle)
+    taken = time.monotonic() - start
+    expected = drawn.digests(tmp_path / "undisturbed")
+    rng, number = random.Random(0), 0
+    while number < kills:
+        end = {"delay_s": rng.uniform(0, 0.7 * taken)}
+        if mode == "steps":
+            end = {"steps": rng.randrange(1, 60)}
+        if killed.attempt(layout, paths, tmp_path / "out", shuffle, **end):
+            number += 1
+        else:
+            assert drawn.digests(tmp_path / "out") == expected
+            shutil.rmtree(tmp_path / "out")
+    killed.convert(layout, paths, tmp_path / "out", shuffle)
+    assert drawn.digests(tmp_path / "out") == expected
     assert (drawn.digests(tmp_path / "in"), stamps(tmp_path / "in")) == before
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
-    assert sorted(set(drawn.read(tmp_path / "out", spec["layout"]))) == sorted(EXAMPLES)
-
-
-def test_killed_at_some_moments(tmp_path):
-    run_killed(tmp_path, mode="moments", kills=4)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("layout", ["base64", "tfrecord"])
-@pytest.mark.parametrize("shuffle", [True, False])
-@pytest.mark.parametrize("mode", ["moments", "steps"])
-def test_killed_twenty_times(tmp_path, layout, shuffle, mode):
-    options = {"origin": layout, "layout": layout, "mode": mode}
-    run_killed(tmp_path, kills=20, shuffle=shuffle, **options)
+    assert {path.name for path in tmp_path.iterdir()} == {"in", "out", "undisturbed"}
+    assert sorted(set(drawn.read(tmp_path / "out", layout))) == sorted(EXAMPLES)
 
 
 def test_killed_before_each_of_its_last_steps(tmp_path):
     paths = drawn.write_base64(tmp_path / "in", EXAMPLES[:30])
-    spec = {
-        "origin": "base64",
-        "layout": "base64",
-        "paths": paths,
-        "shuffle": True,
-        "output": str(tmp_path / "undisturbed"),
-    }
-    killed.convert(spec)
+    killed.convert("base64", paths, tmp_path / "undisturbed")
     expected = drawn.digests(tmp_path / "undisturbed")
     for steps in range(0, 200, 7):
-        spec["output"] = str(tmp_path / f"out-{steps}")
-        ended = killed.attempt(spec, steps=steps)
-        killed.convert(spec)
-        assert drawn.digests(spec["output"]) == expected
-        shutil.rmtree(spec["output"])
+        arguments = "base64", paths, tmp_path / f"out-{steps}"
+        ended = killed.attempt(*arguments, steps=steps)
+        killed.convert(*arguments)
+        assert drawn.digests(arguments[-1]) == expected
+        shutil.rmtree(arguments[-1])
         if not ended:
             break
     assert steps > 30 and not ended

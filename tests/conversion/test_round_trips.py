@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from plsc_tf.data import load
 from plsc_tf.data.conversion import run
 from plsc_tf.data.conversion.inputs import Base64Input, RecordInput, SourceInput
 from plsc_tf.data.readers import base64_text, tfrecord
 from plsc_tf.data.readers.python import from_generator
-from plsc_tf.data.request import DataRequest
 from tests.conversion import drawn
 
 EXAMPLES = drawn.images(50)
@@ -58,12 +56,10 @@ def test_bytes_and_labels_are_kept(tmp_path, origin, target, shuffle):
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_reader_takes_the_index(tmp_path, layout):
     converted(inputs("source", None), tmp_path / "out", layout)
-    module = {"tfrecord": tfrecord, "base64": base64_text}[layout]
-    open_files = {"tfrecord": module, "base64": module}[layout]
-    open_files = getattr(
-        open_files, {"tfrecord": "tfrecords", "base64": "base64_files"}[layout]
-    )
-    pattern = {"tfrecord": "*.tfrecord", "base64": "base64_rank_?"}[layout]
+    open_files, pattern = {
+        "tfrecord": (tfrecord.tfrecords, "*.tfrecord"),
+        "base64": (base64_text.base64_files, "base64_rank_?"),
+    }[layout]
     files = sorted(str(path) for path in (tmp_path / "out").glob(pattern))
     source = open_files(files)
     found = drawn.read(tmp_path / "out", layout)
@@ -180,33 +176,3 @@ def test_the_manifest_adds_up(tmp_path):
             "largest": counts.max(),
         },
     }
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "folder", "split"),
-    [
-        ("lfw112", "lfw112", "val"),
-        ("folder", "orl_faces", "train"),
-        ("omniglot", "omniglot_background", "val"),
-        ("mnist", "mnist", "test"),
-        ("folder", "cifar10_jpeg", "test"),
-        ("flowers", "flower_photos", "train"),
-    ],
-)
-def test_real_data_is_kept(tmp_path, data_dir, name, folder, split):
-    request = DataRequest(dataset_dir=str(data_dir / folder), split=split)
-    source = load.find(name).examples(request)
-    expected = [(r.image, r.label) for r in source.records()]
-    converted(SourceInput(source, {}), tmp_path / "a", "tfrecord")
-    records = sorted(str(path) for path in (tmp_path / "a").glob("*.tfrecord"))
-    converted(RecordInput(records), tmp_path / "b", "base64")
-    lines = sorted(str(path) for path in (tmp_path / "b").glob("base64_rank_?"))
-    converted(Base64Input(lines), tmp_path / "c", "tfrecord")
-    found = drawn.read_records(tmp_path / "c")
-    assert sorted(drawn.read_records(tmp_path / "a")) == sorted(found)
-    if not isinstance(expected[0][0], bytes):
-        found = [(np.array(Image.open(io.BytesIO(i))), label) for i, label in found]
-        found = [(picture.tobytes(), label) for picture, label in found]
-        expected = [(picture.tobytes(), label) for picture, label in expected]
-    assert sorted(found) == sorted(expected)

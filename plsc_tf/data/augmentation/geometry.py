@@ -52,24 +52,32 @@ def move(image: tf.Tensor, down, right, fill: int) -> tf.Tensor:
     return _shaped(moved, image)
 
 
-def warp(image: tf.Tensor, transform: tf.Tensor, fill: int | None = None) -> tf.Tensor:
+def warp(
+    image: tf.Tensor,
+    transform: tf.Tensor,
+    fill: int | None = None,
+    size: tuple[int, int] | None = None,
+) -> tf.Tensor:
     """Moves pixels by an affine map, bilinear.
 
     Args:
-        image: uint8 [h, w, 3] of static size.
+        image: uint8 [h, w, 3].
         transform: float [8], see `affine`.
         fill: level of what comes from outside; None repeats the edges.
+        size: (height, width) of the result; None: that of the image, which is static.
     """
-    height, width = image.shape[:2]
+    size = list(size or image.shape[:2])
     warped = tf.raw_ops.ImageProjectiveTransformV3(
         images=tf.cast(image, tf.float32)[tf.newaxis],
         transforms=transform[tf.newaxis],
-        output_shape=[height, width],
+        output_shape=size,
         fill_value=float(fill or 0),
         interpolation="BILINEAR",
         fill_mode="NEAREST" if fill is None else "CONSTANT",
     )[0]
-    return _shaped(to_uint8(warped), image)
+    warped = to_uint8(warped)
+    warped.set_shape([*size, 3])
+    return warped
 
 
 def affine(matrix, move, size: tuple[int, int]) -> tf.Tensor:

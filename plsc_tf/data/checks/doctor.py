@@ -16,7 +16,6 @@ from plsc_tf.data.checks.whole_set import (
     find_duplicates,
     find_leaks,
     find_unlisted,
-    size_figures,
 )
 from plsc_tf.data.request import DataRequest
 
@@ -89,7 +88,6 @@ def check(
         "errors": errors,
         "warnings": findings.total(WARNING),
         "classes": classes,
-        "sizes": size_figures(table),
         "verification_pictures": len(verification),
         "looked_for_unlisted_files": searched,
         "findings": findings.as_list(),

@@ -17,7 +17,7 @@ _LINES = 4096
 
 def rows(report: dict) -> list[tuple[str, str]]:
     """Returns the rows of a table: figures, then errors, then warnings."""
-    classes, sizes = report["classes"], report["sizes"]
+    classes = report["classes"]
     table = [
         ("data set", f"{report['data_set']}: {report['read']}"),
         ("images", f"{report['pictures']:,}"),
@@ -27,21 +27,15 @@ def rows(report: dict) -> list[tuple[str, str]]:
         histogram = [f"{k}: {n:,}" for k, n in classes["histogram"].items() if n]
         table += [
             ("classes", count),
-            ("images per class", _spread(classes)),
+            (
+                "images per class",
+                f"min {classes['min']:,}  median {classes['median']:,.6g}  "
+                f"max {classes['max']:,}",
+            ),
             ("classes by images", "  ".join(histogram)),
         ]
     else:
         table.append(("classes", "none: no label could be read"))
-    if sizes:
-        common = [
-            f"{s['height']} x {s['width']}: {s['pictures']:,}" for s in sizes["common"]
-        ]
-        if more := sizes["different"] - len(common):
-            common.append(f"and {more:,} other sizes")
-        table += [
-            ("height x width", "  ".join(common)),
-            ("bytes per image", _spread(sizes["bytes"])),
-        ]
     if report["verification_pictures"]:
         table.append(("verification", f"{report['verification_pictures']:,} images"))
     if report["looked_for_unlisted_files"] is False:
@@ -141,10 +135,3 @@ def check_listable(listing: Listing, option: str) -> None:
             f"{option} is a list of files, but the images of {listing.name!r} are not "
             "files of their own. Leave it out."
         )
-
-
-def _spread(figures: dict) -> str:
-    return (
-        f"min {figures['min']:,}  median {figures['median']:,.6g}  "
-        f"max {figures['max']:,}"
-    )

@@ -21,8 +21,8 @@ from plsc_tf.data.readers import image_list
 _BAND_BITS = 16
 # Two hashes that differ in fewer bits than there are bands share a band.
 _BANDS = 4
-# Labels that a finding names, and sizes that the report has.
-_NAMED, _COMMON = 10, 5
+# Labels that a finding names.
+_NAMED = 10
 
 
 def find_duplicates(table: np.ndarray, listing: Listing, findings: Findings) -> None:
@@ -150,35 +150,10 @@ def class_figures(
     return {
         "num_classes": num_classes,
         "empty": empty,
-        **_spread(counts),
+        "min": int(counts.min()),
+        "median": float(np.median(counts)),
+        "max": int(counts.max()),
         "histogram": dict(zip(names, by_power, strict=True)),
-    }
-
-
-def size_figures(table: np.ndarray) -> dict:
-    """Returns figures about heights, widths and bytes, and the commonest sizes."""
-    table = table[table["height"] > 0]
-    if not len(table):
-        return {}
-    pairs = table["height"].astype(np.uint64) << np.uint64(32) | table["width"]
-    sizes, counts = np.unique(pairs, return_counts=True)
-    common = [
-        {
-            "height": int(sizes[k]) >> 32,
-            "width": int(sizes[k]) & (2**32 - 1),
-            "pictures": int(counts[k]),
-        }
-        for k in np.argsort(-counts, kind="stable")[:_COMMON]
-    ]
-    figures = {name: _spread(table[name]) for name in ("height", "width", "bytes")}
-    return {**figures, "common": common, "different": len(sizes)}
-
-
-def _spread(values: np.ndarray) -> dict:
-    return {
-        "min": int(values.min()),
-        "median": float(np.median(values)),
-        "max": int(values.max()),
     }
 
 

@@ -1,5 +1,6 @@
 """From the options to a checkpoint with edited classes."""
 
+import functools
 import re
 
 import numpy as np
@@ -15,7 +16,7 @@ from plsc_tf.jobs.classes.rows import collect, dominant_table, find_dominant
 from plsc_tf.options.flagfiles import write_flags
 from plsc_tf.parallel.rows import ShardedRows
 from plsc_tf.storage import files
-from plsc_tf.storage.writer_lock import FolderInUseError, WriterLock
+from plsc_tf.storage.writer_lock import WriterLock
 from plsc_tf.training.rules import RowRules
 
 MAP = "labels_map.txt"
@@ -54,13 +55,8 @@ def edit(settings):
         dominant = find_dominant(settings, source, stored)
         stored = DominantRows(stored, dominant.centers)
         run = run.replace(sub_centers=1)
-    rows, labels = collect(
-        settings,
-        run,
-        source,
-        stored,
-        lambda added: LabelsMap(old, removed, merged, added),
-    )
+    make_labels = functools.partial(LabelsMap, old, removed, merged)
+    rows, labels = collect(settings, run, source, stored, make_labels)
     weights, names, unnamed = _data_facts(settings, labels)
     target = files.join(options.edit_dir, _name(source, content["state"]))
     changes = editing.Edit(
@@ -80,14 +76,12 @@ def edit(settings):
                 source, target, changes, weights_only=options.edit_weights_only
             )
             labels.write(labels_map, names, rows.names)
-    except FolderInUseError:
-        raise
     except BaseException:
         # The writer removes what it wrote, which leaves an empty folder.
         if files.is_dir(options.edit_dir) and not files.list_dir(options.edit_dir):
             files.remove_tree(options.edit_dir)
         raise
-    table = _table(source, target, labels, rows, unnamed) + [("labels map", labels_map)]
+    table = _table(source, target, labels, unnamed) + [("labels map", labels_map)]
     if dominant is not None:
         table += dominant_table(dominant, options.drop_angle)
     if options.new_list:
@@ -206,7 +200,7 @@ def _name(source, state):
     return f"step_{state['global_step']:08d}"
 
 
-def _table(source, target, labels, rows, unnamed):
+def _table(source, target, labels, unnamed):
     old = len(labels.new_labels)
     merged = sum(len(group) for group in labels.groups.values())
     removed = int(np.count_nonzero(labels.new_labels < 0))
@@ -215,7 +209,7 @@ def _table(source, target, labels, rows, unnamed):
         ("classes", f"{old:,} -> {labels.num_classes:,}"),
         ("removed", f"{removed:,}"),
         ("merged", f"{merged:,} into {len(labels.groups):,}"),
-        ("added", f"{labels.added:,}{rows.summary}"),
+        ("added", f"{labels.added:,}"),
         ("checkpoint", target),
     ]
     return table + ([("names", f"none: {unnamed}")] if unnamed else [])

@@ -10,7 +10,6 @@ from plsc_tf.data.checks import report
 from plsc_tf.data.checks.findings import Findings
 from plsc_tf.data.checks.listings import open_listing
 from plsc_tf.data.pipeline import Batches, PipelineOptions
-from plsc_tf.data.readers import class_folders
 from plsc_tf.flags.preprocessing import Preprocessing
 from plsc_tf.jobs import trained
 from plsc_tf.jobs.builders import recipe
@@ -65,32 +64,6 @@ def embeddings(model, batches):
         rows = model.embed(images, batches.batch_size)
         norms = np.linalg.norm(rows, axis=1, keepdims=True)
         yield rows / np.maximum(norms, 1e-12), np.asarray(labels)
-
-
-def mean_directions(model, settings, folder):
-    """Returns the mean embedding of each class folder, of length 1.
-
-    Args:
-        model: the `Classifier`.
-        settings: of the run that trained it.
-        folder: that holds the class folders.
-
-    Returns:
-        (float32 [classes, size], names of the classes).
-
-    Raises:
-        FileNotFoundError: there are no images.
-        ValueError: the embeddings of a class cancel each other.
-    """
-    source = class_folders.class_folders(folder)
-    sums = np.zeros((source.num_classes, model.embedding_size))
-    for rows, labels in embeddings(model, open_batches(settings, source)):
-        np.add.at(sums, labels, rows)
-    norms = np.linalg.norm(sums, axis=1, keepdims=True)
-    if not norms.all():
-        name = source.class_names[int(np.argmin(norms))]
-        raise ValueError(f"The mean embedding of {folder}/{name} is zero.")
-    return (sums / norms).astype(np.float32), source.class_names
 
 
 def check_listable(settings):

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from plsc_tf.data.readers import class_folders
 from plsc_tf.jobs import trained
 from plsc_tf.jobs.builders.heads import make_head
 from plsc_tf.jobs.classes import images
@@ -31,13 +32,11 @@ class NewRows:
         draw: function of (first, last + 1) that returns the following ones, counted
             from the first of all.
         names: of the new classes; those without one come last.
-        summary: how many there are of which kind, for a table.
     """
 
     known: np.ndarray
     draw: Callable[[int, int], np.ndarray]
     names: tuple
-    summary: str
 
     def read(self, low, high):
         """Returns the rows `[low, high)` of all."""
@@ -68,33 +67,27 @@ def collect(settings, run, source, stored, make_labels):
     """
     options, size = settings.classes, stored.shape[1]
     make_labels(1)  # reports wrong labels before the work
-    parts, names, summary = [], (), []
+    parts, names = [], ()
     if options.class_rows:
-        rows = _load(options.class_rows, size)
-        parts.append(rows)
-        summary.append(f"{len(rows):,} of {options.class_rows}")
+        parts.append(_load(options.class_rows, size))
     if options.class_images:
         means, folders = _means(settings, source, stored)
         names = ("-",) * sum(map(len, parts)) + tuple(folders)
         parts.append(means)
-        summary.append(f"{len(means):,} means of images")
     # A single file of rows stays in its file.
     known = parts[0] if parts else np.empty((0, size), np.float32)
     if len(parts) > 1:
         known = np.concatenate(parts)
-    if options.add_classes:
-        summary.append(f"{options.add_classes:,} drawn")
     labels = make_labels(len(known) + options.add_classes)
     # Drawn like those of the head of a new training.
     head = make_head(run.replace(num_classes=labels.num_classes))
     head.embedding_size = size
     first = len(labels.origins)
-    return NewRows(
-        known,
-        lambda low, high: head.initial_weight(first + low, first + high),
-        names,
-        f": {', '.join(summary)}" if summary else "",
-    ), labels
+
+    def draw(low, high):
+        return head.initial_weight(first + low, first + high)
+
+    return NewRows(known, draw, names), labels
 
 
 def _load(path, size):
@@ -122,11 +115,19 @@ def _load(path, size):
 def _means(settings, source, stored):
     """Returns (mean embeddings as long as the checkpoint's rows, names of classes)."""
     model = trained.load(settings.replace(checkpoint_dir=source)).model
-    folder = settings.classes.class_images
-    means, names = images.mean_directions(model, settings, folder)
+    folders = class_folders.class_folders(settings.classes.class_images)
+    names = folders.class_names
+    means = np.zeros((len(names), model.embedding_size))
+    batches = images.open_batches(settings, folders)
+    for rows, labels in images.embeddings(model, batches):
+        np.add.at(means, labels, rows)
+    norms = np.linalg.norm(means, axis=1, keepdims=True)
+    if not norms.all():
+        name = names[int(np.argmin(norms))]
+        raise ValueError(f"The mean embedding of class_images/{name} is zero.")
     rows = stored.read(0, min(_SAMPLE, stored.shape[0])).astype(np.float64)
     length = np.mean(np.linalg.norm(rows, axis=1))
-    return (means * length).astype(np.float32), names
+    return (means / norms * length).astype(np.float32), names
 
 
 @dataclasses.dataclass(frozen=True)
