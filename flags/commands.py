@@ -110,6 +110,11 @@ class Embedding(OptionGroup, saved=False):
     normalize: bool = option(False, "divide each embedding by its length, at the end")
     embed_batch_size: int = option(128, "images per step, over all replicas", lower=1)
 
+    REFUSED = {
+        "saved_model and checkpoint_dir": "saved_model and checkpoint_dir both name a "
+        "model; set one of them.",
+    }
+
 
 class Importing(OptionGroup, saved=False):
     """The input of `python -m plsc_tf.import_checkpoint`."""

@@ -1,4 +1,4 @@
-"""What every network is asked for: embedding size, image shape, dropout."""
+"""The arguments that all networks share: embedding size, image shape, dropout."""
 
 import operator
 from dataclasses import dataclass
@@ -9,56 +9,47 @@ class NetworkArguments:
     """The arguments that all networks share, checked.
 
     Args:
+        name: of the network.
         embedding_size: numbers per embedding; None leaves a network of the zoo without
             an embedding layer.
         image_shape: (height, width, channels) of the images, in pixels.
         dropout: share of the features that is dropped before the embedding layer,
-            in [0, 1); None means the network's own default.
-        synchronized_batch_norm: whether batch normalisation uses the statistics of
-            the global batch instead of each replica's own.
+            in [0, 1); None means the network's default.
+        synchronized_batch_norm: whether batch normalization uses the statistics of
+            the global batch instead of each replica's.
 
     Raises:
-        ValueError: where an argument is out of its range.
+        ValueError: an argument is out of its range.
     """
 
-    embedding_size: int | None = 512
-    image_shape: tuple[int, int, int] = (112, 112, 3)
-    dropout: float | None = None
-    synchronized_batch_norm: bool = False
+    name: str
+    embedding_size: int | None
+    image_shape: tuple[int, int, int]
+    dropout: float | None
+    synchronized_batch_norm: bool
 
     def __post_init__(self):
-        # The dataclass is frozen, so the cleaned values are set past its guard.
-        if self.embedding_size is not None:
-            size = positive_integer(self.embedding_size, "embedding_size")
-            object.__setattr__(self, "embedding_size", size)
-        object.__setattr__(self, "image_shape", checked_image_shape(self.image_shape))
         if self.dropout is not None and not 0.0 <= self.dropout < 1.0:
             raise ValueError(
-                "dropout must lie in [0, 1): it is the share of features that is "
-                "dropped, and None means the network's own default. "
-                f"Received: dropout={self.dropout}"
+                "dropout must lie in [0, 1), the share of features that is dropped, or "
+                f"be None, the network's default. Received: dropout={self.dropout}"
             )
 
     def dropout_or(self, default: float) -> float:
-        """The asked dropout, or the network's own default."""
+        """The requested dropout, or the network's default."""
         return default if self.dropout is None else float(self.dropout)
 
-    def require_pixels(self, total_stride: int, name: str) -> None:
-        """Refuses images on which the strided convolutions would run out of pixels.
-
-        Args:
-            total_stride: product of all strides of the network.
-            name: the network's name, for the message.
+    def require_pixels(self, least: int) -> None:
+        """Refuses images that leave no pixel for the last layers.
 
         Raises:
-            ValueError: where an image has fewer pixels in a row than `total_stride`.
+            ValueError: an image has fewer pixels in a row or column than `least`.
         """
-        if min(self.image_shape[:2]) < total_stride:
+        if min(self.image_shape[:2]) < least:
             raise ValueError(
-                f"'{name}' halves the image until 1 pixel of {total_stride} is left, "
-                f"so that image_shape needs at least {total_stride} pixels in height "
-                f"and width. Received: image_shape={self.image_shape}. Use larger "
-                "images, or 'iresnet' with fewer stages (depths) or stem_stride=1."
+                f"'{self.name}' needs images of at least {least} x {least} pixels. "
+                f"Received: image_shape={self.image_shape}. Use larger images, or "
+                "'iresnet' with fewer stages (depths)."
             )
 
 
@@ -77,8 +68,8 @@ def checked_image_shape(image_shape) -> tuple[int, int, int]:
     """`image_shape` as three positive ints: height, width, channels.
 
     Raises:
-        ValueError: where it has another form; PLSC's (channels, height, width) is
-            recognised and the message says how to write it here.
+        ValueError: it has another form; for PLSC's (channels, height, width) the
+            message says how to write it here.
     """
     try:
         shape = tuple(positive_integer(size, "image_shape") for size in image_shape)
@@ -91,8 +82,8 @@ def checked_image_shape(image_shape) -> tuple[int, int, int]:
         )
     if shape[0] in (1, 3) and shape[2] not in (1, 3):
         raise ValueError(
-            "image_shape is (height, width, channels) here, unlike PLSC's "
-            f"(channels, height, width). Received: image_shape={shape}. "
+            "image_shape is (height, width, channels) here, unlike PLSC's (channels, "
+            f"height, width). Received: image_shape={shape}. "
             f"Write {(*shape[1:], shape[0])} instead."
         )
     return shape

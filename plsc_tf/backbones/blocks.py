@@ -13,10 +13,11 @@ import keras
 from keras import layers
 
 Initializer = keras.initializers.Initializer
+POOLINGS = ("flatten", "gap", "gdc")
 
 
 def fan_out_normal(fan_in: int, fan_out: int) -> Initializer:
-    """N(0, 2 / fan_out): Paddle's Xavier with fan_in=0, He's initialiser by output.
+    """N(0, 2 / fan_out): Paddle's Xavier with fan_in=0, He's initializer by output.
 
     Source: PLSC v0.1.1 `plsc/models/resnet.py`; He et al. 2015, arXiv:1502.01852.
     """
@@ -43,11 +44,11 @@ def zeros(fan_in: int, fan_out: int) -> Initializer:
 class Style:
     """How one family of networks makes its layers.
 
-    An initialiser is a function of (fan_in, fan_out), so that every layer gets one of
-    its own: Keras initialisers repeat their numbers when an instance is shared.
+    An initializer is a function of (fan_in, fan_out), so that every layer gets one of
+    its own: Keras initializers repeat their numbers when an instance is shared.
 
     Args:
-        epsilon: of batch normalisation.
+        epsilon: of batch normalization.
         conv_initializer: of convolution kernels.
         dense_initializer: of the embedding layer's kernel.
         bias_initializer: of the embedding layer's bias.
@@ -94,23 +95,22 @@ class Style:
     def depthwise(self, x, size: int, *, stride: int = 1, name: str):
         """Depthwise convolution with the padding of `conv`, without a bias.
 
-        Its fan_out counts all channels, as the sources' initialisers do.
+        Its fan_out counts all channels, as the sources' initializers do.
         """
         x, padding = _pad(x, size, stride, name)
-        return self._depthwise_layer(x, size, stride, padding, name)
+        return self._depthwise(x, (size, size), stride, padding, name)
 
     def global_depthwise(self, x, *, name: str):
         """[N, h, w, c] to [N, 1, 1, c]: one weight per pixel and channel.
 
         Source: GDConv, Chen et al. 2018, arXiv:1804.07573, section 3.2.
         """
-        return self._depthwise_layer(x, x.shape[1:3], 1, "valid", name)
+        return self._depthwise(x, x.shape[1:3], 1, "valid", name)
 
-    def _depthwise_layer(self, x, size, stride, padding, name):
-        height, width = (size, size) if isinstance(size, int) else size
-        area = height * width
+    def _depthwise(self, x, size, stride, padding, name):
+        area = math.prod(size)
         return layers.DepthwiseConv2D(
-            (height, width),
+            size,
             strides=stride,
             padding=padding,
             use_bias=False,
@@ -119,7 +119,7 @@ class Style:
         )(x)
 
     def norm(self, x, *, name: str, scale: bool = True, dtype: str | None = None):
-        """Batch normalisation over the last axis.
+        """Batch normalization over the last axis.
 
         The momentum is Paddle's and Keras's 0.9, which PyTorch writes as 0.1.
         """
@@ -141,9 +141,61 @@ class Style:
         )(x)
 
     def norm_prelu(self, x, *, name: str, number: int | str = ""):
-        """Batch normalisation, then PReLU."""
+        """Batch normalization, then PReLU."""
         x = self.norm(x, name=f"{name}_bn{number}")
         return self.prelu(x, name=f"{name}_prelu{number}")
+
+    def embedding(self, x, size: int, dropout: float, pooling="flatten", **dense):
+        """[N, h, w, c] features to [N, size] embeddings.
+
+        Args:
+            x: [N, h, w, c] tensor.
+            size: numbers per embedding.
+            dropout: share of the features dropped before the dense layer.
+            pooling: "flatten" keeps every pixel (arcface_torch, PLSC), "gap" averages
+                the pixels, "gdc" weights them by a global depthwise convolution
+                (MobileFaceNet).
+            **dense: options of `embedding_dense`.
+        """
+        if pooling not in POOLINGS:
+            raise ValueError(
+                f"head must be one of {', '.join(POOLINGS)}. Received: head={pooling!r}"
+            )
+        if pooling == "gap":
+            x = layers.GlobalAveragePooling2D(name="pool")(x)
+        else:
+            if pooling == "gdc":
+                x = self.global_depthwise(x, name="pool_depthwise")
+                x = self.norm(x, name="pool_bn")
+            x = layers.Flatten(name="flatten")(x)
+        if dropout:
+            x = layers.Dropout(dropout, name="dropout")(x)
+        return self.embedding_dense(x, size, **dense)
+
+    def embedding_dense(self, x, size: int, bias: bool = True, scale: bool = True):
+        """[N, features] to [N, size] embeddings: a dense layer and its normalization.
+
+        Both compute in the precision of their weights, so in float32 under mixed
+        policies, as arcface_torch has it.
+
+        Args:
+            x: [N, features] tensor.
+            size: numbers per embedding.
+            bias: whether the dense layer has a bias.
+            scale: whether the batch normalization learns a scale; arcface_torch fixes
+                it at 1.
+        """
+        precision = keras.config.dtype_policy().variable_dtype
+        fans = (x.shape[-1], size)
+        x = layers.Dense(
+            size,
+            use_bias=bias,
+            kernel_initializer=self.dense_initializer(*fans),
+            bias_initializer=self.bias_initializer(*fans),
+            dtype=precision,
+            name="embedding_dense",
+        )(x)
+        return self.norm(x, name="embedding", scale=scale, dtype=precision)
 
 
 def _pad(x, size: int, stride: int, name: str):

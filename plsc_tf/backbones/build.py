@@ -6,13 +6,16 @@ from functools import partial
 
 import keras
 
-from plsc_tf.backbones.arguments import NetworkArguments
-from plsc_tf.backbones.mobilefacenet import mobilefacenet
+from plsc_tf.backbones.arguments import (
+    NetworkArguments,
+    checked_image_shape,
+    positive_integer,
+)
+from plsc_tf.backbones.faces import iresnet, mobilefacenet, resnet, small_resnet
 from plsc_tf.backbones.precision import Precision, apply
-from plsc_tf.backbones.resnet import iresnet, resnet
-from plsc_tf.backbones.small_resnet import small_resnet
 from plsc_tf.backbones.vit import SIZES as TRANSFORMERS
 from plsc_tf.backbones.vit import vit
+from plsc_tf.backbones.zoo import catalog
 from plsc_tf.backbones.zoo.catalog import ENTRIES, Entry
 from plsc_tf.hints import did_you_mean, nearest
 
@@ -30,12 +33,12 @@ BUILDERS = {
     "iresnet100": partial(iresnet, depths=(3, 13, 30, 3)),
     "iresnet200": partial(iresnet, depths=(6, 26, 60, 6)),
     "mobilefacenet": mobilefacenet,
-    **dict.fromkeys(TRANSFORMERS, vit),
+    **{name: partial(vit, *sizes) for name, sizes in TRANSFORMERS.items()},
     **{name: entry.build for name, entry in ENTRIES.items()},
 }
 # How a name is written without case, "-", "_" and blanks.
 PLAIN = {name.replace("_", ""): name for name in BUILDERS}
-# Face networks turn 112 x 112 pixels into so many numbers.
+# Face networks turn 112 x 112 pixels into 512 numbers.
 FACE_EMBEDDING_SIZE = 512
 FACE_IMAGE_SIZE = 112
 # What arcface_torch's configurations call these networks.
@@ -75,7 +78,7 @@ def build(
         image_shape: (height, width, channels) in pixels; None means 112 x 112 for a
             face network, else `default_image_size(name)`, with 3 channels.
         dropout: share of features dropped before the embedding layer; None means the
-            network's own default (0.4 for PLSC's ResNets; docs/zoo.md has the zoo's).
+            network's default (0.4 for PLSC's ResNets; docs/zoo.md has the zoo's).
         synchronized_batch_norm: whether batch statistics are those of all replicas.
         dtype: "float32", or "float16" or "bfloat16" for half precision everywhere but
             in the embedding layers; `plsc_tf.backbones.precision` has finer control.
@@ -86,26 +89,36 @@ def build(
 
     Returns:
         A functional model from float32 images [N, height, width, channels], already
-        normalised, to float32 embeddings [N, embedding_size].
+        normalized, to float32 embeddings [N, embedding_size].
 
     Raises:
         ValueError: for an unknown name or option and for values out of range.
     """
     canonical = _canonical(name)
     builder, entry = BUILDERS[canonical], ENTRIES.get(canonical)
-    if embedding_size is None and entry is None:
+    if embedding_size is not None:
+        embedding_size = positive_integer(embedding_size, "embedding_size")
+    elif entry is None:
         embedding_size = FACE_EMBEDDING_SIZE
     if image_shape is None:
         size = default_image_size(canonical)
         image_shape = (size, size, 3)
+    shape = checked_image_shape(image_shape)
     arguments = NetworkArguments(
-        embedding_size, image_shape, dropout, synchronized_batch_norm
+        canonical, embedding_size, shape, dropout, synchronized_batch_norm
     )
     precision = Precision(dtype)
     _check_options(canonical, builder, options)
     if entry is not None:
-        entry.check(arguments, canonical)
-    return apply(builder(arguments, name=canonical, **options), precision)
+        arguments.require_pixels(entry.smallest)
+    momentum = options.pop("batch_norm_momentum", 0.99)
+    image = keras.Input(shape, name="image")
+    output = builder(image, arguments, **options)
+    if entry is None:
+        network = keras.Model(image, output, name=canonical)
+    else:
+        network = catalog.finish(image, output, arguments, momentum)
+    return apply(network, precision)
 
 
 def default_image_size(name: str) -> int:
@@ -157,11 +170,9 @@ def _canonical(name: str) -> str:
 def _check_options(name: str, builder, options: dict) -> None:
     parameters = inspect.signature(builder).parameters.values()
     known = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
-    known.remove("name")
-    for option in options:
-        if option not in known:
-            hint = did_you_mean(option, known)
-            raise ValueError(
-                f"'{name}' takes the options: {', '.join(known) or 'none'}. "
-                f"Received: {option}={options[option]!r}.{hint}"
-            )
+    known += ["batch_norm_momentum"] if name in ENTRIES else []
+    for option in set(options) - set(known):
+        raise ValueError(
+            f"'{name}' takes the options: {', '.join(known) or 'none'}. Received: "
+            f"{option}={options[option]!r}.{did_you_mean(option, known)}"
+        )

@@ -21,12 +21,12 @@ NORMALIZATIONS = (
 
 @dataclass(frozen=True)
 class Precision:
-    """What a network's layers compute in; their weights are float32 in any case.
+    """The precision of a network's layers; their weights are float32 in any case.
 
     Args:
         dtype: "float32", "float16" (Keras's policy mixed_float16) or "bfloat16"
             (mixed_bfloat16).
-        keep_batchnorm_fp32: whether batch normalisations also hand on float32
+        keep_batchnorm_fp32: whether batch normalizations also hand on float32
             (MindSpore). Their own arithmetic and statistics are float32 either way.
         white: class names or names of layers that compute in half precision, also
             where the rules of `apply` say float32 (PLSC: amp_lists).
@@ -49,27 +49,24 @@ class Precision:
             )
         both = sorted(set(self.white) & set(self.black))
         if both:
-            raise ValueError(
-                "A layer computes in half precision or in float32, so no name may "
-                f"stand in both lists. Received: white and black name {both}"
-            )
+            raise ValueError(f"No layer may be in both lists, white and black: {both}.")
 
 
 def apply(network: keras.Model, precision: Precision) -> keras.Model:
     """Sets the precision of a network's layers, in place.
 
     In half precision everything computes in it but the end of the network, as in
-    arcface_torch: the last dense layer and the normalisations, or layers without
+    arcface_torch: the last dense layer and the normalizations, or layers without
     weights, behind it. A network that ends otherwise gets a cast at its end, so that
     embeddings are float32. A layer's own name in a list counts more than its class's,
     and both count more than these rules.
 
-    Layers with another dtype than float32 weights, such as quantised ones, stay as
+    Layers with another dtype than float32 weights, such as quantized ones, stay as
     they are.
 
     Args:
         network: from [N, height, width, channels] to [N, embedding_size], built.
-        precision: what its layers shall compute in; float32 changes nothing.
+        precision: that its layers shall compute in; float32 changes nothing.
 
     Returns:
         `network`, or a model that shares its layers and casts its output.
@@ -114,9 +111,7 @@ def _computing_layers(network) -> list:
     """All layers with float32 weights, or none, at any depth; not plain containers."""
     return [
         layer
-        for layer in private_apis.layers_inside(
-            network, include_self=not _is_graph(network)
-        )
+        for layer in private_apis.layers_inside(network, include_self=True)
         if not _is_graph(layer)
         and not isinstance(layer, layers.InputLayer)
         and layer.quantization_mode is None
@@ -139,7 +134,7 @@ def _is_half(layer, precision, at_the_end) -> bool:
 
 
 def _ending(network) -> list:
-    """The layers at the end that stay in float32; empty where it cannot be told."""
+    """The layers at the end that stay in float32; empty if their order is unknown."""
     sequence = _in_order(network)
     if sequence is None:
         return []
@@ -166,12 +161,10 @@ def _in_order(network) -> list | None:
     return sequence
 
 
-def _check_names(own_layers, asked, network_name) -> None:
+def _check_names(own_layers, listed, network_name) -> None:
     classes = {type(layer).__name__ for layer in own_layers}
-    known = {*classes, *(layer.name for layer in own_layers)}
-    for name in asked:
-        if name in known:
-            continue
+    known = classes | {layer.name for layer in own_layers}
+    for name in set(listed) - known:
         raise ValueError(
             f"amp_lists may name layers of the network '{network_name}' or their "
             f"classes, which are {', '.join(sorted(classes))}. Received: {name!r}."

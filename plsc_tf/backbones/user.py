@@ -28,7 +28,7 @@ class BaseModel:
         """Builds the network once, on symbolic tensors.
 
         Args:
-            input: [N, height, width, channels] symbolic float32 images, normalised;
+            input: [N, height, width, channels] symbolic float32 images, normalized;
                 PLSC's are [N, channels, height, width].
             label: always None: the network does not depend on labels here.
             is_train: always None: one network serves training and inference, and
@@ -40,7 +40,7 @@ class BaseModel:
         """
         raise NotImplementedError(
             f"{type(self).__name__} must implement build_network(self, input, label, "
-            "is_train) and return the embeddings."
+            "is_train), which returns the embeddings."
         )
 
     def to_keras(self, image_shape=(112, 112, 3), embedding_size=None) -> keras.Model:
@@ -86,12 +86,12 @@ def from_user(
     Returns:
         A Keras model from [N, height, width, channels] to [N, embedding_size] float32.
         It is `model` itself where that already fits, otherwise it shares its weights.
-        A network that scales the pixels by itself is warned of.
+        A network that scales the pixels itself causes a warning.
 
     Raises:
         ImportError: where the dotted path leads nowhere.
         TypeError: where `model` is none of the above.
-        ValueError: where inputs or outputs have other shapes than asked for.
+        ValueError: where inputs or outputs have other shapes than requested.
     """
     image_shape = checked_image_shape(image_shape)
     if isinstance(model, str):
@@ -108,9 +108,7 @@ def from_user(
             "function that returns one of them, or its dotted path. "
             f"Received: {model!r} of type {type(model).__name__}"
         )
-    scaling = _own_scaling(network)
-    if scaling is not None:
-        _warn_of_scaling(network.name, scaling.name, type(scaling).__name__)
+    _warn_of_scaling(network)
     return network
 
 
@@ -118,16 +116,16 @@ def _import(path: str):
     """The object at a dotted path, "package.module.Name" or "package.module:Name"."""
     if not all(dotted_paths.split(path)):
         raise ImportError(
-            "The path of a network is 'package.module.Name'. "
-            f"Received: {path!r}. plsc_tf.backbones.list() names the built-in ones."
+            f"The path of a network is 'package.module.Name'. Received: {path!r}. "
+            "plsc_tf.backbones.list() names the built-in ones."
         )
-    found = dotted_paths.load(path, "network")
-    if not (callable(found) or isinstance(found, BaseModel)):
+    network = dotted_paths.load(path, "network")
+    if not (callable(network) or isinstance(network, BaseModel)):
         raise ValueError(
             "The path of a network must lead to a class, a function that makes one, or "
-            f"a Keras model. Received: {path!r}, which is {type(found).__name__}."
+            f"a Keras model. Received: {path!r}, which is {type(network).__name__}."
         )
-    return found
+    return network
 
 
 def _make(factory, embedding_size, image_shape):
@@ -135,7 +133,7 @@ def _make(factory, embedding_size, image_shape):
     offered = {"image_shape": image_shape}
     if embedding_size is not None:
         offered.update(embedding_size=embedding_size, emb_dim=embedding_size)
-    # Keras layers take anything in __new__, so a class is asked for its __init__.
+    # Keras layers take anything in __new__, so a class is requested its __init__.
     target = partial(factory.__init__, None) if isinstance(factory, type) else factory
     signature = inspect.signature(target)
     chosen = {k: v for k, v in offered.items() if k in signature.parameters}
@@ -152,8 +150,13 @@ def _make(factory, embedding_size, image_shape):
 
 def _checked_model(model, embedding_size, image_shape) -> keras.Model:
     name = f"The network {model.name!r}"
-    own_shape = _own_input_shape(model, name)
-    if own_shape is not None:
+    inputs, own_shape = getattr(model, "inputs", None), None
+    if inputs is not None:  # it was built on inputs
+        if len(inputs) != 1:
+            raise ValueError(
+                f"{name} must have one input, the images. Received: {len(inputs)}."
+            )
+        own_shape = tuple(inputs[0].shape)
         sizes = zip(own_shape[1:], image_shape, strict=False)
         if len(own_shape) != 4 or any(own not in (None, size) for own, size in sizes):
             raise ValueError(
@@ -171,43 +174,31 @@ def _checked_model(model, embedding_size, image_shape) -> keras.Model:
             f"call. Received: a {type(model).__name__}"
         ) from error
     embedding = _checked_embedding(output, embedding_size, name)
-    # Of free size, it says nothing of its images; of a fixed number, it takes no other.
+    # A model of free size does not say its image size; one of a fixed batch size takes
+    # no other.
     if own_shape == (None, *image_shape) and embedding is output:
         return model
     return keras.Model(image, embedding, name=model.name)
 
 
-def _own_input_shape(model, name: str):
-    """[N, h, w, c] of a model that was built on inputs; None for any other."""
-    inputs = getattr(model, "inputs", None)
-    if inputs is None:
-        return None
-    if len(inputs) != 1:
-        raise ValueError(
-            f"{name} must have one input, the images. Received: {len(inputs)} inputs"
-        )
-    return tuple(inputs[0].shape)
-
-
-def _own_scaling(network):
-    """The layer that makes pixels of 0...255 small once more; None without one."""
-    # The order of the layers, which Keras tells from the last one to the first.
+def _warn_of_scaling(network):
+    """Warns of a layer that makes pixels of 0...255 small once more."""
+    # Keras yields the layers from the last one to the first.
     for layer in reversed(list(private_apis.layers_inside(network))):
-        if isinstance(layer, keras.layers.Normalization):
-            return layer
-        if isinstance(layer, keras.layers.Rescaling):
-            # One that enlarges them undoes what was done before.
-            return layer if np.max(np.abs(layer.scale)) < 1 else None
-    return None
+        rescales = isinstance(layer, keras.layers.Rescaling)
+        if rescales and np.max(np.abs(layer.scale)) >= 1:
+            return  # it undoes the normalization
+        if rescales or isinstance(layer, keras.layers.Normalization):
+            _warn_once(network.name, layer.name, type(layer).__name__)
+            return
 
 
 @cache
-def _warn_of_scaling(network: str, layer: str, kind: str):
-    """Warns of `_own_scaling`, once for each layer of a name."""
+def _warn_once(network: str, layer: str, kind: str):
     logging.warning(
-        "The network '%s' scales its images itself, in layer '%s' (%s), but what it is "
-        "handed is (pixel - 127.5) / 128 already, in training and in the export. Leave "
-        "the layer out (in keras.applications: include_preprocessing=False), or put "
+        "The network '%s' scales its images itself, in layer '%s' (%s), but they are "
+        "(pixel - 127.5) / 128 already, in training and in the export. Leave the layer "
+        "out (in keras.applications: include_preprocessing=False), or put "
         "keras.layers.Rescaling(128.0, 127.5) before it.",
         network,
         layer,

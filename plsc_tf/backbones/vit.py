@@ -4,12 +4,12 @@ import keras
 from keras import layers, ops
 
 from plsc_tf.backbones.arguments import NetworkArguments
+from plsc_tf.backbones.blocks import Style
 
 # Width and depth of arcface_torch's networks; all have 8 heads and patches of 9 pixels.
 SIZES = {"vit_t": (256, 12), "vit_s": (512, 12), "vit_b": (512, 24), "vit_l": (768, 24)}
 HEADS = 8
 PATCH = 9
-EPSILON = 2e-5
 
 
 def truncated_normal():
@@ -62,11 +62,10 @@ class Attention(layers.Layer):
             ops.transpose(parts, (2, 0, 3, 1, 4)), 3, axis=0
         )
         scores = ops.matmul(queries, ops.transpose(keys, (0, 1, 3, 2))) * size**-0.5
-        found = ops.matmul(ops.softmax(scores, axis=-1), values)
-        found = ops.reshape(
-            ops.transpose(found, (0, 2, 1, 3)), (-1, places, width // 3)
-        )
-        return ops.cast(found, self.compute_dtype)
+        mixed = ops.matmul(ops.softmax(scores, axis=-1), values)
+        mixed = ops.transpose(mixed, (0, 2, 1, 3))
+        mixed = ops.reshape(mixed, (-1, places, width // 3))
+        return ops.cast(mixed, self.compute_dtype)
 
     def compute_output_shape(self, input_shape):
         """A third of the input's last axis."""
@@ -77,17 +76,19 @@ class Attention(layers.Layer):
         return {**super().get_config(), "heads": self.heads}
 
 
-def vit(
+def vit(  # noqa: PLR0913 - a row of `SIZES` and the options of the family
+    width: int,
+    depth: int,
+    image,
     arguments: NetworkArguments,
     *,
     drop_path: float = 0.1,
     patch: int = PATCH,
-    name: str = "vit_t",
-) -> keras.Model:
+):
     """The face transformer of arcface_torch (`backbones/vit.py`), without masking.
 
     Patches of 9×9 pixels, position embeddings, blocks of attention and a ReLU6
-    perceptron of four times the width, each behind a layer normalisation; then a dense
+    perceptron of four times the width, each behind a layer normalization; then a dense
     layer over all places, and the embedding. Source of the blocks: Dosovitskiy et al.
     2020, arXiv:2010.11929; of leaving out blocks: arXiv:1603.09382.
 
@@ -95,16 +96,20 @@ def vit(
     and vit_b (mask_ratio), but none in its WebFace42M recipes of vit_t and vit_s.
 
     Args:
-        arguments: what all networks are asked for; dropout is 0, and is on the places'
-            features.
+        width: numbers of each place.
+        depth: blocks.
+        image: symbolic images.
+        arguments: of the network; dropout is 0, and is on the places' features.
         drop_path: share of examples for which the last block is left out, less in those
             before; 0.05 in the WebFace42M recipes.
         patch: side of a patch in pixels.
-        name: the model's name.
+
+    Returns:
+        [N, embedding_size] tensor.
     """
-    arguments.require_pixels(patch, name)
-    width, depth = SIZES[name]
-    image = keras.Input(arguments.image_shape, name="image")
+    arguments.require_pixels(patch)
+    # Only its batch normalization is used.
+    style = Style(2e-5, None, None, synchronized=arguments.synchronized_batch_norm)
     x = layers.Conv2D(
         width, patch, strides=patch, kernel_initializer=truncated_normal(), name="patch"
     )(image)
@@ -118,13 +123,11 @@ def vit(
     if arguments.dropout_or(0.0):
         x = layers.Dropout(arguments.dropout, name="dropout")(x)
     x = _dense(x, width, "features_dense", bias=False)
-    x = _batch_norm(x, arguments, "features_bn")
+    x = style.norm(x, name="features_bn")
     precision = keras.config.dtype_policy().variable_dtype
-    x = _dense(
-        x, arguments.embedding_size, "embedding_dense", bias=False, dtype=precision
-    )
-    x = _batch_norm(x, arguments, "embedding", dtype=precision)
-    return keras.Model(image, x, name=name)
+    size = arguments.embedding_size
+    x = _dense(x, size, "embedding_dense", bias=False, dtype=precision)
+    return style.norm(x, name="embedding", dtype=precision)
 
 
 def _block(x, width, share, name):
@@ -151,16 +154,6 @@ def _dense(x, size, name, *, bias=True, dtype=None):
         size,
         use_bias=bias,
         kernel_initializer=truncated_normal(),
-        dtype=dtype,
-        name=name,
-    )(x)
-
-
-def _batch_norm(x, arguments, name, dtype=None):
-    return layers.BatchNormalization(
-        momentum=0.9,
-        epsilon=EPSILON,
-        synchronized=arguments.synchronized_batch_norm,
         dtype=dtype,
         name=name,
     )(x)

@@ -8,10 +8,11 @@ Borgatti, "Non-parametric standard errors and tests for network statistics", 199
 """
 
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 
-from plsc_tf.evaluation.figures import Figure
+from plsc_tf.evaluation.report import Figure
 
 CONFIDENCE = 0.95
 # Of fewer identities the draws say little about a population.
@@ -22,7 +23,7 @@ _MAX_UNDEFINED = 0.05
 
 @dataclasses.dataclass(frozen=True)
 class Resampling:
-    """How often and from where to draw.
+    """The draws behind the intervals.
 
     Attributes:
         samples: draws; 0: no intervals.
@@ -32,22 +33,21 @@ class Resampling:
     samples: int = 1000
     seed: int = 0
 
-    def counts(self, num_identities):
-        """Yields for each draw how often every identity came, float64 [identities]."""
-        rng = np.random.default_rng(self.seed)
-        for _ in range(self.samples):
-            drawn = rng.integers(0, num_identities, num_identities)
-            yield np.bincount(drawn, minlength=num_identities).astype(np.float64)
 
-
-def intervals(values, measure, weights, num_identities, resampling):
+def intervals(
+    values: dict,
+    measure: Callable,
+    weights: Callable,
+    num_identities: int,
+    resampling: Resampling,
+) -> dict:
     """Percentile intervals of several figures.
 
     Args:
         values: {name: value on the data as they are, or a `Figure` without a value}.
         measure: callable, weights -> {name: value}; NaN where there is none.
         weights: callable, counts of the identities -> what `measure` takes.
-        num_identities: how many there are to draw from.
+        num_identities: number of identities to draw from.
         resampling: `Resampling`.
 
     Returns:
@@ -65,7 +65,10 @@ def intervals(values, measure, weights, num_identities, resampling):
         changed = {n: dataclasses.replace(figures[n], note=note) for n in names}
         return figures | changed
     drawn = {name: np.empty(resampling.samples) for name in names}
-    for row, counts in enumerate(resampling.counts(num_identities)):
+    rng = np.random.default_rng(resampling.seed)
+    for row in range(resampling.samples):
+        identities = rng.integers(0, num_identities, num_identities)
+        counts = np.bincount(identities, minlength=num_identities).astype(np.float64)
         measured = measure(weights(counts))
         for name in names:
             drawn[name][row] = measured.get(name, np.nan)
@@ -75,7 +78,7 @@ def intervals(values, measure, weights, num_identities, resampling):
 
 
 def _with_interval(figure, drawn):
-    """Adds the percentile interval, where the draws make one."""
+    """Adds the percentile interval if the draws make one."""
     defined = drawn[np.isfinite(drawn)]
     if len(defined) < (1 - _MAX_UNDEFINED) * len(drawn):
         note = "no interval: many draws of identities do not have this figure"
@@ -92,7 +95,7 @@ def linked(count, left, right):
     """Numbers things so that linked ones share a number: connected components.
 
     Args:
-        count: how many things there are.
+        count: number of things.
         left: int [links], one side of each link.
         right: int [links], the other one.
 

@@ -9,38 +9,37 @@ _IMAGES, _CLASSES = 1024, 16384
 
 
 def ranks(model, batches):
-    """Where each image's own class stands among all classes, without margins.
+    """The rank of each image's true class among all classes, without margins.
 
     Every image counts once, whatever the sizes of the batches. Class weights are read
     block by block; the scores of one block at a time are in memory.
 
     Args:
         model: the `Classifier`, with its head's weights.
-        batches: what `plsc_tf.load(..., split="test")` returns.
+        batches: of `plsc_tf.load(..., split="test")`.
 
     Returns:
-        (ranks, labels): int64 [images], 1 + how many other classes score as high as
-        the own one or higher; int64 [images].
+        (ranks, labels): int64 [images], 1 + the number of other classes that score as
+        high as the true one or higher; int64 [images].
 
     Raises:
         ValueError: there is no image, or a label that the head does not have.
-        FloatingPointError: an embedding or a class weight is no finite number.
+        FloatingPointError: an embedding or a class weight is not finite.
     """
-    blocks, labels, waiting = [], [], []
+    blocks, labels, embeddings, own = [], [], [], []
     most = max(_IMAGES, _BLOCK_NUMBERS // model.embedding_size)
-    count = 0
-    for images, own in batches.epoch(0):
-        waiting.append(model.embed(images, batch_size=batches.batch_size))
-        labels.append(np.asarray(own, np.int64))
-        count += len(waiting[-1])
-        if count >= most:
-            blocks.append(_ranks(model.head, waiting, labels))
-            waiting, count = [], 0
-    if waiting:
-        blocks.append(_ranks(model.head, waiting, labels))
+    for images, batch in batches.epoch(0):
+        embeddings.append(model.embed(images, batch_size=batches.batch_size))
+        own.append(np.asarray(batch, np.int64))
+        if sum(map(len, own)) >= most:
+            blocks.append(_ranks(model.head, embeddings, own))
+            labels += own
+            embeddings, own = [], []
+    if own:
+        blocks.append(_ranks(model.head, embeddings, own))
     if not blocks:
         raise ValueError("The test split holds no image.")
-    return np.concatenate(blocks), np.concatenate(labels)
+    return np.concatenate(blocks), np.concatenate(labels + own)
 
 
 def accuracy(model, batches):
@@ -53,10 +52,8 @@ def accuracy(model, batches):
     return float(np.mean(all_ranks == 1)), len(all_ranks)
 
 
-def _ranks(head, waiting, labels):
-    """Ranks of the newest embeddings, which belong to the newest labels."""
-    embeddings = np.concatenate(waiting)
-    own = np.concatenate(labels[-len(waiting) :])
+def _ranks(head, embeddings, labels):
+    embeddings, own = np.concatenate(embeddings), np.concatenate(labels)
     if own.min() < 0 or own.max() >= head.num_classes:
         raise ValueError(
             f"The head has the classes 0 to {head.num_classes - 1}. Received: labels "
@@ -65,12 +62,12 @@ def _ranks(head, waiting, labels):
     bad = np.flatnonzero(~np.isfinite(embeddings).all(axis=1))
     if len(bad):
         raise FloatingPointError(
-            f"{len(bad)} of {len(own)} embeddings hold NaN or infinity, the first that "
-            f"of an image of class {own[bad[0]]}: no class can score highest. The "
-            "weights or the images are broken; take an earlier checkpoint."
+            f"{len(bad)} of {len(own)} embeddings hold NaN or infinity, the first one "
+            f"of an image of class {own[bad[0]]}. Take an earlier checkpoint."
         )
     scores = np.empty(len(own), np.float32)
     counts = np.ones(len(own), np.int64)
+    # The scores of the true classes first, then the classes that score as high.
     for count in (False, True):
         for low, weights, bias in _class_blocks(head):
             for start in range(0, len(own), _IMAGES):
@@ -82,9 +79,8 @@ def _ranks(head, waiting, labels):
                     scores[start + mine] = product[mine, inside[mine]]
                     continue
                 product[mine, inside[mine]] = -np.inf
-                counts[rows] += np.count_nonzero(
-                    product >= scores[rows, np.newaxis], axis=1
-                )
+                as_high = product >= scores[rows, np.newaxis]
+                counts[rows] += np.count_nonzero(as_high, axis=1)
     return counts
 
 
@@ -113,8 +109,7 @@ def _class_blocks(head):
         bad = np.flatnonzero(~finite | ~np.isfinite(bias))
         if len(bad):
             raise FloatingPointError(
-                f"The weights of class {low + bad[0]} hold NaN or infinity, as those "
-                f"of {len(bad)} of the classes {low} to {high - 1}: no image can be "
-                "ranked. Take an earlier checkpoint."
+                f"The weights of class {low + bad[0]} hold NaN or infinity. Take an "
+                "earlier checkpoint."
             )
         yield low, weights, bias

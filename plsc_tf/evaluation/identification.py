@@ -175,7 +175,6 @@ class _Entries:
 
     def __init__(self, gallery, order, starts):
         self._gallery, self._order, self._starts = gallery, order, starts
-        self._single = len(order) == len(starts) - 1
 
     def blocks(self):
         """Yields (first identity, unit rows, where identities start in them)."""
@@ -191,12 +190,7 @@ class _Entries:
     def own_scores(self, probes, identity):
         """[probes] cosine with the own identity (NaN where it is -1)."""
         scores = np.full(len(probes), np.nan, np.float32)
-        rows = np.flatnonzero(identity >= 0)
-        if self._single:
-            entries = _unit(self._gallery[self._order[self._starts[identity[rows]]]])
-            scores[rows] = np.einsum("ij,ij->i", entries, probes[rows])
-            return scores
-        for row in rows:
+        for row in np.flatnonzero(identity >= 0):
             span = slice(*self._starts[identity[row] : identity[row] + 2])
             entries = _unit(self._gallery[self._order[span]])
             scores[row] = (entries @ probes[row]).max()

@@ -6,50 +6,48 @@ from collections.abc import Callable
 
 import numpy as np
 
-from plsc_tf.evaluation.templates import TemplateMedia
 
+def _rows(text: bytes, path: str, form: str, parse: Callable, separator=None) -> list:
+    """The parsed fields of each line that is not empty.
 
-def _rows(text: bytes, path: str, expected: str, width: int, parse: Callable) -> list:
-    """What `parse` returns for the fields of each line that is not empty.
-
-    A line with tabs and more than `width` fields is split at the tabs only, so that
-    names may hold blanks.
+    A line with tabs and too many fields is split at the tabs only, so that names may
+    hold blanks.
 
     Args:
         text: of the file.
         path: of the file, for messages.
-        expected: a line, for messages.
-        width: number of fields; 0: any.
+        form: a line with its fields, for messages.
         parse: callable, fields -> anything; raises ValueError for other fields.
+        separator: of the fields; further fields are ignored. None: white space.
 
     Raises:
         ValueError: a line has other fields; the message has its number.
     """
-    rows = []
+    rows, width = [], len(form.split(separator))
     for number, line in enumerate(_decoded(text, path), 1):
-        fields = line.split()
-        if width and len(fields) > width and "\t" in line:
+        fields = line.split(separator)[: width if separator else None]
+        if len(fields) > width and "\t" in line:
             fields = [part.strip() for part in line.split("\t") if part.strip()]
-        if not fields:
+        if not line.strip():
             continue
         try:
-            if width and len(fields) != width:
+            if len(fields) != width:
                 raise ValueError
             rows.append(parse(fields))
         except ValueError as error:
             received = " ".join(fields)[:80]
             raise ValueError(
-                f"{path}, line {number}: expected {expected}. Got: {received!r}."
+                f"{path}, line {number}: expected '{form}'. Received: {received!r}."
             ) from error
     if not rows:
-        raise ValueError(f"{path} is empty. Expected {expected} in each line.")
+        raise ValueError(f"{path} is empty. Expected '{form}' in each line.")
     return rows
 
 
 def read_pair_list(text: bytes, path: str) -> tuple:
     """Reads "left right same" lines, same being 1 or 0.
 
-    Here and for the next two, names may hold blanks when tabs separate the fields.
+    Here and in the next two, names may hold blanks if tabs separate the fields.
 
     Args:
         text: of the file.
@@ -62,20 +60,17 @@ def read_pair_list(text: bytes, path: str) -> tuple:
     Raises:
         ValueError: a line has other fields; the message has its number.
     """
-    expected = "'left right 1' or 'left right 0'"
-    same_of = {"0": False, "1": True}
 
     def parse(fields):
-        if fields[2] not in same_of:
-            raise ValueError
-        return fields[0], fields[1], same_of[fields[2]]
+        return fields[0], fields[1], ("0", "1").index(fields[2])
 
-    left, right, same = zip(*_rows(text, path, expected, 3, parse), strict=True)
-    both = [name for pair in zip(left, right, strict=True) for name in pair]
-    names = dict.fromkeys(both)
-    numbers = {name: number for number, name in enumerate(names)}
-    sides = (np.array([numbers[name] for name in side]) for side in (left, right))
-    return tuple(names), *sides, np.array(same)
+    numbers = {}
+    pairs = [
+        (numbers.setdefault(a, len(numbers)), numbers.setdefault(b, len(numbers)), same)
+        for a, b, same in _rows(text, path, "left right 1-or-0", parse)
+    ]
+    left, right, same = np.array(pairs).T
+    return tuple(numbers), left, right, same == 1
 
 
 def read_identity_list(text: bytes, path: str) -> tuple:
@@ -87,7 +82,7 @@ def read_identity_list(text: bytes, path: str) -> tuple:
     Raises:
         ValueError: a line has other fields; the message has its number.
     """
-    return tuple(zip(*_rows(text, path, "'name identity'", 2, tuple), strict=True))
+    return tuple(zip(*_rows(text, path, "name identity", tuple), strict=True))
 
 
 def read_names(text: bytes, path: str) -> tuple:
@@ -108,21 +103,22 @@ def read_names(text: bytes, path: str) -> tuple:
     return tuple(names)
 
 
-def read_template_media(text: bytes, path: str) -> TemplateMedia:
-    """Reads IJB's face_tid_mid.txt: "picture template media" lines.
+def read_template_media(text: bytes, path: str) -> tuple:
+    """Reads IJB's face_tid_mid.txt: "image template media" lines.
+
+    Returns:
+        (names of the images, their templates, their media): the last two int64
+        [images].
 
     Raises:
         ValueError: a line has other fields; the message has its number.
     """
-    rows = _rows(
-        text,
-        path,
-        "'picture template media'",
-        3,
-        lambda fields: (fields[0], int(fields[1]), int(fields[2])),
-    )
-    names, templates, media = zip(*rows, strict=True)
-    return TemplateMedia(names, np.array(templates), np.array(media))
+
+    def parse(fields):
+        return fields[0], int(fields[1]), int(fields[2])
+
+    names, *ids = zip(*_rows(text, path, "image template media", parse), strict=True)
+    return names, *map(np.array, ids)
 
 
 def read_template_pairs(text: bytes, path: str) -> tuple:
@@ -138,7 +134,7 @@ def read_template_pairs(text: bytes, path: str) -> tuple:
     """
     expected = f"{path}: expected 'template template label' lines, label 1 or 0."
     if not text.strip():
-        raise ValueError(f"{path} is empty. Expected 'template template label' lines.")
+        raise ValueError(f"{expected} Received an empty file.")
     try:
         whole = np.loadtxt(io.BytesIO(text), np.int64, ndmin=2)
     except ValueError as error:
@@ -159,26 +155,15 @@ def read_subjects(text: bytes, path: str) -> tuple:
     Raises:
         ValueError: a line has other fields; the message has its number.
     """
-    subject_of = {}
-    for number, line in enumerate(text.decode("utf-8", "replace").splitlines(), 1):
-        fields = [field.strip() for field in line.split(",")]
-        if not line.strip() or (number == 1 and not _whole(fields[0])):
-            continue
-        if len(fields) < 2 or not (_whole(fields[0]) and _whole(fields[1])):
-            raise ValueError(
-                f"{path}, line {number}: expected 'template,subject'. Got: "
-                f"{line[:80]!r}."
-            )
-        template, subject = int(fields[0]), int(fields[1])
-        if subject_of.setdefault(template, subject) != subject:
-            raise ValueError(
-                f"{path}, line {number}: template {template} has subject {subject}, "
-                f"but {subject_of[template]} before."
-            )
-    if not subject_of:
-        raise ValueError(f"{path} is empty. Expected 'template,subject' lines.")
-    templates = sorted(subject_of)
-    return np.array(templates), np.array([subject_of[one] for one in templates])
+    first, _, rest = text.partition(b"\n")
+    if not first.split(b",")[0].strip().lstrip(b"-").isdigit():
+        text = b"\n" + rest
+    rows = _rows(text, path, "template,subject", lambda row: [*map(int, row)], ",")
+    templates, subjects = np.unique(rows, axis=0).T
+    twice = templates[1:][np.diff(templates) == 0]
+    if len(twice):
+        raise ValueError(f"{path}: template {twice[0]} has several subjects.")
+    return templates, subjects
 
 
 def read_faces(text: bytes, path: str) -> tuple:
@@ -191,13 +176,11 @@ def read_faces(text: bytes, path: str) -> tuple:
     Raises:
         ValueError: a line has other fields; the message has its number.
     """
-    rows = _rows(
-        text,
-        path,
-        "'picture x y x y x y x y x y score'",
-        12,
-        lambda fields: (fields[0], [float(field) for field in fields[1:]]),
-    )
+
+    def parse(fields):
+        return fields[0], [float(field) for field in fields[1:]]
+
+    rows = _rows(text, path, "image x y x y x y x y x y score", parse)
     names, numbers = zip(*rows, strict=True)
     numbers = np.array(numbers, np.float32)
     return names, numbers[:, :10].reshape(-1, 5, 2), numbers[:, 10]
@@ -208,7 +191,3 @@ def _decoded(text, path):
         return text.decode("utf-8").splitlines()
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not text in UTF-8 ({error}).") from error
-
-
-def _whole(text):
-    return text.removeprefix("-").isdecimal()

@@ -2,6 +2,7 @@
 
 import base64
 import pathlib
+import re
 from collections.abc import Iterable, Sequence
 
 TEMPLATES = pathlib.Path(__file__).parent / "pages"
@@ -33,16 +34,13 @@ def render(template: str, **values) -> bytes:
 
 
 def numeric_columns(rows: Iterable[Sequence], count: int) -> list[bool]:
-    """Which columns but the first hold numbers only."""
-    columns = list(zip(*rows, strict=True)) or [()] * count
-    return [
-        place > 0 and bool(column) and all(map(_is_number, column))
-        for place, column in enumerate(columns)
+    """Whether each column but the first holds numbers only."""
+    columns = list(zip(*rows, strict=True))[1:]
+    numeric = [
+        all(re.fullmatch(r"-?[\d,]*\.?\d+", str(value)) for value in column)
+        for column in columns
     ]
-
-
-def _is_number(value):
-    return str(value).replace(",", "").replace(".", "", 1).lstrip("-").isdigit()
+    return [False, *numeric] if columns else [False] * count
 
 
 def _breakable(value):

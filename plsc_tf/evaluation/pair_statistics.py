@@ -4,15 +4,22 @@ from collections.abc import Callable
 
 import numpy as np
 
-from plsc_tf.evaluation import kfold, roc
-from plsc_tf.evaluation.figures import not_supported
+from plsc_tf.evaluation import roc
+from plsc_tf.evaluation.report import not_supported
 
-ACCURACY, THRESHOLD, VAL = "accuracy", "best_threshold", "val_at_far"
-EER, AUC, XNORM, CALIBRATED = "eer", "auc", "xnorm", "calibrated_threshold"
+# Squared distances of unit vectors lie in 0..4; the steps are insightface's.
+ACCURACY_THRESHOLDS = np.arange(0.0, 4.0, 0.01)
+FAR_THRESHOLDS = np.arange(0.0, 4.0, 0.001)
+FAR_TARGET = 1e-3
+FOLDS = 10
+CALIBRATED = "calibrated_threshold"
 
 
 class PairStatistics:
     """Sorts the pairs of a verification set once, then measures them with any weights.
+
+    Folds are consecutive, as scikit-learn's without shuffling. Each is scored at a
+    threshold that the other folds choose.
 
     Args:
         scores: `verification.PairScores`.
@@ -20,28 +27,32 @@ class PairStatistics:
         folds: of the protocol; 0 leaves its figures out.
     """
 
-    def __init__(self, scores, far: float = 1e-3, folds: int = kfold.FOLDS):
-        self._scores, self._folds = scores, None
+    def __init__(self, scores, far: float = 1e-3, folds: int = FOLDS):
+        self._scores, self._same, self._folds = scores, scores.same, folds
         self._pairs = roc.SortedPairs(scores.distances, scores.same)
-        if folds:
-            self._folds = kfold.Folds(scores.distances, scores.same, folds)
         self._rate_of = {f"tar@far={rate:.0e}": rate for rate in roc.FALSE_ACCEPT_RATES}
         self._rate_of[CALIBRATED] = far
+        if folds:
+            parts = np.array_split(scores.same, folds)
+            self._fold_of = np.repeat(np.arange(folds), [len(part) for part in parts])
+            self._cells = {
+                len(grid): self._fold_of * (len(grid) + 1)
+                + np.searchsorted(grid, scores.distances, side="right")
+                for grid in (ACCURACY_THRESHOLDS, FAR_THRESHOLDS)
+            }
 
     def values(self) -> dict:
         """{name: value, or a `Figure` that says why there is none}, in table order."""
-        values = self.measure(np.ones(len(self._scores.same)))
-        count = int(np.count_nonzero(~self._scores.same))
+        values = self.measure(np.ones(len(self._same)))
+        count = int(np.count_nonzero(~self._same))
         for name, rate in self._rate_of.items():
             if not roc.supports(rate, count):
-                values[name] = not_supported(
-                    "false pairs", rate * count, roc.MIN_FALSE_ACCEPTS
-                )
+                values[name] = not_supported("false pairs", rate * count)
         return values
 
     def curve(self) -> roc.Curve:
         """The `roc.Curve` of all pairs."""
-        return self._pairs.curve(np.ones(len(self._scores.same)))
+        return self._pairs.curve(np.ones(len(self._same)))
 
     def measure(self, weights: np.ndarray) -> dict:
         """The figures with weights.
@@ -52,14 +63,14 @@ class PairStatistics:
         Returns:
             {name: value}; NaN, or no such name, where there is none.
         """
-        same, norms, values = self._scores.same, self._scores.norms, {}
+        same, norms, values = self._same, self._scores.norms, {}
         if not (np.any(weights[same] > 0) and np.any(weights[~same] > 0)):
             return values
         if self._folds:
-            accuracies, values[THRESHOLD] = self._folds.accuracies(weights)
-            val, _ = self._folds.validation_rates(weights)
-            values = {ACCURACY: float(np.nanmean(accuracies)), **values}
-            values[VAL] = float(np.nanmean(val))
+            accuracies, threshold = self.accuracies(weights)
+            values["accuracy"] = float(np.nanmean(accuracies))
+            values["best_threshold"] = threshold
+            values["val_at_far"] = float(np.nanmean(self.validation_rates(weights)[0]))
         points = self._pairs.curve(weights)
         at = {
             name: roc.operating_point(points, rate)
@@ -67,15 +78,78 @@ class PairStatistics:
         }
         calibrated = at.pop(CALIBRATED).threshold
         values |= {name: point.true_accepts for name, point in at.items()}
-        values[EER] = roc.equal_error_rate(points)
-        values[AUC] = roc.area_under_curve(points)
+        values["eer"] = roc.equal_error_rate(points)
+        values["auc"] = roc.area_under_curve(points)
         if norms is not None:
-            values[XNORM] = float(np.average(norms, weights=weights))
+            values["xnorm"] = float(np.average(norms, weights=weights))
         return values | {CALIBRATED: calibrated}
+
+    def accuracies(self, weights: np.ndarray) -> tuple[np.ndarray, float]:
+        """Accuracies at the thresholds that are best on the other folds.
+
+        Args:
+            weights: [pairs] float64, how often each pair counts.
+
+        Returns:
+            [folds] accuracies, NaN for a fold of no weight, and the threshold that is
+            best over all pairs; of equally good thresholds the smallest one counts.
+        """
+        grid, same = ACCURACY_THRESHOLDS, self._same
+        correct = self._accepted(grid, same, weights)
+        correct += self._count(~same, weights)[:, np.newaxis]
+        correct -= self._accepted(grid, ~same, weights)
+        total = correct.sum(axis=0)
+        best = np.argmax(total - correct, axis=1)  # the first of equally good ones
+        sizes = self._count(np.ones_like(same), weights)
+        scores = _ratio(correct[np.arange(self._folds), best], sizes)
+        return scores, float(grid[np.argmax(total)])
+
+    def validation_rates(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Accepted shares of each fold at the threshold of the others' FAR target.
+
+        Args:
+            weights: [pairs] float64, how often each pair counts.
+
+        Returns:
+            [folds] accepted share of the same pairs and [folds] of the different pairs;
+            NaN for a fold that has none of the kind.
+        """
+        accepted = self._accepted(FAR_THRESHOLDS, ~self._same, weights)
+        negatives = self._count(~self._same, weights)
+        others = accepted.sum(axis=0) - accepted
+        num_others = negatives.sum() - negatives
+        thresholds = np.zeros(self._folds)
+        for fold in np.flatnonzero(num_others > 0):
+            rates = others[fold] / num_others[fold]
+            if rates[-1] >= FAR_TARGET:
+                # The curve is flat in places. There np.interp starts from the last
+                # of the equal points, as the linear spline of the original does.
+                thresholds[fold] = np.interp(FAR_TARGET, rates, FAR_THRESHOLDS)
+        hit = self._scores.distances < thresholds[self._fold_of]
+        val, far = (
+            _ratio(self._count(hit & kind, weights), self._count(kind, weights))
+            for kind in (self._same, ~self._same)
+        )
+        return val, far
+
+    def _count(self, kind, weights):
+        """[folds] weight of the pairs of a kind."""
+        return np.bincount(self._fold_of[kind], weights[kind], self._folds)
+
+    def _accepted(self, grid, kind, weights):
+        """[folds, thresholds] weight of the pairs of a kind below each threshold."""
+        width = len(grid) + 1
+        cells = self._cells[len(grid)][kind]
+        counts = np.bincount(cells, weights[kind], self._folds * width)
+        return np.cumsum(counts.reshape(self._folds, width), axis=1)[:, :-1]
+
+
+def _ratio(part, whole):
+    return np.divide(part, whole, out=np.full(len(whole), np.nan), where=whole > 0)
 
 
 def pair_weights(left: np.ndarray, right: np.ndarray) -> Callable:
-    """How often each pair counts when identities were drawn; for `intervals`.
+    """The weights of pairs when identities were drawn; for `bootstrap.intervals`.
 
     Args:
         left: int [pairs], number of the identity on the left.

@@ -4,24 +4,21 @@ import dataclasses
 
 import numpy as np
 
-from plsc_tf.evaluation import (
-    bootstrap,
-    identification,
-    pair_statistics,
-    report_charts,
-    roc,
-)
+from plsc_tf.evaluation import bootstrap, identification, pair_statistics, roc
 from plsc_tf.evaluation.bootstrap import Resampling
-from plsc_tf.evaluation.figures import Figure, not_supported
-from plsc_tf.evaluation.verification import FOLDS, PairScores, summarize
+from plsc_tf.evaluation.charts import Axis, Chart, Curve, Mark
+from plsc_tf.evaluation.report import MIN_ERRORS, Figure, not_supported
+from plsc_tf.evaluation.verification import FOLDS, PairScores
 
 # The main figure of a set is the first one of these that it has.
 MAIN = ("accuracy", "rank_1", "top_1", "tar@far=1e-04", "eer")
+# Bins of a histogram, points of an ROC curve.
+_BINS, _POINTS = 50, 240
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """How to report.
+    """Options of a report.
 
     Attributes:
         resampling: the draws behind confidence intervals.
@@ -66,7 +63,7 @@ class SetReport:
 
     @property
     def main(self) -> str:
-        """The name of the main figure; "" where the set has none."""
+        """The name of the main figure; "" if the set has none."""
         return next((name for name in MAIN if name in self.figures), "")
 
     @property
@@ -88,6 +85,76 @@ class SetReport:
             "curves": self.curves,
             "worst": self.worst,
         }
+
+    def add_roc(self, points: roc.Curve) -> None:
+        """Adds the ROC curve."""
+        low = max(1.0 / points.num_different, 1e-8)
+        grid = np.logspace(np.log10(low), 0, _POINTS)
+        accepts = points.false_accepts
+        last = np.searchsorted(accepts, grid * (1 + 1e-9), side="right") - 1
+        tar = points.true_accepts[last]
+        self.curves["roc"] = {"far": _rounded(grid), "tar": _rounded(tar)}
+        self.charts.append(
+            Chart(
+                f"ROC of {self.name}",
+                "Receiver operating characteristic: same pairs accepted, over the "
+                "share of different pairs accepted with them.",
+                Axis("false accept rate", low, 1.0, log=True),
+                Axis("true accept rate", *_limits(tar)),
+                [Curve(self.name, _points(grid, tar), steps=True)],
+            )
+        )
+
+    def add_histogram(self, scores: PairScores) -> None:
+        """Adds the histograms of the cosines, with the thresholds."""
+        cosines = 1 - scores.distances / 2
+        low = np.floor(cosines.min() * 10) / 10
+        high = max(np.ceil(cosines.max() * 10) / 10, low + 0.1)
+        edges = np.linspace(low, high, _BINS + 1)
+        histogram, curves = {"cosine_edges": _rounded(edges)}, []
+        for label, kind in (("same", scores.same), ("different", ~scores.same)):
+            counts, _ = np.histogram(cosines[kind], edges)
+            share = counts / max(int(kind.sum()), 1)
+            histogram[label] = _rounded(share)
+            bars = _points(edges, np.append(share, share[-1]))
+            curves.append(Curve(f"{label} pairs", bars, steps=True))
+        self.curves["histogram"] = histogram
+        marks, at = [], self.threshold
+        if at.get("cosine") is not None:
+            label = f"threshold at FAR {at['far']:g}: {at['cosine']:.3f}"
+            marks.append(Mark(label, at["cosine"]))
+        if "best_cosine" in at:
+            label = f"most accurate threshold: {at['best_cosine']:.3f}"
+            marks.append(Mark(label, at["best_cosine"], dash=":"))
+        self.charts.append(
+            Chart(
+                f"Score histogram of {self.name}",
+                "Cosines of same and of different pairs, each as a share of its kind.",
+                Axis("cosine of the two embeddings", low, high),
+                Axis("share of the pairs", 0.0),
+                curves,
+                marks,
+                filled=True,
+            )
+        )
+
+    def add_matches(self, search: identification.Search) -> None:
+        """Adds the CMC curve if any probe has a mate."""
+        if not search.mated.any():
+            return
+        matches = identification.cumulative_matches(search)
+        self.curves["cmc"] = _rounded(matches)
+        points = list(enumerate(matches.tolist(), 1))
+        self.charts.append(
+            Chart(
+                f"CMC of {self.name}",
+                "Cumulative matches: probes with a mate whose mate is among the first "
+                "k identities of the gallery.",
+                Axis("rank k", 1, max(len(matches), 2)),
+                Axis("rank-k identification rate", *_limits(matches)),
+                [Curve(self.name, points, steps=True)],
+            )
+        )
 
 
 def of_pairs(
@@ -122,13 +189,14 @@ def of_pairs(
     calibrated = figures.pop(pair_statistics.CALIBRATED)
     threshold = _threshold(calibrated, points, options.far)
     if folds:
-        result = summarize(scores)
-        deviations = {"accuracy": result.std, "val_at_far": result.val_std}
-        for figure, std in deviations.items():
+        once = np.ones(len(scores.same))
+        accuracies, best = statistics.accuracies(once)
+        rates, _ = statistics.validation_rates(once)
+        for figure, of_folds in (("accuracy", accuracies), ("val_at_far", rates)):
+            std = float(np.nanstd(of_folds))
             figures[figure] = dataclasses.replace(figures[figure], std=std)
-        behind = result.far_target * (1 - 1 / folds) * points.num_different
+        behind = pair_statistics.FAR_TARGET * (1 - 1 / folds) * points.num_different
         figures["val_at_far"] = _remarked(figures["val_at_far"], behind)
-        best = result.threshold
         threshold |= {"best_squared_l2": best, "best_cosine": 1 - best / 2}
     counts = {
         "pairs": len(scores.same),
@@ -137,8 +205,8 @@ def of_pairs(
         "identities": num_identities,
     }
     report = SetReport(name, kind, figures, counts, basis, threshold)
-    report_charts.add_roc(report, points)
-    report_charts.add_histogram(report, scores)
+    report.add_roc(points)
+    report.add_histogram(scores)
     return report
 
 
@@ -167,18 +235,9 @@ def of_search(
 
     values = measure() or {"rank_1": Figure(None, note="no probe is in the gallery")}
     for rate in identification.FALSE_POSITIVE_RATES:
-        missing = not_supported(
-            "false positives", rate * num_open, roc.MIN_FALSE_ACCEPTS
-        )
+        missing = not_supported("false positives", rate * num_open)
         values.setdefault(f"tpir@fpir={rate:.0e}", missing)
-    numbers = np.unique(identities, return_inverse=True)[1]
-    figures = bootstrap.intervals(
-        values,
-        measure,
-        lambda counts: counts[numbers],
-        int(numbers.max()) + 1,
-        options.resampling,
-    )
+    figures, _ = _intervals(values, measure, identities, options)
     report = SetReport(
         name,
         "identification",
@@ -192,7 +251,7 @@ def of_search(
         basis="identities of the probes are drawn; the gallery stays as it is",
         threshold=_search_threshold(search, options.far, num_open),
     )
-    report_charts.add_matches(report, search)
+    report.add_matches(search)
     return report
 
 
@@ -215,23 +274,29 @@ def of_classes(
             f"top_{k}": float(np.average(ranks <= k, weights=weights)) for k in (1, 5)
         }
 
-    present, numbers = np.unique(labels, return_inverse=True)
-    figures = bootstrap.intervals(
-        measure(),
-        measure,
-        lambda counts: counts[numbers],
-        len(present),
-        options.resampling,
-    )
-    counts = {"images": len(labels), "classes": len(present)}
+    figures, classes = _intervals(measure(), measure, labels, options)
+    counts = {"images": len(labels), "classes": classes}
     return SetReport(name, "classes", figures, counts, basis="classes are drawn")
+
+
+def _intervals(values, measure, identities, options):
+    """Figures of items with an identity each, and the number of the identities."""
+    present, numbers = np.unique(identities, return_inverse=True)
+
+    def weights(counts):
+        return counts[numbers]
+
+    figures = bootstrap.intervals(
+        values, measure, weights, len(present), options.resampling
+    )
+    return figures, len(present)
 
 
 def _remarked(figure, behind):
     """val@FAR is defined by interpolation, however few false pairs support it."""
-    if behind >= roc.MIN_FALSE_ACCEPTS:
+    if behind >= MIN_ERRORS:
         return figure
-    missing = not_supported("false pairs", behind, roc.MIN_FALSE_ACCEPTS)
+    missing = not_supported("false pairs", behind)
     note = f"{missing.note}; insightface's interpolation gives {figure.text()}"
     return dataclasses.replace(missing, note=note)
 
@@ -239,7 +304,7 @@ def _remarked(figure, behind):
 def _threshold(calibrated, points, far):
     """The calibrated threshold as plain values, as squared distance and cosine."""
     if calibrated.value is None:
-        fewest = roc.MIN_FALSE_ACCEPTS / points.num_different
+        fewest = MIN_ERRORS / points.num_different
         note = (
             f"{calibrated.note}; {points.num_different} pairs of two identities "
             f"support FAR {fewest:.2g} or more"
@@ -255,9 +320,11 @@ def _threshold(calibrated, points, far):
         "tar": at.true_accepts,
     }
     if calibrated.low is not None:
-        for scale, figure in (("squared_l2", calibrated), ("cosine", cosine)):
-            threshold[f"{scale}_low"] = figure.low
-            threshold[f"{scale}_high"] = figure.high
+        threshold |= {
+            f"{scale}_{end}": getattr(figure, end)
+            for scale, figure in (("squared_l2", calibrated), ("cosine", cosine))
+            for end in ("low", "high")
+        }
     return threshold
 
 
@@ -269,3 +336,16 @@ def _search_threshold(search, rate, num_open):
         return {"fpir": rate, "cosine": cosine, "squared_l2": squared, "tpir": tpir}
     note = f"{num_open} probes without a mate are too few for this rate"
     return {"fpir": rate, "cosine": None, "squared_l2": None, "note": note}
+
+
+def _limits(rates):
+    """The limits of an axis of rates: from the lowest, rounded down, to 1."""
+    return min(np.floor(float(np.min(rates)) * 10) / 10, 0.9), 1.0
+
+
+def _rounded(values):
+    return [float(f"{value:.6g}") for value in values]
+
+
+def _points(x, y):
+    return list(zip(x.tolist(), y.tolist(), strict=True))

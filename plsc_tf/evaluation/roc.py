@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from plsc_tf.evaluation.report import MIN_ERRORS
+
 FALSE_ACCEPT_RATES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
-# A rate that fewer false accepts than these would make up is not measured.
-MIN_FALSE_ACCEPTS = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +94,7 @@ def curve(distances: np.ndarray, same: np.ndarray) -> Curve:
 
 def supports(rate: float, num_different: int) -> bool:
     """Whether a FAR of `rate` can be measured on that many pairs of two identities."""
-    return rate * num_different + 1e-9 >= MIN_FALSE_ACCEPTS
+    return rate * num_different + 1e-9 >= MIN_ERRORS
 
 
 def operating_point(points: Curve, rate: float) -> OperatingPoint:

@@ -4,34 +4,17 @@ Images of one media, such as the frames of a video, are averaged; the media of a
 template are added up; the sum is normalized. Numpy only.
 """
 
-import dataclasses
-
 import numpy as np
 
 _BLOCK_NUMBERS = 4 * 1024 * 1024
-
-
-@dataclasses.dataclass(frozen=True)
-class TemplateMedia:
-    """Which image belongs to which template and media.
-
-    Attributes:
-        names: of the images, in the order of the file.
-        templates: [images] int64, template id of each.
-        media: [images] int64, media id of each.
-    """
-
-    names: tuple
-    templates: np.ndarray
-    media: np.ndarray
 
 
 class TemplatePool:
     """Adds up the embeddings of templates as the images come.
 
     Args:
-        templates: [images] int, template of each image.
-        media: [images] int, its media; ids count within a template.
+        templates: [images] int64, template of each image.
+        media: [images] int64, its media; ids count within a template.
         weights: [images] float, such as detector scores; None: all 1.
 
     Attributes:
@@ -39,12 +22,6 @@ class TemplatePool:
     """
 
     def __init__(self, templates, media, weights=None):
-        templates, media = np.asarray(templates), np.asarray(media)
-        if templates.shape != media.shape or templates.ndim != 1 or not len(templates):
-            raise ValueError(
-                "templates and media must be lists of one length, at least 1. "
-                f"Received: shapes {templates.shape} and {media.shape}."
-            )
         self.ids, self._rows = np.unique(templates, return_inverse=True)
         pairs = np.stack([self._rows, media])
         _, of, counts = np.unique(
@@ -53,13 +30,7 @@ class TemplatePool:
         # The mean over a media is a sum with the share of each image.
         self._shares = 1.0 / counts[of.reshape(-1)]
         if weights is not None:
-            weights = np.asarray(weights, np.float64)
-            if weights.shape != templates.shape:
-                raise ValueError(
-                    f"There must be a weight for each of {len(templates)} pictures. "
-                    f"Received: shape {weights.shape}."
-                )
-            self._shares = self._shares * weights
+            self._shares = self._shares * np.asarray(weights, np.float64)
         self._sums, self._next = None, 0
 
     def add(self, embeddings):
@@ -69,12 +40,7 @@ class TemplatePool:
             embeddings: [n, embedding_size] float, not normalized: a long embedding,
                 of a clear image, counts more.
         """
-        embeddings = np.asarray(embeddings)
         rows = slice(self._next, self._next + len(embeddings))
-        if rows.stop > len(self._rows):
-            raise ValueError(
-                f"There are {len(self._rows)} pictures. Received: {rows.stop}."
-            )
         if self._sums is None:
             self._sums = np.zeros((len(self.ids), embeddings.shape[1]), np.float64)
         # Sorted, so that each template's rows of the block are added in one sweep.
@@ -90,13 +56,8 @@ class TemplatePool:
         """[templates, embedding_size] float64, of length 1, in the order of `ids`.
 
         Raises:
-            ValueError: images are missing, or embeddings were not finite.
+            ValueError: embeddings were not finite.
         """
-        if self._next != len(self._rows):
-            raise ValueError(
-                f"There are {len(self._rows)} pictures. Received embeddings of "
-                f"{self._next}."
-            )
         norms = np.linalg.norm(self._sums, axis=1)
         if not np.isfinite(norms).all():
             raise ValueError(
@@ -110,13 +71,13 @@ class TemplatePool:
         """[n] rows of templates.
 
         Raises:
-            ValueError: a template has no image; `what` says who asked for it.
+            ValueError: a template has no image; `what` names the file that lists it.
         """
         rows = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
         missing = np.flatnonzero(self.ids[rows] != ids)
         if len(missing):
             raise ValueError(
-                f"{what} names {len(missing)} templates without a picture, such as "
+                f"{what} names {len(missing)} templates without an image, such as "
                 f"{ids[missing[0]]}."
             )
         return rows
@@ -135,7 +96,7 @@ def cosines(embeddings, left, right):
     """
     embeddings = np.asarray(embeddings, np.float32)
     result = np.empty(len(left), np.float32)
-    size = max(1, _BLOCK_NUMBERS // max(1, embeddings.shape[1]))
+    size = max(1, _BLOCK_NUMBERS // embeddings.shape[1])
     for start in range(0, len(left), size):
         rows = slice(start, start + size)
         result[rows] = np.einsum(

@@ -1,12 +1,17 @@
 """Ten-fold verification of pairs, as insightface and PLSC report it. Numpy only."""
 
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 
-from plsc_tf.evaluation import kfold, pair_embeddings, roc
+from plsc_tf.evaluation import pair_statistics, roc
+from plsc_tf.evaluation.pair_statistics import FOLDS
 
-FOLDS = kfold.FOLDS
+# Float64 numbers of one side of a block of pairs (32 MiB).
+_BLOCK_NUMBERS = 4 * 1024 * 1024
+# Images that are decoded at a time (77 MB of 112 x 112).
+_IMAGES = 2048
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,18 +123,24 @@ def score(
     """
     embeddings = np.asarray(embeddings)
     left, right, same = _check_pairs(len(embeddings), left, right, same, folds)
-    norms = pair_embeddings.norms(embeddings)
-    distances = _distances(embeddings, norms, left, right)
+    norms = _norms(embeddings)
+    # As scikit-learn's normalize does it: a row of zeros stays one.
+    scale = np.where(norms == 0.0, 1.0, norms)[:, np.newaxis]
+    distances = np.empty(len(left), np.float64)
+    for rows in _blocks(len(left), embeddings):
+        a, b = left[rows], right[rows]
+        difference = embeddings[a] / scale[a] - embeddings[b] / scale[b]
+        distances[rows] = np.sum(np.square(difference), axis=1)
     return PairScores(distances, same, (norms[left] + norms[right]) / 2)
 
 
 def summarize(scores: PairScores, folds: int = FOLDS) -> VerificationResult:
     """The `VerificationResult` of `PairScores`."""
+    statistics = pair_statistics.PairStatistics(scores, folds=folds)
     once = np.ones(len(scores.same))
-    of_folds = kfold.Folds(scores.distances, scores.same, folds)
-    accuracy, threshold = of_folds.accuracies(once)
-    val, far = of_folds.validation_rates(once)
-    points = roc.curve(scores.distances, scores.same)
+    accuracy, threshold = statistics.accuracies(once)
+    val, far = statistics.validation_rates(once)
+    points = statistics.curve()
     return VerificationResult(
         accuracy=float(np.mean(accuracy)),
         std=float(np.std(accuracy)),
@@ -137,7 +148,7 @@ def summarize(scores: PairScores, folds: int = FOLDS) -> VerificationResult:
         val_at_far=float(np.nanmean(val)),
         val_std=float(np.nanstd(val)),
         far=float(np.nanmean(far)),
-        far_target=kfold.FAR_TARGET,
+        far_target=pair_statistics.FAR_TARGET,
         tar_at_far=roc.tar_at_far(points),
         auc=roc.area_under_curve(points),
         eer=roc.equal_error_rate(points),
@@ -192,11 +203,85 @@ def score_pairs(embed, pairs, *, batch_size=120, image_size=None, flip=None):
     left, right, same = _check_pairs(
         len(used), rows[:half], rows[half:], pairs.same, FOLDS
     )
-    blocks = pair_embeddings.blocks(pairs, used, image_size, batch_size)
-    total, norms = pair_embeddings.embed(embed, blocks, flip, batch_size)
+    whole = None if hasattr(pairs, "decoded_rows") else pairs.decoded(image_size)
+    size = batch_size * max(1, _IMAGES // batch_size)
+    embedded = []
+    for first in range(0, len(used), size):
+        block = used[first : first + size]
+        images = (
+            pairs.decoded_rows(block, image_size) if whole is None else whole[block]
+        )
+        embedded += [
+            embed_batch(embed, images[start : start + batch_size], flip)
+            for start in range(0, len(images), batch_size)
+        ]
+    total, norms = map(np.concatenate, zip(*embedded, strict=True))
     scores = score(total, left, right, same)
     pair_norms = (norms[left] + norms[right]) / 2
     return dataclasses.replace(scores, flip=flip, norms=pair_norms)
+
+
+def embed_batch(
+    function: Callable, images: np.ndarray, flip: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Embeds images, and their mirror images if `flip`.
+
+    Args:
+        function: callable, uint8 [n, height, width, 3] -> [n, embedding_size].
+        images: uint8 [n, height, width, 3].
+        flip: whether to embed mirror images too.
+
+    Returns:
+        (sums over both passes [n, embedding_size], mean norms over both [n]), float64.
+
+    Raises:
+        ValueError: the function returned another shape, or numbers that are not finite.
+    """
+    total = _embed(function, images)
+    norms = _norms(total)
+    if flip:
+        mirrored = _embed(function, np.ascontiguousarray(images[:, :, ::-1]))
+        norms = (norms + _norms(mirrored)) / 2
+        total += mirrored
+    return total, norms
+
+
+def _embed(function, images):
+    embeddings = np.array(function(images), np.float64)
+    if embeddings.ndim != 2 or len(embeddings) != len(images):
+        raise ValueError(
+            f"embed must return [{len(images)}, embedding_size] for {len(images)} "
+            f"images. Received: shape {embeddings.shape}."
+        )
+    return embeddings
+
+
+def _blocks(count, embeddings):
+    """Yields slices of `count` rows whose embeddings are a block of bounded size."""
+    size = max(1, _BLOCK_NUMBERS // max(1, embeddings.shape[1]))
+    for start in range(0, count, size):
+        yield slice(start, start + size)
+
+
+def _norms(embeddings):
+    """Float64 L2 norms of the rows, without a float64 copy of them all."""
+    if embeddings.ndim != 2:
+        raise ValueError(
+            "embeddings must be [n, embedding_size]. Received: shape "
+            f"{embeddings.shape}."
+        )
+    norms = np.empty(len(embeddings), np.float64)
+    for rows in _blocks(len(embeddings), embeddings):
+        block = embeddings[rows].astype(np.float64)
+        norms[rows] = np.sqrt(np.einsum("ij,ij->i", block, block))
+    finite = np.isfinite(norms)
+    if not finite.all():
+        raise ValueError(
+            "embeddings must be finite. Received: NaN or infinity in "
+            f"{np.count_nonzero(~finite)} of {len(finite)} rows, first in row "
+            f"{np.argmin(finite)}. Has the training diverged?"
+        )
+    return norms
 
 
 def raw_pixels(images: np.ndarray) -> np.ndarray:
@@ -241,16 +326,3 @@ def _check_pairs(num_rows, left, right, same, folds):
             f"Received: {len(same)} pairs, all with same={bool(same[0])}."
         )
     return left, right, same
-
-
-def _distances(embeddings, norms, left, right):
-    """Squared L2 distances of the listed pairs' normalized rows, in float64."""
-    # As scikit-learn's normalize does it: a row of zeros stays one.
-    scale = np.where(norms == 0.0, 1.0, norms)[:, np.newaxis]
-    distances = np.empty(len(left), np.float64)
-    size = pair_embeddings.block_rows(embeddings)
-    for start in range(0, len(left), size):
-        a, b = left[start : start + size], right[start : start + size]
-        difference = embeddings[a] / scale[a] - embeddings[b] / scale[b]
-        distances[start : start + size] = np.sum(np.square(difference), axis=1)
-    return distances

@@ -96,7 +96,9 @@ def test_an_unknown_variant_is_refused():
 
 @pytest.mark.parametrize("name, least", [("iresnet18", 16), ("mobilefacenet", 16)])
 def test_images_too_small_for_the_strides_are_refused(name, least):
-    with pytest.raises(ValueError, match=rf"at least {least} pixels.*\(15, 20, 3\)"):
+    with pytest.raises(
+        ValueError, match=rf"at least {least} x {least} pixels.*\(15, 20, 3\)"
+    ):
         backbones.build(name, image_shape=(least - 1, 20, 3))
 
 

@@ -211,7 +211,7 @@ def vectors():
     [
         (lambda: keras_network(7), r"must return 8 numbers.*7\).*embedding_size=7"),
         (lambda: keras_network(8, (32, 32, 3)), r"\[N, 16, 12, 3\].*\(None, 32, 32, 3"),
-        (two_inputs, r"one input, the images. Received: 2 inputs"),
+        (two_inputs, r"one input, the images. Received: 2"),
         (vectors, r"input shape \(None, 8\)"),
         (lambda: keras.layers.Conv2D(8, 3), r"return embeddings.*\(None, 14, 10, 8\)"),
     ],

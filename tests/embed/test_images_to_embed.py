@@ -56,7 +56,7 @@ def test_points_are_found_by_name(tmp_path):
         ("\n", None, "list.txt is empty"),
         (f"a.jpg {TEN}\nb.jpg\n", None, "line 2: expected an image and ten numbers"),
         (f"a.jpg\nb.jpg {TEN}\n", None, "line 2: expected an image without numbers"),
-        ("a.jpg\nb.jpg\na.jpg\n", None, "line 3: 'a.jpg' is on line 1 too"),
+        ("a.jpg\nb.jpg\na.jpg\n", None, "line 3: 'a.jpg' is listed twice"),
         (f"a.jpg {TEN}\n", f"a.jpg {TEN}\n", "leave out landmarks"),
         ("a.jpg\n", "a.jpg 1 2\n", "marks, line 1: expected an image and ten numbers"),
         ("a.jpg\n", f"a.jpg {TEN[:-4]}nan\n", "line 1: expected an image and ten"),

@@ -5,8 +5,8 @@ import pytest
 
 from plsc_tf.evaluation import bootstrap, roc
 from plsc_tf.evaluation.bootstrap import Resampling
-from plsc_tf.evaluation.figures import Figure
 from plsc_tf.evaluation.pair_statistics import PairStatistics, pair_weights
+from plsc_tf.evaluation.report import Figure
 from plsc_tf.evaluation.verification import PairScores
 
 

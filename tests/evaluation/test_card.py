@@ -10,10 +10,10 @@ import xml.etree.ElementTree
 import numpy as np
 import pytest
 
-from plsc_tf.evaluation import card, identification, names, reports
+from plsc_tf.evaluation import card, identification, reports
 from plsc_tf.evaluation.bootstrap import Resampling
-from plsc_tf.evaluation.figures import Figure
-from plsc_tf.evaluation.verification import PairScores, verify
+from plsc_tf.evaluation.report import Figure, long_name, short_name
+from plsc_tf.evaluation.verification import PairScores, score, verify
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -59,11 +59,11 @@ def test_charts_show_their_figures():
 
 
 def test_names_for_people():
-    assert names.short("tar@far=1e-03") == "TAR@FAR=0.001"
-    assert names.short("tpir@fpir=1e-01") == "TPIR@FPIR=0.1"
-    assert names.short("rank_5") == "rank-5"
-    assert names.short("val_at_far") == "val@FAR=0.001"
-    assert names.long("top_1") == "top-1 accuracy"
+    assert short_name("tar@far=1e-03") == "TAR@FAR=0.001"
+    assert short_name("tpir@fpir=1e-01") == "TPIR@FPIR=0.1"
+    assert short_name("rank_5") == "rank-5"
+    assert short_name("val_at_far") == "val@FAR=0.001"
+    assert long_name("top_1") == "top-1 accuracy"
 
 
 def test_the_figures_of_pairs_are_those_of_verify():
@@ -73,8 +73,6 @@ def test_the_figures_of_pairs_are_those_of_verify():
     same = np.arange(200) % 2 == 0
     embeddings[left[same] + 1] = embeddings[left[same]] + 0.7
     result = verify(embeddings, left, left + 1, same)
-    from plsc_tf.evaluation.verification import score
-
     scores = score(embeddings, left, left + 1, same)
     numbers = np.where(same, np.arange(200), 200 + np.arange(200))
     report = reports.of_pairs(
@@ -205,7 +203,7 @@ def test_card_html_stands_alone_and_labels_everything():
     assert not re.search(r"url\((?!#)", page) and "@import" not in page
     for report in shown:
         for name, figure in report.figures.items():
-            assert names.long(name).replace("&", "&amp;") in page
+            assert long_name(name).replace("&", "&amp;") in page
             assert figure.value is None or f"{figure.value:.5f}" in page
     assert "&lt;faces&gt;" in page and "<faces>" not in page
     text = html.unescape(re.sub(r"<[^>]*>", " ", page))

@@ -52,23 +52,16 @@ def test_cosines_of_listed_pairs():
     np.testing.assert_allclose(cosines(rows, left, right), expected, atol=1e-6)
 
 
-def test_missing_pictures_and_templates_are_told():
-    pool = TemplatePool([1, 2], [0, 0])
-    pool.add(np.ones((1, 4)))
-    with pytest.raises(ValueError, match=r"2 pictures. Received embeddings of 1"):
-        pool.embeddings()
-    with pytest.raises(ValueError, match=r"2 pictures. Received: 3"):
-        pool.add(np.ones((2, 4)))
+def test_templates_without_images_are_named():
     with pytest.raises(ValueError, match=r"pairs.txt names 1 templates .* such as 5"):
-        pool.find(np.array([1, 5]), "pairs.txt")
-    with pytest.raises(ValueError, match="weight for each of 2 pictures"):
-        TemplatePool([1, 2], [0, 0], [1.0])
+        TemplatePool([1, 2], [0, 0]).find(np.array([1, 5]), "pairs.txt")
 
 
 def test_files_of_the_protocol_are_read():
-    media = lists.read_template_media(b"1.jpg 5 70\n\n2.jpg 6 71\n", "m")
-    assert media.names == ("1.jpg", "2.jpg")
-    assert (media.templates.tolist(), media.media.tolist()) == ([5, 6], [70, 71])
+    text = b"1.jpg 5 70\n\n2.jpg 6 71\n"
+    names, templates, media = lists.read_template_media(text, "m")
+    assert names == ("1.jpg", "2.jpg")
+    assert (templates.tolist(), media.tolist()) == ([5, 6], [70, 71])
     left, right, same = lists.read_template_pairs(b"5 6 0\n5 5 1\n", "p")
     assert (left.tolist(), right.tolist()) == ([5, 5], [6, 5])
     assert same.tolist() == [False, True]
@@ -101,18 +94,18 @@ def test_names_with_blanks_end_at_tabs():
 @pytest.mark.parametrize(
     ("read", "text", "message"),
     [
-        (lists.read_pair_list, b"a b 1\na b 2\n", r"f, line 2: .*Got: 'a b 2'"),
+        (lists.read_pair_list, b"a b 1\na b 2\n", r"f, line 2: .*: 'a b 2'"),
         (lists.read_pair_list, b"\n", "f is empty"),
         (lists.read_pair_list, b"\xff\xfe", "f is not text in UTF-8"),
         (lists.read_identity_list, b"a\n", "f, line 1: expected 'name identity'"),
         (lists.read_names, b"a\nb\na\n", "f names 'a' twice"),
-        (lists.read_template_media, b"1.jpg 5 x\n", "f, line 1: expected 'picture"),
+        (lists.read_template_media, b"1.jpg 5 x\n", "f, line 1: expected 'image"),
         (lists.read_template_pairs, b"1 2 0\n1 2\n", "f: expected 'template template"),
         (lists.read_template_pairs, b"1 2 3\n", "label 1 or 0"),
-        (lists.read_template_pairs, b"", "f is empty"),
-        (lists.read_subjects, b"T,S\n1,2\n1,3\n", "line 3: template 1 has subject 3"),
+        (lists.read_template_pairs, b"", "Received an empty file"),
+        (lists.read_subjects, b"T,S\n1,2\n1,3\n", "f: template 1 has several subjects"),
         (lists.read_subjects, b"T,S\n1,x\n", "f, line 2: expected 'template,subject'"),
-        (lists.read_faces, b"1.jpg 1 2 0.9\n", "f, line 1: expected 'picture x y"),
+        (lists.read_faces, b"1.jpg 1 2 0.9\n", "f, line 1: expected 'image x y"),
     ],
 )
 def test_wrong_lines_are_named(read, text, message):

@@ -5,7 +5,6 @@ import types
 import numpy as np
 import pytest
 
-from plsc_tf.evaluation import kfold
 from plsc_tf.evaluation.verification import raw_pixels, verify, verify_pairs
 
 
@@ -58,14 +57,6 @@ def test_verify_follows_the_protocol(num_pairs):
     norms = np.linalg.norm(pairs[0].astype(np.float64), axis=1)
     assert result.xnorm == pytest.approx(norms.mean())
     assert 0.6 < result.accuracy < 0.99, "the case must not be trivial"
-
-
-def test_folds_are_scikit_learns():
-    selection = pytest.importorskip("sklearn.model_selection")
-    fold_of = kfold.members(103, 10)
-    expected = selection.KFold(10, shuffle=False).split(np.arange(103))
-    for fold, (_, test) in enumerate(expected):
-        np.testing.assert_array_equal(np.flatnonzero(fold_of == fold), test)
 
 
 def test_threshold_is_the_smallest_of_the_best_over_all_pairs():

@@ -4,9 +4,9 @@ import keras
 from keras import layers
 
 from plsc_tf.backbones import precision as precisions
-from plsc_tf.backbones.build import zoo_entry
 from plsc_tf.backbones.precision import Precision
-from plsc_tf.backbones.zoo.layers import Normed
+from plsc_tf.backbones.zoo.catalog import ENTRIES
+from plsc_tf.backbones.zoo.layers import conv_norm_relu
 
 
 def branch(network: keras.Model, num_classes: int, precision: Precision):
@@ -19,7 +19,7 @@ def branch(network: keras.Model, num_classes: int, precision: Precision):
     Args:
         network: of `plsc_tf.backbones.build`.
         num_classes: classes.
-        precision: what the network computes in; the logits are float32.
+        precision: that the network computes in; the logits are float32.
 
     Returns:
         (name of the layer that they read, model from its output to the logits
@@ -28,13 +28,13 @@ def branch(network: keras.Model, num_classes: int, precision: Precision):
     tap = tap_of(network)
     if tap is None:
         return None
-    net = Normed()
     features = keras.Input(network.get_layer(tap).output.shape[1:], name="middle")
     x = layers.ReLU(name="auxiliary_relu")(features)
     window = [min(5, side) for side in x.shape[1:3]]
     x = layers.AveragePooling2D(window, 3, name="auxiliary_pool")(x)
-    x = net.conv(x, 128, 1, name="auxiliary_1")
-    x = net.conv(x, 768, tuple(x.shape[1:3]), padding="valid", name="auxiliary_2")
+    x = conv_norm_relu(x, 128, 1, name="auxiliary_1")
+    whole = tuple(x.shape[1:3])
+    x = conv_norm_relu(x, 768, whole, padding="valid", name="auxiliary_2")
     x = layers.Flatten(name="auxiliary_flatten")(x)
     x = layers.Dense(num_classes, name="auxiliary_logits")(x)
     model = keras.Model(features, x, name=f"{network.name}_auxiliary")
@@ -44,11 +44,6 @@ def branch(network: keras.Model, num_classes: int, precision: Precision):
 
 def tap_of(network: keras.Model) -> str | None:
     """The layer that auxiliary logits read; None where a network has none."""
-    try:
-        entry = zoo_entry(network.name)
-    except ValueError:
-        return None
-    if entry is None or entry.auxiliary is None:
-        return None
-    names = [layer.name for layer in network.layers]
-    return entry.auxiliary if entry.auxiliary in names else None
+    entry = ENTRIES.get(network.name)
+    names = {layer.name for layer in network.layers}
+    return entry.auxiliary if entry and entry.auxiliary in names else None

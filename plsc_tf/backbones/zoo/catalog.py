@@ -2,12 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import keras
+from keras import applications, layers
 
 from plsc_tf.backbones.arguments import NetworkArguments
-from plsc_tf.backbones.zoo import inception, nasnet, plain, resnet200
-from plsc_tf.backbones.zoo.applications import Application
+from plsc_tf.backbones.blocks import Style, fan_in_uniform, fan_out_normal
+from plsc_tf.backbones.zoo import inception, nasnet, plain
+from plsc_tf.backbones.zoo.layers import dropout
+from plsc_tf.backbones.zoo.resnet200 import resnet200
 
 
 @dataclass(frozen=True)
@@ -15,100 +19,121 @@ class Entry:
     """A network of the zoo.
 
     Args:
-        build: function of (`NetworkArguments`, name=…, options) to a model.
+        build: function of (symbolic images, `NetworkArguments`, options) that returns
+            the features its logits are made of, [N, features].
         image_size: default height and width in pixels.
         smallest: smallest height and width in pixels that it can be built for.
         preprocessing: name of the preprocessing that TF-Slim pairs with it.
         auxiliary: name of the layer that auxiliary logits read, if there are any.
     """
 
-    build: Callable[..., keras.Model]
+    build: Callable
     image_size: int
     smallest: int
     preprocessing: str
     auxiliary: str | None = None
 
-    def check(self, arguments: NetworkArguments, name: str) -> None:
-        """Refuses images that leave no pixel for the last layers.
 
-        Raises:
-            ValueError: names the smallest size.
-        """
-        if min(arguments.image_shape[:2]) < self.smallest:
-            raise ValueError(
-                f"'{name}' needs images of at least {self.smallest} x {self.smallest} "
-                f"pixels; its default is {self.image_size} x {self.image_size}. "
-                f"Received: image_shape={arguments.image_shape}"
-            )
+def finish(image, features, arguments: NetworkArguments, momentum: float):
+    """Features to a model, with an embedding layer if a size is requested.
 
-
-def _resnets() -> dict[str, Entry]:
-    found = {}
-    for layers in (50, 101, 152):
-        for version, suffix in ((1, ""), (2, "V2")):
-            build = Application(f"ResNet{layers}{suffix}")
-            found[f"resnet_v{version}_{layers}"] = Entry(build, 224, 32, "vgg")
-    found["resnet_v1_200"] = Entry(resnet200.resnet_v1_200, 224, 32, "vgg")
-    found["resnet_v2_200"] = Entry(resnet200.resnet_v2_200, 224, 32, "vgg")
-    return found
+    Args:
+        image: the symbolic input.
+        features: [N, features] tensor.
+        arguments: of the network.
+        momentum: of all batch normalizations, of which Slim's 0.9997 needs tens of
+            thousands of steps until the statistics are those of the data.
+    """
+    if arguments.embedding_size is not None:
+        style = Style(1e-3, fan_out_normal, fan_in_uniform)
+        features = style.embedding_dense(features, arguments.embedding_size)
+    network = keras.Model(image, features, name=arguments.name)
+    for layer in network.layers:
+        if isinstance(layer, layers.BatchNormalization):
+            layer.momentum = momentum
+            layer.synchronized = arguments.synchronized_batch_norm
+    return network
 
 
-def _mobilenets() -> dict[str, Entry]:
-    found = {}
-    for suffix, alpha in (("", 1.0), ("_075", 0.75), ("_050", 0.5), ("_025", 0.25)):
-        build = Application("MobileNet", dropout=0.001, alpha=alpha)
-        found[f"mobilenet_v1{suffix}"] = Entry(build, 224, 32, "inception")
-    for suffix, alpha in (("", 1.0), ("_140", 1.4)):
-        build = Application("MobileNetV2", dropout=0.2, alpha=alpha)
-        found[f"mobilenet_v2{suffix}"] = Entry(build, 224, 32, "inception")
-    return found
+def application(maker: str, default_dropout: float, options: dict, image, arguments):
+    """A network of `keras.applications`; its layers have Keras's names.
+
+    Args:
+        maker: the function of `keras.applications`.
+        default_dropout: share of the features that is dropped, TF-Slim's.
+        options: of the function; "dense" are sizes of dense layers between pooling and
+            logits, as VGG has them.
+        image: symbolic images.
+        arguments: `NetworkArguments`.
+    """
+    options = {"pooling": "avg", **options}
+    dense = options.pop("dense", ())
+    make = getattr(applications, maker)
+    x = make(include_top=False, weights=None, input_tensor=image, **options).output
+    if not dense:
+        return dropout(x, arguments, default_dropout)
+    x = layers.Flatten(name="flatten")(x)
+    for number, size in enumerate(dense, start=1):
+        x = layers.Dense(size, activation="relu", name=f"fc{number}")(x)
+        x = dropout(x, arguments, default_dropout, f"dropout{number}")
+    return x
 
 
-def _nasnets() -> dict[str, Entry]:
-    mobile = Application("NASNetMobile", dropout=0.5)
-    large = Application("NASNetLarge", dropout=0.5)
-    return {
-        "nasnet_cifar": Entry(nasnet.NASNET_CIFAR, 32, 8, "cifarnet", "cell_11"),
-        "nasnet_mobile": Entry(mobile, 224, 32, "inception", "normal_concat_8"),
-        "nasnet_large": Entry(large, 331, 32, "inception", "normal_concat_12"),
-        "pnasnet_mobile": Entry(nasnet.PNASNET_MOBILE, 224, 32, "inception", "cell_5"),
-        "pnasnet_large": Entry(nasnet.PNASNET_LARGE, 331, 32, "inception", "cell_7"),
-    }
+def _plain(table, **initial):
+    return partial(plain.plain, table, initial)
 
 
+def _inception(table):
+    return partial(inception.inception, table)
+
+
+def _keras(maker, default_dropout=0.0, **options):
+    return partial(application, maker, default_dropout, options)
+
+
+_VGG = {"dense": (4096, 4096), "pooling": None}
+_CIFARNET = _plain(plain.CIFARNET, conv=0.05, fc=0.04, bias=0.1)
+_INCEPTION_RESNET = _keras("InceptionResNetV2", 0.2)
+_NASNET_MOBILE = _keras("NASNetMobile", 0.5)
+_NASNET_LARGE = _keras("NASNetLarge", 0.5)
+_RESNETS = {
+    f"resnet_v{version}_{size}": Entry(_keras(f"ResNet{size}{end}"), 224, 32, "vgg")
+    for size in (50, 101, 152)
+    for version, end in ((1, ""), (2, "V2"))
+}
+_MOBILENETS = {
+    f"mobilenet_{name}": Entry(_keras(maker, rate, alpha=alpha), 224, 32, "inception")
+    for name, maker, rate, alpha in (
+        ("v1", "MobileNet", 0.001, 1.0),
+        ("v1_075", "MobileNet", 0.001, 0.75),
+        ("v1_050", "MobileNet", 0.001, 0.5),
+        ("v1_025", "MobileNet", 0.001, 0.25),
+        ("v2", "MobileNetV2", 0.2, 1.0),
+        ("v2_140", "MobileNetV2", 0.2, 1.4),
+    )
+}
 ENTRIES: dict[str, Entry] = {
-    "lenet": Entry(plain.lenet, 28, 4, "lenet"),
-    "cifarnet": Entry(plain.cifarnet, 32, 4, "cifarnet"),
-    "alexnet_v2": Entry(
-        plain.Plain(plain.ALEXNET, deviation=0.005, bias=0.1), 224, 67, "vgg"
-    ),
-    "overfeat": Entry(
-        plain.Plain(plain.OVERFEAT, (3072, 4096), deviation=0.005, bias=0.1),
-        231,
-        71,
-        "vgg",
-    ),
-    "vgg_a": Entry(plain.Plain(plain.VGG_A), 224, 32, "vgg"),
-    "vgg_16": Entry(
-        Application("VGG16", dropout=0.5, dense=(4096, 4096)), 224, 32, "vgg"
-    ),
-    "vgg_19": Entry(
-        Application("VGG19", dropout=0.5, dense=(4096, 4096)), 224, 32, "vgg"
-    ),
-    "inception_v1": Entry(inception.inception_v1, 224, 32, "inception"),
-    "inception_v2": Entry(inception.inception_v2, 224, 32, "inception"),
-    "inception_v3": Entry(
-        Application("InceptionV3", dropout=0.2), 299, 75, "inception", "mixed7"
-    ),
-    "inception_v4": Entry(inception.inception_v4, 299, 75, "inception", "mixed_6h"),
+    "lenet": Entry(_plain(plain.LENET), 28, 4, "lenet"),
+    "cifarnet": Entry(_CIFARNET, 32, 4, "cifarnet"),
+    "alexnet_v2": Entry(_plain(plain.ALEXNET_V2, fc=0.005, bias=0.1), 224, 67, "vgg"),
+    "overfeat": Entry(_plain(plain.OVERFEAT, fc=0.005, bias=0.1), 231, 71, "vgg"),
+    "vgg_a": Entry(_plain(plain.VGG_A), 224, 32, "vgg"),
+    "vgg_16": Entry(_keras("VGG16", 0.5, **_VGG), 224, 32, "vgg"),
+    "vgg_19": Entry(_keras("VGG19", 0.5, **_VGG), 224, 32, "vgg"),
+    "inception_v1": Entry(_inception(inception.V1), 224, 32, "inception"),
+    "inception_v2": Entry(_inception(inception.V2), 224, 32, "inception"),
+    "inception_v3": Entry(_keras("InceptionV3", 0.2), 299, 75, "inception", "mixed7"),
+    "inception_v4": Entry(_inception(inception.V4), 299, 75, "inception", "mixed_6h"),
     "inception_resnet_v2": Entry(
-        Application("InceptionResNetV2", dropout=0.2),
-        299,
-        75,
-        "inception",
-        "block17_20_ac",
+        _INCEPTION_RESNET, 299, 75, "inception", "block17_20_ac"
     ),
-    **_resnets(),
-    **_mobilenets(),
-    **_nasnets(),
+    **_RESNETS,
+    "resnet_v1_200": Entry(partial(resnet200, 1), 224, 32, "vgg"),
+    "resnet_v2_200": Entry(partial(resnet200, 2), 224, 32, "vgg"),
+    **_MOBILENETS,
+    "nasnet_cifar": Entry(nasnet.NASNET_CIFAR, 32, 8, "cifarnet", "cell_11"),
+    "nasnet_mobile": Entry(_NASNET_MOBILE, 224, 32, "inception", "normal_concat_8"),
+    "nasnet_large": Entry(_NASNET_LARGE, 331, 32, "inception", "normal_concat_12"),
+    "pnasnet_mobile": Entry(nasnet.PNASNET_MOBILE, 224, 32, "inception", "cell_5"),
+    "pnasnet_large": Entry(nasnet.PNASNET_LARGE, 331, 32, "inception", "cell_7"),
 }

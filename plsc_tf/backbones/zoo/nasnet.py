@@ -9,52 +9,25 @@ import keras
 from keras import layers
 
 from plsc_tf.backbones.arguments import NetworkArguments
-from plsc_tf.backbones.zoo.layers import dropout, finish
+from plsc_tf.backbones.zoo.layers import conv, dropout, norm
 
-
-@dataclass(frozen=True)
-class Cell:
-    """What a cell does with the last state (0) and the one before it (1).
-
-    Args:
-        pairs: for each new state the two that are added, as (operation, state).
-        outputs: the states that are concatenated.
-    """
-
-    pairs: tuple
-    outputs: tuple[int, ...]
-
-
-# Source: Zoph et al. 2017, arXiv:1707.07012, figure 4.
-NASNET_NORMAL = Cell(
-    (
-        (("separable5", 0), ("separable3", 1)),
-        (("separable5", 1), ("separable3", 1)),
-        (("average", 0), ("none", 1)),
-        (("average", 1), ("average", 1)),
-        (("separable3", 0), ("none", 0)),
-    ),
+# A cell: each new state is the sum of two operations on the last state (0), the one
+# before it (1) or a new one (2, 3, ...); then the states that are concatenated.
+# Zoph et al. 2017, arXiv:1707.07012, figure 4.
+NASNET_NORMAL = (
+    "separable5 0 + separable3 1, separable5 1 + separable3 1, average 0 + none 1, "
+    "average 1 + average 1, separable3 0 + none 0",
     (1, 2, 3, 4, 5, 6),
 )
-NASNET_REDUCTION = Cell(
-    (
-        (("separable5", 0), ("separable7", 1)),
-        (("maximum", 0), ("separable7", 1)),
-        (("average", 0), ("separable5", 1)),
-        (("none", 3), ("average", 2)),
-        (("separable3", 2), ("maximum", 0)),
-    ),
+NASNET_REDUCTION = (
+    "separable5 0 + separable7 1, maximum 0 + separable7 1, average 0 + separable5 1, "
+    "none 3 + average 2, separable3 2 + maximum 0",
     (3, 4, 5, 6),
 )
-# Source: Liu et al. 2017, arXiv:1712.00559, figure 1.
-PNASNET = Cell(
-    (
-        (("separable5", 1), ("maximum", 1)),
-        (("separable7", 0), ("maximum", 0)),
-        (("separable5", 0), ("separable3", 0)),
-        (("separable3", 4), ("maximum", 0)),
-        (("separable3", 1), ("none", 0)),
-    ),
+# Liu et al. 2017, arXiv:1712.00559, figure 1.
+PNASNET = (
+    "separable5 1 + maximum 1, separable7 0 + maximum 0, separable5 0 + separable3 0, "
+    "separable3 4 + maximum 0, separable3 1 + none 0",
     (2, 3, 4, 5, 6),
 )
 
@@ -72,43 +45,33 @@ class Nasnet:
         stem: filters of the first convolution.
         stem_cells: cells with stride 2 before the first one.
         dropout: share of the features that is dropped.
-        epsilon: of batch normalisation.
+        epsilon: of batch normalization.
     """
 
     filters: int
     cells: int
-    normal: Cell
-    reduction: Cell | None
+    normal: tuple
+    reduction: tuple | None
     stem: int
     stem_cells: int
     dropout: float
     epsilon: float = 1e-3
 
-    @property
-    def auxiliary_cell(self) -> int:
-        """The cell before the second reduction, whose output auxiliary logits read."""
-        return 2 * self.cells // 3 - 1
-
-    def __call__(
-        self,
-        arguments: NetworkArguments,
-        *,
-        batch_norm_momentum: float = 0.99,
-        drop_path: float = 0.0,
-        name: str,
-    ) -> keras.Model:
+    def __call__(self, image, arguments: NetworkArguments, *, drop_path: float = 0.0):
         """The network.
 
         Args:
-            arguments: what all networks are asked for.
-            batch_norm_momentum: of all batch normalisations.
+            image: symbolic images.
+            arguments: of the network.
             drop_path: share of examples for which an operation of the last cell is
                 left out, less in those before; it does not grow with time as Slim's.
-            name: the model's name.
+
+        Returns:
+            [N, features] tensor.
         """
-        image = keras.Input(arguments.image_shape, name="image")
-        states = [None, self._stem(image)]
-        reductions = (self.cells // 3, 2 * self.cells // 3)
+        stem = {"stride": 2, "padding": "valid"} if self.stem_cells else {}
+        x = conv(image, self.stem, 3, name="stem_conv", **stem)
+        states = [None, norm(x, "stem", self.epsilon)]
         build = _Builder(self.epsilon, drop_path, self.cells + self.stem_cells + 2)
         for index in range(self.stem_cells):
             size = self.filters // 2 ** (self.stem_cells - index)
@@ -116,61 +79,45 @@ class Nasnet:
         size = self.filters
         for index in range(self.cells):
             stride, before = 1, states
-            if index in reductions:
+            if index in (self.cells // 3, 2 * self.cells // 3):
                 size *= 2
                 if self.reduction is None:
                     stride = 2
                 else:
                     reduced = build(self.reduction, states, size, 2, f"reduce_{index}")
-                    states = [*states, reduced]
-                    before = states
-            made = build(self.normal, before, size, stride, f"cell_{index}")
-            states = [*states, made]
+                    before = [*states, reduced]
+            cell = build(self.normal, before, size, stride, f"cell_{index}")
+            states = [*before, cell]
         x = layers.ReLU(name="features_relu")(states[-1])
         x = layers.GlobalAveragePooling2D(name="global_pool")(x)
-        x = dropout(x, arguments, self.dropout)
-        return finish(image, x, arguments, name=name, momentum=batch_norm_momentum)
-
-    def _stem(self, image):
-        halves = self.stem_cells > 0
-        x = layers.Conv2D(
-            self.stem,
-            3,
-            strides=2 if halves else 1,
-            padding="valid" if halves else "same",
-            use_bias=False,
-            kernel_initializer=keras.initializers.HeNormal(),
-            name="stem_conv",
-        )(image)
-        return layers.BatchNormalization(epsilon=self.epsilon, name="stem_bn")(x)
+        return dropout(x, arguments, self.dropout)
 
 
 class _Builder:
     """Makes cells, one after the other."""
 
     def __init__(self, epsilon, drop_path, total):
-        self._epsilon = epsilon
-        self._drop_path = drop_path
-        self._total = total
+        self._epsilon, self._drop_path, self._total = epsilon, drop_path, total
         self._made = 0
 
     def __call__(self, cell, states, filters, stride, name):
         """A cell behind the last two of `states`."""
         self._made += 1
+        pairs, outputs = cell
         previous, last = states[-2:]
         first = self._conv(layers.ReLU()(last), filters, f"{name}_begin")
         own = [first, self._fitted(previous, last, filters, f"{name}_previous")]
-        for number, pair in enumerate(cell.pairs):
+        for number, pair in enumerate(pairs.split(", ")):
             ends = []
-            for side, (operation, state) in zip("ab", pair, strict=True):
-                step = stride if state < 2 else 1
+            for side, words in zip("ab", pair.split(" + "), strict=True):
+                operation, state = words.split()
+                step = stride if int(state) < 2 else 1
                 label = f"{name}_{number}{side}"
-                ends.append(
-                    self._operation(own[state], operation, filters, step, label)
-                )
+                x = self._operation(own[int(state)], operation, filters, step, label)
+                ends.append(x)
             own.append(layers.Add(name=f"{name}_{number}")(ends))
         joined = []
-        for state in cell.outputs:
+        for state in outputs:
             x = own[state]
             if x.shape[1:] != own[-1].shape[1:]:
                 halve = x.shape[2] != own[-1].shape[2]
@@ -182,11 +129,10 @@ class _Builder:
         """The state before the last, in the last one's size."""
         if previous is None:
             return last
-        if previous.shape[2] != last.shape[2]:
-            return self._reduced(layers.ReLU()(previous), filters, True, name)
-        if previous.shape[3] != filters:
-            return self._conv(layers.ReLU()(previous), filters, name)
-        return previous
+        halve = previous.shape[2] != last.shape[2]
+        if not halve and previous.shape[3] == filters:
+            return previous
+        return self._reduced(layers.ReLU()(previous), filters, halve, name)
 
     def _reduced(self, x, filters, halve, name):
         """Other filters, and with `halve` every second pixel of two grids."""
@@ -197,8 +143,10 @@ class _Builder:
         halves = []
         for side, grid in zip("ab", (x, shifted), strict=True):
             pixels = layers.MaxPooling2D(1, 2, name=f"{name}_pixels_{side}")(grid)
-            halves.append(self._plain(pixels, filters // 2, 1, f"{name}_{side}"))
-        return self._norm(layers.Concatenate(name=f"{name}_both")(halves), name)
+            label = f"{name}_{side}_conv"
+            halves.append(conv(pixels, filters // 2, 1, padding="valid", name=label))
+        both = layers.Concatenate(name=f"{name}_both")(halves)
+        return norm(both, name, self._epsilon)
 
     def _operation(self, x, operation, filters, stride, name):
         if operation == "none":
@@ -209,16 +157,14 @@ class _Builder:
             x = self._separable(x, int(operation[-1]), filters, stride, name)
         else:
             kind = {"average": layers.AveragePooling2D, "maximum": layers.MaxPooling2D}
-            pooling = kind[operation](3, stride, padding="same", name=f"{name}_pool")
-            x = pooling(x)
+            x = kind[operation](3, stride, padding="same", name=f"{name}_pool")(x)
             if x.shape[3] != filters:
                 x = self._conv(x, filters, name)
         share = self._drop_path * self._made / self._total
-        if not share:
-            return x
-        return layers.Dropout(share, noise_shape=(None, 1, 1, 1), name=f"{name}_drop")(
-            x
-        )
+        if share:
+            shape = (None, 1, 1, 1)
+            x = layers.Dropout(share, noise_shape=shape, name=f"{name}_drop")(x)
+        return x
 
     def _separable(self, x, size, filters, stride, name):
         for number, step in enumerate((stride, 1), start=1):
@@ -232,51 +178,14 @@ class _Builder:
                 pointwise_initializer=keras.initializers.HeNormal(),
                 name=f"{name}_separable{number}",
             )(layers.ReLU()(x))
-            x = self._norm(x, f"{name}_separable{number}")
+            x = norm(x, f"{name}_separable{number}", self._epsilon)
         return x
 
     def _conv(self, x, filters, name, stride=1):
-        return self._norm(self._plain(x, filters, stride, name), name)
-
-    def _plain(self, x, filters, stride, name):
-        return layers.Conv2D(
-            filters,
-            1,
-            strides=stride,
-            use_bias=False,
-            kernel_initializer=keras.initializers.HeNormal(),
-            name=f"{name}_conv",
-        )(x)
-
-    def _norm(self, x, name):
-        return layers.BatchNormalization(epsilon=self._epsilon, name=f"{name}_bn")(x)
+        x = conv(x, filters, 1, stride=stride, padding="valid", name=f"{name}_conv")
+        return norm(x, name, self._epsilon)
 
 
-NASNET_CIFAR = Nasnet(
-    filters=32,
-    cells=18,
-    normal=NASNET_NORMAL,
-    reduction=NASNET_REDUCTION,
-    stem=96,
-    stem_cells=0,
-    dropout=0.0,
-    epsilon=1e-5,
-)
-PNASNET_MOBILE = Nasnet(
-    filters=54,
-    cells=9,
-    normal=PNASNET,
-    reduction=None,
-    stem=32,
-    stem_cells=2,
-    dropout=0.5,
-)
-PNASNET_LARGE = Nasnet(
-    filters=216,
-    cells=12,
-    normal=PNASNET,
-    reduction=None,
-    stem=96,
-    stem_cells=2,
-    dropout=0.5,
-)
+NASNET_CIFAR = Nasnet(32, 18, NASNET_NORMAL, NASNET_REDUCTION, 96, 0, 0.0, 1e-5)
+PNASNET_MOBILE = Nasnet(54, 9, PNASNET, None, 32, 2, 0.5)
+PNASNET_LARGE = Nasnet(216, 12, PNASNET, None, 96, 2, 0.5)

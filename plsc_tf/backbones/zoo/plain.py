@@ -1,175 +1,99 @@
 """Networks of one layer after the other: LeNet, CifarNet, AlexNet, OverFeat, VGG.
 
-Their first dense layer is as large as the last feature map, so that pictures of other
+Their first dense layer is as large as the last feature map, so that images of other
 sizes than the default change its number of weights.
 """
-
-from dataclasses import dataclass
 
 import keras
 from keras import layers
 
 from plsc_tf.backbones.arguments import NetworkArguments
-from plsc_tf.backbones.zoo.layers import LocalResponseNormalization, dropout, finish
+from plsc_tf.backbones.zoo.layers import LocalResponseNormalization, dropout
 
-# (filters, size) is a convolution, with stride and padding where they are not 1 and
-# "same"; (size,) is max pooling with stride 2.
-ALEXNET = (
-    (64, 11, 4, "valid"),
-    (3,),
-    (192, 5),
-    (3,),
-    (384, 3),
-    (384, 3),
-    (256, 3),
-    (3,),
+# Layers in order. "conv1 64 11 4 valid" has 64 filters of 11 x 11 pixels, stride 4 and
+# that padding (else 1 and "same"), "pool1 3" is max pooling of 3 x 3 with stride 2,
+# "norm1" local response normalization, "fc6 4096" a dense layer.
+# LeCun et al. 1998, as TensorFlow's first MNIST tutorial and `slim/nets/lenet.py`.
+LENET = "conv1 32 5, pool1 2, conv2 64 5, pool2 2, flatten, fc3 1024, dropout"
+# cuda-convnet's layers for CIFAR-10: `slim/nets/cifarnet.py`.
+CIFARNET = (
+    "conv1 64 5, pool1 2, norm1, conv2 64 5, norm2, pool2 2, flatten, "
+    "fc3 384, dropout, fc4 192"
+)
+ALEXNET_V2 = (
+    "conv1 64 11 4 valid, pool1 3, conv2 192 5, pool2 3, conv3 384 3, conv4 384 3, "
+    "conv5 256 3, pool5 3, flatten, fc6 4096, dropout6, fc7 4096, dropout7"
 )
 OVERFEAT = (
-    (64, 11, 4, "valid"),
-    (2,),
-    (256, 5, 1, "valid"),
-    (2,),
-    (512, 3),
-    (1024, 3),
-    (1024, 3),
-    (2,),
+    "conv1 64 11 4 valid, pool1 2, conv2 256 5 1 valid, pool2 2, conv3 512 3, "
+    "conv4 1024 3, conv5 1024 3, pool5 2, flatten, "
+    "fc6 3072, dropout6, fc7 4096, dropout7"
 )
 VGG_A = (
-    *((64, 3), (2,), (128, 3), (2,)),
-    *((256, 3), (256, 3), (2,)),
-    *((512, 3), (512, 3), (2,)) * 2,
+    "conv1 64 3, pool1 2, conv2 128 3, pool2 2, conv3 256 3, conv4 256 3, pool4 2, "
+    "conv5 512 3, conv6 512 3, pool6 2, conv7 512 3, conv8 512 3, pool8 2, flatten, "
+    "fc6 4096, dropout6, fc7 4096, dropout7"
 )
 
 
-@dataclass(frozen=True)
-class Plain:
-    """Convolutions and poolings, then two dense layers.
+def plain(table: str, initial: dict, image, arguments: NetworkArguments):
+    """A network of a table; dropout is 0.5.
 
     Args:
-        steps: see `ALEXNET`.
-        dense: numbers of the two dense layers.
-        deviation: of the dense layers' initial weights; None is Glorot's.
-        bias: initial bias of the dense layers.
+        table: see `LENET`.
+        initial: {"conv", "fc": standard deviation of the initial weights, Glorot's if
+            missing; "bias": initial bias of the dense layers}.
+        image: symbolic images.
+        arguments: of the network.
+
+    Returns:
+        [N, features] tensor.
     """
-
-    steps: tuple
-    dense: tuple[int, int] = (4096, 4096)
-    deviation: float | None = None
-    bias: float = 0.0
-
-    def __call__(
-        self,
-        arguments: NetworkArguments,
-        *,
-        batch_norm_momentum: float = 0.99,
-        name: str,
-    ) -> keras.Model:
-        """The network.
-
-        Args:
-            arguments: what all networks are asked for; dropout is 0.5.
-            batch_norm_momentum: of the embedding layer's batch normalisation.
-            name: the model's name.
-        """
-        image = keras.Input(arguments.image_shape, name="image")
-        x = self._features(image)
-        x = layers.Flatten(name="flatten")(x)
-        for number, size in enumerate(self.dense, start=6):
-            x = _dense(x, size, f"fc{number}", self.deviation, self.bias)
-            x = dropout(x, arguments, 0.5, f"dropout{number}")
-        return finish(image, x, arguments, name=name, momentum=batch_norm_momentum)
-
-    def _features(self, x):
-        number = 1
-        for step in self.steps:
-            if len(step) == 1:
-                x = layers.MaxPooling2D(step[0], 2, name=f"pool{number - 1}")(x)
-                continue
-            filters, size, stride, padding = (*step[:2], *(step[2:] or (1, "same")))
-            x = layers.Conv2D(
-                filters,
-                size,
-                strides=stride,
-                padding=padding,
-                activation="relu",
-                name=f"conv{number}",
-            )(x)
-            number += 1
-        return x
-
-
-def lenet(
-    arguments: NetworkArguments,
-    *,
-    batch_norm_momentum: float = 0.99,
-    name: str = "lenet",
-) -> keras.Model:
-    """TF-Slim's LeNet: two convolutions of 5×5 and a dense layer of 1024.
-
-    Source: LeCun et al. 1998, in the size of TensorFlow's first MNIST tutorial and of
-    `slim/nets/lenet.py`. Dropout is 0.5.
-
-    Args:
-        arguments: what all networks are asked for.
-        batch_norm_momentum: of the embedding layer's batch normalisation.
-        name: the model's name.
-    """
-    image = keras.Input(arguments.image_shape, name="image")
     x = image
-    for number, filters in enumerate((32, 64), start=1):
-        x = layers.Conv2D(
-            filters, 5, padding="same", activation="relu", name=f"conv{number}"
-        )(x)
-        x = layers.MaxPooling2D(2, name=f"pool{number}")(x)
-    x = layers.Flatten(name="flatten")(x)
-    x = layers.Dense(1024, activation="relu", name="fc3")(x)
-    x = dropout(x, arguments, 0.5)
-    return finish(image, x, arguments, name=name, momentum=batch_norm_momentum)
+    for step in table.split(", "):
+        name, *numbers = step.split()
+        kind = name.rstrip("0123456789")
+        if kind == "dropout":
+            x = dropout(x, arguments, 0.5, name)
+        else:
+            numbers = [int(n) if n.isdecimal() else n for n in numbers]
+            x = _LAYERS[kind](name, initial, *numbers)(x)
+    return x
 
 
-def cifarnet(
-    arguments: NetworkArguments,
-    *,
-    batch_norm_momentum: float = 0.99,
-    name: str = "cifarnet",
-) -> keras.Model:
-    """TF-Slim's CifarNet, cuda-convnet's layers for CIFAR-10.
-
-    Source: `slim/nets/cifarnet.py`. Dropout is 0.5, between the dense layers.
-
-    Args:
-        arguments: what all networks are asked for.
-        batch_norm_momentum: of the embedding layer's batch normalisation.
-        name: the model's name.
-    """
-    image = keras.Input(arguments.image_shape, name="image")
-    x = _cifar_conv(image, "conv1")
-    x = layers.MaxPooling2D(2, name="pool1")(x)
-    x = LocalResponseNormalization(name="norm1")(x)
-    x = _cifar_conv(x, "conv2")
-    x = LocalResponseNormalization(name="norm2")(x)
-    x = layers.MaxPooling2D(2, name="pool2")(x)
-    x = layers.Flatten(name="flatten")(x)
-    x = dropout(_dense(x, 384, "fc3", 0.04, 0.1), arguments, 0.5)
-    x = _dense(x, 192, "fc4", 0.04, 0.1)
-    return finish(image, x, arguments, name=name, momentum=batch_norm_momentum)
-
-
-def _cifar_conv(x, name):
-    initial = keras.initializers.TruncatedNormal(stddev=0.05)
+def _conv(name, initial, filters, size, stride=1, padding="same"):  # noqa: PLR0913
+    kernel = "glorot_uniform"
+    if "conv" in initial:
+        kernel = keras.initializers.TruncatedNormal(stddev=initial["conv"])
     return layers.Conv2D(
-        64, 5, padding="same", activation="relu", kernel_initializer=initial, name=name
-    )(x)
+        filters,
+        size,
+        strides=stride,
+        padding=padding,
+        activation="relu",
+        kernel_initializer=kernel,
+        name=name,
+    )
 
 
-def _dense(x, size, name, deviation, bias):
+def _dense(name, initial, size):
+    # Each initializer draws a seed: without this one a seeded run would change.
     kernel = keras.initializers.GlorotUniform()
-    if deviation is not None:
-        kernel = keras.initializers.TruncatedNormal(stddev=deviation)
+    if "fc" in initial:
+        kernel = keras.initializers.TruncatedNormal(stddev=initial["fc"])
     return layers.Dense(
         size,
         activation="relu",
         kernel_initializer=kernel,
-        bias_initializer=keras.initializers.Constant(bias),
+        bias_initializer=keras.initializers.Constant(initial.get("bias", 0.0)),
         name=name,
-    )(x)
+    )
+
+
+_LAYERS = {
+    "conv": _conv,
+    "fc": _dense,
+    "pool": lambda name, _, size: layers.MaxPooling2D(size, 2, name=name),
+    "norm": lambda name, _: LocalResponseNormalization(name=name),
+    "flatten": lambda name, _: layers.Flatten(name=name),
+}

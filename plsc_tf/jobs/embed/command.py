@@ -2,27 +2,31 @@
 
 import dataclasses
 import functools
+import json
 import os
 from collections.abc import Callable
 
 import numpy as np
+import tensorflow as tf
 from absl import logging
 
 from plsc_tf.data import load as data_load
+from plsc_tf.data import preprocessing
 from plsc_tf.data.preprocessing import Preprocessing, own_augmentation
 from plsc_tf.jobs import trained
 from plsc_tf.jobs.builders.preprocessing import framing
 from plsc_tf.jobs.embed import image_list
 from plsc_tf.jobs.embed.rows import RowsFile, check_names
-from plsc_tf.jobs.embed.saved_model import ExportedModel
-from plsc_tf.jobs.evaluate.decoding import PictureError
-from plsc_tf.jobs.evaluate.embeddings import Pictures
+from plsc_tf.jobs.evaluate.embeddings import PictureError, Pictures
 from plsc_tf.options.settings import Settings
 from plsc_tf.parallel import cluster as clusters
 from plsc_tf.progress import Progress
+from plsc_tf.serving import versions
+from plsc_tf.storage import files
 
 # Unreadable images that are named in the log.
 _NAMED = 10
+_CARD = "assets.extra/model_card.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +63,8 @@ def embed(settings: Settings) -> list[tuple]:
     )
     check_names(names)
     output = RowsFile(options.output)
-    model = _open_model(settings)
+    load = _exported_model if options.saved_model else _trained_model
+    model = load(settings)
     skipped = {} if settings.preprocessing.skip_bad_records else None
     with output:
         rows = _write(output, model, options, paths, points, skipped)
@@ -81,15 +86,7 @@ def embed(settings: Settings) -> list[tuple]:
 
 def _check(options, settings):
     if not options.output:
-        raise ValueError(
-            "output must name the .npy file to write. Received: output=''."
-        )
-    if options.saved_model and settings.checkpoints.checkpoint_dir:
-        raise ValueError(
-            "saved_model and checkpoint_dir both name a model; give one of them. "
-            f"Received: saved_model={options.saved_model!r}, "
-            f"checkpoint_dir={settings.checkpoints.checkpoint_dir!r}."
-        )
+        raise ValueError("output must name the .npy file to write. It is empty.")
     if clusters.resolve(settings.cluster, os.environ) is not None:
         raise ValueError(
             "embed is for one process, which uses all devices of its machine. To share "
@@ -98,29 +95,59 @@ def _check(options, settings):
         )
 
 
-def _open_model(settings):
-    options = settings.embedding
+def _trained_model(settings):
+    options, loaded = settings.embedding, trained.load(settings)
     flip, batch_size = options.flip, options.embed_batch_size
-    if not options.saved_model:
-        loaded = trained.load(settings)
-        if flip is None:
-            module = data_load.find(loaded.settings.dataset.dataset_name)
-            flip = data_load.suitable_preprocessing(module) != "none"
-        function = functools.partial(loaded.model.embed, batch_size=batch_size)
-        frame = framing(loaded.settings)
-        return _Model("checkpoint", loaded.checkpoint, function, frame, flip)
-    model = ExportedModel(options.saved_model, batch_size)
+    if flip is None:
+        module = data_load.find(loaded.settings.dataset.dataset_name)
+        flip = data_load.suitable_preprocessing(module) != "none"
+    function = functools.partial(loaded.model.embed, batch_size=batch_size)
+    frame = framing(loaded.settings)
+    return _Model("checkpoint", loaded.checkpoint, function, frame, flip)
+
+
+def _exported_model(settings):
+    """A SavedModel that `plsc_tf` exported, by its signature `images`."""
+    options = settings.embedding
+    folders = versions.find_models(options.saved_model, "saved_model")
+    if not folders:
+        raise FileNotFoundError(
+            "saved_model must be the folder of an exported model: versions 1, 2, ..., or "
+            f"one with saved_model.pb in it. Received: {options.saved_model!r}."
+        )
+    path = folders[max(folders)]
+    card_path = files.join(path, _CARD)
+    if not files.exists(card_path):
+        raise ValueError(
+            f"{path} was not exported by plsc_tf: it lacks {_CARD}, which describes "
+            "the images it expects."
+        )
+    card = json.loads(files.read(card_path))
+    name, flip = card.get("preprocessing", "resize"), options.flip
+    if name == "custom":
+        raise ValueError(
+            f"{path} frames images by a function that its card does not name. "
+            "Embed by the checkpoint, checkpoint_dir."
+        )
+    name = "face" if name == "resize" else name
+    frame = preprocessing.build(name, tuple(card["image_size"]), augmentation=None)
     if flip is None:
         # The data set is unknown: do as its preprocessing does in training.
-        augmentation = own_augmentation(model.framing.name)
+        augmentation = own_augmentation(frame.name)
         flip = augmentation is not None and augmentation.flip > 0
-    if flip and model.normalized:
+    if flip and card.get("normalize"):
         logging.info(
             "%s gives embeddings of length 1: those of mirror images are added with "
             "equal weight, not by their lengths.",
-            model.path,
+            path,
         )
-    return _Model("SavedModel", model.path, model.embed, model.framing, flip)
+    model = tf.saved_model.load(path)
+
+    def embed_pixels(pixels):
+        images = tf.constant(pixels, tf.float32)
+        return model.signatures["images"](images=images)["embedding"].numpy()
+
+    return _Model("SavedModel", path, embed_pixels, frame, flip)
 
 
 def _write(output, model, options, paths, points, skipped):

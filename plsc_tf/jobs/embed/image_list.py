@@ -52,16 +52,12 @@ def list_images(
         ValueError: no image, a name twice, or a line of another form.
     """
     if not images:
-        raise ValueError(
-            "images must name a folder of images, or a list of them. Received: "
-            "images=''."
-        )
+        raise ValueError("images must name a folder or a list of images. It is empty.")
     files.prepare(images)
     if files.is_dir(images):
         if image_dir:
             raise ValueError(
-                "image_dir is for a list of images. Received: "
-                f"image_dir={image_dir!r}, images={images!r}, which is a folder."
+                f"image_dir={image_dir!r} is for a list; images={images!r} is a folder."
             )
         folder, names, points = images, _names_below(images), None
     else:
@@ -99,48 +95,41 @@ def _points_of(names, landmarks):
     """Points of images, from a file that may hold others too."""
     if not files.exists(landmarks):
         raise FileNotFoundError(f"There is no file landmarks={landmarks!r}.")
-    known, points = _read(landmarks, needs_points=True)
+    known, points = _read(landmarks, with_points=True)
     rows = {name: row for row, name in enumerate(known)}
     missing = [name for name in names if name not in rows]
     if missing:
         raise ValueError(
             f"{landmarks} lacks {len(missing)} of {len(names)} images, such as "
-            f"{missing[0]!r}. Names must be written as in the list, or relative to the "
-            f"folder. It holds {len(known)}, such as {known[0]!r}."
+            f"{missing[0]!r}. It holds {len(known)}, such as {known[0]!r}."
         )
     return points[[rows[name] for name in names]]
 
 
-def _read(path, needs_points=False):
-    """(names, float32 [n, 5, 2] or None) of a list."""
-    points, numbers = {}, {}
+def _read(path, with_points=None):
+    """(names, float32 [n, 5, 2] or None) of a list; None: as its first line."""
+    points = {}
     for number, line in read_lines(path):
         text = os.fsdecode(line.removeprefix(b"\xef\xbb\xbf")).strip()
         if not text:
             continue
         name, values = _split(text)
-        with_points = needs_points
-        if points:
-            with_points = next(iter(points.values())) is not None
-        if with_points != (values is not None) and (points or needs_points):
-            expected = "an image without numbers, as on the lines before"
+        if with_points is None:
+            with_points = values is not None
+        if with_points != (values is not None):
+            expected = "without numbers, as on the lines before"
             if with_points:
-                expected = (
-                    "an image and ten numbers, x and y of five points, as on the other "
-                    "lines"
-                )
+                expected = "and ten numbers, x and y of five points"
             raise ValueError(
-                f"{path}, line {number}: expected {expected}. Received: {text[:120]!r}."
+                f"{path}, line {number}: expected an image {expected}. Received: "
+                f"{text[:120]!r}."
             )
         if name in points:
-            raise ValueError(
-                f"{path}, line {number}: {name!r} is on line {numbers[name]} too. Each "
-                "image has one name and one row."
-            )
-        points[name], numbers[name] = values, number
+            raise ValueError(f"{path}, line {number}: {name!r} is listed twice.")
+        points[name] = values
     if not points:
         raise ValueError(f"{path} is empty. Expected an image on each line.")
-    if None in points.values():
+    if not with_points:
         return list(points), None
     return list(points), np.array(list(points.values()), np.float32).reshape(-1, 5, 2)
 

@@ -31,13 +31,10 @@ class RowsFile:
     def __init__(self, path: str):
         self.path = path
         self.names_path = f"{path.removesuffix('.npy')}.txt"
-        self.shape, self._header_bytes = (0, 0), 0
+        self.shape = (0, 0)
         for existing in (self.path, self.names_path):
             if files.exists(existing):
-                raise FileExistsError(
-                    f"{existing} exists already, and nothing is overwritten. Give "
-                    "another output, or move it away."
-                )
+                raise FileExistsError(f"{existing} exists already. Set another output.")
 
     def __enter__(self):
         """Makes the temporary file."""
@@ -63,7 +60,7 @@ class RowsFile:
         count, _ = self.shape
         if not count:
             self.shape = (0, rows.shape[1])
-            self._header_bytes = self._write_header()
+            self._write_header()
         self._file.write(np.ascontiguousarray(rows, "<f4"))
         self.shape = (count + len(rows), rows.shape[1])
 
@@ -79,8 +76,7 @@ class RowsFile:
         if not self.shape[0]:
             raise ValueError("There is no image that can be read.")
         self._file.seek(0)
-        if self._write_header() != self._header_bytes:
-            raise RuntimeError("numpy's header has changed its length.")
+        self._write_header()  # as long as before: it has room for any number of rows
         self._file.flush()
         os.fsync(self._file.fileno())
         # A tab ends a name with blanks, as `evaluation.lists` reads it.
@@ -96,10 +92,8 @@ class RowsFile:
             files.write(self.path, lambda: files.open_read(self._temporary))
 
     def _write_header(self):
-        """The header has room for any number of rows; returns its bytes."""
         header = {"descr": "<f4", "fortran_order": False, "shape": self.shape}
         np.lib.format.write_array_header_1_0(self._file, header)
-        return self._file.tell()
 
     def _remove(self):
         with contextlib.suppress(FileNotFoundError):
@@ -117,6 +111,6 @@ def check_names(names: Iterable[str]) -> None:
         one_line = len(f"{name}.".splitlines()) == 1 and "\t" not in name
         if not one_line or name.encode(errors="replace").decode() != name:
             raise ValueError(
-                f"The name of {name!r} cannot stand in a list: it must be UTF-8, "
-                "without tabs and ends of lines. Rename the image."
+                f"The name {name!r} cannot be in a list: it must be UTF-8, without "
+                "tabs and ends of lines. Rename the image."
             )

@@ -1,4 +1,4 @@
-"""`python -m plsc_tf.evaluate`: all that the settings ask for, in one table."""
+"""`python -m plsc_tf.evaluate`: all requested evaluations, in one table."""
 
 import functools
 import os
@@ -7,12 +7,13 @@ import re
 from absl import logging
 
 from plsc_tf.data import load as data_load
-from plsc_tf.evaluation import card, closed_set, names, reports
+from plsc_tf.evaluation import card, closed_set, reports
 from plsc_tf.evaluation.bootstrap import Resampling
+from plsc_tf.evaluation.report import short_name
 from plsc_tf.evaluation.verification import score_pairs
 from plsc_tf.jobs import trained, workers
 from plsc_tf.jobs.builders import preprocessing, recipe
-from plsc_tf.jobs.evaluate import protocols, provenance, worst
+from plsc_tf.jobs.evaluate import protocols, provenance
 from plsc_tf.jobs.evaluate.embeddings import Pictures, Saved
 from plsc_tf.jobs.parts import NONE, Parts
 from plsc_tf.options import effects
@@ -41,7 +42,7 @@ def evaluate(settings: Settings, parts: Parts = NONE) -> list[tuple] | None:
         ValueError: settings that exclude each other, or invalid files.
     """
     scoring = settings.scoring
-    _check(settings)
+    _check_files(scoring)
     evaluation = _Evaluation(settings)
     if scoring.embeddings:
         if clusters.resolve(settings.cluster, os.environ) is not None:
@@ -66,31 +67,6 @@ def evaluate(settings: Settings, parts: Parts = NONE) -> list[tuple] | None:
         return rows
 
 
-def _check(settings):
-    """Raises the errors that need no model."""
-    scoring, targets = settings.scoring, settings.evaluation.val_targets
-    if scoring.embeddings and targets and "val_targets" in settings.given:
-        raise ValueError(
-            "Saved embeddings hold no pictures: give pair_lists instead of "
-            f"val_targets. Received: val_targets={','.join(targets)}."
-        )
-    if bool(scoring.gallery) != bool(scoring.probes):
-        raise ValueError(
-            "gallery and probes go together: who is known and who is looked for. "
-            f"Received: gallery={scoring.gallery!r}, probes={scoring.probes!r}."
-        )
-    if scoring.embeddings and not scoring.has_lists:
-        raise ValueError(
-            "Saved embeddings are compared by pair_lists, template_dirs, tinyface_dir, "
-            "or gallery and probes. Received: none of them."
-        )
-    if scoring.embedding_names and not scoring.embeddings:
-        raise ValueError(
-            "embedding_names names the rows of embeddings. Received: embeddings=''."
-        )
-    _check_files(scoring)
-
-
 def _check_files(scoring):
     for path in (*scoring.pair_lists, scoring.gallery, scoring.probes):
         if path and not files.exists(path):
@@ -98,7 +74,7 @@ def _check_files(scoring):
     for part in protocols.TINYFACE if scoring.tinyface_dir else ():
         if not files.is_dir(files.join(scoring.tinyface_dir, part)):
             raise FileNotFoundError(
-                f"tinyface_dir expects {', '.join(protocols.TINYFACE)} in the folder. "
+                f"tinyface_dir expects {', '.join(protocols.TINYFACE)} in it. "
                 f"Received: tinyface_dir={scoring.tinyface_dir!r}, without {part}."
             )
     for path in scoring.template_dirs:
@@ -136,31 +112,27 @@ class _Evaluation:
 
     def add_lists(self, source, with_fingerprints=False):
         """Runs the protocols of lists and folders on the embeddings of a source."""
-        scoring = self.scoring
+        scoring, options = self.scoring, self.options
         for path in scoring.pair_lists:
             folder = scoring.picture_dir or files.parent(path)
-            report, listed, pairs = protocols.pair_list(
-                path, source, folder, self.options
-            )
+            report, listed, pairs = protocols.pair_list(path, source, folder, options)
             self.add(report)
             if scoring.card_dir:
                 located = [files.join(folder, name) for name in listed]
                 if with_fingerprints:
                     self.fingerprints.add(report.name, map(files.read, located), listed)
-                worst.add(report, *pairs, listed, functools.partial(_read, located))
+                provenance.add_worst(
+                    report, *pairs, listed, functools.partial(_read, located)
+                )
         for folder in scoring.template_dirs:
-            of_folder = protocols.templates(
-                folder, source, self.options, scoring.detector_scores
-            )
-            for report in of_folder:
+            weighted = scoring.detector_scores
+            for report in protocols.templates(folder, source, options, weighted):
                 self.add(report)
         if scoring.tinyface_dir:
-            self.add(protocols.tinyface(scoring.tinyface_dir, source, self.options))
+            self.add(protocols.tinyface(scoring.tinyface_dir, source, options))
         if scoring.gallery:
             lists = scoring.gallery, scoring.probes
-            self.add(
-                protocols.search(*lists, source, scoring.picture_dir, self.options)
-            )
+            self.add(protocols.search(*lists, source, scoring.picture_dir, options))
 
     def add_pairs(self, name, pairs, scores):
         """Adds a verification set."""
@@ -172,9 +144,11 @@ class _Evaluation:
             report.sha256 = provenance.set_checksum(pairs)
             report.counts["pictures"] = len(pairs.images)
             self.fingerprints.add(name, pairs.images, pairs.files)
-            shown = [worst.short_name(path) for path in pairs.files]
+            shown = [provenance.short_name(path) for path in pairs.files]
             shown = shown or range(len(pairs.images))
-            worst.add(report, scores, *sides, shown, pairs.images.__getitem__)
+            provenance.add_worst(
+                report, scores, *sides, shown, pairs.images.__getitem__
+            )
         self.add(report)
 
     def add_origins(self, model, settings):
@@ -192,8 +166,7 @@ class _Evaluation:
             count = report.duplicates.get("training set", {}).get("same_pixels")
             if count:
                 logging.warning(
-                    "%d pictures of %s are in the training set: its figures are too "
-                    "good.",
+                    "%d images of %s are in the training set: too good figures.",
                     count,
                     report.name,
                 )
@@ -221,12 +194,12 @@ class _Evaluation:
             text = str(figure)
             if name == "best_threshold":
                 text = f"{text} as squared distance, {figure.as_cosine()} as cosine"
-            yield f"{report.name}: {names.short(name)}", text
+            yield f"{report.name}: {short_name(name)}", text
         if self.scoring.card_dir and report.threshold:
-            text = f"n/a ({report.threshold.get('note', '')})"
+            text = "n/a ({note})"
             if report.threshold["cosine"] is not None:
                 text = "{cosine:.5f}, squared distance {squared_l2:.5f}"
-                text = text.format(**report.threshold)
+            text = text.format(**report.threshold)
             rate = report.rate.replace(" ", "=")
             yield f"{report.name}: cosine threshold at {rate}", text
         for name, count in report.counts.items():

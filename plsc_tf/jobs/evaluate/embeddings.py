@@ -1,16 +1,26 @@
-"""Embeddings by name: of images, as they are read, or saved ones."""
+"""Embeddings by name: of images, decoded as they are needed, or saved ones."""
 
 import io
+import os
 
 import numpy as np
+import tensorflow as tf
 
+from plsc_tf.data import alignment, images
+from plsc_tf.data.faults import READ_ERRORS, reason
+from plsc_tf.data.source import without_autograph
 from plsc_tf.evaluation import lists
-from plsc_tf.evaluation.pair_embeddings import embed_batch
-from plsc_tf.jobs.evaluate import decoding
+from plsc_tf.evaluation.verification import embed_batch
 from plsc_tf.storage import files
 
-# Rows of saved embeddings that are handed on at a time.
+# Rows of saved embeddings that are passed on at a time.
 ROWS = 2048
+# Images that are decoded ahead, and the bytes of their pixels.
+_AHEAD, _AHEAD_BYTES = 512, 128 << 20
+
+
+class PictureError(ValueError):
+    """An image cannot be read or decoded; the message says which."""
 
 
 class Pictures:
@@ -28,7 +38,7 @@ class Pictures:
         self._batch_size, self._flip = batch_size, flip
 
     def blocks(self, names, folder, points=None):
-        """Yields (embeddings, norms) of consecutive images, block by block.
+        """Yields (embeddings, norms) of consecutive images, batch by batch.
 
         Args:
             names: of the files, below `folder` or absolute.
@@ -42,35 +52,76 @@ class Pictures:
         try:
             for _, *block in self.rows(paths, points):
                 yield tuple(block)
-        except decoding.PictureError as error:
+        except PictureError as error:
             raise ValueError(
                 f"{error} Is {folder or '.'} the folder that the names are below? "
-                "picture_dir says another one."
+                "picture_dir sets another one."
             ) from error
 
     def rows(self, paths, points=None, skipped=None):
-        """Yields (rows, embeddings, norms) of images, a batch at a time.
+        """Yields (rows, embeddings, norms) of images, batch by batch.
 
-        The arguments and errors are those of `decoding.blocks`. Embeddings
-        are float64, and the sum of both passes with `flip`; the norms are the mean of
-        both.
+        Embeddings are float64, and the sum of both passes with `flip`; the norms are
+        the mean of both.
+
+        Args:
+            paths: of the files.
+            points: float32 [images, 5, 2], where the eyes, the nose and the corners of
+                the mouth are, to align the images by; None: they are not aligned.
+            skipped: dict that gets {path: error} of the images that cannot be read,
+                which are left out then; None: the first one is an error.
+
+        Raises:
+            PictureError: an image cannot be read or decoded.
         """
-        blocks = decoding.blocks(
-            paths, self._framing, self._batch_size, points, skipped
-        )
-        for rows, pixels in self._batches(blocks):
-            yield rows, *embed_batch(self._embed, pixels, self._flip)
+        shape = (self._batch_size, *self._framing.image_size, 3)
+        pixels, rows = np.empty(shape, np.uint8), []
+        iterator = self._decoded(paths, points).as_numpy_iterator()
+        for row in range(len(paths)):
+            try:
+                pixels[len(rows)] = next(iterator)
+                rows.append(row)
+            except READ_ERRORS as error:
+                if skipped is None:
+                    message = f"{paths[row]} cannot be read: {reason(error)}"
+                    raise PictureError(message) from error
+                skipped[paths[row]] = reason(error)
+            if rows and (len(rows) == len(pixels) or row == len(paths) - 1):
+                batch = embed_batch(self._embed, pixels[: len(rows)], self._flip)
+                yield np.array(rows), *batch
+                rows = []
 
-    def _batches(self, blocks):
-        for rows, pixels in blocks:
-            # The rest goes with the last batch, which `embed` fills up: a batch of
-            # another size would be traced again.
-            count = len(rows) // self._batch_size
-            places = self._batch_size * np.arange(1, count)
-            if len(rows):
-                yield from zip(
-                    np.split(rows, places), np.split(pixels, places), strict=True
-                )
+    def _decoded(self, paths, points):
+        """A data set of framed images, decoded ahead."""
+        size = self._framing.image_size
+        cut_size = alignment.stored_size(size)
+        moves = np.zeros((len(paths), 1), np.float32)  # `unbatch` crashes on no numbers
+        if points is not None:
+            moves = alignment.transforms(points, cut_size)
+
+        def chunks():
+            for start in range(0, len(paths), _AHEAD):
+                chunk = slice(start, start + _AHEAD)
+                yield [os.fsencode(path) for path in paths[chunk]], moves[chunk]
+
+        def frame(path, move):
+            content = tf.io.read_file(path)
+            if points is None:
+                return self._framing.evaluate(content)
+            face = alignment.cut_out(images.decode(content), move, cut_size)
+            return self._framing.evaluate(face)
+
+        of_chunks = (
+            tf.TensorSpec([None], tf.string),
+            tf.TensorSpec([None, moves.shape[1]], tf.float32),
+        )
+        dataset = tf.data.Dataset.from_generator(chunks, output_signature=of_chunks)
+        ahead = min(_AHEAD, _AHEAD_BYTES // (3 * size[0] * size[1]))
+        return (
+            dataset.unbatch()
+            .map(without_autograph(frame), tf.data.AUTOTUNE, deterministic=True)
+            .prefetch(ahead)
+        )
 
 
 class Saved:
@@ -78,11 +129,12 @@ class Saved:
 
     Args:
         path: of the .npy file; a local one is read as it is needed.
-        names_path: of the list of names; "": default it, or row numbers.
+        names_path: of the list of names; "": that next to it, or row numbers.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: not [n, embedding_size] numbers, or as many names.
+        ValueError: it does not hold [n, embedding_size] numbers, or the list of names
+            has another length.
     """
 
     def __init__(self, path, names_path=""):
@@ -108,7 +160,7 @@ class Saved:
         self._rows = {name: row for row, name in enumerate(names)}
 
     def blocks(self, names, folder, points=None):
-        """As `Pictures.blocks`; folder and points mean nothing here."""
+        """As `Pictures.blocks`; folder and points have no effect."""
         rows = self._find(names)
         for start in range(0, len(rows), ROWS):
             block = self._matrix[rows[start : start + ROWS]].astype(np.float64)
@@ -121,8 +173,8 @@ class Saved:
             rows = np.array([int(name) for name in names], np.int64)
         except (KeyError, ValueError) as error:
             raise ValueError(
-                f"{error} is no name of a row of {self.path}. Give embedding_names; "
-                "without it, rows are named by their numbers, from 0."
+                f"{error} is not the name of a row of {self.path}. Give "
+                "embedding_names; without it, rows are named by numbers from 0."
             ) from error
         if rows.min() < 0 or rows.max() >= len(self._matrix):
             raise ValueError(
@@ -149,4 +201,4 @@ def _load(path):
             return np.load(path, mmap_mode="r", allow_pickle=False)
         return np.load(io.BytesIO(files.read(path)), allow_pickle=False)
     except (ValueError, EOFError) as error:
-        raise ValueError(f"{path} is no .npy file of numbers: {error}") from error
+        raise ValueError(f"{path} is not a .npy file of numbers: {error}") from error

@@ -117,7 +117,7 @@ def tinyface(folder: str, source, options) -> SetReport:
         listed = files.list_dir(below)
         listed = [x for x in listed if x.lower().endswith((".jpg", ".jpeg", ".png"))]
         if not listed:
-            raise FileNotFoundError(f"There is no picture in {below!r}.")
+            raise FileNotFoundError(f"There is no image in {below!r}.")
         names = [f"{part}/{name}" for name in listed]
         identities = names  # each distractor is another person
         if part != "Gallery_Distractor":
@@ -142,7 +142,7 @@ def _identity(name):
     number = name.partition("_")[0]
     if not number.isdecimal():
         raise ValueError(
-            "Names of TinyFace's pictures begin with the number of the identity, as in "
+            "Names of TinyFace's images begin with the number of the identity, as in "
             f"12_3.jpg. Received: {name!r}."
         )
     return number
@@ -155,8 +155,8 @@ def templates(folder, source, options, with_scores=True):
         folder: with meta/ and, for images, loose_crop/.
         source: `Pictures` or `Saved`.
         options: `reports.Options`.
-        with_scores: whether to weight images with the detector's scores, where
-            there are some.
+        with_scores: whether to weight images with the detector's scores, if there are
+            any.
 
     Yields:
         `SetReport`s: of the template pairs, and of each gallery with each of the probe
@@ -168,35 +168,29 @@ def templates(folder, source, options, with_scores=True):
     prefix = files.name(media_path).removesuffix("_face_tid_mid.txt")
     text = files.read(media_path)
     digest = hashlib.sha256(hashlib.sha256(text).digest())
-    media = lists.read_template_media(text, media_path)
-    points, weights = _faces(meta, listed, media.names)
-    pool = TemplatePool(media.templates, media.media, weights if with_scores else None)
-    crops = files.join(folder, "loose_crop")
-    for block, _ in source.blocks(media.names, crops, points):
+    names, ids, media = lists.read_template_media(text, media_path)
+    points, weights = _faces(meta, listed, names)
+    pool = TemplatePool(ids, media, weights if with_scores else None)
+    for block, _ in source.blocks(names, files.join(folder, "loose_crop"), points):
         pool.add(block)
     embeddings = pool.embeddings()
-    galleries, probes = _searches(meta, listed)
+    galleries, probes = (_subjects(meta, listed, kind) for kind in ("gallery", "probe"))
     subjects = {}
     for side in (*galleries.values(), *probes.values()):
         subjects |= dict(zip(*(column.tolist() for column in side), strict=True))
     pairs_path = _only(meta, listed, "*_template_pair_label.txt")
     report = _template_pairs(prefix, pairs_path, pool, embeddings, subjects, options)
-    report.counts["pictures"] = len(media.names)
+    report.counts["pictures"] = len(names)
     digest.update(bytes.fromhex(report.sha256))
     report.sha256 = digest.hexdigest()
     yield report
-    for label, (templates_in, subjects_in) in galleries.items():
-        rows = pool.find(templates_in, label)
+    for label, (known, known_ids) in galleries.items():
+        gallery = embeddings[pool.find(known, label)]
         for probe_label, (searched, probe_ids) in probes.items():
-            probe_rows = pool.find(searched, probe_label)
-            result = identification.search(
-                embeddings[rows], subjects_in, embeddings[probe_rows], probe_ids
-            )
+            found = embeddings[pool.find(searched, probe_label)]
             suffix = f" {probe_label}" if len(probes) > 1 else ""
-            name = f"{prefix} {label}{suffix}"
-            of_search = reports.of_search(name, result, probe_ids, options)
-            of_search.sha256 = report.sha256
-            yield of_search
+            sides = gallery, known_ids, found, probe_ids
+            yield _search(f"{prefix} {label}{suffix}", sides, options, digest)
 
 
 def _template_pairs(name, path, pool, embeddings, subjects, options):
@@ -216,13 +210,9 @@ def _template_pairs(name, path, pool, embeddings, subjects, options):
     else:
         numbers = bootstrap.linked(len(pool.ids), left[same], right[same])
         basis = LINKED.replace("pictures", "templates")
-    report = reports.of_pairs(
-        name,
-        PairScores(distances, same, None),
-        (numbers[left], numbers[right], basis),
-        options,
-        kind="templates",
-    )
+    identities = numbers[left], numbers[right], basis
+    scores = PairScores(distances, same, None)
+    report = reports.of_pairs(name, scores, identities, options, kind="templates")
     report.counts["templates"] = len(pool.ids)
     report.sha256 = hashlib.sha256(text).hexdigest()
     return report
@@ -234,27 +224,22 @@ def _faces(meta, listed, names):
         return None, None
     path = _only(meta, listed, "*_name_5pts_score.txt")
     listed_names, points, scores = lists.read_faces(files.read(path), path)
-    if listed_names == names:
-        return points, scores
     rows = {name: row for row, name in enumerate(listed_names)}
     missing = [name for name in names if name not in rows]
     if missing:
-        raise ValueError(f"{path} lacks {len(missing)} pictures, such as {missing[0]}.")
+        raise ValueError(f"{path} lacks {len(missing)} images, such as {missing[0]}.")
     order = np.array([rows[name] for name in names])
     return points[order], scores[order]
 
 
-def _searches(meta, listed):
-    """The 1:N lists: {gallery: (templates, subjects)}, and the same of probes."""
-    searches = []
-    for kind in ("gallery", "probe"):
-        sides = {}
-        for name in fnmatch.filter(listed, f"*_1N_{kind}_*.csv"):
-            path = files.join(meta, name)
-            label = name.partition("_1N_")[2].removesuffix(".csv")
-            sides[label] = lists.read_subjects(files.read(path), path)
-        searches.append(sides)
-    return searches
+def _subjects(meta, listed, kind):
+    """The 1:N lists of a kind: {label: (templates, subjects)}."""
+    sides = {}
+    for name in fnmatch.filter(listed, f"*_1N_{kind}_*.csv"):
+        path = files.join(meta, name)
+        label = name.partition("_1N_")[2].removesuffix(".csv")
+        sides[label] = lists.read_subjects(files.read(path), path)
+    return sides
 
 
 def _only(folder, listed, pattern):

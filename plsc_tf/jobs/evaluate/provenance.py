@@ -1,22 +1,28 @@
-"""Where a model, its data and a verification set come from: hashes, shared images."""
+"""Facts for the card: origins, checksums, shared images and the worst pairs of sets."""
 
 import hashlib
+from collections.abc import Callable, Sequence
 
 import numpy as np
+import tensorflow as tf
+from PIL import Image
 
 import plsc_tf
 from plsc_tf.checkpoints import manifest
+from plsc_tf.data import images
 from plsc_tf.data.checks.findings import Findings
 from plsc_tf.data.checks.listings import open_listing
 from plsc_tf.data.checks.survey import examine, survey
+from plsc_tf.data.image_encoding import encode
 from plsc_tf.jobs.builders import recipe
 from plsc_tf.storage import files
 
-_FIRST = 3
+# Shared images that are named, worst pairs of each kind, and pixels of their images.
+_FIRST, _WORST, _SIDE = 3, 8, 128
 
 
 def of_model(trained):
-    """What a card says about a `Trained` model: plain values."""
+    """Plain values about a `Trained` model."""
     path = trained.checkpoint
     content = manifest.read(path)
     digest = hashlib.sha256()
@@ -35,7 +41,7 @@ def of_model(trained):
 
 
 def of_data(settings):
-    """What a card says about the training data: plain values."""
+    """Plain values about the training data."""
     dataset = settings.dataset
     facts = {"dataset_name": dataset.dataset_name, "dataset_dir": dataset.dataset_dir}
     try:
@@ -71,7 +77,7 @@ class Fingerprints:
     """Bytes and pixels of the images of each verification set, 64 bits of each."""
 
     def __init__(self):
-        self._sets = {}
+        self._sets, self._names = {}, {}
 
     def add(self, name, pictures, names):
         """Adds a set.
@@ -83,8 +89,8 @@ class Fingerprints:
             names: of the images; () without.
         """
         hashes = [(one.byte_hash, one.pixel_hash) for one in map(examine, pictures)]
-        of_bytes, of_pixels = np.array(hashes, np.uint64).reshape(-1, 2).T
-        self._sets[name] = of_bytes, of_pixels, names
+        self._sets[name] = np.array(hashes, np.uint64).reshape(-1, 2).T
+        self._names[name] = names
 
     def overlaps(self, settings, with_training=True):
         """Images of each set that are in another one or in the training set.
@@ -95,24 +101,22 @@ class Fingerprints:
 
         Returns:
             {set: {other: {"images", "same_bytes", "same_pixels", "first"}}}, or
-            {"note"} for what was not compared.
+            {"note"} for sets that were not compared.
         """
         training = {"note": "not compared: --card_duplicates=false"}
         if with_training and self._sets:
             training = _training(settings)
-        result = {}
-        for name, (own_bytes, own_pixels, names) in self._sets.items():
-            others = {"training set": training}
-            for other, (their_bytes, their_pixels, _) in self._sets.items():
-                if other != name:
-                    others[other] = their_bytes, their_pixels
-            result[name] = {
+        others = {"training set": training, **self._sets}
+        return {
+            name: {
                 other: hashes
                 if isinstance(hashes, dict)
-                else _shared(own_bytes, own_pixels, names, *hashes)
+                else _shared(own, hashes, self._names[name])
                 for other, hashes in others.items()
+                if other != name
             }
-        return result
+            for name, own in self._sets.items()
+        }
 
 
 def _training(settings):
@@ -125,13 +129,73 @@ def _training(settings):
     return table["byte_hash"], table["pixel_hash"]
 
 
-def _shared(own_bytes, own_pixels, names, their_bytes, their_pixels):
-    same_bytes = np.isin(own_bytes, their_bytes) & (own_bytes != 0)
-    same_pixels = np.isin(own_pixels, their_pixels) & (own_pixels != 0)
+def _shared(own, other, names):
+    same_bytes, same_pixels = (
+        np.isin(mine, theirs) & (mine != 0)
+        for mine, theirs in zip(own, other, strict=True)
+    )
     rows = np.flatnonzero(same_bytes | same_pixels)[:_FIRST].tolist()
     return {
-        "pictures": len(their_bytes),
+        "pictures": len(other[0]),
         "same_bytes": int(same_bytes.sum()),
         "same_pixels": int(same_pixels.sum()),
         "first": [names[row] if names else f"picture {row}" for row in rows],
     }
+
+
+def add_worst(  # noqa: PLR0913 - the columns of a set of pairs
+    report, scores, left: np.ndarray, right: np.ndarray, names: Sequence, read: Callable
+) -> None:
+    """Adds the worst pairs of both kinds to a report, with their images.
+
+    Args:
+        report: the `SetReport`; its threshold accepts or rejects the pairs.
+        scores: `PairScores`.
+        left: int [pairs], images.
+        right: int [pairs].
+        names: of the images.
+        read: callable, image -> its bytes or pixels, or None without any.
+    """
+    threshold = report.threshold.get("squared_l2")
+    if threshold is None:
+        threshold = report.threshold["best_squared_l2"]
+    distances = scores.distances
+    for kind, rows, order in (
+        ("false accept", np.flatnonzero(~scores.same), 1),
+        ("false reject", np.flatnonzero(scores.same), -1),
+    ):
+        ordered = rows[np.argsort(order * distances[rows], kind="stable")][:_WORST]
+        for row in ordered.tolist():
+            sides = int(left[row]), int(right[row])
+            jpegs = tuple(_jpeg(read(side)) for side in sides)
+            if all(jpegs):
+                report.pictures[len(report.worst)] = jpegs
+            report.worst.append(
+                {
+                    "kind": kind,
+                    "cosine": float(1 - distances[row] / 2),
+                    "squared_l2": float(distances[row]),
+                    "accepted": bool(distances[row] < threshold),
+                    "left": str(names[sides[0]]),
+                    "right": str(names[sides[1]]),
+                }
+            )
+
+
+def short_name(path: str) -> str:
+    """The file of a path, with its folder unless the file's name begins with it."""
+    *_, folder, file = ("", *path.replace("\\", "/").split("/"))
+    return file if file.startswith(folder) else f"{folder}/{file}"
+
+
+def _jpeg(image):
+    """A small JPEG of an image as bytes or pixels; None without one, or damaged."""
+    if image is None:
+        return None
+    try:
+        pixels = images.to_rgb(tf.convert_to_tensor(image)).numpy()
+    except (tf.errors.OpError, UnicodeDecodeError):
+        return None
+    picture = Image.fromarray(pixels)
+    picture.thumbnail((_SIDE, _SIDE))
+    return encode(picture, "JPEG", quality=88)

@@ -1,0 +1,228 @@
+"""Convolutional networks for faces: PLSC's ResNet, IResNet, ResNet10, MobileFaceNet.
+
+The residual ones are a 3×3 convolution, stages of residual blocks of which each starts
+with stride 2, and a dense embedding layer over the whole last feature map.
+"""
+
+from collections.abc import Sequence
+
+from keras import layers
+
+from plsc_tf.backbones import blocks
+from plsc_tf.backbones.arguments import NetworkArguments, positive_integer
+from plsc_tf.backbones.blocks import Style
+
+PLSC_DEPTHS = {
+    50: (3, 4, 14, 3),
+    100: (3, 13, 30, 3),
+    101: (3, 4, 23, 3),
+    152: (3, 8, 36, 3),
+}
+NARROW = (64, 128, 256, 512)
+WIDE = (256, 512, 1024, 2048)
+# The three forms in which PLSC had its networks of more than 100 layers.
+PLSC_VARIANTS = {
+    "v0.2": (blocks.basic_block, NARROW),
+    "v0.1": (blocks.bottleneck_block, NARROW),
+    "readme": (blocks.bottleneck_block, WIDE),
+}
+# Table 1 of MobileFaceNet: expansion, channels, blocks, stride of the first block.
+MOBILE_BOTTLENECKS = (
+    (2, 64, 5, 2),
+    (4, 128, 1, 2),
+    (2, 128, 6, 1),
+    (4, 128, 1, 2),
+    (2, 128, 2, 1),
+)
+
+
+def resnet(depth: int, image, arguments: NetworkArguments, *, variant: str = "v0.2"):
+    """PLSC's face ResNet.
+
+    Source: PaddlePaddle/PLSC `plsc/models/resnet.py`. Batch normalization has epsilon
+    2e-5, PReLU one slope per layer, dropout is 0.4, kernels start at N(0, 2/fan_out).
+
+    Args:
+        depth: layers: 50, 100, 101 or 152.
+        image: symbolic images.
+        arguments: of the network.
+        variant: matters for 101 and 152 layers. "v0.2": basic blocks with 64…512
+            channels, which PLSC settled on in March 2020 ("align to mxnet"); "v0.1":
+            those of releases 0.1.0 and 0.1.1, bottlenecks with 64…512 channels
+            outside and a quarter inside; "readme": the bottlenecks with 256…2048
+            channels of the manual's example. All agree for 50 layers.
+
+    Returns:
+        [N, embedding_size] tensor.
+    """
+    if variant not in PLSC_VARIANTS:
+        raise ValueError(
+            f"variant must be one of {', '.join(PLSC_VARIANTS)}. "
+            f"Received: variant={variant!r}"
+        )
+    # PLSC's own condition: bottlenecks start at 101 layers.
+    block, filters = PLSC_VARIANTS[variant if depth > 100 else "v0.2"]
+    arguments.require_pixels(16)
+    style = Style(
+        epsilon=2e-5,
+        conv_initializer=blocks.fan_out_normal,
+        dense_initializer=blocks.fan_out_normal,
+        one_slope=True,
+        synchronized=arguments.synchronized_batch_norm,
+    )
+    x = style.conv(image, 64, 3, name="stem_conv")
+    x = _stages(
+        style.norm_prelu(x, name="stem"), block, PLSC_DEPTHS[depth], filters, style
+    )
+    x = style.norm(x, name="features_bn")
+    return style.embedding(x, arguments.embedding_size, arguments.dropout_or(0.4))
+
+
+def iresnet(  # noqa: PLR0913 - options of the family
+    image,
+    arguments: NetworkArguments,
+    *,
+    depths: Sequence[int] = (2, 2, 2, 2),
+    width: int | Sequence[int] = 64,
+    stem_stride: int = 1,
+    head: str = "flatten",
+):
+    """arcface_torch's IResNet, of any depth and width.
+
+    Source: deepinsight/insightface `recognition/arcface_torch/backbones/iresnet.py`.
+    Batch normalization has epsilon 1e-5, PReLU one slope per channel, dropout is 0,
+    convolutions start at N(0, 0.1²), the dense layer as PyTorch's, and the scale of
+    the last batch normalization is fixed at 1. The dense layer sees pixels in the
+    order (height, width, channels), PyTorch's in (channels, height, width).
+
+    Args:
+        image: symbolic images.
+        arguments: of the network.
+        depths: blocks per stage; each stage halves height and width.
+        width: channels of the first stage, doubled from stage to stage, or the
+            channels of every stage.
+        stem_stride: stride of the first convolution; 2 quarters the work.
+        head: "flatten", "gap" or "gdc", see `Style.embedding`.
+
+    Returns:
+        [N, embedding_size] tensor.
+    """
+    depths, filters, stride = _stage_filters(depths, width, stem_stride, arguments)
+    style = Style(
+        epsilon=1e-5,
+        conv_initializer=blocks.tenth_normal,
+        dense_initializer=blocks.fan_in_uniform,
+        bias_initializer=blocks.fan_in_uniform,
+        synchronized=arguments.synchronized_batch_norm,
+    )
+    x = style.conv(image, filters[0], 3, stride=stride, name="stem_conv")
+    x = style.norm_prelu(x, name="stem")
+    x = _stages(x, blocks.basic_block, depths, filters, style)
+    x = style.norm(x, name="features_bn")
+    share = arguments.dropout_or(0.0)
+    return style.embedding(x, arguments.embedding_size, share, head, scale=False)
+
+
+def small_resnet(  # noqa: PLR0913 - options of the family
+    image,
+    arguments: NetworkArguments,
+    *,
+    depths: Sequence[int] = (1, 1, 1, 1),
+    width: int | Sequence[int] = 32,
+    stem_stride: int = 1,
+    head: str = "flatten",
+):
+    """He et al.'s basic blocks behind a 3×3 stem, in a size that two CPU cores train.
+
+    Both convolutions of a stage's first block see the halved image, unlike
+    IResNet's, which makes a step of the same width about twice as fast on a CPU.
+    Source: He et al. 2015, arXiv:1512.03385, section 4.2. Dropout is 0.4. The
+    arguments are those of `iresnet`.
+    """
+    depths, filters, stride = _stage_filters(depths, width, stem_stride, arguments)
+    style = Style(
+        epsilon=1e-5,
+        conv_initializer=blocks.fan_out_normal,
+        dense_initializer=blocks.fan_in_uniform,
+        synchronized=arguments.synchronized_batch_norm,
+    )
+    x = style.conv(image, filters[0], 3, stride=stride, name="stem_conv")
+    x = layers.ReLU(name="stem_relu")(style.norm(x, name="stem_bn"))
+    x = _stages(x, blocks.relu_block, depths, filters, style)
+    size, share = arguments.embedding_size, arguments.dropout_or(0.4)
+    return style.embedding(x, size, share, head, bias=False, scale=False)
+
+
+def mobilefacenet(image, arguments: NetworkArguments):
+    """The primary MobileFaceNet of the paper, for phones and CPUs.
+
+    With 128 numbers out it trains 1,003,136 parameters; 993,344 are left, the paper's
+    0.99 M and 4.0 MB, once batch normalization is folded into the kernels.
+
+    Source: Chen et al. 2018, arXiv:1804.07573, table 1. Not arcface_torch's "mbf",
+    which doubles the channels and other details. The paper leaves the initialization
+    open: N(0, 2/fan_out) is what insightface's MXNet and PyTorch forms share. The
+    global depthwise convolution is as large as the last feature map, 7×7 for images
+    of 112×112.
+
+    Returns:
+        [N, embedding_size] tensor.
+    """
+    arguments.require_pixels(16)
+    style = Style(
+        epsilon=1e-5,
+        conv_initializer=blocks.fan_out_normal,
+        dense_initializer=blocks.fan_out_normal,
+        synchronized=arguments.synchronized_batch_norm,
+    )
+    x = style.conv(image, 64, 3, stride=2, name="stem_conv")
+    x = style.norm_prelu(x, name="stem")
+    x = style.depthwise(x, 3, name="stem_depthwise")
+    x = style.norm_prelu(x, name="stem_depthwise")
+    for stage, row in enumerate(MOBILE_BOTTLENECKS, start=1):
+        expansion, filters, depth, stride = row
+        for index in range(depth):
+            label = f"stage{stage}_block{index + 1}"
+            step = 1 if index else stride
+            x = blocks.inverted_residual(x, filters, expansion, step, style, label)
+    x = style.conv(x, 512, 1, name="features_conv")
+    x = style.norm_prelu(x, name="features")
+    size, share = arguments.embedding_size, arguments.dropout_or(0.0)
+    return style.embedding(x, size, share, "gdc", bias=False)
+
+
+def _stages(x, block, depths, filters, style):
+    """Residual blocks, the first of each stage with stride 2."""
+    stages = zip(depths, filters, strict=True)
+    for stage, (depth, channels) in enumerate(stages, start=1):
+        for index in range(depth):
+            label = f"stage{stage}_block{index + 1}"
+            x = block(x, channels, 1 if index else 2, style, label)
+    return x
+
+
+def _stage_filters(depths, width, stem_stride, arguments):
+    """Checked options of a family: `depths`, the channels of each stage, the stride."""
+    depths = _integers(depths, "depths")
+    if isinstance(width, Sequence):
+        filters = _integers(width, "width")
+    else:
+        first = positive_integer(width, "width")
+        filters = tuple(first * 2**stage for stage in range(len(depths)))
+    if len(filters) != len(depths):
+        raise ValueError(
+            "width needs one number per stage of depths, or a single number. "
+            f"Received: depths={depths}, width={width}"
+        )
+    stride = positive_integer(stem_stride, "stem_stride")
+    arguments.require_pixels(stride * 2 ** len(depths))
+    return depths, filters, stride
+
+
+def _integers(values: Sequence[int], name: str) -> tuple[int, ...]:
+    if not isinstance(values, Sequence) or isinstance(values, str) or not values:
+        raise ValueError(
+            f"{name} must hold one positive integer per stage, as in (2, 2, 2, 2). "
+            f"Received: {name}={values!r}"
+        )
+    return tuple(positive_integer(value, name) for value in values)
