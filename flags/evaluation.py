@@ -91,8 +91,6 @@ class Scoring(OptionGroup, saved=False):
     REFUSED = {
         "gallery and no probes or probes and no gallery": "gallery and probes go "
         "together: the known people, and the images to identify.",
-        "embeddings and given val_targets and val_targets": "Saved embeddings hold no "
-        "images: set pair_lists instead of val_targets.",
         "embeddings and no pair_lists and no template_dirs and no tinyface_dir and no "
         "gallery": "Saved embeddings are compared by pair_lists, template_dirs, "
         "tinyface_dir, or gallery and probes.",

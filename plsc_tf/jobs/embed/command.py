@@ -112,8 +112,8 @@ def _exported_model(settings):
     folders = versions.find_models(options.saved_model, "saved_model")
     if not folders:
         raise FileNotFoundError(
-            "saved_model must be the folder of an exported model: versions 1, 2, ..., or "
-            f"one with saved_model.pb in it. Received: {options.saved_model!r}."
+            "saved_model must be the folder of an exported model: versions 1, 2, ..., "
+            f"or one with saved_model.pb in it. Received: {options.saved_model!r}."
         )
     path = folders[max(folders)]
     card_path = files.join(path, _CARD)

@@ -41,7 +41,12 @@ def evaluate(settings: Settings, parts: Parts = NONE) -> list[tuple] | None:
         FileNotFoundError: a checkpoint, a list or a set does not exist.
         ValueError: settings that exclude each other, or invalid files.
     """
-    scoring = settings.scoring
+    scoring, targets = settings.scoring, settings.evaluation.val_targets
+    if scoring.embeddings and targets and "val_targets" in settings.given:
+        raise ValueError(
+            "Saved embeddings hold no images: set pair_lists instead of val_targets. "
+            f"Received: val_targets={','.join(targets)}."
+        )
     _check_files(scoring)
     evaluation = _Evaluation(settings)
     if scoring.embeddings:
