@@ -1,7 +1,9 @@
 """Trainings that the driver is asked for: small ones, whose run is on HDFS."""
 
+import contextlib
 import os
 import pathlib
+import sys
 import threading
 import time
 import types
@@ -15,6 +17,8 @@ from plsc_tf.options import cli
 from plsc_tf.options.settings import Settings
 from plsc_tf.storage import files, remote
 from plsc_tf.training.termination import Termination
+from tests.seeds import plsc_scripts
+from tests.seeds.plsc_folder import make_train_data, modules, results
 
 OPTIONS = {
     "dataset_name": "mock",
@@ -152,3 +156,33 @@ def _of(checkpoint_dir):
     return Settings.from_values(
         checkpoint_dir=checkpoint_dir, val_targets=("mock",), num_replicas=2
     )
+
+
+def plsc_script(name, uri, directory, folder):
+    """Runs a script of PLSC's manual with the addresses of a real HDFS.
+
+    Args:
+        name: of the script in `plsc_scripts`.
+        uri: address of the NameNode.
+        directory: on HDFS, for "some_dir".
+        folder: the working directory; gets train_data/ and saved_model/.
+
+    Returns:
+        results.json of the run.
+    """
+    os.makedirs(os.path.join(folder, "saved_model"))
+    make_train_data(pathlib.Path(folder), [number % 5 for number in range(8)])
+    script = getattr(plsc_scripts, name)
+    script = script.replace("you_hdfs_addr", uri).replace("some_dir", directory)
+    # The other trainings' number of replicas: TensorFlow cannot change it.
+    small = modules(num_replicas=2, batch_size=2)
+    sys.modules.update(small)
+    try:
+        # The driver answers on standard output.
+        with contextlib.chdir(folder), contextlib.redirect_stdout(sys.stderr):
+            exec(compile(script, name, "exec"), {"__name__": "__main__"})  # noqa: S102
+    finally:
+        for module in small:
+            del sys.modules[module]
+    saved = "saved_model" if name == "UPLOAD" else "output"
+    return results(os.path.join(folder, saved))

@@ -1,51 +1,44 @@
-"""The operations on a real HDFS, checked by a client of another make."""
+"""Files on a real HDFS, checked by a client of another make, also when servers fail."""
 
 import errno
 import hashlib
+import json
 import os
 import signal
 import time
 
+import hdfs_driver
 import pytest
 from hdfs_driver import RemoteCallError
 
-
-def test_what_is_written_is_there_and_another_client_sees_it(
-    driver, folder, seen_by_another_client
-):
-    said = driver.call("hdfs_checks:round_trip", folder)
-    assert said["before"] is False
-    assert said["large"] == said["large_expected"] == said["checksum"]
-    assert said["small"] == [7, hashlib.sha256(b"one two").hexdigest()]
-    assert said["read"] and said["part"]
-    assert said["sizes"] == [7, 0]
-    assert said["list"] == ["deep", "empty", "large", "small"]
-    assert said["is_dir"] == [True, False]
-    assert said["after"] == ["large", "small"]
-    assert said["root"] is True
-    assert seen_by_another_client(folder) == {
-        "final/large": said["large_expected"],
-        "final/small": [5, hashlib.sha256(b"other").hexdigest()],
-    }
+LOCAL = "tests.storage.test_storage_files:"
+TAKE, LOCK = "hdfs_checks:take_lock", "hdfs_checks:lock"
 
 
-def test_what_cannot_be_done_is_refused_in_words(driver, folder):
-    said = driver.call("hdfs_checks:refusals", folder)
-    kinds = {name: kind for name, (kind, _) in said.items()}
-    assert kinds == {
-        "read_absent": "FileNotFoundError",
-        "list_absent": "FileNotFoundError",
-        "list_file": "NotADirectoryError",
-        "remove_absent": "FileNotFoundError",
-        "remove_folder": "IsADirectoryError",
-        "rename_absent": "FileNotFoundError",
-        "rename_over": "FileExistsError",
-        "rename_into_absent": "FileNotFoundError",
-        "colon": "ValueError",
-        "bare_root": "ValueError",
-    }
-    assert "no ':' in names" in said["colon"][1]
-    assert "below the root" in said["bare_root"][1]
+def digest(content):
+    """A file as another client sees it."""
+    return [len(content), hashlib.sha256(content).hexdigest()]
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "round_trip",
+        "a_file_is_read_in_chunks_and_in_parts",
+        "what_is_absent_is_named",
+        "files_are_no_folders_and_folders_no_files",
+        "rename_overwrites_nothing",
+    ],
+)
+def test_operations_do_what_they_do_on_a_disk(driver, folder, test):
+    driver.call(f"{LOCAL}test_{test}", f"{folder}/{test}")
+
+
+def test_another_client_sees_the_files(driver, folder, seen_by_another_client):
+    driver.call("hdfs_checks:write", f"{folder}/deep/small", "something else")
+    written = driver.call("hdfs_checks:write", f"{folder}/deep/small", "one two")
+    assert written == digest(b"one two")
+    assert seen_by_another_client(folder) == {"deep/small": written}
 
 
 def test_the_handler_of_sigterm_runs_after_hdfs_was_used(driver, folder):
@@ -59,9 +52,114 @@ def test_the_handler_of_sigterm_runs_after_hdfs_was_used(driver, folder):
     assert seen == [signal.SIGTERM]
 
 
-def test_permission_denied_is_told_as_that(driver, folder, written_by_another_client):
+def test_permission_denied_is_reported_as_that(
+    driver, folder, written_by_another_client
+):
     written_by_another_client(f"{folder}/of_another_user", "x")
     with pytest.raises(RemoteCallError, match="Permission denied") as caught:
         driver.call("hdfs_checks:write", f"{folder}/mine", "x")
+    assert (caught.value.kind, caught.value.errno) == ("StorageError", errno.EACCES)
+
+
+def test_a_namenode_that_went_down_is_an_error_that_says_so(driver, hdfs, folder):
+    driver.call("hdfs_checks:write", f"{folder}/old", "old")
+    driver.call(TAKE, "first", folder, {"machine": "a"})
+    hdfs.kill("namenode")
+    with pytest.raises(RemoteCallError, match="is unreachable") as caught:
+        driver.call("hdfs_checks:list_dir", folder)
     assert caught.value.kind == "StorageError"
-    assert caught.value.errno == errno.EACCES
+    assert "connection was refused. Is the NameNode running" in str(caught.value)
+    # A fault that passes is waited for.
+    driver.begin("hdfs_checks:exists", f"{folder}/old", 8, 0.5, 30)
+    hdfs.heal()
+    assert driver.end() is True
+    # Nor does it cost the lock.
+    driver.call(LOCK, "first", "check")
+    with pytest.raises(RemoteCallError, match="FolderInUseError.* is in use: "):
+        driver.call(TAKE, "second", folder, {"machine": "b"})
+    driver.call(LOCK, "first", "release")
+    assert driver.call("hdfs_checks:list_dir", folder) == ["old"]
+
+
+def test_a_namenode_that_stops_answering_ends_within_the_limit(driver, hdfs, folder):
+    driver.call("hdfs_checks:prepare", folder)
+    hdfs.freeze("namenode")
+    with pytest.raises(RemoteCallError, match="no answer within 2 seconds") as caught:
+        driver.call("hdfs_checks:exists", folder, 1, 0.1, 2, limit_s=20)
+    assert (caught.value.kind, caught.value.errno) == ("StorageError", errno.ETIMEDOUT)
+    hdfs.thaw("namenode")
+    assert driver.call("hdfs_checks:exists", folder, 1, 0.1, 30) is False
+
+
+def test_a_datanode_killed_in_mid_write_leaves_the_older_files(
+    driver, hdfs, folder, tmp_path, seen_by_another_client
+):
+    driver.call("hdfs_checks:write", f"{folder}/old", "old")
+    marks = tmp_path / "started", tmp_path / "may_continue"
+    driver.begin("hdfs_checks:write_slowly", f"{folder}/new", *map(str, marks))
+    driver.wait_for(marks[0])
+    hdfs.kill("datanode")
+    marks[1].touch()
+    with pytest.raises(RemoteCallError, match=r"Could not write .*/new") as caught:
+        driver.end()
+    assert caught.value.kind == "StorageError"
+    hdfs.heal()
+    assert seen_by_another_client(folder) == {"old": digest(b"old")}
+    assert driver.call("hdfs_checks:write", f"{folder}/new", "new")[0] == 3
+
+
+def test_the_second_writer_is_refused_until_the_first_is_killed(
+    driver, folder, user_environment, tmp_path
+):
+    # Long enough that only the kernel's word lets the second one in.
+    options = {"lease_s": 600}
+    other = hdfs_driver.Driver(user_environment, tmp_path / "log.txt")
+    try:
+        other.call(TAKE, "first", folder, options)
+        with pytest.raises(RemoteCallError, match="FolderInUseError.* in use") as seen:
+            driver.call(TAKE, "second", folder, options)
+        assert f"process {other.pid} on" in str(seen.value)
+        other.call(LOCK, "first", "check")
+    finally:
+        other.stop()  # kill -9
+    driver.call(TAKE, "third", folder, options)
+    driver.call(LOCK, "third", "check")
+    driver.call(LOCK, "third", "release")
+
+
+def test_a_copy_resumes_and_damage_is_noticed(
+    driver, folder, tmp_path, seen_by_another_client, written_by_another_client
+):
+    content = {"0/rows/a.npy": b"a" * 100_000, "0/backbone.npz": b"b" * 50_000}
+    listed = {
+        name.removeprefix("0/"): dict(
+            zip(("bytes", "sha256"), digest(text), strict=True)
+        )
+        for name, text in content.items()
+    }
+    content["0/manifest.json"] = json.dumps({"files": listed}).encode()
+    content["results.json"] = b"{}"
+    run, back = tmp_path / "run", tmp_path / "back"
+    for name, text in content.items():
+        (run / name).parent.mkdir(parents=True, exist_ok=True)
+        (run / name).write_bytes(text)
+    driver.call("hdfs_checks:write", f"{folder}/results.json", "{}")
+    driver.call("hdfs_checks:write", f"{folder}/0/backbone.npz.plsc-part", "half")
+
+    def copy(function, *paths):
+        return driver.call("hdfs_checks:copy", function, *map(str, paths))
+
+    assert copy("upload", run, folder)[:2] == [3, 1]
+    expected = {name: digest(text) for name, text in content.items()}
+    assert seen_by_another_client(folder) == expected
+    assert copy("upload", run, folder) == [0, 4, 0]
+    assert copy("download", folder, back)[:2] == [4, 0]
+    assert {name: (back / name).read_bytes() for name in content} == content
+    written_by_another_client(f"{folder}/0/backbone.npz", "c" * 50_000)
+    with pytest.raises(RemoteCallError, match=r"0/backbone.npz differs from"):
+        copy("upload", run, folder)
+    with pytest.raises(RemoteCallError, match="backbone.npz is damaged: .*SHA-256"):
+        copy("download", folder, tmp_path / "again")
+    # Without its manifest it is not a checkpoint.
+    assert not (tmp_path / "again/0/backbone.npz").exists()
+    assert not (tmp_path / "again/0/manifest.json").exists()

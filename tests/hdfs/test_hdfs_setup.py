@@ -1,5 +1,6 @@
 """Each missing piece of a set-up has a message of its own."""
 
+import contextlib
 import os
 import pathlib
 import socket
@@ -22,7 +23,7 @@ sys.exit("tensorflow" in sys.modules)
 
 @pytest.fixture
 def prepare(hdfs):
-    """Function of an address and changes of the environment; returns what was said."""
+    """Function of an address and changes of the environment; returns the error."""
 
     def run(uri=None, timeout_s=30, **changes):
         environment = {**hdfs.environment(), "PYTHONPATH": str(ROOT), **changes}
@@ -41,68 +42,72 @@ def prepare(hdfs):
     return run
 
 
-def test_no_java(prepare, tmp_path):
-    said = prepare(JAVA_HOME="", PATH=str(tmp_path), LD_LIBRARY_PATH="")
-    assert said.startswith("StorageError None: HDFS needs Java, and libjvm.so was not")
-    assert "Install Java 17" in said
-
-
-def test_java_home_of_no_java(prepare, tmp_path):
-    said = prepare(JAVA_HOME=str(tmp_path))
-    assert "JAVA_HOME has none in lib/server" in said
-    assert f"Received: JAVA_HOME={tmp_path}." in said
-
-
-def test_no_libhdfs(prepare, tmp_path):
-    said = prepare(HADOOP_HDFS_HOME=str(tmp_path))
-    assert "HDFS needs libhdfs.so of a Hadoop installation, and there is none" in said
-    assert f"Received: HADOOP_HDFS_HOME='{tmp_path}'. Set HADOOP_HDFS_HOME" in said
-
-
-def test_a_libhdfs_that_does_not_load(prepare, tmp_path):
-    library = tmp_path / "lib/native/libhdfs.so"
-    library.parent.mkdir(parents=True)
-    library.write_text("no library")
-    assert f"{library} cannot be loaded" in prepare(HADOOP_HDFS_HOME=str(tmp_path))
-
-
-def test_no_class_path(prepare, tmp_path):
-    said = prepare(CLASSPATH="", PATH=str(tmp_path))
-    assert "CLASSPATH is not set. Set it to the output of `hadoop classpath" in said
-
-
-def test_a_class_path_that_does_not_exist(prepare, tmp_path):
-    said = prepare(CLASSPATH=f"{tmp_path}/none:{tmp_path}/jars/*")
-    assert "no file or folder in CLASSPATH exists" in said
-
-
-def test_a_class_path_without_hadoop(prepare, tmp_path):
-    said = prepare(CLASSPATH=str(tmp_path))
-    assert "CLASSPATH lacks Hadoop's jars: set it to `hadoop classpath" in said
-
-
-def test_nobody_listens(prepare):
+@contextlib.contextmanager
+def a_port(listens):
+    """The address of a port that refuses connections, or never answers."""
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
-        port = server.getsockname()[1]
-        said = prepare(f"hdfs://127.0.0.1:{port}/a")
-    assert (
-        f"hdfs://127.0.0.1:{port}/ is unreachable: the connection was refused" in said
-    )
+        if listens:
+            server.listen(5)
+        yield f"hdfs://127.0.0.1:{server.getsockname()[1]}/"
+
+
+@pytest.mark.parametrize(
+    ("changes", "messages"),
+    [
+        (
+            {"JAVA_HOME": "", "PATH": "{}", "LD_LIBRARY_PATH": ""},
+            ["StorageError None: HDFS needs Java's libjvm.so, which cannot be loaded"],
+        ),
+        (
+            {"JAVA_HOME": "{}"},
+            ["Received: JAVA_HOME='{}'. Set JAVA_HOME to"],
+        ),
+        (
+            {"HADOOP_HDFS_HOME": "{}"},
+            ["HDFS needs libhdfs.so of Hadoop", "Received: HADOOP_HDFS_HOME='{}'. Set"],
+        ),
+        (
+            {"HADOOP_HDFS_HOME": "{}/broken"},
+            ["cannot be loaded: {}/broken/lib/native/libhdfs.so: "],
+        ),
+        (
+            {"CLASSPATH": "", "PATH": "{}"},
+            ["no file or folder in CLASSPATH exists", "`hadoop classpath --glob`"],
+        ),
+        (
+            {"CLASSPATH": "{}/none:{}/jars/*"},
+            ["Received: CLASSPATH='{}/none:{}/jars/*'. Before Python starts, set it"],
+        ),
+        ({"CLASSPATH": "{}"}, ["CLASSPATH lacks Hadoop's jars", "`hadoop classpath"]),
+    ],
+)
+def test_a_missing_piece_is_named(prepare, tmp_path, changes, messages):
+    library = tmp_path / "broken/lib/native/libhdfs.so"
+    library.parent.mkdir(parents=True)
+    library.write_text("no library")
+    here = str(tmp_path)
+    said = prepare(**{name: text.replace("{}", here) for name, text in changes.items()})
+    for message in messages:
+        assert message.replace("{}", here) in said
+
+
+@pytest.mark.parametrize(
+    ("listens", "limit_s", "message"),
+    [
+        (False, 30, "the connection was refused"),
+        (True, 3, "no answer within 3 seconds"),
+    ],
+)
+def test_a_server_that_does_not_answer(prepare, listens, limit_s, message):
+    with a_port(listens) as root:
+        said = prepare(f"{root}a", timeout_s=limit_s)
+    assert f"{root} is unreachable: {message}" in said
 
 
 def test_an_unknown_host(prepare):
     said = prepare("hdfs://no-such-host.invalid:9000/a")
     assert "is unreachable: the host no-such-host.invalid is unknown" in said
-
-
-def test_a_server_that_accepts_and_never_answers(prepare):
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        server.listen(5)
-        port = server.getsockname()[1]
-        said = prepare(f"hdfs://127.0.0.1:{port}/a", timeout_s=3)
-    assert "is unreachable: no answer within 3 seconds" in said
 
 
 def test_the_class_path_of_an_installed_hadoop(prepare, tmp_path, hdfs):
@@ -113,9 +118,7 @@ def test_the_class_path_of_an_installed_hadoop(prepare, tmp_path, hdfs):
     )
     program.chmod(0o755)
     path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        port = server.getsockname()[1]
+    with a_port(False) as root:
         # Java ran and Hadoop's classes were found: it got as far as the connection.
-        said = prepare(f"hdfs://127.0.0.1:{port}/a", CLASSPATH="", PATH=path)
+        said = prepare(f"{root}a", CLASSPATH="", PATH=path)
     assert "the connection was refused" in said

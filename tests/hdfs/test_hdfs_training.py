@@ -160,41 +160,26 @@ def test_a_datanode_killed_in_mid_save_leaves_the_older_checkpoints(
     assert not [name for name in names if "writing" in name]
 
 
-def test_plscs_options_bring_the_weights_and_take_the_run(
-    runs, driver, hdfs, folder, tmp_path, seen_by_another_client
-):
-    local = tmp_path / "run"
-    password = "PASSWORD-TO-HIDE"
-    options = {
-        "fs_name": hdfs.uri,
-        "fs_ugi": f"someone,{password}",
-        "fs_checkpoint_dir": "/trained/run",
-        "fs_dir_for_save": f"{folder}/saved",
-        "checkpoint_dir": str(tmp_path / "start"),
-        "model_save_dir": str(local),
-        "stop_at_step": 1,
-    }
-    said = driver.call(TRAIN, options)
-    assert said["error"] is None
-    # The weights are the downloaded ones: another loss than a new model's.
-    assert said["losses"]["1"] != runs["unbroken"]["losses"]["1"]
-    assert (tmp_path / "start/0/manifest.json").exists()
-    there = seen_by_another_client(f"{folder}/saved")
-    mine = {
-        str(path.relative_to(local)): path.read_bytes()
-        for path in local.rglob("*")
-        if path.is_file()
-    }
-    assert {name: size for name, (size, _) in there.items()} == {
-        name: len(text) for name, text in mine.items()
-    }
-    assert "step_00000001/manifest.json" in mine
-    options |= {"fs_name": "hdfs://127.0.0.1:1", "fs_dir_for_save": ""}
-    said = driver.call(TRAIN, options)
-    kind, message = said["error"]
-    assert kind == "StorageError" and not said["losses"]
-    for text in (message.encode(), driver.log.read_bytes(), *mine.values()):
-        assert password.encode() not in text
+def test_plscs_scripts_upload_and_download_models(hdfs, driver, folder, tmp_path):
+    directory = folder.removeprefix(hdfs.uri)
+    up, down = tmp_path / "up", tmp_path / "down"
+
+    def run(name, place):
+        arguments = (name, hdfs.uri, directory, str(place))
+        return driver.call("hdfs_trainings:plsc_script", *arguments)
+
+    first, second = run("UPLOAD", up), run("DOWNLOAD", down)
+    manifest = "saved_model/0/manifest.json"
+    assert (down / manifest).read_bytes() == (up / manifest).read_bytes()
+    # It starts from the weights of the first, and saves in another folder.
+    assert (first["steps"], second["steps"]) == (2, 2)
+    assert second["loss"] < first["loss"]
+    assert (down / "output/0/manifest.json").is_file()
+    log = driver.log.read_text()
+    assert "Hadoop's user is trainer, of HADOOP_USER_NAME" in log
+    assert "The password of fs_ugi is not sent" in log and "passwd" not in log
+    for path in (*up.rglob("*"), *down.rglob("*")):
+        assert path.is_dir() or b"passwd" not in path.read_bytes()
 
 
 def test_sigterm_saves_on_hdfs_and_the_run_goes_on(hdfs, driver, folder, tmp_path):
