@@ -7,8 +7,7 @@ class Checkpoints(OptionGroup):
     """Folders of checkpoints, how they are written, and what happens to bad ones."""
 
     model_save_dir: str = option(
-        "./output",
-        "folder of the run; a run with checkpoints there resumes (PLSC)",
+        "./output", "folder of the run; a run with checkpoints there resumes (PLSC)"
     )
     checkpoint_dir: str = option(
         "",
@@ -41,8 +40,7 @@ class Checkpoints(OptionGroup):
     )
     save_best: bool = option(
         False,
-        "keep the weights with the best mean verification accuracy in "
-        "model_save_dir/best",
+        "keep the weights of the best verification in model_save_dir/best",
         applies="with_test and val_targets",
     )
     save_in_background: bool = option(
@@ -60,15 +58,13 @@ class Checkpoints(OptionGroup):
     )
     allow_changes: tuple[str, ...] = option(
         (),
-        "options that may change in a resumed run although that alters its meaning, "
-        "such as loss_type,margin",
+        "options that a resume may change although they are its meaning: margin",
         saved=False,
         applies="resumed",
     )
     prove_resume: int = option(
         0,
-        "only prove that a resume is exact, to the bit: train twice this many steps at "
-        "once, then with a stop after half of them",
+        "only prove that a resume after this many steps is exact, to the bit",
         lower=0,
         saved=False,
     )

@@ -66,9 +66,7 @@ class Classes(OptionGroup, saved=False):
     noise_top: int = _noise(200, "findings of each kind to list", lower=1)
     noise_sheets: str = _noise("", "folder for contact sheets (PNG) of the findings")
     new_list: str = option(
-        "",
-        "write the training images, 'path label' lines, to this new file: with the new "
-        "labels of an edit, or without those that look mislabeled",
+        "", "write a list of the images with new labels, or without mislabeled ones"
     )
 
     REFUSED = {

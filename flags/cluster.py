@@ -2,20 +2,14 @@
 
 import functools
 
+from plsc_tf.flags import checks
 from plsc_tf.flags.option import OptionGroup, option
 
-
-def _worker(name, job):
-    if job.lower() == "ps":
-        raise ValueError(
-            f"{name}=ps: there are no parameter servers here. Every process is a "
-            f"worker and holds its share of the classes. Leave {name} out, and list "
-            "only workers in cluster_node_ips."
-        )
-    if job.lower() != "worker":
-        raise ValueError(f"{name} must be worker. Received: {name}={job!r}.")
-
-
+_WORKER = checks.rule(
+    "be worker: there are no parameter servers, each worker holds a share of the "
+    "classes",
+    lambda job: job.lower() == "worker",
+)
 # Options of one machine or start, which `flags.cfg` must not repeat.
 _unsaved = functools.partial(option, saved=False)
 
@@ -38,12 +32,11 @@ class Cluster(OptionGroup):
         lower=0,
     )
     job_name: str = _unsaved(
-        "worker", "kind of this process: worker (FastNN)", check=_worker
+        "worker", "kind of this process: worker (FastNN)", check=_WORKER
     )
     node_port: int | None = _unsaved(
         None,
-        "port of the first worker of a machine listed without one; None: 6170, or a "
-        "free one (Paddle started_port)",
+        "port of the first worker of a machine; None: 6170, or a free one (Paddle)",
         within="[1, 65535]",
         aliases=("started_port",),
         applies="cluster",
@@ -53,8 +46,7 @@ class Cluster(OptionGroup):
     )
     cluster_resolver: str = _unsaved(
         "auto",
-        "source of the cluster: flags, tf_config (TF_CONFIG), slurm, none, or auto: "
-        "the first that is set",
+        "source of the cluster; auto: the first that is set",
         choices=("auto", "none", "flags", "tf_config", "slurm"),
     )
     join_timeout: float = _unsaved(

@@ -35,8 +35,7 @@ class Dataset(OptionGroup):
     )
     num_classes: int = option(
         85742,
-        "classes; unless set, the data set's own number, and the default only if it "
-        "cannot be counted (PLSC; FastNN)",
+        "classes; unless set, the data set's own number if it has one (PLSC; FastNN)",
         lower=1,
     )
     allow_empty_classes: bool = option(
@@ -44,8 +43,7 @@ class Dataset(OptionGroup):
     )
     num_sample_per_epoch: int = option(
         5822653,
-        "images of an epoch if the data set cannot be counted; mock draws this many "
-        "(PLSC train_image_num; FastNN)",
+        "images of an epoch, if they cannot be counted (PLSC; FastNN)",
         lower=1,
         aliases=("train_image_num", "image_num"),
         applies="uncounted",

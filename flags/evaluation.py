@@ -32,9 +32,7 @@ class Scoring(OptionGroup, saved=False):
     """Protocols, saved embeddings, the evaluation card."""
 
     pair_lists: tuple[str, ...] = option(
-        (),
-        "files of 'left right 1' (or 0) lines: images below picture_dir, or names of "
-        "saved embeddings",
+        (), "files of 'left right 1' (or 0) lines, names of images or saved embeddings"
     )
     template_dirs: tuple[str, ...] = option(
         (), "folders of template protocols such as IJB-C, with meta/ and loose_crop/"

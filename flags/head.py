@@ -53,8 +53,7 @@ class Head(OptionGroup):
     )
     margin: float | None = option(
         None,
-        "angle added to the true class, in radians; None: the loss's own, 0.5 for "
-        "arcface (PLSC)",
+        "angle added to the true class, in radians; None: the loss's own (PLSC)",
         within=f"[0, {math.pi})",
         aliases=("margin2",),
         applies="loss_type=arcface,adaface,curricularface",
@@ -77,15 +76,13 @@ class Head(OptionGroup):
     )
     margin_gradient: str = option(
         "exact",
-        "exact: the margin is differentiated, as in PLSC; straight_through: its "
-        "derivative is taken as 1, as in arcface_torch",
+        "straight_through: the margin's derivative is taken as 1 (arcface_torch)",
         choices=("exact", "straight_through"),
         applies="loss_type=arcface,cosface,sphereface",
     )
     adaface_h: float = option(
         0.333,
-        "share of the spread of the embeddings' norms that the margin follows "
-        "(AdaFace h)",
+        "share of the spread of the norms that the margin follows (AdaFace h)",
         within="[0, 1]",
         applies="loss_type=adaface",
     )
@@ -132,8 +129,7 @@ class Head(OptionGroup):
     )
     sample_rate: float = _sharded(
         1.0,
-        "Partial FC: share of a replica's classes in a step (arcface_torch; PLSC 0.2 "
-        "sample_ratio)",
+        "Partial FC: share of the classes in a step (arcface_torch; PLSC 0.2)",
         within="(0, 1]",
         aliases=("sample_ratio",),
     )

@@ -53,8 +53,7 @@ class LearningRate(OptionGroup):
     )
     lr_steps_batch_size: int = option(
         0,
-        "global batch that lr_steps and warmup_steps are counted in, 1024 for PLSC's; "
-        "0: the run's own",
+        "global batch of lr_steps and warmup_steps, 1024 for PLSC's; 0: the run's",
         lower=0,
         applies=f"{_DECAY}=piecewise and no lr_epochs or {_OURS} and warmup_steps",
     )
@@ -95,8 +94,7 @@ class LearningRate(OptionGroup):
     )
     lr_total_epochs: float | None = option(
         None,
-        "epochs that the decay is planned for; None: num_epochs (MindSpore "
-        "total_epochs)",
+        "epochs of the decay; None: num_epochs (MindSpore total_epochs)",
         within="(0, inf)",
         applies=f"{_DECAY}=polynomial,cosine,linear or {_SCHEME}",
     )

@@ -55,8 +55,7 @@ class Model(OptionGroup):
     )
     dropout: float | None = option(
         None,
-        "share of the features dropped before the embedding layer; None: the "
-        "backbone's own",
+        "share of features dropped before the embedding; None: the backbone's",
         within="[0, 1)",
     )
     aux_logits_weight: float = option(
@@ -72,9 +71,7 @@ class Model(OptionGroup):
         False, "batch statistics over all replicas", applies="several_replicas"
     )
     model_options: str = option(
-        "",
-        "backbone arguments: width=32,depths=1-1-1-1",
-        check=read_model_options,
+        "", "backbone arguments: width=32,depths=1-1-1-1", check=read_model_options
     )
 
     def backbone_options(self) -> dict:

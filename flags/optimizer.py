@@ -61,10 +61,7 @@ class Optimizer(OptionGroup):
         True, "verify, export and keep as the best the averages, if there are any"
     )
     gradient_accumulation_steps: int = option(
-        1,
-        "parts of a replica's batch to process one after the other; batch_size counts "
-        "all of them (arcface_torch gradient_acc counts one)",
-        lower=1,
+        1, "parts of a replica's batch, which batch_size counts together", lower=1
     )
     adadelta_rho: float = option(
         0.95, "decay rate (FastNN)", within="[0, 1]", applies=_with("adadelta")

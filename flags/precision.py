@@ -2,6 +2,7 @@
 
 import functools
 
+from plsc_tf.flags.checks import read_pairs
 from plsc_tf.flags.option import OptionGroup, option
 
 LISTS = ("white", "black")
@@ -20,25 +21,23 @@ def read_layer_lists(name: str, text: str) -> dict[str, tuple[str, ...]]:
     Raises:
         ValueError: the text has another form, or a layer is in both lists.
     """
-    lists, problem = dict.fromkeys(LISTS, ()), ""
-    for part in filter(None, map(str.strip, text.split(";"))):
-        kind, _, names = (piece.strip() for piece in part.partition(":"))
-        layers = tuple(layer.strip() for layer in names.split(","))
-        if kind not in LISTS or not all(layers):
-            problem = problem or f"'{part}'"
-        elif lists[kind]:
-            problem = problem or f"{kind} twice"
-        else:
-            lists[kind] = layers
+    items = list(filter(None, map(str.strip, text.split(";"))))
+    form = "white:Conv2D,Dense;black:PReLU, names of layers or classes"
+    lists = {**dict.fromkeys(LISTS, ()), **read_pairs(name, items, ":", form, _layers)}
     both = sorted(set(lists["white"]) & set(lists["black"]))
-    problem = problem or (f"{', '.join(both)} in both lists" if both else "")
-    if problem:
+    if both:
         raise ValueError(
-            f"{name} must be names of layers or classes, separated by commas, in one "
-            f"list or both: 'white:Conv2D,Dense;black:PReLU'. Received: {name}="
-            f"{text!r}, with {problem}."
+            f"{name} has {', '.join(both)} in both lists: leave it in one. "
+            f"Received: {name}={text!r}."
         )
     return lists
+
+
+def _layers(kind, names):
+    layers = tuple(layer.strip() for layer in names.split(","))
+    if kind not in LISTS or not all(layers):
+        raise ValueError(names)
+    return layers
 
 
 class Precision(OptionGroup):

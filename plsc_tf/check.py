@@ -28,9 +28,7 @@ def main(settings):
     except (ValueError, OSError) as error:
         sys.stderr.write(f"plsc_tf: error: the data set cannot be checked: {error}\n")
         sys.exit(2)
-    from plsc_tf.evaluation.report import format_table
-
-    sys.stdout.write(f"\n{format_table(rows)}\n")
+    cli.print_table(rows)
     sys.exit(0 if result.sound else 1)
 
 

@@ -9,8 +9,6 @@ The checkpoint and the training data are never changed. Data set, folder and
 preprocessing are those of the training unless they are given.
 """
 
-import sys
-
 from plsc_tf.options import cli
 
 GROUPS = ("classes", "dataset", *cli.TRAINED_MODEL, "test_batch_size")
@@ -18,10 +16,9 @@ GROUPS = ("classes", "dataset", *cli.TRAINED_MODEL, "test_batch_size")
 
 def main(settings):
     """Does what the settings ask for and prints a table."""
-    from plsc_tf.evaluation.report import format_table
     from plsc_tf.jobs.classes import command
 
-    sys.stdout.write(f"\n{format_table(command.run(settings))}\n")
+    cli.print_table(command.run(settings))
 
 
 if __name__ == "__main__":

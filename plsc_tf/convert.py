@@ -16,8 +16,6 @@ Verification pairs as insightface and PLSC read them:
 If it is interrupted, the same command resumes. The input is never changed.
 """
 
-import sys
-
 from plsc_tf.options import cli
 
 GROUPS = ("conversion", "dataset", "no held_back", "image_shape", "seed")
@@ -27,10 +25,9 @@ def main(settings):
     """Converts as the settings say and prints a table of the result."""
     if not settings.conversion.is_plsc:
         cli.check_dataset_dir(settings)
-    from plsc_tf.evaluation.report import format_table
     from plsc_tf.jobs import convert
 
-    sys.stdout.write(f"\n{format_table(convert.convert(settings, GROUPS))}\n")
+    cli.print_table(convert.convert(settings, GROUPS))
 
 
 if __name__ == "__main__":

@@ -9,8 +9,6 @@ r"""Embeds images: writes a .npy file and the names of a folder or list of image
 `python -m plsc_tf.evaluate --embeddings=faces.npy` reads both files.
 """
 
-import sys
-
 from plsc_tf.options import cli
 from plsc_tf.options.settings import Settings
 
@@ -29,10 +27,9 @@ GROUPS = (
 
 def main(settings: Settings) -> None:
     """Embeds as the settings say and prints a table of the results."""
-    from plsc_tf.evaluation.report import format_table
     from plsc_tf.jobs.embed.command import embed
 
-    sys.stdout.write(f"\n{format_table(embed(settings))}\n")
+    cli.print_table(embed(settings))
 
 
 if __name__ == "__main__":

@@ -380,11 +380,9 @@ def _embed(found, reader):
 
 def _table(rows):
     """Prints rows and returns them as a dict; None stays None."""
-    from plsc_tf.evaluation.report import format_table
-
     if rows is None:
         return None
-    sys.stdout.write(f"\n{format_table(rows)}\n")
+    cli.print_table(rows)
     return dict(rows)
 
 

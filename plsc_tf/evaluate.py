@@ -8,8 +8,6 @@ r"""Evaluates a trained model: verification, templates, identification, its own 
         --probes=unknown.txt
 """
 
-import sys
-
 from plsc_tf.options import cli
 
 GROUPS = (
@@ -30,12 +28,11 @@ GROUPS = (
 
 def main(settings):
     """Evaluates as the settings say; prints a table, in a cluster on its chief."""
-    from plsc_tf.evaluation.report import format_table
     from plsc_tf.jobs.evaluate.command import evaluate
 
     rows = evaluate(settings)
     if rows is not None:
-        sys.stdout.write(f"\n{format_table(rows)}\n")
+        cli.print_table(rows)
 
 
 if __name__ == "__main__":

@@ -5,8 +5,6 @@
         --card=card/card.json --export_formats=saved_model,tflite_int8,onnx
 """
 
-import sys
-
 from plsc_tf.options import cli
 from plsc_tf.options.settings import Settings
 
@@ -25,10 +23,9 @@ GROUPS = (
 
 def main(settings: Settings) -> None:
     """Exports as the settings say and prints where the model is."""
-    from plsc_tf.evaluation.report import format_table
     from plsc_tf.jobs.export import export_checkpoint
 
-    sys.stdout.write(f"\n{format_table(export_checkpoint(settings))}\n")
+    cli.print_table(export_checkpoint(settings))
 
 
 if __name__ == "__main__":

@@ -9,8 +9,6 @@ take it as checkpoint_dir. It is written to checkpoint_dir or, if that is not se
 folder in model_save_dir. Nothing is overwritten.
 """
 
-import sys
-
 from plsc_tf.options import cli
 
 GROUPS = (
@@ -30,11 +28,9 @@ GROUPS = (
 
 def main(settings):
     """Imports as the settings say and prints a table of the contents."""
-    from plsc_tf.evaluation.report import format_table
     from plsc_tf.jobs import import_checkpoint
 
-    rows = import_checkpoint.import_checkpoint(settings)
-    sys.stdout.write(f"\n{format_table(rows)}\n")
+    cli.print_table(import_checkpoint.import_checkpoint(settings))
 
 
 if __name__ == "__main__":

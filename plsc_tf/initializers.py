@@ -17,11 +17,6 @@ ARGUMENTS = {
     "constant": {"value": 0.0},
     "zeros": {},
     "ones": {},
-    "variance_scaling": {
-        "scale": 1.0,
-        "mode": "fan_in",
-        "distribution": "truncated_normal",
-    },
     **{
         f"{name}_{kind}": {}
         for name in ("glorot", "he", "lecun")
@@ -30,8 +25,6 @@ ARGUMENTS = {
 }
 _SCALED = {"glorot": (1.0, "fan_avg"), "he": (2.0, "fan_in"), "lecun": (1.0, "fan_in")}
 _CONSTANTS = {"zeros": 0.0, "ones": 1.0}
-_MODES = ("fan_in", "fan_out", "fan_avg")
-_DISTRIBUTIONS = ("truncated_normal", "untruncated_normal", "uniform")
 _TEXT = re.compile(r"\s*(\w+)\s*(?:\((.*)\))?\s*", re.DOTALL)
 
 
@@ -78,8 +71,11 @@ def parse(text):
                 f"{name} has the arguments {', '.join(arguments) or '-'}. "
                 f"Received: {text!r}."
             )
-        arguments[key] = _value(value.strip(), arguments[key], text)
-    _check(name, arguments, text)
+        arguments[key] = _number(value.strip(), text)
+    if arguments.get("stddev", 0) < 0:
+        raise ValueError(f"stddev must not be negative. Received: {text!r}.")
+    if arguments.get("minval", 0) > arguments.get("maxval", 0):
+        raise ValueError(f"minval must not be above maxval. Received: {text!r}.")
     return name, arguments
 
 
@@ -130,25 +126,16 @@ def distribution(text, fan_in, fan_out):
     if name == "random_uniform":
         low, high = values["minval"], values["maxval"]
         return Distribution("uniform", (low + high) / 2, (high - low) / 2)
-    if name == "variance_scaling":
-        scale, mode, kind = (values[key] for key in ("scale", "mode", "distribution"))
-    else:
-        family, _, kind = name.partition("_")
-        scale, mode = _SCALED[family]
-        kind = "truncated_normal" if kind == "normal" else kind
-    fans = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}
-    variance = scale / max(1.0, fans[mode])
+    family, _, kind = name.partition("_")
+    scale, mode = _SCALED[family]
+    fan = fan_in if mode == "fan_in" else (fan_in + fan_out) / 2
+    variance = scale / max(1.0, fan)
     if kind == "uniform":
         return Distribution("uniform", 0.0, math.sqrt(3 * variance))
-    if kind == "truncated_normal":
-        return Distribution(kind, 0.0, math.sqrt(variance) / CUT_DEVIATION)
-    return Distribution("normal", 0.0, math.sqrt(variance))
+    return Distribution("truncated_normal", 0.0, math.sqrt(variance) / CUT_DEVIATION)
 
 
-def _value(text, default, whole):
-    """A number, or a word where the default is one."""
-    if isinstance(default, str):
-        return text.strip("'\"")
+def _number(text, whole):
     try:
         number = float(ast.literal_eval(text))
     except (ValueError, SyntaxError, TypeError):
@@ -156,17 +143,3 @@ def _value(text, default, whole):
     if not math.isfinite(number):
         raise ValueError(f"{text!r} must be a number. Received: {whole!r}.")
     return number
-
-
-def _check(name, arguments, text):
-    if arguments.get("stddev", 0) < 0 or arguments.get("scale", 1) <= 0:
-        problem = "stddev must not be negative, and scale must be positive"
-    elif name == "random_uniform" and arguments["minval"] > arguments["maxval"]:
-        problem = "minval must not be above maxval"
-    elif arguments.get("mode", "fan_in") not in _MODES:
-        problem = f"mode must be one of {', '.join(_MODES)}"
-    elif arguments.get("distribution", "uniform") not in _DISTRIBUTIONS:
-        problem = f"distribution must be one of {', '.join(_DISTRIBUTIONS)}"
-    else:
-        return
-    raise ValueError(f"{problem}. Received: {text!r}.")

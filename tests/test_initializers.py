@@ -99,7 +99,6 @@ def test_the_ordinary_weights_did_not_change():
         ("truncated_normal(stddev=x)", "'x' must be a number"),
         ("random_normal(stddev=-1)", "stddev must not be negative"),
         ("random_uniform(minval=1)", "minval must not be above maxval"),
-        ("variance_scaling(mode=fan)", "mode must be one of fan_in"),
     ],
 )
 def test_wrong_initializers(text, words):

@@ -136,35 +136,23 @@ def parse(
 
 
 def _read_settings(argv, groups):
-    paths, arguments = _split_flagfiles(argv)
-    assignments = [line for path in paths for line in read_flagfile(path)]
-    values = dict(map(_read, assignments))
+    values, line = {}, {}
     used = {item.name for item in select(groups)}
-    line = dict(map(_read, _read_arguments(arguments)))
-    for name in line:
+    for assignment in _read_arguments(argv):
+        if assignment.name == "flagfile":
+            if not assignment.value:
+                raise ValueError("expected --flagfile=<path>, received no path")
+            values |= dict(map(_read, read_flagfile(assignment.value)))
+            continue
+        name, value = _read(assignment)
         if name not in used and not ignored_name(name):
             raise ValueError(f"--{name} has no effect on this command; leave it out")
+        line[name] = value
     if "batch_size" in line:
         # The files' global_batch_size would decide, and the command line wins.
         values.pop("global_batch_size", None)
     values |= line
     return Settings.build({**fastnn_assumptions(values), **values}, values)
-
-
-def _split_flagfiles(argv):
-    """Separates `--flagfile=x` and `--flagfile x` from the other arguments."""
-    files, rest = [], []
-    items = iter(argv)
-    for item in items:
-        name, equals, value = item.partition("=")
-        if name not in ("--flagfile", "-flagfile"):
-            rest.append(item)
-            continue
-        value = value if equals else next(items, "")
-        if not value:
-            raise ValueError("expected --flagfile=<path>, received no path")
-        files.append(value)
-    return files, rest
 
 
 def _read_arguments(arguments):
@@ -176,10 +164,9 @@ def _read_arguments(arguments):
             raise ValueError(_stray(item, before))
         before = item
         if not equals:
-            value = None
             switch = name in known and known[name].boolean
-            if not switch and (name in known or ignored_name(name)):
-                value = next(items, None)
+            takes = name in known or name == "flagfile" or ignored_name(name)
+            value = next(items, None) if takes and not switch else None
         yield Assignment(name, value, "")
 
 
@@ -250,6 +237,14 @@ def check_dataset_dir(settings):
 def _data_sets_of_files():
     package = importlib.import_module("plsc_tf.datasets")
     return {module.name for module in pkgutil.iter_modules(package.__path__)} - {"mock"}
+
+
+def print_table(rows: Sequence) -> None:
+    """Prints the result of a command, [(name, text)]."""
+    # It imports numpy.
+    from plsc_tf.evaluation.report import format_table
+
+    sys.stdout.write(f"\n{format_table(rows)}\n")
 
 
 def set_up_logging():
