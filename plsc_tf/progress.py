@@ -46,9 +46,11 @@ class ProgressLine:
 
     def redraw(self, done: int, text: str) -> None:
         """Draws over the previous line, cut to the terminal's width."""
-        width = shutil.get_terminal_size().columns
-        line = f"{self._bar(done)}{text}"[: max(width - 1, BAR)]
-        self._to().write(f"\r\x1b[K{line}")
+        width, bar = shutil.get_terminal_size().columns, ""
+        if self._total:
+            marks = min(round(BAR * done / self._total), BAR)
+            bar = f"[{'=' * marks:<{BAR}}] "
+        self._to().write(f"\r\x1b[K{f'{bar}{text}'[: max(width - 1, BAR)]}")
         self._to().flush()
         self._open, self._drawn = True, time.monotonic()
 
@@ -57,12 +59,6 @@ class ProgressLine:
         if self._open:
             self._to().write("\n")
             self._open = False
-
-    def _bar(self, done):
-        if not self._total:
-            return ""
-        marks = min(round(BAR * done / self._total), BAR)
-        return f"[{'=' * marks:<{BAR}}] "
 
     def _to(self):
         return self._stream or sys.stderr
@@ -99,8 +95,7 @@ class Progress:
         """Counts work, and shows a line when it is time."""
         with self._lock:
             self._done += done
-            share = self._done / self._total if self._total else 0
-            self._report(share, note)
+            self._report(self._done / self._total if self._total else 0, note)
 
     def at(self, done: int, share: float) -> None:
         """Sets the amount that is done, and its share of the whole."""
@@ -113,24 +108,22 @@ class Progress:
         self._shown.end()
 
     def _report(self, share, note=""):
+        """Shows a line when it is time."""
         now = time.monotonic()
-        if now - self._last >= self._every_s:
-            self._last = now
-            self._shown.tell(0, self._line(now, share, note))
-
-    def _line(self, now, share, note):
+        if now - self._last < self._every_s:
+            return
+        self._last = now
         rate = (self._done - self._before) / max(now - self._begun, 1e-9)
         text = f"{self._doing}: {self._amount(self._done)}"
         if self._total:
-            done = self._amount(self._done).removesuffix(f" {self._unit}")
-            text = f"{self._doing}: {done} of {self._amount(self._total)}"
+            text = text.removesuffix(f" {self._unit}")
+            text += f" of {self._amount(self._total)}"
         if share:
             text += f" ({share:.0%})"
         parts = [text, f"{self._amount(rate)}/s"]
         if share and rate:
-            seconds = self._done * (1 / share - 1) / rate
-            parts.append(f"ETA {format_seconds(seconds)}")
-        return ", ".join(parts + [note] * bool(note))
+            parts.append(f"ETA {format_seconds(self._done * (1 / share - 1) / rate)}")
+        self._shown.tell(0, ", ".join(parts + [note] * bool(note)))
 
     def _amount(self, number):
         if self._unit == "bytes":

@@ -1,20 +1,22 @@
-"""Proves on a user's own options that a resumed run is an unbroken one."""
+"""Proves on a user's own options that a resumed run equals an unbroken one."""
 
 import json
 import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 from absl import logging
 
 from plsc_tf.checkpoints import catalog, manifest
 from plsc_tf.options.flagfiles import write_flags
+from plsc_tf.options.settings import Settings
 from plsc_tf.parallel import cluster
 from plsc_tf.storage import files
 
 
-def prove(settings):
+def prove(settings: Settings) -> dict:
     """Trains 2 K steps at once, then K steps and, in another process, K more.
 
     Args:
@@ -27,22 +29,28 @@ def prove(settings):
         ValueError: model_save_dir is not on a local disk, or this is a cluster.
         RuntimeError: one of the trainings failed.
     """
+    steps = settings.checkpoints.prove_resume
+    save_dir = settings.checkpoints.model_save_dir
     if cluster.resolve(settings.cluster, os.environ) is not None:
         raise ValueError(
-            "prove_resume starts its own processes, one after the other: run it "
-            "without cluster_node_ips, TF_CONFIG and the launcher."
+            "prove_resume starts processes of its own: run it without "
+            "cluster_node_ips, TF_CONFIG and the launcher."
         )
-    steps = settings.checkpoints.prove_resume
-    folder = _fresh(settings.checkpoints.model_save_dir)
-    logging.info("Unbroken: %d steps.", 2 * steps)
-    _train(settings, folder, "unbroken", 2 * steps)
-    logging.info("With a stop after %d steps.", steps)
-    _train(settings, folder, "resumed", steps)
-    _train(settings, folder, "resumed", 2 * steps)
+    if not files.is_local(save_dir):
+        raise ValueError(
+            "prove_resume compares files on a local disk. Received: model_save_dir="
+            f"{save_dir!r}; set a local one for the proof."
+        )
+    os.makedirs(save_dir, exist_ok=True)
+    folder = tempfile.mkdtemp(prefix="prove_resume-", dir=save_dir)
+    whole = 2 * steps
+    for name, last in (("unbroken", whole), ("resumed", steps), ("resumed", whole)):
+        logging.info("Training up to step %d: %s.", last, name)
+        _train(settings, folder, name, last)
     return compare(folder, steps)
 
 
-def compare(folder, steps):
+def compare(folder: str, steps: int) -> dict:
     """Compares the two trainings of a proof.
 
     Args:
@@ -54,20 +62,27 @@ def compare(folder, steps):
         equal bit for bit; `steps`; `stopped_at`; `first_difference`, the first step
         whose loss differs, or None; `files_differ`; `folder`.
     """
-    losses = [_losses(folder, name) for name in ("unbroken", "resumed")]
-    differing = sorted(map(int, _unequal(*losses)))
-    unequal = _unequal(*(_hashes(folder, name) for name in ("unbroken", "resumed")))
+    losses, hashes = [], []
+    for name in ("unbroken", "resumed"):
+        lines = pathlib.Path(folder, name, "losses.txt").read_text(encoding="ascii")
+        losses.append(dict(line.split() for line in lines.splitlines()))
+        _, checkpoint = catalog.find_all(os.path.join(folder, name))[-1]
+        described = manifest.read(checkpoint)["files"]
+        hashes.append({file: entry["sha256"] for file, entry in described.items()})
+    # Items that are in one of two dicts only.
+    steps_differ = [int(step) for step, _ in losses[0].items() ^ losses[1].items()]
+    files_differ = sorted({file for file, _ in hashes[0].items() ^ hashes[1].items()})
     return {
-        "exact": bool(losses[0]) and not differing and not unequal,
+        "exact": bool(losses[0]) and not steps_differ and not files_differ,
         "steps": 2 * steps,
         "stopped_at": steps,
-        "first_difference": differing[0] if differing else None,
-        "files_differ": unequal,
+        "first_difference": min(steps_differ, default=None),
+        "files_differ": files_differ,
         "folder": folder,
     }
 
 
-def text(proof):
+def text(proof: dict) -> str:
     """The result of `prove` in words; the last line is one JSON object."""
     if proof["exact"]:
         result = (
@@ -82,20 +97,6 @@ def text(proof):
     else:
         result = f"NOT exact: these files differ: {', '.join(proof['files_differ'])}."
     return f"{result}\n\n{json.dumps(proof)}"
-
-
-def _fresh(save_dir):
-    """A folder below the run's that does not exist yet."""
-    if not files.is_local(save_dir):
-        raise ValueError(
-            "prove_resume compares files on a local disk. Received: model_save_dir="
-            f"{save_dir!r}; give a local one for the proof."
-        )
-    number, path = 1, os.path.join(save_dir, "prove_resume")
-    while os.path.exists(path):
-        number += 1
-        path = os.path.join(save_dir, f"prove_resume-{number}")
-    return path
 
 
 def _train(settings, folder, name, stop_at_step):
@@ -118,22 +119,3 @@ def _train(settings, folder, name, stop_at_step):
             f"The training of the proof ended with status {done.returncode}; its "
             f"messages are above. Its command is {' '.join(command)}"
         )
-
-
-def _losses(folder, name):
-    """`{step: loss as it is written}`."""
-    path = pathlib.Path(folder, name, "losses.txt")
-    lines = path.read_text(encoding="ascii").splitlines()
-    return dict(line.split() for line in lines)
-
-
-def _hashes(folder, name):
-    """SHA-256 of every file of the last checkpoint."""
-    path = catalog.find_all(os.path.join(folder, name))[-1][1]
-    described = manifest.read(path)["files"]
-    return {file: entry["sha256"] for file, entry in described.items()}
-
-
-def _unequal(one, other):
-    """Keys whose values are not the same in two dicts."""
-    return sorted(key for key in {*one, *other} if one.get(key) != other.get(key))

@@ -3,41 +3,35 @@
 from absl import logging
 
 from plsc_tf.data import load as data_load
+from plsc_tf.options.settings import Settings
 
 
-def asked(settings):
-    """The number of classes to hand to the data set; None lets the data say.
+def asked(settings: Settings) -> int | None:
+    """The number of classes to hand to the data set; None: the data decides.
 
-    The default of num_classes is PLSC's data set's, not the user's word on this one.
+    The default of num_classes is of PLSC's data set, not of this one.
     """
     dataset = settings.dataset
-    if "num_classes" in settings.given:
+    if "num_classes" in settings.given or dataset.dataset_name == "mock":
         return dataset.num_classes
-    countable = dataset.dataset_name != "mock"
-    if dataset.train_files:
-        # Records do not say how many classes there are, but their module may.
-        module = data_load.find(dataset.dataset_name)
-        countable = data_load.info(module).num_classes
-    return None if countable else dataset.num_classes
+    if not dataset.train_files:
+        return None
+    # Records do not say how many classes there are, but their module may.
+    module = data_load.find(dataset.dataset_name)
+    return None if data_load.info(module).num_classes else dataset.num_classes
 
 
-def settled(settings, batches):
+def settled(settings: Settings, batches) -> Settings:
     """The settings with the data's number of classes, unless the user gave one."""
+    name, classes = settings.dataset.dataset_name, batches.num_classes
     if "num_classes" in settings.given:
         return settings
-    name, classes = settings.dataset.dataset_name, batches.num_classes
     if classes is None:
-        logging.warning(
-            "num_classes was not given, and the data do not say how many classes there "
-            "are: the default, %d.",
-            settings.dataset.num_classes,
-        )
+        default = settings.dataset.num_classes
+        logging.warning("num_classes is unknown: taking the default, %d.", default)
         return settings
-    logging.info(
-        "num_classes was not given: %d, the classes of the data set '%s'.",
-        classes,
-        name,
-    )
+    text = "num_classes was not given: %d, the classes of the data set '%s'."
+    logging.info(text, classes, name)
     return settings.replace(num_classes=classes)
 
 
@@ -67,14 +61,23 @@ def check(settings, source, *, opened, training):
         return
     allow = "If you mean it, pass --allow_empty_classes."
     own = _own_classes(settings, source) if opened else known
-    if source.label_range is not None and source.label_range[0] == 1:
-        _refuse_first_label(settings, source, opened, allow)
+    # With class folders, the first one may have lost its images to `held_back`.
+    first = 0 if hasattr(source, "class_names") else (source.label_range or (0,))[0]
+    if first == 1:
+        last, advice = source.label_range[1], "Subtract 1 from them."
+        if opened:
+            offset = settings.dataset.labels_offset + 1
+            advice = f"Pass --labels_offset={offset}; there are {last} classes then."
+        raise ValueError(
+            f"The labels of {source.name} are 1...{last}, so that class 0 would get no "
+            f"image. {advice} {allow}"
+        )
     empty = getattr(source, "empty_folders", ())
     if empty:
         raise ValueError(
             f"{len(empty)} of {len(empty) + own} class folders of '{name}' hold no "
-            f"image: {', '.join(sorted(empty)[:3])}. They are left out, and the others "
-            f"numbered without gaps: {own} classes. Fill or remove them. {allow}"
+            f"image: {', '.join(sorted(empty)[:3])}. Without them there are {own} "
+            f"classes. Fill or remove them. {allow}"
         )
     if given and own is not None and own < classes:
         raise ValueError(
@@ -84,27 +87,12 @@ def check(settings, source, *, opened, training):
 
 
 def _own_classes(settings, source):
-    """The number of classes that the data itself has, None where it is not known."""
+    """The number of classes that the data itself has, None if unknown."""
     if settings.dataset.dataset_name == "mock" or source.label_range is None:
-        return None  # drawn as asked for, or only known to the records
+        return None  # drawn as requested, or only known to the records
     module = data_load.find(settings.dataset.dataset_name)
     return max(
         source.label_range[1] + 1,
         len(getattr(source, "class_names", ())),
         data_load.info(module).num_classes or 0,
-    )
-
-
-def _refuse_first_label(settings, source, opened, allow):
-    """Raises ValueError where the labels begin at 1, so that class 0 is empty."""
-    if hasattr(source, "class_names"):
-        return  # The first class folder lost its images to `held_back`.
-    last = source.label_range[1]
-    advice = "Subtract 1 from them."
-    if opened:
-        offset = settings.dataset.labels_offset + 1
-        advice = f"Pass --labels_offset={offset}; there are {last} classes then."
-    raise ValueError(
-        f"The labels of {source.name} are 1...{last}, so that class 0 would get no "
-        f"image. {advice} {allow}"
     )

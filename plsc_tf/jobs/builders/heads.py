@@ -19,29 +19,32 @@ LOSSES = {
 }
 
 
-def make_loss(head):
+def make_loss(head) -> margins.MarginLoss:
     """The `MarginLoss` that the head flags describe.
 
     Args:
         head: the `Head` flags; margins that are None are the loss's own.
     """
-    if head.loss not in LOSSES:
-        return _filtered(load_loss(head.loss), head)
-    loss, options = LOSSES[head.loss], head.margins()
-    if head.loss == "softmax":
-        return loss
-    if isinstance(loss, margins.Margins):
+    loss, options = LOSSES.get(head.loss), head.margins()
+    if loss is None:
+        loss = load_loss(head.loss)
+    elif isinstance(loss, margins.Margins):
         options = {SYMBOLS[name]: value for name, value in options.items()}
-        loss = dataclasses.replace(loss, **options, gradient=head.margin_gradient)
-    elif head.loss == "magface":
-        (l_a, u_a), (l_m, u_m) = head.magface_norms, head.magface_margins
-        loss = adaptive_margins.MagFace(l_a, u_a, l_m, u_m, head.magface_lambda_g)
-    else:
-        options = {"m": options["margin"]} if options else {}
-        if head.loss == "adaface":
-            options |= {"h": head.adaface_h, "t_alpha": head.adaface_t_alpha}
+        if head.loss != "softmax":
+            options["gradient"] = head.margin_gradient
         loss = dataclasses.replace(loss, **options)
-    return _filtered(loss, head)
+    elif head.loss == "magface":
+        norms, bounds = head.magface_norms, head.magface_margins
+        loss = adaptive_margins.MagFace(*norms, *bounds, head.magface_lambda_g)
+    else:
+        constants = {"m": options["margin"]} if options else {}
+        if head.loss == "adaface":
+            constants |= {"h": head.adaface_h, "t_alpha": head.adaface_t_alpha}
+        loss = dataclasses.replace(loss, **constants)
+    threshold = head.interclass_filtering_threshold
+    if threshold and head.loss != "softmax":
+        return margins.InterclassFilter(loss, threshold)
+    return loss
 
 
 def load_loss(path):
@@ -63,12 +66,6 @@ def load_loss(path):
             f"one without arguments. Received: loss_type={path}, which gives {loss!r}."
         )
     return loss
-
-
-def _filtered(loss, head):
-    if not head.interclass_filtering_threshold:
-        return loss
-    return margins.InterclassFilter(loss, head.interclass_filtering_threshold)
 
 
 def make_head(settings, training=True):

@@ -8,18 +8,13 @@ from absl import logging
 from plsc_tf import dotted_paths
 from plsc_tf.hints import did_you_mean
 
-STOP, PROFILER, LOGGING, SAVER = (
-    "StopAtStepHook",
-    "ProfilerHook",
-    "LoggingTensorHook",
-    "CheckpointSaverHook",
-)
-# What leaving out a hook of FastNN's means, and the options that do it.
+LOGGING = "LoggingTensorHook"
+# Without this hook of FastNN's: (the effect, the options that have it).
 LEFT_OUT = {
-    STOP: ("stop_at_step has no effect", {"stop_at_step": 0}),
-    PROFILER: ("no traces are written", {"profile_every_n_iters": 0}),
+    "StopAtStepHook": ("stop_at_step has no effect", {"stop_at_step": 0}),
+    "ProfilerHook": ("no traces are written", {"profile_every_n_iters": 0}),
     LOGGING: ("there are no lines of progress", {}),
-    SAVER: (
+    "CheckpointSaverHook": (
         "checkpoints are saved at the end only",
         {"save_checkpoints_steps": 0, "save_checkpoints_epochs": 0},
     ),
@@ -59,23 +54,18 @@ def _make(path):
             f"as my_package.module:Callback. Received: {path!r}.{hint}"
         )
     made = dotted_paths.load(path, "hook", separator=":")
-    if callable(made) and not _is_callback(made):
+    if callable(made) and not isinstance(made, keras.callbacks.Callback):
         try:
             inspect.signature(made).bind()
         except TypeError as error:
             raise ValueError(
                 f"A hook is called without arguments. Received: {path!r}, {error}. "
-                "A function that makes it with its arguments is a hook too."
+                "Name a function that makes it with its arguments."
             ) from error
         made = made()
-    if not _is_callback(made):
+    if not isinstance(made, keras.callbacks.Callback):
         raise ValueError(
-            "A hook must be a keras.callbacks.Callback; hooks of TensorFlow's "
-            "estimators (SessionRunHook) do not fit, as there is no session. "
+            "A hook must be a keras.callbacks.Callback, not a SessionRunHook. "
             f"Received: {path!r}, which is {type(made).__name__}"
         )
     return made
-
-
-def _is_callback(value):
-    return isinstance(value, keras.callbacks.Callback)
