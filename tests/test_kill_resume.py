@@ -10,9 +10,8 @@ import h5py
 import numpy as np
 import pytest
 
-from benchmarks import kill_moments, killed_run, outcomes
+from benchmarks import killed_run, outcomes
 from benchmarks.outcomes import Outcome
-from benchmarks.processes import Training
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -104,48 +103,3 @@ def test_a_process_must_begin_after_the_newest_checkpoint():
     assert "STEP 1 after a checkpoint of step 5" in killed_run.wrong_start(
         ["1 0x1p+0"], 5
     )
-
-
-def test_kills_are_spread_over_all_kinds_of_moments():
-    random = np.random.default_rng(0)
-    moments = [
-        kill_moments.draw(random, steps=20, saves=9, seconds=8.0) for _ in range(2000)
-    ]
-    for kind, share in kill_moments.SHARES.items():
-        found = sum(moment.kind == kind for moment in moments)
-        assert found == pytest.approx(2000 * share / 100, rel=0.2)
-    steps = {moment.count for moment in moments if moment.kind == "step"}
-    assert steps == set(range(1, 21))
-    delays = [moment.delay_s for moment in moments if moment.kind == "time"]
-    assert min(delays) < 0.5 and max(delays) > 7.5
-
-
-@pytest.mark.parametrize(
-    ("kind", "count", "entries", "due"),
-    [
-        ("step", 2, 1, True),
-        ("step", 3, 1, False),
-        ("saved", 1, 1, True),
-        ("saved", 2, 1, False),
-        ("saving", 1, 5, True),
-        ("saving", 1, 6, False),
-        ("saving", 2, 1, False),
-        ("end", 1, 1, True),
-        ("time", 1, 1, True),
-    ],
-)
-def test_moments_are_seen_from_outside(tmp_path, kind, count, entries, due):
-    (tmp_path / "losses.txt").write_text("1 0x1p+0\n")
-    training = Training(["--help"], tmp_path, fork=False)
-    try:
-        moment = kill_moments.Moment(kind, count, entries, delay_s=0.0)
-        watch = kill_moments.Watch(moment, tmp_path, 3, training)
-        assert kind == "time" or not watch.due()
-        with (tmp_path / "losses.txt").open("a") as file:
-            file.write("2 0x1p+0\n3 0x1p+0\n")
-        make_checkpoint(tmp_path, "0", 3)
-        make_checkpoint(tmp_path, "step_00000006.writing-ab", 6)
-        assert watch.due() == due
-    finally:
-        training.kill()
-    assert training.killed == (training.status == -9)

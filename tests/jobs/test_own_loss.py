@@ -1,12 +1,7 @@
 """A loss of the user's own, by its dotted path, and the checks for its tests."""
 
 import dataclasses
-import json
-import pathlib
-import subprocess
-import sys
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -85,7 +80,6 @@ def test_a_wrong_loss_is_found(loss, words):
     ("sharded", "rate"),
     [
         ("dist_", 0.5),
-        pytest.param("dist_", 1.0, marks=pytest.mark.slow),
         pytest.param("", 1.0, marks=pytest.mark.slow),
     ],
 )
@@ -101,32 +95,6 @@ def test_a_run_trains_with_it(tmp_path, sharded, rate):
     assert outcomes["own"]["loss"] == outcomes["ours"]["loss"]
 
 
-def test_on_the_command_line(tmp_path):
-    (tmp_path / "my_losses.py").write_text(
-        "import plsc_tf, tensorflow as tf\n"
-        "class MyLoss(plsc_tf.MarginLoss):\n"
-        "    def target(self, cosine, norms, state):\n"
-        "        return plsc_tf.Target(cosine - 0.2, tf.ones_like(cosine))\n"
-    )
-    words = """--num_replicas=2 --batch_size=5 --num_classes=7 --num_epochs=1
-        --num_sample_per_epoch=20 --image_shape=3,16,16 --emb_size=8
-        --model_name=iresnet --model_options=depths=1-1,width=8,head=gap
-        --dataset_name=mock --nowith_test --model_save_dir=run
-        --noexport_at_end --norun_report"""
-    done = subprocess.run(
-        [sys.executable, "-m", "plsc_tf.train", "--loss_type=dist_my_losses.MyLoss"]
-        + words.split(),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    outcome = json.loads((tmp_path / "run" / "results.json").read_text())
-    assert np.isfinite(outcome["loss"])
-    flags = pathlib.Path(tmp_path, "run", "flags.cfg").read_text()
-    assert "--loss_type=dist_my_losses.MyLoss" in flags
-
-
 @pytest.mark.parametrize(
     "path, error, words",
     [
@@ -139,10 +107,3 @@ def test_a_wrong_path_is_explained(path, error, words):
     head = Settings.from_values(loss_type=path).head
     with pytest.raises(error, match=words):
         heads.make_loss(head)
-
-
-def test_names_are_still_checked():
-    with pytest.raises(ValueError, match="Did you mean 'arcface'|arcface"):
-        Settings.from_values(loss_type="arcfase")
-    with pytest.raises(ValueError, match="This loss has no margin"):
-        Settings.from_values(loss_type="my.Loss", margin=0.3)

@@ -372,3 +372,28 @@ def test_the_options_of_the_head_reach_the_step(tmp_path, monkeypatch):
     # Evaluating needs no class at all, however large the tiles are.
     asked = parse([f"--flagfile={used.checkpoints.model_save_dir}/flags.cfg"])
     assert dict(command.evaluate(asked))["mock: pairs"] > 0
+
+
+def test_a_file_in_the_folders_place_is_named(tmp_path):
+    (tmp_path / "notes").write_text("mine")
+    for folder in ("notes", "notes/run"):
+        with pytest.raises(OSError, match="notes"):
+            train.train(settings(tmp_path / folder))
+    assert (tmp_path / "notes").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"val_targets": ("lfw",), "with_test": True}, "--with_test=false"),
+        ({"model_name": "resnet5"}, "resnet50"),
+        ({"dataset_name": "mok"}, "mock"),
+        ({"gradient_accumulation_steps": 6}, "gradient_accumulation_steps=6, with 10"),
+        ({"num_epochs": 1, "warmup_epochs": 1.0}, "Lower warmup_epochs"),
+    ],
+)
+def test_mistakes_are_told_before_anything_is_written(tmp_path, changes, complaint):
+    folder = tmp_path / "d"
+    with pytest.raises((ValueError, FileNotFoundError), match=complaint):
+        train.train(settings(folder, **changes))
+    assert not folder.exists()

@@ -14,8 +14,6 @@ from plsc_tf.storage import files
 from plsc_tf.storage.errors import StorageError
 from tests.seeds.commands import (
     ROOT,
-    SMALL,
-    class_folders,
     environment,
     shell,
     tfrecord,
@@ -215,16 +213,3 @@ def test_training_without_any_option_begins_the_quick_start(tmp_path):
     started = cli.parse([f"--flagfile={tmp_path}/output/quickstart/flags.cfg"])
     documented = cli.parse([f"--flagfile={ROOT}/hparams/quickstart.cfg"])
     assert started == documented.replace(global_batch_size=64)
-
-
-@pytest.mark.slow
-def test_the_quick_start_says_how_to_go_on_and_that_works(tmp_path):
-    told = shell("python -m plsc_tf.train", tmp_path)
-    assert "mock: verification accuracy" in told
-    command = told.partition("one folder per class:\n")[2].partition("\nAll options")[0]
-    class_folders(tmp_path / "photos", classes=6, images=20)
-    command = command.replace("FOLDER", "photos").replace(
-        "num_classes=N", "num_classes=6"
-    )
-    told = shell(f"{command} --num_epochs=2 {SMALL}", tmp_path)
-    assert "test accuracy" in told

@@ -145,25 +145,6 @@ def test_the_tutorials_settings():
     assert (boost.n_component, boost.dim_reduce_timeout) == (32, 1200)
 
 
-@pytest.mark.slow
-def test_both_stages_of_resnet_50_for_some_steps(folder):
-    small = (
-        "--dataset_dir=imagenet --num_classes=4 --batch_size=8 --num_replicas=1 "
-        "--image_shape=3,32,32 --amp_level=O0 --loss_scale=1 --export_at_end=false "
-    )
-    train = f"python -m plsc_tf.train --flagfile={ROOT}/hparams"
-    shell(
-        f"{train}/{STAGES[1]} {small} --num_epochs=4 --warmup_epochs=1 "
-        "--learning_rate=0.001 --snapshots_per_epoch=1",
-        folder,
-    )
-    told = shell(
-        f"{train}/{STAGES[2]} {small} --n_component=3 --stop_at_step=2", folder
-    )
-    results = outcome(folder / "output/imagenet_resnet50_stage2")
-    assert results["steps"] == 2, told
-
-
 # "$ python -m paddle.distributed.launch --selected_gpus=0,1,2,3 --log_dir ./mylog
 # train_multi_gpu.py", and what its program does, as options: accuracy, check_shape and
 # check_content, a regularizer of all weights and of one layer, curves, checkpoints.
