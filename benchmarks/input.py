@@ -189,8 +189,7 @@ def _sources(data, folder, repeat):
 
     from plsc_tf.data.readers.base64_text import base64_files
     from plsc_tf.data.readers.image_list import image_list
-    from plsc_tf.data.readers.tfrecord import tfrecords
-    from plsc_tf.data.records.tfrecord import encode_example
+    from plsc_tf.data.readers.tfrecord import encode_example, tfrecords
 
     records, lines = os.path.join(folder, "records"), os.path.join(folder, "lines")
     with tf.io.TFRecordWriter(records) as writer, open(lines, "wb") as stream:

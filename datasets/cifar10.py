@@ -1,4 +1,7 @@
-"""CIFAR-10 from the binary batches or from class folders."""
+"""CIFAR-10, photographs of 32x32, from the binary batches or from class folders.
+
+Krizhevsky: Learning multiple layers of features from tiny images, 2009.
+"""
 
 import dataclasses
 from collections.abc import Sequence
@@ -10,14 +13,7 @@ from plsc_tf.data.readers import layouts
 from plsc_tf.data.request import DataRequest, DatasetInfo
 from plsc_tf.storage import files
 
-INFO = DatasetInfo(
-    description="photographs of ten kinds of things, 32x32",
-    num_classes=10,
-    num_examples=50_000,
-    image_size=(32, 32),
-    source="Krizhevsky: Learning multiple layers of features from tiny images, 2009",
-    tfrecords=True,
-)
+INFO = DatasetInfo(num_classes=10, tfrecords=True)
 _TRAIN_BATCHES = tuple(f"data_batch_{k}.bin" for k in range(1, 6))
 _SIDE = 32
 _RECORD = 1 + 3 * _SIDE * _SIDE
@@ -41,9 +37,6 @@ def layout(request: DataRequest) -> layouts.Layout:
         f"folders. {paths.names_in(folder)} Unpack the binary version of CIFAR-10 "
         "there, or give TFRecords with --train_files."
     )
-
-
-examples = layouts.opens(layout)
 
 
 def _binary(request: DataRequest, batches: list[str]) -> layouts.ArraysLayout:

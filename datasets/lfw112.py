@@ -1,7 +1,9 @@
 """Labeled Faces in the Wild at 112x112: train/ and val/ of different people.
 
-The center of each photograph, not aligned by landmarks, and not the View-2 protocol:
-published LFW figures do not transfer.
+8,293 images; the center of each photograph, not aligned by landmarks, and not the
+View-2 protocol: published LFW figures do not transfer.
+Huang, Ramesh, Berg, Learned-Miller: Labeled Faces in the Wild, University of
+Massachusetts, Technical report 07-49, 2007.
 """
 
 from plsc_tf.data import paths
@@ -9,17 +11,8 @@ from plsc_tf.data.pairs import Pairs, load_pairs
 from plsc_tf.data.readers import layouts
 from plsc_tf.data.request import DataRequest, DatasetInfo
 
-INFO = DatasetInfo(
-    description="faces of 3,689 people, centre crops of 112x112; 630 others for pairs",
-    num_classes=3_689,
-    num_examples=8_293,
-    image_size=(112, 112),
-    source="Huang, Ramesh, Berg, Learned-Miller: Labeled Faces in the Wild, "
-    "University of Massachusetts, Technical report 07-49, 2007",
-    tfrecords=True,
-)
+INFO = DatasetInfo(num_classes=3_689, tfrecords=True)
 layout = layouts.images_in_folders
-examples = layouts.opens(layout)
 
 
 def pairs(request: DataRequest, target: str = "pairs_val") -> Pairs | None:

@@ -1,26 +1,29 @@
-"""MNIST digits from the four idx files, gzipped or not."""
+"""MNIST digits, 28x28 grey, from the four idx files, gzipped or not.
+
+LeCun, Bottou, Bengio, Haffner: Gradient-based learning applied to document recognition,
+1998. An idx file of unsigned bytes has two zero bytes, the type (8), the rank, one
+big-endian 32-bit size per dimension, then the values.
+"""
+
+import gzip
+import io
+import math
+import struct
+import zlib
 
 import numpy as np
 
 from plsc_tf.data import paths
 from plsc_tf.data.readers import layouts
-from plsc_tf.data.records.idx import read_idx_file
 from plsc_tf.data.request import DataRequest, DatasetInfo
 from plsc_tf.storage import files
 
-INFO = DatasetInfo(
-    description="handwritten digits, 28x28 grey",
-    num_classes=10,
-    num_examples=60_000,
-    image_size=(28, 28),
-    source="LeCun, Bottou, Bengio, Haffner: Gradient-based learning applied to "
-    "document recognition, 1998",
-    augmentation="none",
-    tfrecords=True,
-)
+INFO = DatasetInfo(num_classes=10, augmentation="none", tfrecords=True)
 # Other data sets call the images that are not trained on "val".
 _PREFIXES = {"train": "train", "test": "t10k", "val": "t10k"}
-_IMAGES_RANK, _LABELS_RANK = 3, 1
+_UNSIGNED_BYTES = 8
+# Deflate makes at most 1,032 bytes of one (zlib's documentation).
+_LARGEST_RATIO = 1032
 
 
 def layout(request: DataRequest) -> layouts.ArraysLayout:
@@ -42,13 +45,10 @@ def layout(request: DataRequest) -> layouts.ArraysLayout:
     )
 
 
-examples = layouts.opens(layout)
-
-
 def _read(folder: str, prefix: str) -> tuple[np.ndarray, np.ndarray]:
     """Returns uint8 images [n, h, w, 1] and labels [n]."""
-    images = read_idx(folder, f"{prefix}-images-idx3-ubyte", _IMAGES_RANK)
-    labels = read_idx(folder, f"{prefix}-labels-idx1-ubyte", _LABELS_RANK)
+    images = _read_idx(folder, f"{prefix}-images-idx3-ubyte", rank=3)
+    labels = _read_idx(folder, f"{prefix}-labels-idx1-ubyte", rank=1)
     if len(images) != len(labels) or not images.size:
         raise ValueError(
             f"{folder}/{prefix}-images-idx3-ubyte must hold one image per label. "
@@ -57,19 +57,45 @@ def _read(folder: str, prefix: str) -> tuple[np.ndarray, np.ndarray]:
     return images[..., np.newaxis], labels
 
 
-def read_idx(folder: str, name: str, rank: int) -> np.ndarray:
-    """Reads an idx file of unsigned bytes.
+def _read_idx(folder: str, name: str, rank: int) -> np.ndarray:
+    """Reads name or name.gz; takes no more memory than the file can fill.
 
-    Args:
-        folder: that holds the file.
-        name: of the file; name.gz is read too.
-        rank: number of dimensions.
+    Raises:
+        FileNotFoundError: there is neither.
+        ValueError: it is not such a file, is cut off, or longer than its header says.
     """
-    for ending in ("", ".gz"):
-        path = paths.join(folder, name) + ending
-        if files.exists(path):
-            return read_idx_file(path, rank)
-    raise FileNotFoundError(
-        f"dataset_dir {folder!r} has no {name} or {name}.gz. "
-        f"{paths.names_in(folder)} mnist needs the four idx files."
-    )
+    path = paths.join(folder, name)
+    if not files.exists(path):
+        path += ".gz"
+    if not files.exists(path):
+        raise FileNotFoundError(
+            f"dataset_dir {folder!r} has no {name} or {name}.gz. "
+            f"{paths.names_in(folder)} mnist needs the four idx files."
+        )
+    content = files.read(path)
+    stream, limit = io.BytesIO(content), len(content)
+    if path.endswith(".gz"):
+        stream, limit = gzip.GzipFile(fileobj=stream), limit * _LARGEST_RATIO
+    try:
+        header = stream.read(4 + 4 * rank)
+        expected = bytes([0, 0, _UNSIGNED_BYTES, rank])
+        if len(header) < 4 + 4 * rank or header[:4] != expected:
+            raise OSError(
+                f"it starts with {header.hex()}, expected {expected.hex()} and the size"
+            )
+        shape = struct.unpack(f">{rank}I", header[4:])
+        total = math.prod(shape)
+        says = f"its header says {' x '.join(map(str, shape))}, {total} bytes"
+        if total > limit:
+            raise OSError(f"{says}, of at most {limit}")
+        # One byte more than expected shows that there is too much.
+        data = stream.read(total + 1)
+        if len(data) != total:
+            received = "more" if len(data) > total else len(data)
+            raise OSError(f"{says}; received {received}")
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(
+            f"{path} is no idx file or is cut off: {error}, in a file of "
+            f"{len(content)} bytes. Copy it again."
+        ) from error
+    return np.frombuffer(data, np.uint8).reshape(shape)

@@ -12,13 +12,9 @@ import tensorflow as tf
 
 from plsc_tf.data.figures import draw, identity
 from plsc_tf.data.pairs import Pairs
-from plsc_tf.data.request import DataRequest, DatasetInfo
+from plsc_tf.data.request import DataRequest
 from plsc_tf.data.source import IndexedSource, Source
 
-INFO = DatasetInfo(
-    description="drawn figures of seeded identities; no files needed",
-    source="drawn by plsc_tf.data.figures",
-)
 DEFAULT_CLASSES = 100
 DEFAULT_IMAGES_PER_CLASS = 20
 

@@ -1,6 +1,8 @@
-"""Omniglot's background alphabets, five of them held out for verification.
+"""Omniglot's background alphabets at 105x105, five of them held out for verification.
 
 Each character is a class of twenty drawers, below <alphabet>/character<NN>/.
+Lake, Salakhutdinov, Tenenbaum: Human-level concept learning through probabilistic
+program induction, Science 350, 2015.
 """
 
 import numpy as np
@@ -14,16 +16,7 @@ from plsc_tf.storage import files
 HELD_OUT = ("Bengali", "Greek", "Korean", "Syriac_(Estrangelo)", "Tagalog")
 NUM_PAIRS = 6_000
 
-INFO = DatasetInfo(
-    description="handwritten characters of 25 alphabets, 105x105; 5 others for pairs",
-    num_classes=964 - 150,
-    num_examples=20 * (964 - 150),
-    image_size=(105, 105),
-    source="Lake, Salakhutdinov, Tenenbaum: Human-level concept learning through "
-    "probabilistic program induction, Science 350, 2015",
-    augmentation="none",
-    tfrecords=True,
-)
+INFO = DatasetInfo(num_classes=964 - 150, augmentation="none", tfrecords=True)
 # A benchmark must not change with the seed of a run.
 _PAIRS_SEED = 0
 
@@ -36,9 +29,6 @@ def layout(request: DataRequest) -> layouts.ClassFoldersLayout:
         request.dataset_dir,
         keep=lambda name: (name.split("/")[0] not in HELD_OUT) == training,
     )
-
-
-examples = layouts.opens(layout)
 
 
 def pairs(request: DataRequest, target: str = "held_out") -> Pairs | None:

@@ -3,9 +3,5 @@
 from plsc_tf.data.readers import layouts
 from plsc_tf.data.request import DatasetInfo
 
-INFO = DatasetInfo(
-    description="train.rec and train.idx (MXNet RecordIO), read without mxnet",
-    tfrecords=True,
-)
+INFO = DatasetInfo(tfrecords=True)
 layout = layouts.images_in_recordio
-examples = layouts.opens(layout)

@@ -11,6 +11,28 @@ def split(path):
     return module_name, name
 
 
+def load_module(name, what, path=""):
+    """The module of this name.
+
+    Args:
+        name: "package.module".
+        what: it is, for messages.
+        path: that was given; "" for the name itself.
+
+    Raises:
+        ImportError: there is no such module.
+    """
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise  # the user's module exists and itself misses a package
+        raise ImportError(
+            f"No module {error.name!r} on the path for the {what} {path or name!r}. "
+            "Run from the folder that holds it, or add that folder to PYTHONPATH."
+        ) from error
+
+
 def load(path, what, separator="."):
     """The object at a dotted path.
 
@@ -23,15 +45,7 @@ def load(path, what, separator="."):
         ImportError: it leads nowhere; says where it stopped.
     """
     module_name, name = split(path)
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # the user's module exists and itself misses a package
-        raise ImportError(
-            f"No module {error.name!r} on the path for the {what} {path!r}. Run from "
-            "the folder that holds it, or add that folder to PYTHONPATH."
-        ) from error
+    module = load_module(module_name, what, path)
     if not hasattr(module, name):
         if module_name == "__main__":
             raise ImportError(

@@ -333,18 +333,18 @@ class Entry:
 
     def _parts(self):
         """What is given in Python instead of by options."""
-        from plsc_tf.data.readers import plsc
+        from plsc_tf.data.readers import python
         from plsc_tf.jobs.parts import Parts
 
         source = pairs = None
         if self.train_reader is not None:
-            source = plsc.from_reader(
+            source = python.from_reader(
                 self.train_reader,
                 num_classes=self._values.get("num_classes"),
                 num_examples=self._values.get("num_sample_per_epoch"),
             )
         if self.test_reader is not None:
-            pairs = {"test_reader": plsc.pairs_from_reader(self.test_reader)}
+            pairs = {"test_reader": python.pairs_from_reader(self.test_reader)}
         return Parts(
             backbone=self._backbone,
             optimizer=self._optimizer,
@@ -356,16 +356,15 @@ class Entry:
 def _embed(found, reader):
     """Embeds the images of a reader; `found` is what `trained.load` returns."""
     from plsc_tf.data import images
-    from plsc_tf.data.readers import plsc
-    from plsc_tf.data.readers.python import to_picture
+    from plsc_tf.data.readers import python
     from plsc_tf.jobs.builders import preprocessing
 
     frame = preprocessing.framing(found.settings).evaluate
     size = found.settings.evaluation.test_batch_size
     embeddings, batch = [], []
-    for number, item in enumerate(plsc.samples(reader)):
+    for number, item in enumerate(python.samples(reader)):
         image = item[0] if isinstance(item, tuple) else item
-        image = to_picture(image, "predict_reader", number)
+        image = python.to_picture(image, "predict_reader", number)
         image = images.decode(image) if isinstance(image, bytes) else image
         batch.append(frame(images.to_rgb(image)).numpy())
         if len(batch) == size:

@@ -18,7 +18,6 @@ from absl import logging
 
 from plsc_tf.data.source import Source, on_host
 
-_MEGABYTE = 2**20
 _PARTIAL = ".partial"
 _PICTURES, _LABELS, _DONE = "pictures.npy", "labels.npy", "cache.json"
 
@@ -33,14 +32,13 @@ def in_memory(source: Source, blocks: tf.data.Dataset) -> Source:
     """
     parts = list(blocks.as_numpy_iterator())
     pictures, labels = (np.concatenate(column) for column in zip(*parts, strict=True))
-    parts.clear()
+    del parts
     logging.info(
-        "%s: %d pictures kept in memory, %.0f MB",
-        source.name,
-        len(pictures),
-        pictures.nbytes / _MEGABYTE,
+        "%s: %d images kept in memory, %.0f MB",
+        *(source.name, len(pictures), pictures.nbytes / 2**20),
     )
-    return source.with_arrays(on_host(pictures), on_host(labels))
+    pictures = on_host(pictures)
+    return source.with_fetch(lambda index: tf.gather(pictures, index), on_host(labels))
 
 
 def on_disk(source: Source, blocks: tf.data.Dataset, folder: str, made: str) -> Source:
@@ -64,7 +62,7 @@ def on_disk(source: Source, blocks: tf.data.Dataset, folder: str, made: str) -> 
     place = os.path.join(folder, hashlib.sha256(text.encode()).hexdigest()[:16])
     if not _is_done(place):
         _fill(place, lambda path: _write(path, shape, blocks, source.name, known))
-        logging.info("%s: %d pictures kept in %s", source.name, shape[0], place)
+        logging.info("%s: %d images kept in %s", source.name, shape[0], place)
     pictures = np.load(os.path.join(place, _PICTURES), mmap_mode="r")
     labels = on_host(np.load(os.path.join(place, _LABELS)))
 
@@ -82,16 +80,17 @@ def _is_done(place):
 
 
 def _fill(place, write):
-    """Has a folder written beside its place, and moves it there when it is whole.
+    """Writes a folder next to its place, and moves it there when it is whole.
 
     Where a file system has no locks that all its machines see, several processes write
-    at the same time, each a folder of its own; that of the first one is kept.
+    at the same time, each to a folder of its own; the first one is kept.
     """
     os.makedirs(os.path.dirname(place), exist_ok=True)
     own = f"{place}.{platform.node()}."
     with open(f"{place}.lock", "ab") as lock:
-        if _locked(lock):
-            # What a process of this machine left that was killed.
+        with contextlib.suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            # Left by a process of this machine that was killed.
             for path in glob.glob(f"{glob.escape(own)}*{_PARTIAL}"):
                 shutil.rmtree(path, ignore_errors=True)
         if not _is_done(place):
@@ -101,21 +100,9 @@ def _fill(place, write):
                 _move(partial, place)
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
-        # Whoever still waits for this lock will find the cache.
+        # A process that still waits for this lock finds the cache.
         with contextlib.suppress(FileNotFoundError):
             os.remove(lock.name)
-
-
-def _locked(file):
-    """Waits for the lock of an open file; False where there are no locks."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        logging.info("Waiting for the process that fills the cache %s", file.name)
-        fcntl.flock(file, fcntl.LOCK_EX)
-    except OSError:
-        return False
-    return True
 
 
 def _move(partial, place):

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image, ImageDraw
 
-from plsc_tf.data import figures, image_encoding, images, preprocessing
+from plsc_tf.data import figures, images, preprocessing
 from plsc_tf.data.augmentation import NUM_CHANCES, Augmentation, randaugment
 from plsc_tf.storage import files
 
@@ -63,7 +63,7 @@ def draw(
             sheet.paste(Image.fromarray(np.asarray(picture)), corner)
     # Few colors are enough for a preview; dithering would double the bytes.
     sheet = sheet.quantize(96, dither=Image.Dither.NONE)
-    files.write(path, image_encoding.encode(sheet, optimize=True))
+    files.write(path, images.encode(sheet, optimize=True))
 
 
 def draw_ops(

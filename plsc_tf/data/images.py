@@ -1,13 +1,20 @@
-"""Images: decoding and resizing, the same everywhere.
+"""Images: decoding and resizing, the same everywhere, and encoding.
 
 Training, evaluation and the exported model all decode and resize with these
-functions, so that an embedding does not depend on who asked for it. Everything
-runs inside tf.data and in graphs; images are RGB, uint8 outside.
+functions, so that they see the same pixels. `decode`, `resize` and `to_rgb` run inside
+tf.data and in graphs; images are RGB, uint8 outside.
 """
 
 from __future__ import annotations
 
+import io
+
+import numpy as np
 import tensorflow as tf
+from PIL import Image
+
+# The range of the usual normalization: (x - mean) / deviation with ImageNet's figures.
+_NORMALIZED = 4.0
 
 
 def decode(data: tf.Tensor) -> tf.Tensor:
@@ -41,7 +48,6 @@ def resize(images: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
     images = tf.convert_to_tensor(images)
     height, width = size
     rank = images.shape.rank
-    final = [*images.shape[: rank - 3], height, width, 3]
     if images.shape[-3:-1] == (height, width):
         return images
 
@@ -57,7 +63,7 @@ def resize(images: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
         wanted = [height, width, 3] if rank == 3 else wanted
         same = tf.reduce_all(tf.equal(tf.shape(images), wanted))
         result = tf.cond(same, lambda: images, resized)
-    result.set_shape(final)
+    result.set_shape([*images.shape[: rank - 3], height, width, 3])
     return result
 
 
@@ -85,3 +91,41 @@ def to_rgb(image: tf.Tensor) -> tf.Tensor:
     if image.shape[-1] == 1:
         return tf.image.grayscale_to_rgb(image)
     return tf.ensure_shape(image, [None, None, 3])
+
+
+def check_range(images: np.ndarray, name: str) -> None:
+    """Refuses pixels that were normalized already, to 0...1 or about 0.
+
+    Black images pass, and so do the overshoots of an interpolation. NaN passes too:
+    training itself reports the image that holds it.
+
+    Args:
+        images: pixels of one image, or of several that are judged together.
+        name: of the images, for messages.
+
+    Raises:
+        ValueError: the pixels are not in 0...255.
+    """
+    if images.dtype == np.uint8 or not images.size:
+        return
+    low, high = images.min(), images.max()
+    if (low >= 0 and 0 < high <= 1) or (low < 0 and high <= _NORMALIZED):
+        raise ValueError(
+            f"{name} must be pixels in 0...255; the model normalizes them itself. "
+            f"Received: pixels in {low:.3g}...{high:.3g}."
+        )
+
+
+def encode(image: np.ndarray | Image.Image, kind: str = "PNG", **options) -> bytes:
+    """Encodes uint8 `[h, w, 3]` or a Pillow image.
+
+    Args:
+        image: the image.
+        kind: a format of Pillow, such as "PNG" or "JPEG".
+        **options: of `PIL.Image.Image.save`.
+    """
+    if isinstance(image, np.ndarray):
+        image = Image.fromarray(image)
+    content = io.BytesIO()
+    image.save(content, kind, **options)
+    return content.getvalue()

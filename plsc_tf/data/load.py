@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import importlib.util
-import inspect
 import pkgutil
-import sys
 from types import ModuleType
 
 from absl import logging
 
+from plsc_tf import dotted_paths
 from plsc_tf.data import paths
 from plsc_tf.data.augmentation import Augmentation
 from plsc_tf.data.pairs import Pairs, load_pairs
 from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.data.readers import layouts
-from plsc_tf.data.readers.layouts import Layout
 from plsc_tf.data.request import DataRequest, DatasetInfo
 from plsc_tf.data.source import Source
 from plsc_tf.hints import did_you_mean
@@ -64,28 +61,29 @@ def load(
         augmentation = "own" if own else suitable_preprocessing(module)
     if augmentation != "own":
         augmentation = Augmentation.named(augmentation)
-    known = {"image_size": image_size, "seed": seed}
-    option_names = [field.name for field in dataclasses.fields(PipelineOptions)]
-    request_names = [field.name for field in dataclasses.fields(DataRequest)]
+    fields |= {
+        "dataset_dir": str(dataset_dir),
+        "image_size": image_size,
+        "augmentation": augmentation,
+        "seed": seed,
+    }
+    kinds = {
+        kind: {field.name for field in dataclasses.fields(kind)}
+        for kind in (PipelineOptions, DataRequest)
+    }
     for field in fields:
-        if field not in option_names and field not in request_names:
-            hint = did_you_mean(field, option_names + request_names)
+        if not any(field in names for names in kinds.values()):
+            hint = did_you_mean(field, set().union(*kinds.values()))
             raise ValueError(f"load has no argument {field!r}.{hint}")
-    options = PipelineOptions(
-        augmentation=augmentation,
-        **known,
-        **{key: value for key, value in fields.items() if key in option_names},
-    )
-    request = DataRequest(
-        dataset_dir=str(dataset_dir),
-        **known,
-        **{key: value for key, value in fields.items() if key in request_names},
+    options, request = (
+        kind(**{key: fields[key] for key in names & fields.keys()})
+        for kind, names in kinds.items()
     )
     return Batches(open_source(name, request), batch_size, options=options)
 
 
 def open_source(name: str, request: DataRequest) -> Source:
-    """Opens the examples that a request asks of a data set.
+    """Opens the examples that a request names.
 
     Args:
         name: see `load`.
@@ -100,8 +98,8 @@ def open_source(name: str, request: DataRequest) -> Source:
         return find_layout(name, request).open()
 
 
-def find_layout(name: str, request: DataRequest) -> Layout:
-    """Finds out how the files of a data set lie; raises as `open_source`."""
+def find_layout(name: str, request: DataRequest) -> layouts.Layout:
+    """Finds the files of a data set and how they lie; raises as `open_source`."""
     module = find(name)
     with oss.masking(request.dataset_dir):
         return _find_layout(name, module, _with_keys(request))
@@ -116,7 +114,7 @@ def _find_layout(name, module, request):
             "or the split for these files (`load` takes training=False, shuffle=False)."
         )
     parse_fn = getattr(module, "parse_fn", None)
-    if takes_records(module) or parse_fn:
+    if info(module).tfrecords or parse_fn:
         request = _with_records(request)
         if request.train_files:
             own_name = module.__name__.removeprefix(f"{_PACKAGE}.")
@@ -133,20 +131,26 @@ def _find_layout(name, module, request):
 
 
 def _with_records(request):
-    """The request with train_files if dataset_dir holds only TFRecords (FastNN)."""
+    """The request with train_files if dataset_dir holds only TFRecords (FastNN).
+
+    Of files of several splits, those with "train" in their name.
+    """
     if request.split != "train" or request.train_files:
         return request
-    names = paths.tfrecords(request.dataset_dir)
-    if names:
+    names = paths.listing(request.dataset_dir)
+    if not names or "label.txt" in names or any(name.endswith("/") for name in names):
+        return request
+    records = files.glob(paths.join(request.dataset_dir, "*.tfrecord*"))
+    records = [name for name in records if not name.endswith(paths.INDEX_ENDING)]
+    chosen = [name for name in records if "train" in name.rpartition("/")[2]] or records
+    if chosen:
         logging.info(
-            "%s holds TFRecord files: training on %d of them, from %s to %s. "
-            "train_files names others.",
-            oss.masked(request.dataset_dir),
-            len(names),
-            names[0].rpartition("/")[2],
-            names[-1].rpartition("/")[2],
+            "%s holds TFRecord files: training on %d of them, such as %s. train_files "
+            "names others.",
+            *(oss.masked(request.dataset_dir), len(chosen)),
+            chosen[0].rpartition("/")[2],
         )
-    return dataclasses.replace(request, train_files=tuple(names))
+    return dataclasses.replace(request, train_files=tuple(chosen))
 
 
 def _with_keys(request):
@@ -158,16 +162,11 @@ def _with_keys(request):
 
 def info(module: ModuleType) -> DatasetInfo:
     """Returns the `INFO` of a data set; an empty one if it has none."""
-    return getattr(module, "INFO", DatasetInfo(description=""))
-
-
-def takes_records(module: ModuleType) -> bool:
-    """Whether train_files of a data set are TFRecord files that plsc_tf reads."""
-    return info(module).tfrecords
+    return getattr(module, "INFO", DatasetInfo())
 
 
 def suitable_preprocessing(module: ModuleType) -> str:
-    """The preprocessing that a data set asks for: "none" for digits and letters."""
+    """The augmentation that suits a data set: "none" for digits and letters."""
     return info(module).augmentation
 
 
@@ -179,30 +178,16 @@ def names() -> list[str]:
 
 def find(name: str) -> ModuleType:
     """Returns the module of a data set; see `load` for what a name may be."""
-    dotted = name
-    if name.lower() in names():
-        dotted = f"{_PACKAGE}.{name.lower()}"
-    elif "." not in name and not _importable(name):
-        hint = did_you_mean(name, names())
-        raise ValueError(
-            f"There is no data set {name!r}.{hint} Known: {', '.join(names())}; or a "
-            "module of your own, by its dotted path."
-        )
+    own = name.lower() in names()
+    dotted = f"{_PACKAGE}.{name.lower()}" if own else name
     try:
-        module = importlib.import_module(dotted)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{dotted}.".startswith(f"{error.name}."):
-            raise  # The user's module exists and itself misses a package.
-        # Python has imported the parent by now.
-        parent, _, last = dotted.rpartition(".")
-        if hasattr(sys.modules.get(parent), last):
-            raise ValueError(
-                f"A data set is a module, not what is in it. Received: {dotted!r}. "
-                f"Give {parent!r}."
-            ) from error
+        module = dotted_paths.load_module(dotted, "data set")
+    except ModuleNotFoundError:
+        raise  # The user's module exists and itself misses a package.
+    except ImportError as error:
         raise ValueError(
-            f"There is no module {dotted!r} (no {error.name!r}). Give the dotted path "
-            "of a module that Python can import; is its folder in PYTHONPATH?"
+            f"There is no data set {name!r}.{did_you_mean(name, names())} Known: "
+            f"{', '.join(names())}; or the dotted path of a module of your own. {error}"
         ) from error
     if not any(hasattr(module, one) for one in ("layout", "examples", "parse_fn")):
         raise ValueError(
@@ -213,48 +198,32 @@ def find(name: str) -> ModuleType:
     return module
 
 
-def _importable(name: str) -> bool:
-    """Whether the user has a module of this name outside of packages."""
-    # A script that runs, __main__, has no spec to be found.
-    return name in sys.modules or (
-        name.isidentifier() and importlib.util.find_spec(name) is not None
-    )
-
-
 def load_val(name: str, request: DataRequest, target: str) -> Pairs:
     """Opens the verification pairs that a validation target names.
 
     Args:
         name: of the data set, see `load`.
-        request: what was asked of it; its dataset_dir is where targets lie.
+        request: of the data set; its dataset_dir is the folder of targets.
         target: path of a .bin or .txt, or the name of <dataset_dir>/<target>.bin, or
             a set that the data set itself knows.
 
     Raises:
-        FileNotFoundError: there is no such set; says where it was looked for.
+        FileNotFoundError: there is no such set; names the places that were tried.
     """
     with oss.masking(request.dataset_dir):
-        return _load_val(name, _with_keys(request), target)
-
-
-def _load_val(name, request, target):
-    tried = [target]
-    if request.dataset_dir:
-        below = paths.join(request.dataset_dir, target)
-        tried = [f"{below}.bin", below, target]
-    for path in tried:
-        if path.endswith((".bin", ".txt")) and files.exists(path):
-            return load_pairs(path)
-    own_pairs = getattr(find(name), "pairs", None)
-    pairs = own_pairs(request, target) if own_pairs else None
-    if pairs is not None:
-        return pairs
-    advice = "Give other --val_targets"
-    if own_pairs:
-        default = inspect.signature(own_pairs).parameters["target"].default
-        advice += f", such as {default!r}, which it has" * isinstance(default, str)
-    raise FileNotFoundError(
-        f"There is no verification set {target!r}. Looked for: {', '.join(tried)} and "
-        f"a set of this name in the data set {name!r}. {advice}, or "
-        "train without verification: --with_test=false."
-    )
+        request, tried = _with_keys(request), [target]
+        if request.dataset_dir:
+            below = paths.join(request.dataset_dir, target)
+            tried = [f"{below}.bin", below, target]
+        for path in tried:
+            if path.endswith((".bin", ".txt")) and files.exists(path):
+                return load_pairs(path)
+        module = find(name)
+        pairs = module.pairs(request, target) if hasattr(module, "pairs") else None
+        if pairs is not None:
+            return pairs
+        raise FileNotFoundError(
+            f"There is no verification set {target!r}. Looked for: {', '.join(tried)} "
+            f"and a set of this name in the data set {name!r}. Give other "
+            "--val_targets, or train without verification: --with_test=false."
+        )

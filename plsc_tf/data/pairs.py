@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from plsc_tf.data import images, paths
 from plsc_tf.data.faults import READ_ERRORS, reason
-from plsc_tf.data.lines import file_exists, read_lines
 from plsc_tf.data.preprocessing import Preprocessing
 from plsc_tf.data.source import without_autograph
 from plsc_tf.data.unpickle import load_plain
@@ -246,7 +245,7 @@ def _load_pairs_txt(path: str, images_dir: str | None, name: str) -> Pairs:
         raise ValueError(f"{path} is empty. Expected one pair per line.")
     folder = images_dir or _images_folder(path, next(iter(rows)))
     located = [paths.join(folder, file) for file in rows]
-    missing = [f for f in located if not file_exists(os.fsencode(f))]
+    missing = [file for file in located if not files.exists(file)]
     if missing:
         raise FileNotFoundError(
             f"{path} names {len(missing)} pictures that are not there, such as "
@@ -259,9 +258,9 @@ def _load_pairs_txt(path: str, images_dir: str | None, name: str) -> Pairs:
 def _listed_pairs(path: str) -> Iterator[tuple[str, str, bool]]:
     """Yields (first file, second file, whether they show one person)."""
     rows = []
-    for number, line in read_lines(path):
+    for number, line in paths.read_lines(path):
         # Bytes that are no UTF-8 stay what they are in the names of files.
-        line = os.fsdecode(line.removeprefix(b"\xef\xbb\xbf").rstrip(b"\r"))
+        line = os.fsdecode(line.rstrip(b"\r"))
         fields = line.split("\t") if "\t" in line else line.split()
         if not fields or (number == 1 and all(f.strip().isdigit() for f in fields)):
             continue
@@ -331,7 +330,7 @@ def _images_folder(path: str, file: str) -> str:
     folder = path.rpartition("/")[0] or "."
     below = [name for name in paths.listing(folder) if name.endswith("/")]
     for candidate in [folder, *(paths.join(folder, name[:-1]) for name in below)]:
-        if file_exists(os.fsencode(paths.join(candidate, file))):
+        if files.exists(paths.join(candidate, file)):
             return candidate
     return folder
 

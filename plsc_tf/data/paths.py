@@ -1,24 +1,25 @@
-"""Folders and file names: packed tables of paths, and errors that help.
-
-All of it works on any store of `plsc_tf.storage.files`.
-"""
+"""Folders, lists and file names on any store of `plsc_tf.storage.files`."""
 
 from __future__ import annotations
 
 import array
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import tensorflow as tf
 
-from plsc_tf.hints import nearest
+from plsc_tf.hints import did_you_mean
 from plsc_tf.storage import files, oss
 
 # What plsc_tf.convert adds to the name of a file for that of its index.
 INDEX_ENDING = ".index.npy"
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".gif")
+_BOM = b"\xef\xbb\xbf"
+# No path is longer than 4,096 bytes.
+LONGEST_LINE = 1 << 16
+_CHUNK_BYTES = 1 << 20
 
 
 class PathTable:
@@ -46,21 +47,17 @@ class PathTable:
         return len(self._ends) - 1
 
     def __getitem__(self, index: int) -> str:
-        return self._path(index).decode(errors="replace")
+        return self.path(index).decode(errors="replace")
 
-    def paths(self, indices: tf.Tensor) -> tf.Tensor:
-        """Returns the paths of `[n]` indices, strings [n]; runs in tf.data."""
-        found = tf.numpy_function(
-            lambda indices: np.array([self._path(k) for k in indices], object),
+    def read(self, indices: tf.Tensor) -> tf.Tensor:
+        """Returns the bytes of the files of `[n]` indices; runs in tf.data."""
+        names = tf.numpy_function(
+            lambda indices: np.array([self.path(k) for k in indices], object),
             [indices],
             tf.string,
             stateful=False,
         )
-        return tf.ensure_shape(found, [None])
-
-    def read(self, indices: tf.Tensor) -> tf.Tensor:
-        """Returns the bytes of the files of `[n]` indices; runs in tf.data."""
-        return tf.map_fn(tf.io.read_file, self.paths(indices))
+        return tf.map_fn(tf.io.read_file, tf.ensure_shape(names, [None]))
 
     def stamp(self) -> str:
         """A text that changes when a path does."""
@@ -76,7 +73,8 @@ class PathTable:
         digest.update(memoryview(self._ends))
         return digest.hexdigest()
 
-    def _path(self, index) -> bytes:
+    def path(self, index: int) -> bytes:
+        """Returns the path of an index; it need not be UTF-8."""
         return self._root + self._text[self._ends[index] : self._ends[index + 1]]
 
 
@@ -96,14 +94,15 @@ def require_folder(folder: str, flag: str = "dataset_dir") -> str:
             f"{flag} must be a folder. Received: {flag}={folder!r}, which is a file."
         )
     trimmed = folder.rstrip("/")
-    parent, name = trimmed.rpartition("/")[::2]
-    message = f"{flag} {folder!r} does not exist."
-    beside = listing(parent or ("/" if trimmed.startswith("/") else "."))
-    for guess in nearest(name, [item.rstrip("/") for item in beside]):
-        guess = join(parent, guess) if parent else guess
-        raise FileNotFoundError(f"{message} Did you mean {guess!r}?")
+    parent, slash, name = trimmed.rpartition("/")
+    similar = did_you_mean(
+        name,
+        [item.rstrip("/") for item in listing(parent or slash or ".")],
+        before=parent + slash,
+    )
     raise FileNotFoundError(
-        f"{message} Give the folder that holds the data set, with --{flag}."
+        f"{flag} {folder!r} does not exist.{similar} "
+        f"Give the folder that holds the data set, with --{flag}."
     )
 
 
@@ -125,24 +124,35 @@ def names_in(folder: str) -> str:
     return f"Found: {', '.join(names[:6])}{rest}."
 
 
-def read_text(path: str, most: int = 1 << 26) -> str:
-    """Returns a text file of at most so many bytes.
+def read_lines(path: str, longest: int = LONGEST_LINE) -> Iterator[tuple[int, bytes]]:
+    """Yields (number from 1, line without its end) of a text file, in bounded memory.
+
+    A file without line ends, an image for example, is not read as one line into memory.
+    The mark of UTF-8 is left out.
+
+    Args:
+        path: of the file, on any store.
+        longest: bytes of the longest line.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is larger, or not UTF-8.
+        ValueError: a longer line; with its number.
     """
-    if not files.exists(path) or files.is_dir(path):
-        raise FileNotFoundError(f"There is no file {path!r}.")
-    size = files.size(path)
-    if size > most:
-        raise ValueError(
-            f"{path} has {size:,} bytes; a list of at most {most:,} is expected."
-        )
-    try:
-        return files.read(path).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is no text (UTF-8): {error}.") from error
+    first, rest = 1, b""
+    for place, chunk in enumerate(files.open_read(path, _CHUNK_BYTES)):
+        lines = (rest + (chunk if place else chunk.removeprefix(_BOM))).split(b"\n")
+        rest, last = lines[-1], first + len(lines) - 1
+        for number, line in enumerate(lines, first):
+            if len(line) > longest:
+                raise ValueError(
+                    f"{path}, line {number}: expected a line of text of at most "
+                    f"{longest} bytes. Received: {line[:60]!r}... Is this the right "
+                    "file?"
+                )
+            if number < last:
+                yield number, line
+        first = last
+    if rest:
+        yield first, rest
 
 
 def read_names(path: str) -> list[str]:
@@ -152,24 +162,11 @@ def read_names(path: str) -> list[str]:
         FileNotFoundError: there is no such list.
         ValueError: it is empty, or no text.
     """
-    names = [name.strip() for name in read_text(path).split("\n") if name.strip()]
+    names = [os.fsdecode(line).strip() for _, line in read_lines(path)]
+    names = [name for name in names if name]
     if not names:
         raise ValueError(f"{path} is empty: it names the part files, one per line.")
     return names
-
-
-def tfrecords(folder: str) -> list[str]:
-    """Returns the TFRecord files of a folder that holds nothing else to train on.
-
-    Of files of several splits, those with "train" in their name. [] where the folder
-    has sub-folders or an image list.
-    """
-    names = listing(folder)
-    if "label.txt" in names or any(name.endswith("/") for name in names):
-        return []
-    matches = files.glob(join(folder, "*.tfrecord*")) if names else []
-    matches = [name for name in matches if not name.endswith(INDEX_ENDING)]
-    return [name for name in matches if "train" in name.rpartition("/")[2]] or matches
 
 
 def expand(patterns: Iterable[str], folder: str, flag: str = "train_files"):

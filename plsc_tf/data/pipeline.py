@@ -8,26 +8,30 @@ after k steps, in this process or another one.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
+import os
 
 import numpy as np
 import tensorflow as tf
 
-from plsc_tf.data import cache, faults
-from plsc_tf.data.blocks import block_size, dense, filled_up, make_pictures
-from plsc_tf.data.chance import chances
-from plsc_tf.data.part import Part
-from plsc_tf.data.pipeline_options import PipelineOptions, dataset_options
+from plsc_tf.data import cache, faults, preprocessing
+from plsc_tf.data.augmentation import Augmentation
+from plsc_tf.data.blocks import block_size, chances, make_pictures
+from plsc_tf.data.request import check_image_size
+from plsc_tf.data.sampling import FILE_ORDER, SAMPLINGS, Order, Part
 from plsc_tf.data.source import (
-    FILE_ORDER,
-    Order,
     Source,
+    dataset_options,
+    dense,
     mix_seeds,
     on_host,
     without_autograph,
 )
 
+# Batches kept ready take at most this much memory when their number is not set.
+_READY_BYTES = 2**28
 # Options that change no batch.
 _OF_THE_MACHINE = (
     "num_parallel_batches",
@@ -36,6 +40,99 @@ _OF_THE_MACHINE = (
     "use_caching",
     "cache_dir",
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class PipelineOptions:
+    """How examples become batches; the names of FastNN's knobs are kept.
+
+    Args:
+        image_size: (height, width) of the batches, in pixels.
+        preprocessing: how an image becomes one of this size, by name; see
+            `plsc_tf.data.preprocessing`.
+        augmentation: what may happen to an image at random; "own": what the
+            preprocessing does by itself; None: nothing.
+        training: False frames the images as for evaluation, nothing is random.
+        shuffle: whether the order changes from epoch to epoch; False keeps the
+            order of the files.
+        seed: of the order and of the augmentation.
+        shuffle_buffer_size: encoded records that a stream is shuffled through;
+            lists and folders are shuffled as a whole.
+        sampling: how often an example comes in an epoch: "uniform", "class_balanced"
+            or "per_identity"; see `plsc_tf.data.sampling`.
+        images_per_identity: for the last of them.
+        num_parallel_batches: batches put together at the same time; None, here and
+            for the next two: what suits the machine.
+        prefetch_buffer_size: batches kept ready.
+        num_preprocessing_threads: images decoded at the same time.
+        use_caching: keeps the decoded, resized images in memory: 3 * height *
+            width bytes each, three times as much while they are put there.
+        cache_dir: keeps them in a file below this folder instead, which later runs
+            find again.
+        skip_bad_records: whether a record that cannot be read is replaced by the next
+            good one and named in the log; else it is an error.
+    """
+
+    image_size: tuple[int, int] = (112, 112)
+    preprocessing: str = "none"
+    augmentation: Augmentation | str | None = None
+    training: bool = True
+    shuffle: bool = True
+    seed: int = 0
+    shuffle_buffer_size: int = 1024
+    sampling: str = "uniform"
+    images_per_identity: int = 4
+    num_parallel_batches: int | None = 8
+    prefetch_buffer_size: int | None = 32
+    num_preprocessing_threads: int | None = 16
+    use_caching: bool = False
+    cache_dir: str = ""
+    skip_bad_records: bool = False
+
+    def __post_init__(self):
+        object.__setattr__(self, "image_size", check_image_size(self.image_size))
+        # Raises where one of them is wrong.
+        self.build_preprocessing()
+        counts = ("shuffle_buffer_size", *_OF_THE_MACHINE[:3])
+        for name, least in {**dict.fromkeys(counts, 1), "seed": 0}.items():
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ValueError(
+                    f"{name} must be at least {least}. Received: {name}={value}."
+                )
+        if self.sampling not in SAMPLINGS:
+            raise ValueError(
+                f"sampling must be one of {', '.join(SAMPLINGS)}. "
+                f"Received: sampling={self.sampling!r}."
+            )
+
+    def for_batches_of(self, batch_size: int) -> PipelineOptions:
+        """Returns the same with numbers in place of None.
+
+        Args:
+            batch_size: images per batch, over all replicas.
+        """
+        height, width = self.image_size
+        ready = _READY_BYTES // (3 * height * width * batch_size)
+        return dataclasses.replace(
+            self,
+            num_parallel_batches=self.num_parallel_batches or 2,
+            prefetch_buffer_size=self.prefetch_buffer_size or min(max(2, ready), 32),
+            num_preprocessing_threads=self.num_preprocessing_threads or _cores(),
+        )
+
+    def build_preprocessing(self) -> preprocessing.Preprocessing:
+        """Returns the preprocessing that these options describe."""
+        return preprocessing.build(
+            self.preprocessing, self.image_size, self.augmentation
+        )
+
+
+def _cores() -> int:
+    """Cores that this process may use; on macOS, those of the machine."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 class Batches:
@@ -68,7 +165,6 @@ class Batches:
         self.source = source
         self.batch_size = batch_size
         self._cached: Source | None = None
-        self._functions = {}
 
     @property
     def num_classes(self) -> int | None:
@@ -78,14 +174,7 @@ class Batches:
     @property
     def num_examples(self) -> int | None:
         """Number of examples of an epoch, None if unknown."""
-        if self._cached is not None:
-            return self._cached.num_examples
-        return self.source.num_examples
-
-    @property
-    def skipped(self) -> dict[int, str]:
-        """What is wrong with the records left out so far, by their numbers."""
-        return getattr(self.source, "skipped", {})
+        return (self._cached or self.source).num_examples
 
     @property
     def image_size(self) -> tuple[int, int]:
@@ -98,14 +187,6 @@ class Batches:
         if self.num_examples is None:
             return None
         return -(-self.num_examples // self.batch_size)
-
-    @property
-    def element_spec(self):
-        """Specs of a batch: uint8 [batch, h, w, 3] and int64 [batch]."""
-        return (
-            tf.TensorSpec([None, *self.image_size, 3], tf.uint8),
-            tf.TensorSpec([None], tf.int64),
-        )
 
     def __len__(self) -> int:
         if self.steps_per_epoch is None:
@@ -137,68 +218,53 @@ class Batches:
             sampling="uniform",
             use_caching=False,
             cache_dir="",
-            # The source is tolerant already.
-            skip_bad_records=False,
+            skip_bad_records=False,  # the source is tolerant already
         )
         return Batches(self.source, self.batch_size, options=options)
 
     def epoch(self, epoch: int, start_step: int = 0) -> tf.data.Dataset:
-        """Returns the batches of an epoch from a step on.
-
-        Args:
-            epoch: number of the epoch, from 0.
-            start_step: batches of this epoch to leave out.
+        """Returns the batches of an epoch, numbered from 0, from a step on.
 
         Returns:
             tf.data.Dataset of (uint8 [batch, h, w, 3], int64 [batch]); the last batch
             may be smaller.
         """
         order = self._order(epoch, start_step)
-        return self._batches(order, self.batch_size, self._without_filling)
+        return self._batches(order, self.batch_size, lambda *columns: columns[:2])
 
     def part_of_epoch(
         self, epoch: int, start_step: int = 0, *, part: Part
     ) -> tf.data.Dataset:
-        """Returns what one of several workers sees of the batches of an epoch.
-
-        Args:
-            epoch: number of the epoch, from 0.
-            start_step: batches of this epoch to leave out.
-            part: which positions of each padded global batch.
+        """Returns one worker's part of the batches of an epoch, see `epoch`.
 
         Returns:
             tf.data.Dataset of (uint8 [part.size, h, w, 3], int64 [part.size],
             float32 [part.size], the weights), one for each batch of `epoch`.
         """
-        order = self._order(epoch, start_step, part)
 
-        def full(pictures, labels, weights):
-            shape = [part.size, *self.image_size, 3]
-            return tf.reshape(pictures, shape), *(
-                tf.reshape(each, [part.size]) for each in (labels, weights)
+        def full(*columns):
+            return tuple(
+                tf.ensure_shape(column, [part.size, *column.shape[1:]])
+                for column in columns
             )
 
-        return self._batches(order, part.size, full)
+        return self._batches(self._order(epoch, start_step, part), part.size, full)
 
     def _batches(self, order: Order, count: int, finish) -> tf.data.Dataset:
-        """Batches of `count` examples, in blocks that `finish` joins."""
+        """Batches of `count` examples, made in blocks."""
         options = self.options
         if (options.use_caching or options.cache_dir) and self._cached is None:
             self._cached = self._fill_cache()
-        source = self._cached or self.source
         size = block_size(count, self.image_size)
-        per_batch = count // size
         seed = on_host(np.int64(mix_seeds(options.seed, order.epoch, 1)))
-        block = self._block_function(source, size)
+        source, make = self._cached or self.source, self._make_block
+        at_once = options.num_parallel_batches * -(-count // size)
         batches = source.blocks(size, order).map(
-            without_autograph(lambda entries: block(entries, seed)),
-            num_parallel_calls=min(
-                options.num_preprocessing_threads,
-                options.num_parallel_batches * per_batch,
-            ),
+            without_autograph(lambda entries: make(entries, seed)),
+            num_parallel_calls=min(options.num_preprocessing_threads, at_once),
         )
-        if per_batch > 1:
-            batches = batches.batch(per_batch, num_parallel_calls=2)
+        if size < count:
+            batches = batches.rebatch(count)
         batches = batches.map(without_autograph(finish))
         batches = batches.prefetch(options.prefetch_buffer_size)
         return batches.with_options(dataset_options())
@@ -211,20 +277,16 @@ class Batches:
         max_steps: int = 64,
         part: Part | None = None,
     ) -> ValueError | None:
-        """Looks for the example that made TensorFlow fail.
-
-        Walks the same order one example at a time, because an error from inside
-        tf.data names an op, not a file.
+        """Looks for the example that made TensorFlow fail, see `faults.first_fault`.
 
         Args:
             epoch: the epoch that failed.
             start_step: the step that failed, or one before it.
             max_steps: batches to look through.
-            part: of each batch, what to look through; None: all of it.
+            part: the part of each batch to look through; None: all of it.
 
         Returns:
-            An error that names the example and says what to do, or None when all
-            of them can be read.
+            An error that names the example and the remedy, or None if all can be read.
         """
         return faults.first_fault(
             self.source,
@@ -235,16 +297,16 @@ class Batches:
         )
 
     def fingerprint(self) -> str:
-        """A text that is the same where the same examples come in the same order.
+        """A text that is the same if the same examples come in the same order.
 
         Places and times of files are left out, so that copies on several machines
         are the same. Reads no examples.
         """
-        known = dataclasses.asdict(self.options)
+        known = {**dataclasses.asdict(self.options), "batch_size": self.batch_size}
         for name in _OF_THE_MACHINE:
             del known[name]
-        known = json.dumps({**known, "batch_size": self.batch_size}, sort_keys=True)
-        options = hashlib.sha256(known.encode()).hexdigest()
+        text = json.dumps(known, sort_keys=True)
+        options = hashlib.sha256(text.encode()).hexdigest()
         return (
             f"examples: {self.source.num_examples or 'unknown'}, "
             f"classes: {self.num_classes or 'unknown'}, "
@@ -252,20 +314,11 @@ class Batches:
         )
 
     def _order(self, epoch: int, start_step: int, part: Part | None = None) -> Order:
-        options = self.options
-        if part is not None and part.padded < self.batch_size:
-            raise ValueError(
-                "A padded batch must hold the batch. Received: "
-                f"padded={part.padded}, batch_size={self.batch_size}."
-            )
+        names = "seed shuffle shuffle_buffer_size sampling images_per_identity".split()
         return Order(
-            seed=options.seed,
+            **{name: getattr(self.options, name) for name in names},
             epoch=epoch,
             start=start_step * self.batch_size,
-            shuffle=options.shuffle,
-            shuffle_buffer_size=options.shuffle_buffer_size,
-            sampling=options.sampling,
-            images_per_identity=options.images_per_identity,
             batch_size=self.batch_size,
             part=part,
         )
@@ -281,15 +334,14 @@ class Batches:
         made = self._preprocessing
         return made.keep(image) if self.options.training else made.evaluate(image)
 
-    def _block_function(self, source: Source, size: int):
+    @functools.cached_property
+    def _make_block(self):
         """A function of a block's entries and the epoch's seed.
 
         It is traced once for all epochs, which takes longer than a few batches.
         """
-        key = (id(source), size)
-        if key in self._functions:
-            return self._functions[key]
         training, made = self.options.training, self._preprocessing
+        source = self._cached or self.source
         # A cache, and a source without its bad records, hold framed images.
         framed = source is not self.source or self.options.skip_bad_records
 
@@ -301,35 +353,22 @@ class Batches:
             pictures = make_pictures(
                 item["image"], decisions, made, training=training, framed=framed
             )
-            parts = pictures, self._checked(item["label"]), entries["weight"]
-            # To be stacked with the other blocks of the batch.
-            return filled_up(parts, size) if size < self.batch_size else parts
+            return pictures, self._checked(item["label"]), entries["weight"]
 
-        self._functions[key] = tf.function(block, autograph=False)
-        return self._functions[key]
+        return tf.function(block, autograph=False)
 
     def _checked(self, labels: tf.Tensor) -> tf.Tensor:
         """The labels, or an error when one of them is out of range."""
         limit = self.num_classes or tf.int64.max
         good = tf.reduce_all((labels >= 0) & (labels < limit))
         check = tf.debugging.Assert(good, ["label out of range", labels])
-        with tf.control_dependencies([check] if check is not None else []):
+        with tf.control_dependencies([check]):
             return tf.identity(labels)
-
-    def _without_filling(self, pictures, labels, weights):
-        """Blocks of a batch as one, without what the last one was filled up with."""
-        total = tf.math.count_nonzero(weights)
-        pictures = tf.reshape(pictures, [-1, *self.image_size, 3])[:total]
-        return pictures, tf.reshape(labels, [-1])[:total]
-
-    def _made(self) -> str:
-        """How the images of a cache are made, in words."""
-        purpose = "training" if self.options.training else "evaluation"
-        return f"{self.options.preprocessing}, for {purpose}, {self._kept_size}"
 
     def _fill_cache(self) -> Source:
         """Decodes and resizes every image once, in the order of the files."""
-        spec = tf.TensorSpec([*self._kept_size, 3], tf.uint8)
+        options, size = self.options, self._kept_size
+        spec = tf.TensorSpec([*size, 3], tf.uint8)
 
         def decoded(entries):
             item = self.source.read(entries)
@@ -338,16 +377,16 @@ class Batches:
 
         blocks = self.source.blocks(64, FILE_ORDER).map(
             without_autograph(decoded),
-            num_parallel_calls=self.options.num_preprocessing_threads,
+            num_parallel_calls=options.num_preprocessing_threads,
         )
         blocks = blocks.prefetch(1).with_options(dataset_options())
         try:
-            if self.options.cache_dir:
-                return cache.on_disk(
-                    self.source, blocks, self.options.cache_dir, self._made()
-                )
-            return cache.in_memory(self.source, blocks)
+            if not options.cache_dir:
+                return cache.in_memory(self.source, blocks)
+            purpose = "training" if options.training else "evaluation"
+            made = f"{options.preprocessing}, for {purpose}, {size}"
+            return cache.on_disk(self.source, blocks, options.cache_dir, made)
         except faults.READ_ERRORS as error:
-            unshuffled = dataclasses.replace(self.options, shuffle=False)
-            walk = Batches(self.source, 1, options=unshuffled)
-            raise (walk.explain(0, max_steps=2**40) or error) from error
+            in_order = dataclasses.replace(options, shuffle=False)
+            search = Batches(self.source, 1, options=in_order)
+            raise (search.explain(0, max_steps=2**40) or error) from error

@@ -1,4 +1,4 @@
-"""Requests for examples of a data set, and the description of one."""
+"""Requests for examples of a data set, and facts about one."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class DataRequest:
         dataset_dir: folder that holds the data set; on any store.
         split: "train", "val" or "test", as far as the data set has them.
         train_files: TFRecord files, absolute or below `dataset_dir`; patterns such
-            as "part-*" are allowed. They are read in the place of what the data set
-            finds, see `DatasetInfo.tfrecords`.
+            as "part-*" are allowed. They replace the data set's own files, see
+            `DatasetInfo.tfrecords`.
         num_classes: number of classes C, labels are 0...C-1; None takes it from the
             data.
         num_examples: how many images `mock` draws; data sets on disk ignore it.
@@ -40,46 +40,33 @@ class DataRequest:
     seed: int = 0
 
     def __post_init__(self):
-        if isinstance(self.train_files, str):
-            files = tuple(part for part in self.train_files.split(",") if part)
-        else:
-            files = tuple(self.train_files)
-        object.__setattr__(self, "train_files", files)
+        files = self.train_files
+        if isinstance(files, str):
+            files = [part for part in files.split(",") if part]
+        object.__setattr__(self, "train_files", tuple(files))
         object.__setattr__(self, "image_size", check_image_size(self.image_size))
-        for name in ("num_classes", "num_examples"):
+        least = {"num_classes": 1, "num_examples": 1, "min_images_per_class": 1}
+        for name, bound in {**least, "seed": 0}.items():
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be positive. Received: {name}={value}.")
-        if self.min_images_per_class < 1:
-            raise ValueError(
-                "min_images_per_class must be at least 1. "
-                f"Received: min_images_per_class={self.min_images_per_class}."
-            )
-        if self.seed < 0:
-            raise ValueError(f"seed must not be negative. Received: seed={self.seed}.")
+            if value is not None and value < bound:
+                raise ValueError(
+                    f"{name} must be at least {bound}. Received: {name}={value}."
+                )
 
 
 @dataclasses.dataclass(frozen=True)
 class DatasetInfo:
-    """The description of a data set; each module in datasets/ has one as `INFO`.
+    """Facts about a data set; each module in datasets/ has them as `INFO`.
 
     Args:
-        description: one line for people.
         num_classes: number of classes; None when the files decide.
-        num_examples: number of training images; None when the files decide.
-        image_size: (height, width) of the images; None when they differ.
-        source: where the data set comes from: a paper or a public address.
         augmentation: name of the augmentation that suits it ("face", "none"):
             digits and letters must not be mirrored.
         tfrecords: whether the files of `DataRequest.train_files` are TFRecords of this
             data set, which plsc_tf reads; else its `examples` sees to them.
     """
 
-    description: str
     num_classes: int | None = None
-    num_examples: int | None = None
-    image_size: tuple[int, int] | None = None
-    source: str = ""
     augmentation: str = "face"
     tfrecords: bool = False
 

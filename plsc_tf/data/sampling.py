@@ -1,71 +1,163 @@
-"""Which example comes at which position of an epoch, and how often.
+"""Which examples an epoch shows, in which order, and which of them a worker reads.
 
 Pure functions of (labels, seed, epoch): the same order in every process, on any
-number of replicas, from any position on. An epoch always has as many positions as
-there are examples.
+number of replicas, from any position on. An epoch has one position for each example,
+however often the sampling shows it.
 """
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
+
 import numpy as np
+import tensorflow as tf
 
 SAMPLINGS = ("uniform", "class_balanced", "per_identity")
 
 
-def order(
-    labels: np.ndarray,
-    *,
-    seed: int,
-    epoch: int,
-    sampling: str = "uniform",
-    images_per_identity: int = 4,
-    batch_size: int | None = None,
-) -> np.ndarray:
-    """Returns the indices of an epoch in order, int64 [n].
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Positions [first, last) of each global batch, which is padded to a fixed size.
+
+    Padded position p shows example p % count of a batch of `count` examples, with
+    weight 0 where p >= count, as in `plsc_tf.training.batching.pad`.
 
     Args:
-        labels: int [n], the label of each example.
-        seed: of all orders.
-        epoch: number of the epoch, from 0.
-        sampling: "uniform" (each example once), "class_balanced" or "per_identity",
-            see the functions of this module.
-        images_per_identity: for "per_identity".
-        batch_size: for "per_identity": images per batch, over all replicas.
+        first: first position.
+        last: the one after the last position.
+        padded: examples of a padded global batch.
     """
-    labels = np.asarray(labels)
-    if sampling == "uniform":
-        return _generator(seed, epoch).permutation(len(labels))
-    if sampling == "class_balanced":
-        return class_balanced(labels, seed=seed, epoch=epoch)
-    if sampling == "per_identity":
-        return per_identity(
-            labels,
-            seed=seed,
-            epoch=epoch,
-            images_per_identity=images_per_identity,
-            batch_size=batch_size,
-        )
-    raise ValueError(
-        f"sampling must be one of {', '.join(SAMPLINGS)}. "
-        f"Received: sampling={sampling!r}."
-    )
+
+    first: int
+    last: int
+    padded: int
+
+    def __post_init__(self):
+        if not 0 <= self.first < self.last <= self.padded:
+            raise ValueError(
+                f"A part needs 0 <= first < last <= padded. Received: {self}."
+            )
+
+    @property
+    def size(self) -> int:
+        """Examples of this part of a batch."""
+        return self.last - self.first
+
+    def of_stream(self, examples: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
+        """Picks the examples of this part from a data set of all examples.
+
+        Their number need not be known. Holds one global batch of them.
+
+        Args:
+            examples: yields tuples, one for each example.
+            batch_size: examples of a full global batch.
+
+        Returns:
+            tf.data.Dataset of (example, weight, a float32 scalar).
+        """
+
+        def picked(*columns):
+            batch = tf.data.Dataset.zip(columns)
+            places = tf.range(self.first, self.last, dtype=tf.int64)
+            weights = tf.cast(places < batch.cardinality(), tf.float32)
+            shown = batch.repeat().skip(self.first).take(self.size)
+            return tf.data.Dataset.zip(
+                (shown, tf.data.Dataset.from_tensor_slices(weights))
+            )
+
+        picked = tf.autograph.experimental.do_not_convert(picked)
+        return examples.window(batch_size).flat_map(picked)
 
 
-def class_balanced(labels: np.ndarray, *, seed: int, epoch: int) -> np.ndarray:
+@dataclasses.dataclass(frozen=True)
+class Order:
+    """In which order an epoch visits the examples, and from where on.
+
+    Attributes:
+        seed: of all epochs.
+        epoch: number of the epoch, from 0.
+        start: examples to leave out.
+        shuffle: whether the order changes from epoch to epoch.
+        shuffle_buffer_size: entries that a stream is shuffled through.
+        sampling: how often an example comes: "uniform" (each once), "class_balanced"
+            or "per_identity", see the functions of this module.
+        images_per_identity: for sampling "per_identity".
+        batch_size: images of a batch over all replicas, for "per_identity" and `part`.
+        part: the part of each batch to read; None: all examples, without padding.
+    """
+
+    seed: int = 0
+    epoch: int = 0
+    start: int = 0
+    shuffle: bool = True
+    shuffle_buffer_size: int = 1024
+    sampling: str = "uniform"
+    images_per_identity: int = 4
+    batch_size: int | None = None
+    part: Part | None = None
+
+    def indices(self, count: int, labels: Callable[[], np.ndarray]) -> np.ndarray:
+        """Returns the indices of an epoch from the start on, int64 [count - start].
+
+        Args:
+            count: number of examples.
+            labels: returns the label of each example, int [count].
+        """
+        random = np.random.default_rng([self.seed, self.epoch])
+        if not self.shuffle:
+            indices = np.arange(count, dtype=np.int64)
+        elif self.sampling == "uniform":
+            indices = random.permutation(count)
+        elif self.sampling == "class_balanced":
+            indices = class_balanced(labels(), random)
+        else:
+            indices = per_identity(
+                labels(), random, self.images_per_identity, self.batch_size
+            )
+        return indices[self.start :]
+
+    def examples(self, total: int) -> int:
+        """Examples that are read, padding included, if `total` are left."""
+        if self.part is None:
+            return total
+        return -(-total // self.batch_size) * self.part.size
+
+    def places(self, numbers: tf.Tensor, total: int) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns which of the `total` examples that are left are read.
+
+        Args:
+            numbers: int64 [n], of the examples that are read, from 0.
+            total: examples that are left of the epoch.
+
+        Returns:
+            their places after the start, int64 [n], and weights, float32 [n].
+        """
+        if self.part is None:
+            return numbers, tf.ones_like(numbers, tf.float32)
+        begin = numbers // self.part.size * self.batch_size
+        count = tf.minimum(total - begin, self.batch_size)
+        position = self.part.first + numbers % self.part.size
+        return begin + position % count, tf.cast(position < count, tf.float32)
+
+
+# The order of the files.
+FILE_ORDER = Order(shuffle=False)
+
+
+def class_balanced(labels: np.ndarray, random: np.random.Generator) -> np.ndarray:
     """Draws every class equally often, give or take one, in random order.
 
-    Images of a small class come again and again, each as often as the others of its
-    class, give or take one; of a large class another random part comes in each epoch.
+    Images of a small class are repeated, each as often as the others of its class, give
+    or take one; of a large class, each epoch shows another random part.
 
     Args:
         labels: int [n].
-        seed: of all orders.
-        epoch: number of the epoch, from 0.
+        random: of the epoch.
 
     Returns:
-        int64 [n].
+        indices, int64 [n].
     """
-    random = _generator(seed, epoch)
     grouped, firsts, sizes = _grouped(labels, random)
     total, classes = len(grouped), len(sizes)
     draws = np.full(classes, total // classes, np.int64)
@@ -78,9 +170,7 @@ def class_balanced(labels: np.ndarray, *, seed: int, epoch: int) -> np.ndarray:
 
 def per_identity(
     labels: np.ndarray,
-    *,
-    seed: int,
-    epoch: int,
+    random: np.random.Generator,
     images_per_identity: int,
     batch_size: int | None = None,
 ) -> np.ndarray:
@@ -88,34 +178,27 @@ def per_identity(
 
     A batch of P * N images so holds N images of each of P classes. A class of m images
     gets ceil(m / N) such groups, spread over the epoch; a group that is not full is
-    filled with images of the same class once more. What this adds is cut off at the
-    end of the epoch, at random groups. With `batch_size`, groups change places until
-    no class comes twice in a batch, as far as the classes allow it.
+    filled up with images of the same class. The surplus is cut off at the end of the
+    epoch, at random groups. With `batch_size`, groups change places until no class
+    comes twice in a batch, as far as the classes allow it.
 
     Args:
         labels: int [n].
-        seed: of all orders.
-        epoch: number of the epoch, from 0.
+        random: of the epoch.
         images_per_identity: N.
         batch_size: P * N; None leaves a class that comes twice where it is.
 
     Returns:
-        int64 [n].
+        indices, int64 [n].
 
     Raises:
-        ValueError: `batch_size` is not a multiple of N.
+        ValueError: N is not positive, or `batch_size` is not a multiple of it.
     """
-    if images_per_identity < 1:
+    if images_per_identity < 1 or (batch_size or 0) % images_per_identity:
         raise ValueError(
-            "images_per_identity must be positive. Received: images_per_identity="
-            f"{images_per_identity}."
+            "The global batch must be a positive multiple of images_per_identity. "
+            f"Received: {batch_size=}, {images_per_identity=}."
         )
-    if batch_size is not None and batch_size % images_per_identity:
-        raise ValueError(
-            "The global batch must be a multiple of images_per_identity. Received: "
-            f"batch_size={batch_size}, images_per_identity={images_per_identity}."
-        )
-    random = _generator(seed, epoch)
     grouped, firsts, sizes = _grouped(labels, random)
     groups = -(-sizes // images_per_identity)
     owner = np.repeat(np.arange(len(sizes)), groups)
@@ -134,10 +217,6 @@ def per_identity(
     return grouped[places.reshape(-1)[: len(grouped)]]
 
 
-def _generator(seed, epoch):
-    return np.random.default_rng([seed, epoch])
-
-
 def _within(counts):
     """0, 1, ... counts[0] - 1, 0, 1, ... counts[1] - 1 and so on."""
     firsts = np.cumsum(counts) - counts
@@ -149,9 +228,6 @@ def _grouped(labels, random):
 
     Classes without examples are left out.
     """
-    labels = np.asarray(labels)
-    if not labels.size:
-        raise ValueError("There is nothing to sample from: there are no labels.")
     indices = random.permutation(len(labels))
     indices = indices[np.argsort(labels[indices], kind="stable")]
     ordered = labels[indices]

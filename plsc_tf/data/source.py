@@ -1,9 +1,9 @@
-"""Where examples come from, and in which order an epoch visits them.
+"""Sources of examples.
 
-A source splits its work in two: `blocks` says which examples come at which
-positions of an epoch (cheap, stateless: the order follows from seed and epoch
-alone), `read` fetches the examples of a block (bytes from files, drawn images).
-The pipeline reads blocks in parallel; a search for a bad image takes blocks of one.
+A source splits its work in two: `blocks` lists the examples at the positions of an
+epoch (cheap, stateless: the order follows from seed and epoch alone), `read` fetches
+the examples of a block (bytes from files, drawn images). The pipeline reads blocks in
+parallel; a search for a bad image takes blocks of one.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import tensorflow as tf
 
-from plsc_tf.data import sampling
-from plsc_tf.data.part import Part
+from plsc_tf.data.sampling import FILE_ORDER, Order
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -33,57 +32,6 @@ class Record:
     image: bytes | np.ndarray
     label: int
     index: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Order:
-    """In which order an epoch visits the examples, and from where on.
-
-    Attributes:
-        seed: of all epochs.
-        epoch: number of the epoch, from 0.
-        start: examples to leave out.
-        shuffle: whether the order changes from epoch to epoch.
-        shuffle_buffer_size: entries that a stream is shuffled through.
-        sampling: how often an example comes, see `plsc_tf.data.sampling`.
-        images_per_identity: for sampling "per_identity".
-        batch_size: images of a batch over all replicas, for the same and for `part`.
-        part: of each batch, what is read; None: all examples, nothing is padded.
-    """
-
-    seed: int = 0
-    epoch: int = 0
-    start: int = 0
-    shuffle: bool = True
-    shuffle_buffer_size: int = 1024
-    sampling: str = "uniform"
-    images_per_identity: int = 4
-    batch_size: int | None = None
-    part: Part | None = None
-
-    def examples(self, total: int) -> int:
-        """Examples that are read, padding included, where `total` are left."""
-        if self.part is None:
-            return total
-        return -(-total // self.batch_size) * self.part.size
-
-    def places(self, numbers: tf.Tensor, total: int) -> tuple[tf.Tensor, tf.Tensor]:
-        """Says which of the `total` examples that are left are read.
-
-        Args:
-            numbers: int64 [n], of the examples that are read, from 0.
-            total: examples that are left of the epoch.
-
-        Returns:
-            their places after the start, int64 [n], and weights, float32 [n].
-        """
-        if self.part is None:
-            return numbers, tf.ones_like(numbers, tf.float32)
-        return self.part.places(numbers, self.batch_size, total)
-
-
-# That of the files.
-FILE_ORDER = Order(shuffle=False)
 
 
 class Source:
@@ -136,10 +84,8 @@ class Source:
             start: examples to leave out.
         """
         for item in self.epoch(start=start, shuffle=False):
-            image = item["image"]
-            if isinstance(image, tf.RaggedTensor):
-                image = image.to_tensor()
-            yield Record(image.numpy(), int(item["label"]), int(item["index"]))
+            image = dense(item["image"]).numpy()
+            yield Record(image, int(item["label"]), int(item["index"]))
 
     def fingerprint(self) -> str:
         """A text that changes when the examples do, as far as names and files show."""
@@ -150,8 +96,8 @@ class Source:
 
         Shows less than `fingerprint`: neither places nor times of files.
         """
-        told = f"{self.name}\0{self.num_examples}"
-        return hashlib.sha256(told.encode()).hexdigest()
+        text = f"{self.name}\0{self.num_examples}"
+        return hashlib.sha256(text.encode()).hexdigest()
 
     def with_fetch(self, fetch: Callable, labels: tf.Tensor) -> Source:
         """Returns a source of the same order whose images come from elsewhere.
@@ -161,15 +107,6 @@ class Source:
             labels: int64 [num_examples].
         """
         raise NotImplementedError
-
-    def with_arrays(self, images: tf.Tensor, labels: tf.Tensor) -> Source:
-        """Returns a source of the same order whose images lie in memory.
-
-        Args:
-            images: uint8 [num_examples, h, w, 3], row = index of the example.
-            labels: int64 [num_examples].
-        """
-        return self.with_fetch(lambda index: tf.gather(images, index), labels)
 
     def epoch(self, **order) -> tf.data.Dataset:
         """Returns {"image", "label", "index"} of an epoch, one example at a time.
@@ -216,41 +153,27 @@ class IndexedSource(Source):
         self.name = name
         self.num_classes = num_classes
         self._fetch = fetch
-        self._describe = describe
+        if describe is not None:
+            self.describe = describe
         self._stamp = stamp
         self._contents = contents
         self._labels = None
-        # Labels that were read from the records later are no news of the files.
-        self._tells_labels = labels is not None
+        # Labels that are read from the records later are not part of the digests.
+        self._labels_are_given = labels is not None
         if labels is not None:
             labels = np.asarray(labels, np.int64)
-            if labels.ndim != 1:
-                raise ValueError(
-                    f"{name}: labels must be [num_examples]. "
-                    f"Received: labels of shape {labels.shape}."
-                )
             num_examples = len(labels)
         if not num_examples:
             raise ValueError(f"{name} holds no examples.")
         self.num_examples = num_examples
         if labels is not None:
-            self.num_classes = self._check_labels(labels, num_classes)
             self._labels = on_host(labels)
-
-    def _check_labels(self, labels, num_classes) -> int:
-        smallest, largest = self.label_range = int(labels.min()), int(labels.max())
-        if num_classes is None and smallest >= 0:
-            return largest + 1
-        limit = largest + 1 if num_classes is None else num_classes
-        wrong = np.flatnonzero((labels < 0) | (labels >= limit))
-        if wrong.size:
-            raise label_error(
-                int(labels[wrong[0]]),
-                self.describe(int(wrong[0])),
-                limit,
-                (smallest, largest),
-            )
-        return limit
+            self.label_range = int(labels.min()), int(labels.max())
+            self.num_classes = num_classes or self.label_range[1] + 1
+            wrong = np.flatnonzero((labels < 0) | (labels >= self.num_classes))
+            if wrong.size:
+                label, where = int(labels[wrong[0]]), self.describe(int(wrong[0]))
+                raise label_error(label, where, self.num_classes, self.label_range)
 
     @property
     def labels(self) -> np.ndarray:
@@ -266,27 +189,9 @@ class IndexedSource(Source):
             self._labels = on_host(np.concatenate(list(blocks.as_numpy_iterator())))
         return self._labels.numpy()
 
-    def order(self, order: Order) -> np.ndarray:
-        """Returns the indices of an epoch, int64 [num_examples - start]."""
-        count, generator = self.num_examples, [order.seed, order.epoch]
-        if not order.shuffle:
-            found = np.arange(count, dtype=np.int64)
-        elif order.sampling == "uniform":
-            found = np.random.default_rng(generator).permutation(count)
-        else:
-            found = sampling.order(
-                self.labels,
-                seed=order.seed,
-                epoch=order.epoch,
-                sampling=order.sampling,
-                images_per_identity=order.images_per_identity,
-                batch_size=order.batch_size,
-            )
-        return found[order.start :]
-
     def blocks(self, size: int, order: Order) -> tf.data.Dataset:
         """See `Source.blocks`; the whole set is shuffled, not a buffer of it."""
-        indices = on_host(self.order(order))
+        indices = on_host(order.indices(self.num_examples, lambda: self.labels))
         total = len(indices)
         count = order.examples(total)
 
@@ -311,28 +216,20 @@ class IndexedSource(Source):
             images, labels = fetched, tf.gather(self._labels, index)
         return {"image": images, "label": labels, "index": index}
 
-    def describe(self, index: int) -> str:
-        """See `Source.describe`."""
-        if self._describe is None:
-            return super().describe(index)
-        return self._describe(index)
-
     def fingerprint(self) -> str:
         """See `Source.fingerprint`: name, labels and the stamp of the files."""
-        digest = hashlib.sha256(f"{self.name}\0{self.num_examples}".encode())
-        if self._tells_labels:
-            digest.update(memoryview(self.labels))
-        if self._stamp is not None:
-            digest.update(self._stamp().encode())
-        return digest.hexdigest()
+        return self._digest(f"{self.name}\0{self.num_examples}", self._stamp)
 
     def contents(self) -> str:
-        """See `Source.contents`: labels, and what is known of the records."""
-        digest = hashlib.sha256(f"{self.num_examples}".encode())
-        if self._tells_labels:
+        """See `Source.contents`: labels, and a digest of the records."""
+        return self._digest(f"{self.num_examples}", self._contents)
+
+    def _digest(self, text, details):
+        digest = hashlib.sha256(text.encode())
+        if self._labels_are_given:
             digest.update(memoryview(self.labels))
-        if self._contents is not None:
-            digest.update(self._contents().encode())
+        if details is not None:
+            digest.update(details().encode())
         return digest.hexdigest()
 
     def with_fetch(self, fetch: Callable, labels: tf.Tensor | None = None) -> Source:
@@ -342,6 +239,27 @@ class IndexedSource(Source):
         if labels is not None:
             source._labels = labels
         return source
+
+
+def dense(image) -> tf.Tensor:
+    """An image of a block of images of different sizes, as a tensor."""
+    return image.to_tensor() if isinstance(image, tf.RaggedTensor) else image
+
+
+def dataset_options() -> tf.data.Options:
+    """Options of every data set here: nothing is rewritten, tuned or sharded."""
+    options = tf.data.Options()
+    options.deterministic = True
+    # TensorFlow's graph rewrites copy every captured table and cached image for
+    # each epoch, and rewrite nothing that is written out here already.
+    options.experimental_optimization.apply_default_optimizations = False
+    # Autotuning plans in a thread that the end of every epoch waits for: up to two
+    # minutes here. The degrees of parallelism are options anyway.
+    options.autotune.enabled = False
+    options.experimental_distribute.auto_shard_policy = (
+        tf.data.experimental.AutoShardPolicy.OFF
+    )
+    return options
 
 
 def without_autograph(function: Callable) -> Callable:

@@ -102,7 +102,7 @@ def _open_input(settings):
         else:
             parts = listed_files(dataset.dataset_dir)
         return Base64Input(parts, **labels), facts
-    if dataset.train_files and load.takes_records(module):
+    if dataset.train_files and load.info(module).tfrecords:
         parts = paths.expand(dataset.train_files, dataset.dataset_dir)
         return RecordInput(parts, **labels), facts
     request = _request(settings)

@@ -8,7 +8,7 @@ import numpy as np
 from absl import logging
 from PIL import Image
 
-from plsc_tf.data.image_encoding import encode
+from plsc_tf.data.images import encode
 from plsc_tf.evaluation import bootstrap
 from plsc_tf.storage import files
 

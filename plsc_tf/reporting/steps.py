@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from plsc_tf.data.image_encoding import encode
+from plsc_tf.data.images import encode
 from plsc_tf.storage import files
 from plsc_tf.storage.paths import local_path
 

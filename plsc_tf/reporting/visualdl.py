@@ -15,7 +15,7 @@ import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
-from plsc_tf.data.image_encoding import encode
+from plsc_tf.data.images import encode
 from plsc_tf.reporting.recorder import Sink
 from plsc_tf.reporting.steps import only_local
 from plsc_tf.storage import files

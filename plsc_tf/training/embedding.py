@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from plsc_tf.backbones.precision import in_float32
 from plsc_tf.data import images as data_images
-from plsc_tf.data.pixel_range import check_range
+from plsc_tf.data.images import check_range
 from plsc_tf.parallel.strategy import gather
 from plsc_tf.training import batching, user_data
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from plsc_tf.backbones.precision import in_float32
 from plsc_tf.data.faults import READ_ERRORS
-from plsc_tf.data.pixel_range import check_range
+from plsc_tf.data.images import check_range
 from plsc_tf.parallel import collectives
 from plsc_tf.training import batching, feed
 from plsc_tf.training.position import EXAMPLES, WEIGHTS, Position

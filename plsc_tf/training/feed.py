@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from plsc_tf.data.faults import READ_ERRORS, reason
-from plsc_tf.data.part import Part
-from plsc_tf.data.pixel_range import check_range
+from plsc_tf.data.images import check_range
+from plsc_tf.data.sampling import Part
 from plsc_tf.training import batching
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from plsc_tf.training.average import SLOT, mixed
 from plsc_tf.training.weight_rules import COMMON
 
 if TYPE_CHECKING:
-    from plsc_tf.data.part import Part
+    from plsc_tf.data.sampling import Part
     from plsc_tf.parallel.rows import ShardedRows
     from plsc_tf.training.average import Averaging
     from plsc_tf.training.weight_rules import WeightRule

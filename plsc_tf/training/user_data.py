@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from plsc_tf.data.pixel_range import check_range
+from plsc_tf.data.images import check_range
 from plsc_tf.training import batching
 
 if TYPE_CHECKING:

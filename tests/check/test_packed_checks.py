@@ -100,14 +100,13 @@ def test_base64_lines_of_both_orders(tmp_path):
     assert places(result, "label_out_of_range") == [f"{tmp_path}/b, line 5: label 9"]
 
 
-@pytest.mark.parametrize("with_idx", [True, False])
-def test_recordio(tmp_path, with_idx):
+def test_recordio(tmp_path):
     images = [*PICTURES[:5], PICTURES[0]]
     contents = recordio_writer.insightface(images, LABELS)
     contents[2] = recordio_writer.image(0.5, 2, PICTURES[1])
     contents[4] = recordio_writer.image(8, 4, PICTURES[3])
     path = tmp_path / "train.rec"
-    positions = recordio_writer.write(path, contents, with_idx)
+    positions = recordio_writer.write(path, contents)
     _change(path, positions[3], b"\0")
     result = check("recordio", DataRequest(dataset_dir=str(tmp_path)))
     assert counts(result) == {

@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from plsc_tf.data.records import base64_text
+from plsc_tf.data.readers import base64_text
 
 TEXT = base64.b64encode(bytes(range(100)))
 
@@ -33,11 +33,9 @@ def test_the_order_may_be_given():
         (TEXT + b"\t-3", "a tab and a label"),
         (TEXT + b"\t1_0", "a tab and a label"),
         (TEXT + b"\t" + b"9" * 30, "expected a label from 0"),
-        (b"\t3", "the image is empty"),
+        (b"\t3", "expected an image in base64"),
         (TEXT[:-1] + b"\t3", "multiple of 4"),
-        (TEXT[:-4] + b"A-_A\t3", "alphabet"),
-        (b"AB=C\t3", "alphabet"),
-        (b"\xff\x00AA\t3", r"Received: '\\\\xff\\x00AA'"),
+        (b"\xff\x00A\t3", r"Received: '\\\\xff\\x00A'"),
     ],
 )
 def test_wrong_lines_are_refused(line, words):
@@ -47,7 +45,7 @@ def test_wrong_lines_are_refused(line, words):
 
 def test_decoding_is_strict():
     assert base64_text.decode(TEXT) == bytes(range(100))
-    for wrong in (b"AAA", b"AA=A", b"A A=", b"AAAA====", b""):
+    for wrong in (b"AAA", b"AA=A", b"A A=", b"A-_A", b""):
         with pytest.raises(ValueError, match="image is|expected base64"):
             base64_text.decode(wrong)
 

@@ -5,7 +5,7 @@ import struct
 import pytest
 import tensorflow as tf
 
-from plsc_tf.data.records import tfrecord
+from plsc_tf.data.readers import tfrecord
 from tests.conversion import drawn
 
 EXAMPLES = drawn.images(20)

@@ -5,10 +5,10 @@ import base64
 import numpy as np
 import pytest
 
+from plsc_tf.data.load import open_source
 from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.data.readers.base64_text import base64_files, listed_files
 from plsc_tf.data.request import DataRequest
-from plsc_tf.datasets import base64_text
 
 SMALL = PipelineOptions(image_size=(12, 10))
 
@@ -30,17 +30,17 @@ def folder(tmp_path, picture):
 
 
 def test_reads_the_listed_files_byte_for_byte(folder, picture):
-    source = base64_text.examples(DataRequest(dataset_dir=str(folder)))
+    source = open_source("base64_text", DataRequest(str(folder)))
     assert (source.num_examples, source.num_classes) == (9, 3)
     np.testing.assert_array_equal(source.labels, np.arange(9) % 3)
     records = list(source.records())
     assert [r.image for r in records] == [picture(k % 3, k) for k in range(9)]
     assert [r.label for r in records] == [k % 3 for k in range(9)]
-    assert source.describe(6) == f"image 1 of {folder}/part-1"
+    assert source.describe(6) == f"record 1 of {folder}/part-1"
 
 
 def test_an_epoch_is_a_permutation_of_all_lines(folder):
-    source = base64_text.examples(DataRequest(dataset_dir=str(folder)))
+    source = open_source("base64_text", DataRequest(str(folder)))
     made = Batches(source, 4, options=SMALL)
     numbers = [x[:, 3, 3, 1].numpy().tolist() for x, _ in made.epoch(1)]
     assert sorted(sum(numbers, [])) == list(range(9)) != sum(numbers, [])
@@ -50,7 +50,7 @@ def test_an_epoch_is_a_permutation_of_all_lines(folder):
 
 def test_a_file_may_be_named_by_train_files(folder):
     request = DataRequest(dataset_dir=str(folder), train_files=("part-1",))
-    assert base64_text.examples(request).num_examples == 4
+    assert open_source("base64_text", request).num_examples == 4
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_file_may_be_named_by_train_files(folder):
         (b"abcd 3\n", "part-0, line 1: .*a tab and a label"),
         (b"abcd\t0\nabcd\tx\n", "part-0, line 2"),
         (b"abcd\t-1\n", "part-0, line 1"),
-        (b"", "holds no images"),
+        (b"", "holds no records"),
     ],
 )
 def test_wrong_lines_are_named(tmp_path, text, expected):
@@ -72,7 +72,7 @@ def test_text_that_is_no_base64_is_named_when_it_is_read(tmp_path, picture):
     good = base64.b64encode(picture(0, 0))
     (tmp_path / "part-0").write_bytes(good + b"\t0\nab!d\t1\n")
     source = base64_files([str(tmp_path / "part-0")])
-    with pytest.raises(ValueError, match=r"image 1 of .*part-0: .*in base64\."):
+    with pytest.raises(ValueError, match=r"record 1 of .*part-0: .*in base64\."):
         list(Batches(source, 2, options=PipelineOptions(shuffle=False)))
 
 

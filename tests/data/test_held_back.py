@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from plsc_tf.data import load as data_load
+from plsc_tf.data.load import open_source
 from plsc_tf.data.request import DataRequest
 
 SHARE = 0.25
@@ -18,10 +18,8 @@ def write(folder, number):
 
 
 def names(folder, split, share=SHARE):
-    module = data_load.find("folder")
-    source = module.examples(
-        DataRequest(dataset_dir=str(folder), split=split, held_back=share)
-    )
+    request = DataRequest(dataset_dir=str(folder), split=split, held_back=share)
+    source = open_source("folder", request)
     assert source.num_classes == 2
     return {source.describe(i) for i in range(source.num_examples)}
 

@@ -5,7 +5,7 @@ import io
 import numpy as np
 import pytest
 
-from plsc_tf.data.records.packed_files import parse_index
+from plsc_tf.data.readers.packed import read_index
 
 ROWS = np.array([[12, 5, 0], [33, 7, 1]], np.int64)
 
@@ -16,19 +16,31 @@ def saved(array):
     return buffer.getvalue()
 
 
-def test_reads_what_numpy_saved():
-    begins, lengths, labels = parse_index(saved(ROWS), "p.index.npy", 44)
-    np.testing.assert_array_equal([begins, lengths, labels], ROWS.T)
+@pytest.fixture
+def parse(tmp_path):
+    """Reads an index of a file of `size` bytes."""
+
+    def read(data, size=44):
+        (tmp_path / "p.index.npy").write_bytes(data)
+        with open(tmp_path / "p", "wb") as file:
+            file.truncate(size)
+        return read_index(str(tmp_path / "p"))
+
+    return read
+
+
+def test_reads_what_numpy_saved(parse):
+    np.testing.assert_array_equal(parse(saved(ROWS)), ROWS.T)
 
 
 @pytest.mark.parametrize("size", [39, 73, 2**40])
-def test_the_index_of_another_file_is_none(size):
-    assert parse_index(saved(ROWS), "p.index.npy", size) is None
+def test_the_index_of_another_file_is_none(parse, size):
+    assert parse(saved(ROWS), size) is None
 
 
 @pytest.mark.parametrize("row", [(2**62, 2**62, 0), (-1, 5, 0), (12, -5, 0)])
-def test_places_outside_of_the_file_are_none(row):
-    assert parse_index(saved(np.array([[33, 7, 1], row])), "p.index.npy", 44) is None
+def test_places_outside_of_the_file_are_none(parse, row):
+    assert parse(saved(np.array([[33, 7, 1], row]))) is None
 
 
 @pytest.mark.parametrize(
@@ -47,6 +59,6 @@ def test_places_outside_of_the_file_are_none(row):
         saved(ROWS).replace(b"(2, 3)", b"(9" + b"9" * 40 + b", 3)"),
     ],
 )
-def test_what_is_no_index_is_refused(data):
+def test_what_is_no_index_is_refused(parse, data):
     with pytest.raises(ValueError, match="p.index.npy is no index"):
-        parse_index(data, "p.index.npy", 44)
+        parse(data)

@@ -1,6 +1,5 @@
 """Finding data sets by name; `load` and `load_val`."""
 
-import importlib
 import pickle
 import sys
 
@@ -9,7 +8,14 @@ import pytest
 import tensorflow as tf
 
 from plsc_tf.data.augmentation import Augmentation
-from plsc_tf.data.load import find, load, load_val, names, open_source
+from plsc_tf.data.load import (
+    find,
+    load,
+    load_val,
+    names,
+    open_source,
+    suitable_preprocessing,
+)
 from plsc_tf.data.request import DataRequest
 
 
@@ -19,11 +25,8 @@ def test_all_data_sets_are_found_and_say_what_they_are():
         *("folder", "image_list", "lfw112", "omniglot"),
     }
     for name in names():
-        info = find(name).INFO
-        assert info.description and Augmentation.named(info.augmentation) in (
-            None,
-            Augmentation(flip=0.5),
-        )
+        augmentation = Augmentation.named(suitable_preprocessing(find(name)))
+        assert augmentation in (None, Augmentation(flip=0.5))
 
 
 def test_unknown_name_suggests_the_near_one():
@@ -37,13 +40,9 @@ def test_unknown_name_suggests_the_near_one():
 
 def test_what_is_wrong_with_a_module_of_ones_own_is_told(tmp_path, monkeypatch):
     (tmp_path / "dotsets.py").write_text("import dots\n")
-    (tmp_path / "good_dots.py").write_text("def parse_fn(record):\n    return 1\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ModuleNotFoundError, match="No module named 'dots'"):
         find("dotsets")
-    with pytest.raises(ValueError, match=r"not what is in it.*fn'. Give 'good_dots'"):
-        find("good_dots.parse_fn")
-    sys.modules.pop("good_dots")
 
 
 def test_the_script_that_runs_may_be_the_data_set(monkeypatch):
@@ -142,13 +141,6 @@ def test_load_passes_fields_on(list_folder):
     np.testing.assert_array_equal(next(iter(batches))[1], [0, 1, 2, 3])
     with pytest.raises(ValueError, match="no argument 'cache'"):
         load("mock", batch_size=4, cache=True)
-
-
-def test_old_names_of_layouts_open_them(list_folder):
-    old = importlib.import_module("plsc_tf.data.readers.by_request")
-    with pytest.warns(DeprecationWarning, match="layouts.images_in_list"):
-        source = old.requested_list(DataRequest(dataset_dir=str(list_folder)))
-    assert source.num_examples == 20
 
 
 def test_digits_are_not_mirrored_by_default(tmp_path):

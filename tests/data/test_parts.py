@@ -11,11 +11,11 @@ import tensorflow as tf
 
 from plsc_tf.data import cache
 from plsc_tf.data.augmentation import Augmentation
-from plsc_tf.data.part import Part
 from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.data.readers.image_list import image_list
 from plsc_tf.data.readers.python import from_generator
 from plsc_tf.data.readers.tfrecord import tfrecords
+from plsc_tf.data.sampling import Part
 from plsc_tf.data.source import IndexedSource
 
 SIZE = (12, 10)
@@ -236,11 +236,6 @@ def test_a_stream_that_breaks_off_is_named_with_its_batch():
 def test_impossible_parts_are_refused(part):
     with pytest.raises(ValueError, match="0 <= first < last <= padded. Received"):
         Part(*part)
-
-
-def test_a_padded_batch_holds_the_batch():
-    with pytest.raises(ValueError, match="Received: padded=4, batch_size=6"):
-        _batches(_drawn(20), 6).part_of_epoch(0, part=Part(0, 2, 4))
 
 
 def _at_once(functions):

@@ -7,7 +7,6 @@ import pytest
 import tensorflow as tf
 
 from plsc_tf.data.augmentation import Augmentation
-from plsc_tf.data.blocks import block_size
 from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.data.readers.image_list import image_list
 from plsc_tf.data.readers.python import from_generator
@@ -42,7 +41,10 @@ def test_shapes_counts_and_spec(batches):
     assert images[0].dtype == np.uint8 and labels[0].dtype == np.int64
     assert (made.num_examples, made.num_classes, len(made)) == (20, 5, 4)
     assert made.steps_per_epoch == 4 and made.image_size == SIZE
-    assert made.epoch(0).element_spec == made.element_spec
+    assert made.epoch(0).element_spec == (
+        tf.TensorSpec([None, *SIZE, 3], tf.uint8),
+        tf.TensorSpec([None], tf.int64),
+    )
     # The red channel says the label.
     for x, y in zip(images, labels, strict=True):
         np.testing.assert_array_equal(x[:, 3, 3, 0], 10 * y)
@@ -145,7 +147,7 @@ def test_bad_records_are_replaced_by_the_next_good_ones(
     assert numbers[0] != numbers[1]
     for order in numbers:
         assert sorted(order) == sorted([*range(11), *range(13, 20), 13, 13])
-    assert sorted(made.skipped) == [11, 12]
+    assert sorted(made.source.skipped) == [11, 12]
     named = [r.message for r in caplog.records if "Left out" in r.message]
     assert len(named) == 2 and "12.png" in "".join(named)
     # A run that begins in the middle sees the same examples.
@@ -191,7 +193,7 @@ def test_streams_are_not_cached_on_disk(tmp_path):
 
     source = from_generator(examples, num_examples=1)
     options = PipelineOptions(image_size=SIZE, cache_dir=str(tmp_path))
-    with pytest.raises(ValueError, match="use_caching instead of cache_dir"):
+    with pytest.raises(ValueError, match="Use use_caching, or make TFRecords"):
         Batches(source, 1, options=options).epoch(0)
 
 
@@ -209,24 +211,6 @@ def test_streams_cannot_leave_out_records():
     options = PipelineOptions(skip_bad_records=True)
     with pytest.raises(ValueError, match="plsc_tf.convert"):
         Batches(from_generator(examples), 1, options=options)
-
-
-@pytest.mark.parametrize(
-    ("batch_size", "side", "expected"),
-    [
-        (1, 112, 1),
-        (7, 112, 7),
-        (256, 112, 256),
-        (257, 112, 257),  # a prime
-        (512, 112, 256),
-        (1000, 112, 250),
-        (514, 112, 514),  # 2 x 257
-        (256, 224, 64),  # 111 fit in 16 MB
-        (32, 4096, 1),
-    ],
-)
-def test_blocks_divide_the_batch(batch_size, side, expected):
-    assert block_size(batch_size, (side, side)) == expected
 
 
 def test_augmentation_depends_on_the_epoch_and_not_on_the_batch_size():
@@ -269,7 +253,9 @@ def test_numbers_that_are_not_given_suit_the_machine_and_the_batches():
 
 
 @pytest.mark.parametrize(
-    "options", [{"prefetch_buffer_size": 0}, {"seed": -1}, {"image_size": (0, 3)}]
+    "options",
+    [{"prefetch_buffer_size": 0}, {"seed": -1}, {"image_size": (0, 3)}]
+    + [{"sampling": "balanced"}],
 )
 def test_impossible_options_are_refused(options):
     with pytest.raises(ValueError, match="Received"):

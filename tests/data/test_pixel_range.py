@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from plsc_tf.data.pixel_range import check_range
+from plsc_tf.data.images import check_range
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (3, 5, 4, 3)).astype(np.float32)
 

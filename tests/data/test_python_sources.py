@@ -58,13 +58,13 @@ def test_generator_of_encoded_bytes(picture):
 
 
 def test_generator_errors_say_what_is_expected():
-    with pytest.raises(ValueError, match="needs the function, not what it returns"):
+    with pytest.raises(ValueError, match="must be a function.*Received: generator"):
         from_generator(_arrays())
     with pytest.raises(ValueError, match="yields no examples"):
         from_generator(lambda: iter([]))
     with pytest.raises(ValueError, match=r"Received at example 0: shape=\(3,\)"):
         from_generator(lambda: iter([([1, 2, 3], 0)]))
-    with pytest.raises(ValueError, match=r"0...255; the model normalises"):
+    with pytest.raises(ValueError, match=r"0...255; the model normalizes"):
         from_generator(lambda: iter([(np.zeros((6, 4, 3)) - 0.5, 0)]))
 
 

@@ -5,6 +5,8 @@ import pytest
 
 from plsc_tf.data import sampling
 
+BALANCED = {"sampling": "class_balanced"}
+GROUPS = {"sampling": "per_identity", "images_per_identity": 4}
 # Classes of 1 to 200 images, with gaps between the labels, in mixed order.
 SIZES = {3: 1, 4: 2, 7: 7, 20: 50, 21: 200, 90_000: 40}
 LABELS = np.random.default_rng(0).permutation(
@@ -12,9 +14,15 @@ LABELS = np.random.default_rng(0).permutation(
 )
 
 
+def indices(labels, **order):
+    """The indices of an epoch."""
+    order = sampling.Order(**order)
+    return order.indices(len(labels), lambda: np.asarray(labels))
+
+
 def _orders(**options):
     return [
-        sampling.order(LABELS, seed=seed, epoch=epoch, **options)
+        indices(LABELS, seed=seed, epoch=epoch, **options)
         for seed, epoch in ((1, 0), (1, 0), (1, 1), (2, 0))
     ]
 
@@ -47,7 +55,7 @@ def test_class_balanced_is_mixed_and_spreads_what_is_left_over():
     labels = np.repeat(np.arange(4), [3, 3, 3, 1])  # 10 draws of 4 classes
     extra = set()
     for epoch in range(20):
-        order = sampling.class_balanced(labels, seed=0, epoch=epoch)
+        order = indices(labels, epoch=epoch, **BALANCED)
         counts = np.bincount(labels[order])
         assert sorted(counts) == [2, 2, 3, 3]
         extra |= set(np.flatnonzero(counts == 3))
@@ -59,14 +67,14 @@ def test_class_balanced_is_mixed_and_spreads_what_is_left_over():
 def test_a_large_class_shows_all_its_images_within_some_epochs():
     seen = set()
     for epoch in range(40):
-        order = sampling.class_balanced(LABELS, seed=0, epoch=epoch)
+        order = indices(LABELS, epoch=epoch, **BALANCED)
         seen |= set(order[LABELS[order] == 21])
     # 50 of 200 in each epoch: an image is missed 40 times with 0.75 ** 40 = 1e-5.
     assert len(seen) == 200
 
 
 def test_per_identity_makes_groups_of_one_class_each():
-    order = sampling.per_identity(LABELS, seed=0, epoch=0, images_per_identity=4)
+    order = indices(LABELS, **GROUPS)
     groups = LABELS[order].reshape(-1, 4)
     assert (groups == groups[:, :1]).all()
     # Within a group images differ, as long as the class has so many.
@@ -77,15 +85,14 @@ def test_per_identity_makes_groups_of_one_class_each():
 
 def test_per_identity_takes_nearly_every_image_once():
     labels = np.repeat(np.arange(100), 8)
-    order = sampling.per_identity(labels, seed=0, epoch=0, images_per_identity=4)
+    order = indices(labels, **GROUPS)
     np.testing.assert_array_equal(np.sort(order), np.arange(800))
 
 
 def test_batches_hold_different_classes():
     labels = np.repeat(np.arange(40), 16)
-    options = dict(seed=0, epoch=0, images_per_identity=4)
-    plain = sampling.per_identity(labels, **options)
-    apart = sampling.per_identity(labels, **options, batch_size=64)
+    plain = indices(labels, **GROUPS)
+    apart = indices(labels, **GROUPS, batch_size=64)
 
     def classes(order):
         return [len(set(batch.tolist())) for batch in labels[order].reshape(10, 64)]
@@ -95,7 +102,7 @@ def test_batches_hold_different_classes():
 
 
 def test_classes_are_spread_over_the_epoch():
-    order = sampling.per_identity(LABELS, seed=0, epoch=0, images_per_identity=2)
+    order = indices(LABELS, sampling="per_identity", images_per_identity=2)
     places = np.flatnonzero(LABELS[order] == 21) / 300
     assert np.histogram(places, 4, (0, 1))[0].min() > 35
 
@@ -105,24 +112,17 @@ def test_any_range_of_labels_is_grouped(largest):
     random = np.random.default_rng(0)
     labels = random.integers(0, largest + 1, 1000) - 3
     labels[0] = largest
-    order = sampling.per_identity(labels, seed=0, epoch=0, images_per_identity=1)
+    order = indices(labels, sampling="per_identity", images_per_identity=1)
     np.testing.assert_array_equal(np.sort(order), np.arange(1000))
-    balanced = labels[sampling.class_balanced(labels, seed=0, epoch=0)]
+    balanced = labels[indices(labels, **BALANCED)]
     counts = np.unique(balanced, return_counts=True)[1]
     assert counts.max() - counts.min() <= 1
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"sampling": "balanced"}, "one of uniform, class_balanced, per_identity"),
-        ({"sampling": "per_identity", "images_per_identity": 0}, "positive"),
-        ({"sampling": "per_identity", "batch_size": 10}, "multiple"),
-    ],
-)
-def test_impossible_options_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        sampling.order(LABELS, seed=0, epoch=0, **options)
+@pytest.mark.parametrize("options", [{"images_per_identity": 0}, {"batch_size": 10}])
+def test_impossible_groups_are_refused(options):
+    with pytest.raises(ValueError, match="positive multiple"):
+        indices(LABELS, **{**GROUPS, **options})
 
 
 def test_the_flags_choices_are_the_samplings():

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.data.readers.tfrecord import tfrecords
-from plsc_tf.data.source import Order
+from plsc_tf.data.sampling import Order
 
 SMALL = PipelineOptions(image_size=(12, 10))
 
@@ -60,7 +60,9 @@ def test_an_epoch_holds_each_record_once_in_an_order_of_its_own(files):
 def test_the_orders_of_epochs_are_those_of_all_records(files):
     # Not of a buffer, nor of the files: each place is reached from everywhere.
     source = tfrecords(files, num_classes=4)
-    firsts = {source.order(Order(seed=3, epoch=e))[0] for e in range(100)}
+    firsts = {
+        Order(seed=3, epoch=e).indices(13, lambda: source.labels)[0] for e in range(100)
+    }
     assert firsts == set(range(13))
 
 
@@ -120,7 +122,7 @@ def test_a_changed_byte_is_noticed_and_its_record_named(files):
         byte = stream.read(1)[0]
         stream.seek(60)
         stream.write(bytes([byte ^ 1]))
-    with pytest.raises(ValueError, match="record 0 of .*part-2 is damaged"):
+    with pytest.raises(ValueError, match="record 0 of .*part-2: it is damaged"):
         list(Batches(tfrecords(files), 4, options=SMALL))
 
 
@@ -149,8 +151,8 @@ def test_records_of_another_kind_are_parsed_by_a_function(files, picture):
 @pytest.mark.parametrize(
     ("returned", "received"),
     [
-        (lambda image, label: (image, tf.one_hot(label, 4)), r"label float32 \(4,\)"),
-        (lambda image, label: (tf.zeros([4, 4, 3]), label), r"image float32 \(4, 4, 3"),
+        (lambda image, label: (image, tf.one_hot(label, 4)), r"shape=\(4,\).*float32"),
+        (lambda image, label: (tf.zeros([4, 4, 3]), label), r"shape=\(4, 4, 3.*float"),
         (lambda image, label: (image,), "Tensor"),
         (lambda image, label: (None, label), "None"),
     ],
@@ -177,16 +179,3 @@ def test_a_parse_fn_may_branch_on_what_a_record_holds(files):
     records = list(tfrecords(files, parse_fn=parse_fn).records())
     assert [record.label for record in records[:4]] == [0, 1, 4, 6]
     assert [record.image.shape for record in records[:2]] == [(4, 4, 3), (12, 10, 3)]
-
-
-@pytest.mark.parametrize(
-    ("parse_fn", "error"),
-    [
-        (lambda record: tf.parse_single_example(record, {}), "Attr.* tf.io.FixedLenF"),
-        (lambda record, training: (record, training), "TypeError.*training"),
-        (lambda record: {}["kind"], "KeyError"),
-    ],
-)
-def test_a_parse_fn_that_fails_is_named(files, parse_fn, error):
-    with pytest.raises(ValueError, match=f"(?s)parse_fn of dots failed: {error}"):
-        tfrecords(files, name="dots", parse_fn=parse_fn)

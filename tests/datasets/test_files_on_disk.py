@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from plsc_tf.data.load import find, load, load_val, names, open_source
+from plsc_tf.data.load import find, info, load, load_val, names, open_source
 from plsc_tf.data.request import DataRequest
 
 
@@ -55,12 +55,12 @@ def test_mnist_reads_idx_files(mnist_folder):
 def test_mnist_errors(mnist_folder):
     folder, _ = mnist_folder
     with pytest.raises(FileNotFoundError, match="has no t10k-images-idx3-ubyte or"):
-        find("mnist").examples(_request(folder, split="test"))
+        open_source("mnist", _request(folder, split="test"))
     with pytest.raises(ValueError, match="has the splits train, test"):
-        find("mnist").examples(_request(folder, split="dev"))
+        open_source("mnist", _request(folder, split="dev"))
     (folder / "train-images-idx3-ubyte.gz").write_bytes(b"junk")
     with pytest.raises(ValueError, match="idx3-ubyte.gz is no idx file or is cut off"):
-        find("mnist").examples(_request(folder))
+        open_source("mnist", _request(folder))
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -68,8 +68,8 @@ def test_mnist_errors(mnist_folder):
     ("shape", "message"),
     [
         ((2**31, 28, 28), "header says 2147483648 x 28 x 28.*at most"),
-        ((4, 28, 28), "header says 4 x 28 x 28, 3152 bytes"),
-        ((2, 28, 28), "header says 2 x 28 x 28, 1584 bytes; received more"),
+        ((4, 28, 28), "header says 4 x 28 x 28, 3136 bytes"),
+        ((2, 28, 28), "header says 2 x 28 x 28, 1568 bytes; received more"),
         ((0, 28, 28), "received more"),
     ],
 )
@@ -84,7 +84,7 @@ def test_mnist_sizes_are_checked_before_memory_is_taken(
         name = name.with_suffix("")
     name.write_bytes(gzip.compress(data) if packed else data)
     with pytest.raises(ValueError, match=message):
-        find("mnist").examples(_request(folder))
+        open_source("mnist", _request(folder))
 
 
 def test_mnist_unpacks_no_more_than_the_header_says(mnist_folder):
@@ -92,8 +92,8 @@ def test_mnist_unpacks_no_more_than_the_header_says(mnist_folder):
     bomb = struct.pack(">4I", 2051, 3, 28, 28) + bytes(200_000_000)
     (folder / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(bomb, 1))
     tracemalloc.start()
-    with pytest.raises(ValueError, match="2368 bytes; received more"):
-        find("mnist").examples(_request(folder))
+    with pytest.raises(ValueError, match="2352 bytes; received more"):
+        open_source("mnist", _request(folder))
     largest = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert largest < 20_000_000
@@ -111,7 +111,7 @@ def _cifar_batch(labels, value):
 def test_cifar10_reads_binary_batches(tmp_path):
     for k in range(1, 6):
         (tmp_path / f"data_batch_{k}.bin").write_bytes(_cifar_batch([k, 9], k))
-    source = find("cifar10").examples(_request(tmp_path))
+    source = open_source("cifar10", _request(tmp_path))
     assert (source.num_examples, source.num_classes) == (10, 10)
     np.testing.assert_array_equal(source.labels, [1, 9, 2, 9, 3, 9, 4, 9, 5, 9])
     item = list(source.epoch(seed=0, epoch=0, shuffle=False))[4]
@@ -121,33 +121,33 @@ def test_cifar10_reads_binary_batches(tmp_path):
     )
     (tmp_path / "data_batch_2.bin").write_bytes(b"123")
     with pytest.raises(ValueError, match="data_batch_2.bin is not a CIFAR-10"):
-        find("cifar10").examples(_request(tmp_path))
+        open_source("cifar10", _request(tmp_path))
 
 
 def test_cifar10_reads_class_folders_and_says_what_is_missing(tmp_path):
     _write_folders(tmp_path / "test", ["cat", "dog"])
-    source = find("cifar10").examples(_request(tmp_path, split="test"))
+    source = open_source("cifar10", _request(tmp_path, split="test"))
     assert (source.num_examples, source.num_classes) == (2, 10)
     with pytest.raises(FileNotFoundError, match="neither data_batch_1.bin nor train/"):
-        find("cifar10").examples(_request(tmp_path))
+        open_source("cifar10", _request(tmp_path))
 
 
 def test_cifar10_label_out_of_range_names_the_record(tmp_path):
     (tmp_path / "test_batch.bin").write_bytes(_cifar_batch([1, 10], 0))
     with pytest.raises(ValueError, match="Label 10 at image 1 of .*test_batch.bin"):
-        find("cifar10").examples(_request(tmp_path, split="test"))
+        open_source("cifar10", _request(tmp_path, split="test"))
 
 
 @pytest.mark.parametrize("name", ["folder", "flowers", "lfw112"])
 def test_class_folders_with_and_without_splits(tmp_path, name):
     _write_folders(tmp_path, ["rose", "daisy"])
-    assert find(name).examples(_request(tmp_path)).class_names == ("daisy", "rose")
+    assert open_source(name, _request(tmp_path)).class_names == ("daisy", "rose")
     with pytest.raises(FileNotFoundError, match="has no val/.* Found: daisy/, rose/"):
-        find(name).examples(_request(tmp_path, split="val"))
+        open_source(name, _request(tmp_path, split="val"))
     _write_folders(tmp_path / "train", ["tulip"])
     _write_folders(tmp_path / "val", ["aster"])
-    assert find(name).examples(_request(tmp_path)).class_names == ("tulip",)
-    val = find(name).examples(_request(tmp_path, split="val"))
+    assert open_source(name, _request(tmp_path)).class_names == ("tulip",)
+    val = open_source(name, _request(tmp_path, split="val"))
     assert val.class_names == ("aster",)
 
 
@@ -156,8 +156,8 @@ def test_lists_and_records(tmp_path, name):
     _write_folders(tmp_path / "images", ["a"])
     (tmp_path / "label.txt").write_text("images/a/0.png 1\n")
     (tmp_path / "label_val.txt").write_text("images/a/0.png 0\nimages/a/0.png 4\n")
-    assert find(name).examples(_request(tmp_path)).num_classes == 2
-    assert find(name).examples(_request(tmp_path, split="val")).num_classes == 5
+    assert open_source(name, _request(tmp_path)).num_classes == 2
+    assert open_source(name, _request(tmp_path, split="val")).num_classes == 5
 
 
 TAKE_RECORDS = [name for name in names() if name not in ("base64_text", "mock")]
@@ -186,7 +186,7 @@ def test_train_files_are_tfrecords(tmp_path, name):
     source = open_source(name.upper(), request)
     items = list(source.epoch(seed=0, epoch=0, shuffle=False))
     assert [int(item["label"]) for item in items] == [0, 1]
-    assert (source.name, source.num_classes) == (name, find(name).INFO.num_classes)
+    assert (source.name, source.num_classes) == (name, info(find(name)).num_classes)
     with pytest.raises(FileNotFoundError, match="No file matches train_files 'x'"):
         open_source(name, _request(tmp_path, train_files=("x",)))
 
@@ -202,9 +202,8 @@ def test_omniglot_holds_five_alphabets_out(tmp_path):
     held_out += [f"Korean/character{k:02d}" for k in range(1, 6)]
     _write_folders(tmp_path, names)
     _write_folders(tmp_path, held_out, count=20)
-    module = find("omniglot")
-    assert module.examples(_request(tmp_path)).class_names == tuple(names)
-    val = module.examples(_request(tmp_path, split="val"))
+    assert open_source("omniglot", _request(tmp_path)).class_names == tuple(names)
+    val = open_source("omniglot", _request(tmp_path, split="val"))
     assert val.class_names == tuple(sorted(held_out))
     pairs = load_val("omniglot", _request(tmp_path), "held_out")
     assert len(pairs) == 6000 and pairs.same.sum() == 3000
@@ -218,10 +217,10 @@ def test_omniglot_holds_five_alphabets_out(tmp_path):
 
 def test_lfw112_on_the_real_images(data_dir):
     request = _request(data_dir / "lfw112")
-    source = find("lfw112").examples(request)
+    source = open_source("lfw112", request)
     assert (source.num_examples, source.num_classes) == (8293, 3689)
     two = _request(data_dir / "lfw112", min_images_per_class=2)
-    assert find("lfw112").examples(two).num_classes == 1077
+    assert open_source("lfw112", two).num_classes == 1077
     pairs = load_val("lfw112", request, "pairs_val")
     np.testing.assert_array_equal(pairs.same.reshape(20, 60).sum(1), [60, 0] * 10)
     assert pairs.decoded().shape[1:] == (112, 112, 3)
@@ -229,7 +228,7 @@ def test_lfw112_on_the_real_images(data_dir):
 
 def test_omniglot_on_the_real_images(data_dir):
     folder = data_dir / "omniglot_background"
-    source = find("omniglot").examples(_request(folder))
+    source = open_source("omniglot", _request(folder))
     assert (source.num_examples, source.num_classes) == (16280, 814)
     pairs = load_val("omniglot", _request(folder), "held_out")
     assert len(pairs) == 6000
@@ -239,5 +238,5 @@ def test_flowers_and_cifar10_on_the_real_images(data_dir):
     flowers = load("flowers", data_dir / "flower_photos", batch_size=8, split="train")
     assert (flowers.num_examples, flowers.num_classes) == (1000, 5)
     assert next(iter(flowers))[0].shape == (8, 112, 112, 3)
-    cifar = find("cifar10").examples(_request(data_dir / "cifar10_jpeg", split="test"))
+    cifar = open_source("cifar10", _request(data_dir / "cifar10_jpeg", split="test"))
     assert (cifar.num_examples, cifar.num_classes) == (5000, 10)

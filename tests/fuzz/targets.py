@@ -17,16 +17,15 @@ from plsc_tf.data.checks.survey import examine
 from plsc_tf.data.conversion.inputs import Base64Input, RecordInput, SourceInput
 from plsc_tf.data.conversion.run import ConversionPlan, convert
 from plsc_tf.data.faults import fault
-from plsc_tf.data.load import find
+from plsc_tf.data.load import open_source
 from plsc_tf.data.pairs import load_pairs
 from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.data.readers.base64_text import base64_files
 from plsc_tf.data.readers.class_folders import class_folders
 from plsc_tf.data.readers.image_list import image_list
+from plsc_tf.data.readers.packed import read_index
 from plsc_tf.data.readers.recordio import recordio_source
-from plsc_tf.data.readers.tfrecord import tfrecords
-from plsc_tf.data.records.packed_files import parse_index
-from plsc_tf.data.records.tfrecord import frame
+from plsc_tf.data.readers.tfrecord import frame, tfrecords
 from plsc_tf.data.request import DataRequest
 from tests.data import recordio_writer
 from tests.fuzz.mutations import mutate
@@ -139,12 +138,6 @@ def _decode(path):
     load_pairs(path).decoded(_SIZE)
 
 
-def _read_index(folder):
-    name = "part-0.index.npy"
-    data, size = (folder / name).read_bytes(), (folder / "part-0").stat().st_size
-    parse_index(data, name, size)
-
-
 def _read_picture(folder):
     """Decodes as training does and looks at it with Pillow as the doctor does."""
     examine((folder / "a/x.jpg").read_bytes(), near=True)
@@ -152,12 +145,7 @@ def _read_picture(folder):
 
 
 def _read_mnist(folder):
-    return find("mnist").examples(DataRequest(dataset_dir=str(folder)))
-
-
-def _read_cifar(folder):
-    request = DataRequest(dataset_dir=str(folder), split="test")
-    return find("cifar10").examples(request)
+    return open_source("mnist", DataRequest(str(folder)))
 
 
 def _idx(shape, values):
@@ -212,7 +200,7 @@ def targets():
         "index": Target(
             "part-0.index.npy",
             [_saved(_places(payloads))],
-            _read_index,
+            lambda folder: read_index(f"{folder}/part-0") and None,
             others={"part-0": records},
         ),
         "base64": Target(
@@ -273,7 +261,10 @@ def targets():
             {idx_names[1]: numbers},
         ),
         "cifar": Target(
-            "test_batch.bin", [cifar], _read_cifar, ("cifar10", {"split": "test"})
+            "test_batch.bin",
+            [cifar],
+            lambda folder: open_source("cifar10", DataRequest(str(folder), "test")),
+            ("cifar10", {"split": "test"}),
         ),
         "picture": Target("a/x.jpg", encoded, _read_picture, ("folder", {})),
     }

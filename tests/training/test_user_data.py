@@ -6,9 +6,9 @@ import pytest
 import tensorflow as tf
 
 import plsc_tf
-from plsc_tf.data.part import Part
 from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.data.readers.python import from_dataset
+from plsc_tf.data.sampling import Part
 from plsc_tf.training import user_data
 from plsc_tf.training.user_data import ArrayBatches
 

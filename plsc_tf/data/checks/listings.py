@@ -13,13 +13,18 @@ import tensorflow as tf
 from plsc_tf.data import load as data_load
 from plsc_tf.data import paths
 from plsc_tf.data.checks.findings import Findings
-from plsc_tf.data.lines import read_lines
-from plsc_tf.data.readers import class_folders, image_list, layouts
-from plsc_tf.data.readers.recordio import ImageFinder, index_path
-from plsc_tf.data.records import base64_text, recordio, tfrecord
-from plsc_tf.data.records.packed_files import RandomAccessFile
+from plsc_tf.data.readers import (
+    base64_text,
+    class_folders,
+    image_list,
+    layouts,
+    tfrecord,
+)
+from plsc_tf.data.readers.packed import RandomAccessFile
+from plsc_tf.data.readers.recordio import ImageFinder
 from plsc_tf.data.request import DataRequest
-from plsc_tf.data.source import FILE_ORDER, IndexedSource
+from plsc_tf.data.sampling import FILE_ORDER
+from plsc_tf.data.source import IndexedSource, dense
 from plsc_tf.storage import files
 
 # What sources raise when an example cannot be read.
@@ -117,15 +122,12 @@ class ListedImages(Listing):
         size, done = max(files.size(self.name), 1), 0
         root = os.fsencode(paths.join(self.folder, ""))
         try:
-            for entry in image_list.entries(self.name):
-                if isinstance(entry, image_list.BadLine):
-                    number, path, label = entry.number, entry.path or b"", None
-                    fault = "label_not_whole" if entry.path else "bad_line"
-                    detail = repr(entry.text.decode(errors="replace"))
-                    item = Item(fault=fault, detail=detail)
-                else:
-                    number, path, label = entry
-                    item = Item(label, root + path)
+            for number, path, label, text in image_list.lines(self.name):
+                path = path or b""
+                item = Item(label, root + path)
+                if label is None:
+                    fault = "label_not_whole" if path else "bad_line"
+                    item = Item(fault=fault, detail=repr(text.decode(errors="replace")))
                 # A line: path, space, label, end.
                 done += len(path) + len(str(label)) + 2
                 item.share = min(done / size, 1.0)
@@ -154,12 +156,7 @@ class FolderImages(Listing):
             findings.add("file_not_read", path)
         for file in classes.pop("", ()):
             findings.add("outside_classes", file)
-        names = sorted(name for name in classes if len(classes[name]) >= least)
-        if not names:
-            raise FileNotFoundError(
-                f"There are no class folders with {least} images in "
-                f"{self.folder!r}. {paths.names_in(self.folder)}"
-            )
+        names = class_folders.require_classes(self.folder, classes, least)
         limit = self.num_classes = self.num_classes or len(names)
         if len(names) > limit:
             detail = f"{len(names)} class folders, num_classes={limit}"
@@ -224,10 +221,8 @@ class SourceImages(Listing):
         """Returns the only example of a block."""
         try:
             example = self._source.read(block)
-            image = example["image"][0]
-            if isinstance(image, tf.RaggedTensor):
-                image = image.to_tensor()
-            return Item(int(example["label"][0]), content=image.numpy())
+            image = dense(example["image"][0]).numpy()
+            return Item(int(example["label"][0]), content=image)
         except _FAULTS as error:
             return Item(fault="damaged_record", detail=_first_line(error))
 
@@ -265,12 +260,10 @@ class PackedImages(Listing):
 
 def _tfrecords(file: str, size: int) -> Iterator[tuple[int, int, Item]]:
     """Yields (number, first byte, item) of each record."""
-    stream, position, number = RandomAccessFile(file), 0, 0
-    while position < size:
-        header = stream.read(position, tfrecord.HEADER)
-        length = tfrecord.payload_length(header, file, number, position, size)
-        length += tfrecord.FOOTER
-        record = stream.read(position + tfrecord.HEADER, length)
+    del size
+    stream = RandomAccessFile(file)
+    for number, (begin, length) in enumerate(tfrecord.places(stream)):
+        record = stream.read(begin, length + tfrecord.FOOTER)
         if not tfrecord.is_intact(record):
             item = Item(fault="damaged_record", detail="its checksum is wrong")
         else:
@@ -279,9 +272,7 @@ def _tfrecords(file: str, size: int) -> Iterator[tuple[int, int, Item]]:
                 item = Item(label, content=image)
             except ValueError as error:
                 item = Item(fault="damaged_record", detail=str(error))
-        yield number, position, item
-        position += tfrecord.HEADER + length
-        number += 1
+        yield number, begin, item
 
 
 def _base64_lines(file: str, size: int) -> Iterator[tuple[int, int, Item]]:
@@ -293,9 +284,7 @@ def _base64_lines(file: str, size: int) -> Iterator[tuple[int, int, Item]]:
         # The order is then decided line by line.
         label_first = None
     position = 0
-    for number, line in read_lines(file, base64_text.LONGEST_LINE):
-        if number == 1:
-            line = line.removeprefix(b"\xef\xbb\xbf")
+    for number, line in paths.read_lines(file, base64_text.LONGEST_LINE):
         position += len(line) + 1
         if line.strip():
             try:
@@ -311,15 +300,14 @@ class RecordioImages(Listing):
 
     def __init__(self, layout: layouts.RecordioLayout):
         super().__init__(layout, layout.rec)
-        self._file = RandomAccessFile(layout.rec)
+        self._finder = ImageFinder(layout.rec)
 
     def describe(self, index):
         """See `Listing.describe`."""
         return f"{self.name}, record {self._place(index).decode()}"
 
     def _items(self, findings):
-        finder = ImageFinder(self._file, index_path(self.name))
-        share, images = 0.0, 0
+        finder, share, images = self._finder, 0.0, 0
         try:
             for image in finder.find():
                 # Record 0 holds the number.
@@ -327,8 +315,8 @@ class RecordioImages(Listing):
                 if image.error is not None:
                     item = Item(fault=_fault(image), detail=str(image.error))
                 else:
-                    share = min(image.span.end / self._file.size, 1.0)
-                    item = Item(image.label, content=self._content(image))
+                    share = min(image.end / finder.file.size, 1.0)
+                    item = Item(image.label, content=finder.content(image))
                 images, item.share, item.place = images + 1, share, b"%d" % image.key
                 yield item
         except ValueError as error:
@@ -337,12 +325,6 @@ class RecordioImages(Listing):
         if missing > 0:
             detail = f"record 0 counts {finder.num_images} images, there are {images}"
             findings.add("missing_records", self.name, detail, missing)
-
-    def _content(self, image) -> bytes:
-        if image.span.parts > 1:
-            data = recordio.read_record(self._file, image.span)
-            return data[image.header.size :]
-        return self._file.read(*image.place)
 
 
 def open_listing(name: str, request: DataRequest) -> Listing:
@@ -371,11 +353,9 @@ _LISTINGS = {
 
 
 def _fault(image) -> str:
-    if image.header is None:
+    if not image.header:
         return "damaged_record"
-    if image.span.length == image.header.size:
-        return "empty"
-    return "label_not_whole"
+    return "empty" if image.is_empty else "label_not_whole"
 
 
 def _first_line(error: Exception) -> str:

@@ -205,7 +205,7 @@ def _paths_of_other_lists(listing: ListedImages) -> array.array:
         if is_list and path != listing.name:
             # Another kind of file ends where it stops being a list.
             with contextlib.suppress(ValueError):
-                for entry in image_list.entries(path):
-                    if not isinstance(entry, image_list.BadLine):
-                        hashes.append(hash64(os.path.normpath(entry[1])))
+                for line in image_list.lines(path):
+                    if line.label is not None:
+                        hashes.append(hash64(os.path.normpath(line.path)))
     return hashes

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from plsc_tf.data import image_encoding
-from plsc_tf.data.records import base64_text, tfrecord
+from plsc_tf.data.images import encode
+from plsc_tf.data.readers import base64_text, tfrecord
 from plsc_tf.data.source import IndexedSource, Source, label_error
 from plsc_tf.storage import files
 
@@ -343,7 +343,7 @@ def _encoded(image):
             "Expected images as uint8 [height, width, 1 or 3]. Received: "
             f"{image.dtype} {image.shape}."
         )
-    return image_encoding.encode(image[..., 0] if image.shape[2] == 1 else image)
+    return encode(image[..., 0] if image.shape[2] == 1 else image)
 
 
 def _changed(path):

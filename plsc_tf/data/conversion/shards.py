@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from plsc_tf.data.paths import INDEX_ENDING
-from plsc_tf.data.records.packed_files import index_header
+from plsc_tf.data.readers.packed import index_header
 from plsc_tf.storage import files, local
 
 MANIFEST = "manifest.json"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import array
 import os
 from collections.abc import Callable
 
@@ -43,44 +42,36 @@ def class_folders(
     """
     paths.require_folder(folder)
     classes, others, empty = scan(folder, keep)
-    if "" in classes:
-        if len(classes) == 1:
-            raise ValueError(
-                f"{folder!r} holds images, but no class folders. Expected one folder "
-                "per class. Put each class into a folder of its own, or write a "
-                "label.txt and use --dataset_name=image_list."
-            )
-        loose = classes.pop("")
+    loose = classes.pop("", [])
+    if loose and not classes:
+        raise ValueError(
+            f"{folder!r} holds images, but no class folders. Put each class into a "
+            "folder of its own, or write a label.txt and use --dataset_name=image_list."
+        )
+    if loose:
         logging.warning("%s: %d images outside any class", folder, len(loose))
     if others:
         logging.warning(
             "%s: %d files are no JPEG, PNG or GIF and are left out, such as %s",
-            folder,
-            len(others),
-            others[0],
+            *(folder, len(others), others[0]),
         )
-    names = sorted(n for n in classes if len(classes[n]) >= min_images_per_class)
-    if not names:
-        raise FileNotFoundError(_nothing(folder, classes, min_images_per_class))
-    if images is not None:
-        classes = {n: [f for f in classes[n] if images(f"{n}/{f}")] for n in names}
-    labels = array.array("q")
-    for label, name in enumerate(names):
-        labels.extend([label] * len(classes[name]))
-    table = paths.PathTable(
-        folder, (os.fsencode(f"{n}/{f}") for n in names for f in classes[n])
-    )
+    names = require_classes(folder, classes, min_images_per_class)
     if num_classes is not None and num_classes < len(names):
         raise ValueError(
             f"num_classes must be at least the number of class folders in {folder!r}, "
             f"which is {len(names)}. Received: num_classes={num_classes}."
         )
+    if images is not None:
+        classes = {n: [f for f in classes[n] if images(f"{n}/{f}")] for n in names}
+    table = paths.PathTable(
+        folder, (os.fsencode(f"{n}/{f}") for n in names for f in classes[n])
+    )
     source = IndexedSource(
         folder,
-        np.array(labels, np.int64),
+        np.repeat(np.arange(len(names)), [len(classes[name]) for name in names]),
         table.read,
         num_classes=num_classes or len(names),
-        describe=lambda index: table[index],
+        describe=table.__getitem__,
         stamp=table.stamp,
         contents=table.contents,
     )
@@ -102,11 +93,18 @@ def scan(
         keep: see `class_folders`.
 
     Raises:
-        ValueError: a link to a folder that is read already.
+        ValueError: a link leads to a folder that was read: its images would be
+            counted twice, or without end.
     """
     classes, others, empty, visited = {}, [], [], {}
     for place, subfolders, names in files.walk(folder):
-        _refuse_loop(place, visited)
+        status = os.stat(place) if "://" not in place else None
+        first = status and visited.setdefault((status.st_dev, status.st_ino), place)
+        if first not in (None, place):
+            raise ValueError(
+                f"{place!r} is the same folder as {first!r}, by a link: its images "
+                "would count twice. Remove the link."
+            )
         subfolders[:] = sorted(n for n in subfolders if not n.startswith("."))
         name = place[len(folder) :].strip("/")
         if keep is not None and name and not keep(name):
@@ -124,27 +122,24 @@ def scan(
     return classes, others, empty
 
 
-def _refuse_loop(place: str, visited: dict) -> None:
-    """Raises when a link leads back: its images would count again and again."""
-    if "://" in place:
-        return
-    found = os.stat(place)
-    first = visited.setdefault((found.st_dev, found.st_ino), place)
-    if first != place:
-        raise ValueError(
-            f"{place!r} is the same folder as {first!r}, by a link: its images would "
-            "count twice. Remove the link."
-        )
+def require_classes(folder: str, classes: dict, min_images: int) -> list[str]:
+    """Returns the names of the classes that have enough images, sorted.
 
-
-def _nothing(folder: str, classes: dict, min_images: int) -> str:
+    Raises:
+        FileNotFoundError: there are none.
+    """
+    names = sorted(name for name in classes if len(classes[name]) >= min_images)
+    if names:
+        return names
     if classes:
-        most = max(len(files) for files in classes.values())
-        return (
+        raise FileNotFoundError(
             f"No class folder in {folder!r} holds {min_images} images; the largest "
-            f"holds {most}. Received: min_images_per_class={min_images}."
+            f"holds {max(map(len, classes.values()))}. "
+            f"Received: min_images_per_class={min_images}."
         )
     hint = "Expected one folder per class with JPEG, PNG or GIF files."
     if "label.txt" in paths.listing(folder):
         hint += " Did you mean --dataset_name=image_list?"
-    return f"There are no images in {folder!r}. {paths.names_in(folder)} {hint}"
+    raise FileNotFoundError(
+        f"There are no images in {folder!r}. {paths.names_in(folder)} {hint}"
+    )

@@ -3,35 +3,36 @@
 from __future__ import annotations
 
 import array
-import dataclasses
+import os
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from plsc_tf.data import paths
-from plsc_tf.data.lines import file_exists, read_lines
 from plsc_tf.data.source import IndexedSource
 from plsc_tf.storage import files
 
-# Files looked for before training starts; all of them would take minutes on a
-# remote file system. Those that are missing further on are named when they come.
+# Files to look for before training starts; all of them would take minutes on a
+# remote file system. Others that are missing are reported when they are read.
 _PROBES = 16
 _LARGEST_DIGITS = 18
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class BadLine:
-    """A line of a list that does not name an image and label.
+class Line(NamedTuple):
+    """A line of a list.
 
     Attributes:
-        number: of the line, from 1.
-        path: that it names, or None.
-        text: its beginning.
+        number: from 1.
+        path: of the image; None if the line names none.
+        label: None if the line is no "path label".
+        text: the beginning of such a line.
     """
 
     number: int
     path: bytes | None
-    text: bytes
+    label: int | None
+    text: bytes = b""
 
 
 def image_list(
@@ -43,8 +44,8 @@ def image_list(
 ) -> IndexedSource:
     """Reads a list of "path label" lines; paths are relative to the folder.
 
-    The label is what stands behind the last white space, as PLSC splits lines, so that
-    tabs, several spaces and spaces in names are all read.
+    The label is the text after the last white space, as PLSC splits lines: tabs,
+    several spaces, and spaces in names are all read.
 
     Args:
         folder: the data root, which holds the list and the images.
@@ -53,13 +54,26 @@ def image_list(
         labels_offset: subtracted from each label.
 
     Raises:
-        FileNotFoundError: no folder, no list, or no image where the list says.
+        FileNotFoundError: no folder, no list, or no image at a path of the list.
         ValueError: an empty list, a line that is no "path label", a label out of
             range; with the number of the line.
     """
     list_path = require_list(folder, list_name)
-    labels, lines = array.array("q"), array.array("q")
-    table = paths.PathTable(folder, _strict(list_path, labels, lines))
+    labels, numbers = array.array("q"), array.array("q")
+
+    def good_paths():
+        for line in lines(list_path):
+            if line.label is None:
+                raise ValueError(
+                    f"{list_path}, line {line.number}: expected a path and a whole "
+                    "number, as in 'images/0001.jpg 0'. "
+                    f"Received: {line.text.decode(errors='replace')!r}."
+                )
+            labels.append(line.label)
+            numbers.append(line.number)
+            yield line.path
+
+    table = paths.PathTable(folder, good_paths())
     if not labels:
         raise ValueError(
             f"{list_path} is empty. Expected one line per image: the path below "
@@ -67,7 +81,7 @@ def image_list(
         )
 
     def describe(index: int) -> str:
-        return f"{list_path}, line {lines[index]} ({table[index]})"
+        return f"{list_path}, line {numbers[index]} ({table[index]})"
 
     source = IndexedSource(
         list_path,
@@ -79,32 +93,37 @@ def image_list(
         contents=table.contents,
     )
     source.files = table
-    _probe(table, describe)
+    # A wrong root fails at once.
+    for index in {k * (len(table) - 1) // _PROBES for k in range(_PROBES + 1)}:
+        if not files.exists(os.fsdecode(table.path(index))):
+            raise FileNotFoundError(
+                f"There is no file for {describe(index)}. Paths in the list are "
+                "relative to the folder of the list: is dataset_dir the right one?"
+            )
     return source
 
 
 def require_list(folder: str, list_name: str) -> str:
-    """Returns the path of a list that exists; the error says what lies there."""
+    """Returns the path of a list that exists; the error names the files there."""
     paths.require_folder(folder)
     list_path = paths.join(folder, list_name)
     if not files.exists(list_path):
+        hint = f"Write {list_name} with one 'path label' line per image."
+        if any(name.endswith("/") for name in paths.listing(folder)):
+            hint = "Did you mean --dataset_name=folder?"
         raise FileNotFoundError(
             f"dataset_dir {folder!r} has no {list_name}. {paths.names_in(folder)} "
-            f"{_hint(folder, list_name)}"
+            f"{hint}"
         )
-    if files.is_dir(list_path):
-        raise IsADirectoryError(f"{list_path} must be a file, but is a folder.")
     return list_path
 
 
-def entries(list_path: str) -> Iterator[tuple[int, bytes, int] | BadLine]:
-    """Yields (line number, path, label) of each line, and lines that are none.
+def lines(list_path: str) -> Iterator[Line]:
+    """Yields the lines of a list that are not empty.
 
-    Memory is bounded by the longest line that `read_lines` returns.
+    Memory is bounded by the longest line that `paths.read_lines` returns.
     """
-    for number, line in read_lines(list_path):
-        if number == 1:
-            line = line.removeprefix(b"\xef\xbb\xbf")
+    for number, line in paths.read_lines(list_path):
         fields = line.rsplit(None, 1)
         if not fields:
             continue
@@ -114,47 +133,6 @@ def entries(list_path: str) -> Iterator[tuple[int, bytes, int] | BadLine]:
             path = None
         digits = fields[-1].removeprefix(b"-").removeprefix(b"+")
         if path is None or not digits.isdigit() or len(digits) > _LARGEST_DIGITS:
-            yield BadLine(number, path, line[:120])
+            yield Line(number, path, None, line[:120])
         else:
-            yield number, path, int(fields[-1])
-
-
-def _strict(list_path: str, labels: array.array, lines: array.array):
-    """Yields the paths of a list and appends their labels and line numbers."""
-    for entry in entries(list_path):
-        if isinstance(entry, BadLine):
-            raise bad_line_error(list_path, entry)
-        number, path, label = entry
-        labels.append(label)
-        lines.append(number)
-        yield path
-
-
-def bad_line_error(list_path: str, bad: BadLine) -> ValueError:
-    """Says what a line should be."""
-    return ValueError(
-        f"{list_path}, line {bad.number}: expected a path and a whole number, "
-        "as in 'images/0001.jpg 0'. "
-        f"Received: {bad.text.decode(errors='replace')!r}."
-    )
-
-
-def _probe(table: paths.PathTable, describe) -> None:
-    """Checks that a few of the files exist, so that a wrong root fails at once."""
-    count = len(table)
-    for index in sorted({k * (count - 1) // _PROBES for k in range(_PROBES + 1)}):
-        if not file_exists(table.paths(np.int64([index])).numpy()[0]):
-            raise FileNotFoundError(
-                f"There is no file for {describe(index)}. Paths in the list are "
-                "relative to the folder of the list: is dataset_dir the right one?"
-            )
-
-
-def _hint(folder: str, list_name: str) -> str:
-    names = paths.listing(folder)
-    lists = [name for name in names if name.endswith(".txt") and "label" in name]
-    if lists:
-        return f"Is {lists[0]!r} the list? Rename it to {list_name!r}."
-    if any(name.endswith("/") for name in names):
-        return "Did you mean --dataset_name=folder?"
-    return f"Write {list_name} with one 'path label' line per image."
+            yield Line(number, path, int(fields[-1]))

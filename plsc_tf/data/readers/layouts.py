@@ -1,7 +1,7 @@
 """How the files of a data set lie on disk: found by a `DataRequest`, read by `open`.
 
 `open` is strict and raises at the first fault. The data doctor continues after faults:
-it takes the layout itself and reads the files on its own.
+it takes the layout and reads the files itself.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Layout:
     """Files of a data set.
 
     Attributes:
-        request: what was asked of the data set.
+        request: for examples of the data set.
         heeds: see `plsc_tf.data.source.Source.heeds`.
     """
 
@@ -42,10 +42,8 @@ class Layout:
 
     def open(self) -> Source:
         """Reads the files; raises at the first fault."""
-        source = self._read(
-            num_classes=self.request.num_classes,
-            labels_offset=self.request.labels_offset,
-        )
+        numbers = self.request.num_classes, self.request.labels_offset
+        source = self._read(num_classes=numbers[0], labels_offset=numbers[1])
         source.heeds = self.heeds
         return source
 
@@ -94,8 +92,8 @@ class ClassFoldersLayout(Layout):
     @property
     def heeds(self):
         """See `Layout`."""
-        names = {"min_images_per_class"} | ({"held_back"} if self.images else set())
-        return frozenset(names)
+        held_back = ("held_back",) if self.images else ()
+        return frozenset({"min_images_per_class", *held_back})
 
     def _read(self, *, num_classes, labels_offset):
         source = class_folders(
@@ -119,6 +117,17 @@ class TfrecordLayout(Layout):
 
     def _read(self, **numbers):
         return tfrecords(self.files, name=self.name, **numbers)
+
+
+@dataclasses.dataclass(frozen=True)
+class ParsedTfrecordLayout(TfrecordLayout):
+    """TFRecord files that the `parse_fn` of their data set parses, see `tfrecords`."""
+
+    parse_fn: Callable
+
+    def _read(self, **numbers):
+        options = {"name": self.name, "parse_fn": self.parse_fn}
+        return tfrecords(self.files, **options, **numbers)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,16 +179,6 @@ class ArraysLayout(Layout):
             describe=self.describe,
             stamp=lambda: self.files,
         )
-
-
-def opens(layout: Callable[[DataRequest], Layout]) -> Callable[[DataRequest], Source]:
-    """Returns the `examples` of a data set whose files have a layout."""
-
-    def examples(request: DataRequest) -> Source:
-        """Reads the examples that the request asks for."""
-        return layout(request).open()
-
-    return examples
 
 
 def images_in_list(request: DataRequest) -> ImageListLayout:
@@ -240,13 +239,13 @@ def faces(request: DataRequest) -> ImageListLayout | RecordioLayout:
 
 def records(
     request: DataRequest, name: str, num_classes: int | None = None, parse_fn=None
-) -> Layout:
+) -> TfrecordLayout:
     """The TFRecord files that `train_files` names, below dataset_dir or not.
 
     Args:
-        request: what was asked.
+        request: for them.
         name: of the data set, for messages.
-        num_classes: if the request names no number.
+        num_classes: if the request has no number.
         parse_fn: of records with other keys than FastNN's, see `tfrecords`.
     """
     names = tuple(paths.expand(request.train_files, request.dataset_dir))
@@ -254,19 +253,7 @@ def records(
     request = dataclasses.replace(request, num_classes=classes)
     if parse_fn is None:
         return TfrecordLayout(request, names, name)
-
-    def read(request):
-        source = tfrecords(
-            names,
-            name=name,
-            num_classes=request.num_classes,
-            labels_offset=request.labels_offset,
-            parse_fn=parse_fn,
-        )
-        source.heeds = Layout.heeds
-        return source
-
-    return SourceLayout(request, read)
+    return ParsedTfrecordLayout(request, names, name, parse_fn)
 
 
 def _list_name(request: DataRequest) -> str:

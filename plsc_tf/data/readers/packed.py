@@ -1,31 +1,127 @@
-"""Sources whose examples are records in files, found by an index."""
+"""Records that lie one after the other in files, read in any order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import hashlib
+import io
+import json
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from plsc_tf.data.records.packed_files import PackedFiles
+from plsc_tf.data import paths
 from plsc_tf.data.source import IndexedSource
+from plsc_tf.storage import files, oss
+
+# Files that stay open at the same time.
+_MOST_OPEN = 256
+# Bytes that may follow the last record: a checksum, or the rest of a line.
+_LARGEST_REST = 32
+
+
+class RandomAccessFile:
+    """Reads ranges of a file, from any thread; nothing beyond its end.
+
+    Attributes:
+        path: on any store.
+        size: bytes of the file.
+    """
+
+    def __init__(self, path: str):
+        self.path = path
+        self.size = files.size(path)
+        self._file = files.open_random(path)
+
+    def read(self, position: int, length: int) -> bytes:
+        """Returns the bytes there, fewer at the end of the file."""
+        return self._file.read(position, max(0, min(length, self.size - position)))
+
+
+class PackedFiles:
+    """Reads records by their numbers; 12 bytes of memory for each.
+
+    Args:
+        names: paths of the files.
+        counts: records of each file.
+        begins: int64 [n], first byte of each record's data within its file.
+        lengths: int32 or int64 [n], bytes of its data.
+        after: bytes after a record's data to read too.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        counts: Sequence[int],
+        begins: np.ndarray,
+        lengths: np.ndarray,
+        *,
+        after: int = 0,
+    ):
+        self._names = list(names)
+        self._firsts = np.cumsum([0, *counts])
+        self._begins, self._lengths, self._after = begins, lengths, after
+        # An evicted file is closed after the last reader is done with it.
+        self._open = functools.lru_cache(_MOST_OPEN)(files.open_random)
+
+    def __len__(self) -> int:
+        return len(self._begins)
+
+    def stamp(self) -> str:
+        """A text that changes when a file does: their sizes and times."""
+        stats = [(name, files.stat(name)) for name in self._names]
+        return json.dumps([(oss.masked(n), s.size, s.modified_ns) for n, s in stats])
+
+    def contents(self) -> str:
+        """A text that is the same for copies of the files: the records' lengths."""
+        return hashlib.sha256(memoryview(self._lengths)).hexdigest()
+
+    def describe(self, index: int) -> str:
+        """Names a record: its number within its file, and the file."""
+        file = int(np.searchsorted(self._firsts, index, side="right")) - 1
+        return f"record {index - self._firsts[file]} of {self._names[file]}"
+
+    def read(self, indices: np.ndarray) -> list[bytes]:
+        """Returns the bytes of these records; for many threads at a time.
+
+        Raises:
+            EOFError: a file ends within the record; names the record.
+            OSError: a file cannot be read.
+        """
+        numbers = np.searchsorted(self._firsts, indices, side="right") - 1
+        begins = self._begins[indices].tolist()
+        lengths = (self._lengths[indices] + self._after).tolist()
+        records = []
+        for number, begin, length in zip(
+            numbers.tolist(), begins, lengths, strict=True
+        ):
+            record = self._open(self._names[number]).read(begin, length)
+            if len(record) < length:
+                raise EOFError(
+                    f"The file ends within {self.describe(indices[len(records)])}, "
+                    f"which needs {length} bytes at byte {begin}. Has the file changed "
+                    "since it was opened?"
+                )
+            records.append(record)
+        return records
 
 
 def packed_source(
     name: str,
-    files: PackedFiles,
+    packed: PackedFiles,
     unpack: Callable[[bytes, int], tuple[bytes, int]],
     *,
     parse: Callable | None = None,
     labels: np.ndarray | None = None,
     num_classes: int | None = None,
-    describe: Callable[[int], str],
+    describe: Callable[[int], str] | None = None,
 ) -> IndexedSource:
     """Makes a source of records.
 
     Args:
         name: for messages.
-        files: reads records by their numbers.
+        packed: reads records by their numbers.
         unpack: function of (bytes of a record, its number) that returns (bytes of the
             image, label); raises ValueError if the record is damaged. The label is
             ignored if `parse` or `labels` is given.
@@ -33,33 +129,105 @@ def packed_source(
             without `labels`, to (images, labels); runs inside tf.data.
         labels: int64 [num_examples], or None if they are in the records.
         num_classes: number of classes, None if unknown.
-        describe: names an example for an error message.
+        describe: names an example for an error message; None: by its file.
     """
 
     def read(indices):
-        records = files.read(indices)
-        pairs = map(unpack, records, indices.tolist())
-        images, found = zip(*pairs, strict=True)
-        return np.array(images, object), np.array(found, np.int64)
+        pairs = map(unpack, packed.read(indices), indices.tolist())
+        images, in_records = zip(*pairs, strict=True)
+        return np.array(images, object), np.array(in_records, np.int64)
 
     def fetch(indices):
-        images, found = tf.numpy_function(
+        images, in_records = tf.numpy_function(
             read, [indices], (tf.string, tf.int64), stateful=False
         )
         images = tf.ensure_shape(images, [None])
         if parse is not None:
             return parse(images)
-        return (
-            images if labels is not None else (images, tf.ensure_shape(found, [None]))
-        )
+        if labels is not None:
+            return images
+        return images, tf.ensure_shape(in_records, [None])
 
     return IndexedSource(
         name,
         labels,
         fetch,
         num_classes=num_classes,
-        num_examples=len(files),
-        describe=describe,
-        stamp=files.stamp,
-        contents=files.contents,
+        num_examples=len(packed),
+        describe=describe or packed.describe,
+        stamp=packed.stamp,
+        contents=packed.contents,
     )
+
+
+def find_packed(
+    name: str, names: Sequence[str], find: Callable, after: int = 0
+) -> tuple[PackedFiles, np.ndarray | None]:
+    """Finds the records of files by their indices or, without one, in the files.
+
+    Args:
+        name: for messages.
+        names: paths of the files.
+        find: maps a path to first bytes, lengths and, if known, labels of its records.
+        after: see `PackedFiles`.
+
+    Returns:
+        the records, and their labels, int64 [n]; None if they are unknown.
+
+    Raises:
+        ValueError: there are no records.
+    """
+    tables = [read_index(path) or find(path) for path in names]
+    counts = [len(table[0]) for table in tables]
+    if not any(counts):
+        raise ValueError(
+            f"{name} holds no records: {', '.join(names[:3]) or 'no files'}. Expected "
+            "files with at least one image. Write them again, or name others."
+        )
+    begins, lengths, *labels = map(np.concatenate, zip(*tables, strict=False))
+    if lengths.max() < 2**31:
+        lengths = lengths.astype(np.int32)
+    packed = PackedFiles(names, counts, begins, lengths, after=after)
+    return packed, labels[0] if labels else None
+
+
+def read_index(path: str) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """Reads the index that `plsc_tf.convert` wrote for a file of records.
+
+    It is a .npy file of int64 [records, 3].
+
+    Returns:
+        first bytes, lengths and labels of the records, int64 [n] each; None if there
+        is no index, or if it belongs to another file.
+
+    Raises:
+        ValueError: it is not an index.
+    """
+    name = path + paths.INDEX_ENDING
+    if not files.exists(name):
+        return None
+    data, size, start = files.read(name), files.size(path), len(index_header(0))
+    header = index_header((len(data) - start) // 24)
+    if len(data) < start or (len(data) - start) % 24 or not data.startswith(header):
+        raise ValueError(
+            f"{name} is no index of {len(data)} bytes: expected a .npy file of int64 "
+            f"[records, 3]. Received: {data[:start][-68:]!r}. Remove it."
+        )
+    begins, lengths, labels = (
+        np.frombuffer(data, "<i8", offset=start).reshape(-1, 3).T.copy()
+    )
+    # Each by itself: a sum could overflow.
+    for column in (begins, lengths):
+        if len(column) and not (0 <= column.min() and column.max() <= size):
+            return None
+    rest = size - int((begins + lengths).max(initial=0))
+    return (begins, lengths, labels) if 0 <= rest <= _LARGEST_REST else None
+
+
+def index_header(rows: int) -> bytes:
+    """Returns the first bytes of a .npy file of int64 [rows, 3]; always as many."""
+    stream = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        stream, {"descr": "<i8", "fortran_order": False, "shape": (rows, 3)}
+    )
+    return stream.getvalue()

@@ -1,17 +1,124 @@
-"""Python generators and tf.data.Datasets of (image, label) as sources."""
+"""Data from Python: generators, tf.data.Datasets, and readers in PLSC's form."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+import functools
+import reprlib
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import tensorflow as tf
 
-from plsc_tf.data.pixel_range import check_range
-from plsc_tf.data.stream_source import StreamSource
+from plsc_tf.data.images import check_range
+from plsc_tf.data.pairs import Pairs
+from plsc_tf.data.sampling import Order
+from plsc_tf.data.source import Source, mix_seeds, without_autograph
 
-# How many images of an epoch are looked at: the first may be fine by chance.
+# Images of an epoch that are checked: the first may pass by chance.
 _CHECKED = 16
+
+
+class StreamSource(Source):
+    """A source that can only be read from the front.
+
+    Args:
+        name: for messages.
+        examples: yields (image, label).
+        num_classes: number of classes, or None if unknown.
+        num_examples: examples of an epoch, or None if unknown.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        examples: tf.data.Dataset,
+        *,
+        num_classes: int | None = None,
+        num_examples: int | None = None,
+    ):
+        self.name = name
+        self.num_classes = num_classes
+        self.num_examples = num_examples
+        self._examples = examples
+        self._fetch: Callable | None = None
+
+    def blocks(self, size: int, order: Order) -> tf.data.Dataset:
+        """See `Source.blocks`; skipped examples and those of other parts are read too.
+
+        Raises:
+            ValueError: the sampling needs to find examples by their labels.
+        """
+        if order.sampling != "uniform":
+            raise self._refused(f"sampling={order.sampling}")
+        entries = self._examples.enumerate()
+        if order.shuffle and order.shuffle_buffer_size > 1:
+            seed = mix_seeds(order.seed, order.epoch)
+            entries = _shuffled(entries, order.shuffle_buffer_size, seed)
+        entries = entries.skip(order.start).enumerate(order.start)
+        if order.part is not None:
+            entries = order.part.of_stream(entries, order.batch_size)
+
+        def named(*entry):
+            # Without a part there is no weight.
+            (position, (index, (image, label))), weight = (
+                (entry, 1.0) if order.part is None else entry
+            )
+            item = {"image": image, "label": tf.cast(label, tf.int64), "index": index}
+            return {**item, "position": position, "weight": weight}
+
+        entries = entries.map(without_autograph(named), num_parallel_calls=4)
+        return entries.ragged_batch(size)
+
+    def read(self, entries: dict) -> dict:
+        """See `Source.read`."""
+        item = {key: entries[key] for key in ("image", "label", "index")}
+        if self._fetch is not None:
+            item["image"] = self._fetch(item["index"])
+        return item
+
+    def fingerprint(self) -> str:
+        """See `Source.fingerprint`.
+
+        Raises:
+            ValueError: always: nothing shows whether a function yields something else.
+        """
+        raise self._refused("cache_dir", "Use use_caching, or make")
+
+    def with_fetch(self, fetch: Callable, labels: tf.Tensor) -> Source:
+        """See `Source.with_fetch`."""
+        source = copy.copy(self)
+        source.num_examples = len(labels)
+        # In the place of the images there are the labels again.
+        source._examples = tf.data.Dataset.from_tensor_slices((labels, labels))
+        source._fetch = fetch
+        return source
+
+    def _refused(self, option, advice="Make"):
+        return ValueError(
+            f"{option} needs examples that can be read in any order; {self.name} can "
+            f"only be read from the front. {advice} TFRecords of it: "
+            "python -m plsc_tf.convert."
+        )
+
+
+def _shuffled(dataset: tf.data.Dataset, buffer_size: int, seed: int) -> tf.data.Dataset:
+    """Shuffles through a buffer in an order that follows from `seed` alone.
+
+    `Dataset.shuffle` mixes in the seed of `tf.random.set_seed`, so that a resumed
+    process which sets another one would see other examples; the op itself does not.
+    """
+    specs = tf.nest.flatten(dataset.element_spec)
+    variant = tf.raw_ops.ShuffleDataset(
+        input_dataset=tf.data.experimental.to_variant(dataset),
+        buffer_size=buffer_size,
+        seed=seed,
+        seed2=1,
+        reshuffle_each_iteration=False,
+        output_types=[spec.dtype for spec in specs],
+        output_shapes=[spec.shape for spec in specs],
+    )
+    return tf.data.experimental.from_variant(variant, dataset.element_spec)
 
 
 def from_generator(
@@ -24,8 +131,8 @@ def from_generator(
     """Makes a source of any Python generator function of (image, label).
 
     Images may be encoded bytes or arrays of 0...255: [h, w], [h, w, 3], or
-    [3, h, w] as PLSC's readers yield them. The function is called once per epoch, whose
-    first arrays of floats must not look as if they were normalized.
+    [3, h, w] as PLSC's readers yield them. The function is called once per epoch. If
+    the first images are arrays of floats, they must not look normalized.
 
     Args:
         function: takes nothing, returns an iterator of (image, label).
@@ -35,8 +142,8 @@ def from_generator(
     """
     if not callable(function):
         raise ValueError(
-            "from_generator needs the function, not what it returns, because each "
-            f"epoch calls it anew. Received: {type(function).__name__}."
+            f"{name} must be a function that returns an iterator of (image, label), "
+            f"since each epoch calls it anew. Received: {type(function).__name__}."
         )
     first = next(iter(function()), None)
     if first is None:
@@ -49,18 +156,17 @@ def from_generator(
 
     def converted():
         for number, item in enumerate(function()):
-            picture, label = _convert(item, name, number)
+            image, label = _convert(item, name, number)
             if number < _CHECKED and np.asarray(item[0]).dtype.kind == "f":
                 check_range(np.asarray(item[0]), f"Example {number} of {name}")
-            yield picture, label
+            yield image, label
 
-    def open_part(part):
-        del part
-        return tf.data.Dataset.from_generator(
-            converted, output_signature=(spec, tf.TensorSpec([], tf.int64))
-        )
-
-    return _single_stream(name, open_part, num_classes, num_examples)
+    examples = tf.data.Dataset.from_generator(
+        converted, output_signature=(spec, tf.TensorSpec([], tf.int64))
+    )
+    return StreamSource(
+        name, examples, num_classes=num_classes, num_examples=num_examples
+    )
 
 
 def from_dataset(
@@ -102,42 +208,107 @@ def from_dataset(
             f"{name} repeats without end, but an epoch needs one. Leave out .repeat()."
         )
     if image.dtype.is_floating:
-        for picture, _ in dataset.take(_CHECKED):
-            check_range(picture.numpy(), name)
+        for pixels, _ in dataset.take(_CHECKED):
+            check_range(pixels.numpy(), name)
     known = num_examples or (cardinality if cardinality >= 0 else None)
-    return _single_stream(name, lambda part: dataset, num_classes, known)
+    return StreamSource(name, dataset, num_classes=num_classes, num_examples=known)
 
 
-def _single_stream(name, open_part, num_classes, num_examples) -> StreamSource:
-    return StreamSource(
-        name,
-        (num_examples,),
-        open_part,
-        lambda example: example,
-        num_classes=num_classes,
-    )
+def samples(reader: Callable) -> Iterator:
+    """Yields the samples of a reader one by one, even if it yields batches.
+
+    Args:
+        reader: takes nothing and returns an iterator of samples, or of lists of
+            samples, as `paddle.batch` makes them of such a reader.
+    """
+    for item in reader():
+        batch = isinstance(item, list) and all(isinstance(one, tuple) for one in item)
+        yield from item if batch else (item,)
+
+
+def from_reader(
+    reader: Callable | Source, *, name: str = "train_reader", **counts
+) -> Source:
+    """Makes a source of PLSC's reader of (image, label).
+
+    Args:
+        reader: see `samples`; images as for `from_generator`. A reader with a
+            `source`, such as those of `plsc_tf.utils.base64_reader`, is read in any
+            order by it, and knows its number of classes.
+        name: for messages.
+        **counts: num_classes and num_examples of `from_generator`.
+
+    Raises:
+        ValueError: it is not a function, or yields something else.
+    """
+    if isinstance(reader, Source):
+        return reader
+    if hasattr(reader, "source"):
+        return reader.source()
+    if callable(reader):
+        reader = functools.partial(samples, reader)
+    return from_generator(reader, name=name, **counts)
+
+
+def pairs_from_reader(reader: Callable, name: str = "test_reader") -> Pairs:
+    """Makes a verification set of a reader of (left image, right image, same).
+
+    Args:
+        reader: see `samples`. Images are encoded bytes or arrays of 0...255, the latter
+            all of one size.
+        name: of the set.
+
+    Raises:
+        ValueError: it yields something else.
+    """
+    images, same = [], []
+    for number, item in enumerate(samples(reader)):
+        if not isinstance(item, tuple) or len(item) != 3:
+            raise ValueError(
+                f"{name} must yield (left image, right image, same). "
+                f"Received at pair {number}: {reprlib.repr(item)}."
+            )
+        for image in item[:2]:
+            pixels = to_picture(image, name, number)
+            if not isinstance(pixels, bytes):
+                check_range(np.asarray(image), name)
+                pixels = np.broadcast_to(pixels, (*pixels.shape[:2], 3))
+            images.append(pixels)
+        same.append(bool(item[2]))
+    order = np.arange(len(images))
+    shapes = {getattr(image, "shape", "bytes") for image in images}
+    if shapes - {"bytes"}:
+        if len(shapes) > 1:
+            raise ValueError(
+                f"{name} must yield arrays of one size, or all encoded. Received: "
+                f"{', '.join(map(str, list(shapes)[:3]))}."
+            )
+        images = np.stack(images)
+    return Pairs(name, images, order[0::2], order[1::2], np.array(same, bool))
 
 
 def _convert(item, name: str, number: int) -> tuple[bytes | np.ndarray, int]:
     """Returns (bytes or uint8 [h, w, channels], label) of what a generator yields."""
     try:
         image, label = item
-        label = _whole(label)
+        whole = int(label)
+        if whole != label or not -(2**63) <= whole < 2**63:  # int() cuts 1.7 to 1.
+            raise ValueError
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(
             f"{name} must yield (image, label) with a whole number as label. "
-            f"Received at example {number}: {_shown(item)}."
+            f"Received at example {number}: {reprlib.repr(item)}."
         ) from error
-    return to_picture(image, name, number), label
+    return to_picture(image, name, number), whole
 
 
 def to_picture(image, name: str, number: int) -> bytes | np.ndarray:
-    """Returns an image that a user's code yields, as bytes or uint8 [h, w, channels].
+    """Returns an image from a user's code as bytes or uint8 [h, w, channels].
 
     Args:
         image: encoded bytes, or numbers: [h, w], [h, w, 1 or 3], or [3, h, w] as PLSC's
-            readers yield them; rounded, and cut to 0...255.
-        name: of what yields it, for messages.
+            readers yield them; rounded, and clipped to 0...255.
+        name: of its origin, for messages.
         number: of the example.
 
     Raises:
@@ -167,18 +338,3 @@ def to_picture(image, name: str, number: int) -> bytes | np.ndarray:
     if image.dtype != np.uint8:
         image = np.clip(np.rint(image), 0, 255).astype(np.uint8)
     return image
-
-
-def _whole(label) -> int:
-    """Returns a label as int; int() alone would cut 1.7 to 1."""
-    number = int(label)
-    if number != label or not -(2**63) <= number < 2**63:
-        raise ValueError(f"no whole number: {label}")
-    return number
-
-
-def _shown(item) -> str:
-    kind = type(item).__name__
-    if isinstance(item, tuple | list) and len(item) == 2:
-        return f"{kind} of {type(item[0]).__name__} and label {item[1]!r:.80}"
-    return kind

@@ -1,15 +1,31 @@
-"""TFRecord files with FastNN's keys: image/encoded, image/format, image/class/label."""
+"""TFRecord files and FastNN's examples: the reader, and framing, parsing and writing.
+
+A record is: length (8 bytes, little endian), its checksum (4), data, its checksum (4).
+An example is a `tf.train.Example` with image/encoded, image/format and
+image/class/label. TensorFlow's own parser of examples is not used: it ends the process
+if a value declares a length of 2 GiB or more (2.17.1).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
+import google_crc32c
+import numpy as np
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 
-from plsc_tf.data.readers.packed import packed_source
-from plsc_tf.data.records import tfrecord
-from plsc_tf.data.records.packed_files import find_packed
+from plsc_tf.data.readers.packed import RandomAccessFile, find_packed, packed_source
 from plsc_tf.data.source import IndexedSource
+from plsc_tf.storage import files
+
+HEADER, FOOTER = 12, 4
+_LENGTH_AND_CHECKSUM = struct.Struct("<QI")
+_CHECKSUM = struct.Struct("<I")
+_IMAGE, _FORMAT, _LABEL = "image/encoded", "image/format", "image/class/label"
 
 
 def tfrecords(
@@ -33,40 +49,24 @@ def tfrecords(
     Raises:
         FileNotFoundError: one of the files does not exist.
         ValueError: no files, no records, a file that is cut off, or a parse_fn that
-            fails or returns something else.
+            returns something else.
     """
-    files = list(files)
-    if not files:
-        raise ValueError(
-            f"{name} needs at least one TFRecord file. Received: train_files=()."
-        )
-    packed, labels = find_packed(files, tfrecord.find_records, tfrecord.FOOTER)
-    if not len(packed):
-        raise ValueError(
-            f"{name} holds no records: {', '.join(files[:3])}. Write the files again."
-        )
-
-    def describe(number: int) -> str:
-        file, record = packed.place(number)
-        return f"record {record} of {file}"
+    packed, labels = find_packed(name, list(files), find_records, FOOTER)
 
     def unpack(record: bytes, number: int) -> tuple[bytes, int]:
-        if not tfrecord.is_intact(record):
-            raise ValueError(
-                f"{describe(number)} is damaged: its checksum does not fit its data."
-            )
-        data = record[: -tfrecord.FOOTER]
-        if parse_fn is not None:
-            return data, 0
         try:
-            image, label = tfrecord.parse_example(data)
+            if not is_intact(record):
+                raise ValueError("it is damaged: its checksum does not fit its data.")
+            if parse_fn is not None:
+                return record[:-FOOTER], 0
+            image, label = parse_example(record[:-FOOTER])
         except ValueError as error:
-            raise ValueError(f"{describe(number)}: {error}") from error
+            raise ValueError(f"{packed.describe(number)}: {error}") from error
         return image, label - labels_offset
 
     parse = None
     if parse_fn is not None:
-        labels, parse = None, _for_blocks(parse_fn, labels_offset, name)
+        labels, parse = None, _for_blocks(parse_fn, labels_offset)
     return packed_source(
         name,
         packed,
@@ -74,59 +74,23 @@ def tfrecords(
         parse=parse,
         labels=None if labels is None else labels - labels_offset,
         num_classes=num_classes,
-        describe=describe,
     )
 
 
-def _traced(parse_fn, name):
-    """A parse_fn as a graph of one record, and the (image, label) that it returns."""
-    # With AutoGraph: a user's function may branch on what a record holds.
-    function = tf.function(parse_fn, autograph=True)
-    try:
-        traced = function.get_concrete_function(tf.TensorSpec([], tf.string))
-    except Exception as error:
-        hint = ""
-        if isinstance(error, AttributeError):
-            hint = (
-                " TF 1's tf.parse_single_example and tf.FixedLenFeature are "
-                "tf.io.parse_single_example and tf.io.FixedLenFeature."
-            )
-        raise ValueError(
-            f"parse_fn of {name} failed: {type(error).__name__}: {error}{hint}"
-        ) from error
-    return traced, _checked_pair(traced.structured_outputs)
-
-
-def _checked_pair(found):
-    """(image, label) that a parse_fn returns; raises ValueError of anything else."""
-    pair = isinstance(found, tuple | list) and len(found) == 2
-    if not (pair and all(tf.is_tensor(one) for one in found)):
-        problem = f"{found!r}"
-    else:
-        image, label = found
-        encoded = image.dtype == tf.string and image.shape.rank == 0
-        pixels = image.dtype == tf.uint8 and image.shape.rank in (2, 3)
-        if (encoded or pixels) and label.dtype.is_integer and label.shape.rank == 0:
-            return image, label
-        problem = f"image {image.dtype.name} {image.shape}, "
-        problem += f"label {label.dtype.name} {label.shape}"
-    raise ValueError(
-        "parse_fn must return (image, label): encoded bytes or uint8 pixels [h, w, "
-        f"channels], and a whole number. Received: {problem}."
-    )
-
-
-def _for_blocks(parse_fn, labels_offset, name):
+def _for_blocks(parse_fn, labels_offset):
     """A function of records [block] made of one of a single record."""
-    traced, (image, label) = _traced(parse_fn, name)
+    # A graph, and with AutoGraph: a user's function may branch on the record's values;
+    # where the graph is used, AutoGraph is switched off.
+    function = tf.function(parse_fn, autograph=True)
+    graph = function.get_concrete_function(tf.TensorSpec([], tf.string))
+    image, label = _checked_pair(graph.structured_outputs)
     spec, rank = tf.TensorSpec(image.shape, image.dtype), image.shape.rank
     sizes_differ = rank and not image.shape.is_fully_defined()
     if sizes_differ:
         spec = tf.RaggedTensorSpec([None] * rank, image.dtype, rank - 1)
 
     def parse_one(record):
-        # The graph, and not the function: AutoGraph is switched off where it is used.
-        image, label = traced(record)
+        image, label = graph(record)
         if sizes_differ:
             image = tf.RaggedTensor.from_tensor(image, ragged_rank=rank - 1)
         return image, label
@@ -138,3 +102,193 @@ def _for_blocks(parse_fn, labels_offset, name):
         return images, tf.cast(labels, tf.int64) - labels_offset
 
     return parse_all
+
+
+def _checked_pair(returned):
+    """The (image, label) that a parse_fn returned.
+
+    Raises:
+        ValueError: it returned something else.
+    """
+    pair = isinstance(returned, tuple | list) and len(returned) == 2
+    if pair and all(tf.is_tensor(one) for one in returned):
+        image, label = returned
+        encoded = image.dtype == tf.string and image.shape.rank == 0
+        pixels = image.dtype == tf.uint8 and image.shape.rank in (2, 3)
+        if (encoded or pixels) and label.dtype.is_integer and label.shape.rank == 0:
+            return image, label
+    raise ValueError(
+        "parse_fn must return (image, label): encoded bytes or uint8 pixels [h, w, "
+        f"channels], and a whole number. Received: {returned}."
+    )
+
+
+class Block(NamedTuple):
+    """Whole records of a file.
+
+    Attributes:
+        frames: each record with its length and checksums.
+        payloads: each record's data.
+        offset: of the end of the records in the file.
+    """
+
+    frames: list[memoryview]
+    payloads: list[bytes]
+    offset: int
+
+
+def read_blocks(
+    path: str, block_bytes: int, offset: int = 0, number: int = 0
+) -> Iterator[Block]:
+    """Yields the records of a file in blocks; all checksums are checked.
+
+    Args:
+        path: on any store.
+        block_bytes: about how many to read at a time.
+        offset: where a record starts.
+        number: of that record, from 0, for errors.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file ends within a record, or a record is damaged.
+    """
+    size = files.size(path)
+    while offset < size:
+        data = files.read(path, offset, min(offset + block_bytes, size))
+        whole = offset + len(data) == size
+        view, frames, payloads, at = memoryview(data), [], [], 0
+        while at < len(data):
+            header = data[at : at + HEADER]
+            end = at + HEADER
+            if whole or len(header) == HEADER:
+                place = offset + at
+                end += FOOTER + _payload_length(header, path, number, place, size)
+            if end > len(data):
+                block_bytes = max(block_bytes, end - at)
+                break
+            if not is_intact(data[at + HEADER : end]):
+                raise _damaged(path, number, offset + at, "data")
+            frames.append(view[at:end])
+            payloads.append(data[at + HEADER : end - FOOTER])
+            at, number = end, number + 1
+        if frames:
+            offset += at
+            yield Block(frames, payloads, offset)
+
+
+def find_records(path: str) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the first byte and the number of bytes of each record's data.
+
+    The data is not read; raises as `places`.
+    """
+    numbers = itertools.chain.from_iterable(places(RandomAccessFile(path)))
+    begins, lengths = np.fromiter(numbers, np.int64).reshape(-1, 2).T.copy()
+    return begins, lengths
+
+
+def places(file: RandomAccessFile) -> Iterator[tuple[int, int]]:
+    """Yields the first byte and the number of bytes of each record's data.
+
+    Raises:
+        ValueError: the file ends within a record, or a length is damaged.
+    """
+    position = 0
+    for number in itertools.count():
+        if position >= file.size:
+            return
+        header = file.read(position, HEADER)
+        length = _payload_length(header, file.path, number, position, file.size)
+        yield position + HEADER, length
+        position += HEADER + length + FOOTER
+
+
+def _payload_length(header, path, number, position, size) -> int:
+    """The bytes of the data of a record at a position of a file of `size` bytes."""
+    length = 0
+    if len(header) == HEADER:
+        length, checksum = _LENGTH_AND_CHECKSUM.unpack(header)
+        if masked_checksum(header[:8]) != checksum:
+            raise _damaged(path, number, position, "length")
+    if len(header) < HEADER or position + HEADER + length + FOOTER > size:
+        raise ValueError(
+            f"{path} is cut off: record {number} at byte {position} ends after the "
+            f"file, which has {size} bytes. Copy or write the file again."
+        )
+    return length
+
+
+def is_intact(record: bytes) -> bool:
+    """Whether data and the checksum that follows it fit."""
+    (checksum,) = _CHECKSUM.unpack(record[-FOOTER:])
+    return masked_checksum(record[:-FOOTER]) == checksum
+
+
+def masked_checksum(data: bytes) -> int:
+    """The CRC-32C of bytes as TFRecord stores it."""
+    value = google_crc32c.value(data)
+    return ((value >> 15 | value << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def frame(payload: bytes) -> bytes:
+    """Returns a record: the data with its length and checksums."""
+    length = struct.pack("<Q", len(payload))
+    sums = masked_checksum(length), masked_checksum(payload)
+    opening, closing = map(_CHECKSUM.pack, sums)
+    return b"".join((length, opening, payload, closing))
+
+
+def encode_example(image: bytes, image_format: bytes, label: int) -> bytes:
+    """Returns a `tf.train.Example` with FastNN's three keys.
+
+    Args:
+        image: an encoded image.
+        image_format: such as b"jpeg".
+        label: int64.
+    """
+    example = tf.train.Example()
+    feature = example.features.feature
+    feature[_IMAGE].bytes_list.value.append(image)
+    feature[_FORMAT].bytes_list.value.append(image_format)
+    feature[_LABEL].int64_list.value.append(label)
+    return example.SerializeToString(deterministic=True)
+
+
+def parse_example(payload: bytes) -> tuple[bytes, int]:
+    """Returns (encoded image, label) of a `tf.train.Example`.
+
+    Raises:
+        ValueError: it is none, or has no image/encoded or image/class/label.
+    """
+    feature = _example(payload).features.feature
+    # Looking up a missing key creates it, empty.
+    image = feature[_IMAGE].bytes_list.value
+    label = feature[_LABEL].int64_list.value
+    if len(image) != 1 or len(label) != 1:
+        keys = ", ".join(sorted(k for k in feature if feature[k].WhichOneof("kind")))
+        raise ValueError(
+            "expected one image/encoded (bytes) and one image/class/label (int64). "
+            f"Received the keys: {keys or 'none'}."
+        )
+    return image[0], label[0]
+
+
+def with_label(payload: bytes, label: int) -> bytes:
+    """Returns the example with another label."""
+    example = _example(payload)
+    example.features.feature[_LABEL].int64_list.value[:] = [label]
+    return example.SerializeToString(deterministic=True)
+
+
+def _example(payload):
+    try:
+        return tf.train.Example.FromString(payload)
+    except DecodeError as error:  # no ValueError
+        raise ValueError(f"it is no tf.train.Example: {error}.") from error
+
+
+def _damaged(path, number, offset, part):
+    return ValueError(
+        f"{path} is damaged at record {number}, byte {offset}, or is no TFRecord file "
+        f"(compressed ones are not read): the checksum of the record's {part} does not "
+        "fit. Copy or write the file again."
+    )

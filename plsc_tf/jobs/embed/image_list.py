@@ -6,7 +6,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from plsc_tf.data import paths
-from plsc_tf.data.lines import read_lines
 from plsc_tf.storage import files
 
 # x and y of five points.
@@ -109,8 +108,8 @@ def _points_of(names, landmarks):
 def _read(path, with_points=None):
     """(names, float32 [n, 5, 2] or None) of a list; None: as its first line."""
     points = {}
-    for number, line in read_lines(path):
-        text = os.fsdecode(line.removeprefix(b"\xef\xbb\xbf")).strip()
+    for number, line in paths.read_lines(path):
+        text = os.fsdecode(line).strip()
         if not text:
             continue
         name, values = _split(text)

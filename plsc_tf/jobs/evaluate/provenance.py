@@ -13,7 +13,7 @@ from plsc_tf.data import images
 from plsc_tf.data.checks.findings import Findings
 from plsc_tf.data.checks.listings import open_listing
 from plsc_tf.data.checks.survey import examine, survey
-from plsc_tf.data.image_encoding import encode
+from plsc_tf.data.images import encode
 from plsc_tf.jobs.builders import recipe
 from plsc_tf.storage import files
 

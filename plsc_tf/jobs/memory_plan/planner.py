@@ -11,7 +11,7 @@ import functools
 import tensorflow as tf
 from absl import logging
 
-from plsc_tf.data.pipeline_options import PipelineOptions
+from plsc_tf.data.pipeline import PipelineOptions
 from plsc_tf.heads import memory
 from plsc_tf.heads.initial import BLOCK_ROWS
 from plsc_tf.jobs.builders import optimizers, recipe

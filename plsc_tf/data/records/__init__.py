@@ -1,1 +1,0 @@
-"""Records as bytes: framing, parsing and writing, without tf.data."""
