@@ -152,8 +152,6 @@ def _compare(path, content, network, variables, arrays):
     ):
         for name, value in wanted.items():
             problems += _compare_shape(name, described.get(name), value)
-    for name in set(arrays) & set(content["arrays"]):
-        problems += _gaps(name, content["arrays"][name])
     if problems:
         listed = "; ".join(problems[:5]) + (" …" if len(problems) > 5 else "")
         raise ValueError(
@@ -168,20 +166,6 @@ def _compare_shape(name, described, value):
     stored, here = described["shape"], list(value.shape)
     problem = f"{name}: {stored} in the checkpoint, {here} here"
     return [] if stored == here else [problem]
-
-
-def _gaps(name, described):
-    """Rows that no file holds, or several do."""
-    expected, problems = 0, []
-    for part in sorted(described["parts"], key=lambda part: part["first"]):
-        if part["first"] != expected:
-            place = f"row {part['first']} after {expected}"
-            problems.append(f"{name}: its files continue at {place}")
-        expected = part["last"] + 1
-    if expected != described["shape"][0]:
-        end = f"row {expected} of {described['shape'][0]}"
-        problems.append(f"{name}: its files end at {end}")
-    return problems
 
 
 @dataclasses.dataclass(frozen=True)

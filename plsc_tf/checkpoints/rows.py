@@ -70,6 +70,9 @@ class StoredRows(Rows):
         self._files = [files.join(path, part["file"]) for part in parts]
         self._firsts = np.array([part["first"] for part in parts], np.int64)
         self._ends = np.array([part["last"] + 1 for part in parts], np.int64)
+        if [*self._firsts, self.shape[0]] != [0, *self._ends]:
+            problem = f"its {len(parts)} files do not make up {self.shape[0]} rows"
+            raise DamagedCheckpointError(path, problem)
         rows = self._ends - self._firsts
         sizes = np.array([files.size(file) for file in self._files], np.int64)
         # A numpy file is a header, then the rows.
