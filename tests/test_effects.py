@@ -153,8 +153,8 @@ TOLD = {
     "with export_at_end": "proof_pairs=10",
 }
 SMALL = (
-    "num_classes=7 num_sample_per_epoch=20 num_epochs=1 model_name=iresnet "
-    "model_options=depths=1-1,width=16,head=gap image_shape=3,16,16 batch_size=10 "
+    "num_classes=7 num_sample_per_epoch=20 num_epochs=1 model_name=lenet "
+    "dropout=0 image_shape=3,16,16 batch_size=10 "
     "emb_size=8 val_targets=mock export_at_end=false tensorboard=false"
 )
 

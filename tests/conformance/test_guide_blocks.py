@@ -45,7 +45,7 @@ REPLACED = (
 )
 QUICKSTART = (
     "dataset_name=mock num_classes=6 num_sample_per_epoch=24 image_shape=3,16,16 "
-    "model_name=iresnet model_options=depths=1-1,width=8,head=gap emb_size=8 "
+    "model_name=lenet dropout=0 emb_size=8 "
     "batch_size=12 num_replicas=2 num_epochs=1 with_test=False export_at_end=False"
 )
 

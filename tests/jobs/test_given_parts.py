@@ -155,8 +155,9 @@ def test_parts_that_are_added_later_are_an_error(tmp_path):
         tmp_path,
         dataset_name="mock",
         val_targets=("mock",),
-        model_name="iresnet",
-        model_options="depths=1-1,width=16,head=gap",
+        model_name="lenet",
+        dropout=0.0,
+        preprocessing_name="face",
         stop_at_step=1,
     )
     train.train(asked)

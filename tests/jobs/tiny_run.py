@@ -7,8 +7,9 @@ from plsc_tf.options.settings import Settings
 
 NETWORK = {
     "image_shape": (3, 16, 16),
-    "model_name": "iresnet",
-    "model_options": "depths=1-1,width=16,head=gap",
+    "model_name": "lenet",
+    "dropout": 0.0,
+    "preprocessing_name": "face",
     "emb_size": 8,
     "num_replicas": 2,
     "batch_size": 5,

@@ -13,8 +13,9 @@ from PIL import Image
 import plsc_tf
 
 SMALL = {
-    "model_name": "iresnet",
-    "model_options": "depths=1-1,width=8,head=gap",
+    "model_name": "lenet",
+    "dropout": 0.0,
+    "preprocessing_name": "face",
     "emb_size": 8,
     "image_shape": (3, 16, 16),
     "num_epochs": 1,
