@@ -23,6 +23,8 @@ TINY = {
     "dataset_name": "mock",
     "num_classes": 1001,
     **NETWORK,
+    "model_name": "iresnet",
+    "model_options": "depths=1-1,width=16,head=gap",
     "device_memory_gb": 1.0,
 }
 

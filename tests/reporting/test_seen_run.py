@@ -159,7 +159,7 @@ def test_the_report_tells_the_run_and_no_password(seen):
     page = (seen.folder / "report.html").read_text()
     text = re.sub(r"<[^>]*>", " ", page.replace("<wbr>", ""))
     for expected in (
-        "Training of iresnet on mock",
+        "Training of lenet on mock",
         "mock: verification accuracy",
         "log_loss_every_n_iters",
         "images per step",
@@ -206,7 +206,7 @@ def test_the_log_shows_layers_statistics_and_devices(seen):
     layers = text.split("Layers, for the first batch:")[1]
     assert re.search(r"images +5×16×16×3 uint8  mean", layers)
     assert re.search(r"Dense embedding_dense +5×8 float32  mean", layers)
-    assert re.search(r"embedding_dense/kernel +32×8 float32", layers)
+    assert re.search(r"embedding_dense/kernel +1024×8 float32", layers)
     statistics = text.split("Model statistics:")[1]
     assert re.search(r"head/weight +7×8 +sum -?\d", statistics)
     assert re.search(r"device:CPU:1 .* 24 of the head; ", text)  # 3 of 7 classes
