@@ -5,16 +5,8 @@ import pathlib
 import sys
 
 COMMANDS = (
-    "train",
-    "evaluate",
-    "export",
-    "embed",
-    "serve",
-    "launch",
-    "check",
-    "convert",
-    "classes",
-    "import_checkpoint",
+    *("train", "evaluate", "export", "embed", "serve"),
+    *("launch", "check", "convert", "classes", "import_checkpoint"),
 )
 
 

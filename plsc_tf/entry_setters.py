@@ -17,11 +17,8 @@ from plsc_tf.options.settings import known_options
 
 # The options of `Entry.set_distfc_attr`.
 HEAD_OPTIONS = (
-    "head_initial_deviation",
-    "head_initializer",
-    "head_learning_rate_factor",
-    "head_weight_decay",
-    "head_initial_bias",
+    *("head_initial_deviation", "head_initializer", "head_learning_rate_factor"),
+    *("head_weight_decay", "head_initial_bias"),
 )
 _FIELDS = ("initializer", "learning_rate", "regularizer", "trainable")
 _NAMED = re.compile(r"--(\w+)|(?<![\w.(-])([a-z]\w+)(?==|\s+must\b)")

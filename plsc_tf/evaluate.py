@@ -11,17 +11,8 @@ r"""Evaluates a trained model: verification, templates, identification, its own 
 from plsc_tf.options import cli
 
 GROUPS = (
-    "dataset",
-    "num_parallel_batches",
-    "prefetch_buffer_size",
-    "num_preprocessing_threads",
-    *cli.TRAINED_MODEL,
-    "val_targets",
-    "test_batch_size",
-    "cluster",
-    "no step_timeout",
-    "no gradient_bucket_mb",
-    "no gradient_dtype",
+    *("dataset", *cli.PIPELINE, *cli.TRAINED_MODEL, "val_targets", "test_batch_size"),
+    *("cluster", "no step_timeout", "no gradient_bucket_mb", "no gradient_dtype"),
     "scoring",
 )
 

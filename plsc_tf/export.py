@@ -9,15 +9,8 @@ from plsc_tf.options import cli
 from plsc_tf.options.settings import Settings
 
 GROUPS = (
-    "dataset",
-    "num_parallel_batches",
-    "prefetch_buffer_size",
-    "num_preprocessing_threads",
-    *cli.TRAINED_MODEL,
-    "val_targets",
-    "test_batch_size",
-    "export",
-    "no export_at_end",
+    *("dataset", *cli.PIPELINE, *cli.TRAINED_MODEL, "val_targets", "test_batch_size"),
+    *("export", "no export_at_end"),
 )
 
 

@@ -12,16 +12,8 @@ folder in model_save_dir. Nothing is overwritten.
 from plsc_tf.options import cli
 
 GROUPS = (
-    "importing",
-    "dataset",
-    "preprocessing_name",
-    "image_shape",
-    "model_name",
-    "emb_size",
-    "dropout",
-    "model_options",
-    "head",
-    "model_save_dir",
+    *("importing", "dataset", "preprocessing_name", "image_shape", "model_name"),
+    *("emb_size", "dropout", "model_options", "head", "model_save_dir"),
     "checkpoint_dir",
 )
 

@@ -21,14 +21,8 @@ from plsc_tf.storage import files
 
 # Options of other commands that would be ignored here.
 ELSEWHERE = (
-    "launching",
-    "scoring",
-    "server",
-    "classes",
-    "embedding",
-    "importing",
-    "checking",
-    "conversion",
+    *("launching", "scoring", "server", "classes"),
+    *("embedding", "importing", "checking", "conversion"),
 )
 GROUPS = tuple(group for group in cli.ALL if group not in ELSEWHERE)
 

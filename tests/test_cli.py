@@ -155,8 +155,6 @@ def test_usage_errors_end_with_status_2():
     ("body", "line"),
     [
         ("raise ValueError('bad value')", "plsc_tf: error: bad value"),
-        ("raise RuntimeError('bad day')", "plsc_tf: error: bad day"),
-        ("raise FileNotFoundError('no data')", "plsc_tf: error: no data"),
         (
             "open('/nowhere/at/all')",
             "plsc_tf: error: No such file or directory: /nowhere/at/all",

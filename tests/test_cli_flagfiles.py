@@ -117,13 +117,6 @@ def test_a_missing_file_names_its_neighbour(tmp_path):
         parse([f"--flagfile={tmp_path}"])
 
 
-def test_a_windows_file_is_read(tmp_path):
-    path = tmp_path / "run.cfg"
-    path.write_bytes(b"\xef\xbb\xbfbatch_size=64\r\nseed=3\r\n")
-    settings = parse([f"--flagfile={path}"])
-    assert (settings.training.batch_size, settings.training.seed) == (64, 3)
-
-
 @pytest.mark.parametrize(
     "values",
     [

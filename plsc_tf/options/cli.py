@@ -33,16 +33,10 @@ __all__ = ["ALL", "UsageError", "help_text", "main", "parse", "write_flags"]
 
 # The options that open a trained model, of all commands that use one.
 TRAINED_MODEL = (
-    "preprocessing_name",
-    "image_shape",
-    "num_replicas",
-    "seed",
-    "ema_in_use",
-    "model_save_dir",
-    "checkpoint_dir",
-    "ckpt_file_name",
-    "fs_ugi",
+    *("preprocessing_name", "image_shape", "num_replicas", "seed", "ema_in_use"),
+    *("model_save_dir", "checkpoint_dir", "ckpt_file_name", "fs_ugi"),
 )
+PIPELINE = ("num_parallel_batches", "prefetch_buffer_size", "num_preprocessing_threads")
 TRACEBACK_VARIABLE = "PLSC_TF_TRACEBACK"
 _HELP = ("help", "helpfull", "helpshort", "h", "?")
 # What TensorFlow wraps around the message of an error in a graph: where the operation

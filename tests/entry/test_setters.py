@@ -248,12 +248,6 @@ def test_each_setter_in_messages_sets_its_option():
     assert one <= sets
 
 
-def test_several_names_may_be_one_text():
-    settings = Entry(val_targets="lfw", train_files="a.rec, b.rec").settings
-    assert settings.evaluation.val_targets == ("lfw",)
-    assert settings.dataset.train_files == ("a.rec", "b.rec")
-
-
 def test_the_last_of_epochs_and_steps_counts():
     entry = Entry(train_epochs=2)
     entry.set_train_steps(50)
