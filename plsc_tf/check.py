@@ -13,11 +13,7 @@ import sys
 from plsc_tf.options import cli
 
 GROUPS = (
-    "checking",
-    "dataset",
-    "no num_sample_per_epoch",
-    "no held_back",
-    "val_targets",
+    *("checking", "dataset", "no num_sample_per_epoch", "no held_back", "val_targets"),
 )
 
 

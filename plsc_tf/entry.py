@@ -196,17 +196,13 @@ class Entry:
         Raises:
             ValueError: it is not an optimizer.
         """
-        if isinstance(optimizer, type):
-            raise ValueError(
-                "set_optimizer takes an optimizer, not its class. Received: "
-                f"{optimizer.__name__}; write {optimizer.__name__}(learning_rate=...)."
-            )
         named = isinstance(optimizer, str) or optimizer is None
-        if not (named or hasattr(optimizer, "apply_gradients")):
+        made = hasattr(optimizer, "apply_gradients") and not isinstance(optimizer, type)
+        if not (named or made):
             raise ValueError(
                 "set_optimizer takes a Keras optimizer, such as keras.optimizers.SGD("
-                f"learning_rate=0.1). Received: {optimizer!r} of type "
-                f"{type(optimizer).__name__}; set_lr sets the learning rate alone."
+                f"learning_rate=0.1), not its class. Received: {optimizer!r}; set_lr "
+                "sets the learning rate alone."
             )
         self._optimizer = optimizer
 
