@@ -60,14 +60,6 @@ def test_basic_block_has_the_order_of_the_sources():
     ]
 
 
-@pytest.mark.parametrize("filters, stride, added", [(4, 1, 0), (4, 2, 1), (8, 1, 1)])
-def test_shortcut_is_a_convolution_where_the_shape_changes(filters, stride, added):
-    x = keras.Input((8, 8, 4))
-    model = keras.Model(x, blocks.basic_block(x, filters, stride, STYLE, "b"))
-    assert kinds(model).count("Conv2D") == 2 + added
-    assert model.output_shape == (None, 8 // stride, 8 // stride, filters)
-
-
 def test_inverted_residual_adds_only_equal_shapes():
     x = keras.Input((8, 8, 4))
     same = keras.Model(x, blocks.inverted_residual(x, 4, 2, 1, STYLE, "a"))

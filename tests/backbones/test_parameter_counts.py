@@ -92,20 +92,6 @@ def test_mobilefacenet_has_the_papers_million(counts):
     assert round(folded * 4 / 1e6, 1) == 4.0
 
 
-def test_a_smaller_image_shrinks_the_dense_layer_only(counts):
-    # 64×64 leaves 4×4 pixels of 512 channels instead of 7×7.
-    trainable, _ = counts("iresnet18", image_shape=(64, 64, 3))
-    assert trainable == ARCFACE_TORCH["iresnet18"][0] - (49 - 16) * 512 * 512
-
-
-def test_iresnet10_is_small(counts):
-    # Half of iresnet18's channels and one block per stage, 7·7·256·512 + 512 of them
-    # in the dense layer.
-    trainable, _ = counts("iresnet10")
-    assert trainable == 7_652_576
-    assert trainable - (49 * 256 * 512 + 512) < 1_300_000
-
-
 def test_resnet10_at_48_pixels_by_hand(counts):
     total = 27 * 32 + 2 * 32  # stem: convolution, batch norm
     channels = 32

@@ -104,37 +104,7 @@ PLSC = [
     ("scale", float, 64.0),
     ("emb_size", int, 512),
 ]
-# PLSC's setters without set_, and set_mixed_precision's and set_hdfs_info's arguments.
-PLSC_SETTERS = {
-    "val_targets": "val_targets",
-    "train_batch_size": "batch_size",
-    "test_batch_size": "test_batch_size",
-    "use_fp16": "use_fp16",
-    "init_loss_scaling": "init_loss_scaling",
-    "incr_every_n_steps": "incr_every_n_steps",
-    "decr_every_n_nan_or_inf": "decr_every_n_nan_or_inf",
-    "incr_ratio": "incr_ratio",
-    "decr_ratio": "decr_ratio",
-    "use_dynamic_loss_scaling": "use_dynamic_loss_scaling",
-    "amp_lists": "amp_lists",
-    "fs_name": "fs_name",
-    "fs_ugi": "fs_ugi",
-    "fs_dir_for_save": "fs_dir_for_save",
-    "fs_checkpoint_dir": "fs_checkpoint_dir",
-    "model_save_dir": "model_save_dir",
-    "dataset_dir": "dataset_dir",
-    "train_image_num": "num_sample_per_epoch",
-    "image_num": "num_sample_per_epoch",
-    "calc_acc": "calc_acc",
-    "class_num": "num_classes",
-    "emb_size": "emb_size",
-    "train_epochs": "num_epochs",
-    "checkpoint_dir": "checkpoint_dir",
-    "warmup_epochs": "warmup_epochs",
-    "loss_type": "loss_type",
-    "image_shape": "image_shape",
-    "with_test": "with_test",
-}
+# Of PLSC's set_mixed_precision.
 PRECISION_DEFAULTS = {
     "init_loss_scaling": 1.0,
     "incr_every_n_steps": 2000,

@@ -9,12 +9,11 @@ from tables import (
     NO_DEFAULT,
     OURS,
     PLSC,
-    PLSC_SETTERS,
     PRECISION_DEFAULTS,
 )
 
 from plsc_tf.options import cli
-from plsc_tf.options.other_systems import IGNORED, RENAMED
+from plsc_tf.options.other_systems import IGNORED
 from plsc_tf.options.settings import Settings, known_options
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -77,12 +76,6 @@ def test_fastnns_defaults_are_in_their_file():
             differing[name] = settings[item.name]
     # CPUs have no arithmetic for float16, see the file.
     assert differing == {"use_fp16": False}
-
-
-@pytest.mark.parametrize("name", PLSC_SETTERS)
-def test_a_setter_of_plsc_has_its_option(name):
-    own = RENAMED.get(name, name)
-    assert KNOWN[own].name == PLSC_SETTERS[name]
 
 
 def test_the_defaults_of_plscs_mixed_precision():
