@@ -81,13 +81,9 @@ def export_checkpoint(
         settings = settings.replace(export_dir=files.join(loaded.run_dir, "export"))
     # The default sets may be absent from this machine, other ones are required.
     required = "val_targets" in settings.given
+    pairs = _read_pairs(settings, required)
     target = _export(
-        settings,
-        loaded.model,
-        loaded.checkpoint,
-        _figures(loaded),
-        _read_pairs(settings, required),
-        card,
+        settings, loaded.model, loaded.checkpoint, _figures(loaded), pairs, card
     )
     parent = shlex.quote(files.parent(target))
     return [
@@ -177,20 +173,15 @@ def _read_pairs(settings, required):
         return {}
     if required:
         return recipe.load_pairs(settings)
-    return _read(recipe.load_pairs, settings, "verification sets") or {}
+    return _read(recipe.load_pairs, settings) or {}
 
 
-def _read(load, settings, what):
+def _read(load, settings):
     """The result of a function of the settings; None, and a warning, if it fails."""
     try:
         return load(settings)
     except (OSError, ValueError) as error:
-        logging.warning(
-            "The run's %s cannot be read, so the export is compared with the network "
-            "on noise only: %s",
-            what,
-            error,
-        )
+        logging.warning("The export is compared with the network on noise: %s", error)
     return None
 
 
@@ -200,10 +191,9 @@ def _images(settings, pairs, count):
         return ()
     if pairs:
         images = next(iter(pairs.values())).images
-        rows = np.unique(np.linspace(0, len(images) - 1, count).astype(int))
-        images = [images[row] for row in rows]
+        images = [images[row] for row in _spread(np.arange(len(images)), count)]
     else:
-        test = _read(recipe.load_test, settings, "test split")
+        test = _read(recipe.load_test, settings)
         records = itertools.islice(test.source.records(), count) if test else ()
         images = [record.image for record in records]
     return tuple(
@@ -218,13 +208,14 @@ def _accuracy(pairs, settings, image_size):
     if not (pairs and count):
         return None
     chosen = {name: _thinned(one, max(count, FOLDS)) for name, one in pairs.items()}
+    batch = {
+        "batch_size": settings.evaluation.test_batch_size,
+        "image_size": image_size,
+    }
 
     def accuracy(embed):
-        batch_size = settings.evaluation.test_batch_size
         return {
-            name: verify_pairs(
-                embed, one, batch_size=batch_size, image_size=image_size
-            ).accuracy
+            name: verify_pairs(embed, one, **batch).accuracy
             for name, one in chosen.items()
         }
 
@@ -235,15 +226,17 @@ def _thinned(pairs, count):
     """At most `count` pairs, half of each kind if there are enough, in their order."""
     if len(pairs) <= count:
         return pairs
-    chosen = []
-    for kind in (True, False):
-        rows = np.flatnonzero(pairs.same == kind)
-        number = min(len(rows), count // 2)
-        chosen.append(rows[np.linspace(0, len(rows) - 1, number).astype(int)])
-    rows = np.sort(np.concatenate(chosen))
+    kinds = [np.flatnonzero(pairs.same == kind) for kind in (True, False)]
+    rows = np.sort(np.concatenate([_spread(rows, count // 2) for rows in kinds]))
     return dataclasses.replace(
         pairs, left=pairs.left[rows], right=pairs.right[rows], same=pairs.same[rows]
     )
+
+
+def _spread(items, count):
+    """At most `count` of an array, evenly spread."""
+    places = np.linspace(0, len(items) - 1, min(count, len(items)))
+    return items[places.astype(int)]
 
 
 def _calibration(settings, frame):

@@ -59,21 +59,16 @@ class EvaluationCard:
             checkpoint: its path, for the message.
 
         Raises:
-            ValueError: the card names no weights, or other ones.
+            ValueError: the card names no weights, or different ones.
         """
-        model = self.content.get("model", {})
-        weights = model.get("weights_sha256")
-        if weights == sha256:
-            return
-        received = f"{model.get('checkpoint')!r}, weights_sha256={str(weights)[:16]}..."
-        if weights is None:
-            received = "one that names no weights, as of saved embeddings"
-        raise ValueError(
-            f"The evaluation card must be of the exported model, {checkpoint!r}, "
-            f"weights_sha256={sha256[:16]}.... Received: {self.path}, of {received}. "
-            f"Write it by python -m plsc_tf.evaluate --checkpoint_dir={checkpoint} "
-            "--card_dir=DIR."
-        )
+        weights = self.content.get("model", {}).get("weights_sha256")
+        if weights != sha256:
+            raise ValueError(
+                f"The evaluation card must be of the exported model, {checkpoint!r}, "
+                f"weights_sha256={sha256[:16]}.... Received: {self.path}, of "
+                f"weights_sha256={str(weights)[:16]}.... python -m plsc_tf.evaluate "
+                f"--checkpoint_dir={checkpoint} --card_dir=DIR writes it."
+            )
 
     def thresholds(self) -> dict:
         """The entries for model_card.json.

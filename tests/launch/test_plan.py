@@ -62,6 +62,9 @@ def test_a_tf_config_is_replaced_by_that_of_the_worker():
         "HOME": "/root",
         "PYTHONUNBUFFERED": "1",
     }
+    shared = make_plan(Options(num_workers=2), (4, 7), {"CUDA_VISIBLE_DEVICES": "4,7"})
+    gpus = [shared.environment(p, {})["CUDA_VISIBLE_DEVICES"] for p in shared.places()]
+    assert gpus == ["4", "7"]
     kept = make_plan(Options(), (), environ)
     place = Cluster(kept.addresses, 1, "launcher")
     assert kept.environment(place, environ)["TF_CONFIG"] == theirs

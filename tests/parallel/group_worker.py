@@ -26,10 +26,6 @@ def wait(group):
     group.gather("what never comes", group.index)
 
 
-def raise_error(group):
-    raise KeyError("an error of its own")
-
-
 def fail(group):
     verdict = group.fail("the disk is full")
     print(f"verdict: {verdict}")

@@ -135,17 +135,6 @@ def test_a_failure_is_told_in_its_own_words(start, addresses, culprit):
         assert outcome(worker)[:2] == (76, f"WorkerLostError: {message}")
 
 
-def test_an_exception_without_a_word_is_a_loss(start, addresses):
-    roles = ["wait", "raise_error", "wait"]
-    chief, culprit, other = start_all(start, addresses, roles)
-    status, _, log = outcome(culprit)
-    assert status == 1 and "an error of its own" in log
-    for worker in (chief, other):
-        status, said, _ = outcome(worker)
-        assert status == 76
-        assert f"Worker 1 ({addresses[1]}) has gone" in said
-
-
 def test_a_failure_can_say_how_the_others_end(start, addresses):
     workers = start_all(start, addresses, ["hang", "hang", "stall"])
     message = f"Worker 2 ({addresses[2]}) failed: no progress"

@@ -1,6 +1,5 @@
 """Rows as they were at one moment, while training goes on."""
 
-import threading
 import weakref
 
 import keras
@@ -143,25 +142,3 @@ def test_memory_is_let_go_tile_by_tile():
     assert [r() is None for r in references] == [True, False]
     held.release(5, 7)
     assert [r() is None for r in references] == [True, True]
-
-
-def test_two_threads_may_let_go_of_one_tile():
-    values = [tf.ones([4000, 2])]
-    reference = weakref.ref(values[0])
-
-    def places(low, high):
-        yield 0, 0, low, high, low
-
-    held = HeldRows((4000, 2), "float32", {0: values}, places, (0, 4000))
-    values.clear()
-
-    def release(first):
-        for row in range(first, 4000, 4):
-            held.release(row, row + 1)
-
-    threads = [threading.Thread(target=release, args=(first,)) for first in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert reference() is None

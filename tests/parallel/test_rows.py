@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 
 import plsc_tf
-from plsc_tf.parallel import collectives
 from plsc_tf.parallel import rows as rows_module
 from plsc_tf.parallel.held_rows import ReplicatedRows
 from plsc_tf.parallel.rows import RowSplit, ShardedRows, outside_scope
@@ -136,33 +135,6 @@ def test_rows_of_one_number_are_split_alike(layout):
         assert other.bytes_per_replica() == [3 * 2 * size, 2 * 2 * size, 2 * 2 * size]
     half.write(2, np.full((3, 2), 0.3, np.float32))
     np.testing.assert_array_equal(half.read(1, 6)[1:4], np.full((3, 2), 0.30078125))
-
-
-@pytest.mark.parametrize("replicas", [1, 2, 3, 4])
-def test_collectives(replicas):
-    strategy = plsc_tf.strategy(replicas)
-
-    @tf.function
-    def step():
-        def replica():
-            me = collectives.replica_id()
-            mine = tf.fill([2, 3], float(me))
-            gathered = collectives.all_gather(mine)
-            total, ones = collectives.all_sum([tf.constant(me + 1.0), tf.ones([5])])
-            return gathered, total, ones, collectives.own_slice(gathered)
-
-        return strategy.run(replica)
-
-    gathered, total, ones, own = [
-        [t.numpy() for t in strategy.experimental_local_results(value)]
-        for value in step()
-    ]
-    expected = np.repeat(np.arange(replicas, dtype=np.float32), 2)[:, None] * np.ones(3)
-    for replica in range(replicas):
-        np.testing.assert_array_equal(gathered[replica], expected)
-        assert total[replica] == replicas * (replicas + 1) / 2
-        np.testing.assert_array_equal(ones[replica], np.full(5, replicas))
-        np.testing.assert_array_equal(own[replica], np.full((2, 3), replica))
 
 
 def test_the_same_call_gives_the_same_strategy():

@@ -80,9 +80,7 @@ class App:
             await models.start()
             server, runner = await self._open_http(stack)
             rpc = await self._open_grpc()
-            watcher = None
-            if options.poll_seconds:
-                watcher = self._loop.create_task(models.watch())
+            watcher = self._loop.create_task(models.watch())
             logging.info(
                 "Serving %s at http://%s:%d%s",
                 models.name,
@@ -94,16 +92,12 @@ class App:
                 ready()
             await self._stopping.wait()
             self.draining = True
-            if watcher is not None:
-                watcher.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await watcher
+            watcher.cancel()
+            await asyncio.gather(watcher, return_exceptions=True)
             # No new connections; requests that have begun are answered.
             server.close()
-            ending = [self._drain()]
-            if rpc is not None:
-                ending.append(rpc.stop(options.drain_timeout))
-            await asyncio.gather(*ending)
+            rpc_end = [] if rpc is None else [rpc.stop(options.drain_timeout)]
+            await asyncio.gather(self._drain(), *rpc_end)
             await runner.server.shutdown(1.0)
             logging.info("The server has ended")
 

@@ -1,5 +1,6 @@
 """TF Serving's gRPC: PredictionService and ModelService."""
 
+import functools
 import math
 import time
 
@@ -34,39 +35,49 @@ def make_server(app) -> grpc.aio.Server:
         ],
         maximum_concurrent_rpcs=app.options.max_connections,
     )
+    services = Services(app.models, app.metrics)
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
-        PredictionService(app.models, app.metrics), server
+        services, server
     )
-    model_service_pb2_grpc.add_ModelServiceServicer_to_server(
-        ModelService(app.models), server
-    )
+    model_service_pb2_grpc.add_ModelServiceServicer_to_server(services, server)
     return server
 
 
-class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
-    """Predict and GetModelMetadata; the others need signatures of another kind."""
+def _answered(method):
+    """Turns errors of a method (self, request) into gRPC's, and counts requests."""
 
-    def __init__(self, models, metrics):
-        self._models, self._metrics = models, metrics
-
-    async def Predict(self, request, context):
-        """Runs a signature on tensors."""
+    @functools.wraps(method)
+    async def answer(self, request, context):
         start, code = time.perf_counter(), "CANCELLED"
         try:
-            response = await self._predict(request)
+            response = await method(self, request)
             code = "OK"
             return response
         except RequestError as error:
             code = error.grpc_code
             await _abort(context, error)
         except Exception:  # noqa: BLE001 - logged, and answered with INTERNAL
-            logging.exception("Predict failed")
+            logging.exception("%s failed", method.__name__)
             code = "INTERNAL"
             await _abort(context, RequestError(code, "The server failed."))
         finally:
-            self._metrics.request("grpc", code, time.perf_counter() - start)
+            self.metrics.request("grpc", code, time.perf_counter() - start)
 
-    async def _predict(self, request):
+    return answer
+
+
+class Services(
+    prediction_service_pb2_grpc.PredictionServiceServicer,
+    model_service_pb2_grpc.ModelServiceServicer,
+):
+    """Predict, GetModelMetadata and GetModelStatus; others are not offered."""
+
+    def __init__(self, models, metrics):
+        self._models, self.metrics = models, metrics
+
+    @_answered
+    async def Predict(self, request):
+        """Runs a signature on tensors."""
         version = self._models.get(*_which(request.model_spec))
         signature = version.check_signature(request.model_spec.signature_name)
         inputs = _inputs(request.inputs, version.inputs(signature))
@@ -84,31 +95,20 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
             response.outputs[name].CopyFrom(tf.make_tensor_proto(outputs[name]))
         return response
 
-    async def GetModelMetadata(self, request, context):
-        """The signatures of a version."""
-        try:
-            for field in request.metadata_field:
-                if field != "signature_def":
-                    raise invalid(f"Metadata field {field} is not supported")
-            if not request.metadata_field:
-                raise invalid("GetModelMetadataRequest must specify at least one field")
-            return rest.metadata(self._models, *_which(request.model_spec))
-        except RequestError as error:
-            await _abort(context, error)
+    @_answered
+    async def GetModelMetadata(self, request):
+        """Returns the signatures of a version."""
+        if list(request.metadata_field) != ["signature_def"]:
+            raise invalid(
+                "metadata_field must be signature_def. Received: "
+                f"{list(request.metadata_field)}"
+            )
+        return rest.metadata(self._models, *_which(request.model_spec))
 
-
-class ModelService(model_service_pb2_grpc.ModelServiceServicer):
-    """GetModelStatus; a change of the configuration is not offered."""
-
-    def __init__(self, models):
-        self._models = models
-
-    async def GetModelStatus(self, request, context):
-        """The states of a model's versions."""
-        try:
-            return rest.status(self._models, *_which(request.model_spec))
-        except RequestError as error:
-            await _abort(context, error)
+    @_answered
+    async def GetModelStatus(self, request):
+        """Returns the states of a model's versions."""
+        return rest.status(self._models, *_which(request.model_spec))
 
 
 def _which(spec):

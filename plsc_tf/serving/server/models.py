@@ -273,7 +273,7 @@ class Models:
 
     async def watch(self) -> None:
         """Looks for new versions until it is cancelled."""
-        while True:
+        while self._options.poll_seconds:
             await asyncio.sleep(self._options.poll_seconds)
             try:
                 await self.refresh()
