@@ -78,11 +78,11 @@ class EvaluationCard:
             "threshold": the same of the first set that has a value, else of the first
             one, and its name as "set"}; empty if no set has a threshold.
         """
-        thresholds = {}
-        for name, figures in self.content["sets"].items():
-            if threshold := figures.get("threshold"):
-                keys = [key for key in _THRESHOLD_KEYS if key in threshold]
-                thresholds[name] = {key: threshold[key] for key in keys}
+        thresholds = {
+            name: {key: one[key] for key in _THRESHOLD_KEYS if key in one}
+            for name, figures in self.content["sets"].items()
+            if (one := figures.get("threshold"))
+        }
         if not thresholds:
             return {}
         usable = [k for k, v in thresholds.items() if v.get("cosine") is not None]
