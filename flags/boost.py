@@ -24,9 +24,7 @@ class Boost(OptionGroup):
     snapshot_max: int = _stage_1(
         40, "newest snapshots kept; 0: all (MindSpore keep_checkpoint_max)", lower=0
     )
-    snapshot_dir: str = _stage_1(
-        "", "folder of the snapshots; empty: model_save_dir/snapshots"
-    )
+    snapshot_dir: str = _stage_1("", "their folder; empty: model_save_dir/snapshots")
     dim_reduce: bool = option(
         False,
         "stage 2: train in the few dimensions that the snapshots span (MindSpore)",
@@ -82,9 +80,7 @@ class Boost(OptionGroup):
         within="(0, 1)",
         aliases=("sigma",),
     )
-    line_search_trials: int = _stage_2(
-        2, "step lengths to try before the weights stay", lower=1
-    )
+    line_search_trials: int = _stage_2(2, "step lengths to try at most", lower=1)
     dim_reduce_timeout: float = _stage_2(
         1800.0,
         "seconds that workers wait for the chief's projection (MindSpore timeout)",

@@ -26,18 +26,14 @@ class Checkpoints(OptionGroup):
     keep_checkpoint_max: int = option(
         5, "newest checkpoints kept; 0: all (PLSC set_max_last_checkpoint_num)", lower=0
     )
-    restart: bool = option(
-        False, "start over, in a new folder, instead of resuming", saved=False
-    )
+    restart: bool = option(False, "start over, in a new folder", saved=False)
     save_checkpoints_epochs: int = option(
         1,
         "epochs between two checkpoints; 0: only by steps and at the end",
         lower=0,
         applies="hooks=CheckpointSaverHook",
     )
-    save_weights_only: bool = option(
-        False, "leave out of checkpoints what only a resume needs"
-    )
+    save_weights_only: bool = option(False, "save what evaluation needs, no more")
     save_best: bool = option(
         False,
         "keep the weights of the best verification in model_save_dir/best",

@@ -12,11 +12,9 @@ _noise = functools.partial(option, applies="noise_report")
 class Classes(OptionGroup, saved=False):
     """The edits and reports of `python -m plsc_tf.classes`."""
 
-    edit_dir: str = option(
-        "", "new folder for the checkpoint with edited classes and labels_map.txt"
-    )
+    edit_dir: str = option("", "new folder for the checkpoint with edited classes")
     remove_classes: str = _edit(
-        "", "labels to remove, such as 3,17, or a file with one per line"
+        "", "labels to remove: 3,17, or a file with one per line"
     )
     merge_classes: str = _edit(
         "", "classes to merge, such as 3+17,5+9+11, or a file with a group per line"
@@ -28,9 +26,7 @@ class Classes(OptionGroup, saved=False):
         applies="edit_dir and merge_classes",
     )
     class_rows: str = _edit("", ".npy file of rows [n, emb_size] of new classes")
-    class_images: str = _edit(
-        "", "a folder of images per new class, whose row is their mean embedding"
-    )
+    class_images: str = _edit("", "folder of one folder of images per new class")
     add_classes: int = _edit(0, "new classes with the weights of a new head", lower=0)
     drop_sub_centers: bool = option(
         False, "keep of each class only the center nearest to most of its images"
@@ -65,9 +61,7 @@ class Classes(OptionGroup, saved=False):
     )
     noise_top: int = _noise(200, "findings of each kind to list", lower=1)
     noise_sheets: str = _noise("", "folder for contact sheets (PNG) of the findings")
-    new_list: str = option(
-        "", "write a list of the images with new labels, or without mislabeled ones"
-    )
+    new_list: str = option("", "list of images to write, with the correct labels")
 
     REFUSED = {
         "drop_sub_centers and no edit_dir": "drop_sub_centers writes a new checkpoint: "

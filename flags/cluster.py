@@ -23,16 +23,14 @@ class Cluster(OptionGroup):
         "empty: this machine, or what the environment says (PLSC; FastNN worker_hosts)",
         aliases=("worker_hosts",),
     )
-    node_ip: str = _unsaved(
-        "", "this machine in cluster_node_ips; empty: by address (PLSC)"
-    )
+    node_ip: str = _unsaved("", "this machine's entry in cluster_node_ips (PLSC)")
     task_index: int | None = _unsaved(
         None,
         "place of this machine in cluster_node_ips; None: by node_ip (FastNN)",
         lower=0,
     )
     job_name: str = _unsaved(
-        "worker", "kind of this process: worker (FastNN)", check=_WORKER
+        "worker", "kind of process: worker (FastNN)", check=_WORKER
     )
     node_port: int | None = _unsaved(
         None,

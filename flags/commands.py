@@ -17,9 +17,7 @@ class Checking(OptionGroup, saved=False):
         "also look for images similar to those of the verification sets",
         applies="val_targets",
     )
-    check_threads: int = option(
-        0, "threads that read and decode; 0: one per core", lower=0
-    )
+    check_threads: int = option(0, "threads that decode; 0: one per core", lower=0)
 
 
 class Conversion(OptionGroup, saved=False):
@@ -58,13 +56,9 @@ class Conversion(OptionGroup, saved=False):
     memory_mb: int = option(
         256, "megabytes (2^20) to work in", lower=8, applies="output_dir or nranks"
     )
-    preview: str = option(
-        "", "PNG file to draw: the first images after each augmentation"
-    )
+    preview: str = option("", "PNG file of the first images after each augmentation")
     data_dir: str = option("", "folder of base64 part files (PLSC's tool)")
-    file_list: str = option(
-        "", "file that names the part files, one per line (PLSC's tool)"
-    )
+    file_list: str = option("", "file that names the part files (PLSC's tool)")
     nranks: int = option(
         0,
         "base64 files to write into <data_dir>/shuffled_<nranks> (PLSC's tool)",
@@ -92,9 +86,7 @@ class Embedding(OptionGroup, saved=False):
     images: str = option(
         "", "folder of images, or a text file with one per line (and ten landmarks)"
     )
-    image_dir: str = option(
-        "", "folder of the names in a list of images; empty: that of the list"
-    )
+    image_dir: str = option("", "folder of listed images; empty: that of the list")
     landmarks: str = option(
         "", "align the images: file of 'image x y x y x y x y x y' lines, in pixels"
     )
@@ -137,9 +129,7 @@ class Launching(OptionGroup, saved=False):
         check=checks.unique,
     )
     log_dir: str = option("", "folder of one log per worker; empty: none (Paddle)")
-    max_restarts: int = option(
-        0, "how often to restart all workers after one failed", lower=0
-    )
+    max_restarts: int = option(0, "restarts of all workers after one failed", lower=0)
     module: str = option(
         "plsc_tf.train", "Python module that the workers run", applies="no script"
     )

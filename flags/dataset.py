@@ -38,9 +38,7 @@ class Dataset(OptionGroup):
         "classes; unless set, the data set's own number if it has one (PLSC; FastNN)",
         lower=1,
     )
-    allow_empty_classes: bool = option(
-        False, "train even if some classes have no image"
-    )
+    allow_empty_classes: bool = option(False, "train even if classes have no image")
     num_sample_per_epoch: int = option(
         5822653,
         "images of an epoch, if they cannot be counted (PLSC; FastNN)",

@@ -37,26 +37,20 @@ class Scoring(OptionGroup, saved=False):
     template_dirs: tuple[str, ...] = option(
         (), "folders of template protocols such as IJB-C, with meta/ and loose_crop/"
     )
-    tinyface_dir: str = option(
-        "", "TinyFace's Testing_Set, or a folder of its aligned images"
-    )
+    tinyface_dir: str = option("", "TinyFace's Testing_Set, or its aligned images")
     detector_scores: bool = option(
         True,
         "weight the images of a template with the detector's scores, if they exist",
         applies="template_dirs",
     )
-    gallery: str = option(
-        "", "file of 'name identity' lines: known identities; needs probes"
-    )
+    gallery: str = option("", "file of known 'name identity' lines; needs probes")
     probes: str = option("", "file of 'name identity' lines to search for")
     picture_dir: str = option(
         "",
         "folder of the names in the lists; empty: that of the list",
         applies="pair_lists or gallery",
     )
-    embeddings: str = option(
-        "", "evaluate saved embeddings, a .npy file [n, embedding_size]"
-    )
+    embeddings: str = option("", "evaluate saved embeddings, .npy [n, embedding_size]")
     embedding_names: str = option(
         "",
         "file with the name of each row; empty: the .npy file's with .txt",
@@ -65,9 +59,7 @@ class Scoring(OptionGroup, saved=False):
     plot_dir: str = option(
         "", "write ROC, score histogram and CMC of each set into this folder, as SVG"
     )
-    card_dir: str = option(
-        "", "write the evaluation card into this folder: card.json and card.html"
-    )
+    card_dir: str = option("", "folder to write card.json and card.html into")
     card_far: float = option(
         1e-3,
         "false accept rate that the threshold is calibrated at",

@@ -35,18 +35,12 @@ class Logging(OptionGroup):
         "callbacks: FastNN's four by name (one left out is off), and your own Keras "
         "callbacks by dotted path, my.module:Callback (FastNN)",
     )
-    check_shape: bool = option(
-        False, "print each layer's shapes for the first batch (Paddle course)"
-    )
+    check_shape: bool = option(False, "print each layer's shapes once (Paddle course)")
     check_content: bool = option(
-        False, "print each layer's values for the first batch (Paddle course)"
+        False, "print each layer's values once (Paddle course)"
     )
-    tensorboard: bool = option(
-        True, "write logs for TensorBoard into model_save_dir/tensorboard"
-    )
-    visualdl: bool = option(
-        False, "write logs for VisualDL into model_save_dir/visualdl"
-    )
+    tensorboard: bool = option(True, "write logs for TensorBoard into tensorboard/")
+    visualdl: bool = option(False, "write logs for VisualDL into visualdl/")
     metrics_files: bool = option(
         True, "write metrics.jsonl and metrics.csv, a row per line of progress"
     )
@@ -65,7 +59,5 @@ class Logging(OptionGroup):
     projector: bool = option(
         False, "at the end, write embeddings and images for TensorBoard's projector"
     )
-    save_losses: bool = option(
-        False, "write every step's loss, exact to the last bit, into losses.txt"
-    )
+    save_losses: bool = option(False, "write every step's exact loss into losses.txt")
     run_report: bool = option(True, "at the end, write loss.png and report.html")

@@ -41,9 +41,7 @@ class Preprocessing(OptionGroup):
     num_preprocessing_threads: int | None = option(
         16, "threads of the pipeline; None: automatic (FastNN)", lower=1
     )
-    datasets_use_caching: bool = option(
-        False, "keep the decoded, resized images in memory (FastNN)"
-    )
+    datasets_use_caching: bool = option(False, "keep decoded images in memory (FastNN)")
     datasets_cache_dir: str = option(
         "", "keep them in a file below this folder instead, for later runs too"
     )

@@ -56,16 +56,14 @@ class Server(OptionGroup, saved=False):
         32, "most images in a batch", within="[1, 1024]", check=checks.power_of_two
     )
     parallel_batches: int = option(2, "batches computed at the same time", lower=1)
-    queue_images: int = option(
-        1024, "images that may wait; more are refused with 503", lower=1
-    )
+    queue_images: int = option(1024, "images that may wait; others get 503", lower=1)
 
     max_request_images: int = option(256, "most images of a request", lower=1)
     max_body_mb: float = option(
-        32.0, "most megabytes of a request's body", within="(0, inf)"
+        32.0, "megabytes of a request's body", within="(0, inf)"
     )
     max_image_mb: float = option(
-        8.0, "most megabytes of an encoded image", within="(0, inf)"
+        8.0, "megabytes of an encoded image", within="(0, inf)"
     )
     max_megapixels: float = option(
         16.0, "most million pixels of an image, and of a batch", within="(0, inf)"
@@ -80,9 +78,7 @@ class Server(OptionGroup, saved=False):
     answer_timeout: float = option(
         30.0, "seconds that an image may take, queue included", within="(0, inf)"
     )
-    drain_timeout: float = option(
-        20.0, "seconds that requests get to end after SIGTERM", lower=0
-    )
+    drain_timeout: float = option(20.0, "seconds for requests after SIGTERM", lower=0)
 
     gallery_dir: str = option("", "folder of a gallery of known faces; empty: none")
     gallery_dtype: str = option(

@@ -30,12 +30,8 @@ class Training(OptionGroup):
     global_batch_size: int = option(
         0, "images per step over all replicas; 0: batch_size x replicas", lower=0
     )
-    seed: int = option(
-        0, "seed of weights, data order, augmentation and dropout", lower=0
-    )
-    deterministic: bool = option(
-        False, "the same results in every run, bit for bit; slower on GPUs"
-    )
+    seed: int = option(0, "seed of weights, order, augmentation and dropout", lower=0)
+    deterministic: bool = option(False, "the same results in every run, bit for bit")
 
     REFUSED = {
         "task_type=finetune and no checkpoint_dir": "task_type=finetune starts from "
