@@ -120,8 +120,6 @@ def _reduced(case, under, folder):
     plan = ReductionPlan(
         projection=projection.Projection(path),
         layout=whole,
-        variables=list(model.backbone.trainable_variables),
-        with_head=case.scope == "all",
         rho=0.55,
         gamma=0.9,
         alpha=1e-6,

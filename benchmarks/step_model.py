@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from plsc_tf.heads import traffic
+from plsc_tf.heads import memory
 from plsc_tf.heads.memory import HeadLoad
 
 FLOAT = 4
@@ -41,7 +41,7 @@ class Shape:
         return self.sample_rate * self.num_classes / replicas
 
     def collectives(self, replicas, *, gradient_bytes=FLOAT, reduce_scatter=True):
-        """What the replicas exchange, see `plsc_tf.heads.traffic`."""
+        """What the replicas exchange, see `plsc_tf.heads.memory`."""
         load = HeadLoad(
             num_classes=self.num_classes,
             embedding_size=self.embedding_size,
@@ -49,7 +49,7 @@ class Shape:
             global_batch=replicas * self.own_batch,
             sample_rate=self.sample_rate,
         )
-        return traffic.collectives(
+        return memory.collectives(
             load, gradient_bytes * self.weights, reduce_scatter=reduce_scatter
         )
 

@@ -13,7 +13,8 @@ from plsc_tf.heads.adaptive_margins import MAGFACE as MAGFACE
 from plsc_tf.heads.adaptive_margins import AdaFace as AdaFace
 from plsc_tf.heads.adaptive_margins import CurricularFace as CurricularFace
 from plsc_tf.heads.adaptive_margins import MagFace as MagFace
-from plsc_tf.heads.dense import DenseHead as DenseHead
+from plsc_tf.heads.heads import DenseHead as DenseHead
+from plsc_tf.heads.heads import ShardedHead as ShardedHead
 from plsc_tf.heads.margins import ARCFACE as ARCFACE
 from plsc_tf.heads.margins import COSFACE as COSFACE
 from plsc_tf.heads.margins import SOFTMAX as SOFTMAX
@@ -22,7 +23,6 @@ from plsc_tf.heads.margins import InterclassFilter as InterclassFilter
 from plsc_tf.heads.margins import MarginLoss as MarginLoss
 from plsc_tf.heads.margins import Margins as Margins
 from plsc_tf.heads.margins import Target as Target
-from plsc_tf.heads.sharded import ShardedHead as ShardedHead
 from plsc_tf.jobs.trained import load_model as load_model
 from plsc_tf.parallel.strategy import strategy as strategy
 from plsc_tf.serving.client import Client as Client
@@ -34,7 +34,7 @@ from plsc_tf.training.callbacks import Verification as Verification
 from plsc_tf.training.checkpoint import Checkpoint as Checkpoint
 from plsc_tf.training.classifier import Classifier as Classifier
 from plsc_tf.training.loss_scale import LossScale as LossScale
-from plsc_tf.training.momentum import Momentum as Momentum
+from plsc_tf.training.optimizers import Momentum as Momentum
 from plsc_tf.training.schedules import WarmUp as WarmUp
 from plsc_tf.training.sentinel import Sentinel as Sentinel
 

@@ -248,7 +248,7 @@ class Entry:
         cli.set_up_logging()
         from plsc_tf.jobs import dimension_reduction, results
         from plsc_tf.jobs import train as run
-        from plsc_tf.training.termination import Termination
+        from plsc_tf.training.ending import Termination
 
         termination = Termination()
         if threading.current_thread() is threading.main_thread():

@@ -3,9 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
-from plsc_tf.heads.dense import DenseHead
+from plsc_tf.heads.heads import DenseHead, ShardedHead
 from plsc_tf.heads.margins import MarginLoss
-from plsc_tf.heads.sharded import ShardedHead
 
 CLASSES, EMBEDDING, BATCH = 11, 6, 16
 _STEP = 1e-6  # of the differences

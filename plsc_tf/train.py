@@ -84,7 +84,7 @@ def main(settings):
         sys.stdout.write(f"{resume_proof.text(proof)}\n")
         sys.exit(0 if proof["exact"] else 1)
     from plsc_tf.jobs import dimension_reduction, results, train
-    from plsc_tf.training.termination import Termination
+    from plsc_tf.training.ending import Termination
 
     termination = Termination()
     termination.listen()

@@ -17,14 +17,6 @@ LOSSES = {
     "curricularface": plsc_tf.CURRICULARFACE,
     "magface": plsc_tf.MAGFACE,
 }
-DEFAULTS = {
-    "interclass_filtering_threshold": 0.0,  # arcface_torch
-    "sample_rate": 1.0,  # arcface_torch, PLSC 0.2
-    "gradient_accumulation_steps": 1,  # arcface_torch
-    "label_smoothing": 0.0,
-    "head_dtype": "float32",
-    "head_slot_dtype": "float32",
-}
 
 
 def head(**options):
@@ -35,23 +27,11 @@ def loss(**options):
     return make_loss(head(**options))
 
 
-def test_defaults_are_the_documented_ones():
-    values = Settings().as_dict()
-    assert {name: values[name] for name in DEFAULTS} == DEFAULTS
-
-
 @pytest.mark.parametrize("name", LOSSES)
 def test_every_loss_has_its_own_margins_replicated_and_sharded(name):
     assert loss(loss_type=name) == loss(loss_type=f"dist_{name}") == LOSSES[name]
     assert not head(loss_type=name).sharded
     assert head(loss_type=f"dist_{name}").sharded
-
-
-def test_the_published_margins():
-    # PLSC 0.1; PLSC 0.2 set_loss_type: arcface, cosface, sphereface.
-    assert loss(loss_type="arcface") == plsc_tf.Margins(1.0, 0.5, 0.0)
-    assert loss(loss_type="cosface") == plsc_tf.Margins(1.0, 0.0, 0.35)
-    assert loss(loss_type="sphereface") == plsc_tf.Margins(1.35, 0.0, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -112,14 +92,8 @@ def test_margins_that_are_given(options, expected):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"margin": 3.2}, "below 3.14"),
-        ({"margin1": 4.5}, "at most 4"),
-        ({"margin3": 2}, "below 2"),
         ({"loss_type": "cosface", "margin": 0.3}, "no margin. .*cosface margin3"),
-        (
-            {"loss_type": "adaface", "margin3": 0.3},
-            "no margin3",
-        ),
+        ({"loss_type": "adaface", "margin3": 0.3}, "no margin3"),
         ({"loss_type": "magface", "margin": 0.3}, "magface magface_margins"),
         ({"loss_type": "adaface", "margin": 1.0}, "below 1"),
         ({"magface_norms": (110, 10)}, "magface_norms=110.0,10.0"),
@@ -133,25 +107,9 @@ def test_margins_that_are_given(options, expected):
             {"loss_type": "dist_softmax", "interclass_filtering_threshold": 0.4},
             "cosines, which softmax does not have",
         ),
-        ({"sample_rate": 0}, "above 0"),
-        ({"sample_rate": 2}, "at most 1"),
-        (
-            {"sample_ratio": 0.1, "label_smoothing": 0.1},
-            "sees only a sample",
-        ),
+        ({"sample_ratio": 0.1, "label_smoothing": 0.1}, "sees only a sample"),
         ({"loss_type": "arcface", "sample_rate": 0.1}, "put dist_ before"),
         ({"loss_type": "softmax", "head_tile_rows": 9}, "put dist_ before"),
-        (
-            {"loss_type": "adaface", "head_slot_dtype": "bfloat16"},
-            "put dist_ before",
-        ),
-        ({"head_tile_rows": 0}, "at least 1"),
-        ({"head_logits_mb": -1}, "at least 0"),
-        ({"head_dtype": "half"}, "one of float32, bfloat16, float16"),
-        (
-            {"gradient_accumulation_steps": 0},
-            "gradient_accumulation_steps must be .* at least 1",
-        ),
     ],
 )
 def test_contradictions_are_refused(options, message):

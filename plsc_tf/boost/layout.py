@@ -51,10 +51,17 @@ class Layout:
     Attributes:
         pieces: list of `Piece`.
         weights: `[(name, shape)]` of all weights of the backbone, to compare with.
+        variables: the mirrored `keras.Variable`s among them, in that order.
     """
 
     pieces: tuple
     weights: tuple
+    variables: tuple
+
+    @property
+    def with_head(self):
+        """Whether the class weights are among them."""
+        return bool(self.pieces[-1].rows)
 
     @property
     def size(self):
@@ -85,7 +92,8 @@ def of_model(model, scope):
     numbers = {id(weight): i for i, weight in enumerate(network.weights)}
     places = _datasets(network)
     pieces, start = [], 0
-    for variable in network.trainable_variables:
+    variables = list(network.trainable_variables)
+    for variable in variables:
         i = numbers[id(variable)]
         pieces.append(Piece(variable.path, tuple(variable.shape), start, places[i]))
         start = pieces[-1].stop
@@ -94,8 +102,9 @@ def of_model(model, scope):
             shape = tuple(rows.shape)
             pieces.append(Piece(f"head/{name}", shape, start, rows=name))
             start = pieces[-1].stop
+        variables += [] if model.head.sharded else model.head.variables_replicated
     weights = tuple((w.path, tuple(w.shape)) for w in network.weights)
-    return Layout(tuple(pieces), weights)
+    return Layout(tuple(pieces), weights, tuple(variables))
 
 
 def _datasets(network):

@@ -5,7 +5,10 @@ the T × T Gram matrix X̄X̄ᵀ of the centered rows are the left singular vect
 P = S⁻¹UᵀX̄ its first right ones. Both passes need one block [T, m] at a time.
 """
 
-import dataclasses
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,48 +19,37 @@ TOLERANCE = 1e-5
 SMALLEST = 1e-6
 
 
-@dataclasses.dataclass(frozen=True)
-class Components:
-    """The principal components of the Gram matrix.
-
-    Attributes:
-        mixing: `[k, T]` float64, so that P = mixing · X̄.
-        variances: `[T]` explained variances, descending, as shares of their sum.
-    """
-
-    mixing: np.ndarray
-    variances: np.ndarray
+def nothing() -> None:
+    """The `heartbeat` of work that nobody watches."""
 
 
-def blocks(size, rows):
-    """Yields (first, last + 1) of the columns of each block."""
-    step = max(1, BLOCK // rows)
-    for low in range(0, size, step):
-        yield low, min(low + step, size)
-
-
-def decompose(rows, size, components, name=str, heartbeat=None):
+def decompose(
+    rows: Sequence[Any],
+    size: int,
+    components: int,
+    name: Callable = str,
+    heartbeat: Callable = nothing,
+) -> tuple[np.ndarray, np.ndarray]:
     """The principal components of the rows.
 
     Args:
-        rows: list of objects with `read(low, high)`, numbers of a row.
+        rows: objects with `read(low, high)`, numbers of a row.
         size: n, the length of a row.
-        components: k, how many are wanted.
+        components: k, the number of components.
         name: function that names a column, for errors.
         heartbeat: function that is called after each block.
 
     Returns:
-        `Components`.
+        (`[k, T]` float64 M, so that P = M X̄; `[T]` explained variances, descending, as
+        shares of their sum).
 
     Raises:
         ValueError: a number is not finite, or the rows span fewer dimensions.
     """
     gram = np.zeros((len(rows), len(rows)))
-    for low, high in blocks(size, len(rows)):
-        block = _centered(rows, low, high, name)
+    for _, block in _centered(rows, size, name):
         gram += block @ block.T
-        if heartbeat is not None:
-            heartbeat()
+        heartbeat()
     values, vectors = np.linalg.eigh(gram)
     values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
     total = values.sum()
@@ -70,67 +62,65 @@ def decompose(rows, size, components, name=str, heartbeat=None):
         )
     largest = np.argmax(np.abs(vectors), axis=0)
     vectors = vectors * np.sign(vectors[largest, np.arange(len(rows))])
-    mixing = (vectors[:, :components] / deviations[:components]).T
-    return Components(mixing, values / total)
+    return (vectors[:, :components] / deviations[:components]).T, values / total
 
 
-def project(rows, size, principal, write, heartbeat=None):
+def project(
+    rows: Sequence[Any],
+    size: int,
+    mixing: np.ndarray,
+    write: Callable,
+    heartbeat: Callable = nothing,
+) -> np.ndarray:
     """Forms the projection and hands it on, block by block.
 
     Args:
-        rows: as of `decompose`.
-        size: n.
-        principal: the `Components`.
+        rows, size, heartbeat: as of `decompose`.
+        mixing: M of `decompose`.
         write: function of (low, `[k, m]` float32), called in order.
-        heartbeat: function that is called after each block.
 
     Returns:
         P Pᵀ, `[k, k]` float64.
     """
-    components = len(principal.mixing)
-    product = np.zeros((components, components))
-    for low, high in blocks(size, len(rows)):
-        part = (principal.mixing @ _centered(rows, low, high)).astype(np.float32)
+    product = np.zeros((len(mixing), len(mixing)))
+    for low, block in _centered(rows, size):
+        part = (mixing @ block).astype(np.float32)
         write(low, part)
-        product += _square(part)
-        if heartbeat is not None:
-            heartbeat()
+        product += square(part)
+        heartbeat()
     return product
 
 
-def orthonormal(principal, product):
-    """The `Components` whose projection has exactly orthonormal rows.
-
-    Args:
-        principal: the `Components`.
-        product: P Pᵀ of their projection.
-    """
+def orthonormal(mixing: np.ndarray, product: np.ndarray) -> np.ndarray:
+    """M of a projection with exactly orthonormal rows, from M and its P Pᵀ."""
     # With P Pᵀ = L Lᵀ the rows of L⁻¹P are orthonormal, and span the same.
-    factor = np.linalg.cholesky(product)
-    return dataclasses.replace(
-        principal, mixing=np.linalg.solve(factor, principal.mixing)
-    )
+    return np.linalg.solve(np.linalg.cholesky(product), mixing)
 
 
-def deviation(product):
+def deviation(product: np.ndarray) -> float:
     """The largest deviation of P Pᵀ from the identity."""
     return float(np.max(np.abs(product - np.eye(len(product)))))
 
 
-def _square(part):
+def square(part: np.ndarray) -> np.ndarray:
+    """Part · partᵀ in float64."""
     wide = part.astype(np.float64)
     return wide @ wide.T
 
 
-def _centered(rows, low, high, name=str):
-    block = np.empty((len(rows), high - low))
-    for i, row in enumerate(rows):
-        block[i] = row.read(low, high)
-        if not np.isfinite(block[i]).all():
-            place = low + int(np.argmin(np.isfinite(block[i])))
-            raise ValueError(
-                f"Snapshot {getattr(row, 'path', i)} holds numbers that are not "
-                f"finite, the first in {name(place)}. Remove it from weight_load_dir."
-            )
-    block -= block.mean(axis=0)
-    return block
+def _centered(rows, size, name=str) -> Iterator[tuple[int, np.ndarray]]:
+    """Yields (first column, centered numbers of all rows) block by block."""
+    step = max(1, BLOCK // len(rows))
+    for low in range(0, size, step):
+        block = np.empty((len(rows), min(step, size - low)))
+        for i, row in enumerate(rows):
+            block[i] = row.read(low, low + block.shape[1])
+            if not np.isfinite(block[i]).all():
+                place = low + int(np.argmin(np.isfinite(block[i])))
+                raise ValueError(
+                    f"Snapshot {getattr(row, 'path', i)} holds numbers that are not "
+                    f"finite, the first in {name(place)}. Remove it from "
+                    "weight_load_dir."
+                )
+        block -= block.mean(axis=0)
+        yield low, block

@@ -5,6 +5,7 @@ was made of, and the explained variances; `<name>.svg` draws them.
 """
 
 import functools
+import io
 import json
 import os
 import shutil
@@ -15,7 +16,6 @@ import numpy as np
 from absl import logging
 
 from plsc_tf.boost import pca
-from plsc_tf.boost.ranged_file import RangedFile
 from plsc_tf.evaluation.charts import Axis, Chart, Curve, Mark
 from plsc_tf.storage import files
 from plsc_tf.storage.paths import local_path
@@ -23,6 +23,8 @@ from plsc_tf.storage.paths import local_path
 SUFFIX = ".npy"
 # Columns of a block when a projection is checked.
 _CHECKED = 1 << 19
+# Bytes in which the header of a numpy file ends.
+_HEADER = 4096
 
 
 class Projection:
@@ -89,9 +91,7 @@ class Projection:
             )
         product = np.zeros((components, components))
         for low in range(0, layout.size, _CHECKED):
-            part = self.columns(low, min(low + _CHECKED, layout.size))
-            wide = part.astype(np.float64)
-            product += wide @ wide.T
+            product += pca.square(self.columns(low, min(low + _CHECKED, layout.size)))
         deviation = pca.deviation(product)
         if not deviation <= pca.TOLERANCE:
             raise ValueError(
@@ -100,45 +100,32 @@ class Projection:
             )
 
 
-class Writer:
-    """Writes a projection block by block into a local file of its full size.
-
-    Args:
-        path: the local file.
-        shape: `(k, n)`.
+def _allocate(path, shape):
+    """Makes a numpy file of its full size; returns the offset of its numbers.
 
     Raises:
         OSError: the disk has no room for it.
     """
-
-    def __init__(self, path: str, shape: tuple[int, int]):
-        self.path, self.shape = path, tuple(shape)
-        header = {"descr": "<f4", "fortran_order": False, "shape": self.shape}
-        whole = 4 * shape[0] * shape[1]
-        with open(path, "wb") as file:
-            np.lib.format.write_array_header_1_0(file, header)
-            file.flush()
-            self._offset = file.tell()
-            try:
-                # All of it now: a disk that is full later would cost minutes.
-                os.posix_fallocate(file.fileno(), self._offset, whole)
-            except OSError as error:
-                free = shutil.disk_usage(os.path.dirname(path)).free
-                raise OSError(
-                    error.errno,
-                    f"The projection needs {whole:,} bytes at {path}, where {free:,} "
-                    "are free. Make room, name another model_save_dir, or lower "
-                    "n_component",
-                ) from error
-
-    def write(self, low: int, part: np.ndarray) -> None:
-        """Writes the columns from `low` on: `[k, m]`."""
-        # Mapped for this call only: its pages would count as the process's.
-        mapped = np.memmap(self.path, "<f4", "r+", self._offset, self.shape)
-        mapped[:, low : low + part.shape[1]] = part
+    header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+    whole = 4 * shape[0] * shape[1]
+    with open(path, "wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        file.flush()
+        offset = file.tell()
+        try:
+            # All of it now: a disk that is full later would cost minutes.
+            os.posix_fallocate(file.fileno(), offset, whole)
+        except OSError as error:
+            free = shutil.disk_usage(os.path.dirname(path)).free
+            raise OSError(
+                error.errno,
+                f"The projection needs {whole:,} bytes at {path}, where {free:,} are "
+                "free. Make room, name another model_save_dir, or lower n_component",
+            ) from error
+    return offset
 
 
-def make(path, snapshots, layout, components, heartbeat=None):
+def make(path, snapshots, layout, components, heartbeat=pca.nothing):
     """Computes a projection from snapshots and keeps it at `path`.
 
     Args:
@@ -166,8 +153,14 @@ def make(path, snapshots, layout, components, heartbeat=None):
         os.close(handle)
     shape = (components, layout.size)
     try:
-        writer = Writer(scratch, shape)
-        principal, off = _compute(writer, snapshots, layout, components, heartbeat)
+        offset = _allocate(scratch, shape)
+
+        def write(low, part):
+            # Mapped for this call only: its pages would count as the process's.
+            mapped = np.memmap(scratch, "<f4", "r+", offset, shape)
+            mapped[:, low : low + part.shape[1]] = part
+
+        variances, off = _compute(write, snapshots, layout, components, heartbeat)
         if local:
             with open(scratch, "rb") as file:
                 os.fsync(file.fileno())
@@ -181,36 +174,46 @@ def make(path, snapshots, layout, components, heartbeat=None):
         "shape": list(shape),
         "weights": layout.describe(),
         "snapshots": [one.path for one in snapshots],
-        "explained_variance": [float(value) for value in principal.variances],
+        "explained_variance": [float(value) for value in variances],
         "off_orthonormal": off,
     }
     files.write(f"{path}.json", json.dumps(described, indent=1).encode())
-    files.write(
-        f"{path.removesuffix(SUFFIX)}.svg",
-        plot(principal.variances, components).encode(),
+    drawing = plot(variances, components).encode()
+    files.write(f"{path.removesuffix(SUFFIX)}.svg", drawing)
+    shares = 100 * np.cumsum(variances)
+    marks = sorted(k for k in {1, 2, 4, 8, 16, components} if k <= components)
+    logging.info(
+        "Explained variance by components: %s. %s was made in %.1f s.",
+        ", ".join(f"{k}: {shares[k - 1]:.2f} %" for k in marks),
+        path,
+        time.perf_counter() - begun,
     )
-    _log(path, principal.variances, components, time.perf_counter() - begun)
-    return principal.variances
+    return variances
 
 
-def _compute(writer, snapshots, layout, components, heartbeat):
-    """Both passes, and a third where rounding has cost orthonormality."""
+def _compute(write, snapshots, layout, components, heartbeat):
+    """Both passes, and a third where rounding has cost orthonormality.
+
+    Returns:
+        (the explained variances, the deviation of P Pᵀ from the identity).
+    """
 
     def name(place):
         return next(p.name for p in layout.pieces if p.start <= place < p.stop)
 
-    principal = pca.decompose(snapshots, layout.size, components, name, heartbeat)
-    product = pca.project(snapshots, layout.size, principal, writer.write, heartbeat)
+    size = layout.size
+    mixing, variances = pca.decompose(snapshots, size, components, name, heartbeat)
+    product = pca.project(snapshots, size, mixing, write, heartbeat)
     if pca.deviation(product) > pca.TOLERANCE / 10:
-        exact = pca.orthonormal(principal, product)
-        product = pca.project(snapshots, layout.size, exact, writer.write, heartbeat)
+        mixing = pca.orthonormal(mixing, product)
+        product = pca.project(snapshots, size, mixing, write, heartbeat)
     off = pca.deviation(product)
     if not off <= pca.TOLERANCE:
         raise ValueError(
             f"The snapshots' principal components are orthonormal to {off:.3g} only: "
             f"they differ too little. Received: n_component={components}. Lower it."
         )
-    return principal, off
+    return variances, off
 
 
 def plot(variances, components):
@@ -234,25 +237,14 @@ def read_description(path: str) -> dict | None:
     return json.loads(files.read(place)) if files.exists(place) else None
 
 
-def _log(path, variances, components, seconds):
-    shares = 100 * np.cumsum(variances)
-    marks = sorted(k for k in {1, 2, 4, 8, 16, components} if k <= components)
-    logging.info(
-        "Explained variance by components: %s. %s was made in %.1f s.",
-        ", ".join(f"{k}: {shares[k - 1]:.2f} %" for k in marks),
-        path,
-        seconds,
-    )
-
-
 def _read_header(path):
     """(shape, type, offset of the first number) of a numpy file."""
     try:
-        with RangedFile(path) as file:
-            major, minor = np.lib.format.read_magic(file)
-            read = getattr(np.lib.format, f"read_array_header_{major}_{minor}")
-            shape, fortran, dtype = read(file)
-            offset = file.tell()
+        file = io.BytesIO(files.read(path, 0, min(files.size(path), _HEADER)))
+        major, minor = np.lib.format.read_magic(file)
+        read = getattr(np.lib.format, f"read_array_header_{major}_{minor}")
+        shape, fortran, dtype = read(file)
+        offset = file.tell()
     except (AttributeError, ValueError) as error:
         raise ValueError(
             f"pca_mat '{path}' must be a numpy file (.npy). Received: {error}."

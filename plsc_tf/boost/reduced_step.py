@@ -37,10 +37,10 @@ class ReducedStepper:
         self.plan = plan
         self.last = {}
         self._sharded = model.trainer.updater.space.class_rows
-        self._find = _function(self._on_replicas(self._gradient))
-        self._point = _function(self._on_replicas(self._direction))
-        self._try = _function(self._on_replicas(self._trial))
-        self._move = _function(self._on_replicas(self._commit))
+        self._find = self._on_replicas(self._gradient)
+        self._point = self._on_replicas(self._direction)
+        self._try = self._on_replicas(self._trial)
+        self._move = self._on_replicas(self._commit)
 
     def step(self, batch):
         """One step on a per-replica batch, see `Classifier.run_step`.
@@ -63,7 +63,8 @@ class ReducedStepper:
         direction = self._host(direction).astype(np.float64)
         slope, accepted, tried = math.nan, 0.0, []
         if healthy and np.isfinite(direction).all():
-            slope = _dot(gradient, direction)
+            # Exactly rounded sums are the same on every machine.
+            slope = math.fsum(gradient * direction)
             accepted, tried = self._search(batch, path, loss, slope)
         outcome = dict(self._move(carried, path, _scalar(accepted)))
         finite = bool(self._host(outcome["finite"]))
@@ -108,7 +109,7 @@ class ReducedStepper:
         summed = [g / tf.cast(scale, g.dtype) for g in updater.transport.all_sum(own)]
         flat = tf.concat([tf.reshape(g, [-1]) for g in summed], axis=0)
         rows, pending = {}, passes.pending
-        if self.plan.with_head and model.head.sharded:
+        if self.plan.layout.with_head and model.head.sharded:
             gradients = model.head.weight_gradients(passes.pending)
             rows = dict(zip(model.head.arrays(), gradients, strict=True))
             pending = None
@@ -165,14 +166,16 @@ class ReducedStepper:
                 updater.reduced, updater.split(size * path["flat"]), strict=True
             )
         ]
-        random = [v for v in model.untrained_variables() if not _floating(v)]
+        random = [
+            v for v in model.untrained_variables() if not v.value.dtype.is_floating
+        ]
         moved += list(zip(random, path["random"], strict=True))
         kept = []
         for tile, change in self._sharded(path["moves"]):
             kept.append((tile, tf.identity(tile.read_value())))
             tile.assign_add(size * change)
         with keras.StatelessScope(state_mapping=moved):
-            loss = _objective(model, *batch)
+            loss = training.gradients(model, *batch, backward=False).loss
         with tf.control_dependencies([loss]):
             for tile, value in kept:
                 tile.assign(value)
@@ -201,39 +204,13 @@ class ReducedStepper:
         return training.finish(model, passes, finite, votes)
 
     def _on_replicas(self, function):
-        return lambda *args: self.model.strategy.run(function, args=args)
+        def run(*args):
+            return self.model.strategy.run(function, args=args)
+
+        return tf.function(run, autograph=False)
 
     def _host(self, value):
         return np.asarray(self.model.strategy.experimental_local_results(value)[0])
-
-
-def _objective(model, images, labels, *weights):
-    """A replica's share of the objective, forward only; see `training.trainer`."""
-    upstream, *_ = training.shares(*weights)
-    dtype, count = upstream.dtype, model.accumulation_steps
-    update = tf.convert_to_tensor(model.optimizer.iterations)
-    chosen = model.head.sample(labels, update)
-    state, penalty, own = None, tf.zeros([], dtype), []
-    parts = (tf.split(value, count) for value in (images, labels, upstream))
-    for part_images, part_labels, part_upstream in zip(*parts, strict=True):
-        with tf.control_dependencies(own):
-            embeddings, penalties, extra = model.forward(
-                part_images, part_labels, part_upstream
-            )
-            own += [] if extra is None else [extra]
-            penalty = tf.add_n([tf.zeros([], dtype), *penalties])
-            outcome = model.head.loss_and_gradients(
-                tf.cast(embeddings, dtype),
-                part_labels,
-                part_upstream,
-                step=update,
-                chosen=chosen,
-                state=state,
-                gradients=False,
-            )
-        state = outcome.state
-        own.append(tf.reduce_sum(part_upstream * outcome.losses))
-    return tf.add_n(own) + penalty / collectives.num_replicas()
 
 
 def _evened(pending, head):
@@ -255,17 +232,5 @@ def _without_padding(pending):
     return tiles or None
 
 
-def _floating(variable):
-    return variable.value.dtype.is_floating
-
-
-def _dot(one, other):
-    return math.fsum(one * other)  # the same on every machine
-
-
 def _scalar(value):
     return tf.constant(value, keras.config.floatx())
-
-
-def _function(function):
-    return tf.function(function, autograph=False)

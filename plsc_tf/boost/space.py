@@ -1,17 +1,20 @@
 """The few dimensions as each replica holds them: its own columns of the projection."""
 
+import types
+
 import keras
 import numpy as np
 import tensorflow as tf
 
 from plsc_tf.parallel import collectives
+from plsc_tf.parallel.held_rows import ReplicatedRows
 from plsc_tf.parallel.rows import ShardedRows
 
 # Weights whose columns stand in one variable.
 TILE = 1 << 20
 
 
-class HostRows:
+class HostRows(ReplicatedRows):
     """A numpy array that is alike on all workers, with the interface of `ShardedRows`.
 
     Args:
@@ -20,36 +23,16 @@ class HostRows:
     """
 
     def __init__(self, owner, name):
-        self._owner = owner
-        self._name = name
-        self.shape = self._array().shape
-        self.dtype = self._array().dtype.name
+        self._owner, self._name = owner, name
+        self.shape, self.dtype = self._array().shape, self._array().dtype.name
 
     def _array(self):
         return getattr(self._owner, self._name)
 
-    def here(self):
-        """The rows of this process: all of them."""
-        return 0, self.shape[0]
-
-    def pieces(self, low, high):
-        """The rows `[low, high)`."""
-        yield self._array()[low:high]
-
-    def release(self, low, high):
-        """Nothing is held."""
-
-    def held(self):
-        """These rows as they are now."""
-        copy = HostRows(self._owner, self._name)
-        array = np.array(self._array())
-        copy._array = lambda: array
-        return copy
-
-    def spans(self, low, high, most):
-        """The rows `[low, high)` in one span."""
-        del most
-        yield low, high
+    @property
+    def variable(self):
+        """The array as the value of a variable."""
+        return types.SimpleNamespace(value=self._array())
 
     def write(self, low, rows):
         """Overwrites the rows that start at `low`."""

@@ -1,28 +1,57 @@
 """The snapshots of a training: rows of a matrix that is never entirely in memory."""
 
-import dataclasses
+from __future__ import annotations
+
+import io
 import re
 from collections.abc import Callable
 
 import h5py
 import numpy as np
 
-from plsc_tf.boost.ranged_file import RangedFile
+from plsc_tf.boost.pca import nothing
 from plsc_tf.checkpoints import manifest, reader
 from plsc_tf.checkpoints.rows import StoredRows
 from plsc_tf.storage import files
 
+
+class RangedFile(io.RawIOBase):
+    """A file that h5py and numpy can read without copying it.
+
+    Args:
+        path: the file.
+    """
+
+    def __init__(self, path):
+        super().__init__()
+        self._path = path
+        self._size = files.size(path)
+        self._at = 0
+
+    def readable(self):
+        """Yes."""
+        return True
+
+    def seekable(self):
+        """Yes."""
+        return True
+
+    def seek(self, offset, whence=io.SEEK_SET):
+        """Goes to a byte."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}
+        self._at = base[whence] + offset
+        return self._at
+
+    def readinto(self, buffer):
+        """Reads into a buffer; returns the bytes that it got."""
+        stop = min(self._at + len(buffer), self._size)
+        content = files.read(self._path, self._at, stop) if stop > self._at else b""
+        buffer[: len(content)] = content
+        self._at += len(content)
+        return len(content)
+
+
 _NUMBER = re.compile(r"\d+|step_\d+")
-
-
-@dataclasses.dataclass(frozen=True)
-class _Stretch:
-    """Consecutive numbers of a file."""
-
-    start: int
-    stop: int
-    dtype: np.dtype
-    offset: int
 
 
 class Snapshot:
@@ -50,19 +79,24 @@ class Snapshot:
         names = [part["file"] for _, array in arrays for part in array["parts"]]
         reader.verify(path, content, [content["backbone"]["file"], *names])
         self._file = files.join(path, content["backbone"]["file"])
-        self._stretches = self._index(layout)
+        with h5py.File(RangedFile(self._file), "r") as file:
+            self._places = [
+                (piece, *self._place(file, piece))
+                for piece in layout.pieces
+                if not piece.rows
+            ]
         self._rows = [(piece, StoredRows(path, array)) for piece, array in arrays]
 
     def read(self, low, high):
         """The numbers `[low, high)` of the vector, float32."""
         numbers = np.empty(high - low, np.float32)
-        for one in self._stretches:
-            start, stop = max(low, one.start), min(high, one.stop)
+        for piece, dtype, offset in self._places:
+            start, stop = max(low, piece.start), min(high, piece.stop)
             if start < stop:
-                size = one.dtype.itemsize
-                begin = one.offset + (start - one.start) * size
-                raw = files.read(self._file, begin, begin + (stop - start) * size)
-                numbers[start - low : stop - low] = np.frombuffer(raw, one.dtype)
+                begin = offset + (start - piece.start) * dtype.itemsize
+                end = begin + (stop - start) * dtype.itemsize
+                raw = files.read(self._file, begin, end)
+                numbers[start - low : stop - low] = np.frombuffer(raw, dtype)
         for piece, rows in self._rows:
             start, stop = max(low, piece.start), min(high, piece.stop)
             if start < stop:
@@ -71,33 +105,19 @@ class Snapshot:
                 )
         return numbers
 
-    def _index(self, layout):
-        stretches = []
-        with h5py.File(RangedFile(self._file), "r") as file:
-            for piece in layout.pieces:
-                if piece.rows:
-                    continue
-                data = file.get(piece.dataset)
-                if data is None or data.shape != piece.shape:
-                    shape = list(piece.shape)
-                    _refuse(
-                        self.path,
-                        f"no {piece.dataset} of shape {shape} ({piece.name} here)",
-                    )
-                offset = data.id.get_offset()
-                if offset is None:
-                    raise ValueError(
-                        f"Snapshot {self.path}: {piece.name} is stored in chunks, and "
-                        "not as plsc_tf writes weights."
-                    )
-                if stretches and stretches[-1].dtype == data.dtype:
-                    last = stretches[-1]
-                    end = last.offset + (last.stop - last.start) * data.dtype.itemsize
-                    if end == offset:
-                        stretches[-1] = dataclasses.replace(last, stop=piece.stop)
-                        continue
-                stretches.append(_Stretch(piece.start, piece.stop, data.dtype, offset))
-        return stretches
+    def _place(self, file, piece):
+        """(type, offset of the first number) of a weight in the file."""
+        data = file.get(piece.dataset)
+        if data is None or data.shape != piece.shape:
+            problem = f"no {piece.dataset} of shape {list(piece.shape)}"
+            _refuse(self.path, f"{problem} ({piece.name} here)")
+        offset = data.id.get_offset()
+        if offset is None:
+            raise ValueError(
+                f"Snapshot {self.path}: {piece.name} is stored in chunks, and not as "
+                "plsc_tf writes weights."
+            )
+        return data.dtype, offset
 
 
 def _part(rows, low, high):
@@ -113,18 +133,16 @@ def _compare(path, content, layout):
     stored = content["backbone"]["weights"]
     if len(stored) != len(layout.weights):
         _refuse(path, f"{len(stored)} weights, {len(layout.weights)} here")
-    expected = [
-        (described["shape"], name, shape)
-        for described, (name, shape) in zip(stored, layout.weights, strict=True)
+    pairs = [
+        (described["shape"], *here)
+        for described, here in zip(stored, layout.weights, strict=True)
     ]
-    for piece in layout.pieces:
-        if not piece.rows:
-            continue
+    for piece in (piece for piece in layout.pieces if piece.rows):
         if piece.rows not in content["arrays"]:
             _refuse(path, "no class weights, which dim_reduce_scope=all needs")
         shape = content["arrays"][piece.rows]["shape"]
-        expected.append((shape, piece.name, piece.shape))
-    for shape, name, here in expected:
+        pairs.append((shape, piece.name, piece.shape))
+    for shape, name, here in pairs:
         if tuple(shape) != here:
             _refuse(path, f"{name} of shape {list(shape)}, {list(here)} here")
 
@@ -137,7 +155,7 @@ def _refuse(path, problem):
 
 
 def open_folder(
-    folder: str, layout, components: int, heartbeat: Callable | None = None
+    folder: str, layout, components: int, heartbeat: Callable = nothing
 ) -> list[Snapshot]:
     """All snapshots of a folder, oldest first, each checked.
 
@@ -156,10 +174,11 @@ def open_folder(
     """
     if not files.is_dir(folder):
         is_file = files.exists(folder)
-        problem = "is a file" if is_file else "does not exist"
-        raise (NotADirectoryError if is_file else FileNotFoundError)(
-            f"weight_load_dir '{folder}' {problem}: expected the folder of stage "
-            "1's snapshots, model_save_dir/snapshots unless snapshot_dir named it."
+        error = NotADirectoryError if is_file else FileNotFoundError
+        raise error(
+            f"weight_load_dir '{folder}' {'is a file' if is_file else 'does not exist'}"
+            ": expected the folder of stage 1's snapshots, model_save_dir/snapshots "
+            "unless snapshot_dir named it."
         )
     names = [name for name in files.list_dir(folder) if _NUMBER.fullmatch(name)]
     if len(names) <= components:
@@ -172,6 +191,5 @@ def open_folder(
     snapshots = []
     for name in names:
         snapshots.append(Snapshot(files.join(folder, name), layout))
-        if heartbeat is not None:
-            heartbeat()
+        heartbeat()
     return sorted(snapshots, key=lambda snapshot: snapshot.step)

@@ -1,15 +1,68 @@
 """The update of stage 2: reduced weights apart from those of the optimizer."""
 
+from __future__ import annotations
+
 import dataclasses
 import functools
+import math
 
+import numpy as np
 import tensorflow as tf
 
-from plsc_tf.boost.bfgs import Bfgs
 from plsc_tf.boost.layout import Layout
 from plsc_tf.boost.projection import Projection
 from plsc_tf.boost.space import HostRows, Space
 from plsc_tf.training.updates import Updater
+
+# A smaller curvature along a step may be a rounding error (MindSpore's value).
+LEAST_CURVATURE = 1e-20
+
+
+class Bfgs:
+    """The inverse Hessian of a function of k numbers, from its gradients.
+
+    With the gradients' difference y over the last accepted step s, and q = 1 / yᵀs,
+    B ← (I − q y sᵀ)ᵀ B (I − q y sᵀ) + q s sᵀ wherever yᵀs is positive; B is I at first
+    (Nocedal and Wright, Numerical Optimization, 6.17). A step that no trial accepts
+    leaves everything as it was.
+
+    Args:
+        dimensions: k.
+
+    Attributes:
+        inverse: B, `[k, k]` float64.
+        gradient: `[k]` where the last accepted step began.
+        step: s, `[k]`, the last accepted step; zero before there was one.
+    """
+
+    def __init__(self, dimensions):
+        self.inverse = np.eye(dimensions)
+        self.gradient = np.zeros(dimensions)
+        self.step = np.zeros(dimensions)
+
+    def direction(self, gradient):
+        """(−B g, B) at a point with this gradient; nothing is kept yet."""
+        gradient = np.asarray(gradient, np.float64)
+        inverse, change = self.inverse, gradient - self.gradient
+        # Exactly rounded sums are the same on every machine.
+        curvature = math.fsum(change * self.step)
+        if curvature > LEAST_CURVATURE:
+            q = 1.0 / curvature
+            left = np.eye(len(gradient)) - q * np.outer(change, self.step)
+            inverse = left.T @ inverse @ left + q * np.outer(self.step, self.step)
+        return -inverse @ gradient, inverse
+
+    def accept(self, gradient, step, inverse):
+        """Keeps a step that was taken.
+
+        Args:
+            gradient: `[k]` where it began.
+            step: `[k]`.
+            inverse: of `direction`.
+        """
+        self.gradient = np.array(gradient, np.float64)
+        self.step = np.array(step, np.float64)
+        self.inverse = np.array(inverse, np.float64)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,8 +72,6 @@ class ReductionPlan:
     Attributes:
         projection: the `Projection`.
         layout: the `Layout` of its columns.
-        variables: the mirrored `keras.Variable`s that are reduced, in that order.
-        with_head: whether the class weights are reduced too.
         rho: each trial's step, as a share of the previous one.
         gamma: momentum of the residual gradient.
         alpha: learning rate of the residual gradient.
@@ -30,8 +81,6 @@ class ReductionPlan:
 
     projection: Projection
     layout: Layout
-    variables: list
-    with_head: bool
     rho: float
     gamma: float
     alpha: float
@@ -59,11 +108,11 @@ class ReducedUpdater(Updater):
     """
 
     def __init__(self, optimizer, strategy, replicated, head=None, *, plan, **options):
-        wanted = {id(variable) for variable in plan.variables}
+        wanted = {id(variable) for variable in plan.layout.variables}
         self.places = [i for i, v in enumerate(replicated) if id(v) in wanted]
         self.left = [i for i, v in enumerate(replicated) if id(v) not in wanted]
         self.reduced = [replicated[i] for i in self.places]
-        rows = {} if head is None or not plan.with_head else head.arrays()
+        rows = {} if head is None or not plan.layout.with_head else head.arrays()
         super().__init__(
             optimizer,
             strategy,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from plsc_tf.heads.sub_centers import flat, nearest
+from plsc_tf.heads.kernels import flat, nearest
 from plsc_tf.heads.tiles import locate, read
 
 if TYPE_CHECKING:

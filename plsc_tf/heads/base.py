@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from typing import Any
 
@@ -10,17 +11,39 @@ import numpy as np
 import tensorflow as tf
 
 from plsc_tf import initializers
+from plsc_tf.heads.exchange import Exchange
 from plsc_tf.heads.head_options import check_options
-from plsc_tf.heads.head_step import EnteredBatch, HeadStep
 from plsc_tf.heads.initial import BLOCK_ROWS, class_rows
+from plsc_tf.heads.kernels import normalize, normalize_gradient
 from plsc_tf.heads.layout import HeadLayout
 from plsc_tf.heads.margins import ARCFACE, MarginLoss
-from plsc_tf.heads.partial_fc import sample_rows
 from plsc_tf.heads.second_pass import SecondPass
 from plsc_tf.heads.tiled_softmax import Examples, TiledSoftmax
-from plsc_tf.heads.tiles import LocalTiles, SampledTiles, locate
-from plsc_tf.heads.unit import normalize, normalize_gradient
+from plsc_tf.heads.tiles import LocalTiles, SampledTiles, locate, sample_rows
 from plsc_tf.parallel import collectives
+
+
+@dataclasses.dataclass
+class HeadStep:
+    """Outcome of a head's first pass on one replica.
+
+    Attributes:
+        losses: `[batch]` losses of the replica's own examples.
+        embedding_gradients: `[batch, emb]` for the replica's own examples; None
+            without gradients.
+        ranks: int32 `[batch]`, how many classes score above the true one; None
+            unless asked for.
+        pending: dict of tensors from which the gradients of the weights are made,
+            tile by tile (`Head.pieces`) or in one piece (`Head.weight_gradients`);
+            empty without gradients.
+        state: `{name: scalar}` of the loss, to be stored with the update.
+    """
+
+    losses: tf.Tensor
+    embedding_gradients: tf.Tensor | None
+    ranks: tf.Tensor | None
+    pending: dict
+    state: dict
 
 
 class Head(tf.Module):
@@ -127,7 +150,13 @@ class Head(tf.Module):
             compiled=self.layout.compiled if compiled is None else compiled,
             sub_centers=self.sub_centers,
         )
-        self.second_pass = SecondPass(self.loss, self.dtype, self.softmax.kernels)
+        second = SecondPass(self.loss, self.dtype, self.softmax.kernels, self.tiles)
+        # Of the `pending` of a `HeadStep`, see `SecondPass`.
+        self.weight_gradients = second.whole_gradients
+        self.square_norms = second.square_norms
+        self.square_weights = second.square_weights
+        self.pieces = second.pieces
+        self.tile_gradients = second.weight_gradients
         with strategy.scope():
             self.state_variables = {
                 name: tf.Variable(
@@ -142,7 +171,7 @@ class Head(tf.Module):
         self.bias = None
         if not self.loss.normalized:
             self.bias = self._make_rows(strategy, self._initial_bias, "head_bias")
-        self.exchange = self._make_exchange()
+        self.exchange = Exchange(self.num_classes, getattr(self.weight, "split", None))
 
     def _make_rows(self, strategy, initial_rows, name):
         """`ShardedRows` or `ReplicatedRows` of `initial_rows(first, last + 1)`."""
@@ -199,32 +228,31 @@ class Head(tf.Module):
         Raises:
             ValueError: the batch is empty, or the embeddings do not fit the weights.
         """
-        batch = self._enter(embeddings, labels, upstream, step, chosen, state)
-        examples, exchange, softmax = batch.examples, self.exchange, self.softmax
-        first = softmax.first_pass(batch.tiles, examples, with_ranks, gradients)
+        examples = self._enter(embeddings, labels, upstream, step, chosen, state)
+        exchange, softmax = self.exchange, self.softmax
+        first = softmax.first_pass(examples, with_ranks, gradients)
         losses, example = softmax.combine(
             exchange.gather(first.statistics[None]), examples
         )
+        losses = exchange.own(losses)
         if not gradients:
             _, ranks = exchange.own_total(examples.inputs[:, :0], first.above)
-            return HeadStep(exchange.own(losses), None, ranks, {}, examples.state)
+            return HeadStep(losses, None, ranks, {}, examples.state)
         own_gradients, ranks = exchange.own_total(
-            softmax.input_gradients(first, batch.toward, example), first.above
+            softmax.input_gradients(first, examples, example), first.above
         )
         by_norm = softmax.norm_gradients(examples, example)
-        if batch.inverse is not None:
-            own_gradients = normalize_gradient(batch.own, batch.inverse, own_gradients)
+        if examples.inverse is not None:
+            own_gradients = normalize_gradient(
+                examples.own, examples.inverse, own_gradients
+            )
         if by_norm is not None:
-            own_gradients += exchange.own(by_norm)[:, None] * batch.own
+            own_gradients += exchange.own(by_norm)[:, None] * examples.own
         pending = softmax.pending(first, examples, example)
-        if batch.chosen is not None:
-            pending["chosen"] = batch.chosen
-        return HeadStep(
-            exchange.own(losses), own_gradients, ranks, pending, examples.state
-        )
+        return HeadStep(losses, own_gradients, ranks, pending, examples.state)
 
     def _enter(self, embeddings, labels, upstream, step, chosen, state):
-        """Gathers a batch and finds its classes: an `EnteredBatch`."""
+        """Gathers a batch and finds its classes: its `Examples`."""
         self._check_batch(embeddings, labels)
         own, inverse = embeddings, None
         if self.loss.normalized:
@@ -239,9 +267,19 @@ class Head(tf.Module):
         toward, score = self.softmax.true_class(tiles, inputs, rows)
         score = self.exchange.total(score)
         state = self._next_state(state, score, norms, weights)
-        target = self.loss.target(score, norms, state)
-        examples = Examples(inputs, rows, weights, score, target, state)
-        return EnteredBatch(tiles, chosen, own, inverse, toward, examples)
+        return Examples(
+            tiles=tiles,
+            chosen=chosen,
+            own=own,
+            inverse=inverse,
+            inputs=inputs,
+            rows=rows,
+            toward=toward,
+            upstream=weights,
+            score=score,
+            target=self.loss.target(score, norms, state),
+            state=state,
+        )
 
     def sample(
         self, labels: tf.Tensor, step: Any, gathered: bool = False
@@ -285,38 +323,6 @@ class Head(tf.Module):
             state = {name: tf.convert_to_tensor(value) for name, value in stored}
         batch = self.exchange.gather_rest([score, norms, weights])
         return self.loss.next_state(*batch, state)
-
-    def weight_gradients(self, pending: dict) -> list:
-        """Gradients of the weights in one piece, in the order of `arrays()`.
-
-        Args:
-            pending: of a `HeadStep`.
-
-        Returns:
-            list of `[classes, emb]` and with plain softmax `[classes]`: complete for
-            sharded weights, the replica's share for replicated ones, and for sampled
-            classes `tf.IndexedSlices` of the replica's rows.
-        """
-        return self.second_pass.whole_gradients(*self._of_step(pending))
-
-    def square_norms(self, pending: dict) -> dict:
-        """`{name: scalar}` squared norms of the gradients of `weight_gradients`."""
-        return self.second_pass.square_norms(*self._of_step(pending))
-
-    def square_weights(self, pending: dict) -> tf.Tensor:
-        """Squared norm of the replica's weights that take part in a step, a scalar."""
-        return self.second_pass.square_weights(*self._of_step(pending))
-
-    def pieces(self, pending: dict) -> Any:
-        """The tiles of the calling replica; see `SecondPass.pieces`."""
-        return self.second_pass.pieces(*self._of_step(pending))
-
-    def tile_gradients(self, arrays: dict, part: dict) -> dict:
-        """See `plsc_tf.heads.second_pass.SecondPass.weight_gradients`."""
-        return self.second_pass.weight_gradients(arrays, part)
-
-    def _of_step(self, pending):
-        return self.tiles(pending.get("chosen")), pending
 
     def keep_state(self, state: dict, applied: tf.Tensor) -> None:
         """Stores the loss's new state if the update was applied.

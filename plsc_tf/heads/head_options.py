@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from plsc_tf.heads.kernels import DTYPES
 from plsc_tf.heads.margins import MarginLoss, require
-from plsc_tf.heads.products import DTYPES
 
 if TYPE_CHECKING:
     from plsc_tf.heads.base import Head
@@ -13,40 +13,37 @@ if TYPE_CHECKING:
 
 def check_options(head: Head) -> None:
     """Raises ValueError if an option of a head is out of range."""
-    require(
-        isinstance(head.loss, MarginLoss),
-        "loss must be a plsc_tf.MarginLoss, such as plsc_tf.ARCFACE or SOFTMAX",
-        loss=head.loss,
-    )
-    rules = (
-        (head.num_classes >= 1, "num_classes must be positive", "num_classes"),
-        (head.scale > 0, "scale must be positive", "scale"),
+    loss, deviation = head.loss, head.initial_deviation
+    rule = "loss must be a plsc_tf.MarginLoss, such as plsc_tf.ARCFACE or SOFTMAX"
+    require(isinstance(loss, MarginLoss), rule, loss=loss)
+    for names, condition, rule in (
+        ("num_classes", head.num_classes >= 1, "num_classes must be positive"),
+        ("scale", head.scale > 0, "scale must be positive"),
         (
-            head.initial_deviation is None or head.initial_deviation >= 0,
-            "initial_deviation must not be negative",
             "initial_deviation",
+            deviation is None or deviation >= 0,
+            "initial_deviation must not be negative",
         ),
         (
-            head.initializer is None or head.initial_deviation is None,
-            "Give one of initializer and initial_deviation",
             "initializer initial_deviation",
+            head.initializer is None or deviation is None,
+            "Give one of initializer and initial_deviation",
         ),
         (
+            "label_smoothing",
             0 <= head.label_smoothing < 1,
             "label_smoothing must be in [0, 1)",
-            "label_smoothing",
         ),
-        (head.logits_mb >= 0, "logits_mb must not be negative", "logits_mb"),
-        (head.sub_centers >= 1, "sub_centers must be positive", "sub_centers"),
+        ("logits_mb", head.logits_mb >= 0, "logits_mb must not be negative"),
+        ("sub_centers", head.sub_centers >= 1, "sub_centers must be positive"),
         (
-            head.sub_centers == 1 or head.loss.normalized,
-            "The nearest of several centers is chosen by its cosine, which plain "
-            "softmax does not have: use a margin loss, or sub_centers=1",
             "sub_centers loss",
+            head.sub_centers == 1 or loss.normalized,
+            "The nearest center is chosen by its cosine, which plain softmax does not "
+            "have: use a margin loss, or sub_centers=1",
         ),
-        (head.dtype in DTYPES, f"dtype must be one of {DTYPES}", "dtype"),
-    )
-    for condition, rule, names in rules:
+        ("dtype", head.dtype in DTYPES, f"dtype must be one of {DTYPES}"),
+    ):
         require(
             condition, rule, **{name: getattr(head, name) for name in names.split()}
         )

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 
 from plsc_tf import initializers
@@ -45,37 +42,18 @@ def class_rows(
         if deviation is None:
             deviation = np.sqrt(2.0 / (size + classes))
         drawn = initializers.Distribution("normal", 0.0, deviation)
-    rows = rows_of(low, high, (classes, centers * size), drawn, seed=seed)
-    return rows.reshape(-1, centers, size) if centers > 1 else rows
-
-
-def rows_of(
-    low: int, high: int, shape: Sequence[int], drawn: Any, *, seed: int
-) -> np.ndarray:
-    """Rows `[low, high)` of initial weights.
-
-    Args:
-        low: first row.
-        high: last row + 1.
-        shape: `[rows, columns]` of the whole.
-        drawn: the `plsc_tf.initializers.Distribution`.
-        seed: of the random numbers.
-
-    Returns:
-        `[high - low, columns]` float32.
-    """
-    rows = np.full((high - low, shape[1]), drawn.center, np.float32)
-    if not drawn.spread:
-        return rows
-    for block in range(low // BLOCK_ROWS, -(-high // BLOCK_ROWS)):
+    columns = centers * size
+    rows = np.full((high - low, columns), drawn.center, np.float32)
+    blocks = range(low // BLOCK_ROWS, -(-high // BLOCK_ROWS)) if drawn.spread else ()
+    for block in blocks:
         first = block * BLOCK_ROWS
         generator = np.random.default_rng([seed, block])
-        values = _standard(generator, (BLOCK_ROWS, shape[1]), drawn.kind)
+        values = _standard(generator, (BLOCK_ROWS, columns), drawn.kind)
         start, stop = max(low, first), min(high, first + BLOCK_ROWS)
         rows[start - low : stop - low] += (
             drawn.spread * values[start - first : stop - first]
         )
-    return rows
+    return rows.reshape(-1, centers, size) if centers > 1 else rows
 
 
 def _standard(generator, shape, kind):

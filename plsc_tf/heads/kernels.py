@@ -1,7 +1,12 @@
-"""What a head does to one tile of logits, element by element.
+"""What a head computes on one tile: matrix products, and passes over the logits.
 
-Each function is compiled by XLA into one or two passes over `[classes, batch]`; the
-matrix products around them are TensorFlow's, whose kernels are faster on CPUs.
+XLA compiles the passes into one or two sweeps over `[classes, batch]`; the matrix
+products around them are TensorFlow's, whose kernels are faster on CPUs.
+
+Several centers per class (Sub-center ArcFace, Deng et al., ECCV 2020): with noisy
+labels the dominant center of a class gathers its clean images and the others gather the
+rest, so that wrong labels pull less at it. The rows of a class follow each other,
+`[classes, sub_centers, emb]`, so a shard, a tile and a sample hold whole classes.
 """
 
 from __future__ import annotations
@@ -10,10 +15,132 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from plsc_tf.heads import sub_centers as centers
-
 if TYPE_CHECKING:
     from plsc_tf.heads.margins import MarginLoss
+
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+def product(
+    a: tf.Tensor,
+    b: tf.Tensor,
+    dtype: str,
+    *,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+) -> tf.Tensor:
+    """a · b, summed in float32 whatever the operands' precision.
+
+    On a GPU the result of half-precision operands stays float32. TensorFlow's CPU
+    kernels round it to the operands' type once, after the sum.
+
+    Args:
+        a: `[m, k]`, or `[k, m]` with `transpose_a`.
+        b: `[k, n]`, or `[n, k]` with `transpose_b`.
+        dtype: one of `DTYPES`, the precision of the operands; "float32" leaves them
+            as they are, which may also be float64.
+        transpose_a: whether to transpose a.
+        transpose_b: whether to transpose b.
+
+    Returns:
+        `[m, n]` in the type of `a`.
+    """
+    if dtype == "float32":
+        return tf.matmul(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
+    half_a, half_b = tf.cast(a, dtype), tf.cast(b, dtype)
+    if tf.config.list_logical_devices("GPU"):
+        return _wide(half_a, half_b, a.dtype, transpose_a, transpose_b)
+    half = tf.matmul(half_a, half_b, transpose_a=transpose_a, transpose_b=transpose_b)
+    return tf.cast(half, a.dtype)
+
+
+@tf.function(autograph=False, jit_compile=True)
+def _wide(a, b, dtype, transpose_a, transpose_b):
+    return tf.raw_ops.BatchMatMulV3(
+        x=a, y=b, Tout=dtype, adj_x=transpose_a, adj_y=transpose_b
+    )
+
+
+# Squared norms below this count as zero vectors instead of dividing by zero.
+TINY = 1e-24
+
+
+def normalize(embeddings: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns (`[batch, emb]` of length 1, `[batch, 1]` 1 / ‖x‖)."""
+    square = tf.reduce_sum(embeddings * embeddings, axis=1, keepdims=True)
+    inverse = tf.math.rsqrt(tf.maximum(square, TINY))
+    return embeddings * inverse, inverse
+
+
+def normalize_gradient(
+    unit: tf.Tensor, inverse: tf.Tensor, gradient: tf.Tensor
+) -> tf.Tensor:
+    """Takes the gradient by x / ‖x‖ back to the gradient by x, `[batch, emb]`."""
+    along = tf.reduce_sum(unit * gradient, axis=1, keepdims=True)
+    return (gradient - along * unit) * inverse
+
+
+def flat(weight: tf.Tensor) -> tf.Tensor:
+    """`[classes, emb]` or `[classes, sub_centers, emb]` as `[rows, emb]`."""
+    if weight.shape.rank == 2:  # noqa: PLR2004 - one center per class
+        return weight
+    return tf.reshape(weight, [-1, weight.shape[2]])
+
+
+def nearest(scores: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """The largest score of each class; the first of equal ones.
+
+    Args:
+        scores: `[classes · count, batch]`, those of a class one after the other.
+        count: centers per class.
+
+    Returns:
+        (`[classes, batch]` scores, int32 `[classes, batch]` which center has it).
+    """
+    grouped = tf.reshape(scores, [-1, count, tf.shape(scores)[1]])
+    best = grouped[:, 0]
+    winner = tf.zeros_like(best, tf.int32)
+    # Comparisons fuse into one pass over the scores, which an argmax does not.
+    for center in range(1, count):
+        better = grouped[:, center] > best
+        best = tf.where(better, grouped[:, center], best)
+        winner = tf.where(better, center, winner)
+    return best, winner
+
+
+def spread(values: tf.Tensor, winner: tf.Tensor, count: int) -> tf.Tensor:
+    """Takes values of classes to the centers that won, and 0 to the others.
+
+    Args:
+        values: `[classes, batch]`.
+        winner: of `nearest`.
+        count: centers per class.
+
+    Returns:
+        `[classes · count, batch]`.
+    """
+    won = winner[:, None, :] == tf.range(count)[None, :, None]
+    rows = tf.where(won, values[:, None, :], tf.zeros([], values.dtype))
+    return tf.reshape(rows, [-1, tf.shape(values)[1]])
+
+
+def pick_nearest(weight: tf.Tensor, inputs: tf.Tensor) -> tf.Tensor:
+    """The center of each example's own class that is nearest to it.
+
+    Args:
+        weight: `[batch, emb]`, or `[batch, sub_centers, emb]` of its class.
+        inputs: `[batch, emb]`.
+
+    Returns:
+        `[batch, emb]`.
+    """
+    if weight.shape.rank == 2:  # noqa: PLR2004 - one center per class
+        return weight
+    cosines = tf.reduce_sum(
+        tf.math.l2_normalize(weight, axis=2) * inputs[:, None, :], axis=2
+    )
+    return tf.gather(weight, tf.argmax(cosines, axis=1), batch_dims=1)
+
 
 # Takes the place of the logits of true classes, which are kept apart.
 LOWEST = -1e30
@@ -130,8 +257,8 @@ class Kernels:
         # w / ‖w‖ does not change with what points along w.
         along = error * score * example["factor"]
         if winner is not None:
-            error = centers.spread(error, winner, self.sub_centers)
-            along = centers.spread(along, winner, self.sub_centers)
+            error = spread(error, winner, self.sub_centers)
+            along = spread(along, winner, self.sub_centers)
         along = tf.reduce_sum(along, axis=1)
         return error * offset[:, None], along * tf.square(offset)
 
@@ -141,7 +268,7 @@ class Kernels:
             return score, score, None, None
         cosine, winner = products * offset[:, None], None
         if self.sub_centers > 1:
-            cosine, winner = centers.nearest(cosine, self.sub_centers)
+            cosine, winner = nearest(cosine, self.sub_centers)
         value, slope = self.loss.others(cosine, target, state)
         return cosine, value, slope, winner
 
@@ -151,7 +278,7 @@ class Kernels:
             return weights
         if winner is not None:
             weights = weights if slope is None else weights * slope
-            return centers.spread(weights, winner, self.sub_centers) * offset[:, None]
+            return spread(weights, winner, self.sub_centers) * offset[:, None]
         return weights * (offset[:, None] if slope is None else slope * offset[:, None])
 
 

@@ -200,30 +200,9 @@ class InterclassFilter(MarginLoss):
                 "The inter-class filter compares cosines, which plain softmax does "
                 f"not have: use a margin loss. Received: loss={self.loss!r}"
             )
-
-    @property
-    def normalized(self) -> bool:  # type: ignore[override]
-        """As of the loss inside."""
-        return self.loss.normalized
-
-    @property
-    def largest(self) -> float:  # type: ignore[override]
-        """As of the loss inside."""
-        return self.loss.largest
-
-    def initial_state(self) -> dict[str, float]:
-        """As of the loss inside."""
-        return self.loss.initial_state()
-
-    def next_state(
-        self, cosine: tf.Tensor, norms: tf.Tensor, weights: tf.Tensor, state: dict
-    ) -> dict[str, tf.Tensor]:
-        """As of the loss inside."""
-        return self.loss.next_state(cosine, norms, weights, state)
-
-    def target(self, cosine: tf.Tensor, norms: tf.Tensor, state: dict) -> Target:
-        """As of the loss inside: the true class is never filtered."""
-        return self.loss.target(cosine, norms, state)
+        # All but the other classes is as of the loss inside.
+        for name in ("normalized", "largest", "initial_state", "next_state", "target"):
+            object.__setattr__(self, name, getattr(self.loss, name))
 
     def others(
         self, cosine: tf.Tensor, target: Target, state: dict

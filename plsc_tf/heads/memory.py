@@ -1,8 +1,10 @@
-"""Bytes that a head holds and works with in a step, from its layout.
+"""Bytes that a head holds, works with and sends in a step, from its layout.
 
-docs/planner.md explains the formulas, `benchmarks.planner` compares them with measured
-memory.
+docs/planner.md explains the formulas, docs/distributed.md has the table of what is
+sent; `benchmarks.planner` compares the formulas with measured memory.
 """
+
+from __future__ import annotations
 
 import dataclasses
 import math
@@ -10,6 +12,7 @@ import math
 from plsc_tf.heads.layout import HeadLayout, kept_tiles, tile_sizes
 from plsc_tf.parallel.rows import LARGE_TILE
 
+# Bytes of a number; labels have 8.
 FLOAT = 4
 # Tensors [tile, batch] that exist at the same time: products, what they become, and
 # temporaries; the errors of the second pass have one more than the first pass.
@@ -89,7 +92,7 @@ class HeadLoad(HeadLayout):
             return 0
         return kept_tiles(self.tiles, self.columns * FLOAT, self.logits_bytes)
 
-    def replace(self, **changes) -> "HeadLoad":
+    def replace(self, **changes) -> HeadLoad:
         """A copy with some attributes changed."""
         return dataclasses.replace(self, **changes)
 
@@ -164,3 +167,85 @@ def _tile(load, columns, tensors):
     size = load.rows_per_tile * columns * FLOAT
     half = load.rows_per_tile * load.row_bytes + size if load.half else 0
     return tensors * size + half
+
+
+# Weight and norm of an example, and its label as two columns, beside the embedding.
+COLUMNS_BESIDE = 4
+# Sums of one number, or three: weights of the examples; what is not finite and the
+# workers' votes; the loss.
+SMALL_SUMS = (("weights", 1), ("votes", 3), ("loss", 1))
+
+
+@dataclasses.dataclass(frozen=True)
+class Collective:
+    """One exchange between the replicas, or several of a kind.
+
+    Attributes:
+        name: what is exchanged.
+        kind: "all-gather", "all-reduce", or "reduce-scatter".
+        bytes: of an all-gather's result, of what a replica brings to the others.
+        sent: that each replica sends: in a ring, or to a reduce-scatter's owners.
+        count: collectives that it takes; the bytes are those of all of them.
+    """
+
+    name: str
+    kind: str
+    bytes: int
+    sent: int
+    count: int = 1
+
+
+def collectives(  # noqa: PLR0913 - the most of them have defaults
+    load: HeadLoad,
+    gradient_bytes: int,
+    *,
+    buckets: int = 1,
+    smoothing: bool = False,
+    ranks: int = 0,
+    reduce_scatter: bool = False,
+) -> list[Collective]:
+    """What the replicas exchange in a step, a list of `Collective`.
+
+    Norms to clip by, and the state of losses that have one, are not counted.
+
+    Args:
+        load: the `HeadLoad`.
+        gradient_bytes: gradients of the weights that every replica has, in the type
+            that they travel in.
+        buckets: in which they travel.
+        smoothing: whether there is label smoothing.
+        ranks: how many training accuracies are computed.
+        reduce_scatter: whether the runtime has it, as for the workers of a cluster
+            on CPUs; otherwise it is an all-reduce.
+    """
+    replicas, found = load.replicas, []
+    batch = load.labels * load.own_batch * replicas
+    share = (replicas - 1) / replicas
+
+    def add(name, kind, size, count=1):
+        times = 2 if kind == "all-reduce" else 1
+        sent = math.ceil(times * share * size)
+        found.append(Collective(name, kind, size, sent, count))
+
+    parts = load.parts  # each part of a batch has its own collectives
+    if load.sharded:
+        if load.sample_rate < 1:
+            add("labels to sample by", "all-gather", batch * 8)
+        columns = load.embedding_size + COLUMNS_BESIDE
+        add("embeddings and labels", "all-gather", batch * columns * FLOAT, parts)
+        add("true classes' scores", "all-reduce", batch * FLOAT, parts)
+        columns = 3 if smoothing else 2
+        size = replicas * batch * columns * FLOAT
+        add("statistics", "all-gather", size, parts)
+        # Ranks are a column beside the gradients.
+        columns = load.embedding_size + (1 if ranks else 0)
+        kind = "reduce-scatter" if reduce_scatter else "all-reduce"
+        add("embeddings' gradients", kind, batch * columns * FLOAT, parts)
+    else:
+        gradient_bytes += load.num_classes * load.row_bytes
+    add("gradients of mirrored weights", "all-reduce", gradient_bytes, buckets)
+    for name, numbers in SMALL_SUMS:
+        add(name, "all-reduce", numbers * FLOAT)
+    if ranks:
+        add("accuracies", "all-reduce", ranks * FLOAT, ranks)
+    return found

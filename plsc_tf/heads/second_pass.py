@@ -5,20 +5,18 @@ See `plsc_tf.heads.tiled_softmax` for the first pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
+from plsc_tf.heads.kernels import flat, product
 from plsc_tf.heads.margins import Target
-from plsc_tf.heads.products import product
-from plsc_tf.heads.sub_centers import flat
 from plsc_tf.heads.tiles import read
 
 if TYPE_CHECKING:
     from plsc_tf.heads.kernels import Kernels
     from plsc_tf.heads.margins import MarginLoss
-    from plsc_tf.heads.tiles import LocalTiles, SampledTiles
 
 
 class SecondPass:
@@ -26,51 +24,43 @@ class SecondPass:
 
     Args:
         loss: the `MarginLoss`.
-        dtype: precision of the matrix products' operands, see `products.DTYPES`.
+        dtype: precision of the matrix products' operands, see `kernels.DTYPES`.
         kernels: the `Kernels` of the first pass.
+        tiles: function of the rows that take part that returns the replica's tiles.
     """
 
-    def __init__(self, loss: MarginLoss, dtype: str, kernels: Kernels) -> None:
+    def __init__(
+        self, loss: MarginLoss, dtype: str, kernels: Kernels, tiles: Callable
+    ) -> None:
         self.loss = loss
         self.dtype = dtype
         self.kernels = kernels
+        self.tiles = tiles
 
-    def of_tile(
-        self, tiles: LocalTiles | SampledTiles, index: int, pending: dict
-    ) -> dict:
-        """The entries of `pending` that concern one tile."""
-        part = {
-            name: value
-            for name, value in pending.items()
-            if not name.startswith(("offset.", "products.")) and name != "chosen"
-        }
-        part["rows"] = pending["rows"] - tiles.starts[index]
-        for name in ("offset", "products"):
-            if f"{name}.{index}" in pending:
-                part[name] = pending[f"{name}.{index}"]
-        return part
-
-    def pieces(
-        self, tiles: LocalTiles | SampledTiles, pending: dict
-    ) -> Iterator[tuple]:
+    def pieces(self, pending: dict) -> Iterator[tuple]:
         """Yields the tiles of the calling replica, as `RowRules.update` takes them.
 
         Args:
-            tiles: of the replica.
             pending: of a `HeadStep`, or of `join`.
 
         Yields:
             (index of the tile, handles of its arrays, rows that take part or None,
             entries of `pending` that concern it).
         """
-        for index in range(len(tiles.starts)):
-            part = self.of_tile(tiles, index, pending)
-            yield index, *tiles.handles(index), part
+        tiles = self.tiles(pending.get("chosen"))
+        for index, start in enumerate(tiles.starts):
+            yield index, *tiles.handles(index), _of_tile(index, start, pending)
 
-    def whole_gradients(self, tiles: LocalTiles | SampledTiles, pending: dict) -> list:
-        """See `Head.weight_gradients`."""
+    def whole_gradients(self, pending: dict) -> list:
+        """Gradients of the weights in one piece, in the order of `Head.arrays()`.
+
+        Returns:
+            list of `[classes, emb]` and with plain softmax `[classes]`: complete for
+            sharded weights, the replica's share for replicated ones, and for sampled
+            classes `tf.IndexedSlices` of the replica's rows.
+        """
         parts: dict[str, list] = {}
-        for _, handles, chosen, part in self.pieces(tiles, pending):
+        for _, handles, chosen, part in self.pieces(pending):
             arrays = read(handles, chosen)
             for name, (gradient, share) in self.weight_gradients(arrays, part).items():
                 if share is not None:
@@ -86,7 +76,7 @@ class SecondPass:
 
         Args:
             arrays: of the tile, `{"weight": [classes, emb], …}`.
-            part: of `of_tile`.
+            part: of `pieces`.
 
         Returns:
             (`[classes, batch]` errors; `[classes]` share or bias gradient, see
@@ -114,7 +104,7 @@ class SecondPass:
 
         Args:
             arrays: of the tile, `{"weight": [classes, emb], …}`.
-            part: of `of_tile`.
+            part: of `pieces`.
 
         Returns:
             `{"weight": (gradient [classes, emb], [classes] share of w to take off)}`,
@@ -132,26 +122,22 @@ class SecondPass:
             return {"weight": (gradient, extra)}
         return {"weight": (gradient, None), "bias": (extra, None)}
 
-    def square_weights(
-        self, tiles: LocalTiles | SampledTiles, pending: dict
-    ) -> tf.Tensor:
+    def square_weights(self, pending: dict) -> tf.Tensor:
         """Squared norm of the replica's weights that take part, a scalar."""
         total = tf.zeros([], pending["inputs"].dtype)
         previous: list[tf.Tensor] = []
-        for index in range(len(tiles.starts)):
+        for _, handles, chosen, part in self.pieces(pending):
             with tf.control_dependencies(previous):
                 if self.loss.normalized:
                     # The first pass has the norms of all rows.
-                    total += tf.reduce_sum(1.0 / tf.square(pending[f"offset.{index}"]))
+                    total += tf.reduce_sum(1.0 / tf.square(part["offset"]))
                 else:
-                    weight = read(*tiles.handles(index))["weight"]
+                    weight = read(handles, chosen)["weight"]
                     total += tf.reduce_sum(tf.square(weight))
                 previous = [total]
         return total
 
-    def square_norms(
-        self, tiles: LocalTiles | SampledTiles, pending: dict
-    ) -> dict[str, tf.Tensor]:
+    def square_norms(self, pending: dict) -> dict[str, tf.Tensor]:
         """Squared norms of the gradients by the replica's arrays.
 
         ‖Σ_b e_cb x_b‖² summed over classes is Σ (EᵀE) ⊙ (X Xᵀ), which needs
@@ -164,21 +150,33 @@ class SecondPass:
         gram = tf.matmul(inputs, inputs, transpose_b=True)
         weight, bias = tf.zeros([], gram.dtype), tf.zeros([], gram.dtype)
         previous: list[tf.Tensor] = []
-        for index in range(len(tiles.starts)):
+        for _, handles, chosen, part in self.pieces(pending):
             with tf.control_dependencies(previous):
-                part = self.of_tile(tiles, index, pending)
-                errors, extra = self.errors(read(*tiles.handles(index)), part)
+                errors, extra = self.errors(read(handles, chosen), part)
                 squares = tf.matmul(errors, errors, transpose_a=True)
                 weight += tf.reduce_sum(squares * gram)
                 if self.loss.normalized:
-                    inverse = pending[f"offset.{index}"]
-                    weight -= tf.reduce_sum(tf.square(extra / inverse))
+                    weight -= tf.reduce_sum(tf.square(extra / part["offset"]))
                 else:
                     bias += tf.reduce_sum(tf.square(extra))
                 previous = [weight, bias]
         if self.loss.normalized:
             return {"weight": tf.maximum(weight, 0.0)}
         return {"weight": weight, "bias": bias}
+
+
+def _of_tile(index, start, pending):
+    """The entries of `pending` that concern the tile whose first row is `start`."""
+    part = {
+        name: value
+        for name, value in pending.items()
+        if not name.startswith(("offset.", "products.")) and name != "chosen"
+    }
+    part["rows"] = pending["rows"] - start
+    for name in ("offset", "products"):
+        if f"{name}.{index}" in pending:
+            part[name] = pending[f"{name}.{index}"]
+    return part
 
 
 def join(pendings: Sequence[dict]) -> dict:

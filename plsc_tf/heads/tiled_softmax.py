@@ -22,13 +22,10 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from plsc_tf.heads.kernels import LOWEST, Kernels
+from plsc_tf.heads.kernels import LOWEST, TINY, Kernels, flat, pick_nearest, product
 from plsc_tf.heads.layout import kept_tiles
 from plsc_tf.heads.margins import Target
-from plsc_tf.heads.products import product
-from plsc_tf.heads.sub_centers import flat, pick_nearest
 from plsc_tf.heads.tiles import apart, read
-from plsc_tf.heads.unit import TINY
 
 if TYPE_CHECKING:
     from plsc_tf.heads.margins import MarginLoss
@@ -43,16 +40,26 @@ class Examples:
     """The global batch as a replica's head sees it; `batch` is its size.
 
     Attributes:
+        tiles: of the replica's classes.
+        chosen: rows of them that take part, or None for all.
+        own: `[own batch, emb]` the replica's embeddings, of length 1 for margin losses.
+        inverse: `[own batch, 1]` of `kernels.normalize`, or None.
         inputs: `[batch, emb]`, of length 1 for margin losses.
         rows: int32 `[batch]` row of the true class among the replica's, else −1.
+        toward: `[batch, emb]` of `TiledSoftmax.true_class`.
         upstream: `[batch]` derivative of the objective by each loss.
         score: `[batch]` score of the true class without margin, from any replica.
         target: the loss's `Target`.
         state: of the loss.
     """
 
+    tiles: LocalTiles | SampledTiles
+    chosen: tf.Tensor | None
+    own: tf.Tensor
+    inverse: tf.Tensor | None
     inputs: tf.Tensor
     rows: tf.Tensor
+    toward: tf.Tensor
     upstream: tf.Tensor
     score: tf.Tensor
     target: Target
@@ -90,7 +97,7 @@ class TiledSoftmax:
         scale: factor of the cosines; unused by plain softmax.
         num_classes: of the whole head.
         label_smoothing: share of the target spread evenly over all classes.
-        dtype: precision of the matrix products' operands, see `products.DTYPES`.
+        dtype: precision of the matrix products' operands, see `kernels.DTYPES`.
         logits_bytes: products `[classes, batch]` are kept from the first pass to the
             second in up to so many bytes.
         compiled: whether XLA compiles the elementwise work.
@@ -155,14 +162,10 @@ class TiledSoftmax:
         return here[:, None] * weight, here * score
 
     def first_pass(
-        self,
-        tiles: LocalTiles | SampledTiles,
-        examples: Examples,
-        with_ranks: bool,
-        gradients: bool = True,
+        self, examples: Examples, with_ranks: bool, gradients: bool = True
     ) -> FirstPass:
         """Statistics and gradients of a replica's own classes: a `FirstPass`."""
-        zero = tf.zeros_like(examples.score)
+        tiles, zero = examples.tiles, tf.zeros_like(examples.score)
         running = {
             "maximum": zero if self.kernels.bounded else zero + LOWEST,
             "total": zero,
@@ -310,18 +313,18 @@ class TiledSoftmax:
         }
 
     def input_gradients(
-        self, first: FirstPass, toward: tf.Tensor, example: dict
+        self, first: FirstPass, examples: Examples, example: dict
     ) -> tf.Tensor:
         """A replica's share of the gradients by the inputs, `[batch, emb]`.
 
         Args:
             first: the `FirstPass`.
-            toward: `[batch, emb]` of `true_class`.
+            examples: the `Examples`.
             example: dict of `combine`.
         """
         weight = tf.exp(first.statistics[:, 0] - example["log_total"])
         gradient = weight[:, None] * first.pulled
-        gradient += example["target_error"][:, None] * toward
+        gradient += example["target_error"][:, None] * examples.toward
         if self.even_share:
             gradient -= self.even_share * first.even
         return example["factor"][:, None] * gradient
@@ -346,6 +349,8 @@ class TiledSoftmax:
             **{name: example[name] for name in ("log_total", "target_error", "factor")},
             **{f"state.{name}": v for name, v in examples.state.items()},
         }
+        if examples.chosen is not None:
+            tensors["chosen"] = examples.chosen
         if examples.target.hard_above is not None:
             tensors["hard_above"] = examples.target.hard_above
         for index, products in enumerate(first.kept):

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import json
-import math
 
 import keras
 from absl import logging
@@ -63,15 +62,9 @@ class BoostStage(Stage):
         _check(settings, model)
         whole = layout.of_model(model, boost.dim_reduce_scope)
         _check_memory(whole, model, boost)
-        variables = list(model.backbone.trainable_variables)
-        with_head = boost.dim_reduce_scope == "all"
-        if with_head and not model.head.sharded:
-            variables += model.head.variables_replicated
         self._plan = ReductionPlan(
             projection=_projection(model, settings, whole),
             layout=whole,
-            variables=variables,
-            with_head=with_head,
             rho=boost.dim_reduce_rho,
             gamma=boost.dim_reduce_gamma,
             alpha=boost.dim_reduce_alpha,
@@ -105,6 +98,7 @@ class BoostStage(Stage):
                     max_to_keep=boost.snapshot_max,
                     scope=boost.dim_reduce_scope,
                     background=settings.checkpoints.save_in_background,
+                    on_error=settings.checkpoints.on_save_error,
                     extra={"flags": settings.as_dict()},
                 )
             )
@@ -140,16 +134,9 @@ class BoostStage(Stage):
 
 def _log_line(stepper, model: keras.Model):
     """The step's line search as JSON, null for numbers that are not finite."""
-
-    def plain(value):
-        if isinstance(value, list):
-            return [plain(item) for item in value]
-        return value if math.isfinite(value) else None
-
-    search = {name: plain(value) for name, value in stepper.last.items()}
-    return json.dumps(
-        {"step": model.trainer.position.global_step, **search}, allow_nan=False
-    )
+    step = model.trainer.position.global_step
+    search = json.dumps({"step": step, **stepper.last})
+    return json.dumps(json.loads(search, parse_constant=lambda name: None))
 
 
 def _check(settings, model):

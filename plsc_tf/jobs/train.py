@@ -17,11 +17,11 @@ from plsc_tf.reporting.recorder import GuardedCallback
 from plsc_tf.reporting.steps import StepLines, exact_loss
 from plsc_tf.storage import files, fs_options
 from plsc_tf.storage.writer_lock import WriterLock
-from plsc_tf.training import rescuing
 from plsc_tf.training.callbacks import EpochLength, TrainingLog, Verification
 from plsc_tf.training.checkpoint import Checkpoint
+from plsc_tf.training.ending import Termination
+from plsc_tf.training.ending import rescue as rescue_steps
 from plsc_tf.training.sentinel import Sentinel
-from plsc_tf.training.termination import Termination
 from plsc_tf.training.watchdog import Watchdog
 from plsc_tf.training.weight_rules import WeightRule
 
@@ -105,7 +105,7 @@ def _train(settings, joined, termination, parts, stage, lock):
 
     def rescue(error):
         log.pause()
-        rescuing.save(model, checkpoints, termination, before, error)
+        rescue_steps(model, checkpoints, termination, before, error)
         reporter.abandon()
 
     history = _fit(model, batches, plan, callbacks, start, rescue)

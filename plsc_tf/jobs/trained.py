@@ -10,7 +10,7 @@ from plsc_tf.checkpoints import catalog, manifest, reader
 from plsc_tf.flags.checkpoints import Checkpoints
 from plsc_tf.flags.head import Head
 from plsc_tf.heads import margins
-from plsc_tf.heads.sharded import ShardedHead
+from plsc_tf.heads.heads import ShardedHead
 from plsc_tf.jobs.builders import recipe
 from plsc_tf.jobs.parts import NONE, Parts, made_here
 from plsc_tf.options.settings import Settings

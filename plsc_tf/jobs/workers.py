@@ -22,7 +22,7 @@ from plsc_tf.parallel.group import Group, SingleWorker
 from plsc_tf.parallel.strategy import cluster_strategy, local_replicas
 from plsc_tf.parallel.strategy import strategy as make_strategy
 from plsc_tf.storage import files
-from plsc_tf.training.votes import Votes
+from plsc_tf.training.ending import Votes
 
 # What may differ from worker to worker: where it is.
 OF_A_PLACE = ("node_ip", "task_index")

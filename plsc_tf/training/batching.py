@@ -11,41 +11,6 @@ import tensorflow as tf
 from plsc_tf.parallel.strategy import local_replicas
 
 
-def check_batch(images: Any, labels: Any, weights: Any, num_classes: int) -> None:
-    """Raises ValueError when a batch of arrays does not fit together.
-
-    Args:
-        images: `[batch, h, w, 3]`.
-        labels: `[batch]` of `whole_labels`, in [0, num_classes).
-        weights: `[batch]`, or None.
-        num_classes: number of classes.
-    """
-    check_rank(np.shape(images), "images")
-    counts = {"images": len(images), "labels": len(labels)}
-    if weights is not None:
-        counts["weights"] = len(weights)
-    if len(set(counts.values())) > 1:
-        listed = ", ".join(f"{count} {name}" for name, count in counts.items())
-        raise ValueError(
-            f"images, labels and weights must be equally many. Received: {listed}."
-        )
-    if not len(labels):
-        raise ValueError("A batch must hold at least one example. Received: 0 images.")
-    bad = bad_weights([] if weights is None else weights)
-    if bad.size:
-        raise ValueError(
-            "Weights must be numbers, none negative. Received: a weight of "
-            f"{weights[bad[0]]} at example {bad[0]} of the batch."
-        )
-    outside = [i for i, label in enumerate(labels) if not 0 <= label < num_classes]
-    if outside:
-        first = outside[0]
-        raise ValueError(
-            f"Label {labels[first]} at example {first} of the batch is outside "
-            f"[0, num_classes). Received: num_classes={num_classes}."
-        )
-
-
 def whole_labels(labels: Any) -> np.ndarray:
     """Labels int64 `[N]` of an array `[N]` or `[N, 1]`.
 
@@ -103,19 +68,6 @@ def check_channels(shape: Sequence[int], channels: int) -> None:
         f"The network takes images of {channels} channels, [N, height, width, "
         f"{channels}]. Received: shape {tuple(shape)}.{hint}"
     )
-
-
-def check_pictures(dataset: tf.data.Dataset, input_shape: tuple) -> None:
-    """Raises ValueError where a dataset's images are not what a network takes.
-
-    Args:
-        dataset: `tf.data.Dataset` of (images, ...), whose sizes may be unknown.
-        input_shape: of the network, (None, height, width, channels).
-    """
-    spec = dataset.element_spec
-    shape = getattr(spec[0] if isinstance(spec, tuple) else spec, "shape", None)
-    if shape is not None and shape.rank == 4:
-        check_shape(shape, input_shape)
 
 
 def check_shape(shape: Sequence[int], input_shape: tuple) -> None:

@@ -14,16 +14,14 @@ from absl import logging
 
 from plsc_tf.checkpoints import catalog, manifest, writer
 from plsc_tf.checkpoints.writer import BackgroundSaver
+from plsc_tf.heads.margins import require
 from plsc_tf.storage import files
 from plsc_tf.storage.writer_lock import WriterLock
-from plsc_tf.training import head_changes, state
+from plsc_tf.training import model_config, state
 
 if TYPE_CHECKING:
     from plsc_tf.training.classifier import Classifier
 
-ON_ERROR = ("stop", "continue")
-ON_DAMAGED = ("stop", "previous")
-ADVICE = "Wait until it ends, or give another directory."
 BEST = "best"
 NEXT = ".next"
 
@@ -46,8 +44,8 @@ class Checkpoint(keras.callbacks.Callback):
         weights_only: leave out what only a resume needs; half the size or less.
         background: training continues while files are written, which takes memory for
             at most one copy of weights and slots; otherwise it waits.
-        save_best: keep the weights of the best epoch in `<directory>/best/`, by the
-            mean `…_accuracy` that `Verification` logs after epochs.
+        save_best: keep the weights of the epoch with the best mean `…_accuracy` of
+            `Verification` in `<directory>/best/`.
         on_error: "stop" the training when a checkpoint cannot be written, or
             "continue" without it. Older ones stay whatever happens.
         on_damaged: what `restore` does when the newest checkpoint is damaged: "stop",
@@ -63,6 +61,10 @@ class Checkpoint(keras.callbacks.Callback):
         ValueError: an unknown value; when training begins, if the directory holds
             checkpoints of another training.
     """
+
+    # What `Snapshots` changes.
+    things, option = "checkpoints", "directory"
+    averages = True
 
     def __init__(  # noqa: PLR0913 - every one has a default
         self,
@@ -80,13 +82,11 @@ class Checkpoint(keras.callbacks.Callback):
     ) -> None:
         super().__init__()
         for name, value, allowed in (
-            ("on_error", on_error, ON_ERROR),
-            ("on_damaged", on_damaged, ON_DAMAGED),
+            ("on_error", on_error, ("stop", "continue")),
+            ("on_damaged", on_damaged, ("stop", "previous")),
         ):
-            if value not in allowed:
-                raise ValueError(
-                    f"{name} must be one of {', '.join(allowed)}. Received: {value!r}"
-                )
+            rule = f"{name} must be one of {', '.join(allowed)}"
+            require(value in allowed, rule, **{name: repr(value)})
         self.directory = str(directory)
         self.max_to_keep = max_to_keep
         self.every_n_steps = every_n_steps
@@ -97,12 +97,11 @@ class Checkpoint(keras.callbacks.Callback):
         self.on_error = on_error
         self.on_damaged = on_damaged
         self.extra = extra or {}
-        self.lock = WriterLock(ADVICE)
+        self.lock = WriterLock(f"Wait until it ends, or give another {self.option}.")
         self._took_lock = False
         self.saved_step: int | None = None
-        self.waited_s = 0.0
         # Found again in the states of this training's checkpoints.
-        self._run = secrets.token_hex(8)
+        self._run: str | None = secrets.token_hex(8)
         self._saver = BackgroundSaver()
         self._continues = False
         self._best = -1.0
@@ -122,9 +121,8 @@ class Checkpoint(keras.callbacks.Callback):
                 self._took_lock = True
             if not self._continues and catalog.find_all(self.directory):
                 raise ValueError(
-                    f"{self.directory} holds checkpoints of another training. Resume "
-                    "it with model.fit(..., **checkpoint.restore(model)), or give "
-                    "another directory."
+                    f"{self.directory} holds {self.things} of another training. Resume "
+                    f"with Checkpoint.restore(model), or give another {self.option}."
                 )
             catalog.sweep(self.directory)
         self._continues = True
@@ -138,11 +136,10 @@ class Checkpoint(keras.callbacks.Callback):
         path: str | None = None,
         allow_changes: Iterable[str] | None = (),
     ) -> dict[str, int]:
-        """Loads the newest checkpoint of the directory, if there is one.
+        """Loads the newest checkpoint of the directory, if any.
 
         Args:
-            model: the `Classifier`. Of one that is not compiled yet only the weights
-                are loaded, as for inference or another optimizer.
+            model: the `Classifier`; before `compile` only its weights are loaded.
             path: the checkpoint, if `catalog.newest` returned it just now.
             allow_changes: of "loss", "scale" and "label_smoothing" those that may
                 differ from the checkpoint's; None: all.
@@ -178,7 +175,7 @@ class Checkpoint(keras.callbacks.Callback):
         elif path is not None:
             stored = manifest.read(path)["state"]
             if allow_changes is not None:
-                head_changes.check_head(path, stored, model.head, allow_changes)
+                model_config.check_head(path, stored, model.head, allow_changes)
             state.restore(path, model, verified=True)
             self._run = stored.get("run")  # older ones have none
             self.saved_step = model.trainer.position.global_step
@@ -193,7 +190,7 @@ class Checkpoint(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         """Saves when `every_n_steps` steps are done."""
         self._settle(self._saver.check)
-        if self.every_n_steps and self._step() % self.every_n_steps == 0:
+        if self.wants(self._step()):
             self.save(f"step_{self._step():08d}", logs)
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
@@ -241,14 +238,12 @@ class Checkpoint(keras.callbacks.Callback):
     def _save(self, name, logs):
         if self.saved_step == self._step() and not name.isdigit():
             return
-        start = time.perf_counter()
         # An error of the save before must not prevent this one.
         self.wait()
         path = files.join(self.directory, name)
         write = functools.partial(self._write, path)
         if self._start(write, logs, weights_only=self.weights_only):
             self.saved_step = self._step()
-        self.waited_s += time.perf_counter() - start
 
     @property
     def writing(self) -> bool:
@@ -265,18 +260,21 @@ class Checkpoint(keras.callbacks.Callback):
         `write` is a function of the `Content`; `more` is stored with it.
         """
         # Weights alone are for inference, so these are the averages.
-        trainer = self.model.trainer
-        with trainer.averaged() if weights_only else contextlib.nullcontext():
-            content = state.snapshot(
-                self.model,
-                {**self.extra, "logs": _plain(logs), "run": self._run, **more},
-                weights_only=weights_only,
-                held=self.background,
-            )
-            write = functools.partial(write, content)
+        averaged = weights_only and self.averages
+        unchanged = contextlib.nullcontext()
+        with self.model.trainer.averaged() if averaged else unchanged:
+            write = functools.partial(write, self._content(logs, weights_only, more))
             if self.background:
                 write = functools.partial(self._saver.submit, write)
             return self._settle(write)
+
+    def _content(self, logs, weights_only, more):
+        return state.snapshot(
+            self.model,
+            {**self.extra, "logs": _plain(logs), "run": self._run, **more},
+            weights_only=weights_only,
+            held=self.background,
+        )
 
     def _give_up(self):
         if self._took_lock:

@@ -10,23 +10,21 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from plsc_tf.heads import description
+from plsc_tf.heads.heads import describe
 from plsc_tf.training import (
     diagnosis,
-    embedding,
-    evaluation,
     freezing,
-    keras_arguments,
-    keras_saving,
+    inference,
+    keras_limits,
     several_steps,
-    statistics,
+    state,
     trainer,
     user_data,
     weight_rules,
 )
 from plsc_tf.training.callbacks import Validation
 from plsc_tf.training.loss_scale import from_keras
-from plsc_tf.training.momentum import Momentum
+from plsc_tf.training.optimizers import Momentum
 
 if TYPE_CHECKING:
     from plsc_tf.heads.base import Head
@@ -38,7 +36,7 @@ if TYPE_CHECKING:
     from plsc_tf.training.weight_rules import WeightRule
 
 
-@keras_saving.refused
+@keras_limits.refused
 class Classifier(keras.Model):
     """Backbone and head; build it inside `strategy.scope()`.
 
@@ -72,7 +70,7 @@ class Classifier(keras.Model):
         **kwargs,
     ) -> None:
         super().__init__(**kwargs)
-        keras_arguments.check_backbone(backbone)
+        keras_limits.check_backbone(backbone)
         self.backbone = backbone
         self.head = head
         self.auxiliary = auxiliary
@@ -83,8 +81,8 @@ class Classifier(keras.Model):
         self.loss_scale: LossScale | None = None
         self.accumulation_steps = 1
         self.mixing: Mixing | None = None
-        self._embed_function = embedding.function(self)
-        self._evaluate_function = evaluation.function(self)
+        self._embed_function = inference.embed_function(self)
+        self._evaluate_function = inference.evaluate_function(self)
         head.build(self.embedding_size, self.strategy)
         self.built = True
 
@@ -186,9 +184,9 @@ class Classifier(keras.Model):
             ValueError: an unknown metric, a number out of range, or an optimizer that
                 does not fit shards.
         """
-        keras_arguments.refuse("compile", ("loss",) if positional else others)
-        metrics, weighted = keras_arguments.metrics(metrics, weighted_metrics)
-        keras_arguments.check_own(gradient_accumulation_steps, head_slot_dtype)
+        keras_limits.refuse("compile", ("loss",) if positional else others)
+        metrics, weighted = keras_limits.metrics(metrics, weighted_metrics)
+        keras_limits.check_own(gradient_accumulation_steps, head_slot_dtype)
         if mixing is not None:
             mixing.check(self)
         several_steps.check(steps_per_execution, self.trainer.votes)
@@ -253,8 +251,8 @@ class Classifier(keras.Model):
             `keras.callbacks.History`.
         """
         self.trainer.check_compiled()
-        keras_arguments.refuse("fit", options, trainer.FIT_OPTIONS)
-        keras_saving.check_callbacks(callbacks)
+        keras_limits.refuse("fit", options, trainer.FIT_OPTIONS)
+        keras_limits.check_callbacks(callbacks)
         done = self.trainer.position.global_step - options.get("initial_step", 0)
         data = user_data.training_data(
             x,
@@ -317,10 +315,10 @@ class Classifier(keras.Model):
         )
         user_data.check_endless(data, steps, "steps")
         self.synchronize_statistics()
-        results = evaluation.evaluate(
+        results = inference.evaluate(
             self, self._evaluate_function, data, steps, callbacks, verbose
         )
-        return results if return_dict else evaluation.values(results)
+        return results if return_dict else inference.values(results)
 
     def predict(
         self,
@@ -344,7 +342,7 @@ class Classifier(keras.Model):
         """
         if callbacks:
             raise ValueError("predict calls no callbacks: leave callbacks out.")
-        return embedding.predict(self, x, batch_size, verbose, steps)
+        return inference.predict(self, x, batch_size, verbose, steps)
 
     def train_on_batch(
         self,
@@ -376,7 +374,7 @@ class Classifier(keras.Model):
         result = self.trainer.run_step(batch)
         if self.loss_scale is None and not result.get("finite", True):
             raise diagnosis.error(self, batch)
-        return result if return_dict else evaluation.values(result)
+        return result if return_dict else inference.values(result)
 
     def summary(
         self,
@@ -387,7 +385,7 @@ class Classifier(keras.Model):
     ) -> None:
         """Prints the network as Keras does, and the head; arguments as in Keras."""
         super().summary(line_length, positions, print_fn, **options)
-        (print_fn or _print_line)(description.describe(self.head))
+        (print_fn or _print_line)(describe(self.head))
 
     def test_on_batch(
         self,
@@ -410,7 +408,7 @@ class Classifier(keras.Model):
         """`predict` on one array of images."""
         return self.predict(x, batch_size=max(1, len(x)), verbose=0)
 
-    def embed(self, images: Any, batch_size: int = embedding.BATCH) -> np.ndarray:
+    def embed(self, images: Any, batch_size: int = inference.BATCH) -> np.ndarray:
         """Embeds images on all replicas, as at inference.
 
         Args:
@@ -425,17 +423,17 @@ class Classifier(keras.Model):
         return np.concatenate([nothing, *self.embed_in_parts(images, batch_size)])
 
     def embed_in_parts(
-        self, images: Any, batch_size: int = embedding.BATCH
+        self, images: Any, batch_size: int = inference.BATCH
     ) -> Iterator[np.ndarray]:
         """Yields what `embed` returns, batch by batch; it has the same arguments."""
-        return embedding.in_parts(self, self._embed_function, images, batch_size)
+        return inference.in_parts(self, self._embed_function, images, batch_size)
 
     def synchronize_statistics(self) -> None:
         """Gives every replica the mean of the replicas' batch-norm statistics.
 
         Keras updates them per replica. All workers must call it.
         """
-        statistics.synchronize(self)
+        state.synchronize(self)
 
     def inference_network(self) -> keras.Model:
         """A plain Keras model from images in 0 … 255 to embeddings, for export."""

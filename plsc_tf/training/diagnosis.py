@@ -1,65 +1,108 @@
 """Which tensor of a training step is the first that is not finite.
 
-The batch is run again, replica by replica and layer by layer, without changing the
-model; in a cluster by all workers, which find the same. Only what the layers return is
-watched, so the graph of the step stays as fast as without any of this.
+The passes of the step run again on the batch, without changing the model; in a cluster
+on all workers, which come to the same finding. Only outputs of layers, losses and
+gradients are watched, and only here: the graph of a step is as fast as without.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import threading
 from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from plsc_tf.parallel.strategy import gather
 from plsc_tf.reporting.layers import watched
-from plsc_tf.training import batching
-from plsc_tf.training.finding import all_finite, describe, examine
-from plsc_tf.training.mixing import of_both_labels
 
 if TYPE_CHECKING:
     from plsc_tf.training.classifier import Classifier
-    from plsc_tf.training.finding import Finding
 
 BLOCK_ROWS = 16384
+# Numbers of examples or classes that a finding holds, and that its text shows.
+KEPT = 16
+SHOWN = 4
+ADVICE = "Lower the learning rate, warm up, or clip the gradients (max_gradient_norm)"
+# Kinds of findings whose rows are examples of the batch.
+BY_EXAMPLE = ("images", "output", "embeddings", "loss", "embedding gradient")
+# Those of the backward pass; the class weights are looked at before it.
+BACKWARD = ("loss", "embedding gradient", "class gradient", "gradient")
+WORDS = {
+    "images": "the images of the batch",
+    "weight": "the weight {}",
+    "output": "the output of layer {}",
+    "penalty": "the penalty that layers add to the loss",
+    "embeddings": "the embeddings",
+    "auxiliary loss": "the loss of the auxiliary logits",
+    "class weight": "the head's {}",
+    "loss": "the loss",
+    "embedding gradient": "the gradient of the embeddings",
+    "gradient": "the gradient of {}",
+    "class gradient": "the gradient of the head's {}",
+}
 
 
-def first_nonfinite(model: Classifier, batch: Any) -> Finding | None:
-    """Runs a batch again and names the first tensor that is not finite.
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """The first tensor that is not finite.
 
-    The order is that of the step: images, the layers' weights and outputs, the
-    embeddings, an auxiliary classifier's loss, the class weights, the losses, then the
-    gradients backwards from the loss. Dropout draws other numbers than in the step.
+    Attributes:
+        kind: one of `WORDS`.
+        name: of the layer, weight or array.
+        shape: of the tensor.
+        dtype: of the tensor.
+        nan: how many of its numbers are NaN.
+        inf: how many are infinite.
+        rows: the first few rows that are not finite: numbers of examples in the
+            global batch (kinds `BY_EXAMPLE`) or of classes; empty where rows mean
+            neither.
+    """
+
+    kind: str
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    nan: int = 0
+    inf: int = 0
+    rows: tuple[int, ...] = ()
+
+    def __str__(self):
+        return f"{WORDS[self.kind].format(self.name)} ({self._details()})"
+
+    def _details(self):
+        rows = ""
+        if self.rows:
+            what = "examples" if self.kind in BY_EXAMPLE else "classes"
+            listed = ", ".join(map(str, self.rows[:SHOWN]))
+            rows = f"; {what} {listed}{', …' if len(self.rows) > SHOWN else ''}"
+        shape = "×".join(map(str, self.shape)) or "scalar"
+        return f"{self.dtype} {shape}: {self.nan} NaN, {self.inf} infinite{rows}"
+
+
+def describe(finding: Finding | None, step: int) -> tuple[str, str]:
+    """(sentence about the tensor that is not finite in a step, advice).
 
     Args:
-        model: the compiled `Classifier`, with the weights of before the step.
-        batch: per-replica tensors, as `Trainer.run_step` took them.
-
-    Returns:
-        a `Finding`, or None when everything is finite this time.
+        finding: the `Finding`, or None where the batch is finite when it is run again.
+        step: number of the step.
     """
-    parts = _parts(model, batch)
-    finding = _in_images(parts)
-    if finding is not None:
-        return finding
-    parts, share = _mixed(model, parts)
-    parts = _with_shares(parts)
-    embeddings, first = [], 0
-    for part in parts:
-        finding, embedded = _in_forward(model, part, first)
-        if finding is not None:
-            return finding
-        embeddings.append(embedded)
-        first += len(embedded)
-    finding = first_nonfinite_class(model)
-    if finding is not None:
-        return finding
-    finding, gradients = _in_head(model, parts, embeddings, share)
-    return finding or _in_backward(model, parts, gradients)
+    if finding is None:
+        return (
+            f"The loss or a gradient was not finite in step {step}, but was when the "
+            "batch was run again: random layers, such as dropout, drew other numbers.",
+            ADVICE,
+        )
+    if finding.kind == "images":
+        values = "NaN" if finding.nan else "infinite values"
+        return (
+            f"The images of the batch of step {step} contain {values} "
+            f"({finding._details()}).",
+            "Mend these images, or leave them out",
+        )
+    return f"The first tensor that is not finite in step {step} is {finding}.", ADVICE
 
 
 def error(model: Classifier, batch: Any) -> FloatingPointError:
@@ -72,19 +115,43 @@ def error(model: Classifier, batch: Any) -> FloatingPointError:
     message, advice = describe(first_nonfinite(model, batch), step)
     scale = ""
     if model.loss_scale is not None:
-        scale = (
-            f" The loss scale ({model.loss_scale.last_value():g}) cannot be lowered "
-            "any more."
-        )
+        last = model.loss_scale.last_value()
+        scale = f" The loss scale ({last:g}) cannot be lowered any more."
     return FloatingPointError(
         f"{message}{scale} The weights are those of the step before. {advice}."
     )
 
 
+def first_nonfinite(model: Classifier, batch: Any) -> Finding | None:
+    """Runs a batch again and names the first tensor that is not finite.
+
+    The order is that of the step: images, the layers' weights and outputs, the
+    embeddings, penalties, an auxiliary classifier's loss, the class weights, losses,
+    then the gradients backwards from the loss.
+
+    Args:
+        model: the compiled `Classifier`, with the weights of before the step.
+        batch: per-replica tensors, as `Trainer.run_step` took them.
+
+    Returns:
+        a `Finding`, or None when everything is finite this time.
+    """
+    parts = np.split(_whole(model, batch[0]), model.trainer.batch_parts)
+    for number, images in enumerate(parts):
+        finding = _examine("images", "images", images, number * len(images))
+        if finding is not None:
+            return finding
+    tensors = _Watch(model).run(batch)
+    return (
+        _first([one for one in tensors if one.about.kind not in BACKWARD], parts)
+        or first_nonfinite_class(model)
+        or _first([one for one in tensors if one.about.kind in BACKWARD], parts)
+    )
+
+
 def global_batch(model: Classifier, batch: Any) -> tuple[np.ndarray, ...]:
     """The arrays (images, labels, weights) of a per-replica batch, with padding."""
-    parts = _parts(model, batch[:3])
-    return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
+    return tuple(_whole(model, value) for value in batch[:3])
 
 
 def first_nonfinite_class(model: Classifier) -> Finding | None:
@@ -92,209 +159,198 @@ def first_nonfinite_class(model: Classifier) -> Finding | None:
     for name, array in model.head.arrays().items():
         for low in range(0, array.shape[0], BLOCK_ROWS):
             rows = array.read(low, min(low + BLOCK_ROWS, array.shape[0]))
-            finding = examine("class weight", name, rows, first=low)
+            finding = _examine("class weight", name, rows, low)
             if finding is not None:
                 return dataclasses.replace(finding, shape=tuple(array.shape))
     return None
 
 
-def _parts(model, batch):
-    """The batch as numpy, [(images, labels, weights[, real])] of each part of a step.
-
-    These are the replicas' shares of the batch, cut further where gradients are
-    accumulated.
-    """
-    columns = []
-    for value in batch:
-        whole = np.concatenate(_of_all(model, value))
-        columns.append(np.split(whole, model.trainer.batch_parts))
-    return list(zip(*columns, strict=True))
-
-
-def _mixed(model, parts):
-    """(mixed `_parts`, share of the first label; None without mixing)."""
-    if model.mixing is None:
-        return parts, None
-    images, labels, *rest = (
-        np.concatenate(column) for column in zip(*parts, strict=True)
-    )
-    # Neighbors are on one replica: all replicas mix at once as each does alone.
-    step = tf.convert_to_tensor(model.optimizer.iterations)
-    images, labels, share = model.mixing(
-        tf.constant(images), tf.constant(labels), rest[0], step
-    )
-    columns = (
-        np.split(value, len(parts)) for value in (images.numpy(), labels.numpy(), *rest)
-    )
-    return list(zip(*columns, strict=True)), share
-
-
-def _with_shares(parts):
-    """[(images, labels, share of each example in the objective)] of `_parts`."""
-    count = sum(part[-1].sum() for part in parts)
-    return [
-        (images, labels, weights / np.maximum(count, 1e-12))
-        for images, labels, weights, *_ in parts
-    ]
-
-
-def _of_all(model, value):
-    """What every replica of every worker holds: `[replicas, ...]`."""
-    local = [v.numpy()[None] for v in model.strategy.experimental_local_results(value)]
+def _whole(model, value):
+    """What all replicas of all workers hold, one after the other."""
+    local = [v.numpy() for v in model.strategy.experimental_local_results(value)]
     return gather(model.strategy, local).astype(local[0].dtype)
 
 
-def _in_images(parts):
-    first = 0
-    for images, *_ in parts:
-        finding = examine("images", "images", images, first)
-        if finding is not None:
-            return finding
-        first += len(images)
-    return None
+@dataclasses.dataclass
+class _Tensor:
+    """A tensor of the passes.
 
-
-def _in_forward(model, part, first):
-    """(finding or None, embeddings) of one replica's images."""
-    watch = _Watch(first)
-    with contextlib.ExitStack() as stack:
-        for network in _networks(model):
-            stack.enter_context(watched(network, watch.see))
-        embedded, penalty, extra = _embed(
-            model, _values(model.trained_network_variables()), part
-        )
-    # The output of a layer may not be the model's: operations can follow it.
-    finding = (
-        watch.finding()
-        or examine("embeddings", "embeddings", embedded, first)
-        or examine("penalty", "penalty", penalty)
-        or examine("auxiliary loss", "auxiliary", extra)
-    )
-    return finding, embedded
-
-
-def _networks(model):
-    """The backbone, and the auxiliary classifier where the model has one."""
-    return [model.backbone, *([model.auxiliary.branch] if model.auxiliary else [])]
-
-
-def _embed(model, trained, part):
-    """A part's forward pass, without any change of the model.
-
-    Args:
-        model: the `Classifier`.
-        trained: values of its `trained_network_variables`.
-        part: (images, labels, shares).
-
-    Returns:
-        (embeddings, sum of the layers' penalties, loss of the auxiliary logits).
+    Attributes:
+        about: the `Finding`, without numbers.
+        layer: that returned it, or None.
+        part: number of the part of the replica's batch.
+        counts: of `_counts`; of all replicas `[replicas, 2 + KEPT]`.
     """
-    images, labels, shares = (tf.convert_to_tensor(value) for value in part)
-    mapping = list(zip(model.trained_network_variables(), trained, strict=True))
-    with keras.StatelessScope(state_mapping=mapping, collect_losses=True):
-        embedded, penalties, extra = model.forward(images, labels, shares)
-    if extra is None:
-        extra = tf.zeros([])
-    return embedded, tf.add_n([tf.zeros([]), *penalties]), extra
 
-
-def _in_head(model, parts, embeddings, mixed):
-    """(finding or None, gradient of each part's embeddings); `mixed` as of `_mixed`."""
-    embedded = tf.concat([tf.cast(e, keras.config.floatx()) for e in embeddings], 0)
-    _, labels, shares = (np.concatenate(column) for column in zip(*parts, strict=True))
-    upstream = tf.constant(shares, embedded.dtype)
-
-    def step(embedded, labels, upstream):
-        batch = embedded, labels, upstream
-        of_head = {"step": model.optimizer.iterations.value}
-        if mixed is None:
-            outcome = model.head.loss_and_gradients(*batch, **of_head)
-        else:
-            outcome = of_both_labels(model.head, *batch, mixed, of_head)
-        gradients = []
-        if not model.head.sharded:
-            # Those of shards are formed when it is known that all is well.
-            gradients = model.head.weight_gradients(outcome.pending)
-        return outcome.losses, outcome.embedding_gradients, gradients
-
-    @tf.function
-    def run(*share):
-        return model.strategy.run(step, args=share)
-
-    share = batching.split(model.strategy, (embedded, tf.constant(labels), upstream))
-    losses, gradients, of_classes = run(*share)
-    gradients = np.concatenate(_of_all(model, gradients))
-    finding = examine(
-        "loss", "loss", np.concatenate(_of_all(model, losses))
-    ) or examine("embedding gradient", "embeddings", gradients)
-    for name, shares in zip(model.head.arrays(), of_classes, strict=False):
-        whole = _of_all(model, shares).sum(axis=0)
-        finding = finding or examine("class gradient", name, whole)
-    return finding, np.split(gradients, len(parts))
-
-
-def _in_backward(model, parts, gradients):
-    """Looks at the network's gradients, summed over the parts."""
-    variables = model.trained_network_variables()
-    scale = 1.0 if model.loss_scale is None else model.loss_scale.last_value()
-    sums = [0.0] * len(variables)
-    for part, gradient in zip(parts, gradients, strict=True):
-        values = _values(variables)
-        with tf.GradientTape() as tape:
-            tape.watch(values)
-            embedded, penalty, extra = _embed(model, values, part)
-        scaled = tf.cast(gradient * scale, embedded.dtype)
-        share = tf.constant(scale / len(parts), penalty.dtype)
-        of_part = tape.gradient(
-            [embedded, penalty, extra],
-            values,
-            output_gradients=[scaled, share, tf.constant(scale, extra.dtype)],
-        )
-        sums = [
-            total if g is None else total + tf.convert_to_tensor(g)
-            for total, g in zip(sums, of_part, strict=True)
-        ]
-    # Backwards: what overflows at one layer is not finite in all layers before it.
-    for variable, total in zip(variables[::-1], sums[::-1], strict=True):
-        if tf.is_tensor(total):  # not so where no loss depends on it
-            finding = examine("gradient", variable.path, total, rows=False)
-            if finding is not None:
-                return finding
-    return None
-
-
-def _values(variables):
-    return [tf.convert_to_tensor(variable.value) for variable in variables]
+    about: Finding
+    layer: Any
+    part: int
+    counts: Any
 
 
 class _Watch:
-    """Keeps the layer and the output that were not finite first."""
+    """Runs the passes of a step again and looks at their tensors.
 
-    def __init__(self, first):
-        self._first = first
-        self._layer = None
-        self._output = None
+    Args:
+        model: the `Classifier`.
+    """
 
-    def see(self, layer, outputs):
-        if self._output is None:
-            for output in filter(tf.is_tensor, tf.nest.flatten(outputs)):
-                if not all_finite(output):
-                    self._layer, self._output = layer, output
-                    return
+    def __init__(self, model):
+        self.model = model
+        self._local = threading.local()  # each replica is traced in its own thread
+        self._tensors = []
 
-    def finding(self):
-        """A weight of that layer, else its output; None when all were finite."""
-        if self._output is None:
-            return None
-        output = examine("output", self._layer.path, self._output, self._first)
-        return _in_weights(self._layer) or output
+    def run(self, batch):
+        """The `_Tensor`s of a per-replica batch, in the order of the step."""
+        model = self.model
+        networks = [model.backbone]
+        if model.auxiliary:
+            networks.append(model.auxiliary.branch)
+
+        @tf.function(autograph=False)
+        def run(batch):
+            return model.strategy.run(self._replica, args=batch)
+
+        with contextlib.ExitStack() as stack:
+            for network in networks:
+                stack.enter_context(watched(network, self._see_layer))
+            stack.enter_context(_returned(model, "forward", self._see_forward))
+            head = _returned(model.head, "loss_and_gradients", self._see_head)
+            stack.enter_context(head)
+            counts = _whole(model, run(batch))
+        counts = counts.reshape(-1, len(self._tensors), counts.shape[-1])
+        return [
+            dataclasses.replace(one, counts=counts[:, i])
+            for i, one in enumerate(self._tensors)
+        ]
+
+    def _replica(self, *tensors):
+        model, self._local.tensors, self._local.part = self.model, [], 0
+        states = [variable.value for variable in model.untrained_variables()]
+        before = [tf.identity(value) for value in states]
+        gradients = model.trainer.gradients(*tensors).gradients
+        for value, old in zip(states, before, strict=True):
+            value.assign(old)
+        variables = model.trained_network_variables()
+        of_network = gradients[: len(variables)]
+        of_classes = gradients[len(variables) :]
+        for name, gradient in zip(model.head.arrays(), of_classes, strict=False):
+            self._add("class gradient", name, gradient)
+        # Backwards: what overflows at one layer is not finite in all before it.
+        for variable, gradient in zip(variables[::-1], of_network[::-1], strict=True):
+            self._add("gradient", variable.path, gradient)
+        self._tensors = self._local.tensors
+        return tf.stack([one.counts for one in self._tensors])
+
+    def _see_layer(self, layer, outputs):
+        for output in filter(tf.is_tensor, tf.nest.flatten(outputs)):
+            self._add("output", layer.path, output, layer)
+
+    def _see_forward(self, outcome):
+        # The output of a layer may not be the model's: operations can follow it.
+        embeddings, penalties, extra = outcome
+        self._add("embeddings", "embeddings", embeddings)
+        self._add("penalty", "penalty", tf.add_n([tf.zeros([]), *penalties]))
+        self._add("auxiliary loss", "auxiliary", extra)
+
+    def _see_head(self, outcome):
+        self._add("loss", "loss", outcome.losses)
+        self._add("embedding gradient", "embeddings", outcome.embedding_gradients)
+        self._local.part += 1
+
+    def _add(self, kind, name, value, layer=None):
+        if value is None or not tf.as_dtype(value.dtype).is_floating:
+            return
+        value = tf.convert_to_tensor(value)
+        about = Finding(kind, name, tuple(value.shape), value.dtype.name)
+        counts = _counts(value, kind in BY_EXAMPLE)
+        self._local.tensors.append(_Tensor(about, layer, self._local.part, counts))
+
+
+@contextlib.contextmanager
+def _returned(owner, name, see):
+    """Calls `see` with what a method of an object returns."""
+    method = getattr(owner, name)
+
+    def call_and_see(*args, **kwargs):
+        outcome = method(*args, **kwargs)
+        see(outcome)
+        return outcome
+
+    setattr(owner, name, call_and_see)
+    try:
+        yield
+    finally:
+        delattr(owner, name)
+
+
+def _first(tensors, parts):
+    """The first of all replicas' tensors that is not finite, a `Finding`, or None.
+
+    Args:
+        tensors: of `_Watch`.
+        parts: images of each part of all replicas.
+    """
+    replicas = len(tensors[0].counts)
+    for replica in range(replicas):
+        for one in tensors:
+            nan, inf, *rows = one.counts[replica]
+            if not nan and not inf:
+                continue
+            # An example meets the classes once with each of its labels.
+            size = len(parts[0])
+            first = (replica * len(parts) // replicas + one.part) * size
+            rows = tuple(first + int(row) % size for row in rows if row >= 0)
+            finding = dataclasses.replace(
+                one.about, nan=int(nan), inf=int(inf), rows=rows
+            )
+            return (one.layer and _in_weights(one.layer)) or finding
+    return None
+
+
+def _counts(value, with_rows):
+    """[NaN, infinite, the first few rows that are not finite or -1], float64."""
+    value = tf.cast(value, tf.float64)
+    nan, inf = (
+        tf.reduce_sum(tf.cast(test(value), tf.float64))
+        for test in (tf.math.is_nan, tf.math.is_inf)
+    )
+    rows = tf.fill([KEPT], tf.constant(-1.0, tf.float64))
+    if with_rows and value.shape.rank:
+        flat = tf.reshape(value, [tf.shape(value)[0], -1])
+        bad = tf.where(tf.reduce_any(~tf.math.is_finite(flat), axis=1))[:KEPT, 0]
+        rows = tf.concat([tf.cast(bad, tf.float64), rows], 0)[:KEPT]
+    return tf.concat([[nan], [inf], rows], axis=0)
 
 
 def _in_weights(layer):
     """The first weight that a layer's call in training reads and that is not finite."""
     weights = layer.trainable_weights if layer.trainable else layer.weights
     for weight in weights:
-        finding = examine("weight", weight.path, weight.numpy(), rows=False)
+        finding = _examine("weight", weight.path, weight.numpy())
         if finding is not None:
             return finding
     return None
+
+
+def _examine(kind, name, values, first=None):
+    """A `Finding` where an array is not finite, else None.
+
+    Args:
+        kind, name: of the tensor, see `Finding`.
+        values: the array.
+        first: number of its first row; None where rows are not numbered.
+    """
+    dtype = tf.as_dtype(values.dtype)
+    if not dtype.is_floating:
+        return None
+    values = np.asarray(values, np.float64)
+    bad = ~np.isfinite(values)
+    if not bad.any():
+        return None
+    rows: tuple[int, ...] = ()
+    if first is not None:
+        where = np.flatnonzero(bad.reshape(len(values), -1).any(axis=1))
+        rows = tuple(first + int(row) for row in where[:KEPT])
+    nan, inf = int(np.isnan(values).sum()), int(np.isinf(values).sum())
+    return Finding(kind, name, tuple(values.shape), dtype.name, nan, inf, rows)

@@ -1,9 +1,9 @@
-"""From a data set to the batches of each replica, with errors that name the example."""
+"""The position of a run in its data, and the batches of each replica."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -15,7 +15,63 @@ from plsc_tf.training import batching
 
 if TYPE_CHECKING:
     from plsc_tf.training.classifier import Classifier
-    from plsc_tf.training.position import Position
+
+# What a step's examples are counted in; see `Position.sums`.
+COUNTS = EXAMPLES, WEIGHTS = "examples", "weights"
+
+
+@dataclasses.dataclass
+class Position:
+    """The position of a run, which a resume needs besides the weights.
+
+    Attributes:
+        epoch: number of the running epoch, from 0.
+        step: steps of it that are done.
+        global_step: steps done since the run began.
+        sums: of the epoch's examples so far, their number as "examples", of their
+            weights as "weights" where there are weighted metrics, and figure by figure.
+    """
+
+    epoch: int = 0
+    step: int = 0
+    global_step: int = 0
+    sums: dict = dataclasses.field(default_factory=dict)
+
+    def go_to(self, other: Position) -> None:
+        """Takes over another position."""
+        for field in dataclasses.fields(self):
+            setattr(self, field.name, getattr(other, field.name))
+
+    def add(
+        self,
+        figures: Mapping[str, float],
+        counts: Mapping[str, float],
+        weighted: Iterable[str] = (),
+    ) -> None:
+        """Counts a step's figures.
+
+        Args:
+            figures: means over the step's examples.
+            counts: `{"examples": their number}`, and their "weights".
+            weighted: names of the figures that are means by weight.
+        """
+        # A new dict: copies of this position keep theirs.
+        sums = {**dict.fromkeys(counts, 0.0), **self.sums}
+        for name, value in counts.items():
+            sums[name] += value
+        for name, value in figures.items():
+            count = counts[WEIGHTS if name in weighted else EXAMPLES]
+            sums[name] = sums.get(name, 0.0) + value * count
+        self.sums = sums
+
+    def means(self, weighted: Iterable[str] = ()) -> dict[str, float]:
+        """The epoch's figures so far; `weighted` as of `add`."""
+        totals = {name: max(self.sums.get(name, 0.0), 1e-12) for name in COUNTS}
+        return {
+            name: value / totals[WEIGHTS if name in weighted else EXAMPLES]
+            for name, value in self.sums.items()
+            if name not in totals
+        }
 
 
 class Passes:
@@ -115,7 +171,10 @@ def prepared(
         left: `tf.data.Dataset` of (images, labels[, weights]).
         parts: what the padded size must be divisible by.
     """
-    batching.check_pictures(left, model.backbone.input_shape)
+    spec = left.element_spec
+    shape = getattr(spec[0] if isinstance(spec, tuple) else spec, "shape", None)
+    if shape is not None and shape.rank == 4:
+        batching.check_shape(shape, model.backbone.input_shape)
     return batching.prepare(left, data.batch_size, parts, model.head.num_classes)
 
 

@@ -10,6 +10,8 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from plsc_tf.heads.margins import require
+
 # Paddle's rule never goes below this, and MindSpore refuses less.
 MINIMUM = 1.0
 # More skips in a row than a scale of 2^24 needs down to 1 are no overflow of a scale
@@ -58,30 +60,20 @@ class LossScale:
         incr_ratio: float = 2.0,
         decr_ratio: float = 0.5,
     ) -> None:
-        _check(
-            MINIMUM <= initial <= np.finfo(np.float32).max,
-            f"initial must be at least {MINIMUM:g} and fit in float32",
-            initial=initial,
-        )
-        for name, steps in (
-            ("incr_every_n_steps", incr_every_n_steps),
-            ("decr_every_n_nan_or_inf", decr_every_n_nan_or_inf),
-        ):
-            _check(
-                steps >= 1 and steps == int(steps),
-                f"{name} must be a positive integer",
-                **{name: steps},
-            )
-        _check(
-            1 < incr_ratio < math.inf,
-            "incr_ratio must be above 1",
-            incr_ratio=incr_ratio,
-        )
-        _check(
-            0 < decr_ratio < 1,
-            "decr_ratio must lie between 0 and 1",
-            decr_ratio=decr_ratio,
-        )
+        fits = MINIMUM <= initial <= float(np.finfo(np.float32).max)
+        rule = f"initial must be at least {MINIMUM:g} and fit in float32"
+        require(fits, rule, initial=initial)
+        counts = {
+            "incr_every_n_steps": incr_every_n_steps,
+            "decr_every_n_nan_or_inf": decr_every_n_nan_or_inf,
+        }
+        for name, steps in counts.items():
+            fits = steps >= 1 and steps == int(steps)
+            require(fits, f"{name} must be a positive integer", **{name: steps})
+        fits = 1 < incr_ratio < math.inf
+        require(fits, "incr_ratio must be above 1", incr_ratio=incr_ratio)
+        rule = "decr_ratio must lie between 0 and 1"
+        require(0 < decr_ratio < 1, rule, decr_ratio=decr_ratio)
         self.dynamic = bool(dynamic)
         self._initial = float(initial)
         self._incr_every_n_steps = int(incr_every_n_steps)
@@ -164,29 +156,14 @@ class LossScale:
 
         Args:
             state: what `state` returned.
-
-        Raises:
-            ValueError: something is missing or out of range; nothing is changed.
         """
-        expected = {"scale", "good_steps", "bad_steps"}
-        _check(
-            isinstance(state, dict) and expected <= set(state),
-            f"the state of a loss scale must hold {sorted(expected)}",
-            state=state,
-        )
         scale = float(state["scale"])
-        good, bad = int(state["good_steps"]), int(state["bad_steps"])
-        _check(
-            MINIMUM <= scale <= np.finfo(np.float32).max and good >= 0 and bad >= 0,
-            f"a loss scale is at least {MINIMUM:g} and its counts at least 0",
-            state=state,
-        )
         if self.dynamic:
             self._scale.assign(scale)
             self._used.assign(scale)
             self._max_skips = self._skips_from(max(scale, self._initial))
-            self._good_steps.assign(good)
-            self._bad_steps.assign(bad)
+            self._good_steps.assign(int(state["good_steps"]))
+            self._bad_steps.assign(int(state["bad_steps"]))
         self._skips.assign(0)
 
 
@@ -250,9 +227,3 @@ def _scalar(value, dtype, name):
         # Every replica computes the same; a strategy may take any of them.
         aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
     )
-
-
-def _check(fits, expected, **received):
-    if not fits:
-        shown = ", ".join(f"{name}={value!r}" for name, value in received.items())
-        raise ValueError(f"{expected}. Received: {shown}")

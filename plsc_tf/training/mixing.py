@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 
 if TYPE_CHECKING:
-    from plsc_tf.heads.base import Head
-    from plsc_tf.heads.head_step import HeadStep
+    from plsc_tf.heads.base import Head, HeadStep
     from plsc_tf.training.classifier import Classifier
 
 

@@ -31,6 +31,8 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
             "linear_from_lr": from `first_rate` to r (PLSC's code); "t2t":
             r 0.01^((n - step) / n) (FastNN).
         first_rate: rate of step 0 for "linear_from_lr".
+        start: step that the schedule begins at; it is at its start before.
+        bound: the smallest rate of the schedule (FastNN: end_learning_rate).
 
     Raises:
         ValueError: an unknown scheme.
@@ -42,6 +44,8 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
         warmup_steps: int,
         scheme: str = "linear",
         first_rate: float = 0.0,
+        start: int = 0,
+        bound: float = 0.0,
     ) -> None:
         schemes = ("linear", "linear_from_zero", "linear_from_lr", "t2t")
         if scheme not in schemes:
@@ -52,16 +56,23 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
         self.warmup_steps = warmup_steps
         self.scheme = scheme
         self.first_rate = first_rate
+        self.start = start
+        self.bound = bound
 
     def __call__(self, step: tf.Tensor) -> tf.Tensor:
         """The rate of a step, float32 scalar."""
         step = keras.ops.cast(step, "float32")
-        after = self.schedule(step) if callable(self.schedule) else self.schedule
+        after = self._scheduled(step)
         if not self.warmup_steps:
             return keras.ops.convert_to_tensor(after, "float32")
-        rate = self.schedule(0.0) if callable(self.schedule) else self.schedule
-        growing = self._growing(step, rate)
+        growing = self._growing(step, self._scheduled(0.0))
         return keras.ops.where(step < self.warmup_steps, growing, after)
+
+    def _scheduled(self, step):
+        if not callable(self.schedule):
+            return self.schedule
+        rate = self.schedule(keras.ops.maximum(step - self.start, 0.0))
+        return keras.ops.maximum(rate, self.bound) if self.bound else rate
 
     def _growing(self, step, rate):
         done = step / self.warmup_steps
@@ -75,57 +86,8 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
 
     def get_config(self) -> dict:
         """The constructor's arguments."""
-        return {
-            "schedule": self.schedule,
-            "warmup_steps": self.warmup_steps,
-            "scheme": self.scheme,
-            "first_rate": self.first_rate,
-        }
-
-
-@keras.saving.register_keras_serializable("plsc_tf")
-class Later(keras.optimizers.schedules.LearningRateSchedule):
-    """A schedule that begins at a step, and is at its start before.
-
-    Args:
-        schedule: Keras `LearningRateSchedule`.
-        start: the step.
-    """
-
-    def __init__(self, schedule: Any, start: int) -> None:
-        self.schedule = schedule
-        self.start = start
-
-    def __call__(self, step: tf.Tensor) -> tf.Tensor:
-        """The rate of a step, float32 scalar."""
-        step = keras.ops.cast(step, "float32")
-        return self.schedule(keras.ops.maximum(step - self.start, 0.0))
-
-    def get_config(self) -> dict:
-        """The constructor's arguments."""
-        return {"schedule": self.schedule, "start": self.start}
-
-
-@keras.saving.register_keras_serializable("plsc_tf")
-class AtLeast(keras.optimizers.schedules.LearningRateSchedule):
-    """A schedule that does not go below a bound.
-
-    Args:
-        schedule: Keras `LearningRateSchedule`.
-        bound: the smallest rate (FastNN end_learning_rate).
-    """
-
-    def __init__(self, schedule: Any, bound: float) -> None:
-        self.schedule = schedule
-        self.bound = bound
-
-    def __call__(self, step: tf.Tensor) -> tf.Tensor:
-        """The rate of a step, float32 scalar."""
-        return keras.ops.maximum(self.schedule(step), self.bound)
-
-    def get_config(self) -> dict:
-        """The constructor's arguments."""
-        return {"schedule": self.schedule, "bound": self.bound}
+        names = ("schedule", "warmup_steps", "scheme", "first_rate", "start", "bound")
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,10 +148,11 @@ def build(options: Any, run: Any) -> WarmUp:
     if options.decay_scheme:
         if options.lr_total_epochs is None:
             total = run.stop_at_step or total
-        decay = _luong(options, rate, total)
+        decay, limits = _luong(options, rate, total)
     else:
-        decay = _decay(options, run, rate, total, warmup)
-    return WarmUp(decay, warmup, options.warmup_scheme, options.learning_rate)
+        decay, limits = _decay(options, run, rate, total, warmup)
+    scheme = options.warmup_scheme
+    return WarmUp(decay, warmup, scheme, options.learning_rate, **limits)
 
 
 def depends_on_length(options: Any) -> bool:
@@ -234,25 +197,27 @@ def _own_steps(options, run, steps):
 
 
 def _decay(options, run, rate, total, warmup):
+    """(the schedule, arguments of `WarmUp`)."""
     schedules = keras.optimizers.schedules
     kind = options.learning_rate_decay_type
     end = min(options.end_learning_rate, rate)
     if kind == "piecewise":
-        return _piecewise(options, run, rate)
+        return _piecewise(options, run, rate), {}
     if kind == "polynomial":
         power = options.polynomial_power
-        return schedules.PolynomialDecay(rate, total, end, power=power)
+        return schedules.PolynomialDecay(rate, total, end, power=power), {}
     if kind == "linear":
-        return Later(schedules.PolynomialDecay(rate, total - warmup, end), warmup)
+        decay = schedules.PolynomialDecay(rate, total - warmup, end)
+        return decay, {"start": warmup}
     if kind == "cosine":
-        return schedules.CosineDecay(rate, total, alpha=end / (rate or 1.0))
+        return schedules.CosineDecay(rate, total, alpha=end / (rate or 1.0)), {}
     if kind == "exponential":
         factor = options.learning_rate_decay_factor
         decay = schedules.ExponentialDecay(
             rate, run.steps_per_epoch, factor, staircase=True
         )
-        return AtLeast(decay, end)
-    return rate
+        return decay, {"bound": end}
+    return rate, {}
 
 
 def _piecewise(options, run, rate):
@@ -272,7 +237,7 @@ def _piecewise(options, run, rate):
 
 
 def _luong(options, rate, total):
-    """FastNN's decay schemes.
+    """FastNN's decay schemes: (the schedule, arguments of `WarmUp`).
 
     The k-th decay acts k intervals behind the start, so that the last one falls on
     the last step, as in FastNN's code and TensorFlow's NMT tutorial that it is from.
@@ -290,12 +255,11 @@ def _luong(options, rate, total):
         decay = keras.optimizers.schedules.PolynomialDecay(
             rate, interval, end, power=options.polynomial_power
         )
-        return Later(decay, start)
+        return decay, {"start": start}
     factor = options.luong_decay_factor
     values = [max(rate * factor**k, end) for k in range(times + 1)]
-    return _steps_down(
-        rate, [start + k * interval for k in range(1, times + 1)], values
-    )
+    steps = [start + k * interval for k in range(1, times + 1)]
+    return _steps_down(rate, steps, values), {}
 
 
 def _steps_down(rate, steps, values):

@@ -15,7 +15,6 @@ from absl import logging
 from plsc_tf.checkpoints import catalog
 from plsc_tf.storage import files
 from plsc_tf.training import diagnosis, state
-from plsc_tf.training.finding import BY_EXAMPLE, describe
 
 if TYPE_CHECKING:
     from plsc_tf.training.classifier import Classifier
@@ -76,7 +75,7 @@ class Sentinel:
         step = model.trainer.position.global_step + 1
         finding = diagnosis.first_nonfinite(model, batch)
         path = self._write(model, batch, step, finding)
-        message, advice = describe(finding, step)
+        message, advice = diagnosis.describe(finding, step)
         message += f" Batch and report: {path}."
         if self.action == "stop" or self.count > self.limit:
             spent = ""
@@ -131,7 +130,7 @@ class Sentinel:
             report["loss_scale"] = model.loss_scale.last_value()
         if finding is not None:
             report["finding"] = dataclasses.asdict(finding)
-            if finding.kind in BY_EXAMPLE:
+            if finding.kind in diagnosis.BY_EXAMPLE:
                 report["labels"] = [int(labels[row]) for row in finding.rows]
         return report
 

@@ -23,8 +23,8 @@ from plsc_tf.training.updates import Updater
 
 if TYPE_CHECKING:
     from plsc_tf.training.classifier import Classifier
+    from plsc_tf.training.ending import Votes
     from plsc_tf.training.trainer import Trainer
-    from plsc_tf.training.votes import Votes
 
 HOOKS = (
     "on_train_batch_begin",
@@ -118,7 +118,7 @@ class _Gate:
         self._aborted = aborted
 
     def count(self, unhealthy):
-        """See `plsc_tf.training.votes.Votes.count`."""
+        """See `plsc_tf.training.ending.Votes.count`."""
         return collectives.all_sum(unhealthy), {"aborted": self._aborted}
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
 from plsc_tf.checkpoints import manifest, reader, writer
 from plsc_tf.checkpoints.writer import Content
-from plsc_tf.training import model_config, statistics
+from plsc_tf.parallel.strategy import gather, local_replicas
+from plsc_tf.training import freezing, model_config
 from plsc_tf.training.average import SLOT
 
 if TYPE_CHECKING:
@@ -87,8 +90,8 @@ def snapshot(
     Returns:
         a `Content`.
     """
-    stacked = statistics.stacked(model) if model.trainer.statistics_differ else {}
-    means = statistics.means(model, stacked) if stacked else []
+    stacked = stacked_statistics(model) if model.trainer.statistics_differ else {}
+    means = mean_statistics(model, stacked) if stacked else []
     averaged = {id(variable): tf.constant(mean) for variable, mean in means}
     values = [
         (v, averaged[id(v)] if id(v) in averaged else _value(model, v))
@@ -181,7 +184,7 @@ def restore(path: str, model: Classifier, *, verified: bool = False) -> dict:
     state = reader.restore(
         path,
         network=model.backbone,
-        variables=training_variables(model),
+        variables=_as_stored(content, model),
         arrays={**model.head.arrays(), **model.trainer.updater.slots()},
         verified=verified,
     )
@@ -208,7 +211,6 @@ def _check_optimizer(path, content, model):
             f"state {optimizer} cannot continue. Resume with {trained_with}, or "
             f"{WEIGHTS_ALONE}."
         )
-    _check_learning_rate(path, content, model)
     averaged = "averages" in content["state"]
     if averaged and model.trainer.updater.averages is None:
         logging.warning(
@@ -224,27 +226,23 @@ def _check_optimizer(path, content, model):
         )
 
 
-def _check_learning_rate(path, content, model):
-    """Raises ValueError where only one of two optimizers has a fixed learning rate.
+def _as_stored(content, model):
+    """`training_variables` under the names that they have in a checkpoint.
 
-    A fixed one is a variable of the optimizer, which `training_variables` leaves out.
+    The variable of a fixed learning rate leaves a gap in the numbers of the
+    optimizer's variables, which a schedule does not.
     """
-    stored = _of_optimizer(content["training"]["variables"])
-    current = _of_optimizer(training_variables(model))
-    if len(stored) == len(current) and stored != current:
-        # A fixed rate leaves a gap in the numbers, unless it is the last variable.
-        kinds = {True: "a fixed learning rate", False: "a schedule"}
-        was_fixed, is_fixed = (n != list(range(len(n))) for n in (stored, current))
-        raise ValueError(
-            f"Checkpoint {path} was trained with {kinds[was_fixed]}, and this "
-            f"optimizer has {kinds[is_fixed]}. They differ in the optimizer: the "
-            "learning rate's own variable. Compile with an optimizer of that kind, or "
-            f"{WEIGHTS_ALONE}."
-        )
+    variables = training_variables(model)
+    stored = _of_optimizer(content["training"].get("variables", ()))
+    current = _of_optimizer(variables)
+    if len(stored) == len(current):
+        values = [variables.pop(name) for name in current]
+        variables |= dict(zip(stored, values, strict=True))
+    return variables
 
 
 def _of_optimizer(names):
-    return sorted(int(n.split("/")[1]) for n in names if n.startswith("optimizer/"))
+    return sorted(name for name in names if name.startswith("optimizer/"))
 
 
 def _restore_statistics(path, content, model):
@@ -252,7 +250,7 @@ def _restore_statistics(path, content, model):
     names = [name for name in content["training"]["variables"] if "statistics/" in name]
     model.trainer.statistics_differ = False
     if names and content["state"]["replicas"] == model.strategy.num_replicas_in_sync:
-        statistics.assign(model, reader.read_variables(path, content, names))
+        assign_statistics(model, reader.read_variables(path, content, names))
         model.trainer.statistics_differ = True
 
 
@@ -309,3 +307,80 @@ def restore_averages(path: str, model: Classifier, with_head: bool = False) -> b
         arrays = {f"{name}/{SLOT}": array for name, array in rows}
     reader.restore(path, variables=wanted, arrays=arrays)
     return True
+
+
+def synchronize(model: Classifier) -> None:
+    """Gives every replica the mean of all; see `Classifier.synchronize_statistics`."""
+    trainer, replicas = model.trainer, model.strategy.num_replicas_in_sync
+    if not trainer.statistics_differ or replicas == 1:
+        return
+    for variable, mean in mean_statistics(model, stacked_statistics(model)):
+        variable.assign(mean)
+    trainer.statistics_differ = False
+
+
+def statistics(model: Classifier) -> list[keras.Variable]:
+    """The backbone's weights that are not trained and that replicas differ in."""
+    return [
+        variable
+        for variable in model.backbone.non_trainable_weights
+        if variable.value.dtype.is_floating and not freezing.is_frozen(variable)
+    ]
+
+
+def copies(model: Classifier, variable: keras.Variable) -> Sequence[tf.Variable]:
+    """The replicas' values of one of them: list of `tf.Variable`."""
+    return model.strategy.experimental_local_results(variable.value)
+
+
+def stacked_statistics(model: Classifier) -> dict[str, np.ndarray]:
+    """Values of all replicas, `{name: [replicas, ...]}`; all workers must call it."""
+    differing = statistics(model)
+    if not differing:
+        return {}
+    columns = [copies(model, variable) for variable in differing]
+    # In one piece: a message takes longer than what it carries.
+    flat = [
+        np.concatenate([column[i].numpy().ravel() for column in columns])[None]
+        for i in range(len(local_replicas(model.strategy)))
+    ]
+    gathered, named, start = gather(model.strategy, flat), {}, 0
+    for i, variable in enumerate(differing):
+        size = int(np.prod(variable.shape))
+        values = gathered[:, start : start + size]
+        named[_statistic(i)] = values.reshape(-1, *variable.shape)
+        start += size
+    return named
+
+
+def mean_statistics(
+    model: Classifier, values: Any
+) -> list[tuple[keras.Variable, np.ndarray]]:
+    """What all replicas would agree on: `[(keras.Variable, array)]`.
+
+    Args:
+        model: the `Classifier`.
+        values: of `stacked_statistics`.
+    """
+    return [
+        (variable, np.mean(values[_statistic(i)], axis=0))
+        for i, variable in enumerate(statistics(model))
+    ]
+
+
+def assign_statistics(model: Classifier, values: Any) -> None:
+    """Restores the statistics of every replica.
+
+    Args:
+        model: the `Classifier`.
+        values: of `stacked_statistics`, from as many replicas.
+    """
+    here = local_replicas(model.strategy)
+    for i, variable in enumerate(statistics(model)):
+        local = values[_statistic(i)][here.start : here.stop]
+        for copy, value in zip(copies(model, variable), local, strict=True):
+            copy.assign(value)
+
+
+def _statistic(i):
+    return f"statistics/{i:04d}"

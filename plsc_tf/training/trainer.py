@@ -20,15 +20,15 @@ from plsc_tf.heads.second_pass import join
 from plsc_tf.parallel import collectives
 from plsc_tf.parallel.group import SingleWorker
 from plsc_tf.training import diagnosis, feed, mixing, several_steps, user_data
-from plsc_tf.training.position import COUNTS, Position
+from plsc_tf.training.ending import EndedElsewhereError
+from plsc_tf.training.feed import COUNTS, Position
 from plsc_tf.training.updates import Updater
-from plsc_tf.training.votes import EndedElsewhereError
 
 if TYPE_CHECKING:
     from plsc_tf.parallel.group import Group
     from plsc_tf.training.classifier import Classifier
+    from plsc_tf.training.ending import Votes
     from plsc_tf.training.sentinel import Sentinel
-    from plsc_tf.training.votes import Votes
     from plsc_tf.training.weight_rules import WeightRule
 
 # Arguments of `Trainer.fit` that Keras does not have.
@@ -45,7 +45,7 @@ class Trainer:
         position: the `Position` of the run.
         updater: the `Updater` of all weights; None before `compile`.
         group: the `plsc_tf.parallel.group.Group` of all workers.
-        votes: the `plsc_tf.training.votes.Votes` of a cluster; None of one process.
+        votes: the `plsc_tf.training.ending.Votes` of a cluster; None of one process.
         calls: the `several_steps.Calls` of the running `fit`; None with single steps.
         step_batch: the per-replica batch of the running step.
         step_result: the figures of the last step, by name.
@@ -81,7 +81,7 @@ class Trainer:
 
         Args:
             group: the `plsc_tf.parallel.group.Group` of all workers.
-            votes: the `plsc_tf.training.votes.Votes`; None of a process alone.
+            votes: the `plsc_tf.training.ending.Votes`; None of a process alone.
         """
         self.group = group
         self.votes = votes
@@ -303,6 +303,10 @@ class Trainer:
         step = functools.partial(train_step, self.model)
         return self.model.strategy.run(step, args=batch)
 
+    def gradients(self, *batch: tf.Tensor) -> Passes:
+        """The passes of a step, without its update; called in replica context."""
+        return gradients(self.model, *batch)
+
     @property
     def batch_parts(self) -> int:
         """Number of parts of a global batch: replicas times accumulation steps."""
@@ -430,7 +434,7 @@ class Passes:
     Attributes:
         gradients: the replica's share, one per replicated weight, None where a weight
             has no part in the loss; times the loss scale.
-        pending: of the head's step, see `plsc_tf.heads.head_step.HeadStep`; None of a
+        pending: of the head's step, see `plsc_tf.heads.base.HeadStep`; None of a
             replicated head.
         healthy: bool scalar, whether losses and embeddings' gradients are finite.
         loss: scalar, the replica's share of the objective.
@@ -462,10 +466,11 @@ def gradients(
     labels: tf.Tensor,
     weights: tf.Tensor,
     real: tf.Tensor | None = None,
+    backward: bool = True,
 ) -> Passes:
-    """Forward and backward pass; args as of `train_step`; returns `Passes`."""
+    """Forward and backward pass, or the losses alone; args as of `train_step`."""
     upstream, real, total = shares(weights, real)
-    statistics, random = _states(model)
+    statistics, random = _states(model) if backward else ([], [])
     before = [tf.identity(value) for value in statistics]
     before_random = [tf.identity(value) for value in random]
     head, count = model.head, model.accumulation_steps
@@ -476,16 +481,18 @@ def gradients(
     chosen = head.sample(tf.reshape(labels, [-1]), step)
     gradients: list = []
     state: dict | None = None
+    before_next: list = []
     outcomes, extra_losses = [], []
     penalty = tf.zeros([], upstream.dtype)
     parts = (tf.split(value, count) for value in (images, labels, upstream))
     for part in zip(*parts, strict=True):
         # One part after the other: together they would need all activations at once.
-        with tf.control_dependencies(_values(gradients)):
+        with tf.control_dependencies(before_next):
             outcome, part_gradients, penalty, extra = _part(
-                model, part, share, step=step, chosen=chosen, state=state
+                model, part, share, backward, step=step, chosen=chosen, state=state
             )
         gradients = _sum(gradients, part_gradients)
+        before_next = [g for g in gradients if g is not None] or [outcome.losses]
         state = outcome.state
         outcomes.append(outcome)
         extra_losses.append(extra)
@@ -494,16 +501,17 @@ def gradients(
     if model.auxiliary is not None:
         own_loss += tf.add_n(extra_losses)
     healthy = tf.math.is_finite(own_loss)
-    for outcome in outcomes:
+    for outcome in outcomes if backward else ():
         # What is not finite in a shard shows here, before any weight's gradient.
         bad = tf.math.is_finite(outcome.embedding_gradients)
         healthy &= tf.reduce_all(bad)
     ranks = None
-    if model.ranked_metrics:
+    if model.ranked_metrics and backward:
         ranks = tf.concat([outcome.ranks for outcome in outcomes], axis=0)
+    sharded = head.sharded and backward
     return Passes(
         gradients=gradients,
-        pending=join([o.pending for o in outcomes]) if head.sharded else None,
+        pending=join([o.pending for o in outcomes]) if sharded else None,
         healthy=healthy,
         loss=own_loss,
         examples=total,
@@ -581,12 +589,13 @@ def _states(model):
     return statistics, random
 
 
-def _part(model, part, share, **of_head):
+def _part(model, part, share, backward, **of_head):
     """Forward and backward pass of a part of the replica's batch.
 
     Args:
         part: (images, labels, upstream); labels are `[b, 2]` with `share`.
         share: of the first label, of `Mixing`, or None.
+        backward: whether there is a backward pass.
         of_head: step, chosen and state.
 
     Returns:
@@ -597,8 +606,12 @@ def _part(model, part, share, **of_head):
     dtype = keras.config.floatx()
     with tf.GradientTape() as tape:
         embeddings, penalties, extra = model.forward(images, labels, upstream)
-    of_head["with_ranks"] = bool(model.ranked_metrics)
+    penalty = tf.add_n([tf.zeros([], dtype), *penalties])
+    of_head["with_ranks"] = bool(model.ranked_metrics) and backward
     batch = tf.cast(embeddings, dtype), labels, upstream
+    if not backward:
+        outcome = model.head.loss_and_gradients(*batch, **of_head, gradients=False)
+        return outcome, [], penalty, extra
     if share is None:
         outcome = model.head.loss_and_gradients(*batch, **of_head)
     else:
@@ -621,11 +634,7 @@ def _part(model, part, share, **of_head):
     if not model.head.sharded:
         of_head = model.head.weight_gradients(outcome.pending)
         gradients += [scale * gradient for gradient in of_head]
-    return outcome, gradients, tf.add_n([tf.zeros([], dtype), *penalties]), extra
-
-
-def _values(gradients):
-    return [gradient for gradient in gradients if gradient is not None]
+    return outcome, gradients, penalty, extra
 
 
 def _sum(first, second):

@@ -12,7 +12,7 @@ import tensorflow as tf
 from plsc_tf import private_apis
 from plsc_tf.parallel import collectives
 from plsc_tf.training.average import SLOT, Averages
-from plsc_tf.training.lars import Lars
+from plsc_tf.training.optimizers import Lars
 from plsc_tf.training.rules import RowRules, decays
 from plsc_tf.training.weight_rules import COMMON
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from plsc_tf.parallel.collectives import Transport
     from plsc_tf.parallel.rows import ShardedRows
     from plsc_tf.training.average import Averaging
+    from plsc_tf.training.ending import Votes
     from plsc_tf.training.loss_scale import LossScale
-    from plsc_tf.training.votes import Votes
     from plsc_tf.training.weight_rules import WeightRule
 
 # Their rule looks at a whole weight at once: applied shard by shard it would mean
@@ -51,7 +51,7 @@ class Updater:
             replicated weights were multiplied with, or None.
         transport: `plsc_tf.parallel.collectives.Transport` of the replicated weights'
             gradients.
-        votes: `plsc_tf.training.votes.Votes` of the workers of a cluster, or None.
+        votes: `plsc_tf.training.ending.Votes` of the workers of a cluster, or None.
         averaging: `plsc_tf.training.average.Averaging` of the weights, or None.
         head_rule: `plsc_tf.training.weight_rules.WeightRule` of the head, or None.
         layer_rules: those of mirrored weights, `{id of a keras.Variable: WeightRule}`.

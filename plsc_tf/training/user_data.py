@@ -118,14 +118,11 @@ class WeighedBatches:
     def __init__(self, data: Any, class_weight: Mapping[int, float]) -> None:
         self._data = data
         _check_class_weight(class_weight)
-        weights = np.fromiter(class_weight.values(), np.float32)
-        labels = np.fromiter(class_weight, np.int64)
-        self._table = tf.lookup.StaticHashTable(
-            tf.lookup.KeyValueTensorInitializer(
-                labels, np.asarray(weights, np.float32)
-            ),
-            default_value=1.0,
+        pairs = tf.lookup.KeyValueTensorInitializer(
+            np.fromiter(class_weight, np.int64),
+            np.fromiter(class_weight.values(), np.float32),
         )
+        self._table = tf.lookup.StaticHashTable(pairs, default_value=1.0)
 
     def __getattr__(self, name):
         value = getattr(self._data, name)
@@ -157,33 +154,6 @@ def _check_class_weight(class_weight):
             "class_weight must be {label: weight}, no weight negative. Received: "
             f"class_weight={class_weight}"
         )
-
-
-def weights_of(
-    labels: Any, sample_weight: Any, class_weight: Mapping[int, float] | None
-) -> np.ndarray | None:
-    """Weights `[N]` of a batch of arrays, or None where there are none.
-
-    Args:
-        labels: `[N]` integers.
-        sample_weight: `[N]` or None.
-        class_weight: `{label: weight}` or None; other classes weigh 1.
-
-    Raises:
-        ValueError: class_weight is something else.
-    """
-    weights = None
-    if sample_weight is not None:
-        weights = np.asarray(sample_weight, np.float32).reshape(-1)
-    if class_weight is not None:
-        _check_class_weight(class_weight)
-        of_classes = np.array(
-            [class_weight.get(i, 1.0) for i in labels.tolist()], np.float32
-        )
-        if weights is None or len(weights) != len(of_classes):
-            return of_classes
-        weights = of_classes * weights
-    return weights
 
 
 def training_data(
@@ -223,7 +193,13 @@ def training_data(
     elif is_dataset:
         data = DatasetBatches(x)
     else:
-        arrays = _arrays(x, y, sample_weight)
+        if y is None:
+            raise ValueError(
+                "x must be what plsc_tf.load returns, a tf.data.Dataset of (images, "
+                "labels), or an array of images with y=labels. A generator becomes a "
+                f"tf.data.Dataset by from_generator. Received: {type(x)}"
+            )
+        arrays = _arrays(x, y, sample_weight, "x")
         size = 32 if batch_size is None else batch_size
         if size < 1:
             raise ValueError(
@@ -299,31 +275,28 @@ def check_endless(data: Any, steps: int | None, argument: str) -> None:
         )
 
 
-def _arrays(x, y, sample_weight):
+def _arrays(images, labels, weights, name):
     """Images `[N, h, w, 3]`, labels `[N]` and perhaps weights `[N]`, all checked."""
-    if y is None:
+    images, labels = np.asarray(images), batching.whole_labels(labels)
+    batching.check_rank(images.shape, name)
+    check_range(images, name)
+    arrays = {"images": images, "labels": labels}
+    if weights is not None:
+        arrays["weights"] = np.asarray(weights, np.float32).reshape(-1)
+    counts = {name: len(array) for name, array in arrays.items()}
+    if len(set(counts.values())) > 1 or not len(labels):
+        listed = ", ".join(f"{count} {name}" for name, count in counts.items())
         raise ValueError(
-            "x must be what plsc_tf.load returns or a tf.data.Dataset of (images, "
-            "labels), or an array of images with y=labels. A generator becomes one by "
-            f"tf.data.Dataset.from_generator. Received: {type(x)}"
+            "images, labels and weights must be equally many, and not empty. "
+            f"Received: {listed}."
         )
-    images, labels = np.asarray(x), batching.whole_labels(y)
-    batching.check_rank(images.shape, "x")
-    check_range(images, "x")
-    if len(images) != len(labels) or not len(labels):
+    bad = batching.bad_weights(arrays.get("weights", []))
+    if bad.size:
         raise ValueError(
-            "There must be as many images as labels, and the arrays must not be "
-            f"empty. Received: {len(images)} images, {len(labels)} labels."
+            "Weights must be numbers, none negative. Received: "
+            f"{arrays['weights'][bad[0]]} at example {bad[0]}."
         )
-    if sample_weight is None:
-        return images, labels
-    weights = np.asarray(sample_weight, np.float32)
-    if weights.size != len(labels) or batching.bad_weights(weights).size:
-        raise ValueError(
-            "sample_weight must hold a number for each image, none negative. "
-            f"Received: shape {weights.shape} for {len(labels)} images."
-        )
-    return images, labels, weights.reshape(-1)
+    return tuple(arrays.values())
 
 
 def one_batch(
@@ -342,17 +315,23 @@ def one_batch(
     Raises:
         ValueError: they do not fit together, or not the model.
     """
-    labels = batching.whole_labels(labels)
-    weights = weights_of(labels, sample_weight, class_weight)
-    batching.check_batch(images, labels, weights, model.head.num_classes)
-    batching.check_shape(np.shape(images), model.backbone.input_shape)
-    check_range(np.asarray(images), "images")
-    batch = batching.pad(
-        tf.convert_to_tensor(images),
-        tf.convert_to_tensor(labels, tf.int64),
-        None if weights is None else tf.convert_to_tensor(weights, tf.float32),
-        batching.padded_size(len(labels), model.trainer.batch_parts),
-    )
+    arrays = _arrays(images, labels, sample_weight, "images")
+    labels, classes = arrays[1], model.head.num_classes
+    outside = np.flatnonzero((labels < 0) | (labels >= classes))
+    if outside.size:
+        raise ValueError(
+            f"Label {labels[outside[0]]} at example {outside[0]} of the batch is "
+            f"outside [0, num_classes). Received: num_classes={classes}."
+        )
+    batching.check_shape(arrays[0].shape, model.backbone.input_shape)
+    tensors = [tf.convert_to_tensor(array) for array in arrays]
+    weights = tensors[2] if len(tensors) > 2 else None
+    if class_weight is not None:
+        _check_class_weight(class_weight)
+        of_classes = tf.constant([class_weight.get(i, 1.0) for i in labels.tolist()])
+        weights = of_classes if weights is None else of_classes * weights
+    size = batching.padded_size(len(labels), model.trainer.batch_parts)
+    batch = batching.pad(tensors[0], tensors[1], weights, size)
     return batching.split(model.strategy, batch)
 
 

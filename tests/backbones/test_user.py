@@ -9,7 +9,7 @@ import pytest
 
 from plsc_tf.backbones import BaseModel, from_user, precision
 from plsc_tf.backbones.precision import Precision
-from plsc_tf.heads.dense import DenseHead
+from plsc_tf.heads.heads import DenseHead
 from plsc_tf.training.classifier import Classifier
 
 SHAPE = (16, 12, 3)

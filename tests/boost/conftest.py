@@ -10,7 +10,6 @@ import plsc_tf
 from plsc_tf.backbones import precision
 from plsc_tf.boost import layout, projection, reduced_step, snapshots, trajectory
 from plsc_tf.boost.updater import ReducedUpdater, ReductionPlan
-from plsc_tf.heads.dense import DenseHead
 
 COMPONENTS = 5
 EPOCHS = 9
@@ -91,15 +90,10 @@ def reduce(make_model, projections):
 
     def prepare(replicas=1, scope="backbone", *, plan=None, compiled=None, **options):
         model = make_model(replicas, **options)
-        variables = list(model.backbone.trainable_variables)
-        if scope == "all" and isinstance(model.head, DenseHead):
-            variables += model.head.variables_replicated
         given = {"rho": 0.55, "gamma": 0.9, "alpha": 0.001, "sigma": 0.4, "trials": 8}
         made = ReductionPlan(
             projection=projection.Projection(projections[scope]),
             layout=layout.of_model(model, scope),
-            variables=variables,
-            with_head=scope == "all",
             **{**given, **(plan or {})},
         )
         model.trainer.updater_class = functools.partial(ReducedUpdater, plan=made)

@@ -38,7 +38,7 @@ def components(matrix, wanted=WANTED):
     found = pca.decompose(rows, matrix.shape[1], wanted)
     parts = []
     product = pca.project(
-        rows, matrix.shape[1], found, lambda low, part: parts.append((low, part))
+        rows, matrix.shape[1], found[0], lambda low, part: parts.append((low, part))
     )
     assert [low for low, _ in parts] == sorted({low for low, _ in parts})
     return found, np.concatenate([part for _, part in parts], axis=1), product
@@ -61,7 +61,7 @@ def test_the_span_is_that_of_a_whole_svd(matrix):
     outside = exact - right[:WANTED].T @ (right[:WANTED] @ exact)
     assert np.linalg.norm(outside, 2) < 1e-5
     shares = singular**2 / np.sum(singular**2)
-    np.testing.assert_allclose(found.variances, shares, rtol=1e-5, atol=1e-12)
+    np.testing.assert_allclose(found[1], shares, rtol=1e-5, atol=1e-12)
 
 
 def test_signs_are_settled(matrix):
@@ -75,9 +75,7 @@ def test_signs_are_settled(matrix):
 
 def test_rows_are_made_orthonormal_again(matrix):
     found, _, _ = components(matrix)
-    skewed = pca.Components(
-        found.mixing + 0.05 * np.roll(found.mixing, 1, 0), found.variances
-    )
+    skewed = found[0] + 0.05 * np.roll(found[0], 1, 0)
     rows = [Row(values) for values in matrix]
     product = pca.project(rows, SIZE, skewed, lambda low, part: None)
     assert pca.deviation(product) > 0.01

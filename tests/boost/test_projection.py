@@ -131,11 +131,6 @@ def test_a_snapshot_that_is_not_finite(make_model, folder, whole, tmp_path):
     assert not list(tmp_path.glob("*.npy*")) and not list(tmp_path.glob("*.writing"))
 
 
-def test_a_disk_without_room(tmp_path):
-    with pytest.raises(OSError, match=r"needs [\d,]+ bytes .* lower n_component"):
-        projection.Writer(str(tmp_path / "p.npy"), (32, 1 << 55))
-
-
 def test_a_file_system_that_takes_no_more(folder, whole, tmp_path):
     found = trajectory.open_folder(folder, whole, 5)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)

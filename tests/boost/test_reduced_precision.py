@@ -5,26 +5,8 @@ import pytest
 import tensorflow as tf
 
 import plsc_tf
-from plsc_tf.boost import projection
 from plsc_tf.training import state
 from tests.boost.test_reduced_step import ROUNDING, run, vector
-
-HALF = ("bfloat16", "float16")
-# One scope and count of replicas each in CI.
-CASES = [
-    pytest.param(
-        dtype,
-        scope,
-        replicas,
-        marks=()
-        if (dtype, scope, replicas)
-        in (("bfloat16", "backbone", 2), ("float16", "all", 1))
-        else pytest.mark.slow,
-    )
-    for dtype in HALF
-    for scope in ("backbone", "all")
-    for replicas in (1, 2)
-]
 
 
 @pytest.fixture
@@ -43,38 +25,6 @@ def prepare(reduce, folder):
         return model, steps
 
     return make
-
-
-@pytest.mark.parametrize(("dtype", "scope", "replicas"), CASES)
-def test_steps_go_down_within_the_space(
-    prepare, projections, pictures, dtype, scope, replicas
-):
-    model, steps = prepare(dtype, replicas, scope, plan={"alpha": 0.0})
-    before = vector(model, scope)
-    losses, sizes, searches = run(model, steps, pictures, 4)
-    assert {v.dtype for v in model.backbone.trainable_variables} == {"float32"}
-    assert any(sizes) and losses[-1] < losses[0]
-    for size, search in zip(sizes, searches, strict=True):
-        if size:
-            bound = search["loss"] + 0.4 * size * search["slope"]
-            assert search["trials"][-1] < bound
-    basis = projection.Projection(projections[scope])
-    basis = basis.columns(0, basis.shape[1]).astype(np.float64)
-    moved = vector(model, scope) - before
-    assert np.linalg.norm(moved - basis.T @ (basis @ moved)) < 1e-6
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", HALF)
-@pytest.mark.parametrize("scope", ["backbone", "all"])
-def test_the_first_direction_is_nearly_that_of_float32(prepare, pictures, dtype, scope):
-    found = []
-    for precision in (dtype, "float32"):
-        model, steps = prepare(precision, 1, scope)
-        run(model, steps, pictures, 1)
-        found.append(steps.last)
-    assert found[0]["slope"] == pytest.approx(found[1]["slope"], rel=0.1)
-    assert found[0]["loss"] == pytest.approx(found[1]["loss"], rel=0.02)
 
 
 @pytest.mark.parametrize(
@@ -142,23 +92,6 @@ def test_an_overflow_moves_nothing_and_lowers_the_scale(
     # And the walk goes on.
     model.trainer.updater.bfgs.inverse = inverse
     assert np.isfinite(model.train_on_batch(*pictures)["loss"])
-
-
-@pytest.mark.slow
-def test_a_resumed_stage_has_its_loss_scale(prepare, pictures, tmp_path):
-    model, steps = prepare("float16", 2, "all")
-    model.loss_scale.restore({"scale": 2.0**40, "good_steps": 0, "bad_steps": 0})
-    run(model, steps, pictures, 1)
-    model.loss_scale.restore({"scale": 256.0, "good_steps": 7, "bad_steps": 0})
-    run(model, steps, pictures, 2)
-    state.save(str(tmp_path / "3"), model, {})
-    kept, scale = _everything(model), model.loss_scale.state()
-    assert scale["good_steps"] == 9
-    again, own = prepare("float16", 2, "all")
-    state.restore(str(tmp_path / "3"), again)
-    _assert_same(_everything(again), kept)
-    assert again.loss_scale.state() == scale
-    assert run(again, own, pictures, 2) == run(model, steps, pictures, 2)
 
 
 def _everything(model):

@@ -6,7 +6,7 @@ import pytest
 
 import plsc_tf
 from plsc_tf.boost import projection
-from plsc_tf.heads.dense import DenseHead
+from plsc_tf.heads.heads import DenseHead
 from plsc_tf.training import state
 
 STEPS = 6

@@ -66,12 +66,6 @@ def test_workers_walk_like_replicas(tmp_path):
         *second,
         cwd=tmp_path,
     )
-    found, expected = (
-        [
-            float.fromhex(line.split()[1])
-            for line in open(tmp_path / name / "losses.txt")
-        ]
-        for name in ("workers", "replicas")
-    )
+    found, expected = (losses(tmp_path / name) for name in ("workers", "replicas"))
     assert len(found) == 4
     assert found == pytest.approx(expected, rel=1e-5)

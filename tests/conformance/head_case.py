@@ -9,7 +9,7 @@ import plsc_tf
 from plsc_tf.heads.adaptive_margins import ADAFACE, CURRICULARFACE, MAGFACE
 from plsc_tf.heads.margins import SPHEREFACE, InterclassFilter, Margins
 from plsc_tf.parallel.rows import RowSplit
-from plsc_tf.training.lars import Lars
+from plsc_tf.training.optimizers import Lars
 
 EMBEDDING, BATCH, FEATURES, STEPS = 5, 12, 7, 2
 # (margins and other options of the head, arguments of the oracle).

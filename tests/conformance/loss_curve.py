@@ -13,7 +13,7 @@ import plsc_tf
 from plsc_tf.parallel.cluster import Cluster
 from plsc_tf.parallel.group import Group, SingleWorker
 from plsc_tf.parallel.strategy import cluster_strategy
-from plsc_tf.training.votes import Votes
+from plsc_tf.training.ending import Votes
 
 JOIN_S = 120
 CLASSES = 11  # divides by none of 2, 3 and 4

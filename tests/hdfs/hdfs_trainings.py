@@ -16,7 +16,7 @@ from plsc_tf.jobs.export import export_checkpoint
 from plsc_tf.options import cli
 from plsc_tf.options.settings import Settings
 from plsc_tf.storage import files, remote
-from plsc_tf.training.termination import Termination
+from plsc_tf.training.ending import Termination
 from tests.seeds import plsc_scripts
 from tests.seeds.plsc_folder import make_train_data, modules, results
 

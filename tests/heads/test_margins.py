@@ -16,7 +16,7 @@ from plsc_tf.heads.adaptive_margins import (
     CurricularFace,
     MagFace,
 )
-from plsc_tf.heads.margins import SPHEREFACE, InterclassFilter, Margins, Target
+from plsc_tf.heads.margins import SPHEREFACE, InterclassFilter, Margins
 
 # Loss, the oracle's name for it, what the oracle must be told.
 LOSSES = {
@@ -110,29 +110,6 @@ def test_others_and_their_slope_equal_the_oracle(name, threshold):
     np.testing.assert_allclose(slope, tape.gradient(expected, rest), atol=1e-14)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("name", LOSSES)
-def test_compiled_equals_eager(name, dtype):
-    loss = InterclassFilter(LOSSES[name][0], 0.6)
-    weights = np.where(np.arange(len(COSINES)) % 5 == 0, 0.0, 1.0)
-
-    def everything(cosine, norms, rest, weights, state):
-        state = loss.next_state(cosine, norms, weights, state)
-        target = loss.target(cosine, norms, state)
-        return state, target, loss.others(rest, target, state)
-
-    arrays = [tf.constant(a, dtype) for a in (COSINES, NORMS, OTHERS, weights)]
-    eager = everything(*arrays, state_of(loss, dtype))
-    compiled = tf.function(everything, jit_compile=True)(*arrays, state_of(loss, dtype))
-    assert isinstance(compiled[1], Target)
-    tolerance = 2e-5 if dtype == "float32" else 1e-12
-    pairs = zip(tf.nest.flatten(eager), tf.nest.flatten(compiled), strict=True)
-    for one, other in pairs:
-        if one is not None:
-            assert one.dtype == other.dtype == dtype
-            np.testing.assert_allclose(other, one, rtol=tolerance, atol=tolerance)
-
-
 @pytest.mark.parametrize("name", LOSSES)
 def test_float32_keeps_its_digits(name):
     loss, oracles_name, given = LOSSES[name]
@@ -169,28 +146,6 @@ def test_arcface_slope_at_the_end_is_that_of_the_clipped_cosine():
     )
 
 
-@pytest.mark.parametrize(
-    ("margins", "formula"),
-    [
-        (plsc_tf.ARCFACE, lambda t: math.cos(t + 0.5)),
-        (plsc_tf.COSFACE, lambda t: math.cos(t) - 0.35),
-        (SPHEREFACE, lambda t: math.cos(1.35 * t)),
-        (Margins(0.9, 0.4, 0.15), lambda t: math.cos(0.9 * t + 0.4) - 0.15),
-    ],
-)
-def test_values_and_slopes(margins, formula):
-    angles = np.array([0.3, 1.0, math.pi / 2, 2.5, 3.0])
-    value, slope = margins.target(tf.constant(np.cos(angles)), None, {})[:2]
-    np.testing.assert_allclose(value, [formula(t) for t in angles], atol=1e-12)
-    # d/dcos = (d/dθ) / (−sin θ), by central differences.
-    step = 1e-6
-    expected = [
-        (formula(t + step) - formula(t - step)) / (2 * step) / -math.sin(t)
-        for t in angles
-    ]
-    np.testing.assert_allclose(slope, expected, rtol=1e-7)
-
-
 def test_straight_through_keeps_the_value_and_passes_the_gradient():
     margins = Margins(m2=0.5, gradient="straight_through")
     value, slope = margins.target(tf.constant([math.cos(1.0)], tf.float64), None, {})[
@@ -198,56 +153,6 @@ def test_straight_through_keeps_the_value_and_passes_the_gradient():
     ]
     np.testing.assert_allclose(value, [math.cos(1.5)])
     np.testing.assert_array_equal(slope, [1.0])
-
-
-@pytest.mark.parametrize("threshold", [0.0, 0.2])
-@pytest.mark.parametrize("name", LOSSES)
-def test_a_head_made_of_these_parts_equals_the_oracle(name, threshold):
-    # The chain rule as a head applies it, written out for one whole head.
-    loss, oracles_name, given = LOSSES[name]
-    if threshold:
-        loss = InterclassFilter(loss, threshold)
-    rng = np.random.default_rng(1)
-    w, x = rng.normal(size=(9, 4)), rng.normal(size=(7, 4)) * 20
-    labels, weights = np.array([3, 0, 8, 8, 1, 2, 5]), np.array([1, 1, 0, 2, 1, 1, 1.0])
-    scale, hit = 5.0, np.arange(9)[:, None] == labels
-    expected = oracle.head_step(
-        w,
-        None,
-        x,
-        labels,
-        weights,
-        loss=oracles_name,
-        scale=scale,
-        interclass_filter=threshold,
-        **given,
-    )
-    norms = np.linalg.norm(x, axis=1)
-    unit_x, unit_w = x / norms[:, None], w / np.linalg.norm(w, axis=1, keepdims=True)
-    cosine = unit_w @ unit_x.T
-    true = tf.constant(cosine[labels, np.arange(7)])
-    state = loss.next_state(
-        true, tf.constant(norms), tf.constant(weights), loss.initial_state()
-    )
-    target = loss.target(true, tf.constant(norms), state)
-    value, slope = loss.others(tf.constant(cosine), target, state)
-    logits = scale * np.where(hit, target.value, value)
-    p = np.exp(logits) / np.exp(logits).sum(0)
-    losses = -np.log(p[labels, np.arange(7)])
-    error = scale * (p - hit) * weights / weights.sum()
-    by_norm = np.zeros(7)
-    if target.norm_slope is not None:
-        losses = losses + target.penalty
-        by_norm = error[labels, np.arange(7)] * target.norm_slope
-        by_norm = by_norm + target.penalty_slope * weights / weights.sum()
-    error = error * np.where(hit, target.slope, 1.0 if slope is None else slope)
-    dx = error.T @ unit_w
-    dx = (dx - (dx * unit_x).sum(1, keepdims=True) * unit_x) / norms[:, None]
-    dx = dx + by_norm[:, None] * unit_x
-    np.testing.assert_allclose(losses, expected["losses"], rtol=1e-9)
-    np.testing.assert_allclose(dx, expected["embedding_gradients"], atol=1e-9)
-    for key, number in expected["state"].items():
-        assert float(state[key]) == pytest.approx(number, rel=1e-9)
 
 
 def test_plain_softmax_leaves_logits_alone():

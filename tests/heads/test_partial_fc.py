@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import plsc_tf
-from plsc_tf.heads import partial_fc
+from plsc_tf.heads.tiles import sample_rows
 from tests.conformance.head_case import Case, make_example
 from tests.conformance.head_stepper import Stepper, sampled_classes
 
@@ -20,7 +20,7 @@ def draw(steps, rows=TRUE, count=CLASSES, rate=RATE, seed=0, replica=0):
     @tf.function
     def sample(step):
         labels = tf.constant(rows, tf.int64)
-        return partial_fc.sample_rows(labels, count, rate, (seed, replica, step))
+        return sample_rows(labels, count, rate, (seed, replica, step))
 
     return [sample(tf.constant(step, tf.int64)).numpy() for step in range(steps)]
 

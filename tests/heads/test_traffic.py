@@ -1,6 +1,6 @@
 """The table of what a step's collectives move, by hand."""
 
-from plsc_tf.heads import traffic
+from plsc_tf.heads import memory
 from plsc_tf.heads.memory import HeadLoad
 
 
@@ -10,7 +10,7 @@ def load(**changes):
 
 
 def rows(load, gradient_bytes=4000, **options):
-    found = traffic.collectives(load, gradient_bytes, **options)
+    found = memory.collectives(load, gradient_bytes, **options)
     return {one.name: (one.bytes, one.sent, one.count) for one in found}
 
 

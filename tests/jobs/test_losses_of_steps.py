@@ -9,7 +9,7 @@ import pytest
 from plsc_tf import train
 from plsc_tf.checkpoints import catalog
 from plsc_tf.jobs import train as run
-from plsc_tf.training.termination import Termination
+from plsc_tf.training.ending import Termination
 from tests.jobs.tiny_run import settings
 
 OPTIONS = {
@@ -41,7 +41,7 @@ def test_two_ctrl_c_say_what_is_lost(tmp_path, caplog):
     finally:
         termination.stop_listening()
     last = f"{tmp_path}/step_00000003"
-    assert f"Lost: steps 4 to 4, 1 since the last checkpoint, {last}." in caplog.text
+    assert f"1 of 4 steps are lost; the last checkpoint is {last}." in caplog.text
     assert [path for _, path in catalog.find_all(str(tmp_path))] == [last]
     assert not list(tmp_path.glob(".writer-*"))
 

@@ -13,7 +13,7 @@ import pytest
 from plsc_tf.checkpoints import catalog, manifest
 from plsc_tf.jobs import train
 from plsc_tf.options.settings import Settings
-from plsc_tf.training.termination import Terminated, Termination
+from plsc_tf.training.ending import Terminated, Termination
 
 ROOT = pathlib.Path(__file__).parents[2]
 TINY = {

@@ -19,7 +19,7 @@ from plsc_tf.parallel.collectives import Transport
 from plsc_tf.parallel.group import SingleWorker
 from plsc_tf.parallel.strategy import cluster_strategy
 from plsc_tf.training import batching
-from plsc_tf.training.votes import Votes
+from plsc_tf.training.ending import Votes
 
 DTYPES = ("float32", "float16", "bfloat16")
 LABELS = (0, 1, 2**24 + 1, 2**31 - 1, 2**40 + 3, 2**62 + 5)

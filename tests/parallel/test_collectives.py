@@ -9,7 +9,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from plsc_tf.heads import traffic
+from plsc_tf.heads import memory
 from plsc_tf.heads.memory import HeadLoad
 from plsc_tf.parallel.addresses import free_ports
 from tests.parallel import collectives_worker as worker
@@ -119,7 +119,7 @@ def test_a_steps_collectives_are_those_of_the_table(found, workers, step, rate):
     )
     weights = 192 * 32 + 32 + 32 * worker.EMBEDDING + worker.EMBEDDING
     ranks = 2 if rate == 1 else 0  # the model without metrics samples
-    table = traffic.collectives(load, 4 * weights, ranks=ranks, reduce_scatter=True)
+    table = memory.collectives(load, 4 * weights, ranks=ranks, reduce_scatter=True)
     expected = Counter()
     for one in table:
         # A replica brings its part of what is gathered.

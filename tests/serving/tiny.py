@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 import plsc_tf
-from plsc_tf.heads.dense import DenseHead
+from plsc_tf.heads.heads import DenseHead
 
 SIZE = (24, 20)
 EMBEDDING = 16

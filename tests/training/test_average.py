@@ -54,15 +54,6 @@ def test_averages_follow_their_formula(make_model, pictures, replicas, warm_up):
         np.testing.assert_allclose(one, two, atol=1e-6)
 
 
-def test_the_training_is_the_same_with_averages(make_model, pictures):
-    plain = train(make_model(), pictures)[-1]
-    averaged = train(make_model(averaging=Averaging(0.9)), pictures)[-1]
-    # Two graphs: the gradients' sums, of hundreds of products rounded to 2^-24 each,
-    # may be taken in another order.
-    for one, two in zip(plain, averaged, strict=True):
-        np.testing.assert_allclose(one, two, rtol=0, atol=1e-5)
-
-
 def test_averages_and_weights_change_places_bit_for_bit(make_model, pictures):
     model = make_model(averaging=Averaging(0.9))
     train(model, pictures)
@@ -154,34 +145,6 @@ def test_a_run_without_averages_in_use_is_loaded_and_exported_so(tmp_path):
     content["state"]["flags"]["ema_in_use"] = True
     (path / manifest.NAME).write_bytes(manifest.encode(content))
     assert exported(of_weights) == {}
-
-
-@pytest.mark.slow
-def test_a_runs_averages_are_verified_kept_and_loaded(tmp_path):
-    def asked(folder, num_replicas=1, **changes):
-        size = 10 // num_replicas
-        changes |= {"num_replicas": num_replicas, "batch_size": size}
-        return settings(tmp_path / folder, **OPTIONS, **changes)
-
-    _, whole = run.train(asked("a"))
-    run.train(asked("b", stop_at_step=2))
-    _, parted = run.train(asked("b", num_replicas=2))
-    assert whole["steps"] == parted["steps"] == 4
-    one, two = (trained.load(asked(folder), with_head=True) for folder in "ab")
-    for left, right in zip(
-        one.model.backbone.get_weights(),
-        two.model.backbone.get_weights(),
-        strict=True,
-    ):
-        np.testing.assert_allclose(left, right, atol=0.05)
-    # The averages were loaded: those that were verified, and that are the best.
-    raw = trained.load(asked("a", ema_in_use=False), with_head=True).model
-    best = trained.load(asked("c", checkpoint_dir=str(tmp_path / "a" / "best"))).model
-    kernel = [np.array(m.backbone.weights[0]) for m in (one.model, best, raw)]
-    np.testing.assert_array_equal(kernel[0], kernel[1])
-    assert not np.allclose(kernel[0], kernel[2])
-    rows = [m.head.arrays()["weight"].read(0, 7) for m in (one.model, raw)]
-    assert not np.allclose(*rows)
 
 
 def test_a_run_without_averages_cannot_go_on_with_some(make_model, tmp_path, pictures):

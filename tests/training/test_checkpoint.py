@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import threading
-import time
 
 import keras
 import numpy as np
@@ -12,7 +11,7 @@ import pytest
 import plsc_tf
 from plsc_tf.checkpoints import manifest
 from plsc_tf.storage import files
-from plsc_tf.training import state, statistics
+from plsc_tf.training import state
 from tests.training.checkpointed import (
     Watch,
     assert_equal,
@@ -40,11 +39,7 @@ from tests.training.checkpointed import (
         ({"every_n_steps": 3, "max_to_keep": 2}, 2, ["1", 6]),
     ],
 )
-@pytest.mark.parametrize("background", [True, False])
-def test_which_checkpoints_there_are(
-    model, tmp_path, options, epochs, expected, background
-):
-    options = {"background": background, **options}
+def test_which_checkpoints_there_are(model, tmp_path, options, epochs, expected):
     fit(model, plsc_tf.Checkpoint(tmp_path, **options), epochs=epochs)
     expected = [n if isinstance(n, str) else f"step_{n:08d}" for n in expected]
     assert names(tmp_path) == sorted(expected)
@@ -65,10 +60,10 @@ def test_a_run_that_stops_in_mid_epoch_saves_the_step(model, tmp_path):
 def test_saving_changes_nothing_in_the_model(model, tmp_path, background):
     model.train_on_batch(*next(iter(data())))
     before = snapshot(model)
-    moving = [v for v in statistics.variables(model)]
+    moving = [v for v in state.statistics(model)]
     assert any(
         np.any(a.numpy() != b.numpy())
-        for a, b in (statistics.copies(model, v) for v in moving)
+        for a, b in (state.copies(model, v) for v in moving)
     )
     checkpoint = plsc_tf.Checkpoint(tmp_path, background=background)
     checkpoint.set_model(model)
@@ -79,15 +74,15 @@ def test_saving_changes_nothing_in_the_model(model, tmp_path, background):
 
 def test_statistics_of_batch_norm_on_as_many_replicas_and_on_others(model, tmp_path):
     model.train_on_batch(*next(iter(data())))
-    moving = statistics.variables(model)
-    own = [[c.numpy() for c in statistics.copies(model, v)] for v in moving]
+    moving = state.statistics(model)
+    own = [[c.numpy() for c in state.copies(model, v)] for v in moving]
     state.save(str(tmp_path / "a"), model, {})
 
     def restored(replicas):
         other = build(replicas)
         state.restore(str(tmp_path / "a"), other)
-        moving = statistics.variables(other)
-        return [[c.numpy() for c in statistics.copies(other, v)] for v in moving]
+        moving = state.statistics(other)
+        return [[c.numpy() for c in state.copies(other, v)] for v in moving]
 
     np.testing.assert_array_equal(restored(2)[0], own[0])
     np.testing.assert_array_equal(restored(2)[1], own[1])
@@ -152,21 +147,6 @@ def test_the_content_is_that_of_the_call_while_training_goes_on(
     state.restore(str(tmp_path / "step_00000003"), model)
     assert_equal(snapshot(model), seen[3])
     assert np.any(seen[3]["weight"] != seen[6]["weight"])
-
-
-def test_how_long_training_waited_is_known(model, tmp_path, monkeypatch):
-    write = files.write
-
-    def slow(path, *args, **options):
-        time.sleep(0.02)
-        return write(path, *args, **options)
-
-    monkeypatch.setattr(files, "write", slow)
-    checkpoint = plsc_tf.Checkpoint(tmp_path, background=False)
-    assert checkpoint.waited_s == 0
-    fit(model, checkpoint)
-    # Two checkpoints; each writes its manifest after its two arrays of rows.
-    assert checkpoint.waited_s >= 2 * 2 * 0.02
 
 
 # What a resume makes of it

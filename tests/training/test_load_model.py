@@ -81,7 +81,7 @@ def test_an_uncompiled_model_restores_what_its_loss_has_learned(tmp_path):
 
 
 @pytest.mark.parametrize("trained_with_schedule", [False, True])
-def test_another_kind_of_learning_rate_is_said_in_words(
+def test_a_checkpoint_resumes_with_another_kind_of_learning_rate(
     tmp_path, trained_with_schedule
 ):
     def fixed():
@@ -93,15 +93,15 @@ def test_another_kind_of_learning_rate_is_said_in_words(
 
     kinds = [scheduled, fixed] if trained_with_schedule else [fixed, scheduled]
     before, after = (checkpointed.build(1, optimizer=kind) for kind in kinds)
-    state.save(str(tmp_path / "step_00000000"), before, {})
-    names = ["a schedule", "a fixed learning rate"]
-    was, now = names if trained_with_schedule else names[::-1]
-    message = (
-        f"was trained with {was}, and this optimizer has {now}.*the optimizer: the "
-        "learning rate's own variable.*restore.model. before model.compile"
-    )
-    with pytest.raises(ValueError, match=message):
-        plsc_tf.Checkpoint(tmp_path).restore(after)
+    checkpointed.fit(before, plsc_tf.Checkpoint(tmp_path), epochs=1)
+    plsc_tf.Checkpoint(tmp_path).restore(after)
+    slots = [
+        [v.numpy() for v in model.optimizer.variables if "velocity" in v.path]
+        for model in (before, after)
+    ]
+    for one, other in zip(*slots, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert after.optimizer.iterations.numpy() == before.optimizer.iterations.numpy()
     with pytest.raises(ValueError, match="Momentum.*Adam.*weights alone.*load_model"):
         adam = checkpointed.build(1, optimizer=lambda: keras.optimizers.Adam(0.1))
         plsc_tf.Checkpoint(tmp_path).restore(adam)

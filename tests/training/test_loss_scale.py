@@ -1,10 +1,7 @@
 """PLSC's rule for the loss scale, step by step, alone and under a strategy."""
 
-import numpy as np
 import pytest
-import tensorflow as tf
 
-import plsc_tf
 from plsc_tf.jobs.builders import recipe
 from plsc_tf.options.settings import Settings
 from plsc_tf.training.loss_scale import MIN_SKIPS_IN_A_ROW, LossScale
@@ -102,23 +99,6 @@ def test_a_restored_scale_goes_on_like_the_first():
 
 
 @pytest.mark.parametrize(
-    "state",
-    [
-        {"scale": 2.0},
-        {"scale": 0.5, "good_steps": 0, "bad_steps": 0},
-        {"scale": float("nan"), "good_steps": 0, "bad_steps": 0},
-        {"scale": 2.0, "good_steps": -1, "bad_steps": 0},
-        None,
-    ],
-)
-def test_a_wrong_state_is_refused_and_changes_nothing(state):
-    scale = LossScale(8.0)
-    with pytest.raises(ValueError, match="Received: state="):
-        scale.restore(state)
-    assert scale.state()["scale"] == 8
-
-
-@pytest.mark.parametrize(
     "options",
     [
         {"initial": 0.5},
@@ -135,36 +115,6 @@ def test_numbers_out_of_range_are_refused(options):
     (name,) = options
     with pytest.raises(ValueError, match=f"{name}.*Received: {name}="):
         LossScale(**options)
-
-
-@pytest.mark.parametrize("replicas", [2, 3])
-def test_under_a_strategy_every_replica_reads_one_scale(replicas):
-    strategy = plsc_tf.strategy(replicas)
-    with strategy.scope():
-        scale = LossScale(8.0, incr_every_n_steps=2)
-
-    @tf.function
-    def step(finite):
-        def replica(finite):
-            used = scale.value()
-            tf.distribute.get_replica_context().merge_call(
-                lambda strategy, flag: scale.update(flag), args=(finite,)
-            )
-            return used
-
-        return strategy.run(replica, args=(finite,))
-
-    used = []
-    for finite in (BAD, BAD, GOOD, GOOD, GOOD):
-        values = strategy.experimental_local_results(step(tf.constant(finite)))
-        assert len(values) == replicas
-        used.append([float(value) for value in values])
-    np.testing.assert_array_equal(used, [[v] * replicas for v in (8, 8, 4, 4, 8)])
-    assert scale.state() == {"scale": 8.0, "good_steps": 1, "bad_steps": 0}
-    scale.update(BAD)  # and outside of the step
-    scale.restore({"scale": 2.0, "good_steps": 0, "bad_steps": 1})
-    step(tf.constant(BAD))
-    assert scale.state()["scale"] == 1
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,9 @@ import pytest
 import tensorflow as tf
 
 import plsc_tf
-from plsc_tf.jobs import train
 from plsc_tf.options.settings import Settings
 from plsc_tf.training.mixing import Mixing
 from tests.heads import oracle
-from tests.jobs.tiny_run import TINY
 
 CLASSES, BATCH = 9, 8
 RNG = np.random.default_rng(0)
@@ -101,43 +99,6 @@ def make_model(replicas, parts=1, dense=False, **options):
     return model, layer.kernel
 
 
-class Narrow(keras.layers.Layer):
-    """Not finite near the middle of the pixels, which only mixed images have here."""
-
-    def call(self, x):
-        return keras.ops.sqrt(keras.ops.abs(x) - 0.9)
-
-
-@pytest.mark.parametrize(
-    ("layer", "deviation", "words"),
-    [
-        (Narrow(name="narrow"), 0.1, "output of layer .*narrow"),
-        # Logits of 1e37 x 1000 are too large for float32.
-        (keras.layers.Rescaling(1e5), 1e37, "the loss"),
-    ],
-    ids=["backbone", "head"],
-)
-def test_a_step_that_is_not_finite_is_examined_as_it_was_mixed(layer, deviation, words):
-    keras.utils.set_random_seed(0)
-    with plsc_tf.strategy(2).scope():
-        layers = [layer, keras.layers.Flatten(), keras.layers.Dense(5)]
-        backbone = keras.Sequential([keras.Input((6, 8, 3)), *layers])
-        head = plsc_tf.ShardedHead(
-            CLASSES, loss=plsc_tf.SOFTMAX, initial_deviation=deviation
-        )
-        model = plsc_tf.Classifier(backbone, head)
-        model.compile(
-            plsc_tf.Momentum(0.1),
-            mixing=Mixing(mixup=100.0),
-            gradient_accumulation_steps=2,
-        )
-    # Neighbors are black and white, and gray when they are mixed by halves.
-    images = np.zeros_like(IMAGES)
-    images[1::2] = 255
-    with pytest.raises(FloatingPointError, match=words):
-        model.train_on_batch(images, LABELS)
-
-
 @pytest.mark.parametrize(
     ("replicas", "options"),
     [
@@ -191,34 +152,6 @@ def sampled(model, labels, options):
     every = tf.constant(labels.reshape(-1))
     chosen = model.strategy.run(lambda: model.head.sample(every, tf.constant(0)))
     return model.strategy.experimental_local_results(chosen)[0].numpy()
-
-
-def test_a_run_is_the_same_on_any_number_of_replicas(tmp_path):
-    losses = []
-    for replicas in (1, 2):
-        values = {
-            **TINY,
-            "loss_type": "dist_softmax",
-            "global_batch_size": 12,
-            "num_replicas": replicas,
-            "mixup": 0.2,
-            "cutmix": 1.0,
-            "optimizer": "momentum",
-            "head_learning_rate_factor": 0.5,
-            "num_epochs": 1,
-            "save_losses": True,
-            "model_save_dir": str(tmp_path / str(replicas)),
-        }
-        del values["batch_size"]
-        # Batch statistics are of a replica's own images.
-        values["synchronized_batch_norm"] = True
-        train.train(Settings.from_values(**values))
-        lines = (tmp_path / str(replicas) / "losses.txt").read_text().split("\n")
-        losses.append(
-            [float.fromhex(line.split()[-1]) for line in lines if line.strip()]
-        )
-    assert len(losses[0]) == 4
-    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-3)
 
 
 def test_what_cannot_be_mixed_is_refused():

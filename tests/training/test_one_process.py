@@ -33,17 +33,6 @@ def test_a_cell_may_be_run_twice_and_on_other_numbers_of_replicas(pictures):
     np.testing.assert_allclose(runs[1], runs[0], rtol=1e-4)
 
 
-def test_batches_of_any_size_train_one_model(make_model, pictures):
-    images, labels = pictures
-    model, other = make_model(replicas=2), make_model(replicas=1)
-    for size in (20, 7, 20):
-        one, alone = (
-            m.train_on_batch(images[:size], labels[:size])["loss"]
-            for m in (model, other)
-        )
-        assert one == pytest.approx(alone, rel=1e-4)
-
-
 def test_a_mistake_leaves_model_and_process_as_they_were(make_model, pictures):
     images, labels = pictures
     model, other = make_model(replicas=2), make_model(replicas=2)

@@ -1,72 +1,12 @@
 """Two trainings in one folder: one ends at once, and the other loses nothing."""
 
 import shutil
-import subprocess
-import sys
-import time
 
 import pytest
 
 import plsc_tf
-from plsc_tf.checkpoints import catalog, manifest
-from plsc_tf.storage.writer_lock import FolderInUseError, WriterLock
-from tests.jobs.test_termination import ROOT, TINY, _text, losses
+from plsc_tf.storage.writer_lock import FolderInUseError
 from tests.training.checkpointed import Watch, build, data, fit, names
-
-
-def start(folder, log):
-    """The command, which trains until it is killed."""
-    options = {**TINY, "save_checkpoints_steps": 5, "keep_checkpoint_max": 2}
-    options["num_epochs"] = 100000
-    flags = [f"--{name}={_text(value)}" for name, value in options.items()]
-    with open(log, "w") as output:
-        return subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "plsc_tf.train",
-                *flags,
-                f"--model_save_dir={folder}",
-            ],
-            cwd=ROOT,
-            stdout=output,
-            stderr=output,
-        )
-
-
-def wait(condition, logs):
-    end = time.monotonic() + 240
-    while not condition():
-        assert time.monotonic() < end, [log.read_text() for log in logs]
-        time.sleep(0.02)
-
-
-def test_the_same_command_twice(tmp_path):
-    folder = tmp_path / "run"
-    logs = {start(folder, path): path for path in (tmp_path / "a", tmp_path / "b")}
-    try:
-        wait(lambda: any(one.poll() is not None for one in logs), logs.values())
-        [second] = [one for one in logs if one.poll() is not None]
-        [first] = set(logs) - {second}
-        said = logs[second].read_text()
-        assert second.returncode == 1, said
-        assert f"error: {folder} is in use: process {first.pid} on" in said
-        assert "set another model_save_dir, or set restart=true" in said
-        done = len(losses(folder))
-        wait(lambda: len(losses(folder)) > done + 12, logs.values())
-        assert first.poll() is None  # it trains on
-        first.kill()
-        first.wait()
-    finally:
-        for process in logs:
-            process.kill()
-            process.wait()
-    # Nothing of it is lost, and it does not stand in the way.
-    newest = manifest.read(catalog.newest(str(folder)))["state"]["global_step"]
-    assert newest >= done + 5
-    with WriterLock() as lock:
-        lock.acquire(str(folder))
-
 
 # The callback in Python
 

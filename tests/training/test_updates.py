@@ -199,17 +199,6 @@ def test_slots_are_split_like_the_weights():
         assert slot.bytes_per_replica() == [36, 24, 24]
 
 
-def test_excluded_names_do_not_decay():
-    def make():
-        optimizer = keras.optimizers.AdamW(0.1, weight_decay=0.2)
-        optimizer.exclude_from_weight_decay(var_names=["head_weight"])
-        return optimizer
-
-    _, head, *_ = sharded(make, 2)
-    _, expected = keras_alone(lambda: keras.optimizers.Adam(0.1))
-    np.testing.assert_allclose(head, expected, rtol=2e-6, atol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("optimizer", "complaint"),
     [

@@ -11,8 +11,7 @@ import types
 import pytest
 
 from plsc_tf.parallel.addresses import free_ports
-from plsc_tf.training import stalls
-from plsc_tf.training.watchdog import Watchdog
+from plsc_tf.training.watchdog import Watchdog, who_is_behind
 
 ROOT = pathlib.Path(__file__).parents[2]
 WORKER = pathlib.Path(__file__).with_name("watchdog_worker.py")
@@ -22,7 +21,7 @@ MOST_S = 120
 HANGING = """
 import types
 import tensorflow as tf
-from plsc_tf.training.watchdog import Watchdog
+from plsc_tf.training.watchdog import Watchdog, who_is_behind
 
 watchdog = Watchdog(1.0)
 position = types.SimpleNamespace(global_step=57)
@@ -93,7 +92,7 @@ def test_the_worker_that_holds_up_the_others_is_named_by_all(addresses, start_wo
 
 
 def test_progress_and_the_end_of_training_are_no_stalls():
-    detector = stalls.StallDetector(0.4)  # or this process would end here
+    detector = Watchdog(0.4)  # or this process would end here
     detector.start()
     for step in range(8):
         detector.begin(f"step {step}")
@@ -105,8 +104,8 @@ def test_progress_and_the_end_of_training_are_no_stalls():
 def test_a_process_that_was_suspended_has_not_stalled():
     code = (
         "import time\n"
-        "from plsc_tf.training.stalls import StallDetector\n"
-        "detector = StallDetector(2)\n"
+        "from plsc_tf.training.watchdog import Watchdog\n"
+        "detector = Watchdog(2)\n"
         "detector.start()\n"
         "print('ready', flush=True)\n"
         "for _ in range(5): time.sleep(0.5); detector.begin('a step')\n"
@@ -162,7 +161,7 @@ def test_the_callback_tells_the_group_what_is_done():
 
 
 def test_what_takes_long_says_that_it_goes_on():
-    detector = stalls.StallDetector(0.4)  # or this process would end here
+    detector = Watchdog(0.4)  # or this process would end here
     detector.begin("verifying")
     detector.start()
     for _ in range(8):
@@ -199,4 +198,4 @@ def test_what_takes_long_says_that_it_goes_on():
     ],
 )
 def test_who_is_behind(activities, silences, expected):
-    assert stalls.who_is_behind(["W0", "W1", "W2"], activities, silences) == expected
+    assert who_is_behind(["W0", "W1", "W2"], activities, silences) == expected

@@ -8,14 +8,14 @@ import time
 
 from plsc_tf.parallel.cluster import Cluster
 from plsc_tf.parallel.group import Group
-from plsc_tf.training.stalls import StallDetector
+from plsc_tf.training.watchdog import Watchdog
 
 
 def main():
     addresses, index, activity = sys.argv[1:]
     cluster = Cluster(tuple(addresses.split(",")), int(index), "test")
     group = Group.join(cluster, timeout_s=30, grace_s=1)
-    detector = StallDetector(3, group)
+    detector = Watchdog(3, group)
     detector.start()
     detector.begin("reading the batch of step 8")
     if activity != "reading":

@@ -5,8 +5,7 @@ import dataclasses
 from plsc_tf import dotted_paths
 from plsc_tf.flags.head import SYMBOLS
 from plsc_tf.heads import adaptive_margins, margins
-from plsc_tf.heads.dense import DenseHead
-from plsc_tf.heads.sharded import ShardedHead
+from plsc_tf.heads.heads import DenseHead, ShardedHead
 
 LOSSES = {
     "softmax": margins.SOFTMAX,

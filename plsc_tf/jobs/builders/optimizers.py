@@ -7,8 +7,7 @@ from keras import optimizers
 
 from plsc_tf import private_apis
 from plsc_tf.training.average import Averaging
-from plsc_tf.training.lars import Lars
-from plsc_tf.training.momentum import Momentum
+from plsc_tf.training.optimizers import Lars, Momentum
 
 # Names of the weights that `no_weight_decay_on` means, of Keras's own layers; those of
 # TensorFlow's variables have the layer before and the replica behind.

@@ -5,7 +5,7 @@ If the training does not fit, the smallest change of each option that makes it f
 
 import json
 
-from plsc_tf.heads import traffic
+from plsc_tf.heads import memory
 from plsc_tf.jobs.memory_plan.planner import Job
 
 GB = 1e9
@@ -144,7 +144,7 @@ def _notes(job):
 
 
 def _exchanged(job):
-    return traffic.collectives(
+    return memory.collectives(
         job.head,
         job.backbone.weights,
         smoothing=bool(job.settings.head.label_smoothing),

@@ -1,4 +1,4 @@
-"""LARS, as a Keras optimizer that also updates a head in shards."""
+"""Momentum and LARS, as Keras optimizers that also update a head in shards."""
 
 from __future__ import annotations
 
@@ -9,10 +9,79 @@ import keras
 import tensorflow as tf
 
 from plsc_tf import private_apis
+from plsc_tf.heads.margins import require
 
 
 @keras.saving.register_keras_serializable("plsc_tf")
-class Lars(keras.optimizers.Optimizer):
+class Momentum(keras.optimizers.Optimizer):
+    """v = momentum · v + gradient + l2 · w;  w −= learning_rate · v.
+
+    Keras's SGD keeps learning_rate · v in its slot, which differs whenever the rate
+    changes, and its `weight_decay` is decoupled from the momentum. Here the rate
+    stays outside and the L2 term goes through the momentum, as in PLSC (Paddle's
+    Momentum with L2Decay) and arcface_torch (torch.optim.SGD).
+
+    Args:
+        learning_rate: float, or a Keras `LearningRateSchedule`.
+        momentum: decay of the velocity.
+        l2: factor of the L2 penalty's gradient (PLSC: 5e-4); weights named by
+            `exclude_from_weight_decay` have none.
+        nesterov: look ahead by one step, as torch.optim.SGD does.
+        **kwargs: those of `keras.optimizers.Optimizer`.
+
+    Raises:
+        ValueError: momentum is outside [0, 1) or l2 is negative.
+    """
+
+    def __init__(
+        self,
+        learning_rate: Any = 0.1,
+        momentum: float = 0.9,
+        l2: float = 5e-4,
+        nesterov: bool = False,
+        name: str = "momentum",
+        **kwargs,
+    ) -> None:
+        super().__init__(learning_rate=learning_rate, name=name, **kwargs)
+        require(0 <= momentum < 1, "momentum must be in [0, 1)", momentum=momentum)
+        require(l2 >= 0, "l2 must not be negative", l2=l2)
+        self.momentum = momentum
+        self.l2 = l2
+        self.nesterov = nesterov
+
+    def build(self, variables: list[keras.Variable]) -> None:
+        """Makes one velocity per variable."""
+        if self.built:
+            return
+        super().build(variables)
+        self._velocities = self.add_optimizer_variables(variables, "velocity")
+
+    def update_step(
+        self, gradient: tf.Tensor, variable: keras.Variable, learning_rate: tf.Tensor
+    ) -> None:
+        """Updates one variable in place; see the class for the rule."""
+        learning_rate = keras.ops.cast(learning_rate, variable.dtype)
+        gradient = keras.ops.cast(gradient, variable.dtype)
+        if self.l2 and private_apis.uses_weight_decay(self, variable):
+            gradient = gradient + self.l2 * keras.ops.convert_to_tensor(variable)
+        velocity = self._velocities[self._get_variable_index(variable)]
+        moved = self.momentum * keras.ops.convert_to_tensor(velocity) + gradient
+        self.assign(velocity, moved)
+        direction = gradient + self.momentum * moved if self.nesterov else moved
+        self.assign_sub(variable, learning_rate * direction)
+
+    def get_config(self) -> dict:
+        """The constructor's arguments."""
+        return {
+            **super().get_config(),
+            "momentum": self.momentum,
+            "l2": self.l2,
+            "nesterov": self.nesterov,
+        }
+
+
+@keras.saving.register_keras_serializable("plsc_tf")
+class Lars(Momentum):
     """v = momentum · v + learning_rate · t · (gradient + l2 · w);  w −= v.
 
     You, Gitman, Ginsburg, arXiv:1708.03888, algorithm 1, for large batches. Each
@@ -42,24 +111,12 @@ class Lars(keras.optimizers.Optimizer):
         name: str = "lars",
         **kwargs,
     ) -> None:
-        super().__init__(learning_rate=learning_rate, name=name, **kwargs)
-        if not 0 <= momentum < 1 or l2 < 0 or coefficient <= 0:
-            raise ValueError(
-                "momentum must be in [0, 1), l2 not negative and coefficient positive. "
-                f"Received: momentum={momentum}, l2={l2}, coefficient={coefficient}"
-            )
-        self.momentum = momentum
-        self.l2 = l2
+        super().__init__(learning_rate, momentum, l2, name=name, **kwargs)
+        rule = "coefficient must be positive"
+        require(coefficient > 0, rule, coefficient=coefficient)
         self.coefficient = coefficient
         # False for rows of a larger weight, whose trust ratio is in the rate.
         self.whole = True
-
-    def build(self, variables: list[keras.Variable]) -> None:
-        """Makes one velocity per variable."""
-        if self.built:
-            return
-        super().build(variables)
-        self._velocities = self.add_optimizer_variables(variables, "velocity")
 
     def trust(self, weight_norm: tf.Tensor, gradient_norm: tf.Tensor) -> tf.Tensor:
         """The trust ratio of a weight, a scalar, from its norm and its gradient's."""
@@ -98,9 +155,6 @@ class Lars(keras.optimizers.Optimizer):
 
     def get_config(self) -> dict:
         """The constructor's arguments."""
-        return {
-            **super().get_config(),
-            "momentum": self.momentum,
-            "l2": self.l2,
-            "coefficient": self.coefficient,
-        }
+        config = {**super().get_config(), "coefficient": self.coefficient}
+        del config["nesterov"]
+        return config

@@ -1,10 +1,14 @@
-"""The head whose class weights are split over the replicas."""
+"""The two heads: classes split over the replicas, or whole on each."""
 
 from __future__ import annotations
 
+import math
+
+import keras
+
 from plsc_tf.heads.base import Head
-from plsc_tf.heads.exchange import ShardExchange
 from plsc_tf.heads.margins import require
+from plsc_tf.parallel.held_rows import ReplicatedRows
 from plsc_tf.parallel.rows import ShardedRows
 
 
@@ -73,5 +77,42 @@ class ShardedHead(Head):
             sparse=self.sample_rate < 1,
         )
 
-    def _make_exchange(self):
-        return ShardExchange(self.weight.split)
+
+class DenseHead(Head):
+    """Every replica holds all classes (PLSC: loss types arcface and softmax).
+
+    For few classes, or to compare with. Its gradients are summed over the replicas
+    like the backbone's.
+
+    Args and Raises: see `plsc_tf.heads.base.Head`.
+    """
+
+    @property
+    def variables_replicated(self) -> list[keras.Variable]:
+        """The mirrored weights, which train like those of the backbone."""
+        return [rows.variable for rows in self.arrays().values()]
+
+    def _make_rows(self, strategy, initial_rows, name):
+        with strategy.scope():
+            return ReplicatedRows(
+                keras.Variable(initial_rows(0, self.num_classes), name=name)
+            )
+
+
+def describe(head: Head) -> str:
+    """A line about the head: rows, shards, parameters and loss."""
+    arrays = head.arrays()
+    rows, *sizes = arrays["weight"].shape
+    size = " × ".join(map(str, sizes))
+    place = "whole on every replica"
+    if head.sharded:
+        split = arrays["weight"].split
+        largest, smallest = split.size(0), split.size(split.num_shards - 1)
+        span = f"{largest:,}" if largest == smallest else f"{smallest:,} to {largest:,}"
+        place = f"in {split.num_shards} shard(s) of {span} rows"
+    parameters = sum(math.prod(array.shape) for array in arrays.values())
+    scale = f", scale={head.scale:g}" if "bias" not in arrays else ""
+    return (
+        f"Head: {type(head).__name__}, {rows:,} rows × {size}, {place}; "
+        f"{parameters:,} parameters; loss={head.loss}{scale}"
+    )

@@ -1,0 +1,271 @@
+"""How a training ends before its time: by a signal, by a vote, by an error.
+
+One worker of a cluster cannot stop by itself: the others would wait for it in the next
+step. So each worker adds its votes to every step, where they are summed with the flag
+that says whether all is finite, and all workers act on the sum.
+"""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+import keras
+import tensorflow as tf
+from absl import logging
+
+from plsc_tf.checkpoints import catalog
+from plsc_tf.parallel import collectives
+from plsc_tf.parallel.rows import outside_scope
+from plsc_tf.parallel.worker_lost import LOST_STATUS
+from plsc_tf.storage import files
+
+if TYPE_CHECKING:
+    from plsc_tf.parallel.group import Group
+    from plsc_tf.training.checkpoint import Checkpoint
+    from plsc_tf.training.classifier import Classifier
+
+STOP, ABORT = range(2)
+
+
+class EndedElsewhereError(RuntimeError):
+    """Another worker had a reason to end the training of all."""
+
+    exit_status = LOST_STATUS
+
+
+class Votes:
+    """The votes of one worker, and their outcome.
+
+    Args:
+        group: the `plsc_tf.parallel.group.Group` of the workers.
+
+    Attributes:
+        ended: whether all workers have decided to end the training.
+    """
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        self.ended = False
+        self._error: Exception | None = None
+        self._votes = outside_scope(
+            lambda: tf.Variable(tf.zeros([2]), trainable=False, name="votes")
+        )
+
+    def stop(self) -> None:
+        """Votes to end the training after the next step."""
+        self._votes[STOP].assign(1.0)
+
+    def abort(self, error: Exception) -> None:
+        """Votes to discard the next step and to end the training.
+
+        Args:
+            error: why: this worker has nothing to bring to the step.
+        """
+        self._error = error
+        self._votes[ABORT].assign(1.0)
+
+    def count(self, unhealthy: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """Adds up a step's votes; called in replica context.
+
+        Args:
+            unhealthy: float32 scalar, 1 where something is not finite here.
+
+        Returns:
+            (sum of `unhealthy` over all replicas, bool scalars `{"stop", "aborted"}`).
+        """
+        counts = tf.concat([unhealthy[None], tf.convert_to_tensor(self._votes)], axis=0)
+        unhealthy, stop, abort = tf.unstack(collectives.all_sum(counts))
+        return unhealthy, {"stop": stop > 0, "aborted": abort > 0}
+
+    def check_abort(self, aborted: bool) -> None:
+        """Ends the training where the step was aborted.
+
+        Args:
+            aborted: whether it was.
+
+        Raises:
+            Exception: on the worker that aborted, its error.
+            EndedElsewhereError: on the others, with its message.
+        """
+        if not aborted:
+            return
+        error = self._error
+        message = None if error is None else str(error)
+        messages = self.group.gather("why aborted", message)
+        self.ended = True
+        if error is not None:
+            raise error
+        reasons = [f"Worker {i}: {text}" for i, text in enumerate(messages) if text]
+        raise EndedElsewhereError(" ".join(reasons))
+
+    def end(self) -> None:
+        """All workers have seen the same reason to end, at the same step."""
+        self.ended = True
+
+
+# What a shell reports for a process that SIGTERM has ended.
+STATUS = 128 + signal.SIGTERM
+
+
+class Terminated(SystemExit):
+    """Ends the process with the status of SIGTERM."""
+
+    def __init__(self) -> None:
+        super().__init__(STATUS)
+
+
+class Termination(keras.callbacks.Callback):
+    """Ends a training between two steps when a signal asks for it.
+
+    Schedulers send SIGTERM some seconds before they kill; Ctrl-C is SIGINT. In the
+    middle of a step the weights may be ahead of the count of steps, so the signal
+    waits for its end; elsewhere it works at once. In a cluster all workers end after
+    the same step, the next one that begins.
+
+    Attributes:
+        in_step: whether a step is under way.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.in_step = False
+        self._training = False
+        self._before: dict = {}
+        self._requested = None
+
+    def listen(self) -> None:
+        """Takes over SIGTERM and SIGINT; call it in the main thread."""
+        endings = {signal.SIGTERM: Terminated, signal.SIGINT: KeyboardInterrupt}
+        for number, ending in endings.items():
+            before = signal.signal(number, lambda *_, e=ending: self._request(e))
+            self._before.setdefault(number, before)
+
+    def listen_again(self) -> None:
+        """Takes them back from TensorFlow's servers, which take SIGTERM silently."""
+        if self._before:
+            self.listen()
+
+    def stop_listening(self) -> None:
+        """Restores the handlers of before; call it in the main thread."""
+        for number, before in self._before.items():
+            # A handler that is not Python's cannot be set from here.
+            signal.signal(number, signal.SIG_DFL if before is None else before)
+        self._before = {}
+
+    def wants(self, step: int) -> bool:
+        """A training ends between two calls of steps, see `several_steps`."""
+        return False
+
+    def on_train_batch_begin(self, batch: int, logs: dict | None = None) -> None:
+        """From here on the model is being changed."""
+        self.in_step = True
+        if self._requested is not None and self._votes() is not None:
+            self._votes().stop()
+
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
+        """Ends the training if a signal came during the step."""
+        calls = None if self.model is None else self.model.trainer.calls
+        if calls is not None and calls.unreported:
+            return  # the weights are those of a later step
+        self.in_step = False
+        if self._requested is None:
+            return
+        if self._votes() is None:
+            raise self._requested
+        if self.model.trainer.stop_voted:
+            self._votes().end()
+            raise self._requested
+
+    def on_train_begin(self, logs: dict | None = None) -> None:
+        """From here on the workers of a cluster meet in every step."""
+        self._training = True
+
+    def on_train_end(self, logs: dict | None = None) -> None:
+        """There is no further step."""
+        self._training = False
+
+    def _request(self, ending):
+        insists = self._requested is KeyboardInterrupt and ending is KeyboardInterrupt
+        self._requested = ending
+        waits = self.in_step or (self._training and self._votes() is not None)
+        if not waits or insists:
+            raise ending
+        logging.warning("The training ends after this step.")
+
+    def _votes(self):
+        return self.model.trainer.votes if self.model is not None else None
+
+
+def rescue(
+    model: Classifier,
+    checkpoints: Checkpoint,
+    termination: Termination,
+    before: int,
+    error: BaseException,
+) -> None:
+    """Saves the steps that are done, whatever ended the training, also Ctrl-C.
+
+    Except an interruption in the middle of a step, when the weights may be ahead of
+    the count of steps: then the log says what is lost.
+
+    Args:
+        model: the `Classifier`.
+        checkpoints: the `Checkpoint`.
+        termination: the `Termination`.
+        before: steps that were done when this process began.
+        error: what ended the training.
+    """
+    step, save_dir = model.trainer.position.global_step, checkpoints.directory
+    votes = model.trainer.votes
+    if votes is not None and isinstance(error, FloatingPointError):
+        votes.end()  # all workers have the same error
+    if votes is not None and not votes.ended:
+        if checkpoints.writing:
+            checkpoints.lock.keep()
+        return  # the others cannot come to save
+    if termination.in_step and isinstance(error, KeyboardInterrupt):
+        _log_loss(model, checkpoints, "Interrupted in the middle of a step.")
+        return
+    try:
+        if step > before and checkpoints.saved_step != step:
+            epoch = model.trainer.position.epoch
+            ended = epoch and not model.trainer.position.step  # but its end is not done
+            checkpoints.save(str(epoch - 1) if ended else f"step_{step:08d}")
+        checkpoints.wait()
+        saved_ones = catalog.find_all(save_dir)
+    except KeyboardInterrupt:
+        _log_loss(model, checkpoints, "Interrupted while saving.")
+        raise
+    except Exception as failure:  # noqa: BLE001 - what ended the training comes first
+        logging.error("%s", failure)
+        return
+    if saved_ones and model.trainer.group.is_chief:
+        logging.info(
+            "%s is saved. The same command resumes from it: python -m "
+            "plsc_tf.train --flagfile=%s",
+            saved_ones[-1][1],
+            files.join(save_dir, "flags.cfg"),
+        )
+
+
+def _log_loss(model, checkpoints, why):
+    """Logs which steps no checkpoint has."""
+    if not model.trainer.group.is_chief:
+        return
+    step = model.trainer.position.global_step
+    checkpoint = catalog.find_all(checkpoints.directory)
+    saved, path = checkpoint[-1] if checkpoint else (0, "none")
+    waits = ""
+    if checkpoints.writing:
+        # The process ends when the files are written, and not before.
+        checkpoints.lock.keep()
+        waits = " A checkpoint is still being written; the process waits for it."
+    logging.warning(
+        "%s %d of %d steps are lost; the last checkpoint is %s.%s",
+        why,
+        max(0, step - saved),
+        step,
+        path,
+        waits,
+    )
