@@ -1,8 +1,7 @@
 """Which weights are reduced, and where each of them stands in one long vector."""
 
 import dataclasses
-import os
-import tempfile
+import io
 
 import h5py
 import numpy as np
@@ -126,9 +125,6 @@ def _datasets(network):
         if isinstance(item, h5py.Dataset) and item.size:
             places[int(np.ravel(item[(0,) * item.ndim])[0])] = name
 
-    with tempfile.TemporaryDirectory(prefix="plsc_tf-") as folder:
-        path = os.path.join(folder, "numbered.weights.h5")
-        content.save_backbone(path)
-        with h5py.File(path) as file:
-            file.visititems(look)
+    with h5py.File(io.BytesIO(content.backbone_file())) as file:
+        file.visititems(look)
     return places
