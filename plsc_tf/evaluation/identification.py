@@ -88,13 +88,16 @@ def search(
         np.full(len(probes), -np.inf, np.float32),
         len(names),
     )
-    entries = _Entries(gallery, order, starts)
     for low in range(0, len(probes), PROBES):
         rows = slice(low, min(low + PROBES, len(probes)))
         block = _unit(probes[rows])
         identity = np.where(mated[rows], own[rows], -1)
-        result.scores[rows] = entries.own_scores(block, identity)
-        _rank(result, rows, block, identity, entries, by_entry)
+        for row in np.flatnonzero(identity >= 0):
+            entries = order[slice(*starts[identity[row] : identity[row] + 2])]
+            own_scores = _unit(gallery[entries]) @ block[row]
+            result.scores[low + row] = own_scores.max()
+        blocks = _blocks(gallery, order, starts)
+        _rank(result, rows, block, identity, blocks, by_entry)
     result.ranks[mated] += 1
     return result
 
@@ -170,38 +173,25 @@ def tpir_at_fpir(
     return points
 
 
-class _Entries:
-    """The gallery, sorted by identity, in normalized blocks of whole identities."""
+def _blocks(gallery, order, starts):
+    """Yields (first identity, unit rows, where identities start in them).
 
-    def __init__(self, gallery, order, starts):
-        self._gallery, self._order, self._starts = gallery, order, starts
-
-    def blocks(self):
-        """Yields (first identity, unit rows, where identities start in them)."""
-        starts, first = self._starts, 0
-        while first < len(starts) - 1:
-            last = int(np.searchsorted(starts, starts[first] + ENTRIES, "right")) - 1
-            last = min(max(last, first + 1), len(starts) - 1)
-            rows = self._order[starts[first] : starts[last]]
-            offsets = starts[first:last] - starts[first]
-            yield first, _unit(self._gallery[rows]), offsets
-            first = last
-
-    def own_scores(self, probes, identity):
-        """[probes] cosine with the own identity (NaN where it is -1)."""
-        scores = np.full(len(probes), np.nan, np.float32)
-        for row in np.flatnonzero(identity >= 0):
-            span = slice(*self._starts[identity[row] : identity[row] + 2])
-            entries = _unit(self._gallery[self._order[span]])
-            scores[row] = (entries @ probes[row]).max()
-        return scores
+    The gallery is sorted by identity; blocks hold whole identities.
+    """
+    first = 0
+    while first < len(starts) - 1:
+        last = int(np.searchsorted(starts, starts[first] + ENTRIES, "right")) - 1
+        last = min(max(last, first + 1), len(starts) - 1)
+        rows = order[starts[first] : starts[last]]
+        yield first, _unit(gallery[rows]), starts[first:last] - starts[first]
+        first = last
 
 
-def _rank(result, rows, probes, identity, entries, by_entry):
+def _rank(result, rows, probes, identity, blocks, by_entry):
     """Counts the other identities that score as high, and keeps the highest score."""
     limit = (result.scores[rows] - np.float32(_TIE))[:, np.newaxis]
     counts, strongest = result.ranks[rows], result.strongest[rows]
-    for first, unit, offsets in entries.blocks():
+    for first, unit, offsets in blocks:
         scores = probes @ unit.T
         numbers = first + np.arange(len(offsets))
         if by_entry:

@@ -6,7 +6,7 @@ template are added up; the sum is normalized. Numpy only.
 
 import numpy as np
 
-_BLOCK_NUMBERS = 4 * 1024 * 1024
+from plsc_tf.evaluation.verification import blocks
 
 
 class TemplatePool:
@@ -96,9 +96,7 @@ def cosines(embeddings, left, right):
     """
     embeddings = np.asarray(embeddings, np.float32)
     result = np.empty(len(left), np.float32)
-    size = max(1, _BLOCK_NUMBERS // embeddings.shape[1])
-    for start in range(0, len(left), size):
-        rows = slice(start, start + size)
+    for rows in blocks(len(left), embeddings):
         result[rows] = np.einsum(
             "ij,ij->i", embeddings[left[rows]], embeddings[right[rows]]
         )

@@ -127,7 +127,7 @@ def score(
     # As scikit-learn's normalize does it: a row of zeros stays one.
     scale = np.where(norms == 0.0, 1.0, norms)[:, np.newaxis]
     distances = np.empty(len(left), np.float64)
-    for rows in _blocks(len(left), embeddings):
+    for rows in blocks(len(left), embeddings):
         a, b = left[rows], right[rows]
         difference = embeddings[a] / scale[a] - embeddings[b] / scale[b]
         distances[rows] = np.sum(np.square(difference), axis=1)
@@ -256,7 +256,7 @@ def _embed(function, images):
     return embeddings
 
 
-def _blocks(count, embeddings):
+def blocks(count, embeddings):
     """Yields slices of `count` rows whose embeddings are a block of bounded size."""
     size = max(1, _BLOCK_NUMBERS // max(1, embeddings.shape[1]))
     for start in range(0, count, size):
@@ -271,7 +271,7 @@ def _norms(embeddings):
             f"{embeddings.shape}."
         )
     norms = np.empty(len(embeddings), np.float64)
-    for rows in _blocks(len(embeddings), embeddings):
+    for rows in blocks(len(embeddings), embeddings):
         block = embeddings[rows].astype(np.float64)
         norms[rows] = np.sqrt(np.einsum("ij,ij->i", block, block))
     finite = np.isfinite(norms)

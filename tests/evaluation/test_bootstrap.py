@@ -102,24 +102,6 @@ def test_interval_is_that_of_explicit_draws():
     assert figure.low < figure.value < figure.high
 
 
-def test_people_widen_what_pairs_alone_would_say():
-    # 30 people with 20 pairs each, all pairs of one person alike: 30 observations.
-    values = np.repeat(np.random.default_rng(0).normal(size=30), 20)
-
-    def width(identity):
-        figure = bootstrap.intervals(
-            {"mean": values.mean()},
-            lambda weights: {"mean": np.average(values, weights=weights)},
-            lambda counts: counts[identity],
-            identity.max() + 1,
-            Resampling(300),
-        )["mean"]
-        return figure.high - figure.low
-
-    by_person, by_pair = width(np.repeat(np.arange(30), 20)), width(np.arange(600))
-    assert by_person / by_pair == pytest.approx(np.sqrt(20), rel=0.2)
-
-
 @pytest.mark.parametrize(
     ("identities", "measure", "note"),
     [

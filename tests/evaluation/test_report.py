@@ -10,11 +10,5 @@ def test_values_stand_in_one_column():
         "steps       1200\n"
         "checkpoint  runs/a"
     )  # fmt: skip
-
-
-def test_lines_of_a_long_value_stay_in_their_column():
     assert format_table([("next", "one\ntwo")]) == "next  one\n      two"
-
-
-def test_no_rows_make_no_text():
     assert format_table([]) == ""
