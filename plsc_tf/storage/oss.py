@@ -51,11 +51,9 @@ def with_keys(path):
     for name, value in values.items():
         if not value or re.search(r"[\s/\x01\x02]", value):
             raise StorageError(
-                f"Expected {ID}, {SECRET} and, unless the address has it as "
+                f"{path} needs {ID}, {SECRET} and, unless the address has it as "
                 f"oss://bucket.endpoint/folder, {ENDPOINT} (without https://) in the "
-                f"environment. Received: {path}, with {name} "
-                f"{'not usable' if value else 'not set'}. Or copy the folder to this "
-                "machine (ossutil cp -r) and name that."
+                f"environment. Received: {name} {'not usable' if value else 'not set'}."
             )
     if "oss" not in tf.io.gfile.get_registered_schemes():
         told = hdfs.load_plugins()

@@ -229,15 +229,10 @@ def _repeat(doing, path, function, retry):
         except tf.errors.OpError as error:
             if attempt == retry.tries or _is_final(error):
                 raise _translate(error, doing, path, retry is not ONCE) from error
-            logging.warning(
-                "Could not %s %s (%s). Attempt %d of %d follows in %.1f s.",
-                doing,
-                oss.masked(path),
-                str(error.message).rpartition(";")[2].strip(),
-                attempt + 1,
-                retry.tries,
-                wait,
-            )
+            reason = str(error.message).rpartition(";")[2].strip()
+            following = f"Attempt {attempt + 1} of {retry.tries} in {wait:.1f} s."
+            problem = f"Could not {doing} {oss.masked(path)} ({reason})."
+            logging.warning("%s %s", problem, following)
         time.sleep(wait)
         wait *= 2
 

@@ -98,14 +98,9 @@ def copy_folder(
     new = [size for size in written if size is not None]
     seconds = time.monotonic() - start
     done = Transfer(len(new), len(sizes) - len(new), sum(new), seconds)
-    logging.info(
-        "%s: done, %d files copied (%.1f MB), %d already existed, %.0f s",
-        title,
-        done.copied,
-        done.num_bytes / 1e6,
-        done.skipped,
-        done.seconds,
-    )
+    copied = f"{done.copied} files copied ({done.num_bytes / 1e6:.1f} MB)"
+    existed = f"{done.skipped} already existed"
+    logging.info("%s: done, %s, %s, %.0f s", title, copied, existed, seconds)
     return done
 
 

@@ -41,15 +41,8 @@ def plsc(tmp_path_factory):
 
 
 def settings(folder, **values):
-    return Settings.from_values(
-        import_from=str(folder),
-        **{
-            "model_name": "ResNet50",
-            "emb_size": SIZE,
-            "image_shape": (3, *SHAPE),
-            **values,
-        },
-    )
+    network = {"model_name": "ResNet50", "emb_size": SIZE, "image_shape": (3, *SHAPE)}
+    return Settings.from_values(import_from=str(folder), **{**network, **values})
 
 
 def test_a_plsc_checkpoint_embeds_and_classifies_as_there(plsc, tmp_path):

@@ -15,12 +15,8 @@ IMAGES = np.random.default_rng(7).integers(0, 256, (3, 12, 8, 3)).astype(np.uint
 
 
 def small_iresnet(**options):
-    return backbones.build(
-        "iresnet",
-        embedding_size=SIZE,
-        image_shape=(12, 8, 3),
-        **{"depths": DEPTHS, "width": WIDTHS, **options},
-    )
+    options = {"embedding_size": SIZE, "depths": DEPTHS, "width": WIDTHS, **options}
+    return backbones.build("iresnet", image_shape=(12, 8, 3), **options)
 
 
 def embed(backbone, images):
@@ -108,24 +104,14 @@ def test_what_does_not_fit_is_named_and_nothing_is_changed(theirs):
 
 def test_another_embedding_size_is_named(theirs):
     network, _ = theirs
-    backbone = backbones.build(
-        "iresnet",
-        embedding_size=4,
-        image_shape=(12, 8, 3),
-        depths=DEPTHS,
-        width=WIDTHS,
-    )
+    backbone = small_iresnet(embedding_size=4)
     with pytest.raises(ValueError, match=r"fc.weight is \[6, 30\], not \[4, 30\]"):
         importers.assign(source(network.weights, "arcface_torch"), backbone)
 
 
 @pytest.mark.parametrize(
     ("format", "name"),
-    [
-        ("arcface_torch", "mobilefacenet"),
-        ("arcface_torch", "resnet10"),
-        ("plsc", "mobilefacenet"),
-    ],
+    [("arcface_torch", "resnet10"), ("plsc", "mobilefacenet")],
 )
 def test_another_kind_of_network_is_refused(theirs, format, name):
     network, _ = theirs

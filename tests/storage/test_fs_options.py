@@ -29,10 +29,8 @@ def storage(**values):
 
 def test_folders_take_the_file_system_of_fs_name():
     given = storage(fs_name="hdfs://host:9000/", fs_dir_for_save="/user/me/out")
-    assert (
-        fs_options.remote_dir(given, "fs_dir_for_save")
-        == "hdfs://host:9000/user/me/out"
-    )
+    path = fs_options.remote_dir(given, "fs_dir_for_save")
+    assert path == "hdfs://host:9000/user/me/out"
     assert fs_options.remote_dir(given, "fs_checkpoint_dir") == ""
     given = storage(fs_name="hdfs://host:9000", fs_dir_for_save="gs://bucket/out")
     assert fs_options.remote_dir(given, "fs_dir_for_save") == "gs://bucket/out"

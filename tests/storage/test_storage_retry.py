@@ -35,9 +35,7 @@ def test_passing_faults_are_tried_again():
 
 def test_lasting_faults_end():
     call, calls = failing(tf.errors.UnknownError, "Unknown error 255", times=9)
-    with pytest.raises(
-        StorageError, match="Could not read gs://b/a: Unknown error 255"
-    ):
+    with pytest.raises(StorageError, match="Could not read gs://b/a: Unknown error"):
         attempt(call)
     assert len(calls) == 3
 
@@ -45,26 +43,16 @@ def test_lasting_faults_end():
 @pytest.mark.parametrize(
     ("kind", "text", "expected", "number"),
     [
-        (tf.errors.PermissionDeniedError, "Permission denied", OSError, errno.EACCES),
-        (
-            tf.errors.ResourceExhaustedError,
-            "No space left on device",
-            OSError,
-            errno.ENOSPC,
-        ),
-        (
-            tf.errors.ResourceExhaustedError,
-            "Disk quota exceeded",
-            OSError,
-            errno.EDQUOT,
-        ),
-        (tf.errors.NotFoundError, "gone", FileNotFoundError, errno.ENOENT),
-        (tf.errors.AlreadyExistsError, "there", FileExistsError, errno.EEXIST),
-        (tf.errors.UnimplementedError, "no", StorageError, None),
+        ("PermissionDenied", "Permission denied", OSError, errno.EACCES),
+        ("ResourceExhausted", "No space left on device", OSError, errno.ENOSPC),
+        ("ResourceExhausted", "Disk quota exceeded", OSError, errno.EDQUOT),
+        ("NotFound", "gone", FileNotFoundError, errno.ENOENT),
+        ("AlreadyExists", "there", FileExistsError, errno.EEXIST),
+        ("Unimplemented", "no", StorageError, None),
     ],
 )
-def test_faults_that_stay_are_told_at_once(kind, text, expected, number):
-    call, calls = failing(kind, text, times=1)
+def test_faults_that_stay_are_raised_at_once(kind, text, expected, number):
+    call, calls = failing(getattr(tf.errors, f"{kind}Error"), text, times=1)
     with pytest.raises(expected) as caught:
         attempt(call)
     assert caught.value.errno == number
