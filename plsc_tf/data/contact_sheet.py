@@ -86,14 +86,13 @@ def draw_ops(
         columns: rows side by side.
     """
     if pictures is None:
-        pictures = _figures(num_seeds)
-    pictures = [images.to_rgb(tf.convert_to_tensor(each)) for each in pictures]
-    if not pictures:
+        pictures = [figures.draw(0, k, k, (80, 80)) for k in range(num_seeds)]
+    if not len(pictures):
         raise ValueError("A contact sheet needs at least one image.")
+    pictures = [images.to_rgb(tf.convert_to_tensor(each)) for each in pictures]
     chosen = [pictures[number % len(pictures)] for number in range(num_seeds)]
     chance = tf.random.stateless_uniform([num_seeds, NUM_CHANCES], [seed, 0])
-    rows = list(_rows(chosen, chance, image_size))
-    draw(path, rows, columns=columns)
+    draw(path, list(_rows(chosen, chance, image_size)), columns=columns)
 
 
 def _rows(pictures, chance, size) -> Iterator[tuple[str, list[np.ndarray]]]:
@@ -102,22 +101,15 @@ def _rows(pictures, chance, size) -> Iterator[tuple[str, list[np.ndarray]]]:
     for title, options in CHANGES.items():
         made = preprocessing.build("none", size, options)
         yield title, _made(made, small, chance)
+    amounts = np.linspace(-0.9, 0.9, len(small), dtype=np.float32)
     for name, function in randaugment.OPERATIONS.items():
-        amounts = np.linspace(-0.9, 0.9, len(small), dtype=np.float32)
-        yield (
-            f"RA {name}",
-            [
-                function(picture, amount).numpy()
-                for picture, amount in zip(small, amounts, strict=True)
-            ],
-        )
+        results = map(function, small, amounts)
+        yield f"RA {name}", [result.numpy() for result in results]
     for name in preprocessing.names():
         made = preprocessing.build(name, size)
         yield name, _made(made, pictures, chance)
-        yield (
-            f"{name}, evaluation",
-            [made.evaluate(picture).numpy() for picture in pictures],
-        )
+        results = map(made.evaluate, pictures)
+        yield f"{name}, evaluation", [result.numpy() for result in results]
 
 
 def _made(made, pictures, chance):
@@ -125,8 +117,3 @@ def _made(made, pictures, chance):
         made.augment(made.prepare(picture), chance[number]).numpy()
         for number, picture in enumerate(pictures)
     ]
-
-
-def _figures(count) -> list[np.ndarray]:
-    """Drawn heads, a little larger than they are shown."""
-    return [figures.draw(0, label, label, (80, 80)) for label in range(count)]

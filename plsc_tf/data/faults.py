@@ -56,23 +56,17 @@ def first_fault(
         except StopIteration:
             return None
         except READ_ERRORS as error:
+            position = order.start + number
+            if order.part is not None:  # a stream is read a batch at a time
+                first = order.start + number // order.part.size * order.batch_size
+                position = f"{first}...{first + order.batch_size - 1}"
             return ValueError(
-                f"{source.name} cannot be read on at position "
-                f"{_position(order, number)} of epoch {order.epoch}: {reason(error)}"
+                f"{source.name} cannot be read beyond position {position} of epoch "
+                f"{order.epoch}: {reason(error)}"
             )
-        error = fault(source, entry, prepare, num_classes)
-        if error is not None:
+        if error := fault(source, entry, prepare, num_classes):
             return error
     return None
-
-
-def _position(order, number):
-    """Where the walk stands, for people; a stream is read a batch at a time."""
-    part = order.part
-    if part is None:
-        return order.start + number
-    first = order.start + number // part.size * order.batch_size
-    return f"{first}...{first + order.batch_size - 1}"
 
 
 def fault(source, entry, prepare, num_classes) -> ValueError | None:
@@ -156,20 +150,13 @@ class _Substitutes:
         good = tf.data.Dataset.from_tensor_slices(index)
         good = good.map(without_autograph(self._one)).ignore_errors(log_warning=False)
         nothing = (tf.zeros([0, *self._size, 3], tf.uint8), tf.zeros([0], tf.int64))
-        images, labels = (
-            good.batch(count)
-            .concatenate(tf.data.Dataset.from_tensors(nothing))
-            .take(1)
-            .get_single_element()
-        )
+        first = good.batch(count).concatenate(tf.data.Dataset.from_tensors(nothing))
+        images, labels = first.take(1).get_single_element()
+        types = tf.uint8, tf.int64
         images, labels = tf.cond(
             tf.equal(tf.size(labels, tf.int64), count),
             lambda: (images, labels),
-            lambda: tuple(
-                tf.numpy_function(
-                    self._good_block, [index], (tf.uint8, tf.int64), stateful=False
-                )
-            ),
+            lambda: tuple(tf.numpy_function(self._good_block, [index], types, False)),
         )
         images = tf.ensure_shape(images, [None, *self._size, 3])
         return images, tf.ensure_shape(labels, [None])
@@ -198,15 +185,9 @@ class _Substitutes:
             if error is None:
                 item = source.read(entry)
                 return self._prepare(item["image"][0]).numpy(), int(item["label"][0])
-            self._note(candidate, error)
+            with self._lock:
+                known = candidate in self.skipped
+                self.skipped[candidate] = str(error)
+            if not known and len(self.skipped) <= _MOST_NAMED:
+                logging.warning("Left out: %s", error)
         raise ValueError(f"{source.name} holds no record that can be read.")
-
-    def _note(self, index, error):
-        with self._lock:
-            known = index in self.skipped
-            self.skipped[index] = str(error)
-            count = len(self.skipped)
-        if not known and count <= _MOST_NAMED:
-            logging.warning("Left out: %s", error)
-        if not known and count == _MOST_NAMED:
-            logging.warning("Further bad records are counted, not named.")

@@ -68,17 +68,14 @@ def _write_pairs(options):
 def _make_plan(settings):
     """Returns the `ConversionPlan` that the settings describe."""
     options = settings.conversion
-    output_dir, layout = options.output_dir, options.output_format
-    num_shards, pad = options.num_shards, options.pad_shards
-    if options.is_plsc:
-        default = paths.join(options.data_dir, f"shuffled_{options.nranks}")
-        output_dir, layout = output_dir or default, "base64"
-        num_shards, pad = options.nranks, True
+    output_dir = options.output_dir
+    if options.is_plsc and not output_dir:
+        output_dir = paths.join(options.data_dir, f"shuffled_{options.nranks}")
     return run.ConversionPlan(
         output_dir,
-        output_format=layout,
-        num_shards=num_shards,
-        pad=pad,
+        output_format="base64" if options.is_plsc else options.output_format,
+        num_shards=options.nranks or options.num_shards,
+        pad=options.is_plsc or options.pad_shards,
         shuffle=options.shuffle,
         seed=settings.training.seed,
         memory_mb=options.memory_mb,
@@ -96,14 +93,11 @@ def _open_input(settings):
     if options.is_plsc:
         return Base64Input(_part_files(options), **labels), facts
     module = load.find(dataset.dataset_name)
+    parts = paths.expand(dataset.train_files, dataset.dataset_dir)
     if module.__name__ == "plsc_tf.datasets.base64_text":
-        if dataset.train_files:
-            parts = paths.expand(dataset.train_files, dataset.dataset_dir)
-        else:
-            parts = listed_files(dataset.dataset_dir)
+        parts = parts or listed_files(dataset.dataset_dir)
         return Base64Input(parts, **labels), facts
-    if dataset.train_files and load.info(module).tfrecords:
-        parts = paths.expand(dataset.train_files, dataset.dataset_dir)
+    if parts and load.info(module).tfrecords:
         return RecordInput(parts, **labels), facts
     request = _request(settings)
     identity = {"dataset_name": dataset.dataset_name, **dataclasses.asdict(request)}

@@ -164,6 +164,9 @@ def test_leaks_into_verification_sets(sound):
     report.write_cleaned_list(str(sound / "c.txt"), result.listing, result.table)
     kept = [line.split()[0] for line in (sound / "c.txt").read_text().splitlines()]
     assert kept == [f"images/{k}.png" for k in (0, 3, 4, 5)]
+    (sound / "lfw.bin").write_bytes(b"cos\nsystem\n(S'true'\ntR.")
+    result = run(sound, options=dict(val_targets=("lfw",)))
+    assert "refused" in places(result, "val_damaged")[0]
 
 
 def test_similar_pictures_are_found_on_request(write_list):
@@ -186,14 +189,6 @@ def test_pictures_of_other_splits_lists_are_no_strays(sound):
     assert [
         place.rpartition("/")[2] for place in places(run(sound), "unlisted_file")
     ] == ["stray.png: "]
-
-
-def test_a_dangerous_verification_set_is_a_finding(sound):
-    (sound / "lfw.bin").write_bytes(b"cos\nsystem\n(S'true'\ntR.")
-    result = run(sound, options=dict(val_targets=("lfw",)))
-    assert "refused" in places(result, "val_damaged")[0]
-    with pytest.raises(FileNotFoundError, match="no verification set 'cfp'"):
-        run(sound, options=dict(val_targets=("cfp",)))
 
 
 @pytest.fixture
@@ -225,12 +220,6 @@ def test_class_folders(folders):
     few = run(folders, "folder", num_classes=2)
     assert counts(few)["too_many_classes"] == 1
     assert counts(few)["label_out_of_range"] == 4
-
-
-def test_results_do_not_depend_on_the_threads(sound):
-    one = run(sound, options=dict(threads=1))
-    many = run(sound, options=dict(threads=7))
-    np.testing.assert_array_equal(one.table, many.table)
 
 
 def test_a_label_of_any_size_takes_no_memory(write_list):

@@ -11,7 +11,7 @@ from plsc_tf.checkpoints.labels_map import LabelsMap
 from plsc_tf.checkpoints.manifest import DamagedCheckpointError
 from plsc_tf.checkpoints.rows import RowsInMemory, StoredRows
 from plsc_tf.jobs.classes.edit import read_groups
-from tests.checkpoints.small import make_content, make_rows, save
+from tests.checkpoints.small import make_content, make_rows
 
 WEIGHT = np.arange(1, 15, dtype=np.float32).reshape(7, 2)
 SLOT = WEIGHT * 10
@@ -87,18 +87,6 @@ def test_probabilities_of_softmax_add_up_in_a_merged_bias():
     biases = np.array([1.0, 2.0])
     merged = rows.merge_biases(biases, np.full(2, 0.5))
     np.testing.assert_allclose(np.exp(merged), np.exp(biases).sum())
-
-
-def test_merges_are_weighted_by_pictures():
-    stored = RowsInMemory(np.array([[2.0], [4.0], [8.0]]))
-    counts = np.array([1.0, 3.0, 0.0])
-    edited = rows.EditedRows(
-        stored,
-        LabelsMap(3, merged=[[0, 1]]),
-        merge=rows.merge_means,
-        weights=counts,
-    )
-    np.testing.assert_array_equal(edited.read(0, 2), [[3.5], [8.0]])
 
 
 def test_rows_are_read_and_handed_on_in_small_pieces(monkeypatch):
@@ -238,13 +226,6 @@ def test_groups_of_labels_come_from_text_or_a_file(tmp_path):
     path.write_text("3 x\n")
     with pytest.raises(ValueError, match="line 1: expected labels"):
         read_groups(str(path))
-
-
-def test_an_edit_tells_the_number_of_classes_where_there_was_none(tmp_path):
-    # The helper's own checkpoint has no num_classes: an edit adds it.
-    old = save(tmp_path / "plain")
-    editing.edit(old, str(tmp_path / "new"), Edit(LabelsMap(7, removed=[0])))
-    assert manifest.read(str(tmp_path / "new"))["state"]["num_classes"] == 6
 
 
 def test_a_map_of_many_runs_is_told_in_bits(monkeypatch):

@@ -41,18 +41,6 @@ def test_points_that_do_not_fit_are_met_in_the_least_squares():
     np.testing.assert_allclose(apply(found, placed), alignment.REFERENCE, atol=1e-3)
 
 
-def test_the_points_of_a_photograph_land_on_the_reference():
-    photograph = np.zeros((300, 300, 3), np.uint8)
-    points = np.round(alignment.REFERENCE * 2 + [20, 60]).astype(int)
-    for number, (x, y) in enumerate(points):
-        photograph[y - 3 : y + 4, x - 3 : x + 4] = 50 * (number + 1)
-    moves = alignment.transforms(points[None], (112, 112))
-    face = alignment.cut_out(tf.constant(photograph), tf.constant(moves[0]), (112, 112))
-    assert (face.dtype, face.shape) == (tf.uint8, (112, 112, 3))
-    for number, (x, y) in enumerate(np.round(alignment.REFERENCE).astype(int)):
-        assert face.numpy()[y, x].tolist() == [50 * (number + 1)] * 3
-
-
 def test_without_a_move_a_picture_stays():
     rng = np.random.default_rng(0)
     picture = rng.integers(0, 256, (112, 112, 3), np.uint8)

@@ -229,7 +229,7 @@ def test_a_stream_that_breaks_off_is_named_with_its_batch():
 
     made = _batches(from_generator(examples, num_classes=1), 6, **PLAIN)
     error = made.explain(0, part=Part(0, 3, 6))
-    assert "cannot be read on at position 6...11 of epoch 0" in str(error)
+    assert "cannot be read beyond position 6...11 of epoch 0" in str(error)
 
 
 @pytest.mark.parametrize("part", [(-1, 2, 4), (2, 2, 4), (2, 5, 4)])
