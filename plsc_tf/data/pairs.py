@@ -195,12 +195,13 @@ def _load_bin(path: str, name: str) -> Pairs:
     content = load_plain(files.read(path), path)
     parts = content if isinstance(content, list) else [content]
     pictures, same = parts if len(parts) == 2 else (None, None)
-    try:
-        flags = np.asarray(same)
-    except ValueError:  # lists of different lengths
-        flags = np.empty(0)
-    good = flags.ndim == 1 and flags.dtype.kind in "biuf" and len(flags)
-    if not good or not isinstance(pictures, list) or len(pictures) != 2 * len(flags):
+    # Not `np.asarray`: of nested lists a file of a few bytes could fill the memory.
+    same = same.tolist() if isinstance(same, np.ndarray) else same
+    numbers = bool | int | float | np.generic
+    good = isinstance(same, list) and all(isinstance(one, numbers) for one in same)
+    if not (good and same and isinstance(pictures, list)) or (
+        len(pictures) != 2 * len(same)
+    ):
         received = ", ".join(
             f"{type(part).__name__} of {len(part) if hasattr(part, '__len__') else 1}"
             for part in parts[:2]
@@ -227,7 +228,7 @@ def _load_bin(path: str, name: str) -> Pairs:
         list(rows),
         order[0::2],
         order[1::2],
-        flags,
+        same,
         files=tuple(f"{path}, image {position}" for position in firsts),
         path=path,
     )
