@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from plsc_tf.data import image_encoding, preprocessing
+from plsc_tf.data import images, preprocessing
 from plsc_tf.data.pairs import Pairs, load_pairs
 
 
@@ -224,7 +224,7 @@ MIDDLES = [
 
 
 def of_pixels(pixels, encoded=False):
-    stored = [image_encoding.encode(one) for one in pixels] if encoded else pixels
+    stored = [images.encode(one) for one in pixels] if encoded else pixels
     return Pairs("set", stored, [0, 2], [1, 0], [True, False])
 
 

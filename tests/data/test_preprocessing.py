@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from plsc_tf.data import image_encoding, images, preprocessing
+from plsc_tf.data import images, preprocessing
 from plsc_tf.data.augmentation import NUM_CHANCES, Augmentation
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (40, 30, 3), np.uint8)
@@ -65,7 +65,7 @@ def test_every_size_becomes_the_asked_one_in_graphs_and_eagerly(name):
         )
         return trained, evaluated, kept
 
-    data = [image_encoding.encode(picture) for picture in pictures]
+    data = [images.encode(picture) for picture in pictures]
     dataset = tf.data.Dataset.from_tensors((data, chance)).map(block)
     assert dataset.element_spec[0].shape[1:] == (24, 20, 3)
     trained, evaluated, kept = next(dataset.as_numpy_iterator())
@@ -84,7 +84,7 @@ def test_every_size_becomes_the_asked_one_in_graphs_and_eagerly(name):
 def test_face_mirrors_every_second_picture_and_nothing_else():
     made = preprocessing.build("face", (40, 30))
     assert list(made.decide(_chance()[np.newaxis])) == ["mirror"]
-    data = image_encoding.encode(PIXELS)
+    data = images.encode(PIXELS)
     for place, expected in ((0.49, PIXELS[:, ::-1]), (0.5, PIXELS)):
         result = _train(made, data, _chance(c0=place))
         np.testing.assert_array_equal(result, expected)
@@ -184,7 +184,7 @@ def test_own_augmentation_can_be_replaced_or_left_out():
 
 
 def _decoded(image, kind="PNG", **options):
-    data = image_encoding.encode(image, kind, **options)
+    data = images.encode(image, kind, **options)
     return images.decode(data).numpy(), data
 
 
