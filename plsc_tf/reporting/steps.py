@@ -8,6 +8,7 @@ import tensorflow as tf
 from absl import logging
 
 from plsc_tf.data.images import encode
+from plsc_tf.reporting.recorder import Sink
 from plsc_tf.storage import files
 from plsc_tf.storage.paths import local_path
 
@@ -115,15 +116,18 @@ class Traces(keras.callbacks.Callback):
 class InputImages(keras.callbacks.Callback):
     """Records some images of a step, as they are fed: framed, augmented, in 0 ... 255.
 
+    Those of the first step of a process are kept, for `jpegs`.
+
     Args:
         recorder: the `Recorder`.
-        every_n_steps: steps between two records; the first is at the first step.
+        every_n_steps: steps between two records, the first of which is at the first
+            step; 0: none.
     """
 
-    def __init__(self, recorder, every_n_steps: int):
+    def __init__(self, recorder: Sink, every_n_steps: int):
         super().__init__()
         self.recorder, self.every_n_steps = recorder, every_n_steps
-        self._next = 0
+        self._next, self._first = 0, None
 
     def wants(self, step):
         """Needs the batch only, not the model; see `several_steps`."""
@@ -131,35 +135,21 @@ class InputImages(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         """Records where it is due."""
-        step = self.model.trainer.position.global_step
-        if step < self._next and step % self.every_n_steps:
+        step, every = self.model.trainer.position.global_step, self.every_n_steps
+        due = every and (step >= self._next or step % every == 0)
+        if self._first is not None and not due:
             return
-        self._next = step + self.every_n_steps
-        images, _ = first_images(self.model)
-        self.recorder.images(step, "input", images)
-
-
-class FirstImages(keras.callbacks.Callback):
-    """Keeps some images of the first step of a process, as they are fed."""
-
-    def __init__(self):
-        super().__init__()
-        self._images, self._labels = [], []
-
-    def wants(self, step):
-        """Needs the batch only, not the model; see `several_steps`."""
-        return False
-
-    def on_train_batch_end(self, batch, logs=None):
-        """Keeps them once."""
-        if not len(self._images):
-            self._images, self._labels = first_images(self.model)
+        images, labels = first_images(self.model)
+        self._first = self._first or (labels, images)
+        if due:
+            self._next = step + every
+            self.recorder.images(step, "input", images)
 
     def jpegs(self) -> list[tuple[int, bytes]]:
         """[(label, JPEG)]; empty before the first step."""
         return [
             (int(label), encode(image, "JPEG", quality=90))
-            for label, image in zip(self._labels, self._images, strict=True)
+            for label, image in zip(*(self._first or ((), ())), strict=True)
         ]
 
 

@@ -228,8 +228,7 @@ class TrainingLog(keras.callbacks.Callback):
             values = self._values()
             self._since_line, self._line_seconds, self._line_steps = [], 0.0, 0
             self.recorder.scalars(step, values)
-            line = self._line
-            if line:
+            if line := self._line:
                 self._shown(lambda: line.tell(step, self._text(step, values)))
         elif self._since_line and self._line:
             self._shown(lambda: self._redraw(step, now))

@@ -160,14 +160,6 @@ def test_within_a_step_it_waits_for_its_end(termination, number, ending):
     assert not termination.in_step
 
 
-def test_who_presses_ctrl_c_twice_does_not_wait(termination):
-    termination.on_train_batch_begin(0)
-    signal.raise_signal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt):
-        signal.raise_signal(signal.SIGINT)
-    assert termination.in_step  # so the half step is not saved
-
-
 def test_signals_are_given_back():
     before = [signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)]
     termination = Termination()

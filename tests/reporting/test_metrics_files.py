@@ -2,7 +2,6 @@
 
 import csv
 import json
-import os
 
 import pytest
 
@@ -61,20 +60,6 @@ def test_a_resumed_run_takes_later_rows_back(metrics, tmp_path):
     assert [row["loss"] for row in rows_of(tmp_path)] == [1, 2, 3, 40]
     assert [row[1] for row in table_of(tmp_path)[1:]] == ["1.0", "2.0", "3.0", "40.0"]
     assert [row["step"] for row in again.rows] == [1, 2, 3, 4]
-
-
-def test_a_new_run_starts_with_nothing(metrics, tmp_path):
-    metrics.scalars(1, {"loss": 1.0})
-    metrics.begin(0)
-    assert rows_of(tmp_path) == [] and table_of(tmp_path) == [["step"]]
-
-
-def test_without_files_rows_are_only_kept(tmp_path):
-    kept = MetricsFiles(str(tmp_path), written=False)
-    kept.begin(0)
-    kept.scalars(1, {"loss": 1.0})
-    kept.close()
-    assert kept.rows == [{"step": 1, "loss": 1.0}] and not os.listdir(tmp_path)
 
 
 def test_a_folder_that_is_gone_costs_the_files_only(tmp_path):

@@ -22,6 +22,11 @@ from plsc_tf.training.classifier import Classifier
 from plsc_tf.training.loss_scale import LossScale
 from plsc_tf.training.mixing import Mixing
 
+# The preprocessing options that are those of the pipeline.
+PIPELINE = (
+    *("shuffle_buffer_size", "num_parallel_batches", "prefetch_buffer_size"),
+    *("num_preprocessing_threads", "images_per_identity"),
+)
 # The precision options that set the loss scale.
 LOSS_SCALE_OPTIONS = frozenset(
     "loss_scale init_loss_scaling use_dynamic_loss_scaling incr_every_n_steps "
@@ -102,15 +107,11 @@ def load_batches(settings, global_batch_size, split="train", source=None):
         training=training,
         seed=settings.training.seed,
         shuffle=training,
-        shuffle_buffer_size=given.shuffle_buffer_size,
-        num_parallel_batches=given.num_parallel_batches,
-        prefetch_buffer_size=given.prefetch_buffer_size,
-        num_preprocessing_threads=given.num_preprocessing_threads,
+        **{name: getattr(given, name) for name in PIPELINE},
         use_caching=given.datasets_use_caching and training,
         cache_dir=given.datasets_cache_dir if training else "",
         skip_bad_records=given.skip_bad_records and training,
         sampling=given.sampling if training else "uniform",
-        images_per_identity=given.images_per_identity,
     )
     opened = source is None
     if opened:

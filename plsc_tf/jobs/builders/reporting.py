@@ -12,7 +12,7 @@ from plsc_tf.reporting import curves, layers, projector
 from plsc_tf.reporting.angles import AngleHistograms
 from plsc_tf.reporting.metrics_files import MetricsFiles
 from plsc_tf.reporting.recorder import Guard, GuardedCallback, Recorder
-from plsc_tf.reporting.steps import FirstImages, InputImages, Traces
+from plsc_tf.reporting.steps import InputImages, Traces
 from plsc_tf.reporting.tensorboard import TensorBoard
 from plsc_tf.reporting.visualdl import FOLDER, VisualDL
 from plsc_tf.storage import files
@@ -53,7 +53,7 @@ class RunReporter:
         self.shows_progress = hooks.LOGGING in options.hooks
         self._hooks = hooks.own(options.hooks)
         self._guards: dict[str, Guard] = {}
-        self._images = FirstImages()
+        self._images = InputImages(self.recorder, options.images_every_n_iters)
         if not group.is_chief:
             return
         if options.tensorboard:
@@ -81,10 +81,8 @@ class RunReporter:
         if self.group.is_chief and (options.check_shape or options.check_content):
             check = layers.LayerCheck(options.check_content)
             made["the layers' shapes and contents"] = check
-        if self.group.is_chief and images:
-            made["input images"] = InputImages(self.recorder, images)
-        if self.group.is_chief and options.run_report:
-            made["the report's images"] = self._images
+        if self.group.is_chief and (images or options.run_report):
+            made["input images"] = self._images
         if angles:
             made["angles"] = AngleHistograms(self.recorder, angles)
         callbacks = [
