@@ -14,20 +14,6 @@ import pickletools
 
 import numpy as np
 
-# What corrupt bytes make the unpickler raise.
-_FAULTS = (
-    pickle.UnpicklingError,
-    ArithmeticError,
-    AttributeError,
-    EOFError,
-    ImportError,
-    LookupError,
-    MemoryError,
-    RecursionError,
-    TypeError,
-    ValueError,
-)
-
 
 def load_plain(data: bytes, path: str, *, names: dict | None = None, what="pictures"):
     """Returns the object in a pickle that holds plain data only.
@@ -47,7 +33,7 @@ def load_plain(data: bytes, path: str, *, names: dict | None = None, what="pictu
     try:
         _check_memo(data)
         return _resolve(reader.load(), {})
-    except _FAULTS as error:
+    except Exception as error:  # noqa: BLE001 - corrupt bytes raise anything
         if reader.refused:
             raise ValueError(
                 f"{path} is refused: its pickle wants to call {reader.refused!r}, "
@@ -141,21 +127,20 @@ def _plain_names() -> dict:
         array.__setstate__((1, shape, dtype, _text(order) == "F", buffer))
         return array
 
-    names = {("_codecs", "encode"): to_bytes}
+    names = {
+        ("_codecs", "encode"): to_bytes,
+        ("numpy", "ndarray"): object,
+        ("numpy", "dtype"): lambda name, align=False, copy=True: _Dtype(name),
+    }
     for module in ("builtins", "__builtin__"):
         for kind in (list, tuple, bytes, bytearray):
             names[module, kind.__name__] = copied(kind)
-        names[module, "bool"] = lambda value: bool(value)
     for core in ("numpy.core", "numpy._core"):
-        names[f"{core}.multiarray", "_reconstruct"] = lambda kind, shape, dtype: (
-            _Array()
-        )
+        names[f"{core}.multiarray", "_reconstruct"] = lambda *_: _Array()
         names[f"{core}.multiarray", "scalar"] = lambda dtype, raw: np.frombuffer(
             raw, dtype.value
         )[0]
         names[f"{core}.numeric", "_frombuffer"] = from_buffer
-    names["numpy", "ndarray"] = object
-    names["numpy", "dtype"] = lambda name, align=False, copy=True: _Dtype(name)
     return names
 
 

@@ -1,10 +1,13 @@
 """Small pictures and the layouts that hold them, written into tmp_path."""
 
 import io
+import pathlib
 
 import numpy as np
 import pytest
 from PIL import Image
+
+from plsc_tf.data.readers.tfrecord import encode_example, frame
 
 
 def encoded(label, number, size=(12, 10), kind="PNG"):
@@ -39,22 +42,9 @@ def list_folder(tmp_path):
 @pytest.fixture
 def write_records():
     """Writes one TFRecord file of (bytes, label) with FastNN's keys."""
-    import tensorflow as tf
 
     def write(path, examples):
-        with tf.io.TFRecordWriter(str(path)) as writer:
-            for image, label in examples:
-                feature = {
-                    "image/encoded": _bytes(image),
-                    "image/format": _bytes(b"png"),
-                    "image/class/label": tf.train.Feature(
-                        int64_list=tf.train.Int64List(value=[label])
-                    ),
-                }
-                example = tf.train.Example(features=tf.train.Features(feature=feature))
-                writer.write(example.SerializeToString())
-
-    def _bytes(value):
-        return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+        payloads = (encode_example(image, b"png", label) for image, label in examples)
+        pathlib.Path(path).write_bytes(b"".join(map(frame, payloads)))
 
     return write

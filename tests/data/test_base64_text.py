@@ -39,15 +39,6 @@ def test_reads_the_listed_files_byte_for_byte(folder, picture):
     assert source.describe(6) == f"record 1 of {folder}/part-1"
 
 
-def test_an_epoch_is_a_permutation_of_all_lines(folder):
-    source = open_source("base64_text", DataRequest(str(folder)))
-    made = Batches(source, 4, options=SMALL)
-    numbers = [x[:, 3, 3, 1].numpy().tolist() for x, _ in made.epoch(1)]
-    assert sorted(sum(numbers, [])) == list(range(9)) != sum(numbers, [])
-    rest = [x[:, 3, 3, 1].numpy().tolist() for x, _ in made.epoch(1, start_step=1)]
-    assert rest == numbers[1:]
-
-
 def test_a_file_may_be_named_by_train_files(folder):
     request = DataRequest(dataset_dir=str(folder), train_files=("part-1",))
     assert open_source("base64_text", request).num_examples == 4

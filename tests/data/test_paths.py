@@ -1,8 +1,6 @@
 """Packed paths and patterns of files."""
 
-import numpy as np
 import pytest
-import tensorflow as tf
 
 from plsc_tf.data import paths
 
@@ -13,14 +11,6 @@ def test_table_gives_back_every_path():
     assert len(table) == 4
     assert [table[k] for k in range(4)] == [f"/base/{name}" for name in names]
     assert paths.PathTable("", [b"a"])[0] == "a"
-
-
-def test_table_reads_in_a_dataset(tmp_path):
-    (tmp_path / "one").write_bytes(b"1")
-    (tmp_path / "two").write_bytes(b"22")
-    table = paths.PathTable(str(tmp_path), [b"one", b"two"])
-    data = tf.data.Dataset.from_tensors(np.array([1, 0], np.int64)).map(table.read)
-    np.testing.assert_array_equal(next(iter(data)), [b"22", b"1"])
 
 
 def test_expand_finds_files_below_the_folder_or_as_they_are(tmp_path):

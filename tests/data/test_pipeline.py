@@ -228,15 +228,6 @@ def test_augmentation_depends_on_the_epoch_and_not_on_the_batch_size():
     assert np.any(images(300, 3)[0] != whole[0])
 
 
-def test_paths_are_not_constants_of_the_graph(batches):
-    # Five million paths in a graph would break protobuf's limit of 2 GB.
-    source = batches().source
-    traced = tf.function(source.read).get_concrete_function(
-        {"index": tf.TensorSpec([None], tf.int64)}
-    )
-    assert b"images/" not in traced.graph.as_graph_def().SerializeToString()
-
-
 def test_numbers_that_are_not_given_suit_the_machine_and_the_batches():
     asked = PipelineOptions(
         image_size=(112, 112),

@@ -1,11 +1,19 @@
-"""Generators and tf.data.Datasets of the user's own."""
+"""Generators, tf.data.Datasets, and readers in PLSC's form."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from plsc_tf.data.images import encode
 from plsc_tf.data.pipeline import Batches, PipelineOptions
-from plsc_tf.data.readers.python import from_dataset, from_generator
+from plsc_tf.data.readers.base64_text import encode_line
+from plsc_tf.data.readers.python import (
+    from_dataset,
+    from_generator,
+    from_reader,
+    pairs_from_reader,
+)
+from plsc_tf.utils import base64_reader
 
 OPTIONS = PipelineOptions(image_size=(6, 4), shuffle=False)
 
@@ -117,13 +125,13 @@ def test_dataset_of_single_examples():
 def test_dataset_errors_say_what_is_expected():
     pixels = np.full((5, 6, 4, 3), 200, np.uint8)
     dataset = tf.data.Dataset.from_tensor_slices((pixels, np.arange(5)))
-    with pytest.raises(ValueError, match="Call .unbatch"):
+    with pytest.raises(ValueError, match="call .unbatch"):
         from_dataset(dataset.batch(2))
     with pytest.raises(ValueError, match="repeats without end"):
         from_dataset(dataset.repeat())
-    with pytest.raises(ValueError, match="not one-hot"):
+    with pytest.raises(ValueError, match="nor one-hot"):
         from_dataset(dataset.map(lambda x, y: (x, tf.one_hot(y, 5))))
-    with pytest.raises(ValueError, match=r"must yield \(image, label\)"):
+    with pytest.raises(ValueError, match=r"single \(image, label\)"):
         from_dataset(dataset.map(lambda x, y: x))
     with pytest.raises(ValueError, match="0...255"):
         from_dataset(dataset.map(lambda x, y: (tf.cast(x, tf.float32) / 255, y)))
@@ -159,3 +167,80 @@ def test_whole_numbers_of_all_kinds_are_labels(label):
 def test_images_that_are_none_are_refused(image):
     with pytest.raises(ValueError, match="dots must yield .* at example 0"):
         from_generator(lambda: iter([(image, 0)]), name="dots")
+
+
+def chw(value):
+    """A picture of one grey, as PLSC's readers yield it: float32 [3, 8, 6]."""
+    return np.full((3, 8, 6), value, np.float32)
+
+
+def greys(source):
+    options = PipelineOptions(image_size=(8, 6), augmentation=None, shuffle=False)
+    batches = Batches(source, 2, options=options)
+    return [
+        (int(image.mean()), int(label))
+        for images, labels in batches.epoch(0)
+        for image, label in zip(images.numpy(), labels.numpy(), strict=True)
+    ]
+
+
+def test_samples_and_batches_mean_the_same():
+    def one_by_one():
+        yield from ((chw(10 * i + 10), i % 2) for i in range(5))
+
+    def in_batches():
+        drawn = list(one_by_one())
+        yield from (drawn[:2], drawn[2:4], drawn[4:])
+
+    expected = [(10, 0), (20, 1), (30, 0), (40, 1), (50, 0)]
+    for reader in (one_by_one, in_batches):
+        source = from_reader(reader, num_classes=2, num_examples=5)
+        assert greys(source) == expected
+
+
+def test_an_iterator_is_refused():
+    def reader():
+        yield chw(10), 0
+
+    with pytest.raises(ValueError, match="train_reader must be a function"):
+        from_reader(reader())
+
+
+def test_pairs_of_arrays_and_of_files():
+    def png(value):
+        return encode(chw(value).transpose(1, 2, 0).astype(np.uint8))
+
+    for make in (chw, png):
+        pairs = pairs_from_reader(
+            lambda make=make: iter([(make(10), make(20), 1), (make(30), make(40), 0)])
+        )
+        assert pairs.same.tolist() == [True, False]
+        assert pairs.decoded((8, 6)).mean(axis=(1, 2, 3)).tolist() == [10, 20, 30, 40]
+
+
+def test_wrong_pairs_say_which():
+    with pytest.raises(ValueError, match="at pair 1: "):
+        good, bad = (chw(9), chw(9), 1), (chw(9), 1)
+        pairs_from_reader(lambda: iter([good, bad]))
+    with pytest.raises(ValueError, match="pixels in 0...255"):
+        pairs_from_reader(lambda: iter([(chw(-0.5), chw(0.5), 1)]))
+
+
+@pytest.fixture
+def base64_files(tmp_path):
+    lines = []
+    for value in range(3):
+        lines.append(encode_line(encode(np.full((8, 6, 3), 50 * value, "u1")), value))
+    (tmp_path / "dataset.part1").write_bytes(b"".join(lines[:2]))
+    (tmp_path / "dataset.part2").write_bytes(lines[2])
+    (tmp_path / "file_list.txt").write_text("dataset.part1\ndataset.part2\n")
+    return tmp_path
+
+
+def test_base64_reader_yields_samples_and_is_an_indexed_source(base64_files):
+    reader = base64_reader.train(base64_files, num_classes=3)
+    read = [(image.shape, image.mean(), label) for image, label in reader()]
+    assert read == [((3, 8, 6), 0, 0), ((3, 8, 6), 50, 1), ((3, 8, 6), 100, 2)]
+    source = from_reader(reader)
+    assert (source.num_examples, source.num_classes) == (3, 3)
+    assert greys(source) == [(0, 0), (50, 1), (100, 2)]

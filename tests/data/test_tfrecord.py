@@ -49,14 +49,6 @@ def test_counts_and_reads_all_files(files, picture):
     assert source.describe(8) == f"record 0 of {files[2]}"
 
 
-def test_an_epoch_holds_each_record_once_in_an_order_of_its_own(files):
-    source = tfrecords(files, num_classes=4)
-    first, again, second = (_indices(source, epoch=e) for e in (0, 0, 1))
-    assert first == again != second
-    assert sorted(first) == sorted(second) == list(range(13))
-    assert first != list(range(13))
-
-
 def test_the_orders_of_epochs_are_those_of_all_records(files):
     # Not of a buffer, nor of the files: each place is reached from everywhere.
     source = tfrecords(files, num_classes=4)
@@ -64,18 +56,6 @@ def test_the_orders_of_epochs_are_those_of_all_records(files):
         Order(seed=3, epoch=e).indices(13, lambda: source.labels)[0] for e in range(100)
     }
     assert firsts == set(range(13))
-
-
-def test_start_replays_the_same_order(files):
-    source = tfrecords(files, num_classes=4)
-    assert _indices(source, start=5) == _indices(source)[5:]
-
-
-def test_the_order_does_not_depend_on_tensorflows_global_seed(files):
-    source = tfrecords(files, num_classes=4)
-    before = _indices(source)
-    tf.random.set_seed(99)
-    assert _indices(source) == before
 
 
 def test_a_file_that_is_cut_off_is_named(files):

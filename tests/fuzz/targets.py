@@ -25,7 +25,7 @@ from plsc_tf.data.readers.class_folders import class_folders
 from plsc_tf.data.readers.image_list import image_list
 from plsc_tf.data.readers.packed import read_index
 from plsc_tf.data.readers.recordio import recordio_source
-from plsc_tf.data.readers.tfrecord import frame, tfrecords
+from plsc_tf.data.readers.tfrecord import encode_example, frame, tfrecords
 from plsc_tf.data.request import DataRequest
 from tests.data import recordio_writer
 from tests.fuzz.mutations import mutate
@@ -109,16 +109,6 @@ def pictures():
     return encoded
 
 
-def _example(image, label):
-    def feature(value):
-        return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
-
-    label = tf.train.Feature(int64_list=tf.train.Int64List(value=[label]))
-    feature = {"image/encoded": feature(image), "image/class/label": label}
-    features = tf.train.Features(feature=feature)
-    return tf.train.Example(features=features).SerializeToString()
-
-
 def _places(payloads):
     """The index of TFRecords: first byte, bytes and label of each."""
     rows, position = [], 0
@@ -155,7 +145,7 @@ def _idx(shape, values):
 def targets():
     """{name: Target} of everything that is read from files."""
     encoded = pictures()
-    payloads = [_example(data, label) for label, data in enumerate(encoded)]
+    payloads = [encode_example(data, b"", k) for k, data in enumerate(encoded)]
     records = b"".join(frame(payload) for payload in payloads)
     text = [base64.b64encode(data) for data in encoded]
     lines = b"".join(b"%s\t%d\n" % (t, k) for k, t in enumerate(text))

@@ -186,28 +186,21 @@ def from_dataset(
         num_examples: examples per epoch; None asks the dataset for its cardinality.
     """
     spec = dataset.element_spec
-    if not (isinstance(spec, tuple) and len(spec) == 2):
+    pair = isinstance(spec, tuple) and len(spec) == 2
+    if not (pair and spec[1].dtype.is_integer and not spec[1].shape.rank) or spec[
+        0
+    ].shape.rank not in (None, 0, 2, 3):
         raise ValueError(
-            f"{name} must yield (image, label) pairs. Received: element_spec={spec}."
-        )
-    image, label = spec
-    one_hot = label.shape.rank == 1 and image.shape.rank in (0, 2, 3)
-    if not one_hot and (image.shape.rank == 4 or label.shape.rank == 1):
-        raise ValueError(
-            f"{name} must yield single examples, batches are made later. "
-            f"Received: element_spec={spec}. Call .unbatch() on the dataset."
-        )
-    if not label.dtype.is_integer or label.shape.rank not in (0, None):
-        raise ValueError(
-            f"{name} must yield whole numbers as labels, not one-hot vectors. "
-            f"Received: {label}."
+            f"{name} must yield single (image, label) pairs, with whole numbers as "
+            "labels: neither batches (call .unbatch()) nor one-hot vectors. "
+            f"Received: element_spec={spec}."
         )
     cardinality = int(dataset.cardinality())
     if cardinality == tf.data.INFINITE_CARDINALITY:
         raise ValueError(
             f"{name} repeats without end, but an epoch needs one. Leave out .repeat()."
         )
-    if image.dtype.is_floating:
+    if spec[0].dtype.is_floating:
         for pixels, _ in dataset.take(_CHECKED):
             check_range(pixels.numpy(), name)
     known = num_examples or (cardinality if cardinality >= 0 else None)
@@ -325,15 +318,12 @@ def to_picture(image, name: str, number: int) -> bytes | np.ndarray:
         image = image.transpose(1, 2, 0)
     if image.ndim == 2:
         image = image[..., np.newaxis]
-    if image.ndim != 3 or image.shape[-1] not in (1, 3) or not image.size:
+    shaped = image.ndim == 3 and image.shape[-1] in (1, 3) and image.size
+    if not shaped or image.dtype.kind not in "buif" or not np.isfinite(image).all():
         raise ValueError(
-            f"{name} must yield images as bytes or arrays [height, width, 3]. "
-            f"Received at example {number}: shape={image.shape}."
-        )
-    if image.dtype.kind not in "buif" or not np.isfinite(image).all():
-        raise ValueError(
-            f"{name} must yield pixels that are numbers in 0...255. "
-            f"Received at example {number}: dtype={image.dtype}, or NaN or infinity."
+            f"{name} must yield images as bytes or arrays [height, width, 3] of "
+            f"numbers in 0...255. Received at example {number}: shape={image.shape}, "
+            f"dtype={image.dtype}, or NaN or infinity."
         )
     if image.dtype != np.uint8:
         image = np.clip(np.rint(image), 0, 255).astype(np.uint8)
