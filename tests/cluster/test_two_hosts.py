@@ -128,7 +128,7 @@ def test_a_pulled_cable_ends_both_and_the_launchers_go_on(hosts, tmp_path, expec
     launchers = lose_each_other(hosts, tmp_path, expected, hosts[0].pull, hosts[0].plug)
     for index in (0, 1):
         log = launchers.log("worker", index)
-        assert f"Worker {index} of 2 (10.77.0.{index + 1}:6170)" in log
+        assert f"Worker {index} of 2 (10.77.0.{index + 1}:6170, " in log
         assert re.search(r"Resuming .*/run/\d+ at epoch", log)
         told = f"ended with status {LOST} (it ended because another worker"
         assert told in launchers.log("launcher", index)

@@ -141,7 +141,7 @@ def test_a_trained_model_is_evaluated_and_exported(finished):
     ("left_out", "message"),
     [
         (("source",), "trained with source given in Python"),
-        (("backbone", "optimizer", "source"), "with backbone, optimizer and source"),
+        (("backbone", "optimizer", "source"), "with backbone and optimizer and source"),
     ],
 )
 def test_a_resume_without_its_parts_is_an_error(finished, left_out, message):

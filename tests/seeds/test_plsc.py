@@ -191,7 +191,7 @@ def test_the_heads_attributes(loss, run_script, folder):
 
 
 def test_a_network_of_ones_own(run_script, folder):
-    run_script(scripts.CUSTOM_MODEL, model_options="", model_save_dir="own")
+    run_script(scripts.CUSTOM_MODEL, dropout=None, model_save_dir="own")
     flags = (folder / "own" / "flags.cfg").read_text()
     assert "--model_name=__main__.ResNet" in flags
     assert results(folder / "own")["steps"] == 3
@@ -213,7 +213,7 @@ def test_optimizer_and_test_reader(folder, monkeypatch):
     pictures = rng.integers(0, 256, (20, 3, 16, 16)).astype(np.float32)
     entry = plsc_tf.Entry(**{**SMALL, "num_replicas": 2})
     entry.set_optimizer(
-        keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(0.5, 6))
+        keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(0.05, 6))
     )
     entry.set_model_save_dir("sgd")
     entry.set_log_period(1)
