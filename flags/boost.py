@@ -18,13 +18,19 @@ class Boost(OptionGroup):
         0, "stage 1: steps between two snapshots of the weights; 0: none", lower=0
     )
     snapshots_per_epoch: int = option(
-        0, "stage 1: snapshots in each epoch, evenly spaced; 0: none", lower=0
+        0, "stage 1: number of snapshots in each epoch, evenly spaced; 0: none", lower=0
     )
-    snapshot_start_epoch: int = _stage_1(0, "epochs before the first snapshot", lower=0)
+    snapshot_start_epoch: int = _stage_1(
+        0, "number of epochs before the first snapshot", lower=0
+    )
     snapshot_max: int = _stage_1(
-        40, "newest snapshots kept; 0: all (MindSpore keep_checkpoint_max)", lower=0
+        40,
+        "number of newest snapshots to keep; 0: all (MindSpore keep_checkpoint_max)",
+        lower=0,
     )
-    snapshot_dir: str = _stage_1("", "their folder; empty: model_save_dir/snapshots")
+    snapshot_dir: str = _stage_1(
+        "", "folder for the snapshots; empty: model_save_dir/snapshots"
+    )
     dim_reduce: bool = option(
         False,
         "stage 2: train in the few dimensions that the snapshots span (MindSpore)",
@@ -32,18 +38,20 @@ class Boost(OptionGroup):
     )
     boost_level: str | None = option(
         None,
-        "O0 switches dimension reduction off; O1, O2: as dim_reduce says (MindSpore)",
+        "O0 turns dimension reduction off; with O1 and O2, dim_reduce decides "
+        "(MindSpore)",
         choices=("o0", "o1", "o2"),
         applies="dim_reduce or boost_config_dict",
     )
     boost_config_dict: str = option(
         "",
-        "the same settings as a dictionary, in JSON or Python (MindSpore)",
+        "the same options as a dictionary, in JSON or Python (MindSpore)",
         applies="no boost_level=o0",
     )
     dim_reduce_scope: str = option(
         "backbone",
-        "weights in snapshots and stage 2: backbone, or all, also the class weights",
+        "weights in the snapshots and in stage 2: backbone, or all (with the class "
+        "weights)",
         choices=("backbone", "all"),
         applies=f"{_STAGE_1} or {_STAGE_2}",
     )
@@ -51,14 +59,19 @@ class Boost(OptionGroup):
         "", "folder of snapshots (MindSpore)", applies=f"{_STAGE_2} and no pca_mat_path"
     )
     pca_mat_path: str = _stage_2(
-        "", ".npy of an earlier projection; empty: from weight_load_dir (MindSpore)"
+        "",
+        ".npy file of an earlier projection; empty: computed from weight_load_dir "
+        "(MindSpore)",
     )
     n_component: int = _stage_2(
-        32, "dimensions that remain (MindSpore)", lower=1, aliases=("n_components",)
+        32,
+        "number of dimensions to keep (MindSpore)",
+        lower=1,
+        aliases=("n_components",),
     )
     dim_reduce_rho: float = _stage_2(
         0.55,
-        "length of each trial step, as a share of the one before (MindSpore rho)",
+        "length of each trial step relative to the previous one (MindSpore rho)",
         within="(0, 1)",
         aliases=("rho",),
     )
@@ -70,7 +83,7 @@ class Boost(OptionGroup):
     )
     dim_reduce_alpha: float = _stage_2(
         0.001,
-        "learning rate outside the dimensions; 0: no change there (MindSpore alpha)",
+        "learning rate outside the dimensions; 0: no update there (MindSpore alpha)",
         lower=0,
         aliases=("alpha",),
     )
@@ -80,10 +93,12 @@ class Boost(OptionGroup):
         within="(0, 1)",
         aliases=("sigma",),
     )
-    line_search_trials: int = _stage_2(2, "step lengths to try at most", lower=1)
+    line_search_trials: int = _stage_2(
+        2, "largest number of step lengths to try", lower=1
+    )
     dim_reduce_timeout: float = _stage_2(
         1800.0,
-        "seconds that workers wait for the chief's projection (MindSpore timeout)",
+        "seconds for workers to wait for the chief's projection (MindSpore timeout)",
         within="(0, inf)",
         aliases=("timeout",),
     )

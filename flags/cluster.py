@@ -19,37 +19,41 @@ class Cluster(OptionGroup):
 
     cluster_node_ips: tuple[str, ...] = _unsaved(
         (),
-        "machines that train together, host or host:port, the same list on each; "
-        "empty: this machine, or what the environment says (PLSC; FastNN worker_hosts)",
+        "machines that train together, host or host:port, the same list on each of "
+        "them; empty: as the environment defines, or this machine alone (PLSC; FastNN"
+        " worker_hosts)",
         aliases=("worker_hosts",),
     )
     node_ip: str = _unsaved("", "this machine's entry in cluster_node_ips (PLSC)")
     task_index: int | None = _unsaved(
         None,
-        "place of this machine in cluster_node_ips; None: by node_ip (FastNN)",
+        "index of this machine in cluster_node_ips; None: by node_ip (FastNN)",
         lower=0,
     )
     job_name: str = _unsaved(
-        "worker", "kind of process: worker (FastNN)", check=_WORKER
+        "worker", "kind of process; only worker is allowed (FastNN)", check=_WORKER
     )
     node_port: int | None = _unsaved(
         None,
-        "port of the first worker of a machine; None: 6170, or a free one (Paddle)",
+        "port of the first worker on a machine; None: 6170, or any free port on a "
+        "single machine (Paddle)",
         within="[1, 65535]",
         aliases=("started_port",),
         applies="cluster",
     )
     num_workers: int = _unsaved(
-        1, "processes on each machine; above 1 with `python -m plsc_tf.launch`", lower=1
+        1,
+        "processes on each machine; for more than 1, use `python -m plsc_tf.launch`",
+        lower=1,
     )
     cluster_resolver: str = _unsaved(
         "auto",
-        "source of the cluster; auto: the first that is set",
+        "source of the cluster; auto: the first source that is set",
         choices=("auto", "none", "flags", "tf_config", "slurm"),
     )
     join_timeout: float = _unsaved(
         300.0,
-        "seconds in which all workers must have joined, before training",
+        "seconds within which all workers must join before training",
         within="(0, inf)",
         applies="cluster",
     )
@@ -60,23 +64,24 @@ class Cluster(OptionGroup):
         applies="cluster",
     )
     step_timeout: float = option(
-        600.0, "seconds that a step or a batch may take; 0: no limit", lower=0
+        600.0, "longest time of a step or a batch, in seconds; 0: no limit", lower=0
     )
     communication: str = _unsaved(
         "auto",
-        "collectives: ring (gRPC), nccl (GPUs), or auto: TensorFlow's choice",
+        "implementation of collectives: ring (gRPC), nccl (GPUs), or auto, which lets"
+        " TensorFlow choose",
         choices=("auto", "ring", "nccl"),
         applies="cluster",
     )
     gradient_bucket_mb: float = option(
         8.0,
-        "megabytes of backbone gradients to sum over the replicas at once; 0: all",
+        "megabytes of backbone gradients to sum in one collective; 0: all",
         lower=0,
         applies="buckets",
     )
     gradient_dtype: str = option(
         "float32",
-        "type in which gradients of the backbone are sent and summed",
+        "type in which the backbone's gradients are sent and summed",
         choices=("float32", "float16", "bfloat16"),
         applies="several_replicas",
     )

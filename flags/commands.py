@@ -7,61 +7,74 @@ from plsc_tf.flags.option import OptionGroup, option
 class Checking(OptionGroup, saved=False):
     """The input and output of `python -m plsc_tf.check`."""
 
-    report: str = option("", "write the findings to this .json file")
+    report: str = option("", ".json file for the findings")
     cleaned_list: str = option(
-        "", "write a list of the good images, 'path label' lines, to this new file"
+        "", "new file for a list of the good images, with lines 'path label'"
     )
     check_split: str = option("train", "split of the data set to check")
     near_duplicates: bool = option(
         False,
-        "also look for images similar to those of the verification sets",
+        "also search for images similar to those in the verification sets",
         applies="val_targets",
     )
-    check_threads: int = option(0, "threads that decode; 0: one per core", lower=0)
+    check_threads: int = option(
+        0, "number of decoding threads; 0: one per core", lower=0
+    )
 
 
 class Conversion(OptionGroup, saved=False):
     """The output of `python -m plsc_tf.convert`, and PLSC's names for it."""
 
-    output_dir: str = option("", "local folder to make; nothing is overwritten")
+    output_dir: str = option(
+        "", "local folder to create; existing files are not overwritten"
+    )
     output_format: str = option(
         "tfrecord",
-        "tfrecord (FastNN's keys), base64 (PLSC's), or bin, of pairs (insightface)",
+        "tfrecord (with FastNN's keys), base64 (PLSC), or bin, for pairs (insightface)",
         choices=("tfrecord", "base64", "bin"),
         aliases=("to",),
     )
     pairs: str = option(
-        "", "for bin: LFW's, CALFW's or CPLFW's pairs.txt, or 'left right 1' lines"
+        "",
+        "for bin: pairs.txt of LFW, CALFW or CPLFW, or a file with lines 'left right "
+        "1'",
     )
     pairs_dir: str = option(
         "",
-        "folder of the images of pairs; empty: that of the file",
+        "folder of the images in pairs; empty: the folder of the file",
         applies="output_dir and no nranks",
     )
     num_shards: int = option(
         8,
-        "files of equal numbers of records; take a multiple of the replicas",
+        "number of files, of equal numbers of records; use a multiple of the number "
+        "of replicas",
         lower=1,
         applies="output_dir and no nranks",
     )
     shuffle: bool = option(
-        True, "shuffle all records by the seed", applies="output_dir or nranks"
+        True, "shuffle all records, by the seed", applies="output_dir or nranks"
     )
     pad_shards: bool = option(
         False,
-        "repeat random records so that all shards have the same number",
+        "repeat random records so that all shards have the same number of records",
         applies="output_dir and no nranks",
     )
     split: str = option("train", "part of the data set: train, val or test")
     memory_mb: int = option(
-        256, "megabytes (2^20) to work in", lower=8, applies="output_dir or nranks"
+        256,
+        "megabytes (2^20 bytes) of memory to use",
+        lower=8,
+        applies="output_dir or nranks",
     )
-    preview: str = option("", "PNG file of the first images after each augmentation")
+    preview: str = option(
+        "", "PNG file to write, with the first images after each augmentation"
+    )
     data_dir: str = option("", "folder of base64 part files (PLSC's tool)")
-    file_list: str = option("", "file that names the part files (PLSC's tool)")
+    file_list: str = option("", "file with the names of the part files (PLSC's tool)")
     nranks: int = option(
         0,
-        "base64 files to write into <data_dir>/shuffled_<nranks> (PLSC's tool)",
+        "number of base64 files to write into <data_dir>/shuffled_<nranks> (PLSC's "
+        "tool)",
         lower=0,
     )
 
@@ -84,22 +97,29 @@ class Embedding(OptionGroup, saved=False):
     """From images to a file of embeddings (`python -m plsc_tf.embed`)."""
 
     images: str = option(
-        "", "folder of images, or a text file with one per line (and ten landmarks)"
+        "",
+        "folder of images, or a text file with one image per line, which the "
+        "coordinates of five landmarks may follow",
     )
-    image_dir: str = option("", "folder of listed images; empty: that of the list")
+    image_dir: str = option(
+        "", "folder of the listed images; empty: the folder of the list"
+    )
     landmarks: str = option(
-        "", "align the images: file of 'image x y x y x y x y x y' lines, in pixels"
+        "",
+        "file with lines 'image x y x y x y x y x y', in pixels, by which to align "
+        "the images",
     )
     output: str = option(
         "",
-        ".npy file to write, float32 [images, embedding_size], and .txt with the names",
+        ".npy file to write, float32 [images, embedding_size]; names go to the same "
+        "path with .txt",
         check=checks.npy_file,
     )
-    saved_model: str = option("", "use this exported model instead of a checkpoint")
+    saved_model: str = option("", "exported model to use instead of a checkpoint")
     flip: bool | None = option(
-        None, "add the embedding of each mirror image; None: as verification does"
+        None, "add the embedding of each mirror image; None: as in verification"
     )
-    normalize: bool = option(False, "divide each embedding by its length, at the end")
+    normalize: bool = option(False, "finally, divide each embedding by its length")
     embed_batch_size: int = option(128, "images per step, over all replicas", lower=1)
 
     REFUSED = {
@@ -114,7 +134,8 @@ class Importing(OptionGroup, saved=False):
     import_from: str = option("", "local folder or file of the checkpoint to import")
     import_format: str = option(
         "auto",
-        "arcface_torch (needs the extra [torch]), plsc, or auto: by the files",
+        "arcface_torch (needs the extra [torch]), plsc, or auto: detected from the "
+        "files",
         choices=("auto", "arcface_torch", "plsc"),
     )
 
@@ -124,12 +145,16 @@ class Launching(OptionGroup, saved=False):
 
     selected_gpus: tuple[int, ...] = option(
         (),
-        "GPUs of this machine to use, split over its workers; empty: all (PLSC)",
+        "GPUs of this machine to use, split over its workers; empty: all GPUs (PLSC)",
         lower=0,
         check=checks.unique,
     )
-    log_dir: str = option("", "folder of one log per worker; empty: none (Paddle)")
-    max_restarts: int = option(0, "restarts of all workers after one failed", lower=0)
+    log_dir: str = option(
+        "", "folder with a log of each worker; empty: no logs (Paddle)"
+    )
+    max_restarts: int = option(
+        0, "number of times to restart all workers after one fails", lower=0
+    )
     module: str = option(
-        "plsc_tf.train", "Python module that the workers run", applies="no script"
+        "plsc_tf.train", "Python module for the workers to run", applies="no script"
     )

@@ -18,41 +18,47 @@ class Dataset(OptionGroup):
 
     dataset_name: str = option(
         "mock",
-        "a module of datasets/ (mnist, cifar10, folder, image_list, ...) or the dotted "
-        "path of your own; mock draws its images (FastNN)",
+        "a module of datasets/ (mnist, cifar10, folder, image_list, ...) or the "
+        "dotted path of your own; mock generates synthetic images (FastNN)",
         applies="no nranks",
     )
     dataset_dir: str = option(
         "./train_data",
-        "root folder of the data set (PLSC, FastNN)",
+        "root folder of the data set (PLSC; FastNN)",
         check=_without_keys,
         applies="files and no nranks",
     )
     train_files: tuple[str, ...] = option(
         (),
-        "TFRecord files below dataset_dir to train on; empty: the data set's (FastNN)",
+        "TFRecord files in dataset_dir to train on; empty: those of the data set "
+        "(FastNN)",
         applies="no own_source and no nranks",
     )
     num_classes: int = option(
         85742,
-        "classes; unless set, the data set's own number if it has one (PLSC; FastNN)",
+        "number of classes; unless set, that of the data set, if known (PLSC; FastNN)",
         lower=1,
     )
-    allow_empty_classes: bool = option(False, "train even if classes have no image")
+    allow_empty_classes: bool = option(
+        False, "train even if some classes have no image"
+    )
     num_sample_per_epoch: int = option(
         5822653,
-        "images of an epoch, if they cannot be counted (PLSC; FastNN)",
+        "images per epoch, for data that cannot be counted (PLSC; FastNN)",
         lower=1,
         aliases=("train_image_num", "image_num"),
         applies="uncounted",
     )
     labels_offset: int = option(
         0,
-        "subtracted from the labels in the files (FastNN)",
+        "number to subtract from the labels in the files (FastNN)",
         applies="examples and label_numbers",
     )
     min_images_per_class: int = option(
-        1, "leave out smaller classes", lower=1, applies="examples and class_folders"
+        1,
+        "leave out classes with fewer images",
+        lower=1,
+        applies="examples and class_folders",
     )
     held_back: float = option(
         0.0,

@@ -8,13 +8,13 @@ class Evaluation(OptionGroup):
 
     val_targets: tuple[str, ...] = option(
         ("lfw",),
-        "verification sets: <dataset_dir>/<name>.bin, a path to a .bin or pairs.txt, "
-        "or a name that the data set knows (PLSC)",
+        "verification sets: <dataset_dir>/<name>.bin, the path of a .bin file or "
+        "pairs.txt, or a name defined by the data set (PLSC)",
     )
     test_batch_size: int = option(
-        120, "images per step of a verification (PLSC)", lower=1, applies="with_test"
+        120, "images per step in verification (PLSC)", lower=1, applies="with_test"
     )
-    with_test: bool = option(True, "verify while training, after each epoch (PLSC)")
+    with_test: bool = option(True, "verify during training, after each epoch (PLSC)")
     eval_every_n_steps: int = option(
         0,
         "steps between two verifications; 0: after each epoch (PLSC set_test_period)",
@@ -23,7 +23,7 @@ class Evaluation(OptionGroup):
     )
     raw_pixel_baseline: bool = option(
         False,
-        "also print the accuracy of comparing raw pixels",
+        "also print the accuracy of a comparison of raw pixels",
         applies="with_test and val_targets",
     )
 
@@ -32,48 +32,61 @@ class Scoring(OptionGroup, saved=False):
     """Protocols, saved embeddings, the evaluation card."""
 
     pair_lists: tuple[str, ...] = option(
-        (), "files of 'left right 1' (or 0) lines, names of images or saved embeddings"
+        (),
+        "files with lines 'left right 1' (or 0), of names of images or saved "
+        "embeddings",
     )
     template_dirs: tuple[str, ...] = option(
-        (), "folders of template protocols such as IJB-C, with meta/ and loose_crop/"
+        (),
+        "folders of template protocols such as IJB-C, which contain meta/ and "
+        "loose_crop/",
     )
-    tinyface_dir: str = option("", "TinyFace's Testing_Set, or its aligned images")
+    tinyface_dir: str = option(
+        "", "folder Testing_Set of TinyFace, or of its aligned images"
+    )
     detector_scores: bool = option(
         True,
-        "weight the images of a template with the detector's scores, if they exist",
+        "weight the images of a template by the detector's scores, if they exist",
         applies="template_dirs",
     )
-    gallery: str = option("", "file of known 'name identity' lines; needs probes")
-    probes: str = option("", "file of 'name identity' lines to search for")
+    gallery: str = option(
+        "", "file with a line 'name identity' for each known image; needs probes"
+    )
+    probes: str = option(
+        "", "file with a line 'name identity' for each image to identify"
+    )
     picture_dir: str = option(
         "",
-        "folder of the names in the lists; empty: that of the list",
+        "folder of the images in the lists; empty: the folder of the list",
         applies="pair_lists or gallery",
     )
-    embeddings: str = option("", "evaluate saved embeddings, .npy [n, embedding_size]")
+    embeddings: str = option(
+        "", "file of saved embeddings to evaluate, .npy [n, embedding_size]"
+    )
     embedding_names: str = option(
         "",
-        "file with the name of each row; empty: the .npy file's with .txt",
+        "file with the name of each row; empty: the path of the .npy file with .txt",
         applies="embeddings",
     )
     plot_dir: str = option(
-        "", "write ROC, score histogram and CMC of each set into this folder, as SVG"
+        "", "folder for SVG plots of ROC, score histogram and CMC of each set"
     )
-    card_dir: str = option("", "folder to write card.json and card.html into")
+    card_dir: str = option("", "folder for card.json and card.html")
     card_far: float = option(
         1e-3,
-        "false accept rate that the threshold is calibrated at",
+        "false accept rate at which to calibrate the threshold",
         within="(0, 1)",
         applies="card_dir",
     )
     card_duplicates: bool = option(
         True,
-        "look for images of the verification sets in the training set; reads all of it",
+        "search the training set for images of the verification sets; reads all of it",
         applies="card_dir and no embeddings",
     )
     bootstrap_samples: int = option(
         1000,
-        "draws of identities for the confidence intervals; 0: no intervals",
+        "number of random draws of identities for the confidence intervals; 0: no "
+        "intervals",
         lower=0,
         applies="card_dir",
     )

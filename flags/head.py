@@ -45,15 +45,16 @@ class Head(OptionGroup):
 
     loss_type: str = option(
         "dist_arcface",
-        "arcface, cosface, sphereface, adaface, curricularface, magface or softmax, "
-        "with dist_ before it split over the replicas by classes; or the path of a "
-        "plsc_tf.MarginLoss of your own (PLSC)",
+        "arcface, cosface, sphereface, adaface, curricularface, magface or softmax; "
+        "the prefix dist_ splits the classes over the replicas; or the path of your "
+        "own plsc_tf.MarginLoss (PLSC)",
         choices=(*MARGINS, *(f"dist_{loss}" for loss in MARGINS)),
         dotted=True,
     )
     margin: float | None = option(
         None,
-        "angle added to the true class, in radians; None: the loss's own (PLSC)",
+        "angle to add for the true class, in radians; None: the default of the loss "
+        "(PLSC)",
         within=f"[0, {math.pi})",
         aliases=("margin2",),
         applies="loss_type=arcface,adaface,curricularface",
@@ -70,31 +71,32 @@ class Head(OptionGroup):
     )
     margin3: float | None = option(
         None,
-        "subtracted from the true class's cosine; see margin1",
+        "number to subtract from the true class's cosine; see margin1",
         within="[0, 2)",
         applies="loss_type=arcface,cosface",
     )
     margin_gradient: str = option(
         "exact",
-        "straight_through: the margin's derivative is taken as 1 (arcface_torch)",
+        "exact, or straight_through, which uses 1 as the margin's derivative "
+        "(arcface_torch)",
         choices=("exact", "straight_through"),
         applies="loss_type=arcface,cosface,sphereface",
     )
     adaface_h: float = option(
         0.333,
-        "share of the spread of the norms that the margin follows (AdaFace h)",
+        "factor of the standardized norms on which the margin depends (AdaFace h)",
         within="[0, 1]",
         applies="loss_type=adaface",
     )
     adaface_t_alpha: float = option(
         0.01,
-        "weight of a batch in the statistics of the norms (AdaFace t_alpha)",
+        "weight of a batch in the running statistics of the norms (AdaFace t_alpha)",
         within="(0, 1]",
         applies="loss_type=adaface",
     )
     magface_norms: tuple[float, ...] = option(
         (10.0, 110.0),
-        "smallest and largest norm that the margin follows (MagFace l_a, u_a)",
+        "norms between which the margin varies (MagFace l_a, u_a)",
         within="(0, inf)",
         check=checks.growing_pair,
         applies="loss_type=magface",
@@ -114,27 +116,31 @@ class Head(OptionGroup):
     )
     interclass_filtering_threshold: float = option(
         0.0,
-        "ignore other classes with a larger cosine; 0: off (arcface_torch)",
+        "ignore other classes whose cosine exceeds this; 0: off (arcface_torch)",
         within="[0, 1)",
         applies=_COSINES,
     )
     sub_centers: int = option(
-        1, "centers of a class; the nearest counts (Sub-center ArcFace: 3)", lower=1
+        1,
+        "centers per class, of which the nearest counts (Sub-center ArcFace: 3)",
+        lower=1,
     )
     label_smoothing: float = option(
         0.0,
-        "share of the target spread over all classes (MindSpore smooth_factor)",
+        "share of the target to spread over all classes (MindSpore smooth_factor)",
         within="[0, 1)",
         aliases=("smooth_factor",),
     )
     sample_rate: float = _sharded(
         1.0,
-        "Partial FC: share of the classes in a step (arcface_torch; PLSC 0.2)",
+        "Partial FC: share of the classes used in a step (arcface_torch; PLSC 0.2)",
         within="(0, 1]",
         aliases=("sample_ratio",),
     )
     head_tile_rows: int | None = _sharded(
-        None, "classes to work on at a time; None: by the processor's caches", lower=1
+        None,
+        "classes to process at a time; None: chosen for the processor's caches",
+        lower=1,
     )
     head_logits_mb: int = option(
         1024, "megabytes of logits per replica to keep for the second pass", lower=0
@@ -156,24 +162,26 @@ class Head(OptionGroup):
     )
     head_learning_rate_factor: float = option(
         1.0,
-        "factor of the learning rate; 0 freezes the head (PLSC set_distfc_attr)",
+        "factor of the learning rate for the head; 0 freezes it (PLSC set_distfc_attr)",
         lower=0,
     )
     head_weight_decay: float | None = option(
-        None, "weight decay; None: weight_decay (PLSC set_distfc_attr)", lower=0
+        None,
+        "weight decay of the head; None: weight_decay (PLSC set_distfc_attr)",
+        lower=0,
     )
     head_dtype: str = option(
         "float32",
-        "type of the inputs of the head's matrix products, which sum in float32",
+        "type of the inputs of the head's matrix products; sums are in float32",
         choices=("float32", "bfloat16", "float16"),
     )
     head_slot_dtype: str = _sharded(
         "float32",
-        "type of a sharded head's optimizer slots; bfloat16 halves them",
+        "type of a sharded head's optimizer slots; bfloat16 halves their size",
         choices=("float32", "bfloat16"),
     )
     calc_acc: bool = option(
-        False, "compute top-1 and top-5 accuracy while training (PLSC set_calc_acc)"
+        False, "compute top-1 and top-5 accuracy during training (PLSC set_calc_acc)"
     )
 
     REFUSED = {

@@ -17,14 +17,14 @@ class LearningRate(OptionGroup):
 
     learning_rate: float = _ours(
         0.1,
-        "learning rate at a global batch of lr_base_batch_size (PLSC lr; FastNN)",
+        "learning rate for a global batch of lr_base_batch_size (PLSC lr; FastNN)",
         lower=0,
         aliases=("lr",),
     )
     learning_rate_factors: tuple[str, ...] = option(
         (),
-        "multiples of the rate by layer, conv1:0.1,stage4:2: regular expressions for "
-        "the beginning of the name, of which the last match counts",
+        "factors of the rate by layer, such as conv1:0.1,stage4:2: regular "
+        "expressions for the beginning of the name; the last match counts",
         check=checks.by_layer,
     )
     learning_rate_decay_type: str = option(
@@ -46,20 +46,21 @@ class LearningRate(OptionGroup):
     )
     lr_epochs: tuple[float, ...] = option(
         (),
-        "epochs, also fractions, at which piecewise decays, instead of lr_steps",
+        "epochs (fractions are allowed) at which piecewise decays, instead of lr_steps",
         within="(0, inf)",
         check=checks.growing,
         applies=f"{_DECAY}=piecewise",
     )
     lr_steps_batch_size: int = option(
         0,
-        "global batch of lr_steps and warmup_steps, 1024 for PLSC's; 0: the run's",
+        "global batch for which lr_steps and warmup_steps are meant, 1024 for PLSC's;"
+        " 0: that of the run",
         lower=0,
         applies=f"{_DECAY}=piecewise and no lr_epochs or {_OURS} and warmup_steps",
     )
     learning_rate_decay_factor: float = option(
         0.1,
-        "factor of one decay (PLSC; FastNN)",
+        "factor of each decay (PLSC; FastNN)",
         within="(0, inf)",
         applies=f"{_DECAY}=piecewise,exponential",
     )
@@ -70,42 +71,46 @@ class LearningRate(OptionGroup):
         choices=("luong5", "luong10", "luong234"),
     )
     luong_decay_factor: float = option(
-        0.5, "factor of one decay of decay_scheme", within="(0, 1]", applies=_SCHEME
+        0.5, "factor of each decay of decay_scheme", within="(0, 1]", applies=_SCHEME
     )
     warmup_epochs: float = _ours(
         0.0,
-        "epochs, also fractions, in which the rate grows to its value (PLSC)",
+        "epochs (fractions are allowed) in which the rate rises to its value (PLSC)",
         lower=0,
     )
-    warmup_steps: int = _ours(0, "warmup_epochs in steps (FastNN)", lower=0)
+    warmup_steps: int = _ours(
+        0, "length of the warm-up in steps, instead of warmup_epochs (FastNN)", lower=0
+    )
     warmup_scheme: str = option(
         "linear",
-        "linear: from 0; linear_from_zero: the first step has 0 (MindSpore); "
-        "linear_from_lr: from the unscaled rate (PLSC's code); t2t: exponentially "
-        "from a hundredth (FastNN)",
+        "linear; linear_from_zero: the same, but with a rate of 0 in the first step "
+        "(MindSpore); linear_from_lr: from the unscaled rate (PLSC's code); t2t: "
+        "exponentially from a hundredth of the rate (FastNN)",
         choices=("linear", "linear_from_zero", "linear_from_lr", "t2t"),
         applies=f"{_OURS} and warmup_epochs or {_OURS} and warmup_steps",
     )
     end_learning_rate: float = option(
         0.0001,
-        "lowest rate of a decay other than piecewise (FastNN)",
+        "lowest rate of all decays except piecewise (FastNN)",
         lower=0,
         applies=f"{_DECAY}=polynomial,cosine,linear,exponential or {_SCHEME}",
     )
     lr_total_epochs: float | None = option(
         None,
-        "epochs of the decay; None: num_epochs (MindSpore total_epochs)",
+        "length of the decay in epochs; None: num_epochs (MindSpore total_epochs)",
         within="(0, inf)",
         applies=f"{_DECAY}=polynomial,cosine,linear or {_SCHEME}",
     )
     polynomial_power: float = option(
         1.0,
-        "power of the polynomial decay; 1 is a line",
+        "exponent of the polynomial decay; 1: linear",
         within="(0, inf)",
         applies=f"{_DECAY}=polynomial",
     )
     lr_base_batch_size: int = _ours(
-        1024, "multiply the rate by global batch / this; 0: do not (PLSC)", lower=0
+        1024,
+        "multiply the rate by global batch / lr_base_batch_size; 0: do not (PLSC)",
+        lower=0,
     )
 
     REFUSED = {

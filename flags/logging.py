@@ -8,7 +8,7 @@ class Logging(OptionGroup):
 
     log_loss_every_n_iters: int = option(
         10,
-        "steps between two lines of progress (FastNN)",
+        "steps between two progress lines (FastNN)",
         lower=1,
         applies="hooks=LoggingTensorHook",
     )
@@ -20,29 +20,31 @@ class Logging(OptionGroup):
     )
     profile_at_task: int = option(
         0,
-        "the worker that writes traces, 0 the chief (FastNN)",
+        "index of the worker that writes traces; 0: the chief (FastNN)",
         lower=0,
         applies="profile_every_n_iters and hooks=ProfilerHook",
     )
     log_device_placement: bool = option(
-        False, "log which device holds and computes each tensor (FastNN)"
+        False, "log the device that holds or computes each tensor (FastNN)"
     )
     print_model_statistics: bool = option(
-        False, "print tables of layers and of trainable variables (FastNN)"
+        False, "print tables of the layers and of the trainable variables (FastNN)"
     )
     hooks: tuple[str, ...] = option(
         ("StopAtStepHook", "ProfilerHook", "LoggingTensorHook", "CheckpointSaverHook"),
-        "callbacks: FastNN's four by name (one left out is off), and your own Keras "
-        "callbacks by dotted path, my.module:Callback (FastNN)",
+        "callbacks: FastNN's four by name (leave one out to turn it off), and your "
+        "own Keras callbacks by dotted path, my.module:Callback (FastNN)",
     )
-    check_shape: bool = option(False, "print each layer's shapes once (Paddle course)")
+    check_shape: bool = option(
+        False, "print the shapes of each layer once (Paddle course)"
+    )
     check_content: bool = option(
-        False, "print each layer's values once (Paddle course)"
+        False, "print the values of each layer once (Paddle course)"
     )
     tensorboard: bool = option(True, "write logs for TensorBoard into tensorboard/")
     visualdl: bool = option(False, "write logs for VisualDL into visualdl/")
     metrics_files: bool = option(
-        True, "write metrics.jsonl and metrics.csv, a row per line of progress"
+        True, "write metrics.jsonl and metrics.csv, with a row for each progress line"
     )
     angles_every_n_iters: int = option(
         0,
@@ -52,12 +54,14 @@ class Logging(OptionGroup):
     )
     images_every_n_iters: int = option(
         0,
-        "steps between two logs of input images, as the network gets them; 0: none",
+        "steps between two logs of input images, as the network receives them; 0: none",
         lower=0,
         applies="tensorboard or visualdl",
     )
     projector: bool = option(
         False, "at the end, write embeddings and images for TensorBoard's projector"
     )
-    save_losses: bool = option(False, "write every step's exact loss into losses.txt")
+    save_losses: bool = option(
+        False, "write the exact loss of every step into losses.txt"
+    )
     run_report: bool = option(True, "at the end, write loss.png and report.html")

@@ -45,33 +45,39 @@ class Model(OptionGroup):
     """The backbone."""
 
     model_name: str = option(
-        "ResNet50", "backbone by name, or the dotted path of your own (PLSC; FastNN)"
+        "ResNet50",
+        "name of the backbone, or the dotted path of your own (PLSC; FastNN)",
     )
     emb_size: int | None = option(
         None,
-        "length of an embedding; None: 512, except for classic networks (PLSC)",
+        "size of the embeddings; None: 512, except for classic networks (PLSC)",
         lower=1,
         aliases=("emb_dim", "embedding_size"),
     )
     dropout: float | None = option(
         None,
-        "share of features dropped before the embedding; None: the backbone's",
+        "share of the features to drop before the embedding; None: the default of the"
+        " backbone",
         within="[0, 1)",
     )
     aux_logits_weight: float = option(
         0.4,
-        "factor of the loss of auxiliary logits; 0: none (FastNN: 0.4)",
+        "weight of the loss of auxiliary logits; 0: none (FastNN: 0.4)",
         lower=0,
         applies="auxiliary_logits",
     )
     freeze_layers: str = option(
-        "", "layers to freeze: a regular expression for the beginning of their names"
+        "",
+        "regular expression that matches the beginning of the names of layers to "
+        "freeze",
     )
     synchronized_batch_norm: bool = option(
-        False, "batch statistics over all replicas", applies="several_replicas"
+        False, "compute batch statistics over all replicas", applies="several_replicas"
     )
     model_options: str = option(
-        "", "backbone arguments: width=32,depths=1-1-1-1", check=read_model_options
+        "",
+        "arguments of the backbone, such as width=32,depths=1-1-1-1",
+        check=read_model_options,
     )
 
     def backbone_options(self) -> dict:

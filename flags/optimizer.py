@@ -16,7 +16,7 @@ class Optimizer(OptionGroup):
 
     optimizer: str = option(
         "momentum",
-        "optimizer by name; momentum is PLSC's (FastNN)",
+        "name of the optimizer; momentum is PLSC's (FastNN)",
         choices=(
             *("adadelta", "adagrad", "adam", "adamweightdecay", "ftrl"),
             *("lars", "momentum", "sgd", "rmsprop"),
@@ -47,27 +47,36 @@ class Optimizer(OptionGroup):
     )
     weight_decay_on: tuple[str, ...] = option(
         (),
-        "weight decays by layer, conv1:1e-4,stage4:0: regular expressions for the "
-        "beginning of the name, of which the last match counts (Paddle regularizer)",
+        "weight decays by layer, such as conv1:1e-4,stage4:0: regular expressions for"
+        " the beginning of the name; the last match counts (Paddle regularizer)",
         check=checks.by_layer,
     )
     ema_decay: float = option(
-        0.0, "decay of moving averages of all weights (0.999); 0: none", within="[0, 1)"
+        0.0,
+        "decay of the moving averages of all weights (0.999); 0: no averages",
+        within="[0, 1)",
     )
     ema_warmup: bool = option(
         True, "limit ema_decay to (1 + t) / (10 + t) after t steps", applies="ema_decay"
     )
     ema_in_use: bool = option(
-        True, "verify, export and keep as the best the averages, if there are any"
+        True,
+        "use the averages, if they exist, for verification, export and the best "
+        "weights",
     )
     gradient_accumulation_steps: int = option(
-        1, "parts of a replica's batch, which batch_size counts together", lower=1
+        1,
+        "parts into which a replica's batch is split; batch_size counts all of them",
+        lower=1,
     )
     adadelta_rho: float = option(
         0.95, "decay rate (FastNN)", within="[0, 1]", applies=_with("adadelta")
     )
     adagrad_initial_accumulator_value: float = option(
-        0.1, "initial accumulators (FastNN)", lower=0, applies=_with("adagrad")
+        0.1,
+        "initial value of the accumulators (FastNN)",
+        lower=0,
+        applies=_with("adagrad"),
     )
     adam_beta1: float = option(
         0.9,
@@ -83,29 +92,42 @@ class Optimizer(OptionGroup):
     )
     opt_epsilon: float = option(
         1.0,
-        "added to the denominator (FastNN)",
+        "constant added to the denominator (FastNN)",
         lower=0,
         applies=_with("adam", "adamweightdecay", "adadelta", "rmsprop"),
     )
     lars_coefficient: float = option(
         0.001,
-        "trust coefficient (paper: eta)",
+        "trust coefficient (eta in the paper)",
         within="(0, inf)",
         applies=_with("lars"),
     )
     ftrl_learning_rate_power: float = option(
-        -0.5, "power of the rate (FastNN)", within="[-inf, 0]", applies=_with("ftrl")
+        -0.5,
+        "exponent of the learning rate (FastNN)",
+        within="[-inf, 0]",
+        applies=_with("ftrl"),
     )
     ftrl_initial_accumulator_value: float = option(
-        0.1, "initial accumulators (FastNN)", lower=0, applies=_with("ftrl")
+        0.1,
+        "initial value of the accumulators (FastNN)",
+        lower=0,
+        applies=_with("ftrl"),
     )
-    ftrl_l1: float = option(0.0, "L1 strength (FastNN)", lower=0, applies=_with("ftrl"))
-    ftrl_l2: float = option(0.0, "L2 strength (FastNN)", lower=0, applies=_with("ftrl"))
+    ftrl_l1: float = option(
+        0.0, "strength of L1 regularization (FastNN)", lower=0, applies=_with("ftrl")
+    )
+    ftrl_l2: float = option(
+        0.0, "strength of L2 regularization (FastNN)", lower=0, applies=_with("ftrl")
+    )
     rmsprop_momentum: float = option(
         0.9, "momentum (FastNN)", within="[0, 1)", applies=_with("rmsprop")
     )
     rmsprop_decay: float = option(
-        0.9, "decay of the squares (FastNN)", within="[0, 1)", applies=_with("rmsprop")
+        0.9,
+        "decay of the squared gradients (FastNN)",
+        within="[0, 1)",
+        applies=_with("rmsprop"),
     )
 
     @property

@@ -45,46 +45,50 @@ class Precision(OptionGroup):
 
     use_fp16: bool = option(
         False,
-        "train the backbone in float16 with float32 weights (PLSC, FastNN)",
+        "train the backbone in float16 with float32 weights (PLSC; FastNN)",
         aliases=("fp16",),
     )
     use_bf16: bool = option(False, "train the backbone in bfloat16", aliases=("bf16",))
     amp_level: str | None = option(
         None,
-        "O0: float32; others: use_fp16 (MindSpore)",
+        "O0: float32; all others: as use_fp16 (MindSpore)",
         choices=("o0", "o1", "o2", "o3"),
     )
     keep_batchnorm_fp32: bool = option(
         False,
-        "batch normalizations output float32 too (MindSpore)",
+        "let batch normalization output float32 too (MindSpore)",
         applies="use_fp16 or use_bf16",
     )
     amp_lists: str = option(
         "",
-        "layers by class or name to compute in half precision (white) or float32 "
-        "(black): 'white:embedding_dense;black:PReLU,stem_conv' (PLSC)",
+        "layers, by class or name, to compute in half precision (white) or in float32"
+        " (black): 'white:embedding_dense;black:PReLU,stem_conv' (PLSC)",
         check=read_layer_lists,
         applies="use_fp16 or use_bf16",
     )
     init_loss_scaling: float = option(
-        1.0, "first loss scale (PLSC)", lower=1, applies="use_fp16"
+        1.0, "initial loss scale (PLSC)", lower=1, applies="use_fp16"
     )
     use_dynamic_loss_scaling: bool = option(
         True,
-        "let the loss scale grow and shrink (PLSC)",
+        "adjust the loss scale during training (PLSC)",
         applies="use_fp16 and loss_scale=0.0,1.0",
     )
     incr_every_n_steps: int = _dynamic(
-        2000, "finite steps in a row before the loss scale grows (PLSC)", lower=1
+        2000, "consecutive finite steps before the loss scale grows (PLSC)", lower=1
     )
     decr_every_n_nan_or_inf: int = _dynamic(
-        2, "steps in a row that are not finite before it shrinks (PLSC)", lower=1
+        2,
+        "consecutive steps with NaN or infinity before the loss scale shrinks (PLSC)",
+        lower=1,
     )
     incr_ratio: float = _dynamic(
         2.0, "factor by which the loss scale grows (PLSC)", within="(1, inf)"
     )
     decr_ratio: float = _dynamic(
-        0.5, "factor by which it shrinks, to no less than 1 (PLSC)", within="(0, 1)"
+        0.5,
+        "factor by which the loss scale shrinks, to no less than 1 (PLSC)",
+        within="(0, 1)",
     )
     loss_scale: float = option(
         1.0,
@@ -94,13 +98,13 @@ class Precision(OptionGroup):
     )
     on_nonfinite: str = option(
         "stop",
-        "when a loss or gradient is NaN or infinite: stop, rollback to the last "
-        "checkpoint and leave the batch out, or skip the batch",
+        "if a loss or gradient is NaN or infinite: stop; rollback to the last "
+        "checkpoint and leave the batch out; or skip the batch",
         choices=("stop", "rollback", "skip"),
     )
     max_nonfinite: int = option(
         5,
-        "how often, before the run stops",
+        "largest number of rollbacks or skips; one more stops the run",
         lower=1,
         applies="on_nonfinite=rollback,skip",
     )

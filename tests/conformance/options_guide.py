@@ -1,6 +1,6 @@
 """The text of docs/options.md: every option, what it does, and where it applies.
 
-python -m tests.conformance.options_guide    # writes the guide anew
+python -m tests.conformance.options_guide    # regenerates the guide
 """
 
 import importlib
@@ -14,12 +14,13 @@ from plsc_tf.options.settings import ALL, select
 PATH = pathlib.Path(__file__).parents[2] / "docs" / "options.md"
 HEAD = (
     "# Options\n\n"
-    "Every option, in the groups of `flags/`. An option that is given and has no "
-    "effect is named in the log when the command starts, or as soon as it is known: "
-    "`No effect here: adam_beta1 (only with optimizer=adam or adamweightdecay).` An "
-    "option that the command does not use at all is an error on its command line; in "
-    "a flag file it may stand, because one file serves all commands.\n\n"
-    "This page is made from the options: `python -m tests.conformance.options_guide`.\n"
+    "This page lists every option, in the groups of `flags/`. If you set an option "
+    "that has no effect, the log names it when the command starts, or as soon as this "
+    "is known: `No effect here: adam_beta1 (only with optimizer=adam or "
+    "adamweightdecay).` An option that the command does not use at all is an error on "
+    "its command line, but is allowed in a flag file, because one file serves all "
+    "commands.\n\n"
+    "The page is generated: `python -m tests.conformance.options_guide`.\n"
 )
 
 
@@ -34,7 +35,7 @@ def text():
     parts = [HEAD]
     for group in ALL:
         parts.append(f"\n## {group}\n")
-        parts.append("| option | default | what it does | only | commands |\n")
+        parts.append("| option | default | description | only | commands |\n")
         parts.append("|---|---|---|---|---|\n")
         parts += [_row(item, used) for item in select([group])]
     return "".join(parts)
