@@ -111,8 +111,8 @@ class Embedding(OptionGroup, saved=False):
     )
     output: str = option(
         "",
-        ".npy file to write, float32 [images, embedding_size]; names go to the same "
-        "path with .txt",
+        ".npy file to write, float32 [images, embedding_size]; the names go to the "
+        "same path with .txt for .npy",
         check=checks.npy_file,
     )
     saved_model: str = option("", "exported model to use instead of a checkpoint")

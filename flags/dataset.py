@@ -36,7 +36,7 @@ class Dataset(OptionGroup):
     )
     num_classes: int = option(
         85742,
-        "number of classes; unless set, that of the data set, if known (PLSC; FastNN)",
+        "number of classes; if not set, that of the data set, if known (PLSC; FastNN)",
         lower=1,
     )
     allow_empty_classes: bool = option(

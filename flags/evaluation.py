@@ -65,7 +65,8 @@ class Scoring(OptionGroup, saved=False):
     )
     embedding_names: str = option(
         "",
-        "file with the name of each row; empty: the path of the .npy file with .txt",
+        "file with the name of each row; empty: the path of embeddings with .txt for "
+        ".npy",
         applies="embeddings",
     )
     plot_dir: str = option(
