@@ -1,7 +1,7 @@
 """Networks of the user's own: a Keras model, a `build_network` class, a dotted path."""
 
 import inspect
-from functools import cache, partial
+from functools import partial
 
 import keras
 import numpy as np
@@ -51,22 +51,13 @@ class BaseModel:
             embedding_size: numbers per embedding to insist on; None takes any.
 
         Raises:
-            TypeError: where `build_network` does not take (input, label, is_train).
-            ValueError: where it does not return [N, embedding_size] embeddings.
+            ValueError: `build_network` does not return [N, embedding_size] embeddings.
         """
         image = keras.Input(checked_image_shape(image_shape), name="image")
         name = type(self).__name__
-        try:
-            inspect.signature(self.build_network).bind(image, None, None)
-        except TypeError as error:
-            raise TypeError(
-                f"{name}.build_network must take (self, input, label, is_train). "
-                f"Received: {inspect.signature(self.build_network)}"
-            ) from error
         embedding = self.build_network(image, None, None)
-        embedding = _checked_embedding(
-            embedding, embedding_size, f"{name}.build_network"
-        )
+        what = f"{name}.build_network"
+        embedding = _checked_embedding(embedding, embedding_size, what)
         return keras.Model(image, embedding, name=name)
 
 
@@ -94,8 +85,8 @@ def from_user(
         ValueError: where inputs or outputs have other shapes than requested.
     """
     image_shape = checked_image_shape(image_shape)
-    if isinstance(model, str):
-        model = _import(model)
+    if isinstance(model, str) and all(dotted_paths.split(model)):
+        model = dotted_paths.load(model, "network")
     if callable(model) and not isinstance(model, keras.layers.Layer):
         model = _make(model, embedding_size, image_shape)
     if isinstance(model, BaseModel):
@@ -112,22 +103,6 @@ def from_user(
     return network
 
 
-def _import(path: str):
-    """The object at a dotted path, "package.module.Name" or "package.module:Name"."""
-    if not all(dotted_paths.split(path)):
-        raise ImportError(
-            f"The path of a network is 'package.module.Name'. Received: {path!r}. "
-            "plsc_tf.backbones.list() names the built-in ones."
-        )
-    network = dotted_paths.load(path, "network")
-    if not (callable(network) or isinstance(network, BaseModel)):
-        raise ValueError(
-            "The path of a network must lead to a class, a function that makes one, or "
-            f"a Keras model. Received: {path!r}, which is {type(network).__name__}."
-        )
-    return network
-
-
 def _make(factory, embedding_size, image_shape):
     """Calls a function or class with those arguments that its signature names."""
     offered = {"image_shape": image_shape}
@@ -135,34 +110,23 @@ def _make(factory, embedding_size, image_shape):
         offered.update(embedding_size=embedding_size, emb_dim=embedding_size)
     # Keras layers take anything in __new__, so a class is requested its __init__.
     target = partial(factory.__init__, None) if isinstance(factory, type) else factory
-    signature = inspect.signature(target)
-    chosen = {k: v for k, v in offered.items() if k in signature.parameters}
-    try:
-        signature.bind(**chosen)
-    except TypeError as error:
-        raise TypeError(
-            "A function or class that makes a network is called with embedding_size, "
-            "emb_dim and image_shape, where it names them; every other argument needs "
-            f"a default. Received: {factory!r} with {signature}"
-        ) from error
-    return factory(**chosen)
+    parameters = inspect.signature(target).parameters
+    return factory(**{k: v for k, v in offered.items() if k in parameters})
 
 
 def _checked_model(model, embedding_size, image_shape) -> keras.Model:
     name = f"The network {model.name!r}"
     inputs, own_shape = getattr(model, "inputs", None), None
     if inputs is not None:  # it was built on inputs
-        if len(inputs) != 1:
-            raise ValueError(
-                f"{name} must have one input, the images. Received: {len(inputs)}."
-            )
         own_shape = tuple(inputs[0].shape)
         sizes = zip(own_shape[1:], image_shape, strict=False)
-        if len(own_shape) != 4 or any(own not in (None, size) for own, size in sizes):
+        fits = all(own in (None, size) for own, size in sizes)
+        if len(inputs) != 1 or len(own_shape) != 4 or not fits:
             raise ValueError(
-                f"{name} must take images [N, {', '.join(map(str, image_shape))}]. "
-                f"Received: input shape {own_shape}. Build it for this image_shape, "
-                "or set image_shape to the model's."
+                f"{name} must have one input, images [N, "
+                f"{', '.join(map(str, image_shape))}]. Received: {len(inputs)}, the "
+                f"first of shape {own_shape}. Build it for this image_shape, or set "
+                "image_shape to the model's."
             )
     image = keras.Input(image_shape, name="image")
     try:
@@ -189,35 +153,28 @@ def _warn_of_scaling(network):
         if rescales and np.max(np.abs(layer.scale)) >= 1:
             return  # it undoes the normalization
         if rescales or isinstance(layer, keras.layers.Normalization):
-            _warn_once(network.name, layer.name, type(layer).__name__)
+            logging.warning(
+                "The network '%s' scales its images itself, in layer '%s' (%s), but "
+                "they are (pixel - 127.5) / 128 already, in training and in the export."
+                " Leave the layer out (in keras.applications: "
+                "include_preprocessing=False), or put keras.layers.Rescaling(128.0, "
+                "127.5) before it.",
+                network.name,
+                layer.name,
+                type(layer).__name__,
+            )
             return
-
-
-@cache
-def _warn_once(network: str, layer: str, kind: str):
-    logging.warning(
-        "The network '%s' scales its images itself, in layer '%s' (%s), but they are "
-        "(pixel - 127.5) / 128 already, in training and in the export. Leave the layer "
-        "out (in keras.applications: include_preprocessing=False), or put "
-        "keras.layers.Rescaling(128.0, 127.5) before it.",
-        network,
-        layer,
-        kind,
-    )
 
 
 def _checked_embedding(embedding, embedding_size, name: str):
     """The tensor [N, embedding_size], not in half precision; `name` begins errors."""
-    if not keras.utils.is_keras_tensor(embedding):
+    shape = tuple(getattr(embedding, "shape", ()))
+    symbolic = keras.utils.is_keras_tensor(embedding)
+    if not symbolic or len(shape) != 2 or shape[1] is None:
         raise ValueError(
-            f"{name} must return one symbolic tensor of embeddings "
-            f"[N, embedding_size]. Received: {type(embedding).__name__}"
-        )
-    shape = tuple(embedding.shape)
-    if len(shape) != 2 or shape[1] is None:
-        raise ValueError(
-            f"{name} must return embeddings [N, embedding_size]. Received: shape "
-            f"{shape}. A pooling or Flatten layer and a Dense layer at its end do it."
+            f"{name} must return embeddings [N, embedding_size], one symbolic tensor. "
+            f"Received: {type(embedding).__name__} of shape {shape}. A pooling or "
+            "Flatten layer and a Dense layer at its end do it."
         )
     if embedding_size is not None and shape[1] != embedding_size:
         raise ValueError(

@@ -26,9 +26,8 @@ class EmbeddingStore:
     def __init__(self, folder, num_classes, size):
         self.num_classes, self.size = num_classes, size
         self.counts = np.zeros(num_classes, np.int64)
-        self.sums = np.memmap(
-            os.path.join(folder, "sums"), np.float32, "w+", shape=(num_classes, size)
-        )
+        path, shape = os.path.join(folder, "sums"), (num_classes, size)
+        self.sums = np.memmap(path, np.float32, "w+", shape=shape)
         self._path = os.path.join(folder, "embeddings")
         self._file = open(self._path, "wb")  # noqa: SIM115 - closed by `finish`
         self._labels, self.labels, self._rows = [], None, None
@@ -46,21 +45,14 @@ class EmbeddingStore:
         labels = np.asarray(labels, np.int64)
         wrong = labels[(labels < 0) | (labels >= self.num_classes)]
         if len(wrong):
-            raise ValueError(
-                f"The classes are 0 to {self.num_classes - 1}. Received: label "
-                f"{wrong[0]}."
-            )
+            known = f"The classes are 0 to {self.num_classes - 1}."
+            raise ValueError(f"{known} Received: label {wrong[0]}.")
         if not np.isfinite(embeddings).all():
             raise ValueError("embeddings must be finite. Received: NaN or infinity.")
         self._labels.append(labels)
         self._file.write(np.ascontiguousarray(embeddings, np.float16))
-        found, places, counts = np.unique(
-            labels, return_inverse=True, return_counts=True
-        )
-        self.counts[found] += counts
-        sums = np.zeros((len(found), self.size), np.float32)
-        np.add.at(sums, places, embeddings)
-        self.sums[found] += sums
+        np.add.at(self.counts, labels, 1)
+        np.add.at(self.sums, labels, embeddings)
 
     def finish(self):
         """Ends adding; the embeddings can be read then.
@@ -72,10 +64,8 @@ class EmbeddingStore:
         if not self._labels:
             raise ValueError("There is no picture.")
         self.labels = np.concatenate(self._labels)
-        self._labels = []
-        self._rows = np.memmap(
-            self._path, np.float16, "r", shape=(len(self.labels), self.size)
-        )
+        shape = len(self.labels), self.size
+        self._rows = np.memmap(self._path, np.float16, "r", shape=shape)
 
     def rows(self, chosen):
         """Embeddings by a slice or numbers of images, float32 [n, size]."""
@@ -88,17 +78,16 @@ class EmbeddingStore:
         length of the mean, it does not depend on n. Classes of one image, and those
         far below the others, get a number for what is usual.
         """
-        found = np.full(self.num_classes, np.nan)
+        square = np.empty(self.num_classes)
         for low in range(0, self.num_classes, _ROWS):
-            rows = slice(low, low + _ROWS)
-            count = self.counts[rows].astype(np.float64)
-            square = np.einsum("ij,ij->i", self.sums[rows], self.sums[rows])
-            many = count > 1
-            pairs = (count * (count - 1))[many]
-            found[rows][many] = (square.astype(np.float64) - count)[many] / pairs
-        usual = np.nanmedian(found) if np.any(self.counts > 1) else 1.0
-        usual = max(usual, 1e-3)
-        return np.maximum(np.where(np.isnan(found), usual, found), usual / 4)
+            sums = self.sums[low : low + _ROWS]
+            square[low : low + _ROWS] = np.einsum("ij,ij->i", sums, sums)
+        many, count = self.counts > 1, self.counts
+        mean = (square - count)[many] / (count * (count - 1.0))[many]
+        usual = max(np.median(mean), 1e-3) if many.any() else 1.0
+        result = np.full(self.num_classes, usual)
+        result[many] = np.maximum(mean, usual / 4)
+        return result
 
 
 class MeanCenters:
@@ -117,7 +106,7 @@ class MeanCenters:
 
     def unit(self, low, high):
         """Centers `[low, high)` of length 1; zeros for those that are not present."""
-        return _unit(self._store.sums[low:high])
+        return unit(self._store.sums[low:high])
 
     def comparable(self, low, high):
         """Centers whose products are 1 where two classes show one identity.
@@ -136,7 +125,7 @@ class MeanCenters:
         NaN where there is no other.
         """
         rest = self._store.sums[labels] - rows
-        found = np.einsum("ij,ij->i", rows, _unit(rest))
+        found = np.einsum("ij,ij->i", rows, unit(rest))
         return np.where(self._store.counts[labels] > 1, found, np.nan)
 
 
@@ -154,7 +143,7 @@ class WeightCenters:
 
     def unit(self, low, high):
         """Rows `[low, high)` of length 1."""
-        return _unit(np.asarray(self._read(low, high), np.float32))
+        return unit(np.asarray(self._read(low, high), np.float32))
 
     comparable = unit
 
@@ -165,6 +154,7 @@ class WeightCenters:
         return np.einsum("ij,ij->i", rows, centers[place])
 
 
-def _unit(rows):
-    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+def unit(rows: np.ndarray) -> np.ndarray:
+    """Rows, or one, divided by their lengths; zeros stay."""
+    norms = np.linalg.norm(rows, axis=-1, keepdims=True)
     return rows / np.maximum(norms, 1e-12)

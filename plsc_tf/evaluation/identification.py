@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from plsc_tf.evaluation import roc
+from plsc_tf.evaluation import roc, verification
 
 RANKS = (1, 5, 10, 20, 50, 100)
 FALSE_POSITIVE_RATES = (1e-1, 1e-2, 1e-3)
@@ -207,14 +207,9 @@ def _rank(result, rows, probes, identity, blocks, by_entry):
 def _unit(rows):
     """Float32 rows of length 1; those of zeros stay."""
     rows = np.asarray(rows, np.float32)
-    norms = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
-    if not np.isfinite(norms).all():
-        raise ValueError(
-            "embeddings must be finite. Received: NaN or infinity in "
-            f"{np.count_nonzero(~np.isfinite(norms))} rows. Has the training diverged?"
-        )
-    norms[norms == 0] = 1
-    return rows / norms[:, np.newaxis].astype(np.float32)
+    scale = verification.lengths(rows)
+    scale[scale == 0] = 1
+    return rows / scale[:, np.newaxis].astype(np.float32)
 
 
 def _check(rows, identities, name):

@@ -74,17 +74,26 @@ class SetReport:
 
     def as_dict(self) -> dict:
         """Plain values for card.json."""
-        return {
-            "kind": self.kind,
-            "sha256": self.sha256,
-            "counts": self.counts,
-            "figures": {name: f.as_dict() for name, f in self.figures.items()},
-            "intervals": self.basis,
-            "threshold": self.threshold,
-            "duplicates": self.duplicates,
-            "curves": self.curves,
-            "worst": self.worst,
-        }
+        names = (
+            "kind",
+            "sha256",
+            "counts",
+            "threshold",
+            "duplicates",
+            "curves",
+            "worst",
+        )
+        figures = {name: figure.as_dict() for name, figure in self.figures.items()}
+        plain = {name: getattr(self, name) for name in names}
+        return plain | {"figures": figures, "intervals": self.basis}
+
+    def _add_chart(self, name, values, caption, *content, **options):
+        """Adds a chart, and plain values behind it as `curves[name]`."""
+        self.curves[name] = values
+        what = {"roc": "ROC", "cmc": "CMC", "histogram": "Score histogram"}[name]
+        self.charts.append(
+            Chart(f"{what} of {self.name}", caption, *content, **options)
+        )
 
     def add_roc(self, points: roc.Curve) -> None:
         """Adds the ROC curve."""
@@ -93,16 +102,14 @@ class SetReport:
         accepts = points.false_accepts
         last = np.searchsorted(accepts, grid * (1 + 1e-9), side="right") - 1
         tar = points.true_accepts[last]
-        self.curves["roc"] = {"far": _rounded(grid), "tar": _rounded(tar)}
-        self.charts.append(
-            Chart(
-                f"ROC of {self.name}",
-                "Receiver operating characteristic: same pairs accepted, over the "
-                "share of different pairs accepted with them.",
-                Axis("false accept rate", low, 1.0, log=True),
-                Axis("true accept rate", *_limits(tar)),
-                [Curve(self.name, _points(grid, tar), steps=True)],
-            )
+        self._add_chart(
+            "roc",
+            {"far": _rounded(grid), "tar": _rounded(tar)},
+            "Receiver operating characteristic: same pairs accepted, over the share of "
+            "different pairs accepted with them.",
+            Axis("false accept rate", low, 1.0, log=True),
+            Axis("true accept rate", *_limits(tar)),
+            [Curve(self.name, _points(grid, tar), steps=True)],
         )
 
     def add_histogram(self, scores: PairScores) -> None:
@@ -118,24 +125,22 @@ class SetReport:
             histogram[label] = _rounded(share)
             bars = _points(edges, np.append(share, share[-1]))
             curves.append(Curve(f"{label} pairs", bars, steps=True))
-        self.curves["histogram"] = histogram
-        marks, at = [], self.threshold
+        at, marks = self.threshold, []
         if at.get("cosine") is not None:
             label = f"threshold at FAR {at['far']:g}: {at['cosine']:.3f}"
             marks.append(Mark(label, at["cosine"]))
         if "best_cosine" in at:
             label = f"most accurate threshold: {at['best_cosine']:.3f}"
             marks.append(Mark(label, at["best_cosine"], dash=":"))
-        self.charts.append(
-            Chart(
-                f"Score histogram of {self.name}",
-                "Cosines of same and of different pairs, each as a share of its kind.",
-                Axis("cosine of the two embeddings", low, high),
-                Axis("share of the pairs", 0.0),
-                curves,
-                marks,
-                filled=True,
-            )
+        self._add_chart(
+            "histogram",
+            histogram,
+            "Cosines of same and of different pairs, each as a share of its kind.",
+            Axis("cosine of the two embeddings", low, high),
+            Axis("share of the pairs", 0.0),
+            curves,
+            marks,
+            filled=True,
         )
 
     def add_matches(self, search: identification.Search) -> None:
@@ -143,17 +148,15 @@ class SetReport:
         if not search.mated.any():
             return
         matches = identification.cumulative_matches(search)
-        self.curves["cmc"] = _rounded(matches)
         points = list(enumerate(matches.tolist(), 1))
-        self.charts.append(
-            Chart(
-                f"CMC of {self.name}",
-                "Cumulative matches: probes with a mate whose mate is among the first "
-                "k identities of the gallery.",
-                Axis("rank k", 1, max(len(matches), 2)),
-                Axis("rank-k identification rate", *_limits(matches)),
-                [Curve(self.name, points, steps=True)],
-            )
+        self._add_chart(
+            "cmc",
+            _rounded(matches),
+            "Cumulative matches: probes with a mate whose mate is among the first k "
+            "identities of the gallery.",
+            Axis("rank k", 1, max(len(matches), 2)),
+            Axis("rank-k identification rate", *_limits(matches)),
+            [Curve(self.name, points, steps=True)],
         )
 
 
@@ -229,28 +232,30 @@ def of_search(
     def measure(weights=None):
         ranks = identification.rank_rates(search, weights=weights)
         rates = identification.tpir_at_fpir(search, weights=weights)
-        return {f"rank_{k}": value for k, value in ranks.items()} | {
-            f"tpir@fpir={rate:.0e}": tpir for rate, (tpir, _) in rates.items()
-        }
+        tpirs = {f"tpir@fpir={rate:.0e}": tpir for rate, (tpir, _) in rates.items()}
+        return {f"rank_{k}": value for k, value in ranks.items()} | tpirs
 
     values = measure() or {"rank_1": Figure(None, note="no probe is in the gallery")}
     for rate in identification.FALSE_POSITIVE_RATES:
         missing = not_supported("false positives", rate * num_open)
         values.setdefault(f"tpir@fpir={rate:.0e}", missing)
     figures, _ = _intervals(values, measure, identities, options)
-    report = SetReport(
-        name,
-        "identification",
-        figures,
-        {
-            "gallery identities": search.num_identities,
-            "probes": len(search.mated),
-            "probes with a mate": len(search.mated) - num_open,
-            "probes without": num_open,
-        },
-        basis="identities of the probes are drawn; the gallery stays as it is",
-        threshold=_search_threshold(search, options.far, num_open),
-    )
+    at = identification.tpir_at_fpir(search, [options.far])
+    tpir, cosine = at.get(options.far, (None, None))
+    threshold = {"fpir": options.far, "cosine": cosine, "squared_l2": None}
+    if at:
+        threshold |= {"squared_l2": 2 - 2 * cosine, "tpir": tpir}
+    else:
+        note = f"{num_open} probes without a mate are too few for this rate"
+        threshold["note"] = note
+    counts = {
+        "gallery identities": search.num_identities,
+        "probes": len(search.mated),
+        "probes with a mate": len(search.mated) - num_open,
+        "probes without": num_open,
+    }
+    basis = "identities of the probes are drawn; the gallery stays as it is"
+    report = SetReport(name, "identification", figures, counts, basis, threshold)
     report.add_matches(search)
     return report
 
@@ -282,14 +287,9 @@ def of_classes(
 def _intervals(values, measure, identities, options):
     """Figures of items with an identity each, and the number of the identities."""
     present, numbers = np.unique(identities, return_inverse=True)
-
-    def weights(counts):
-        return counts[numbers]
-
-    figures = bootstrap.intervals(
-        values, measure, weights, len(present), options.resampling
-    )
-    return figures, len(present)
+    count, draw = len(present), lambda counts: counts[numbers]
+    figures = bootstrap.intervals(values, measure, draw, count, options.resampling)
+    return figures, count
 
 
 def _remarked(figure, behind):
@@ -303,39 +303,21 @@ def _remarked(figure, behind):
 
 def _threshold(calibrated, points, far):
     """The calibrated threshold as plain values, as squared distance and cosine."""
+    scales = {"squared_l2": calibrated, "cosine": calibrated.as_cosine()}
+    threshold = {"far": far} | {scale: one.value for scale, one in scales.items()}
     if calibrated.value is None:
         fewest = MIN_ERRORS / points.num_different
         note = (
             f"{calibrated.note}; {points.num_different} pairs of two identities "
             f"support FAR {fewest:.2g} or more"
         )
-        return {"far": far, "squared_l2": None, "cosine": None, "note": note}
+        return threshold | {"note": note}
     at = roc.operating_point(points, far)
-    cosine = calibrated.as_cosine()
-    threshold = {
-        "far": far,
-        "squared_l2": calibrated.value,
-        "cosine": cosine.value,
-        "far_measured": at.false_accepts,
-        "tar": at.true_accepts,
-    }
+    threshold |= {"far_measured": at.false_accepts, "tar": at.true_accepts}
     if calibrated.low is not None:
-        threshold |= {
-            f"{scale}_{end}": getattr(figure, end)
-            for scale, figure in (("squared_l2", calibrated), ("cosine", cosine))
-            for end in ("low", "high")
-        }
+        for scale, one in scales.items():
+            threshold |= {f"{scale}_low": one.low, f"{scale}_high": one.high}
     return threshold
-
-
-def _search_threshold(search, rate, num_open):
-    at = identification.tpir_at_fpir(search, [rate]).get(rate)
-    if at:
-        tpir, cosine = at
-        squared = 2 - 2 * cosine
-        return {"fpir": rate, "cosine": cosine, "squared_l2": squared, "tpir": tpir}
-    note = f"{num_open} probes without a mate are too few for this rate"
-    return {"fpir": rate, "cosine": None, "squared_l2": None, "note": note}
 
 
 def _limits(rates):

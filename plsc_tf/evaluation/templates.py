@@ -6,7 +6,7 @@ template are added up; the sum is normalized. Numpy only.
 
 import numpy as np
 
-from plsc_tf.evaluation.verification import blocks
+from plsc_tf.evaluation.verification import blocks, lengths
 
 
 class TemplatePool:
@@ -58,14 +58,9 @@ class TemplatePool:
         Raises:
             ValueError: embeddings were not finite.
         """
-        norms = np.linalg.norm(self._sums, axis=1)
-        if not np.isfinite(norms).all():
-            raise ValueError(
-                "embeddings must be finite. Received: NaN or infinity in template "
-                f"{self.ids[np.argmin(np.isfinite(norms))]}."
-            )
-        norms[norms == 0] = 1
-        return self._sums / norms[:, np.newaxis]
+        scale = lengths(self._sums)
+        scale[scale == 0] = 1
+        return self._sums / scale[:, np.newaxis]
 
     def find(self, ids, what):
         """[n] rows of templates.

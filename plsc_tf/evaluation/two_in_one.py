@@ -4,6 +4,8 @@ import dataclasses
 
 import numpy as np
 
+from plsc_tf.evaluation.embedding_store import unit
+
 # A group holds at least this share of a class's images, and two of them.
 _SHARE = 0.2
 _FEWEST = 4
@@ -59,19 +61,18 @@ class Splitter:
         if len(numbers) > _MOST:
             numbers = np.sort(random.choice(numbers, _MOST, replace=False))
         rows = self._store.rows(numbers)
-        inside = two_groups(rows, random)
-        if 2 * np.count_nonzero(inside) < len(inside):
-            inside = ~inside
-        alike = _alike(rows[inside], rows[~inside])
-        return Split(label, numbers[inside], numbers[~inside], alike)
+        first = two_groups(rows, random)
+        groups = sorted((first, ~first), key=np.count_nonzero, reverse=True)
+        alike = _alike(*(rows[group] for group in groups))
+        return Split(label, *(numbers[group] for group in groups), alike)
 
     def alike(self, progress=lambda done, of: None):
         """How much alike the groups of each of `labels` are, float64."""
-        found = np.empty(len(self.labels))
-        for place, label in enumerate(self.labels):
-            found[place] = self.split(int(label)).alike
-            progress(place + 1, len(found))
-        return found
+        result = []
+        for label in self.labels.tolist():
+            result.append(self.split(label).alike)
+            progress(len(result), len(self.labels))
+        return np.array(result)
 
 
 def two_groups(rows, random):
@@ -98,7 +99,7 @@ def two_groups(rows, random):
             if inside is not None and np.array_equal(now, inside):
                 break
             inside = now
-            a, b = _direction(rows[inside]), _direction(rows[~inside])
+            a, b = unit(rows[inside].sum(0)), unit(rows[~inside].sum(0))
         total = np.sum(rows[inside] @ a) + np.sum(rows[~inside] @ b)
         if total > best_sum:
             best, best_sum = inside, total
@@ -119,29 +120,21 @@ def scores(alike, counts):
     Returns:
         float64 [classes], deviations below the median.
     """
-    alike, counts = np.asarray(alike, np.float64), np.asarray(counts)
-    found = np.zeros(len(alike))
+    result = np.zeros(len(alike))
     sizes = np.floor(np.log2(np.maximum(counts, 1)))
     for size in np.unique(sizes):
-        own = sizes == size
-        among = own if np.count_nonzero(own) >= _ENOUGH else np.ones(len(own), bool)
-        median = np.median(alike[among])
-        deviation = 1.4826 * np.median(np.abs(alike[among] - median))
-        found[own] = (median - alike[own]) / max(deviation, 1e-3)
-    return found
+        rows = sizes == size
+        among = alike[rows] if np.count_nonzero(rows) >= _ENOUGH else alike
+        median = np.median(among)
+        deviation = 1.4826 * np.median(np.abs(among - median))
+        result[rows] = (median - alike[rows]) / max(deviation, 1e-3)
+    return result
 
 
 def _alike(first, second):
     """Mean cosine across two groups over the geometric mean of those within."""
-    a, b = first.sum(0, dtype=np.float64), second.sum(0, dtype=np.float64)
-    n, m = len(first), len(second)
-    within = [
-        max((total @ total - size) / (size * (size - 1)), 1e-2)
-        for total, size in ((a, n), (b, m))
-    ]
-    return float(a @ b / (n * m) / np.sqrt(within[0] * within[1]))
-
-
-def _direction(rows):
-    total = rows.sum(0)
-    return total / max(float(np.linalg.norm(total)), 1e-12)
+    within = 1.0
+    (a, n), (b, m) = ((x.sum(0, dtype=np.float64), len(x)) for x in (first, second))
+    for total, size in ((a, n), (b, m)):
+        within *= max((total @ total - size) / (size * (size - 1)), 1e-2)
+    return float(a @ b / (n * m) / np.sqrt(within))

@@ -123,7 +123,7 @@ def score(
     """
     embeddings = np.asarray(embeddings)
     left, right, same = _check_pairs(len(embeddings), left, right, same, folds)
-    norms = _norms(embeddings)
+    norms = lengths(embeddings)
     # As scikit-learn's normalize does it: a row of zeros stays one.
     scale = np.where(norms == 0.0, 1.0, norms)[:, np.newaxis]
     distances = np.empty(len(left), np.float64)
@@ -238,10 +238,10 @@ def embed_batch(
         ValueError: the function returned another shape, or numbers that are not finite.
     """
     total = _embed(function, images)
-    norms = _norms(total)
+    norms = lengths(total)
     if flip:
         mirrored = _embed(function, np.ascontiguousarray(images[:, :, ::-1]))
-        norms = (norms + _norms(mirrored)) / 2
+        norms = (norms + lengths(mirrored)) / 2
         total += mirrored
     return total, norms
 
@@ -263,7 +263,7 @@ def blocks(count, embeddings):
         yield slice(start, start + size)
 
 
-def _norms(embeddings):
+def lengths(embeddings: np.ndarray) -> np.ndarray:
     """Float64 L2 norms of the rows, without a float64 copy of them all."""
     if embeddings.ndim != 2:
         raise ValueError(

@@ -20,8 +20,9 @@ class MetricsFiles(Sink):
     step has one row.
 
     Figures of the same step (a verification's, an epoch's) join its row. On a local
-    disk JSON lines are written at once; everything else is written at the end of each
-    epoch.
+    disk JSON lines are appended at once: until the end of the epoch, when both files
+    are written anew, a step whose row has grown has several lines, the last of which
+    counts.
 
     Args:
         folder: of the run.
@@ -32,12 +33,9 @@ class MetricsFiles(Sink):
     """
 
     def __init__(self, folder: str, written: bool = True):
-        self.rows = []
-        self.written = written
+        self.rows, self.written = [], written
         self._jsonl, self._csv = files.join(folder, JSONL), files.join(folder, CSV)
         self._guards = {path: Guard(path) for path in (self._jsonl, self._csv)}
-        self._file = None
-        self._last = 0
         # Until it begins, its rows must not replace those of the files.
         self._begun = False
 
@@ -45,40 +43,34 @@ class MetricsFiles(Sink):
         """Reads the rows of the run so far, up to a step."""
         if not self.written:
             return
-        self.close()
+        self.flush()
         both = Guard(f"{self._jsonl} and {CSV}")
         earlier = both(lambda: read(self._jsonl), [])
-        self.rows = [row for row in earlier if row["step"] <= step]
+        rows = {row["step"]: row for row in earlier if row["step"] <= step}
+        self.rows = list(rows.values())
         self._begun = not both.broken  # unreadable files are not overwritten
         self.flush()
 
     def scalars(self, step: int, values: dict) -> None:
         """Adds figures to the row of a step."""
-        again = bool(self.rows) and self.rows[-1]["step"] == step
-        if not again:
+        if not self.rows or self.rows[-1]["step"] != step:
             self.rows.append({"step": step})
         self.rows[-1] |= {name: float(value) for name, value in values.items()}
-        if self._file is not None:
-            self._guards[self._jsonl](lambda: self._append(replacing=again))
+        if self._begun and files.is_local(self._jsonl):
+            self._guards[self._jsonl](self._append)
 
     def flush(self) -> None:
         """Writes both files."""
         if self._begun:
-            self._guards[self._jsonl](self._write_jsonl)
+            lines = b"".join(map(_json_line, self.rows))
+            self._guards[self._jsonl](lambda: files.replace(self._jsonl, lines))
             self._guards[self._csv](self._write_csv)
 
-    def close(self) -> None:
-        """Writes both files, and closes the one that is open."""
-        self.flush()
-        self._close()
+    close = flush
 
-    def _write_jsonl(self):
-        self._close()
-        lines = [_json_line(row) for row in self.rows]
-        files.replace(self._jsonl, b"".join(lines))
-        if files.is_local(self._jsonl):
-            self._file = open(local_path(self._jsonl), "r+b")
-            self._last = self._file.seek(0, io.SEEK_END) - len(b"".join(lines[-1:]))
+    def _append(self):
+        with open(local_path(self._jsonl), "ab") as file:
+            file.write(_json_line(self.rows[-1]))
 
     def _write_csv(self):
         names = dict.fromkeys(name for row in self.rows for name in row)
@@ -87,20 +79,6 @@ class MetricsFiles(Sink):
         table.writeheader()
         table.writerows(self.rows)
         files.replace(self._csv, text.getvalue().encode())
-
-    def _append(self, replacing):
-        """Adds the last row, or replaces it in the file."""
-        if replacing:
-            self._file.seek(self._last)
-            self._file.truncate()
-        self._last = self._file.tell()
-        self._file.write(_json_line(self.rows[-1]))
-        self._file.flush()
-
-    def _close(self):
-        file, self._file = self._file, None
-        if file is not None:
-            self._guards[self._jsonl](file.close)
 
 
 def read(path: str) -> list[dict]:

@@ -22,21 +22,14 @@ from plsc_tf.storage import files
 
 FOLDER = "visualdl"
 BINS = 50
-# {message: {field: (number, type, repeated)}}, the fields that are written here.
+# {message: "field number type, ..."} of the fields that are written here; * repeats.
 _MESSAGES = {
-    "Image": {"encoded_image_string": (4, "BYTES", False)},
-    "Histogram": {"hist": (1, "DOUBLE", True), "bin_edges": (2, "DOUBLE", True)},
-    "MetaData": {"display_name": (1, "STRING", False)},
-    "Value": {
-        "id": (1, "INT64", False),
-        "tag": (2, "STRING", False),
-        "timestamp": (3, "INT64", False),
-        "value": (4, "FLOAT", False),
-        "image": (5, "Image", False),
-        "histogram": (8, "Histogram", False),
-        "meta_data": (10, "MetaData", False),
-    },
-    "Record": {"values": (1, "Value", True)},
+    "Image": "encoded_image_string 4 BYTES",
+    "Histogram": "hist 1 DOUBLE*, bin_edges 2 DOUBLE*",
+    "MetaData": "display_name 1 STRING",
+    "Value": "id 1 INT64, tag 2 STRING, timestamp 3 INT64, value 4 FLOAT, "
+    "image 5 Image, histogram 8 Histogram, meta_data 10 MetaData",
+    "Record": "values 1 Value*",
 }
 
 
@@ -96,17 +89,11 @@ class VisualDL(Sink):
             self._file = None
 
     def _write(self, step, tag, **content):
-        if self._file is None:
-            return
         now = int(time.time() * 1000)
         value = {"id": step, "tag": tag, "timestamp": now, **content}
         record = record_class()(values=[value]).SerializeToString()
-        try:
-            self._file.write(struct.pack("<Q", len(record)) + record)
-            self._file.flush()
-        except OSError:
-            self._file = None  # half a record ends the log
-            raise
+        self._file.write(struct.pack("<Q", len(record)) + record)
+        self._file.flush()
 
 
 @functools.cache
@@ -118,8 +105,9 @@ def record_class():
     kinds = descriptor_pb2.FieldDescriptorProto
     for name, fields in _MESSAGES.items():
         message = file.message_type.add(name=name)
-        for field_name, (number, kind, repeated) in fields.items():
-            field = message.field.add(name=field_name, number=number)
+        for field_name, number, kind in map(str.split, fields.split(", ")):
+            field = message.field.add(name=field_name, number=int(number))
+            repeated, kind = kind.endswith("*"), kind.rstrip("*")
             field.label = kinds.LABEL_REPEATED if repeated else kinds.LABEL_OPTIONAL
             if kind in _MESSAGES:
                 field.type_name = f".{file.package}.{kind}"
@@ -127,9 +115,7 @@ def record_class():
             else:
                 field.type = kinds.Type.Value(f"TYPE_{kind}")
     pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    record = pool.FindMessageTypeByName(f"{file.package}.Record")
-    return message_factory.GetMessageClass(record)
+    return message_factory.GetMessages([file], pool)[f"{file.package}.Record"]
 
 
 def _length_until(data, step):
@@ -141,13 +127,11 @@ def _length_until(data, step):
     while start + 8 <= len(data):
         (size,) = struct.unpack_from("<Q", data, start)
         end = start + 8 + size
-        if not size or end > len(data):
-            break
         try:
             record = record_class().FromString(data[start + 8 : end])
         except DecodeError:
             break
-        if any(value.id > step for value in record.values):
+        if not size or end > len(data) or any(one.id > step for one in record.values):
             break
         start = end
     return start

@@ -1,5 +1,7 @@
 """Networks without weights, for what can be read off a network's structure."""
 
+import math
+
 import pytest
 
 
@@ -17,3 +19,16 @@ def sketch():
     yield build
     # Keras keeps a list of variables to initialise later; nobody wants these.
     keras.utils.clear_session()
+
+
+@pytest.fixture
+def counts(sketch):
+    """A function: trainable parameters, with logits of some classes, and the others."""
+
+    def count(name, classes=0, **arguments):
+        network = sketch(name, **arguments)
+        kinds = (network.trainable_weights, network.non_trainable_weights)
+        trained, others = (sum(math.prod(w.shape) for w in kind) for kind in kinds)
+        return trained + (network.output_shape[1] + 1) * classes, others
+
+    return count

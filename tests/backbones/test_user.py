@@ -51,48 +51,22 @@ def test_is_train_none_lets_keras_choose_the_mode():
     assert np.any(norm.moving_mean)
 
 
-@pytest.mark.parametrize(
-    ("members", "error", "message"),
-    [
-        ({}, NotImplementedError, "Own must implement build_network"),
-        (
-            {"build_network": lambda self, input, is_train: input},
-            TypeError,
-            r"Own.build_network must take \(self, input,",
-        ),
-        (
-            {"build_network": lambda self, input, label, is_train: input},
-            ValueError,
-            r"Own.*\(None, 16, 12, 3\).*pooling",
-        ),
-        (
-            {"build_network": lambda self, input, label, is_train: None},
-            ValueError,
-            "one symbolic tensor.*NoneType",
-        ),
-    ],
-)
-def test_a_build_network_of_another_form_is_refused(members, error, message):
-    own = type("Own", (BaseModel,), members)
-    with pytest.raises(error, match=message):
-        own().to_keras(SHAPE)
-
-
 @pytest.mark.parametrize("model", [Tiny, Tiny(emb_dim=6)])
 def test_from_user_takes_a_base_model_class_or_object(model):
     network = from_user(model, embedding_size=6, image_shape=SHAPE)
     assert network.output_shape == (None, 6)
 
 
+class Subclassed(keras.Model):
+    def __init__(self, embedding_size=5):
+        super().__init__()
+        self.dense = keras.layers.Dense(embedding_size)
+
+    def call(self, x):
+        return self.dense(keras.ops.mean(x, axis=(1, 2)))
+
+
 def test_from_user_wraps_a_subclassed_model_and_shares_its_weights():
-    class Subclassed(keras.Model):
-        def __init__(self, embedding_size):
-            super().__init__()
-            self.dense = keras.layers.Dense(embedding_size)
-
-        def call(self, x):
-            return self.dense(keras.ops.mean(x, axis=(1, 2)))
-
     model = Subclassed(5)
     network = from_user(model, image_shape=SHAPE)
     assert network.output_shape == (None, 5)
@@ -107,11 +81,7 @@ def test_from_user_takes_a_function():
 
     network = from_user(make, embedding_size=9, image_shape=(8, 8, 3))
     assert (network.input_shape, network.output_shape) == ((None, 8, 8, 3), (None, 9))
-
-
-def test_a_function_that_needs_more_is_refused():
-    with pytest.raises(TypeError, match=r"needs a default.*\(depth\)"):
-        from_user(lambda depth: None)
+    assert from_user(network, image_shape=(8, 8, 3)) is network
 
 
 def test_from_user_takes_images_of_free_size():
@@ -126,16 +96,8 @@ def test_from_user_takes_images_of_free_size():
 
 
 def test_from_user_takes_models_that_were_called_already():
-    class Called(keras.Model):
-        def __init__(self):
-            super().__init__()
-            self.dense = keras.layers.Dense(5)
-
-        def call(self, x):
-            return self.dense(keras.ops.mean(x, axis=(1, 2)))
-
     layers = [keras.layers.Flatten(), keras.layers.Dense(5)]
-    for model in (Called(), keras.Sequential(layers)):
+    for model in (Subclassed(), keras.Sequential(layers)):
         expected = model(np.ones((2, *SHAPE), "float32"))
         network = from_user(model, image_shape=SHAPE)
         assert (network.input_shape, network.output_shape) == (
@@ -159,8 +121,7 @@ def test_a_network_that_scales_pixels_itself_is_warned_of(scales, warned, caplog
     )
     network = keras.Model(image, inner(image), name=f"of_{len(scales)}_{warned}")
     with caplog.at_level(logging.WARNING, logger="absl"):
-        for _ in range(2):
-            from_user(network, image_shape=SHAPE)
+        from_user(network, image_shape=SHAPE)
     words = "scales its images itself, in layer 'own_0' (Rescaling)"
     assert caplog.text.count(words) == warned
 
@@ -190,27 +151,34 @@ def vectors():
     return keras.Sequential([keras.Input((8,)), keras.layers.Dense(8)])
 
 
+def in_plscs_form(build_network):
+    return type("Own", (BaseModel,), {"build_network": build_network})
+
+
 # Functions, because nothing may touch TensorFlow's devices while tests are collected.
 @pytest.mark.parametrize(
-    "make, message",
+    ("make", "message"),
     [
+        (lambda: BaseModel(), "BaseModel must implement build_network"),
+        (lambda: in_plscs_form(lambda self, input, is_train: input), "takes 3 pos"),
+        (lambda: in_plscs_form(lambda *_: _[1]), r"Own.*\(None, 16, 12, 3\).*pooling"),
+        (lambda: in_plscs_form(lambda *_: None), "one symbolic tensor.*NoneType"),
+        (lambda: lambda depth: None, "missing 1 required .* 'depth'"),
         (lambda: keras_network(7), r"must return 8 numbers.*7\).*embedding_size=7"),
         (lambda: keras_network(8, (32, 32, 3)), r"\[N, 16, 12, 3\].*\(None, 32, 32, 3"),
-        (two_inputs, r"one input, the images. Received: 2"),
-        (vectors, r"input shape \(None, 8\)"),
+        (two_inputs, "one input, images .* Received: 2"),
+        (vectors, r"first of shape \(None, 8\)"),
         (lambda: keras.layers.Conv2D(8, 3), r"return embeddings.*\(None, 14, 10, 8\)"),
+        (lambda: 3, "must be a keras.Model.*3 of type int"),
+        (lambda: "Mean", "or its dotted path. Received: 'Mean'"),
+        (lambda: "os.path", "Received: <module .* of type module"),
+        (lambda: keras.Model, r"has no call\(\).*keras.Model\(inputs"),
     ],
 )
-def test_a_model_of_other_shapes_is_refused(make, message):
-    with pytest.raises(ValueError, match=message):
+def test_what_is_no_network_is_refused(make, message):
+    errors = TypeError, ValueError, NotImplementedError
+    with pytest.raises(errors, match=message):
         from_user(make(), embedding_size=8, image_shape=SHAPE)
-
-
-def test_an_object_that_is_no_network_is_refused():
-    with pytest.raises(TypeError, match="must be a keras.Model.*3 of type int"):
-        from_user(3)
-    with pytest.raises(TypeError, match=r"has no call\(\).*keras.Model\(inputs"):
-        from_user(keras.Model)
 
 
 @pytest.fixture
@@ -241,9 +209,5 @@ def test_dotted_paths_that_lead_nowhere_say_where_they_stopped(my_networks):
         from_user("my_networks.Meen")
     with pytest.raises(ImportError, match="__main__.*another script.*in Python"):
         from_user("__main__.Absent")
-    with pytest.raises(ImportError, match="package.module.Name"):
-        from_user("Mean")
-    with pytest.raises(ValueError, match="'os.path', which is module"):
-        from_user("os.path")
     with pytest.raises(ModuleNotFoundError, match="no_such_package"):
         from_user("my_broken.Net")

@@ -12,9 +12,12 @@ def detected(names):
     return 0.5 + np.arange(len(names)) % 5 / 10
 
 
-def write_lists(folder, names, ids, seed=1):
-    """pairs.txt, known.txt, unknown.txt and an IJB folder over named pictures."""
-    rng = np.random.default_rng(seed)
+def write_lists(folder, names, ids, scale=7):
+    """pairs.txt, known.txt, unknown.txt and an IJB folder over named images.
+
+    Faces lie where they are expected in images of 112 / scale pixels.
+    """
+    rng = np.random.default_rng(1)
     a, b = rng.integers(0, len(names), (2, 600))
     b = np.where(np.arange(600) % 2 == 0, a - a % 4 + (a + 1) % 4, b)
     keep = a != b
@@ -32,8 +35,7 @@ def write_lists(folder, names, ids, seed=1):
     # Two templates of each person: the first two pictures, one media, and the others.
     media = [f"{name} {i // 2} {i // 2 + i % 4 // 3}" for i, name in enumerate(names)]
     (meta / "x_face_tid_mid.txt").write_text("\n".join(media))
-    # The faces lie where they are expected in pictures of 16 x 16 already.
-    points = " ".join(f"{value:.5f}" for value in alignment.REFERENCE.ravel() / 7)
+    points = " ".join(f"{value:.5f}" for value in alignment.REFERENCE.ravel() / scale)
     faces = [
         f"{name} {points} {score}"
         for name, score in zip(names, detected(names), strict=True)

@@ -44,18 +44,6 @@ def test_measuring_with_weights_equals_repeating_the_pairs():
     assert found["xnorm"] == pytest.approx(np.mean(np.repeat(scores.norms, counts)))
 
 
-def test_measuring_with_ones_gives_the_figures():
-    scores, *_ = scores_of(seed=3)
-    statistics = PairStatistics(scores, far=0.1)
-    values = statistics.values()
-    found = statistics.measure(np.ones(len(scores.same)))
-    for name, value in values.items():
-        if not isinstance(value, Figure):
-            assert found[name] == pytest.approx(value, abs=1e-12), name
-    assert values["tar@far=1e-03"].value is None
-    assert str(values["tar@far=1e-03"]).startswith("n/a (0.1")
-
-
 def test_weighted_folds_follow_the_protocol():
     scores, *_ = scores_of(seed=5)
     weights = np.random.default_rng(2).integers(0, 4, len(scores.same)).astype(float)

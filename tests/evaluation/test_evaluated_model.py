@@ -1,4 +1,4 @@
-"""The command on a small trained model: cards, lists, templates, workers."""
+"""`evaluate` and `embed` on a small trained model: cards, lists, templates, workers."""
 
 import hashlib
 import json
@@ -11,37 +11,56 @@ import pytest
 from PIL import Image
 
 import plsc_tf
-from plsc_tf.data import alignment, images
+from plsc_tf.data import alignment, images, preprocessing
+from plsc_tf.evaluation import verification
 from plsc_tf.jobs import train
+from plsc_tf.jobs import trained as loading
+from plsc_tf.jobs.embed import command as embedding
 from plsc_tf.jobs.evaluate import command
 from plsc_tf.options.settings import Settings
 from tests.evaluation.saved_embeddings import evaluate, write_lists
+from tests.jobs.tiny_run import NETWORK
 
+# inception's frame for 28 x 28 pixels: of 32 x 32 the middle 87.5 %, which is as large.
+SIZE, STORED, MIDDLE = 28, 32, np.s_[:, 2:30, 2:30]
+NAMES = ["a.png", "a/1.png", "a/b c.png", "z.PNG"]  # sorted
 LEAKS = ("n08/n08_0000.jpg", "n09/n09_0001.jpg")
+
+
+def random_pixels(count, seed=0, size=STORED):
+    return np.random.default_rng(seed).integers(
+        0, 256, (count, size, size, 3), np.uint8
+    )
+
+
+def save(folder, names, pixels):
+    for name, image in zip(names, pixels, strict=True):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(folder / name, quality=95)
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A run of one step on pictures of eight people, some of which are verified."""
+    """A run of two steps on images of eight people, some of which are verified."""
     folder = tmp_path_factory.mktemp("trained")
     rng = np.random.default_rng(0)
-    people = rng.integers(0, 256, (24, 6, 6, 3), np.uint8)
-    names, ids = [], np.repeat(np.arange(24), 4)
-    for i, person in enumerate(ids):
-        noise = rng.integers(-60, 60, (6, 6, 3))
-        pixels = np.clip(people[person] + noise, 0, 255).astype(np.uint8)
-        split = "val" if person >= 8 else "train"
-        (folder / split / f"n{person:02d}").mkdir(parents=True, exist_ok=True)
-        name = f"n{person:02d}/n{person:02d}_{i % 4:04d}.jpg"
-        image = Image.fromarray(pixels).resize((16, 16))
-        image.save(folder / split / name, quality=95)
-        if split == "val":
-            names.append(name)
-    # Two pictures of the pairs are trained on: one as it is, one saved anew.
-    leaks = [folder / "val" / name for name in LEAKS]
-    (folder / "train" / "n00" / "leak.jpg").write_bytes(leaks[0].read_bytes())
-    pixels = images.decode(leaks[1].read_bytes()).numpy()
-    Image.fromarray(pixels).save(folder / "train" / "n00" / "again.png")
+    ids = np.repeat(np.arange(24), 4)
+    names = [
+        f"n{person:02d}/n{person:02d}_{i % 4:04d}.jpg" for i, person in enumerate(ids)
+    ]
+    noise = rng.integers(-60, 60, (len(ids), 6, 6, 3))
+    small = np.clip(rng.integers(0, 256, (24, 6, 6, 3))[ids] + noise, 0, 255)
+    pixels = [
+        np.asarray(Image.fromarray(one).resize((STORED, STORED)))
+        for one in small.astype(np.uint8)
+    ]
+    save(folder / "train", names[:32], pixels[:32])
+    save(folder / "val", names[32:], pixels[32:])
+    # Two images of the pairs are trained on: one as it is, one saved anew.
+    leaks = [(folder / "val" / name).read_bytes() for name in LEAKS]
+    (folder / "train" / "n00" / "leak.jpg").write_bytes(leaks[0])
+    again = Image.fromarray(images.decode(leaks[1]).numpy())
+    again.save(folder / "train" / "n00" / "again.png")
     lines = ["10\t30"]
     for i in range(60):
         person, other = 8 + i % 16, 8 + (i + 1 + i // 16) % 16
@@ -50,43 +69,77 @@ def trained(tmp_path_factory):
         else:
             lines.append(f"n{person:02d}\t{i % 4}\tn{other:02d}\t{(i + 1) % 4}")
     (folder / "pairs.txt").write_text("\n".join(lines))
-    train.train(
-        Settings.from_values(
-            dataset_name="folder",
-            dataset_dir=str(folder / "train"),
-            num_classes=8,
-            image_shape=(3, 16, 16),
-            model_name="lenet",
-            dropout=0.0,
-            preprocessing_name="face",
-            emb_size=8,
-            num_replicas=2,
-            global_batch_size=8,
-            stop_at_step=2,
-            val_targets=(),
-            model_save_dir=str(folder / "run"),
-            export_at_end=False,
-        )
-    )
-    return folder, names, ids[ids >= 8] - 8
+    options = {
+        **NETWORK,
+        "dataset_name": "folder",
+        "dataset_dir": str(folder / "train"),
+        "num_classes": 8,
+        "preprocessing_name": "inception",
+        "image_shape": (3, SIZE, SIZE),
+        "batch_size": 4,
+        "stop_at_step": 2,
+        "val_targets": (),
+        "tensorboard": False,
+        "run_report": False,
+        "model_save_dir": str(folder / "run"),
+    }
+    train.train(Settings.from_values(**options))
+    return folder, names[32:], ids[32:] - 8
+
+
+@pytest.fixture(scope="module")
+def run_dir(trained):
+    return trained[0] / "run"
+
+
+@pytest.fixture(scope="module")
+def model(run_dir):
+    settings = Settings.from_values(checkpoint_dir=str(run_dir), num_replicas=2)
+    return loading.load(settings).model
+
+
+def evaluate_run(run_dir, **options):
+    options = {"checkpoint_dir": str(run_dir), "num_replicas": 2} | options
+    return dict(command.evaluate(Settings.from_values(**options)))
+
+
+def embed(run_dir, folder, **options):
+    options = {
+        "checkpoint_dir": str(run_dir),
+        "images": str(folder / "photos"),
+        "output": str(folder / "faces.npy"),
+        "num_replicas": 2,
+        "embed_batch_size": 2,
+    } | options
+    table = dict(embedding.embed(Settings.from_values(**options)))
+    return np.load(table["embeddings"]), table
+
+
+def sums(model, framed):
+    mirrored = np.ascontiguousarray(framed[:, :, ::-1])
+    return model.embed(framed, 2).astype(float) + model.embed(mirrored, 2)
+
+
+def aligned(pixels, points):
+    """Cut out as training images are, of 112 pixels, and framed like them."""
+    frame = preprocessing.build("inception", (SIZE, SIZE))
+    faces = [frame.evaluate(plsc_tf.align(image, points)) for image in pixels]
+    return np.stack(faces)
 
 
 def test_the_card_of_a_trained_model(trained, tmp_path):
     folder, *_ = trained
-    asked = Settings.from_values(
-        checkpoint_dir=str(folder / "run"),
+    table = evaluate_run(
+        folder / "run",
         val_targets=(str(folder / "pairs.txt"),),
-        num_replicas=2,
         card_dir=str(tmp_path / "card"),
         card_far=0.4,
         bootstrap_samples=20,
     )
-    table = dict(command.evaluate(asked))
     card = json.loads((tmp_path / "card" / "card.json").read_text())
     one = card["sets"]["pairs"]
-    assert table["pairs: accuracy"].startswith(
-        f"{one['figures']['accuracy']['value']:.5f}"
-    )
+    accuracy = one["figures"]["accuracy"]["value"]
+    assert table["pairs: accuracy"].startswith(f"{accuracy:.5f}")
     assert one["counts"]["identities"] == 16
     assert "folders" in one["intervals"]
     shared = one["duplicates"]["training set"]
@@ -103,64 +156,44 @@ def test_the_card_of_a_trained_model(trained, tmp_path):
     assert page.count("data:image/jpeg;base64,") == 32
 
 
-def test_pictures_by_lists_and_by_templates(trained, tmp_path):
+def test_images_by_lists_and_by_templates(trained, model, tmp_path):
     folder, names, ids = trained
-    left, right = write_lists(tmp_path, names, ids)
+    left, right = write_lists(tmp_path, names, ids, 112 / STORED)
     (tmp_path / "set" / "loose_crop").symlink_to(folder / "val")
-    asked = Settings.from_values(
-        checkpoint_dir=str(folder / "run"),
-        num_replicas=2,
-        pair_lists=(str(tmp_path / "pairs.txt"),),
-        template_dirs=(str(tmp_path / "set"),),
-        gallery=str(tmp_path / "known.txt"),
-        probes=str(tmp_path / "unknown.txt"),
-        picture_dir=str(folder / "val"),
-    )
-    table = dict(command.evaluate(asked))
+    lists = {
+        "pair_lists": (str(tmp_path / "pairs.txt"),),
+        "gallery": str(tmp_path / "known.txt"),
+        "probes": str(tmp_path / "unknown.txt"),
+    }
+    sets = {"template_dirs": (str(tmp_path / "set"),)}
+    place = {"picture_dir": str(folder / "val")}
+    table = evaluate_run(folder / "run", **lists, **sets, **place)
     assert table["pairs: pairs"] == len(left)
     assert table["x: pictures"] == len(names)
     assert table["x gallery_G1: probes"] == 16
-    # The same numbers as from saved embeddings of the same pictures.
-    from plsc_tf.jobs import trained as loading
-
-    model = loading.load(asked).model
+    # The same numbers as from saved embeddings of the same images.
     pixels = np.stack([np.asarray(Image.open(folder / "val" / n)) for n in names])
-    sums = model.embed(pixels).astype(float) + model.embed(pixels[:, :, ::-1])
-    np.save(tmp_path / "faces.npy", sums)
+    np.save(tmp_path / "faces.npy", sums(model, pixels[MIDDLE]))
     (tmp_path / "faces.txt").write_text("\n".join(names))
-    again = evaluate(
-        tmp_path,
-        pair_lists=(str(tmp_path / "pairs.txt"),),
-        gallery=str(tmp_path / "known.txt"),
-        probes=str(tmp_path / "unknown.txt"),
-    )
+    again = evaluate(tmp_path, **lists)
     # Templates have five points: faces are cut out at 112 pixels first.
-    aligned = [plsc_tf.align(one, alignment.REFERENCE / 7) for one in pixels]
-    aligned = images.resize(np.stack(aligned), (16, 16)).numpy()
-    sums = model.embed(aligned).astype(float) + model.embed(aligned[:, :, ::-1])
-    np.save(tmp_path / "faces.npy", sums)
-    again |= evaluate(tmp_path, template_dirs=(str(tmp_path / "set"),))
+    faces = aligned(pixels, alignment.REFERENCE * STORED / 112)
+    np.save(tmp_path / "faces.npy", sums(model, faces))
+    again |= evaluate(tmp_path, **sets)
     for name, value in again.items():
         if name not in ("embeddings", "pairs: XNorm"):
             assert table[name] == value, name
 
 
-def test_a_picture_that_is_missing_is_named(trained, tmp_path):
+def test_an_image_that_is_missing_is_named(trained, tmp_path):
     folder, names, ids = trained
     write_lists(tmp_path, [*names[:-1], "gone.jpg"], ids)
-    asked = Settings.from_values(
-        checkpoint_dir=str(folder / "run"),
-        num_replicas=2,
-        pair_lists=(str(tmp_path / "pairs.txt"),),
-        picture_dir=str(folder / "val"),
-    )
+    lists = {"pair_lists": (str(tmp_path / "pairs.txt"),)}
     with pytest.raises(ValueError, match="gone.jpg cannot be read"):
-        command.evaluate(asked)
-    # A set that was asked for beside the lists is not left out, the default neither.
-    values = {"pair_lists": (str(tmp_path / "pairs.txt"),), "val_targets": ("lfw",)}
-    values |= {"checkpoint_dir": str(folder / "run"), "num_replicas": 2}
+        evaluate_run(folder / "run", **lists, picture_dir=str(folder / "val"))
+    # A set that was requested beside the lists is not left out, the default neither.
     with pytest.raises(FileNotFoundError, match="lfw"):
-        command.evaluate(Settings.from_values(**values))
+        evaluate_run(folder / "run", **lists, val_targets=("lfw",))
 
 
 def test_the_workers_of_a_cluster_share_the_work(trained, tmp_path):
@@ -183,16 +216,142 @@ def test_the_workers_of_a_cluster_share_the_work(trained, tmp_path):
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    asked["val_targets"] = (asked["val_targets"],)
-    asked |= {"num_replicas": 2, "card_far": 0.4, "bootstrap_samples": 20}
-    alone = Settings.from_values(card_dir=str(tmp_path / "alone"), **asked)
-    table = dict(command.evaluate(alone))
+    alone = {"card_far": 0.4, "bootstrap_samples": 20}
+    alone |= {"val_targets": (asked["val_targets"],), "card_dir": f"{tmp_path}/alone"}
+    table = evaluate_run(folder / "run", **alone)
     # Only the chief prints, and the figures are those of one process.
     other = (tmp_path / "logs" / "worker-1.log").read_text()
     assert "pairs: accuracy" in done.stdout and "pairs: accuracy" not in other
     assert table["pairs: accuracy"] in done.stdout
-    cards = [
-        json.loads((tmp_path / name / "card.json").read_text())
-        for name in ("card", "alone")
-    ]
-    assert cards[0]["sets"] == cards[1]["sets"]
+    cards = [(tmp_path / name / "card.json").read_text() for name in ("card", "alone")]
+    assert json.loads(cards[0])["sets"] == json.loads(cards[1])["sets"]
+
+
+@pytest.fixture(scope="module")
+def expected(model):
+    return sums(model, random_pixels(4, seed=1)[MIDDLE])
+
+
+@pytest.fixture
+def photos(tmp_path):
+    save(tmp_path / "photos", NAMES[::-1], random_pixels(4, seed=1)[::-1])
+    (tmp_path / "photos" / "notes.txt").write_text("no image")
+    return tmp_path
+
+
+def test_a_folder_is_framed_as_in_training(run_dir, photos, expected):
+    rows, table = embed(run_dir, photos)
+    assert rows.dtype == np.float32
+    np.testing.assert_allclose(rows, expected, rtol=1e-6, atol=1e-7)
+    assert (table["images"], table["embedding size"]) == ("4", 8)
+    lines = (photos / "faces.txt").read_text().splitlines()
+    assert [line.rstrip("\t") for line in lines] == NAMES
+    left = sorted(path.name for path in photos.iterdir())
+    assert left == ["faces.npy", "faces.txt", "photos"]
+
+
+def test_an_export_gives_the_same(run_dir, model, photos, expected):
+    exported = {"checkpoint_dir": "", "saved_model": str(run_dir / "export")}
+    rows, table = embed(run_dir, photos, **exported)
+    assert table["SavedModel"].endswith("export/1")
+    assert table["mirror images added"] == "yes"
+    np.testing.assert_allclose(rows, expected, rtol=1e-4, atol=1e-5)
+    # One pass, and lengths of one.
+    exported |= {"flip": False, "normalize": True, "output": str(photos / "one.npy")}
+    rows, table = embed(run_dir, photos, **exported)
+    assert table["mirror images added"] == "no"
+    single = model.embed(random_pixels(4, seed=1)[MIDDLE], 2)
+    single /= np.linalg.norm(single, axis=1, keepdims=True)
+    np.testing.assert_allclose(rows, single, rtol=1e-4, atol=1e-5)
+
+
+def test_faces_in_photographs_are_aligned(run_dir, model, tmp_path):
+    points = (
+        alignment.REFERENCE * 0.9 + [[20, 12]] + random_pixels(1)[0, :5, :2, 0] / 100
+    )
+    points = np.round(points * 4) / 4  # the same as text and in float32
+    numbers = " ".join(f"{value:.4f}" for value in points.ravel())
+    names = ["one.png", "two 2.png"]
+    save(tmp_path / "photos", names, random_pixels(2, 3, 120))
+    lines = [f"{name} {numbers}\n" for name in names]
+    (tmp_path / "points.txt").write_text("".join(lines))
+    rows, table = embed(run_dir, tmp_path, landmarks=str(tmp_path / "points.txt"))
+    framed = aligned(random_pixels(2, 3, 120), points)
+    np.testing.assert_allclose(rows, sums(model, framed), rtol=1e-5, atol=1e-6)
+    assert table["aligned by five points"] == "yes"
+    # A list may hold the points itself, and has its own order.
+    (tmp_path / "list.txt").write_text("".join(lines[::-1]))
+    again, _ = embed(
+        run_dir,
+        tmp_path,
+        checkpoint_dir="",
+        saved_model=str(run_dir / "export"),
+        images=str(tmp_path / "list.txt"),
+        image_dir=str(tmp_path / "photos"),
+        output=str(tmp_path / "again.npy"),
+    )
+    np.testing.assert_allclose(again, rows[::-1], rtol=1e-4, atol=1e-5)
+
+
+def test_evaluation_reads_the_files_of_embed(run_dir, tmp_path):
+    names = [f"p{k // 2}/image {k}.png" for k in range(24)]
+    save(tmp_path / "photos", names, random_pixels(24, seed=4))
+    embed(run_dir, tmp_path)
+    lines = [f"{names[k]}\t{names[k ^ 1]}\t1\n" for k in range(12)]
+    lines += [f"{names[k]}\t{names[k + 3]}\t0\n" for k in range(12)]
+    (tmp_path / "photos" / "pairs.txt").write_text("".join(lines[::2] + lines[1::2]))
+    lists = {"pair_lists": (str(tmp_path / "photos" / "pairs.txt"),)}
+    first, second = evaluate(tmp_path, **lists), evaluate_run(run_dir, **lists)
+    for name in ("accuracy", "EER", "AUC", "threshold", "pairs"):
+        assert first[f"pairs: {name}"] == second[f"pairs: {name}"], name
+
+
+def test_images_that_cannot_be_read(run_dir, photos, expected):
+    (photos / "photos" / "a" / "b c.png").write_bytes(b"no image")
+    exported = {"checkpoint_dir": "", "saved_model": str(run_dir / "export")}
+    with pytest.raises(ValueError, match=r"a/b c\.png cannot be read.*skip_bad_record"):
+        embed(run_dir, photos, **exported)
+    assert not list(photos.glob("*faces*")), "nothing half is left"
+    rows, table = embed(run_dir, photos, **exported, skip_bad_records=True)
+    np.testing.assert_allclose(rows, expected[[0, 1, 3]], rtol=1e-4, atol=1e-5)
+    assert table["left out, not readable"] == "1"
+    assert (photos / "faces.txt").read_text().split() == [*NAMES[:2], NAMES[3]]
+
+
+def test_mistakes_are_errors(run_dir, photos, monkeypatch):
+    def refused(error, message, **options):
+        with pytest.raises(error, match=message):
+            embed(run_dir, photos, **options)
+
+    refused(ValueError, "output must name", output="")
+    refused(ValueError, "must end in .npy", output="faces.txt")
+    refused(ValueError, "images must name a folder", images="")
+    refused(FileNotFoundError, "'nowhere'", images="nowhere")
+    refused(ValueError, "no image below", images=str(run_dir / "export"))
+    refused(ValueError, "both name a model", saved_model="x")
+    refused(FileNotFoundError, "'nowhere'", saved_model="nowhere", checkpoint_dir="")
+    (photos / "faces.txt").write_text("mine")
+    refused(FileExistsError, "faces.txt exists already")
+    cluster = {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}
+    config = {"cluster": cluster, "task": {"type": "worker", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+    refused(ValueError, "embed is for one process")
+
+
+def test_verification_frames_images_as_the_run_does(run_dir, model, tmp_path):
+    names = [f"n{k // 2}/n{k // 2}_{k % 2:04d}.jpg" for k in range(24)]
+    save(tmp_path, names, random_pixels(24, seed=5))
+    same = [f"n{k}\t0\t1" for k in range(12)]
+    different = [f"n{k}\t0\tn{(k + 5) % 12}\t1" for k in range(12)]
+    lines = [line for both in zip(same, different, strict=True) for line in both]
+    (tmp_path / "pairs.txt").write_text("\n".join(lines))
+    path = str(tmp_path / "pairs.txt")
+    table = evaluate_run(run_dir, val_targets=(path,))
+    pairs = plsc_tf.load_pairs(path)
+    framed = pairs.decoded((STORED, STORED))[MIDDLE]
+    rows = sums(model, framed)
+    expected = verification.verify(rows, pairs.left, pairs.right, pairs.same)
+    whole = sums(model, pairs.decoded((SIZE, SIZE)))
+    other = verification.verify(whole, pairs.left, pairs.right, pairs.same)
+    assert table["pairs: AUC"] == f"{expected.auc:.5f}" != f"{other.auc:.5f}"
+    assert table["pairs: EER"] == f"{expected.eer:.5f}"

@@ -1,7 +1,6 @@
 """The images to embed, and the points of the faces in them."""
 
 import os
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,29 +11,9 @@ from plsc_tf.storage import files
 _NUMBERS = 10
 
 
-class ImagePaths:
-    """Paths of images, made when they are needed.
-
-    Args:
-        folder: the images' folder.
-        names: their names below it.
-    """
-
-    def __init__(self, folder: str, names: Sequence[str]):
-        self._folder, self._names = folder, names
-
-    def __len__(self):
-        return len(self._names)
-
-    def __getitem__(self, rows):
-        if isinstance(rows, slice):
-            return [files.join(self._folder, name) for name in self._names[rows]]
-        return files.join(self._folder, self._names[rows])
-
-
 def list_images(
     images: str, image_dir: str = "", landmarks: str = ""
-) -> tuple[list[str], ImagePaths, np.ndarray | None]:
+) -> tuple[list[str], list[str], np.ndarray | None]:
     """The images that the options name.
 
     Args:
@@ -52,25 +31,20 @@ def list_images(
     """
     if not images:
         raise ValueError("images must name a folder or a list of images. It is empty.")
-    files.prepare(images)
-    if files.is_dir(images):
-        if image_dir:
-            raise ValueError(
-                f"image_dir={image_dir!r} is for a list; images={images!r} is a folder."
-            )
-        folder, names, points = images, _names_below(images), None
-    else:
-        if not files.exists(images):
-            raise FileNotFoundError(f"There is no folder or list images={images!r}.")
-        folder = image_dir or files.parent(images)
+    folder, points = image_dir or files.parent(images), None
+    if not files.is_dir(images):
         names, points = _read(images)
-    if landmarks and points is not None:
+    elif image_dir:
         raise ValueError(
-            f"{images} holds points itself: leave out landmarks={landmarks!r}."
+            f"image_dir={image_dir!r} is for a list; images={images!r} is a folder."
         )
+    else:
+        folder, names = images, _names_below(images)
     if landmarks:
+        if points is not None:
+            raise ValueError(f"{images} holds points itself: leave out landmarks.")
         points = _points_of(names, landmarks)
-    return names, ImagePaths(folder, names), points
+    return names, [files.join(folder, name) for name in names], points
 
 
 def _names_below(folder):
@@ -92,8 +66,6 @@ def _names_below(folder):
 
 def _points_of(names, landmarks):
     """Points of images, from a file that may hold others too."""
-    if not files.exists(landmarks):
-        raise FileNotFoundError(f"There is no file landmarks={landmarks!r}.")
     known, points = _read(landmarks, with_points=True)
     rows = {name: row for row, name in enumerate(known)}
     missing = [name for name in names if name not in rows]
@@ -116,11 +88,9 @@ def _read(path, with_points=None):
         if with_points is None:
             with_points = values is not None
         if with_points != (values is not None):
-            expected = "without numbers, as on the lines before"
-            if with_points:
-                expected = "and ten numbers, x and y of five points"
+            numbers = "and ten numbers (x, y)" if with_points else "without numbers"
             raise ValueError(
-                f"{path}, line {number}: expected an image {expected}. Received: "
+                f"{path}, line {number}: expected an image {numbers}. Received: "
                 f"{text[:120]!r}."
             )
         if name in points:
@@ -142,9 +112,8 @@ def _split(text):
             return text, None
         return name.strip(), values
     name, *words = text.split()
-    if len(words) == _NUMBERS + 1 and _numbers(words):
-        return name, _numbers(words)
-    name, *words = text.rsplit(None, _NUMBERS)
+    if len(words) != _NUMBERS + 1 or not _numbers(words):
+        name, *words = text.rsplit(None, _NUMBERS)
     values = _numbers(words)
     return (text, None) if values is None else (name, values)
 

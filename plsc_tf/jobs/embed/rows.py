@@ -1,6 +1,5 @@
 """Rows of a .npy file, written as they come; the file appears when it is complete."""
 
-import contextlib
 import os
 import tempfile
 from collections.abc import Iterable
@@ -37,32 +36,30 @@ class RowsFile:
                 raise FileExistsError(f"{existing} exists already. Set another output.")
 
     def __enter__(self):
-        """Makes the temporary file."""
-        with contextlib.ExitStack() as stack:
-            if files.is_local(self.path):
-                folder = files.parent(self.path) or "."
-                files.make_dirs(folder)
-            else:
-                folder = stack.enter_context(tempfile.TemporaryDirectory())
-            name = f".{files.name(self.path)}.{os.getpid()}.writing"
-            self._temporary = os.path.join(folder, name)
-            self._file = stack.enter_context(open(self._temporary, "wb"))
-            stack.callback(self._remove)
-            self._stack = stack.pop_all()
+        """Makes a temporary folder, next to a local output."""
+        folder = None
+        if files.is_local(self.path):
+            folder = files.parent(self.path) or "."
+            files.make_dirs(folder)
+        self._folder = tempfile.TemporaryDirectory(
+            prefix=f".{files.name(self.path)}.", dir=folder
+        )
+        self._temporary = os.path.join(self._folder.name, "rows.npy")
+        self._file = open(self._temporary, "wb")  # noqa: SIM115 - closed by `__exit__`
         return self
 
     def __exit__(self, *error):
-        """Removes the temporary file if it is left."""
-        self._stack.close()
+        """Removes what is left in the temporary folder."""
+        self._file.close()
+        self._folder.cleanup()
 
     def add(self, rows: np.ndarray) -> None:
         """Appends rows: [n, size] numbers."""
         count, _ = self.shape
+        self.shape = (count + len(rows), rows.shape[1])
         if not count:
-            self.shape = (0, rows.shape[1])
             self._write_header()
         self._file.write(np.ascontiguousarray(rows, "<f4"))
-        self.shape = (count + len(rows), rows.shape[1])
 
     def finish(self, names: Iterable[str]) -> None:
         """Gives the files their names.
@@ -94,10 +91,6 @@ class RowsFile:
     def _write_header(self):
         header = {"descr": "<f4", "fortran_order": False, "shape": self.shape}
         np.lib.format.write_array_header_1_0(self._file, header)
-
-    def _remove(self):
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(self._temporary)
 
 
 def check_names(names: Iterable[str]) -> None:

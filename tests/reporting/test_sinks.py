@@ -1,0 +1,227 @@
+"""Files and logs of figures: what a resumed run removes, and a folder that is lost."""
+
+import csv
+import io
+import json
+import logging
+import struct
+import threading
+import time
+
+import numpy as np
+import pytest
+from google.protobuf import text_format
+from PIL import Image
+from tensorboard.backend.event_processing.plugin_event_accumulator import (
+    EventAccumulator,
+)
+from tensorboard.plugins.projector.projector_config_pb2 import ProjectorConfig
+
+from plsc_tf.reporting import projector, visualdl
+from plsc_tf.reporting.metrics_files import MetricsFiles
+from plsc_tf.reporting.recorder import Recorder
+from plsc_tf.reporting.tensorboard import TensorBoard
+from plsc_tf.reporting.visualdl import VisualDL, record_class
+
+
+@pytest.mark.parametrize("kind", [MetricsFiles, TensorBoard, VisualDL])
+def test_a_folder_that_is_lost_costs_its_files_only(tmp_path, caplog, kind):
+    folder = tmp_path / "run"
+    sink = kind(str(folder))
+    if folder.exists():
+        folder.rmdir()
+    folder.write_text("no folder")
+    recorder = Recorder([sink])
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        recorder.begin(0)
+        recorder.scalars(1, {"loss": 1.0})
+        recorder.close()
+    assert caplog.text.count(f"Could not write {folder}") == 1
+    if kind is MetricsFiles:
+        assert sink.rows == [{"step": 1, "loss": 1.0}]
+
+
+def rows_of(folder):
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def table_of(folder):
+    with open(folder / "metrics.csv", newline="") as file:
+        return list(csv.reader(file))
+
+
+@pytest.fixture
+def metrics(tmp_path):
+    made = MetricsFiles(str(tmp_path))
+    made.begin(0)
+    return made
+
+
+def test_figures_of_a_step_join_its_row_and_new_names_the_table(metrics, tmp_path):
+    metrics.scalars(1, {"loss": 2.5})
+    metrics.scalars(2, {"loss": 1.5})
+    metrics.scalars(2, {"verification/a": 0.75})
+    metrics.scalars(2, {"loss": 1.25})
+    metrics.scalars(3, {"loss": float("nan")})
+    expected = [
+        {"step": 1, "loss": 2.5},
+        {"step": 2, "loss": 1.25, "verification/a": 0.75},
+        {"step": 3, "loss": None},
+    ]
+    at_once = {row["step"]: row for row in rows_of(tmp_path)}  # the last line counts
+    assert list(at_once.values()) == expected
+    metrics.flush()
+    assert rows_of(tmp_path) == expected
+    assert table_of(tmp_path) == [
+        ["step", "loss", "verification/a"],
+        ["1", "2.5", ""],
+        ["2", "1.25", "0.75"],
+        ["3", "nan", ""],
+    ]
+
+
+def test_a_resumed_run_takes_later_rows_back(metrics, tmp_path):
+    for step in range(1, 6):
+        metrics.scalars(step, {"loss": float(step)})
+    metrics.close()
+    with open(tmp_path / "metrics.jsonl", "a") as file:
+        file.write('{"step": 3, "loss": 30.0}\n{"step": 6, "lo')  # cut off by a kill
+    again = MetricsFiles(str(tmp_path))
+    again.begin(3)
+    again.scalars(4, {"loss": 40.0})
+    again.close()
+    assert [row["loss"] for row in rows_of(tmp_path)] == [1, 2, 30, 40]
+    assert [row[1] for row in table_of(tmp_path)[1:]] == ["1.0", "2.0", "30.0", "40.0"]
+    assert [row["step"] for row in again.rows] == [1, 2, 3, 4]
+
+
+def test_what_was_never_begun_does_not_empty_the_files(metrics, tmp_path):
+    metrics.scalars(1, {"loss": 1.0})
+    metrics.close()
+    other = MetricsFiles(str(tmp_path))
+    other.close()
+    assert rows_of(tmp_path) == [{"step": 1, "loss": 1.0}]
+    other.begin(1)
+    other.scalars(2, {"loss": 2.0})
+    other.close()
+    assert [row["step"] for row in rows_of(tmp_path)] == [1, 2]
+
+
+def steps_of(folder):
+    accumulator = EventAccumulator(str(folder), {"tensors": 0}).Reload()
+    return [event.step for event in accumulator.Tensors("loss")]
+
+
+def test_a_run_that_is_begun_or_resumed_again_takes_later_steps_back(tmp_path):
+    for begin, last in ((0, 4), (0, 8), (5, 9)):
+        log = TensorBoard(str(tmp_path))
+        log.begin(begin)
+        for step in range(begin + 1, last + 1):
+            log.scalars(step, {"loss": float(step)})
+        log.close()
+        assert steps_of(tmp_path) == list(range(1, last + 1))
+
+
+def test_a_closed_log_leaves_no_thread_behind(tmp_path):
+    before = set(threading.enumerate())
+    log = TensorBoard(str(tmp_path))
+    for step in (1, 2):  # it can be gone on with after a close
+        log.begin(step - 1)
+        log.scalars(step, {"loss": 1.0})
+        log.close()
+    log.close()
+    limit = time.monotonic() + 10
+    while set(threading.enumerate()) - before and time.monotonic() < limit:
+        time.sleep(0.01)
+    assert not set(threading.enumerate()) - before
+    assert steps_of(tmp_path) == [1, 2]
+
+
+def values_of(folder):
+    (path,) = folder.glob("vdlrecords.*.log")
+    data, found = path.read_bytes(), []
+    while data:
+        (size,) = struct.unpack_from("<Q", data)
+        (value,) = record_class().FromString(data[8 : 8 + size]).values
+        found.append(value)
+        data = data[8 + size :]
+    return found
+
+
+def test_the_bytes_of_a_record(tmp_path, monkeypatch):
+    """By hand, as visualdl/proto/record.proto of VisualDL 2.5 numbers the fields."""
+    monkeypatch.setattr(visualdl.time, "time", lambda: 0.001)
+    log = VisualDL(str(tmp_path))
+    log.begin(0)
+    log.scalars(300, {"loss": 1.5})
+    log.close()
+    (path,) = tmp_path.glob("vdlrecords.*.log")
+    scalar = b"\x08\xac\x02\x12\x04loss\x18\x01\x25" + struct.pack("<f", 1.5)
+    record = b"\x0a" + bytes([len(scalar)]) + scalar
+    assert path.read_bytes().endswith(struct.pack("<Q", len(record)) + record)
+
+
+def test_records_are_what_was_told(tmp_path):
+    log = VisualDL(str(tmp_path))
+    log.begin(0)
+    log.scalars(300, {"loss": 1.5, "lr": 0.0})
+    log.histogram(300, "angles", np.array([*range(100), np.nan, np.inf]))
+    picture = np.random.default_rng(0).integers(0, 256, (1, 4, 5, 3), np.uint8)
+    log.images(301, "input", picture)
+    log.close()
+    first, loss, rate, angles, image = values_of(tmp_path)
+    assert first.tag == "meta_data_tag" and first.HasField("meta_data")
+    assert (loss.id, loss.tag, loss.value) == (300, "loss", 1.5)
+    assert loss.timestamp > 1.6e12  # milliseconds
+    assert (rate.tag, rate.value) == ("lr", 0.0)
+    assert list(angles.histogram.hist) == [2.0] * 50
+    assert np.allclose(angles.histogram.bin_edges, np.linspace(0, 99, 51))
+    assert (image.id, image.tag) == (301, "input/0")
+    shown = Image.open(io.BytesIO(image.image.encoded_image_string))
+    assert np.array_equal(np.asarray(shown), picture[0])
+
+
+def test_a_remote_folder_is_refused():
+    with pytest.raises(ValueError, match="local"):
+        VisualDL("hdfs://namenode:9000/run/visualdl")
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        struct.pack("<Q", 50) + b"\x0a",  # cut off by a kill
+        bytes(64),
+        struct.pack("<Q", 4) + b"\xff" * 4,
+        struct.pack("<Q", 2**63),
+    ],
+)
+def test_a_resumed_run_goes_on_in_the_same_file(tmp_path, tail):
+    log = VisualDL(str(tmp_path))
+    log.begin(0)
+    for step in range(1, 6):
+        log.scalars(step, {"loss": step})
+    log.close()
+    (path,) = tmp_path.glob("vdlrecords.*.log")
+    path.write_bytes(path.read_bytes() + tail)
+    for begin in (5, 3):
+        again = VisualDL(str(tmp_path))
+        again.begin(begin)
+        again.scalars(begin + 1, {"loss": 40})
+        again.close()
+    found = [(value.id, value.value) for value in values_of(tmp_path)[1:]]
+    assert found == [(1, 1), (2, 2), (3, 3), (4, 40)]
+
+
+@pytest.mark.parametrize("name", ["lfw", "own/easy", 'the "good" ones\\', "../up"])
+def test_any_name_of_a_set_will_do(tmp_path, name):
+    pictures = np.zeros((2, 8, 8, 3), np.uint8)
+    folder = tmp_path / "logs"
+    projector.write(str(folder), name, np.eye(2), ["a", "b"], pictures)
+    text = (folder / "projector_config.pbtxt").read_text()
+    (found,) = text_format.Parse(text, ProjectorConfig()).embeddings
+    assert found.tensor_name == name
+    for path in (found.tensor_path, found.metadata_path, found.sprite.image_path):
+        assert (folder / path).parent == folder and (folder / path).is_file()
+    assert len(list(folder.iterdir())) == 4
+    np.testing.assert_array_equal(np.loadtxt(folder / found.tensor_path), np.eye(2))
