@@ -92,25 +92,20 @@ class Style:
             name=name,
         )(x)
 
-    def depthwise(self, x, size: int, *, stride: int = 1, name: str):
+    def depthwise(self, x, size: int | None, *, stride: int = 1, name: str):
         """Depthwise convolution with the padding of `conv`, without a bias.
 
-        Its fan_out counts all channels, as the sources' initializers do.
+        Its fan_out counts all channels, as the sources' initializers do. Without a
+        size it has one weight per pixel and channel, [N, h, w, c] to [N, 1, 1, c]:
+        GDConv, Chen et al. 2018, arXiv:1804.07573, section 3.2.
         """
-        x, padding = _pad(x, size, stride, name)
-        return self._depthwise(x, (size, size), stride, padding, name)
-
-    def global_depthwise(self, x, *, name: str):
-        """[N, h, w, c] to [N, 1, 1, c]: one weight per pixel and channel.
-
-        Source: GDConv, Chen et al. 2018, arXiv:1804.07573, section 3.2.
-        """
-        return self._depthwise(x, x.shape[1:3], 1, "valid", name)
-
-    def _depthwise(self, x, size, stride, padding, name):
-        area = math.prod(size)
+        kernel, padding = x.shape[1:3], "valid"
+        if size is not None:
+            kernel = (size, size)
+            x, padding = _pad(x, size, stride, name)
+        area = math.prod(kernel)
         return layers.DepthwiseConv2D(
-            size,
+            kernel,
             strides=stride,
             padding=padding,
             use_bias=False,
@@ -165,7 +160,7 @@ class Style:
             x = layers.GlobalAveragePooling2D(name="pool")(x)
         else:
             if pooling == "gdc":
-                x = self.global_depthwise(x, name="pool_depthwise")
+                x = self.depthwise(x, None, name="pool_depthwise")
                 x = self.norm(x, name="pool_bn")
             x = layers.Flatten(name="flatten")(x)
         if dropout:

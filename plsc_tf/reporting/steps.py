@@ -139,7 +139,11 @@ class InputImages(keras.callbacks.Callback):
         due = every and (step >= self._next or step % every == 0)
         if self._first is not None and not due:
             return
-        images, labels = first_images(self.model)
+        # Of the first replica's part of the step.
+        local = self.model.strategy.experimental_local_results
+        parts = self.model.trainer.step_batch[:2]
+        images, labels = (np.asarray(local(part)[0][:COUNT]) for part in parts)
+        images = np.clip(np.rint(images.astype(np.float32)), 0, 255).astype(np.uint8)
         self._first = self._first or (labels, images)
         if due:
             self._next = step + every
@@ -151,20 +155,3 @@ class InputImages(keras.callbacks.Callback):
             (int(label), encode(image, "JPEG", quality=90))
             for label, image in zip(*(self._first or ((), ())), strict=True)
         ]
-
-
-def first_images(model) -> tuple[np.ndarray, np.ndarray]:
-    """The first images of the first replica's part of the step, and their labels.
-
-    Args:
-        model: the `Classifier`, in a step.
-
-    Returns:
-        uint8 `[N, h, w, 3]` and int `[N]`, N ≤ `COUNT`.
-    """
-    images, labels = (
-        np.asarray(model.strategy.experimental_local_results(part)[0][:COUNT])
-        for part in model.trainer.step_batch[:2]
-    )
-    images = np.clip(np.rint(images.astype(np.float32)), 0, 255)
-    return images.astype(np.uint8), labels

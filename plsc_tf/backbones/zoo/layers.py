@@ -52,35 +52,18 @@ def dropout(x, arguments: NetworkArguments, default: float, name: str = "dropout
 class LocalResponseNormalization(layers.Layer):
     """Divides each value by a power of its neighbors' in the channels: `tf.nn.lrn`.
 
-    Source: Krizhevsky et al. 2012, ImageNet classification, section 3.3.
-
-    Args:
-        depth_radius: channels on each side that count as neighbors.
-        bias: offset of the sum, so that it is never zero.
-        alpha: factor of the squares.
-        beta: the power.
+    Source: Krizhevsky et al. 2012, ImageNet classification, section 3.3; 4 channels on
+    each side are neighbors.
     """
-
-    def __init__(self, depth_radius=4, bias=1.0, alpha=0.001 / 9, beta=0.75, **options):
-        super().__init__(**options)
-        self.constants = {
-            "depth_radius": depth_radius,
-            "bias": bias,
-            "alpha": alpha,
-            "beta": beta,
-        }
 
     def call(self, inputs):
         """Normalizes [N, h, w, c]."""
         # TensorFlow has it for float32 only on GPUs, and not for bfloat16 on CPUs.
         values = tf.cast(inputs, tf.float32)
-        normalized = tf.nn.local_response_normalization(values, **self.constants)
+        constants = {"depth_radius": 4, "bias": 1.0, "alpha": 0.001 / 9, "beta": 0.75}
+        normalized = tf.nn.local_response_normalization(values, **constants)
         return tf.cast(normalized, inputs.dtype)
 
     def compute_output_shape(self, input_shape):
         """The input's shape."""
         return input_shape
-
-    def get_config(self):
-        """The arguments, for saving."""
-        return {**super().get_config(), **self.constants}

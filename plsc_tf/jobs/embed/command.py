@@ -57,14 +57,20 @@ def embed(settings: Settings) -> list[tuple]:
             that exclude each other.
     """
     options = settings.embedding
-    _check(options, settings)
+    if not options.output:
+        raise ValueError("output must name the .npy file to write. It is empty.")
+    if clusters.resolve(settings.cluster, os.environ) is not None:
+        raise ValueError(
+            "embed is for one process, which uses all devices of its machine. To share "
+            "the work over machines, give each a part of the list, another output, and "
+            "--cluster_resolver=none."
+        )
     names, paths, points = image_list.list_images(
         options.images, options.image_dir, options.landmarks
     )
     check_names(names)
     output = RowsFile(options.output)
-    load = _exported_model if options.saved_model else _trained_model
-    model = load(settings)
+    model = (_exported_model if options.saved_model else _trained_model)(settings)
     skipped = {} if settings.preprocessing.skip_bad_records else None
     with output:
         rows = _write(output, model, options, paths, points, skipped)
@@ -82,17 +88,6 @@ def embed(settings: Settings) -> list[tuple]:
     if skipped:
         table.append(("left out, not readable", f"{len(skipped):,}"))
     return table
-
-
-def _check(options, settings):
-    if not options.output:
-        raise ValueError("output must name the .npy file to write. It is empty.")
-    if clusters.resolve(settings.cluster, os.environ) is not None:
-        raise ValueError(
-            "embed is for one process, which uses all devices of its machine. To share "
-            "the work over machines, give each a part of the list, another output, and "
-            "--cluster_resolver=none."
-        )
 
 
 def _trained_model(settings):
@@ -154,13 +149,12 @@ def _write(output, model, options, paths, points, skipped):
     """Embeds all images; returns the numbers of the readable ones."""
     source = Pictures(model.embed, model.framing, options.embed_batch_size, model.flip)
     progress = Progress("embedding", len(paths), "images")
-    chosen, lost = [np.zeros(0, np.int64)], 0
+    chosen = []
     try:
         for rows, embeddings, _ in source.rows(paths, points, skipped):
             output.add(_finished(embeddings, paths, rows, options.normalize))
-            chosen.append(rows)
-            lost_before, lost = lost, len(skipped or ())
-            progress.add(len(rows) + lost - lost_before)
+            progress.add(int(rows[-1] - (chosen[-1] if chosen else -1)))
+            chosen += rows.tolist()
     except PictureError as error:
         raise ValueError(
             f"{error} Replace it or remove it, or leave such images out with "
@@ -170,7 +164,7 @@ def _write(output, model, options, paths, points, skipped):
         progress.close()
     for path in list(skipped or ())[:_NAMED]:
         logging.warning("Left out: %s: %s", path, skipped[path])
-    return np.concatenate(chosen)
+    return chosen
 
 
 def _finished(embeddings, paths, rows, normalize):
