@@ -266,7 +266,7 @@ def print_average(first, last):
     import numpy as np
     import tensorflow as tf
 
-    from plsc_tf.boost import layout, trajectory
+    from plsc_tf.boost import trajectory
     from plsc_tf.jobs import results
     from plsc_tf.jobs.builders import recipe
     from plsc_tf.options import cli
@@ -274,7 +274,7 @@ def print_average(first, last):
 
     settings = cli.parse([f"--flagfile={first}/flags.cfg"])
     model = recipe.build_model(settings, strategy(1))
-    whole = layout.of_model(model, "all")
+    whole = trajectory.layout_of(model, "all")
     rows = trajectory.open_folder(f"{first}/snapshots", whole, 1)[-last:]
     flat = np.mean([row.read(0, whole.size) for row in rows], axis=0, dtype=np.float64)
     trained = iter(model.backbone.trainable_variables)

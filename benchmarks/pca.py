@@ -103,9 +103,9 @@ def write(case, folder):
 
 def measure(case, folder):
     """Makes the projection; returns the figures."""
-    from plsc_tf.boost import layout, projection, trajectory
+    from plsc_tf.boost import projection, trajectory
 
-    whole = layout.of_model(network(case), "backbone")
+    whole = trajectory.layout_of(network(case), "backbone")
     before = machine.peak_rss()
     with machine.watch_others() as others:
         begun, cpu = time.perf_counter(), time.process_time()

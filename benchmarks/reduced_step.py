@@ -70,7 +70,7 @@ def main(case):
             name: [round(s, 3) for s in all_] for name, all_ in seconds.items()
         },
         "trials": trials,
-        "weights": reduced.updater.space.size,
+        "weights": reduced.trainer.updater.space.size,
         **dataclasses.asdict(case),
         **others,
         "machine": machine.describe(),
@@ -107,11 +107,15 @@ def _reduced(case, under, folder):
     import numpy as np
 
     import plsc_tf
-    from plsc_tf.boost import layout, projection, reduced_step
-    from plsc_tf.boost.updater import ReducedUpdater, ReductionPlan
+    from plsc_tf.boost import projection, trajectory
+    from plsc_tf.boost.reduced_step import (
+        ReducedStepper,
+        ReducedUpdater,
+        ReductionPlan,
+    )
 
     model = _model(case, under)
-    whole = layout.of_model(model, case.scope)
+    whole = trajectory.layout_of(model, case.scope)
     rng = np.random.default_rng(1)
     matrix = rng.standard_normal((case.n_component, whole.size), np.float32)
     matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
@@ -129,7 +133,7 @@ def _reduced(case, under, folder):
     model.trainer.updater_class = functools.partial(ReducedUpdater, plan=plan)
     with under.scope():
         model.compile(plsc_tf.Momentum(1e-6))
-    steps = reduced_step.ReducedStepper(model, plan)
+    steps = ReducedStepper(model, plan)
     model.trainer.custom_step = steps.step
     return model, steps
 

@@ -20,7 +20,6 @@ from plsc_tf.evaluation.charts import Axis, Chart, Curve, Mark
 from plsc_tf.storage import files
 from plsc_tf.storage.paths import local_path
 
-SUFFIX = ".npy"
 # Columns of a block when a projection is checked.
 _CHECKED = 1 << 19
 # Bytes in which the header of a numpy file ends.
@@ -43,11 +42,6 @@ class Projection:
         self.path = path
         if not files.exists(path):
             raise FileNotFoundError(f"pca_mat_path '{path}' does not exist.")
-        if files.is_dir(path):
-            raise IsADirectoryError(
-                f"pca_mat_path '{path}' is a folder: expected the numpy file, which a "
-                "stage 2 without this option keeps as model_save_dir/pca_mat.npy."
-            )
         self.shape, self._dtype, self._offset = _read_header(path)
 
     def columns(self, low, high):
@@ -58,12 +52,12 @@ class Projection:
             mapped = np.memmap(place, self._dtype, "r", self._offset, self.shape)
             return np.array(mapped[:, low:high], np.float32)
         size = self._dtype.itemsize
-        starts = self._offset + size * (self.shape[1] * np.arange(self.shape[0]) + low)
-        rows = [
-            files.read(self.path, int(start), int(start) + (high - low) * size)
-            for start in starts
-        ]
-        return np.array([np.frombuffer(row, self._dtype) for row in rows], np.float32)
+        columns = np.empty((self.shape[0], high - low), np.float32)
+        for row in range(self.shape[0]):
+            start = self._offset + size * (row * self.shape[1] + low)
+            raw = files.read(self.path, start, start + size * (high - low))
+            columns[row] = np.frombuffer(raw, self._dtype)
+        return columns
 
     def check(self, layout, components):
         """Compares shape, weights and orthonormality with what is needed.
@@ -135,9 +129,6 @@ def make(path, snapshots, layout, components, heartbeat=pca.nothing):
         components: k.
         heartbeat: function that is called after each block.
 
-    Returns:
-        the explained variances `[T]`, as shares of their sum.
-
     Raises:
         OSError: no room for it.
         ValueError: the snapshots do not span k dimensions, or are not finite.
@@ -174,12 +165,12 @@ def make(path, snapshots, layout, components, heartbeat=pca.nothing):
         "shape": list(shape),
         "weights": layout.describe(),
         "snapshots": [one.path for one in snapshots],
-        "explained_variance": [float(value) for value in variances],
+        "explained_variance": variances.tolist(),
         "off_orthonormal": off,
     }
     files.write(f"{path}.json", json.dumps(described, indent=1).encode())
     drawing = plot(variances, components).encode()
-    files.write(f"{path.removesuffix(SUFFIX)}.svg", drawing)
+    files.write(f"{path.removesuffix('.npy')}.svg", drawing)
     shares = 100 * np.cumsum(variances)
     marks = sorted(k for k in {1, 2, 4, 8, 16, components} if k <= components)
     logging.info(
@@ -188,7 +179,6 @@ def make(path, snapshots, layout, components, heartbeat=pca.nothing):
         path,
         time.perf_counter() - begun,
     )
-    return variances
 
 
 def _compute(write, snapshots, layout, components, heartbeat):
@@ -250,10 +240,10 @@ def _read_header(path):
             f"pca_mat '{path}' must be a numpy file (.npy). Received: {error}."
         ) from error
     if fortran or len(shape) != 2 or dtype.kind != "f":
+        order = "column by column" if fortran else "row by row"
         raise ValueError(
             f"pca_mat '{path}' must be a matrix of floats [n_component, weights], row "
-            f"by row. Received: {dtype} {list(shape)}"
-            + (", column by column." if fortran else ".")
+            f"by row. Received: {dtype} {list(shape)}, {order}."
         )
     size = offset + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     if files.size(path) != size:

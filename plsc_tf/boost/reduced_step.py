@@ -2,7 +2,7 @@
 
 With the batch's loss L, its gradient g, and P with orthonormal rows:
 
-    g_k = P g          d = −B g_k          (B by BFGS, see `bfgs`)
+    g_k = P g          d = −B g_k          (B by BFGS, see `Bfgs`)
     the first m with   L(w + ρᵐ Pᵀd) < L(w) + σ ρᵐ g_kᵀd   is accepted, s = ρᵐ d
     r ← γ r + (g − Pᵀ g_k)
     w ← w + ρᵐ Pᵀd − α r                   (without the first term if none is)
@@ -11,14 +11,170 @@ With the batch's loss L, its gradient g, and P with orthonormal rows:
 update are graphs of their own, so that no trial is run that is not needed.
 """
 
+import dataclasses
+import functools
 import math
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from plsc_tf.boost.projection import Projection
+from plsc_tf.boost.space import HostRows, Space
+from plsc_tf.boost.trajectory import Layout
 from plsc_tf.parallel import collectives
 from plsc_tf.training import trainer as training
+from plsc_tf.training.updates import Updater
+
+# A smaller curvature along a step may be a rounding error (MindSpore's value).
+LEAST_CURVATURE = 1e-20
+
+
+class Bfgs:
+    """The inverse Hessian of a function of k numbers, from its gradients.
+
+    With the gradients' difference y over the last accepted step s, and q = 1 / yᵀs,
+    B ← (I − q y sᵀ)ᵀ B (I − q y sᵀ) + q s sᵀ wherever yᵀs is positive; B is I at first
+    (Nocedal and Wright, Numerical Optimization, 6.17). A step that no trial accepts
+    leaves everything as it was.
+
+    Args:
+        dimensions: k.
+
+    Attributes:
+        inverse: B, `[k, k]` float64.
+        gradient: `[k]` where the last accepted step began.
+        step: s, `[k]`, the last accepted step; zero before there was one.
+    """
+
+    def __init__(self, dimensions):
+        self.inverse = np.eye(dimensions)
+        self.gradient = np.zeros(dimensions)
+        self.step = np.zeros(dimensions)
+
+    def direction(self, gradient):
+        """(−B g, B) at a point with this gradient; nothing is kept yet."""
+        gradient = np.asarray(gradient, np.float64)
+        inverse, change = self.inverse, gradient - self.gradient
+        # Exactly rounded sums are the same on every machine.
+        curvature = math.fsum(change * self.step)
+        if curvature > LEAST_CURVATURE:
+            q = 1.0 / curvature
+            left = np.eye(len(gradient)) - q * np.outer(change, self.step)
+            inverse = left.T @ inverse @ left + q * np.outer(self.step, self.step)
+        return -inverse @ gradient, inverse
+
+    def accept(self, gradient, step, inverse):
+        """Keeps a step that was taken.
+
+        Args:
+            gradient: `[k]` where it began.
+            step: `[k]`.
+            inverse: of `direction`.
+        """
+        self.gradient = np.array(gradient, np.float64)
+        self.step = np.array(step, np.float64)
+        self.inverse = np.array(inverse, np.float64)
+
+
+@dataclasses.dataclass(frozen=True)
+class ReductionPlan:
+    """The space and the constants of a stage 2.
+
+    Attributes:
+        projection: the `Projection`.
+        layout: the `Layout` of its columns.
+        rho: each trial's step, as a share of the previous one.
+        gamma: momentum of the residual gradient.
+        alpha: learning rate of the residual gradient.
+        sigma: Armijo's constant.
+        trials: number of steps that are tried.
+    """
+
+    projection: Projection
+    layout: Layout
+    rho: float
+    gamma: float
+    alpha: float
+    sigma: float
+    trials: int
+
+
+class ReducedUpdater(Updater):
+    """Updates all weights but the reduced ones, which a `ReducedStepper` moves.
+
+    Args:
+        optimizer: as of `Updater`.
+        strategy: as of `Updater`.
+        replicated: list of mirrored `keras.Variable`s, reduced or not.
+        head: the sharded head, or None.
+        plan: the `ReductionPlan`.
+        **options: of `Updater`.
+
+    Attributes:
+        space: the `Space`.
+        bfgs: the `Bfgs`.
+        reduced: list of the mirrored variables that are reduced.
+        places: their numbers in `replicated`.
+        left: numbers of the others.
+    """
+
+    def __init__(self, optimizer, strategy, replicated, head=None, *, plan, **options):
+        wanted = {id(variable) for variable in plan.layout.variables}
+        self.places = [i for i, v in enumerate(replicated) if id(v) in wanted]
+        self.left = [i for i, v in enumerate(replicated) if id(v) not in wanted]
+        self.reduced = [replicated[i] for i in self.places]
+        rows = {} if head is None or not plan.layout.with_head else head.arrays()
+        super().__init__(
+            optimizer,
+            strategy,
+            [replicated[i] for i in self.left],
+            None if rows else head,
+            **options,
+        )
+        self.space = Space(
+            strategy, plan.projection, plan.layout, rows, with_residual=plan.alpha > 0
+        )
+        self.bfgs = Bfgs(self.space.dimensions)
+
+    def slots(self):
+        """The optimizer's state for the shards, and the reduced step's."""
+        names = ("inverse", "gradient", "step")
+        own = {f"dim_reduce/{name}": HostRows(self.bfgs, name) for name in names}
+        return {**super().slots(), **own, **self.space.slots()}
+
+    def move(self, flat, finite):
+        """Adds `[n]` to the reduced weights on all replicas; in replica context.
+
+        Args:
+            flat: what to add, alike on every replica.
+            finite: bool scalar, whether to.
+        """
+        changes = self.split(tf.where(finite, flat, tf.zeros_like(flat)))
+        variables = [variable.value for variable in self.reduced]
+        tf.distribute.get_replica_context().merge_call(
+            functools.partial(_add_everywhere, variables), args=(changes,)
+        )
+
+    def split(self, flat):
+        """`[n]` as the reduced weights' shapes, a list."""
+        sizes = [variable.value.shape.num_elements() for variable in self.reduced]
+        return [
+            tf.reshape(tf.cast(part, variable.dtype), variable.shape)
+            for part, variable in zip(tf.split(flat, sizes), self.reduced, strict=True)
+        ]
+
+    def _clip(self, replicated, pending):
+        if not replicated and self.rules is None:
+            return [], {}  # all is reduced
+        return super()._clip(replicated, pending)
+
+
+def _add_everywhere(variables, strategy, changes):
+    for variable, change in zip(variables, changes, strict=True):
+        strategy.extended.update(
+            variable, lambda own, value: own.assign_add(value), args=(change,)
+        )
 
 
 class ReducedStepper:
@@ -54,10 +210,9 @@ class ReducedStepper:
         figures = {name: self._host(value) for name, value in figures.items()}
         healthy, loss = bool(figures["healthy"]), float(figures["loss"])
         gradient = figures["projected"].astype(np.float64)
+        direction, inverse = np.zeros_like(gradient), bfgs.inverse
         if healthy:
             direction, inverse = bfgs.direction(gradient)
-        else:
-            direction, inverse = np.zeros_like(gradient), bfgs.inverse
         wanted = tf.constant(direction, keras.config.floatx())
         direction, path = self._point(carried, figures["projected"], wanted)
         direction = self._host(direction).astype(np.float64)
@@ -96,14 +251,10 @@ class ReducedStepper:
         """The passes of one replica, and its columns' part of the gradient."""
         model, updater = self.model, self.model.trainer.updater
         passes = training.gradients(model, *batch)
-        own = [
-            tf.zeros_like(variable.value) if gradient is None else gradient
-            for variable, gradient in zip(
-                updater.reduced,
-                (passes.gradients[i] for i in updater.places),
-                strict=True,
-            )
-        ]
+        own = [passes.gradients[i] for i in updater.places]
+        for place, variable in enumerate(updater.reduced):
+            if own[place] is None:
+                own[place] = tf.zeros_like(variable.value)
         scale = 1.0 if model.loss_scale is None else model.loss_scale.value()
         # Of all that follows: the direction and its residual are of one gradient.
         summed = [g / tf.cast(scale, g.dtype) for g in updater.transport.all_sum(own)]
@@ -120,13 +271,10 @@ class ReducedStepper:
         )
         healthy = (unhealthy < 0.5) & tf.reduce_all(tf.math.is_finite(projected))
         carried = {k: v for k, v in vars(passes).items() if v is not None}
+        left = {str(i): passes.gradients[i] for i in updater.left}
         carried |= {
             "own": cut,
-            "gradients": {
-                str(i): passes.gradients[i]
-                for i in updater.left
-                if passes.gradients[i] is not None
-            },
+            "gradients": {k: v for k, v in left.items() if v is not None},
             "pending": _evened(pending, model.head),
             "healthy": healthy,
         }
@@ -142,14 +290,9 @@ class ReducedStepper:
         moves, residuals = space.lift(
             direction, projected, carried["own"], self.plan.gamma
         )
-        path = {
-            "moves": moves,
-            "flat": space.gather(moves),
-            "random": carried["random"],
-            "residuals": [],
-        }
-        if residuals is not None:
-            path["residuals"] = residuals
+        path = {"moves": moves, "flat": space.gather(moves), "residuals": residuals}
+        path["random"] = carried["random"]
+        if residuals:
             path["residual"] = space.gather(residuals)
         return direction, path
 
@@ -160,15 +303,13 @@ class ReducedStepper:
         pass would change, such as batch-norm statistics, stays in it.
         """
         model, updater = self.model, self.model.trainer.updater
+        changes = updater.split(size * path["flat"])
         moved = [
             (variable, tf.convert_to_tensor(variable.value) + change)
-            for variable, change in zip(
-                updater.reduced, updater.split(size * path["flat"]), strict=True
-            )
+            for variable, change in zip(updater.reduced, changes, strict=True)
         ]
-        random = [
-            v for v in model.untrained_variables() if not v.value.dtype.is_floating
-        ]
+        others = model.untrained_variables()
+        random = [v for v in others if not v.value.dtype.is_floating]
         moved += list(zip(random, path["random"], strict=True))
         kept = []
         for tile, change in self._sharded(path["moves"]):

@@ -1,5 +1,6 @@
 """The few dimensions as each replica holds them: its own columns of the projection."""
 
+import functools
 import types
 
 import keras
@@ -75,23 +76,18 @@ class Space:
         def zeros(low, high):
             return np.zeros(high - low, dtype)
 
-        replicas = strategy.num_replicas_in_sync
-        tile_rows = min(TILE, -(-self.size // replicas))
-        layout_of = {"tile_rows": tile_rows}
-        self._basis = {
-            "": ShardedRows.create(strategy, columns, self.size, "basis", **layout_of)
-        }
-        self._residual = {}
+        tile_rows = min(TILE, -(-self.size // strategy.num_replicas_in_sync))
+        create = functools.partial(ShardedRows.create, strategy)
+        basis = create(columns, self.size, "basis", tile_rows=tile_rows)
+        self._basis, self._residual = {"": basis}, {}
         if with_residual:
-            self._residual[""] = ShardedRows.create(
-                strategy, zeros, self.size, "residual", **layout_of
-            )
+            residual = create(zeros, self.size, "residual", tile_rows=tile_rows)
+            self._residual[""] = residual
         for piece in layout.pieces:
             if piece.rows not in rows:
                 continue
             like = rows[piece.rows]
-            self._basis[piece.rows] = ShardedRows.create(
-                strategy,
+            self._basis[piece.rows] = create(
                 _row_columns(projection, piece, dtype),
                 piece.shape[0],
                 f"basis_{piece.rows}",
@@ -134,12 +130,8 @@ class Space:
         Args:
             own: the gradient's list, of `cut`.
         """
-        return tf.add_n(
-            [
-                tf.linalg.matvec(self._matrix(tile), values, transpose_a=True)
-                for tile, values in zip(self._tiles(), own, strict=True)
-            ]
-        )
+        pairs = zip(map(self._matrix, self._tiles()), own, strict=True)
+        return tf.add_n([tf.linalg.matvec(p, v, transpose_a=True) for p, v in pairs])
 
     def lift(self, direction, projected, own, gamma):
         """Pᵀd and the new residual r = γ r + g − Pᵀ(P g), tile by tile.
@@ -151,7 +143,7 @@ class Space:
             gamma: momentum of the residual.
 
         Returns:
-            (list of Pᵀd, list of residuals or None).
+            (list of Pᵀd, list of residuals, which is empty without them).
         """
         both = tf.stack([direction, projected], axis=1)
         if not self.with_residual:
@@ -159,12 +151,11 @@ class Space:
         lifted = [tf.matmul(self._matrix(tile), both) for tile in self._tiles()]
         moves = [one[:, 0] for one in lifted]
         if not self.with_residual:
-            return moves, None
+            return moves, []
+        tiles = zip(self._residual_tiles(), own, lifted, strict=True)
         residuals = [
             gamma * tf.reshape(old, [-1]) + (values - one[:, 1])
-            for old, values, one in zip(
-                self._residual_tiles(), own, lifted, strict=True
-            )
+            for old, values, one in tiles
         ]
         return moves, residuals
 
@@ -182,13 +173,8 @@ class Space:
         longest = basis.split.size(0)
         padded = tf.pad(whole, [[0, longest - whole.shape[0]]])
         gathered = collectives.all_gather(padded)
-        return tf.concat(
-            [
-                gathered[r * longest : r * longest + basis.split.size(r)]
-                for r in range(count)
-            ],
-            axis=0,
-        )
+        sizes = [(r * longest, basis.split.size(r)) for r in range(count)]
+        return tf.concat([gathered[low : low + n] for low, n in sizes], axis=0)
 
     def class_rows(self, pieces):
         """[(the head's tile variable, its part of `pieces`)] of the calling replica."""

@@ -1,57 +1,145 @@
-"""The snapshots of a training: rows of a matrix that is never entirely in memory."""
+"""Snapshots as rows of a matrix that memory never holds, and the layout of a row."""
 
 from __future__ import annotations
 
-import io
+import dataclasses
 import re
 from collections.abc import Callable
+from io import BytesIO
 
 import h5py
 import numpy as np
+import tensorflow as tf
 
 from plsc_tf.boost.pca import nothing
 from plsc_tf.checkpoints import manifest, reader
 from plsc_tf.checkpoints.rows import StoredRows
+from plsc_tf.checkpoints.writer import Content
 from plsc_tf.storage import files
+from plsc_tf.storage.paths import local_path
+
+# Names of checkpoints.
+_NUMBER = re.compile(r"\d+|step_\d+")
 
 
-class RangedFile(io.RawIOBase):
-    """A file that h5py and numpy can read without copying it.
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """A weight of the vector.
 
-    Args:
-        path: the file.
+    Attributes:
+        name: of the weight.
+        shape: of it.
+        start: its first place in the vector.
+        dataset: its place in the weights file of a checkpoint; empty for class weights.
+        rows: name of the array of a checkpoint that it is, such as "weight"; empty for
+            the backbone's.
     """
 
-    def __init__(self, path):
-        super().__init__()
-        self._path = path
-        self._size = files.size(path)
-        self._at = 0
+    name: str
+    shape: tuple
+    start: int
+    dataset: str = ""
+    rows: str = ""
 
-    def readable(self):
-        """Yes."""
-        return True
+    @property
+    def size(self):
+        """How many numbers it has."""
+        return int(np.prod(self.shape, dtype=np.int64))
 
-    def seekable(self):
-        """Yes."""
-        return True
-
-    def seek(self, offset, whence=io.SEEK_SET):
-        """Goes to a byte."""
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}
-        self._at = base[whence] + offset
-        return self._at
-
-    def readinto(self, buffer):
-        """Reads into a buffer; returns the bytes that it got."""
-        stop = min(self._at + len(buffer), self._size)
-        content = files.read(self._path, self._at, stop) if stop > self._at else b""
-        buffer[: len(content)] = content
-        self._at += len(content)
-        return len(content)
+    @property
+    def stop(self):
+        """The place after its last one."""
+        return self.start + self.size
 
 
-_NUMBER = re.compile(r"\d+|step_\d+")
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """The trained weights in the order of the network, then the head's.
+
+    Keras's names count layers over the whole process, so an order by names would not be
+    the same in another one. That of the network is, and checkpoints keep it.
+
+    Attributes:
+        pieces: list of `Piece`.
+        weights: `[(name, shape)]` of all weights of the backbone, to compare with.
+        variables: the mirrored `keras.Variable`s among them, in that order.
+    """
+
+    pieces: tuple
+    weights: tuple
+    variables: tuple
+
+    @property
+    def with_head(self):
+        """Whether the class weights are among them."""
+        return bool(self.pieces[-1].rows)
+
+    @property
+    def size(self):
+        """n, the numbers of the vector."""
+        return self.pieces[-1].stop
+
+    @property
+    def backbone_size(self):
+        """How many of them are the backbone's."""
+        return sum(piece.size for piece in self.pieces if not piece.rows)
+
+    def describe(self):
+        """The description of a projection: `[[name, shape]]`.
+
+        Names are those of the weights file, which another process uses too.
+        """
+        return [[p.dataset or p.name, list(p.shape)] for p in self.pieces]
+
+
+def layout_of(model, scope):
+    """The `Layout` of a model.
+
+    Args:
+        model: the `Classifier`.
+        scope: "backbone", or "all" with the class weights.
+    """
+    network = model.backbone
+    numbers = {id(weight): i for i, weight in enumerate(network.weights)}
+    places = _datasets(network)
+    pieces, start = [], 0
+    variables = list(network.trainable_variables)
+    for variable in variables:
+        i = numbers[id(variable)]
+        pieces.append(Piece(variable.path, tuple(variable.shape), start, places[i]))
+        start = pieces[-1].stop
+    if scope == "all":
+        for name, rows in model.head.arrays().items():
+            shape = tuple(rows.shape)
+            pieces.append(Piece(f"head/{name}", shape, start, rows=name))
+            start = pieces[-1].stop
+        variables += [] if model.head.sharded else model.head.variables_replicated
+    weights = tuple((w.path, tuple(w.shape)) for w in network.weights)
+    return Layout(tuple(pieces), weights, tuple(variables))
+
+
+def _datasets(network):
+    """Where Keras's weights file keeps each weight: `{number: name}`.
+
+    A file is written in which every weight is filled with its own number.
+    """
+    numbered = [
+        (weight, tf.fill(weight.shape, tf.cast(i, weight.dtype)))
+        for i, weight in enumerate(network.weights)
+    ]
+    others = [(v, v.value) for v in network.variables]
+    known = {id(weight) for weight, _ in numbered}
+    values = numbered + [pair for pair in others if id(pair[0]) not in known]
+    content = Content("weights", {}, network, values, {}, {})
+    places = {}
+
+    def look(name, item):
+        if isinstance(item, h5py.Dataset) and item.size:
+            places[int(np.ravel(item[(0,) * item.ndim])[0])] = name
+
+    with h5py.File(BytesIO(content.backbone_file())) as file:
+        file.visititems(look)
+    return places
 
 
 class Snapshot:
@@ -71,21 +159,17 @@ class Snapshot:
         content = manifest.read(path)
         self.step = content["state"]["global_step"]
         _compare(path, content, layout)
-        arrays = [
-            (piece, content["arrays"][piece.rows])
-            for piece in layout.pieces
-            if piece.rows
-        ]
-        names = [part["file"] for _, array in arrays for part in array["parts"]]
+        classes = [piece for piece in layout.pieces if piece.rows]
+        arrays = [content["arrays"][piece.rows] for piece in classes]
+        names = [part["file"] for array in arrays for part in array["parts"]]
         reader.verify(path, content, [content["backbone"]["file"], *names])
-        self._file = files.join(path, content["backbone"]["file"])
-        with h5py.File(RangedFile(self._file), "r") as file:
-            self._places = [
-                (piece, *self._place(file, piece))
-                for piece in layout.pieces
-                if not piece.rows
-            ]
-        self._rows = [(piece, StoredRows(path, array)) for piece, array in arrays]
+        rows = [StoredRows(path, array) for array in arrays]
+        self._rows = list(zip(classes, rows, strict=True))
+        self._file = path = files.join(path, content["backbone"]["file"])
+        whole = local_path(path) if files.is_local(path) else BytesIO(files.read(path))
+        with h5py.File(whole, "r") as file:
+            own = [piece for piece in layout.pieces if not piece.rows]
+            self._places = [(piece, *self._place(file, piece)) for piece in own]
 
     def read(self, low, high):
         """The numbers `[low, high)` of the vector, float32."""
@@ -100,9 +184,8 @@ class Snapshot:
         for piece, rows in self._rows:
             start, stop = max(low, piece.start), min(high, piece.stop)
             if start < stop:
-                numbers[start - low : stop - low] = _part(
-                    rows, start - piece.start, stop - piece.start
-                )
+                part = _part(rows, start - piece.start, stop - piece.start)
+                numbers[start - low : stop - low] = part
         return numbers
 
     def _place(self, file, piece):
@@ -113,10 +196,7 @@ class Snapshot:
             _refuse(self.path, f"{problem} ({piece.name} here)")
         offset = data.id.get_offset()
         if offset is None:
-            raise ValueError(
-                f"Snapshot {self.path}: {piece.name} is stored in chunks, and not as "
-                "plsc_tf writes weights."
-            )
+            _refuse(self.path, f"{piece.name} in chunks")
         return data.dtype, offset
 
 
@@ -133,18 +213,15 @@ def _compare(path, content, layout):
     stored = content["backbone"]["weights"]
     if len(stored) != len(layout.weights):
         _refuse(path, f"{len(stored)} weights, {len(layout.weights)} here")
-    pairs = [
-        (described["shape"], *here)
-        for described, here in zip(stored, layout.weights, strict=True)
-    ]
+    here = list(layout.weights)
     for piece in (piece for piece in layout.pieces if piece.rows):
         if piece.rows not in content["arrays"]:
             _refuse(path, "no class weights, which dim_reduce_scope=all needs")
-        shape = content["arrays"][piece.rows]["shape"]
-        pairs.append((shape, piece.name, piece.shape))
-    for shape, name, here in pairs:
-        if tuple(shape) != here:
-            _refuse(path, f"{name} of shape {list(shape)}, {list(here)} here")
+        stored = [*stored, content["arrays"][piece.rows]]
+        here.append((piece.name, piece.shape))
+    for described, (name, shape) in zip(stored, here, strict=True):
+        if tuple(described["shape"]) != shape:
+            _refuse(path, f"{name} of shape {described['shape']}, {list(shape)} here")
 
 
 def _refuse(path, problem):
@@ -169,16 +246,13 @@ def open_folder(
         list of `Snapshot`.
 
     Raises:
-        OSError: the folder does not exist.
+        NotADirectoryError: it is not a folder.
         ValueError: too few snapshots, or some of another model.
     """
     if not files.is_dir(folder):
-        is_file = files.exists(folder)
-        error = NotADirectoryError if is_file else FileNotFoundError
-        raise error(
-            f"weight_load_dir '{folder}' {'is a file' if is_file else 'does not exist'}"
-            ": expected the folder of stage 1's snapshots, model_save_dir/snapshots "
-            "unless snapshot_dir named it."
+        raise NotADirectoryError(
+            f"weight_load_dir '{folder}' is not a folder. Expected: the snapshots of "
+            "stage 1, in its snapshot_dir or model_save_dir/snapshots."
         )
     names = [name for name in files.list_dir(folder) if _NUMBER.fullmatch(name)]
     if len(names) <= components:

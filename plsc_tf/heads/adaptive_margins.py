@@ -7,13 +7,7 @@ import math
 
 import tensorflow as tf
 
-from plsc_tf.heads.margins import (
-    MarginLoss,
-    Target,
-    add_angle,
-    angle_and_sine,
-    require,
-)
+from plsc_tf.heads.margins import MarginLoss, Target, add_angle, angle_of, require
 
 # The clips of AdaFace's published code, in which they are constants: of the norms,
 # of the angle with its margin (and π less it), and beside the deviation.
@@ -56,11 +50,8 @@ class AdaFace(MarginLoss):
     def __post_init__(self):
         require(0 <= self.m < 1, "AdaFace's m must be in [0, 1)", m=self.m)
         require(0 <= self.h <= 1, "AdaFace's h must be in [0, 1]", h=self.h)
-        require(
-            0 < self.t_alpha <= 1,
-            "AdaFace's t_alpha must be in (0, 1]",
-            t_alpha=self.t_alpha,
-        )
+        share = self.t_alpha
+        require(0 < share <= 1, "AdaFace's t_alpha must be in (0, 1]", t_alpha=share)
 
     def initial_state(self) -> dict[str, float]:
         """Mean 20 and deviation 100 of the norms, as in the authors' code."""
@@ -88,7 +79,7 @@ class AdaFace(MarginLoss):
         norms = tf.clip_by_value(norms, *NORM_RANGE)
         quality = self.h * (norms - mean) / (deviation + EPSILON)
         quality = tf.clip_by_value(quality, -1.0, 1.0)
-        angle, sine = angle_and_sine(cosine)
+        angle, sine = angle_of(cosine)
         angle -= self.m * quality
         inside = tf.clip_by_value(angle, EPSILON, math.pi - EPSILON)
         slope = tf.where(inside == angle, tf.sin(angle) / sine, tf.zeros_like(sine))
@@ -123,16 +114,10 @@ class CurricularFace(MarginLoss):
     momentum: float = 0.01
 
     def __post_init__(self):
-        require(
-            0 <= self.m < math.pi,
-            "CurricularFace's m is an angle in radians, in [0, π)",
-            m=self.m,
-        )
-        require(
-            0 < self.momentum <= 1,
-            "CurricularFace's momentum must be in (0, 1]",
-            momentum=self.momentum,
-        )
+        rule = "CurricularFace's m is an angle in radians, in [0, π)"
+        require(0 <= self.m < math.pi, rule, m=self.m)
+        rule = "CurricularFace's momentum must be in (0, 1]"
+        require(0 < self.momentum <= 1, rule, momentum=self.momentum)
 
     def initial_state(self) -> dict[str, float]:
         """t = 0, as in the paper."""
@@ -201,23 +186,14 @@ class MagFace(MarginLoss):
     lambda_g: float = 35.0
 
     def __post_init__(self):
-        require(
-            0 < self.l_a < self.u_a < math.inf,
-            "MagFace needs 0 < l_a < u_a",
-            l_a=self.l_a,
-            u_a=self.u_a,
-        )
-        require(
-            0 <= self.l_m <= self.u_m < math.pi / 2,
-            "MagFace's margins are angles in radians, 0 <= l_m <= u_m < π / 2",
-            l_m=self.l_m,
-            u_m=self.u_m,
-        )
-        require(
-            0 <= self.lambda_g < math.inf,
-            "MagFace's lambda_g must not be negative",
-            lambda_g=self.lambda_g,
-        )
+        low, high = self.l_a, self.u_a
+        rule = "MagFace needs 0 < l_a < u_a"
+        require(0 < low < high < math.inf, rule, l_a=low, u_a=high)
+        low, high = self.l_m, self.u_m
+        rule = "MagFace's margins are angles in radians, 0 <= l_m <= u_m < π / 2"
+        require(0 <= low <= high < math.pi / 2, rule, l_m=low, u_m=high)
+        rule = "MagFace's lambda_g must not be negative"
+        require(0 <= self.lambda_g < math.inf, rule, lambda_g=self.lambda_g)
 
     def target(self, cosine: tf.Tensor, norms: tf.Tensor, state: dict) -> Target:
         """See `MarginLoss.target`."""

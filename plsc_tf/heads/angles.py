@@ -58,16 +58,10 @@ def angles(head: Head, embeddings: tf.Tensor, labels: tf.Tensor) -> list[tf.Tens
 
 def _pieces(head):
     """Yields (int32 numbers of the replica's rows, their weights) piece by piece."""
-    weight = head.arrays()["weight"]
-    if not weight.sparse:
-        tiles = head.tiles()
-        for index, start in enumerate(tiles.starts):
-            weights = read(*tiles.handles(index))["weight"]
-            yield start + tf.range(tf.shape(weights)[0]), weights
-        return
-    # Rows of Partial FC are only ever gathered, see `ShardedRows`.
-    variable = weight.local()[0]
-    size = variable.shape[0]
-    for start in range(0, size, head.rows_per_tile):
-        numbers = tf.range(start, min(start + head.rows_per_tile, size))
-        yield numbers, variable.sparse_read(numbers)
+    weight, chosen = head.arrays()["weight"], None
+    if weight.sparse:  # its rows are only ever gathered, see `ShardedRows`
+        chosen = tf.range(weight.local()[0].shape[0], dtype=tf.int64)
+    tiles = head.tiles(chosen)
+    for index, start in enumerate(tiles.starts):
+        weights = read(*tiles.handles(index))["weight"]
+        yield start + tf.range(tf.shape(weights)[0]), weights

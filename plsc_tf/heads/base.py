@@ -12,11 +12,10 @@ import tensorflow as tf
 
 from plsc_tf import initializers
 from plsc_tf.heads.exchange import Exchange
-from plsc_tf.heads.head_options import check_options
 from plsc_tf.heads.initial import BLOCK_ROWS, class_rows
-from plsc_tf.heads.kernels import normalize, normalize_gradient
+from plsc_tf.heads.kernels import DTYPES, Kernels, normalize, normalize_gradient
 from plsc_tf.heads.layout import HeadLayout
-from plsc_tf.heads.margins import ARCFACE, MarginLoss
+from plsc_tf.heads.margins import ARCFACE, MarginLoss, require
 from plsc_tf.heads.second_pass import SecondPass
 from plsc_tf.heads.tiled_softmax import Examples, TiledSoftmax
 from plsc_tf.heads.tiles import LocalTiles, SampledTiles, locate, sample_rows
@@ -115,8 +114,29 @@ class Head(tf.Module):
         self.sub_centers = sub_centers
         self.dtype = dtype
         self.jit_compile = jit_compile
-        check_options(self)
+        self._check_options()
         self.embedding_size: int = None  # type: ignore[assignment]
+
+    def _check_options(self):
+        loss, deviation = self.loss, self.initial_deviation
+        rule = "loss must be a plsc_tf.MarginLoss, such as plsc_tf.ARCFACE or SOFTMAX"
+        require(isinstance(loss, MarginLoss), rule, loss=loss)
+        for name, holds, rule in (
+            ("num_classes", self.num_classes >= 1, "be positive"),
+            ("scale", self.scale > 0, "be positive"),
+            ("initial_deviation", (deviation or 0) >= 0, "not be negative"),
+            ("label_smoothing", 0 <= self.label_smoothing < 1, "be in [0, 1)"),
+            ("logits_mb", self.logits_mb >= 0, "not be negative"),
+            ("sub_centers", self.sub_centers >= 1, "be positive"),
+            ("dtype", self.dtype in DTYPES, f"be one of {DTYPES}"),
+        ):
+            require(holds, f"{name} must {rule}", **{name: getattr(self, name)})
+        given = {"initializer": self.initializer, "initial_deviation": deviation}
+        rule = "Give one of initializer and initial_deviation"
+        require(None in given.values(), rule, **given)
+        rule = "sub_centers needs cosines, which plain softmax does not have"
+        normalized = self.sub_centers == 1 or loss.normalized
+        require(normalized, rule, sub_centers=self.sub_centers, loss=loss)
 
     def build(self, embedding_size: int, strategy: tf.distribute.Strategy) -> None:
         """Makes the weights.
@@ -140,17 +160,9 @@ class Head(tf.Module):
         self.layout.check()
         self.embedding_size = embedding_size
         compiled = self.jit_compile
-        self.softmax = TiledSoftmax(
-            self.loss,
-            self.scale,
-            num_classes=self.num_classes,
-            label_smoothing=self.label_smoothing,
-            dtype=self.dtype,
-            logits_bytes=self.logits_mb * 1e6,
-            compiled=self.layout.compiled if compiled is None else compiled,
-            sub_centers=self.sub_centers,
-        )
-        second = SecondPass(self.loss, self.dtype, self.softmax.kernels, self.tiles)
+        kernels = Kernels(self, self.layout.compiled if compiled is None else compiled)
+        self.softmax = TiledSoftmax(kernels, self.logits_mb * 1e6)
+        second = SecondPass(kernels, self.tiles)
         # Of the `pending` of a `HeadStep`, see `SecondPass`.
         self.weight_gradients = second.whole_gradients
         self.square_norms = second.square_norms

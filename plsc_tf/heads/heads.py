@@ -47,23 +47,17 @@ class ShardedHead(Head):
         **options,
     ) -> None:
         super().__init__(num_classes, **options)
+        rule = "sample_rate must be in (0, 1], 1 for all classes"
+        require(0 < sample_rate <= 1, rule, sample_rate=sample_rate)
+        rule = "tile_rows must be positive, or None to have it chosen"
+        require(tile_rows is None or tile_rows >= 1, rule, tile_rows=tile_rows)
         require(
-            0 < sample_rate <= 1,
-            "sample_rate must be in (0, 1], 1 for all classes",
+            sample_rate == 1 or not self.label_smoothing,
+            "Label smoothing spreads the target over all classes, of which Partial FC "
+            "sees a sample only: leave label_smoothing at 0, or sample_rate at 1",
             sample_rate=sample_rate,
+            label_smoothing=self.label_smoothing,
         )
-        require(
-            tile_rows is None or tile_rows >= 1,
-            "tile_rows must be positive, or None to have it chosen",
-            tile_rows=tile_rows,
-        )
-        if sample_rate < 1 and self.label_smoothing:
-            raise ValueError(
-                "Label smoothing spreads the target over all classes, of which "
-                "Partial FC sees a sample only: leave label_smoothing at 0, or "
-                f"sample_rate at 1. Received: sample_rate={sample_rate}, "
-                f"label_smoothing={self.label_smoothing}"
-            )
         self.sample_rate = sample_rate
         self.tile_rows = tile_rows
 

@@ -11,12 +11,13 @@ rest, so that wrong labels pull less at it. The rows of a class follow each othe
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
 if TYPE_CHECKING:
-    from plsc_tf.heads.margins import MarginLoss
+    from plsc_tf.heads.base import Head
 
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -144,39 +145,42 @@ def pick_nearest(weight: tf.Tensor, inputs: tf.Tensor) -> tf.Tensor:
 
 # Takes the place of the logits of true classes, which are kept apart.
 LOWEST = -1e30
+# exp of a sum up to this, which float32 holds, stays clear of its largest number.
+LOG_LARGEST = 86.0
 
 
 class Kernels:
-    """Elementwise passes over a tile, for one loss.
+    """Elementwise passes over a tile, for the options of one head.
+
+    With several centers per class, `products` and `offset` below have as many rows per
+    class, and so do results of the same length; `rows` still counts classes.
 
     Args:
+        head: the `Head`.
+        compiled: whether XLA compiles the passes. Compiling takes a while for each
+            shape of tile, which small tiles do not repay.
+
+    Attributes:
         loss: the `MarginLoss`.
         scale: factor of the cosines; 1 for plain softmax.
-        smoothing: label smoothing divided by the number of classes; 0 for none.
-        bounded: whether the sum of the exponentials of all logits is sure to fit, so
-            that no largest logit has to be taken off first.
-        compiled: whether XLA compiles them. It takes a while for each shape of tile,
-            which is lost on small ones.
-        sub_centers: rows per class, of which the nearest one counts. With more than
-            one, `products` and `offset` below have so many rows per class, as have
-            the results that are as long; `rows` still counts classes.
+        dtype: precision of the matrix products' operands, one of `DTYPES`.
+        label_smoothing: share of the target spread evenly over all classes.
+        even_share: label smoothing divided by the number of classes; 0 for none.
+        sub_centers: rows per class, of which the nearest one counts.
+        bounded: whether the exponentials of all logits can be summed in float32 as they
+            are. No logit of a margin loss exceeds scale · largest.
     """
 
-    def __init__(
-        self,
-        loss: MarginLoss,
-        scale: float,
-        smoothing: float,
-        *,
-        bounded: bool,
-        compiled: bool,
-        sub_centers: int = 1,
-    ) -> None:
-        self.loss = loss
-        self.scale = scale
-        self.smoothing = smoothing
-        self.bounded = bounded
-        self.sub_centers = sub_centers
+    def __init__(self, head: Head, compiled: bool) -> None:
+        self.loss = head.loss
+        self.scale = head.scale if self.loss.normalized else 1.0
+        self.dtype = head.dtype
+        self.label_smoothing = head.label_smoothing
+        self.even_share = head.label_smoothing / head.num_classes
+        self.sub_centers = head.sub_centers
+        log_sum = self.scale * self.loss.largest + math.log(head.num_classes)
+        wide = self.loss.normalized and self.dtype != "float16"
+        self.bounded = wide and log_sum < LOG_LARGEST
         self.forward = self._forward
         self.errors = self._errors
         if compiled:
@@ -224,7 +228,7 @@ class Kernels:
             # The true class itself is left out: rounding may put it above itself.
             above = tf.logical_and(score > plain, tf.logical_not(hit))
             result["above"] = tf.reduce_sum(tf.cast(above, tf.int32), axis=0)
-        if self.smoothing:
+        if self.even_share:
             others = tf.cast(tf.logical_not(hit), value.dtype)
             result["logits"] = tf.reduce_sum(others * logits, axis=0)
             result["even"] = self._inward(others, slope, offset, winner)
@@ -248,7 +252,7 @@ class Kernels:
         """
         score, value, slope, winner = self._scores(products, offset, target, state)
         hit = tf.range(tf.shape(score)[0])[:, None] == rows[None, :]
-        error = tf.exp(self.scale * value - example["log_total"]) - self.smoothing
+        error = tf.exp(self.scale * value - example["log_total"]) - self.even_share
         if slope is not None:
             error *= slope
         error = tf.where(hit, example["target_error"], error)

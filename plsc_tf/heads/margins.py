@@ -136,20 +136,15 @@ class Margins(MarginLoss):
     gradient: str = "exact"
 
     def __post_init__(self):
-        if self.gradient not in GRADIENTS:
-            raise ValueError(
-                f"gradient must be one of {GRADIENTS}. Received: {self.gradient!r}"
-            )
-        require(0 < self.m1 <= LARGEST_FACTOR, "m1 must be in (0, 4]", m1=self.m1)
-        require(
-            0 <= self.m2 < math.pi, "m2 is an angle in radians, in [0, π)", m2=self.m2
-        )
-        require(0 <= self.m3 < 2, "m3 must be in [0, 2)", m3=self.m3)
-        if not self.normalized and (self.m1, self.m2, self.m3) != (1.0, 0.0, 0.0):
-            raise ValueError(
-                "Margins need cosines: with normalized=False all of m1=1, m2=0, m3=0 "
-                f"must hold. Received: m1={self.m1}, m2={self.m2}, m3={self.m3}"
-            )
+        m1, m2, m3 = self.m1, self.m2, self.m3
+        rule = f"gradient must be one of {GRADIENTS}"
+        require(self.gradient in GRADIENTS, rule, gradient=self.gradient)
+        require(0 < m1 <= LARGEST_FACTOR, "m1 must be in (0, 4]", m1=m1)
+        require(0 <= m2 < math.pi, "m2 is an angle in radians, in [0, π)", m2=m2)
+        require(0 <= m3 < 2, "m3 must be in [0, 2)", m3=m3)
+        plain = (m1, m2, m3) == (1.0, 0.0, 0.0)
+        rule = "Margins need cosines: normalized=False needs m1=1, m2=0, m3=0"
+        require(self.normalized or plain, rule, m1=m1, m2=m2, m3=m3)
 
     def target(self, cosine: tf.Tensor, norms: tf.Tensor, state: dict) -> Target:
         """See `MarginLoss.target`; neither norms nor state play a part."""
@@ -185,21 +180,13 @@ class InterclassFilter(MarginLoss):
     threshold: float
 
     def __post_init__(self):
-        if not isinstance(self.loss, MarginLoss):
-            raise ValueError(
-                "InterclassFilter goes around a margin loss, such as plsc_tf.ARCFACE. "
-                f"Received: loss={self.loss!r}"
-            )
-        require(
-            0 <= self.threshold < 1,
-            "The inter-class filter's threshold is a cosine in [0, 1), 0 for none",
-            threshold=self.threshold,
-        )
-        if self.threshold and not self.loss.normalized:
-            raise ValueError(
-                "The inter-class filter compares cosines, which plain softmax does "
-                f"not have: use a margin loss. Received: loss={self.loss!r}"
-            )
+        loss, threshold = self.loss, self.threshold
+        rule = "InterclassFilter goes around a margin loss, such as plsc_tf.ARCFACE"
+        require(isinstance(loss, MarginLoss), rule, loss=loss)
+        rule = "The inter-class filter's threshold is a cosine in [0, 1), 0 for none"
+        require(0 <= threshold < 1, rule, threshold=threshold)
+        rule = "The inter-class filter needs cosines, which plain softmax does not have"
+        require(not threshold or loss.normalized, rule, loss=loss)
         # All but the other classes is as of the loss inside.
         for name in ("normalized", "largest", "initial_state", "next_state", "target"):
             object.__setattr__(self, name, getattr(self.loss, name))
@@ -231,14 +218,14 @@ def add_angle(
     Returns:
         (`[batch]` value, its derivative by cos θ, its derivative by the margin).
     """
-    angle, sine = angle_and_sine(cosine)
+    angle, sine = angle_of(cosine)
     angle = factor * angle + margin
     by_margin = -tf.sin(angle)
     # cos θ falls by sin θ while θ grows by 1.
     return tf.cos(angle), -factor * by_margin / sine, by_margin
 
 
-def angle_and_sine(cosine: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def angle_of(cosine: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """(θ, sin θ) of cos θ, kept off 0 and π.
 
     At cos θ = ±1 the derivative of acos is infinite, while the derivative of cos θ

@@ -16,24 +16,17 @@ from plsc_tf.heads.tiles import read
 
 if TYPE_CHECKING:
     from plsc_tf.heads.kernels import Kernels
-    from plsc_tf.heads.margins import MarginLoss
 
 
 class SecondPass:
     """The second pass over a replica's tiles.
 
     Args:
-        loss: the `MarginLoss`.
-        dtype: precision of the matrix products' operands, see `kernels.DTYPES`.
         kernels: the `Kernels` of the first pass.
         tiles: function of the rows that take part that returns the replica's tiles.
     """
 
-    def __init__(
-        self, loss: MarginLoss, dtype: str, kernels: Kernels, tiles: Callable
-    ) -> None:
-        self.loss = loss
-        self.dtype = dtype
+    def __init__(self, kernels: Kernels, tiles: Callable) -> None:
         self.kernels = kernels
         self.tiles = tiles
 
@@ -84,9 +77,8 @@ class SecondPass:
         """
         products = part.get("products")
         if products is None:
-            products = product(
-                flat(arrays["weight"]), part["inputs"], self.dtype, transpose_b=True
-            )
+            weight, dtype = flat(arrays["weight"]), self.kernels.dtype
+            products = product(weight, part["inputs"], dtype, transpose_b=True)
         zero = part["log_total"]
         target = Target(zero, zero, hard_above=part.get("hard_above"))
         state = {
@@ -113,12 +105,12 @@ class SecondPass:
         """
         errors, extra = self.errors(arrays, part)
         inputs = part["inputs"] * part["factor"][:, None]
-        gradient = product(errors, inputs, self.dtype)
+        gradient = product(errors, inputs, self.kernels.dtype)
         shape = arrays["weight"].shape
         if shape.rank == 3:  # noqa: PLR2004 - several centers per class
             gradient = tf.reshape(gradient, [-1, *shape[1:]])
             extra = tf.reshape(extra, [-1, shape[1]])
-        if self.loss.normalized:
+        if self.kernels.loss.normalized:
             return {"weight": (gradient, extra)}
         return {"weight": (gradient, None), "bias": (extra, None)}
 
@@ -128,7 +120,7 @@ class SecondPass:
         previous: list[tf.Tensor] = []
         for _, handles, chosen, part in self.pieces(pending):
             with tf.control_dependencies(previous):
-                if self.loss.normalized:
+                if self.kernels.loss.normalized:
                     # The first pass has the norms of all rows.
                     total += tf.reduce_sum(1.0 / tf.square(part["offset"]))
                 else:
@@ -155,12 +147,12 @@ class SecondPass:
                 errors, extra = self.errors(read(handles, chosen), part)
                 squares = tf.matmul(errors, errors, transpose_a=True)
                 weight += tf.reduce_sum(squares * gram)
-                if self.loss.normalized:
+                if self.kernels.loss.normalized:
                     weight -= tf.reduce_sum(tf.square(extra / part["offset"]))
                 else:
                     bias += tf.reduce_sum(tf.square(extra))
                 previous = [weight, bias]
-        if self.loss.normalized:
+        if self.kernels.loss.normalized:
             return {"weight": tf.maximum(weight, 0.0)}
         return {"weight": weight, "bias": bias}
 

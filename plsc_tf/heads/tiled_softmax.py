@@ -17,22 +17,17 @@ The true class is kept apart from the sums, since only its logit has a margin.
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from plsc_tf.heads.kernels import LOWEST, TINY, Kernels, flat, pick_nearest, product
 from plsc_tf.heads.layout import kept_tiles
-from plsc_tf.heads.margins import Target
 from plsc_tf.heads.tiles import apart, read
 
 if TYPE_CHECKING:
-    from plsc_tf.heads.margins import MarginLoss
+    from plsc_tf.heads.margins import Target
     from plsc_tf.heads.tiles import LocalTiles, SampledTiles
-
-# exp of a sum up to this, which float32 holds, stays clear of its largest number.
-LOG_LARGEST = 86.0
 
 
 @dataclasses.dataclass
@@ -93,53 +88,16 @@ class TiledSoftmax:
     """The first pass over a replica's tiles, and what joins the replicas.
 
     Args:
-        loss: the `MarginLoss`.
-        scale: factor of the cosines; unused by plain softmax.
-        num_classes: of the whole head.
-        label_smoothing: share of the target spread evenly over all classes.
-        dtype: precision of the matrix products' operands, see `kernels.DTYPES`.
-        logits_bytes: products `[classes, batch]` are kept from the first pass to the
-            second in up to so many bytes.
-        compiled: whether XLA compiles the elementwise work.
-        sub_centers: rows per class, of which the nearest one to an example counts.
+        kernels: the `Kernels`.
+        logits_bytes: limit for the products `[classes, batch]` that are kept from the
+            first pass to the second.
     """
 
-    def __init__(
-        self,
-        loss: MarginLoss,
-        scale: float,
-        *,
-        num_classes: int,
-        label_smoothing: float,
-        dtype: str,
-        logits_bytes: float,
-        compiled: bool,
-        sub_centers: int = 1,
-    ) -> None:
-        self.loss = loss
-        self.scale = scale if loss.normalized else 1.0
-        self.dtype = dtype
-        self.label_smoothing = label_smoothing
-        self.even_share = label_smoothing / num_classes
+    def __init__(self, kernels: Kernels, logits_bytes: float) -> None:
+        self.kernels = kernels
+        self.even_share = kernels.even_share
         self.logits_bytes = logits_bytes
-        self.kernels = Kernels(
-            loss,
-            self.scale,
-            self.even_share,
-            bounded=self._bounded(num_classes),
-            compiled=compiled,
-            sub_centers=sub_centers,
-        )
         self._first_tile = apart(self._first_pass_of_tile)
-
-    def _bounded(self, num_classes):
-        """Whether exp of all logits can be summed in float32 as they are.
-
-        Cosines are bounded, so no logit of a margin loss exceeds scale · largest.
-        """
-        if not self.loss.normalized or self.dtype == "float16":
-            return False
-        return self.scale * self.loss.largest + math.log(num_classes) < LOG_LARGEST
 
     def true_class(
         self, tiles: LocalTiles | SampledTiles, inputs: tf.Tensor, rows: tf.Tensor
@@ -153,7 +111,7 @@ class TiledSoftmax:
         picked = tiles.pick(rows)
         here = tf.cast(rows >= 0, inputs.dtype)
         weight = pick_nearest(picked["weight"], inputs)
-        if self.loss.normalized:
+        if self.kernels.loss.normalized:
             square = tf.reduce_sum(weight * weight, axis=1)
             here *= tf.math.rsqrt(tf.maximum(square, TINY))
             toward = here[:, None] * weight
@@ -166,10 +124,8 @@ class TiledSoftmax:
     ) -> FirstPass:
         """Statistics and gradients of a replica's own classes: a `FirstPass`."""
         tiles, zero = examples.tiles, tf.zeros_like(examples.score)
-        running = {
-            "maximum": zero if self.kernels.bounded else zero + LOWEST,
-            "total": zero,
-        }
+        maximum = zero if self.kernels.bounded else zero + LOWEST
+        running = {"maximum": maximum, "total": zero}
         if gradients:
             running["pulled"] = tf.zeros_like(examples.inputs)
         if with_ranks:
@@ -232,10 +188,9 @@ class TiledSoftmax:
         # Before all else, so that nothing of this tile exists while another is
         # worked on.
         with_gradients = "pulled" in running
-        with tf.control_dependencies(
-            [running["pulled" if with_gradients else "total"]]
-        ):
-            products = product(weight, inputs, self.dtype, transpose_b=True)
+        last = running["pulled" if with_gradients else "total"]
+        with tf.control_dependencies([last]):
+            products = product(weight, inputs, self.kernels.dtype, transpose_b=True)
         found = self.kernels.forward(
             products,
             offset,
@@ -257,13 +212,13 @@ class TiledSoftmax:
             result["logits"] = running["logits"] + found["logits"]
         if not with_gradients:
             return None, None, result
-        pull = product(found["pull"], weight, self.dtype, transpose_a=True)
+        pull = product(found["pull"], weight, self.kernels.dtype, transpose_a=True)
         pulled = running["pulled"]
         if "shrink" in found:
             pulled *= found["shrink"][:, None]
         result["pulled"] = pulled + pull
         if self.even_share:
-            even = product(found["even"], weight, self.dtype, transpose_a=True)
+            even = product(found["even"], weight, self.kernels.dtype, transpose_a=True)
             result["even"] = running["even"] + even
         return products, offset, result
 
@@ -273,7 +228,7 @@ class TiledSoftmax:
             return found["total"]
         # What the pull was multiplied with is taken out again by a product, which is
         # several times faster than another sum by columns.
-        outward = 1.0 / offset if self.loss.normalized else tf.ones_like(offset)
+        outward = 1.0 / offset if self.kernels.loss.normalized else tf.ones_like(offset)
         return tf.linalg.matvec(found["pull"], outward, transpose_a=True)
 
     def combine(
@@ -289,7 +244,7 @@ class TiledSoftmax:
             (`[batch]` losses, dict of `[batch]` that the second pass needs).
         """
         target = examples.target
-        logit = self.scale * target.value
+        logit = self.kernels.scale * target.value
         maximum = tf.maximum(tf.reduce_max(statistics[:, :, 0], axis=0), logit)
         others = tf.reduce_sum(
             statistics[:, :, 1] * tf.exp(statistics[:, :, 0] - maximum), axis=0
@@ -301,15 +256,15 @@ class TiledSoftmax:
         losses = (maximum - logit) + tf.math.log(total)
         if self.even_share:
             logits = tf.reduce_sum(statistics[:, :, 2], axis=0) + logit
-            losses += self.label_smoothing * logit - self.even_share * logits
-            error += self.label_smoothing - self.even_share
+            losses += self.kernels.label_smoothing * logit - self.even_share * logits
+            error += self.kernels.label_smoothing - self.even_share
         if target.penalty is not None:
             losses += target.penalty
         return losses, {
             "log_total": log_total,
             "target_error": error * target.slope,
             "error": error,
-            "factor": self.scale * examples.upstream,
+            "factor": self.kernels.scale * examples.upstream,
         }
 
     def input_gradients(
@@ -360,7 +315,7 @@ class TiledSoftmax:
         return tensors
 
     def _offset(self, arrays):
-        if not self.loss.normalized:
+        if not self.kernels.loss.normalized:
             return arrays["bias"]
         # One pass at the speed of the memory, unlike XLA's sum over the last axis.
         norms = tf.math.reduce_euclidean_norm(flat(arrays["weight"]), axis=1)

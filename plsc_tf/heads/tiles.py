@@ -30,9 +30,8 @@ class LocalTiles:
     def pick(self, rows: tf.Tensor) -> dict[str, tf.Tensor]:
         """Rows of the arrays, `{"weight": [batch, emb], …}`; anything where −1."""
         picked: dict[str, tf.Tensor] = {}
-        for index, (start, size) in enumerate(
-            zip(self.starts, self.sizes, strict=True)
-        ):
+        for index, start in enumerate(self.starts):
+            size = self.sizes[index]
             here = tf.logical_and(rows >= start, rows < start + size)
             place = tf.where(here, rows - start, 0)
             # One tile after the other: all at once they would need as many copies
@@ -58,22 +57,16 @@ class SampledTiles:
         self._variables = {name: rows.local()[0] for name, rows in arrays.items()}
         self._chosen = chosen
         count = chosen.shape[0]
-        if count is None:
-            self.starts: list[int] = [0]
-            self.sizes: list = [None]
-        else:
+        self.starts: list[int] = [0]
+        self.sizes: list = [None]  # unknown while tracing
+        if count is not None:
             self.starts = list(range(0, count, tile_rows))
             self.sizes = tile_sizes(count, tile_rows)
 
-    def _rows(self, index):
-        if self.sizes[index] is None:
-            return self._chosen
-        start = self.starts[index]
-        return self._chosen[start : start + self.sizes[index]]
-
     def handles(self, index: int) -> tuple[dict, tf.Tensor | None]:
         """(variables of the shard, int64 rows of a tile), see `read`."""
-        return self._variables, self._rows(index)
+        start, size = self.starts[index], self.sizes[index]
+        return self._variables, self._chosen[start : size and start + size]
 
     def pick(self, rows: tf.Tensor) -> dict[str, tf.Tensor]:
         """Rows of the arrays, `{"weight": [batch, emb], …}`; anything where −1."""

@@ -7,34 +7,24 @@ import json
 import keras
 from absl import logging
 
-from plsc_tf.boost import layout, projection, trajectory
-from plsc_tf.boost.reduced_step import ReducedStepper
+from plsc_tf.boost import projection, trajectory
+from plsc_tf.boost.reduced_step import (
+    ReducedStepper,
+    ReducedUpdater,
+    ReductionPlan,
+)
 from plsc_tf.boost.snapshots import NAME, Snapshots
 from plsc_tf.boost.space import TILE
-from plsc_tf.boost.updater import ReducedUpdater, ReductionPlan
 from plsc_tf.checkpoints import catalog
 from plsc_tf.heads.memory import FLOAT
 from plsc_tf.jobs.stage import ORDINARY, Stage
-from plsc_tf.options.settings import Settings, known_options
+from plsc_tf.options.settings import Settings
 from plsc_tf.parallel.memory import free_memory
 from plsc_tf.reporting.steps import StepLines
 from plsc_tf.storage import files
 
 PROJECTION = "pca_mat.npy"
 LOG = "line_search.jsonl"
-# Options that stage 2 refuses unless they have their defaults, and why.
-_REFUSED = {
-    "ema_decay": "dim_reduce keeps no moving averages of the weights",
-    "mixup": "The trials of dim_reduce need the images that the gradient was of",
-    "cutmix": "The trials of dim_reduce need the images that the gradient was of",
-    "learning_rate_factors": "dim_reduce moves all layers along common directions",
-    "weight_decay_on": "dim_reduce moves weights without the optimizer's rule",
-    "steps_per_execution": "A step of dim_reduce is several graphs",
-}
-_REFUSED_WITH_HEAD = {
-    "head_learning_rate_factor": _REFUSED["weight_decay_on"],
-    "head_weight_decay": _REFUSED["weight_decay_on"],
-}
 
 
 def of(settings: Settings) -> Stage:
@@ -59,8 +49,7 @@ class BoostStage(Stage):
         boost = settings.boost
         if not boost.reduces:
             return
-        _check(settings, model)
-        whole = layout.of_model(model, boost.dim_reduce_scope)
+        whole = trajectory.layout_of(model, boost.dim_reduce_scope)
         _check_memory(whole, model, boost)
         self._plan = ReductionPlan(
             projection=_projection(model, settings, whole),
@@ -139,25 +128,6 @@ def _log_line(stepper, model: keras.Model):
     return json.dumps(json.loads(search, parse_constant=lambda name: None))
 
 
-def _check(settings, model):
-    """Raises ValueError for options that mean nothing in stage 2."""
-    everything = settings.boost.dim_reduce_scope == "all"
-    refused = _REFUSED | (_REFUSED_WITH_HEAD if everything else {})
-    values, known = settings.as_dict(), known_options()
-    for name, reason in refused.items():
-        if values[name] != known[name].default:
-            raise ValueError(
-                f"{reason}. Received: {name}={known[name].format(values[name])}; leave "
-                "it out in stage 2."
-            )
-    if everything and model.head.sample_rate < 1:
-        raise ValueError(
-            "dim_reduce_scope=all needs the gradients of all classes in every step. "
-            f"Received: sample_rate={model.head.sample_rate}; use "
-            "dim_reduce_scope=backbone, or sample_rate=1."
-        )
-
-
 def _bytes(size, replicated, replicas, boost):
     """Bytes that stage 2 keeps between steps, and that a step works with besides.
 
@@ -201,8 +171,8 @@ def _check_memory(whole, model, boost):
 def _projection(model, settings, whole):
     """The `Projection`; the chief makes it of the snapshots if needed."""
     boost, group, error = settings.boost, model.trainer.group, None
-    path = boost.pca_mat_path
-    path = path or files.join(settings.checkpoints.model_save_dir, PROJECTION)
+    place = files.join(settings.checkpoints.model_save_dir, PROJECTION)
+    path = boost.pca_mat_path or place
     if group.is_chief:
         try:
             if not boost.pca_mat_path and not _is_current(path, settings):
@@ -218,10 +188,9 @@ def _projection(model, settings, whole):
 
 
 def _make(path, model, boost, whole):
-    snapshots = trajectory.open_folder(
-        boost.weight_load_dir, whole, boost.n_component, model.trainer.heartbeat
-    )
-    projection.make(path, snapshots, whole, boost.n_component, model.trainer.heartbeat)
+    count, heartbeat = boost.n_component, model.trainer.heartbeat
+    rows = trajectory.open_folder(boost.weight_load_dir, whole, count, heartbeat)
+    projection.make(path, rows, whole, count, heartbeat)
 
 
 def _is_current(path, settings):

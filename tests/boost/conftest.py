@@ -8,8 +8,13 @@ import pytest
 
 import plsc_tf
 from plsc_tf.backbones import precision
-from plsc_tf.boost import layout, projection, reduced_step, snapshots, trajectory
-from plsc_tf.boost.updater import ReducedUpdater, ReductionPlan
+from plsc_tf.boost import projection, snapshots, trajectory
+from plsc_tf.boost.reduced_step import (
+    ReducedStepper,
+    ReducedUpdater,
+    ReductionPlan,
+)
+from plsc_tf.training import state
 
 COMPONENTS = 5
 EPOCHS = 9
@@ -77,7 +82,7 @@ def projections(make_model, folder, tmp_path_factory):
     made = {}
     for scope in ("backbone", "all"):
         path = str(tmp_path_factory.mktemp("pca") / f"{scope}.npy")
-        whole = layout.of_model(make_model(), scope)
+        whole = trajectory.layout_of(make_model(), scope)
         found = trajectory.open_folder(folder, whole, COMPONENTS)
         projection.make(path, found, whole, COMPONENTS)
         made[scope] = path
@@ -85,23 +90,24 @@ def projections(make_model, folder, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def reduce(make_model, projections):
-    """Prepares a stage 2 on so many replicas: (model, its `ReducedStepper`)."""
+def reduce(make_model, projections, folder):
+    """Makes a stage 2 that starts at the last snapshot: (model, `ReducedStepper`)."""
 
     def prepare(replicas=1, scope="backbone", *, plan=None, compiled=None, **options):
         model = make_model(replicas, **options)
         given = {"rho": 0.55, "gamma": 0.9, "alpha": 0.001, "sigma": 0.4, "trials": 8}
         made = ReductionPlan(
             projection=projection.Projection(projections[scope]),
-            layout=layout.of_model(model, scope),
+            layout=trajectory.layout_of(model, scope),
             **{**given, **(plan or {})},
         )
         model.trainer.updater_class = functools.partial(ReducedUpdater, plan=made)
         with model.strategy.scope():
             compiled = {k: make() for k, make in (compiled or {}).items()}
             model.compile(plsc_tf.Momentum(0.02), **compiled)
-        steps = reduced_step.ReducedStepper(model, made)
+        steps = ReducedStepper(model, made)
         model.trainer.custom_step = steps.step
+        state.restore_weights(f"{folder}/step_{EPOCHS:08d}", model)
         return model, steps
 
     return prepare

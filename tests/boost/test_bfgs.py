@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from plsc_tf.boost.updater import Bfgs
+from plsc_tf.boost.reduced_step import Bfgs
 
 DIMENSIONS = 6
 
@@ -37,22 +37,6 @@ def test_a_quadratic_is_minimised_in_k_plus_1_steps(quadratic):
     # The gradient alone is far from there.
     short = walk(Bfgs(DIMENSIONS), hessian, b, 1)
     assert np.linalg.norm(short - exact) > 0.1 * np.linalg.norm(exact)
-
-
-def test_the_first_direction_is_the_gradients():
-    gradient = np.arange(1.0, 4.0)
-    direction, inverse = Bfgs(3).direction(gradient)
-    np.testing.assert_array_equal(direction, -gradient)
-    np.testing.assert_array_equal(inverse, np.eye(3))
-
-
-def test_what_is_not_accepted_is_not_kept():
-    method = Bfgs(2)
-    method.accept([1.0, 0.0], [-0.5, 0.0], np.eye(2))
-    method.direction([0.25, 0.1])
-    np.testing.assert_array_equal(method.inverse, np.eye(2))
-    np.testing.assert_array_equal(method.gradient, [1.0, 0.0])
-    np.testing.assert_array_equal(method.step, [-0.5, 0.0])
 
 
 def test_negative_curvature_changes_nothing():

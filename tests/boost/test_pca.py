@@ -84,14 +84,6 @@ def test_rows_are_made_orthonormal_again(matrix):
     assert pca.deviation(product) < pca.TOLERANCE
 
 
-@pytest.mark.usefixtures("small_blocks")
-def test_a_number_that_is_not_finite_is_found(matrix):
-    matrix[3, 500] = np.nan
-    rows = [Row(values) for values in matrix]
-    with pytest.raises(ValueError, match="Snapshot 3 .* the first in weight 500"):
-        pca.decompose(rows, SIZE, WANTED, lambda place: f"weight {place}")
-
-
 def test_equal_snapshots_span_too_little(matrix):
     matrix[4:] = matrix[4]
     with pytest.raises(ValueError, match=r"differ in 4 dimensions only.*n_component=5"):

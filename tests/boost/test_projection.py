@@ -5,17 +5,16 @@ import json
 import resource
 import shutil
 
-import keras
 import numpy as np
 import pytest
 
 import plsc_tf
-from plsc_tf.boost import layout, projection, snapshots, trajectory
+from plsc_tf.boost import projection, snapshots, trajectory
 
 
 @pytest.fixture
 def whole(make_model):
-    return layout.of_model(make_model(), "backbone")
+    return trajectory.layout_of(make_model(), "backbone")
 
 
 def test_the_file_is_plain_numpy(projections, whole):
@@ -56,22 +55,19 @@ def test_wrong_matrices_are_refused(whole, tmp_path):
     path, size = str(tmp_path / "wrong.npy"), whole.size
     with pytest.raises(FileNotFoundError, match="pca_mat_path"):
         projection.Projection(path)
-    with pytest.raises(IsADirectoryError, match="pca_mat_path .* is a folder"):
+    with pytest.raises(IsADirectoryError):
         projection.Projection(str(tmp_path))
-    np.save(path, np.eye(3, size - 1, dtype=np.float32))
-    with pytest.raises(ValueError, match=rf"\[3, {size}\]. Received: \[3, {size - 1}"):
-        projection.Projection(path).check(whole, 3)
-    np.save(path, 1.01 * np.eye(3, size, dtype=np.float32))
-    with pytest.raises(ValueError, match=r"orthonormal rows.*off by 0\.02"):
-        projection.Projection(path).check(whole, 3)
-    np.save(path, np.full((3, size), np.nan, np.float32))
-    with pytest.raises(ValueError, match="off by nan"):
-        projection.Projection(path).check(whole, 3)
+    for matrix, message in (
+        (np.eye(3, size - 1), rf"\[3, {size}\]. Received: \[3, {size - 1}"),
+        (1.01 * np.eye(3, size), r"orthonormal rows.*off by 0\.02"),
+        (np.full((3, size), np.nan), "off by nan"),
+    ):
+        np.save(path, matrix.astype(np.float32))
+        with pytest.raises(ValueError, match=message):
+            projection.Projection(path).check(whole, 3)
     np.save(path, np.eye(3, size, dtype=np.int32))
     with pytest.raises(ValueError, match="matrix of floats"):
         projection.Projection(path)
-    with open(path, "r+b") as file:
-        file.truncate(500)
     np.save(path, np.eye(3, size, dtype=np.float32))
     with open(path, "r+b") as file:
         file.truncate(1000)
@@ -83,23 +79,11 @@ def test_wrong_matrices_are_refused(whole, tmp_path):
         projection.Projection(path)
 
 
-def test_too_few_snapshots(folder, whole, tmp_path):
+def test_too_few_snapshots(folder, whole):
     with pytest.raises(ValueError, match=r"n_component=9 .*at least 10 .* with 9"):
         trajectory.open_folder(folder, whole, 9)
-    with pytest.raises(FileNotFoundError, match="expected the folder of stage 1"):
+    with pytest.raises(NotADirectoryError, match="Expected: the snapshots of stage 1"):
         trajectory.open_folder(f"{folder}/none", whole, 5)
-    (tmp_path / "file").write_text("")
-    with pytest.raises(NotADirectoryError, match="is a file: expected the folder"):
-        trajectory.open_folder(str(tmp_path / "file"), whole, 5)
-
-
-def test_snapshots_of_another_model(folder):
-    backbone = keras.Sequential(
-        [keras.Input((16, 16, 3)), keras.layers.Flatten(), keras.layers.Dense(8)]
-    )
-    other = plsc_tf.Classifier(backbone, plsc_tf.ShardedHead(7))
-    with pytest.raises(ValueError, match="step_00000001 is not of this model"):
-        trajectory.open_folder(folder, layout.of_model(other, "backbone"), 5)
 
 
 def test_weights_that_a_snapshot_keeps_elsewhere(folder, whole):

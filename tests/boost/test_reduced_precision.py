@@ -1,28 +1,24 @@
 """Stage 2 of networks that compute in bfloat16 or float16."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import plsc_tf
-from plsc_tf.training import state
-from tests.boost.test_reduced_step import ROUNDING, run, vector
+from tests.boost.test_reduced_step import ROUNDING, carried, run, vector
 
 
 @pytest.fixture
-def prepare(reduce, folder):
-    """(model, its `ReducedStepper`) in half precision where the snapshots end."""
+def prepare(reduce):
+    """A stage 2 in half precision: (model, its `ReducedStepper`)."""
 
-    def make(dtype, *arguments, scale=1024.0, **options):
+    def make(dtype, *arguments, **options):
         if dtype == "float16":
-            options["compiled"] = {
-                "loss_scale": lambda: plsc_tf.LossScale(
-                    scale, decr_every_n_nan_or_inf=1
-                )
-            }
-        model, steps = reduce(*arguments, dtype=dtype, **options)
-        state.restore_weights(f"{folder}/step_00000009", model)
-        return model, steps
+            scale = functools.partial(plsc_tf.LossScale, decr_every_n_nan_or_inf=1)
+            options["compiled"] = {"loss_scale": lambda: scale(1024.0)}
+        return reduce(*arguments, dtype=dtype, **options)
 
     return make
 
@@ -98,9 +94,7 @@ def _everything(model):
     found = {"weights": vector(model, "all")}
     for i, variable in enumerate(model.backbone.non_trainable_variables):
         found[f"statistics {i}"] = variable.numpy()
-    for name, rows in model.trainer.updater.slots().items():
-        found[name] = np.concatenate(list(rows.held().pieces(0, rows.shape[0])))
-    return found
+    return found | carried(model)
 
 
 def _assert_same(found, expected):

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 import plsc_tf
-from plsc_tf.boost import projection
-from plsc_tf.heads.heads import DenseHead
+from plsc_tf.heads.heads import DenseHead, ShardedHead
 from plsc_tf.training import state
 
 STEPS = 6
@@ -60,36 +59,37 @@ def start(folder):
 
 
 @pytest.mark.parametrize(
-    ("scope", "counts"),
+    ("scope", "others"),
     [
-        ("backbone", [2]),
-        ("all", [2, 4]),
-        pytest.param("backbone", [4], marks=pytest.mark.slow),
+        ("backbone", [(2, ShardedHead)]),
+        ("all", [(2, ShardedHead), (4, ShardedHead), (1, DenseHead)]),
+        pytest.param("backbone", [(4, ShardedHead)], marks=pytest.mark.slow),
     ],
 )
-def test_any_number_of_replicas_walks_the_same_path(
-    reduce, start, pictures, scope, counts
-):
-    paths, ends = {}, {}
-    for replicas in (1, *counts):
-        model, steps = reduce(replicas, scope)
-        start(model)
+def test_any_replicas_and_head_take_the_same_path(reduce, pictures, scope, others):
+    def path(replicas, head):
+        model, steps = reduce(replicas, scope, head=head)
         losses, sizes, searches = run(model, steps, pictures)
         assert_clear(searches)
-        paths[replicas] = (losses, sizes)
-        ends[replicas] = vector(model, "all")
-    losses, sizes = paths[1]
+        return losses, sizes, vector(model, "all")
+
+    losses, sizes, end = path(1, ShardedHead)
     assert losses[-1] < losses[0] and any(sizes)
-    for replicas in counts:
-        assert paths[replicas][1] == sizes
-        np.testing.assert_allclose(paths[replicas][0], losses, rtol=2e-3)
-        np.testing.assert_allclose(ends[replicas], ends[1], atol=2e-5)
+    for found in (path(*other) for other in others):
+        assert found[1] == sizes
+        np.testing.assert_allclose(found[0], losses, rtol=2e-3)
+        np.testing.assert_allclose(found[2], end, atol=2e-5)
 
 
-def test_the_accepted_point_is_lower_by_armijos_bound(reduce, start, pictures):
+def test_the_accepted_point_is_lower_by_armijos_bound(reduce, pictures, projections):
     model, steps = reduce(scope="all", plan={"alpha": 0.0})
-    start(model)
+    before = vector(model, "all")
     _, sizes, searches = run(model, steps, pictures)
+    # Without a residual no weight leaves the space.
+    moved = vector(model, "all") - before
+    basis = np.load(projections["all"]).astype(np.float64)
+    assert np.linalg.norm(moved) > 1e-3
+    assert np.linalg.norm(moved - basis.T @ (basis @ moved)) < 2e-6
     for i, (size, search) in enumerate(zip(sizes, searches, strict=True)):
         assert search["slope"] < 0
         accepted = search["loss"] + 0.4 * size * search["slope"]
@@ -103,30 +103,13 @@ def test_the_accepted_point_is_lower_by_armijos_bound(reduce, start, pictures):
             assert search["loss"] == pytest.approx(trial, rel=ROUNDING)
 
 
-@pytest.mark.parametrize(("scope", "replicas"), [("backbone", 1), ("all", 2)])
-def test_without_alpha_the_complement_stays(
-    reduce, start, pictures, projections, scope, replicas
-):
-    model, steps = reduce(replicas, scope, plan={"alpha": 0.0})
-    start(model)
-    before = vector(model, scope)
-    run(model, steps, pictures, 3)
-    moved = vector(model, scope) - before
-    basis = projection.Projection(projections[scope])
-    basis = basis.columns(0, basis.shape[1]).astype(np.float64)
-    outside = moved - basis.T @ (basis @ moved)
-    assert np.linalg.norm(moved) > 1e-3
-    assert np.linalg.norm(outside) < 1e-6
-
-
 def test_a_step_is_that_of_the_equations(
     reduce, make_model, start, pictures, projections
 ):
-    model, steps = reduce(scope="backbone")
-    start(model)
+    # The loss scale is divided out first.
+    model, steps = reduce(compiled={"loss_scale": lambda: plsc_tf.LossScale(1024.0)})
     plain = gradient(make_model, start, pictures)
-    basis = projection.Projection(projections["backbone"])
-    basis = basis.columns(0, basis.shape[1]).astype(np.float64)
+    basis = np.load(projections["backbone"]).astype(np.float64)
     before = vector(model, "backbone")
     (size,) = run(model, steps, pictures, 1)[1]
     projected = basis @ plain
@@ -148,34 +131,11 @@ def gradient(make_model, start, pictures):
     return before - vector(model, "backbone")
 
 
-def test_a_replicated_head_is_reduced_too(reduce, start, pictures):
-    sharded, steps = reduce(1, "all")
-    start(sharded)
-    dense, own = reduce(1, "all", head=DenseHead)
-    start(dense)
-    expected = run(sharded, steps, pictures, 3)
-    assert_clear(expected[2])
-    found = run(dense, own, pictures, 3)
-    np.testing.assert_allclose(found[0], expected[0], rtol=1e-3)
-    assert found[1] == expected[1]
-
-
-def test_the_loss_scale_is_divided_out_first(reduce, start, pictures):
-    paths = []
-    for scale in (None, 1024.0):
-        made = {"loss_scale": lambda s=scale: plsc_tf.LossScale(s)} if scale else {}
-        model, steps = reduce(compiled=made)
-        start(model)
-        paths.append(run(model, steps, pictures, 3)[0])
-    np.testing.assert_allclose(*paths, rtol=1e-5)
-
-
 def test_trials_draw_the_same_dropout_and_move_no_statistics(
     reduce, make_model, start, pictures
 ):
     # The bias before a batch norm changes nothing: all trials have the batch's loss.
     model, steps = reduce(dropout=0.5)
-    start(model)
     bias = model.backbone.trainable_variables[1]
     assert bias.path.endswith("bias")
     updater = model.trainer.updater
@@ -206,9 +166,8 @@ def test_trials_draw_the_same_dropout_and_move_no_statistics(
         )
 
 
-def test_a_trial_that_is_not_finite_is_not_accepted(reduce, start, pictures):
+def test_a_trial_that_is_not_finite_is_not_accepted(reduce, pictures):
     model, steps = reduce(plan={"alpha": 0.0})
-    start(model)
     before = vector(model, "backbone")
     # Of the second one's length the direction itself is not finite in float32.
     for factor, trials in ((1e38, 8), (1e60, 0)):
@@ -220,9 +179,8 @@ def test_a_trial_that_is_not_finite_is_not_accepted(reduce, start, pictures):
         np.testing.assert_array_equal(model.trainer.updater.bfgs.step, np.zeros(5))
 
 
-def test_a_step_that_is_not_finite_changes_nothing(reduce, start, pictures):
+def test_a_step_that_is_not_finite_changes_nothing(reduce, pictures):
     model, steps = reduce(2, "all")
-    start(model)
     run(model, steps, pictures, 2)
     bias = model.backbone.trainable_variables[1]
     sound = bias.numpy()
@@ -239,20 +197,17 @@ def test_a_step_that_is_not_finite_changes_nothing(reduce, start, pictures):
 
 
 @pytest.mark.parametrize(("scope", "counts"), [("backbone", [2]), ("all", [2, 1])])
-def test_a_resumed_stage_goes_on_bit_for_bit(
-    reduce, start, pictures, tmp_path, scope, counts
-):
+def test_a_resumed_stage_goes_on_bit_for_bit(reduce, pictures, tmp_path, scope, counts):
     model, steps = reduce(2, scope)
-    start(model)
     run(model, steps, pictures, 3)
     state.save(str(tmp_path / "3"), model, {})
-    kept = _carried(model)
+    kept = carried(model)
     assert np.any(kept["dim_reduce/step"]) and np.any(kept["dim_reduce/residual"])
     following = run(model, steps, pictures, 2)
     for replicas in counts:
         again, own = reduce(replicas, scope)
         state.restore(str(tmp_path / "3"), again)
-        for name, values in _carried(again).items():
+        for name, values in carried(again).items():
             np.testing.assert_array_equal(values, kept[name], err_msg=name)
         found = run(again, own, pictures, 2)
         if replicas == 2:
@@ -261,7 +216,8 @@ def test_a_resumed_stage_goes_on_bit_for_bit(
             np.testing.assert_allclose(found[0], following[0], rtol=1e-3)
 
 
-def _carried(model):
+def carried(model):
+    """What a checkpoint keeps of stage 2."""
     return {
         name: np.concatenate(list(rows.held().pieces(0, rows.shape[0])))
         for name, rows in model.trainer.updater.slots().items()

@@ -53,13 +53,10 @@ def test_names_of_the_tutorial_are_options():
     assert found.dim_reduce_timeout == 5.0
 
 
-def test_the_level_switches_it_off():
+def test_the_level_and_another_mode_switch_it_off():
     assert not boost(boost_config_dict=str(TUTORIAL), boost_level="O0").reduces
     assert not boost(dim_reduce=True, boost_level="O0").reduces
     assert not boost(boost_level="O2").reduces
-
-
-def test_the_library_mode_leaves_it_off():
     other = {"boost": {"mode": "auto", "dim_reduce": True, "less_bn": False}}
     assert not boost(boost_config_dict=str(other)).reduces
 

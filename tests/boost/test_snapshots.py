@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import plsc_tf
-from plsc_tf.boost import layout, snapshots, trajectory
+from plsc_tf.boost import snapshots, trajectory
 from plsc_tf.checkpoints import catalog, manifest
 from plsc_tf.training import state
 
@@ -63,7 +63,7 @@ def test_several_steps_per_call_end_at_a_snapshot(
     counted = Counted(several)
     assert train(several, pictures, tmp_path / "2", **options) == steps
     assert counted.calls == calls
-    whole = layout.of_model(single, "all")
+    whole = trajectory.layout_of(single, "all")
     for step in steps:
         values = [
             trajectory.Snapshot(f"{tmp_path}/{n}/step_{step:08d}", whole).read(
@@ -91,7 +91,7 @@ class Counted:
 def test_the_numbers_are_those_of_the_weights(model, pictures, tmp_path):
     train(model, pictures, tmp_path, epochs=1, every_n_steps=4, scope="all")
     for scope in ("backbone", "all"):
-        whole = layout.of_model(model, scope)
+        whole = trajectory.layout_of(model, scope)
         found = trajectory.Snapshot(str(tmp_path / "step_00000004"), whole)
         for piece in whole.pieces:
             if piece.rows:
@@ -125,7 +125,7 @@ def test_a_large_head_is_left_out_unless_asked_for(make_model, pictures, tmp_pat
     train(model, pictures, tmp_path, epochs=1, every_n_steps=4)
     path = str(tmp_path / "step_00000004")
     assert manifest.read(path)["arrays"] == {}
-    whole = layout.of_model(model, "all")
+    whole = trajectory.layout_of(model, "all")
     with pytest.raises(ValueError, match="no class weights, which dim_reduce_scope"):
         trajectory.Snapshot(path, whole)
 

@@ -8,19 +8,164 @@ import itertools
 import sys
 import traceback
 
+import keras
 import numpy as np
+import tensorflow as tf
 
 import plsc_tf
+from plsc_tf.parallel import collectives
+from plsc_tf.training.updates import Updater
 from tests.conformance.head_case import (
+    BATCH,
+    EMBEDDING,
+    LARGE,
+    LAYER_WISE,
     LOSSES,
     OPTIMIZERS,
     SAMPLINGS,
     SMOOTHED,
+    TILINGS,
     Case,
+    Expected,
+    close,
     make_example,
 )
-from tests.conformance.head_expected import Expected, close
-from tests.conformance.head_stepper import Stepper
+
+
+class Stepper:
+    """A head, the matrix before it, and their optimizer, on replicas."""
+
+    def __init__(self, case, example, slot_dtype=None, **options):
+        self.case = case
+        classes, rate, tile_rows = (SAMPLINGS | LARGE)[case.sampling]
+        tiled, kept = TILINGS[case.tiling]
+        tile_bytes = np.dtype(keras.config.floatx()).itemsize * (tile_rows or 1) * BATCH
+        settings = {"scale": case.scale, "logits_mb": kept * tile_bytes / 1e6}
+        settings["sub_centers"] = case.sub_centers
+        kind = plsc_tf.DenseHead if case.dense else plsc_tf.ShardedHead
+        if not case.dense:
+            settings["sample_rate"] = rate
+            settings["tile_rows"] = tile_rows if tiled else None
+        settings |= LOSSES[case.loss][0] | options
+        self.strategy = plsc_tf.strategy(case.replicas)
+        with self.strategy.scope():
+            self.kernel = keras.Variable(
+                example.kernel, dtype=keras.config.floatx(), name="kernel"
+            )
+            self.head = kind(classes, **settings)
+            self.head.build(EMBEDDING, self.strategy)
+            self.optimizer = (OPTIMIZERS | LAYER_WISE)[case.optimizer][0]()
+        arrays = self.head.arrays()
+        arrays["weight"].write(0, example.weight)
+        if "bias" in arrays:
+            arrays["bias"].write(0, example.bias)
+        replicated = [self.kernel]
+        if case.dense:
+            replicated += self.head.variables_replicated
+        self.updater = Updater(
+            self.optimizer,
+            self.strategy,
+            replicated,
+            None if case.dense else self.head,
+            slot_dtype=slot_dtype,
+        )
+        self._step = tf.function(
+            lambda *batch: self.strategy.run(self._replica, batch), autograph=False
+        )
+
+    def step(self, inputs, labels, example_weights):
+        """Runs one, and updates everything.
+
+        Returns:
+            dict of `losses`, `gradients` of the embeddings, with ranks `ranks`, and
+            with sampling `sampled`, the classes that took part.
+        """
+        dtype = keras.config.floatx()
+        outcome = self._step(
+            tf.constant(inputs, dtype),
+            tf.constant(labels, tf.int64),
+            tf.constant(example_weights / example_weights.sum(), dtype),
+        )
+        parts = {
+            name: [p.numpy() for p in self.strategy.experimental_local_results(value)]
+            for name, value in outcome.items()
+        }
+        found = {name: np.concatenate(value) for name, value in parts.items()}
+        if "sampled" in parts:
+            found["sampled"] = join_samples(self.head, parts["sampled"])
+        return found
+
+    def _replica(self, inputs, labels, upstream):
+        x, y, u = (collectives.own_slice(v) for v in (inputs, labels, upstream))
+        with tf.GradientTape() as tape:
+            embeddings = x @ self.kernel.value
+        step = tf.convert_to_tensor(self.optimizer.iterations)
+        outcome = self.head.loss_and_gradients(
+            embeddings, y, u, self.case.ranks, step=step
+        )
+        given = [outcome.embedding_gradients]
+        gradients = [tape.gradient(embeddings, self.kernel.value, given)]
+        pending = outcome.pending
+        if self.case.dense:
+            gradients += self.head.weight_gradients(pending)
+        finite, _ = self.updater.apply(
+            gradients, None if self.case.dense else pending, tf.constant(True)
+        )
+        self.head.keep_state(outcome.state, finite)
+        found = {"losses": outcome.losses, "gradients": outcome.embedding_gradients}
+        if self.case.ranks:
+            found["ranks"] = outcome.ranks
+        if "chosen" in pending:
+            found["sampled"] = pending["chosen"]
+        return found
+
+    def weights(self):
+        """`{name: array}` of the matrix and of the head; all copies are the same."""
+        copies = self.strategy.experimental_local_results(self.kernel.value)
+        for copy in copies[1:]:
+            np.testing.assert_array_equal(copy, copies[0])
+        arrays = self.head.arrays().items()
+        whole = {name: rows.read(0, rows.shape[0]) for name, rows in arrays}
+        return {"kernel": copies[0].numpy()} | whole
+
+    def slots(self):
+        """`{"weight/velocity": array}` of the matrix and of the head."""
+        found = {}
+        for variable in self.optimizer.variables:
+            name = variable.name.removeprefix("head_")
+            of, _, slot = name.partition("_")
+            if variable.shape and of in ("kernel", "weight", "bias"):
+                found[f"{of}/{slot}"] = variable.numpy()
+        for name, rows in self.updater.slots().items():
+            found[name] = rows.read(0, rows.shape[0])
+        return found
+
+    def state(self):
+        """`{name: number}` of the loss."""
+        return {n: v.numpy() for n, v in self.head.state_variables.items()}
+
+
+def join_samples(head, rows):
+    """Numbers of the classes, from every replica's rows."""
+    first = head.weight.split.first
+    return np.concatenate([own + first(r) for r, own in enumerate(rows)])
+
+
+def sampled_classes(head, strategy, labels, step):
+    """The classes that the head samples for a global batch; None for all."""
+    if head.sample_rate == 1:
+        return None
+
+    @tf.function
+    def sampled():
+        def replica():
+            own = collectives.own_slice(tf.constant(labels, tf.int64))
+            return head.sample(own, tf.constant(step, tf.int64))
+
+        return strategy.run(replica)
+
+    rows = strategy.experimental_local_results(sampled())
+    return join_samples(head, [own.numpy() for own in rows])
 
 
 def check(case, tolerance=1e-5, **options):

@@ -5,7 +5,6 @@ Every choice runs always, all pairs of choices and the whole matrix with
 """
 
 import dataclasses
-import itertools
 import pathlib
 import subprocess
 import sys
@@ -77,22 +76,6 @@ FLOAT64 = [
     Case("smoothed_softmax", 2, "partly", "all", "momentum"),
     Case("arcface", 4, "partly", "positives", "adam", sub_centers=3),
 ]
-
-
-def test_the_selection_holds_every_pair():
-    fields = ("loss", "replicas", "tiling", "sampling", "optimizer")
-    sizes = dict(zip(fields, (len(KINDS), 4, 4, 3, 6), strict=True))
-    kinds = {loss: kind for kind, losses in enumerate(KINDS) for loss in losses}
-    cases = [
-        {field: getattr(case, field) for field in fields} | {"loss": kinds[case.loss]}
-        for case in every_pair()
-    ]
-    for pair in itertools.combinations(fields, 2):
-        if pair == ("loss", "optimizer"):
-            continue  # the rule sees gradients only
-        found = {tuple(case[field] for field in pair) for case in cases}
-        refused = 2 if pair == ("loss", "sampling") else 0
-        assert len(found) == sizes[pair[0]] * sizes[pair[1]] - refused, pair
 
 
 def quick(cases):

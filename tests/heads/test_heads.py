@@ -49,13 +49,17 @@ def test_initial_weights_do_not_depend_on_the_number_of_replicas():
     assert weights[0].std() == pytest.approx(np.sqrt(2 / 5008), rel=0.02)
 
 
-@pytest.mark.parametrize("kind", [plsc_tf.ShardedHead, plsc_tf.DenseHead])
-def test_weights_round_trip_through_numpy(kind):
-    strategy = plsc_tf.strategy(3)
-    head = kind(CLASSES)
+@pytest.fixture(scope="module", params=[plsc_tf.ShardedHead, plsc_tf.DenseHead])
+def head(request):
+    """A head on three replicas."""
+    built = request.param(CLASSES)
+    built.build(EMBEDDING, plsc_tf.strategy(3))
+    return built
+
+
+def test_weights_round_trip_through_numpy(head):
     with pytest.raises(ValueError, match="no weights yet"):
-        head.weights_as_numpy()
-    head.build(EMBEDDING, strategy)
+        plsc_tf.ShardedHead(CLASSES).weights_as_numpy()
     whole = np.random.default_rng(1).normal(size=(CLASSES, EMBEDDING)).astype("f4")
     head.set_weights_from_numpy(whole)
     np.testing.assert_array_equal(head.weights_as_numpy(), whole)
@@ -103,12 +107,8 @@ def test_more_replicas_than_classes_are_refused():
         plsc_tf.ShardedHead(3).build(EMBEDDING, plsc_tf.strategy(4))
 
 
-@pytest.mark.parametrize("kind", [plsc_tf.ShardedHead, plsc_tf.DenseHead])
 @pytest.mark.parametrize("shape", [(2, 5), (0, 6), (3, 6), (6,)])
-def test_a_batch_that_does_not_fit_the_head_is_refused(kind, shape):
-    strategy = plsc_tf.strategy(2)
-    head = kind(CLASSES)
-    head.build(EMBEDDING, strategy)
+def test_a_batch_that_does_not_fit_the_head_is_refused(head, shape):
     count = 2 if shape[0] else 0
 
     def replica():
@@ -117,7 +117,7 @@ def test_a_batch_that_does_not_fit_the_head_is_refused(kind, shape):
         ).losses
 
     with pytest.raises(ValueError, match="embedding_size=6.*Received: embeddings of"):
-        strategy.run(replica)
+        plsc_tf.strategy(3).run(replica)
 
 
 def test_the_old_name_of_the_loss_works():

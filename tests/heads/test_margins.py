@@ -146,23 +146,6 @@ def test_arcface_slope_at_the_end_is_that_of_the_clipped_cosine():
     )
 
 
-def test_straight_through_keeps_the_value_and_passes_the_gradient():
-    margins = Margins(m2=0.5, gradient="straight_through")
-    value, slope = margins.target(tf.constant([math.cos(1.0)], tf.float64), None, {})[
-        :2
-    ]
-    np.testing.assert_allclose(value, [math.cos(1.5)])
-    np.testing.assert_array_equal(slope, [1.0])
-
-
-def test_plain_softmax_leaves_logits_alone():
-    logits = tf.constant([-7.0, 12.5])
-    target = plsc_tf.SOFTMAX.target(logits, None, {})
-    np.testing.assert_array_equal(target.value, logits)
-    np.testing.assert_array_equal(target.slope, [1, 1])
-    assert plsc_tf.SOFTMAX.others(logits[:, None], target, {})[1] is None
-
-
 def test_published_constants():
     # AdaFace: README of mk-minchul/AdaFace (m, h, t_alpha) and its head.py (the
     # initial statistics).
@@ -202,16 +185,6 @@ def test_adaface_needs_two_examples_for_a_deviation():
     new = ADAFACE.next_state(norms, norms, tf.constant([1.0, 0.0]), state)
     assert float(new["norm_mean"]) == pytest.approx(0.01 * 60 + 0.99 * 20)
     assert float(new["norm_deviation"]) == 100.0
-
-
-def test_curricularface_statistics_over_two_steps():
-    loss, weights = CurricularFace(momentum=0.1), tf.constant([1.0, 0, 0.5])
-    state = loss.next_state(
-        tf.constant([0.2, math.inf, 0.6]), None, weights, loss.initial_state()
-    )
-    assert float(state["t"]) == pytest.approx(0.04)
-    state = loss.next_state(tf.constant([-0.5, 0.9, 0.7]), None, weights, state)
-    assert float(state["t"]) == pytest.approx(0.01 + 0.036)
 
 
 @pytest.mark.parametrize("loss", [ADAFACE, CURRICULARFACE])

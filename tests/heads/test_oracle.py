@@ -12,10 +12,9 @@ import plsc_tf
 EIGHTH = math.pi / 8
 
 
-def example(classes=7, batch=6, emb=5, norm=1.0):
+def example():
     rng = np.random.default_rng(3)
-    x = rng.normal(size=(batch, emb)) * norm
-    w, b = rng.normal(size=(classes, emb)), rng.normal(size=classes)
+    x, w, b = (rng.normal(size=size) for size in ((6, 5), (7, 5), 7))
     return w, b, x, np.array([0, 2, 6, 2, 5, 0]), np.array([1.0, 0, 1, 2, 1, 0.5])
 
 
@@ -47,12 +46,7 @@ def example(classes=7, batch=6, emb=5, norm=1.0):
     ],
 )
 def test_losses_by_hand(loss, true, other, penalty):
-    x = np.array(
-        [
-            [20 * math.cos(EIGHTH), 20 * math.sin(EIGHTH)],
-            [0, 50],
-        ]
-    )
+    x = np.array([[20 * math.cos(EIGHTH), 20 * math.sin(EIGHTH)], [0, 50]])
     given = {"t_alpha": 1.0} if loss == "adaface" else {}
     found = oracle.head_step(
         np.eye(2), None, x, [0, 1], [1, 1], loss=loss, scale=3.0, **given
@@ -65,58 +59,13 @@ def test_hard_other_class_and_state_of_curricularface_by_hand():
     # One example at 60° from its class and 30° from the other. t = 0.5 · 0.4 + 0.5 ·
     # cos 60° = 0.45, and cos 30° > cos(60° + m) is hard.
     x = np.array([[math.cos(math.pi / 3), math.sin(math.pi / 3)]])
-    found = oracle.head_step(
-        np.eye(2),
-        None,
-        x,
-        [0],
-        [1],
-        loss="curricularface",
-        scale=2.0,
-        state={"t": 0.4},
-        momentum=0.5,
-    )
+    given = {"loss": "curricularface", "state": {"t": 0.4}, "momentum": 0.5}
+    found = oracle.head_step(np.eye(2), None, x, [0], [1], scale=2.0, **given)
     assert found["state"]["t"] == pytest.approx(0.45)
     other = math.cos(math.pi / 6) * (0.45 + math.cos(math.pi / 6))
     true = math.cos(math.pi / 3 + 0.5)
     expected = math.log(1 + math.exp(2 * (other - true)))
     assert found["losses"][0] == pytest.approx(expected, abs=1e-12)
-
-
-@pytest.mark.parametrize("loss", oracle.SETTINGS)
-def test_gradients_equal_differences(loss):
-    w, b, x, labels, weights = example(norm=12.0)
-    b = b if loss == "softmax" else None
-    scale = 8.0
-    # Statistics that do not move, for they are constants to the gradient.
-    fixed = {"adaface": {"t_alpha": 0.0}, "curricularface": {"momentum": 0.0}}
-    given = fixed.get(loss, {})
-
-    def objective(w, x):
-        losses = oracle.head_step(
-            w, b, x, labels, weights, loss=loss, scale=scale, **given
-        )["losses"]
-        return (weights * losses).sum() / weights.sum()
-
-    found = oracle.head_step(w, b, x, labels, weights, loss=loss, scale=scale, **given)
-    rng = np.random.default_rng(5)
-    for name, array in (("weight", w), ("embedding", x)):
-        move = rng.normal(size=array.shape) * 1e-6
-        if loss == "adaface" and name == "embedding":
-            # The norm is a constant to AdaFace's gradient: only turn.
-            unit = x / np.linalg.norm(x, axis=1, keepdims=True)
-            move -= (move * unit).sum(1, keepdims=True) * unit
-            radial = (found["embedding_gradients"] * unit).sum(1)
-            np.testing.assert_allclose(radial, 0, atol=1e-12)
-        high, low = (
-            objective(w, x + s * move)
-            if name == "embedding"
-            else objective(w + s * move, x)
-            for s in (1, -1)
-        )
-        difference = (high - low) / 2
-        along = (found[f"{name}_gradients"] * move).sum()
-        assert along == pytest.approx(difference, rel=1e-5)
 
 
 def test_label_smoothing_and_weights_equal_keras():
@@ -137,14 +86,8 @@ def test_sampled_classes_are_a_smaller_head():
     w, b, x, labels, weights = example()
     sampled = np.array([0, 2, 3, 5, 6])
     whole = oracle.head_step(w, b, x, labels, weights, loss="softmax", sampled=sampled)
-    small = oracle.head_step(
-        w[sampled],
-        b[sampled],
-        x,
-        np.searchsorted(sampled, labels),
-        weights,
-        loss="softmax",
-    )
+    places = np.searchsorted(sampled, labels)
+    small = oracle.head_step(w[sampled], b[sampled], x, places, weights, loss="softmax")
     np.testing.assert_allclose(whole["losses"], small["losses"])
     for name in ("weight_gradients", "bias_gradients"):
         np.testing.assert_allclose(whole[name][sampled], small[name], atol=1e-15)

@@ -7,7 +7,7 @@ import tensorflow as tf
 import plsc_tf
 from plsc_tf.heads.tiles import sample_rows
 from tests.conformance.head_case import Case, make_example
-from tests.conformance.head_stepper import Stepper, sampled_classes
+from tests.conformance.head_matrix import Stepper, sampled_classes
 
 CLASSES, RATE, STEPS = 40, 0.3, 3000
 # Rows of other replicas are below 0 or beyond 39; row 0 is not among the true classes.
@@ -72,29 +72,23 @@ def test_seed_replica_and_step_tell_the_sample_and_nothing_else(samples):
     np.testing.assert_array_equal(again, samples[:20])
 
 
-def test_more_true_classes_than_the_sample_take_part_alone():
-    rows = np.arange(20) * 2 - 6  # 17 true classes here, of a share of 12
-    expected = [row for row in rows if 0 <= row < CLASSES]
-    for sample in draw(5, rows):
-        np.testing.assert_array_equal(sample, expected)
-
-
-def test_a_batch_larger_than_the_sample_may_still_leave_room():
-    # 20 examples of three classes: the other nine are drawn.
-    for sample in draw(20, TRUE[:3] * 6 + [-1, 40]):
-        assert len(sample) == 12 and {7, 19, 39} <= set(sample)
-
-
-def test_a_replica_without_true_classes_and_a_share_below_one():
-    for sample in draw(20, rows=[-1, -1, 99], rate=0.001):
-        assert sample.shape == (1,)
-    for sample in draw(20, rows=[5, 5, 99], rate=0.001):
-        np.testing.assert_array_equal(sample, [5])
-
-
-def test_a_batch_of_all_classes():
-    for sample in draw(2, rows=np.arange(60) - 5):
-        np.testing.assert_array_equal(sample, np.arange(CLASSES))
+@pytest.mark.parametrize(
+    ("rows", "rate", "size", "expected"),
+    [
+        # 17 true classes here, of a share of 12: they take part alone.
+        (range(-6, 34, 2), RATE, 17, range(0, 34, 2)),
+        # A batch larger than the sample, with three classes: nine more are drawn.
+        (TRUE[:3] * 6 + [-1, 40], RATE, 12, [7, 19, 39]),
+        # A replica without true classes, and a share below one.
+        ([-1, -1, 99], 0.001, 1, []),
+        ([5, 5, 99], 0.001, 1, [5]),
+        # A batch of all classes.
+        (range(-5, 55), RATE, CLASSES, range(CLASSES)),
+    ],
+)
+def test_true_classes_take_part_in_any_number(rows, rate, size, expected):
+    for sample in draw(5, list(rows), rate=rate):
+        assert sample.shape == (size,) and set(expected) <= set(sample)
 
 
 def test_what_is_not_sampled_stays_bit_for_bit():

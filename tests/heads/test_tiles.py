@@ -14,11 +14,11 @@ from tests.conformance.head_case import (
     MOMENTUM,
     RATE,
     Case,
+    Expected,
+    close,
     make_example,
 )
-from tests.conformance.head_expected import Expected, close
-from tests.conformance.head_matrix import check
-from tests.conformance.head_stepper import Stepper
+from tests.conformance.head_matrix import Stepper, check
 
 
 @pytest.mark.parametrize(

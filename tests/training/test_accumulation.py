@@ -11,10 +11,11 @@ from tests.conformance.head_case import (
     OPTIMIZERS,
     SAMPLINGS,
     Case,
+    Expected,
+    close,
     make_example,
 )
-from tests.conformance.head_expected import Expected, close
-from tests.conformance.head_stepper import sampled_classes
+from tests.conformance.head_matrix import sampled_classes
 
 FEATURES = 12  # pictures of 2 × 2
 STATEFUL = ("adaface", "curricularface")
