@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from plsc_tf.data import images
-from plsc_tf.data.augmentation import geometry
+from plsc_tf.data.augmentation import operations
 from plsc_tf.data.faults import reason
 
 # Where ArcFace's training images of 112 x 112 have the five points, x and y in pixels
@@ -137,4 +137,4 @@ def cut_out(image: tf.Tensor, transform: tf.Tensor, size: tuple[int, int]) -> tf
     Returns:
         uint8 [height, width, 3], bilinear.
     """
-    return geometry.warp(image, transform, 0, size)
+    return operations.warp(image, transform, 0, size)

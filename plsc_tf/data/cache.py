@@ -97,23 +97,15 @@ def _fill(place, write):
             partial = f"{own}{uuid.uuid4().hex[:8]}{_PARTIAL}"
             try:
                 write(partial)
-                _move(partial, place)
+                os.rename(partial, place)
+            except OSError:
+                if not _is_done(place):
+                    raise
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
         # A process that still waits for this lock finds the cache.
         with contextlib.suppress(FileNotFoundError):
             os.remove(lock.name)
-
-
-def _move(partial, place):
-    try:
-        os.rename(partial, place)
-    except OSError:
-        if _is_done(place):
-            return
-        # A folder that was not finished lies there.
-        shutil.rmtree(place)
-        os.rename(partial, place)
 
 
 def _write(place, shape, blocks, name, known):

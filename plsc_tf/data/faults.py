@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -64,32 +63,38 @@ def first_fault(
                 f"{source.name} cannot be read beyond position {position} of epoch "
                 f"{order.epoch}: {reason(error)}"
             )
-        if error := fault(source, entry, prepare, num_classes):
+        try:
+            _checked(source, entry, prepare, num_classes)
+        except ValueError as error:
             return error
     return None
 
 
-def fault(source, entry, prepare, num_classes) -> ValueError | None:
-    """Returns what is wrong with a block of one example, or None."""
+def _checked(source, entry, prepare, num_classes) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the prepared image and the label of a block of one example.
+
+    Raises:
+        ValueError: something is wrong with it.
+    """
     where = source.describe(int(entry["index"][0]))
     try:
         item = source.read(entry)
-        prepare(item["image"][0])
+        image = prepare(item["image"][0])
     except tf.errors.NotFoundError as error:
-        return ValueError(
+        raise ValueError(
             f"There is no file for {where}: {reason(error)} "
             "Put the file there, or take it out of the list."
-        )
+        ) from error
     except (tf.errors.OpError, ValueError) as error:
-        return ValueError(
+        raise ValueError(
             f"The image cannot be read: {where}: {reason(error)} "
             "Expected JPEG, PNG or GIF. Replace it or take it out, or leave such "
             "records out with skip_bad_records."
-        )
-    label = int(item["label"][0])
-    if label < 0 or label >= (num_classes or 2**63):
-        return label_error(label, where, num_classes)
-    return None
+        ) from error
+    label = item["label"][0]
+    if not 0 <= int(label) < (num_classes or 2**63):
+        raise label_error(int(label), where, num_classes)
+    return image, label
 
 
 def reason(error: Exception) -> str:
@@ -127,67 +132,53 @@ def without_bad_records(
             "can only be read from the front. Leave them out in its function, or "
             "make TFRecords of it: python -m plsc_tf.convert."
         )
-    substitutes = _Substitutes(source, prepare, size)
-    tolerant = source.with_fetch(substitutes.fetch)
-    tolerant.skipped = substitutes.skipped
-    return tolerant
+    skipped: dict[int, str] = {}
 
+    def one(index):
+        item = source.read({"index": index[tf.newaxis]})
+        label = item["label"][0]
+        limit = source.num_classes or tf.int64.max
+        check = tf.debugging.Assert((label >= 0) & (label < limit), [label])
+        with tf.control_dependencies([check]):
+            return prepare(item["image"][0]), tf.identity(label)
 
-class _Substitutes:
-    """Reads the records of a source, good ones in place of bad ones."""
+    def good_from(index):
+        for step in range(source.num_examples):
+            candidate = (index + step) % source.num_examples
+            if candidate in skipped:
+                continue
+            entry = {"index": tf.constant([candidate], tf.int64)}
+            try:
+                return _checked(source, entry, prepare, source.num_classes)
+            except ValueError as error:
+                text = str(error)
+            # Of several threads, one names it.
+            is_new = skipped.setdefault(candidate, text) is text
+            if is_new and len(skipped) <= _MOST_NAMED:
+                logging.warning("Left out: %s", text)
+        raise ValueError(f"{source.name} holds no record that can be read.")
 
-    def __init__(self, source, prepare, size):
-        self.skipped = {}
-        self._source = source
-        self._prepare = prepare
-        self._size = size
-        self._lock = threading.Lock()
+    def good_block(indices):
+        images, labels = zip(*map(good_from, indices.tolist()), strict=True)
+        return np.stack(images), np.array(labels)
 
-    def fetch(self, index: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns uint8 [block, height, width, 3] and int64 [block]."""
+    def fetch(index):
         count = tf.size(index, tf.int64)
         # An inner data set, because nothing else in a graph survives an error.
         good = tf.data.Dataset.from_tensor_slices(index)
-        good = good.map(without_autograph(self._one)).ignore_errors(log_warning=False)
-        nothing = (tf.zeros([0, *self._size, 3], tf.uint8), tf.zeros([0], tf.int64))
+        good = good.map(without_autograph(one)).ignore_errors(log_warning=False)
+        nothing = (tf.zeros([0, *size, 3], tf.uint8), tf.zeros([0], tf.int64))
         first = good.batch(count).concatenate(tf.data.Dataset.from_tensors(nothing))
         images, labels = first.take(1).get_single_element()
         types = tf.uint8, tf.int64
         images, labels = tf.cond(
             tf.equal(tf.size(labels, tf.int64), count),
             lambda: (images, labels),
-            lambda: tuple(tf.numpy_function(self._good_block, [index], types, False)),
+            lambda: tuple(tf.numpy_function(good_block, [index], types, False)),
         )
-        images = tf.ensure_shape(images, [None, *self._size, 3])
+        images = tf.ensure_shape(images, [None, *size, 3])
         return images, tf.ensure_shape(labels, [None])
 
-    def _one(self, index):
-        item = self._source.read({"index": index[tf.newaxis]})
-        label = item["label"][0]
-        limit = self._source.num_classes or tf.int64.max
-        check = tf.debugging.Assert((label >= 0) & (label < limit), [label])
-        with tf.control_dependencies([check]):
-            return self._prepare(item["image"][0]), tf.identity(label)
-
-    def _good_block(self, indices):
-        images, labels = zip(*(self._good(int(k)) for k in indices), strict=True)
-        return np.stack(images), np.array(labels)
-
-    def _good(self, index):
-        """The first good record from this one on."""
-        source = self._source
-        for step in range(source.num_examples):
-            candidate = (index + step) % source.num_examples
-            if candidate in self.skipped:
-                continue
-            entry = {"index": tf.constant([candidate], tf.int64)}
-            error = fault(source, entry, self._prepare, source.num_classes)
-            if error is None:
-                item = source.read(entry)
-                return self._prepare(item["image"][0]).numpy(), int(item["label"][0])
-            with self._lock:
-                known = candidate in self.skipped
-                self.skipped[candidate] = str(error)
-            if not known and len(self.skipped) <= _MOST_NAMED:
-                logging.warning("Left out: %s", error)
-        raise ValueError(f"{source.name} holds no record that can be read.")
+    tolerant = source.with_fetch(fetch)
+    tolerant.skipped = skipped
+    return tolerant

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from plsc_tf.data.checks import report
-from plsc_tf.data.checks.doctor import check
+from plsc_tf.data.checks.doctor import check, find_leaks
 from plsc_tf.data.checks.findings import Findings
 from plsc_tf.data.checks.listings import open_listing
 from plsc_tf.data.checks.survey import ROW, Examined
-from plsc_tf.data.checks.whole_set import find_leaks
 from plsc_tf.data.request import DataRequest
 from tests.check.conftest import encode, pixels
 

@@ -1,17 +1,72 @@
-"""A finished training that several tests look at."""
+"""A training with three centers per class, and its checkpoint with one."""
 
+import numpy as np
 import pytest
 
+from plsc_tf.data import figures
 from plsc_tf.jobs import train
+from plsc_tf.jobs import trained as trained_models
 from plsc_tf.options.settings import Settings
-from tests.classes.tiny import CLASSES, TINY, draw_classes
+from tests.classes.tiny import (
+    CENTERS,
+    CLASSES,
+    PICTURES,
+    SIZE,
+    draw_classes,
+    rows_of,
+    run_command,
+    settings_of,
+)
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory):
-    """(folder of a run of six classes, folder of its pictures)."""
+def centers(tmp_path_factory):
+    """A folder with `run`, trained on two replicas, and `data`, its images."""
     root = tmp_path_factory.mktemp("classes")
     draw_classes(root / "data", range(CLASSES))
-    values = {**TINY, "dataset_dir": str(root / "data")}
-    train.train(Settings.from_values(**values, model_save_dir=str(root / "run")))
-    return root / "run", root / "data"
+    train.train(settings_of(root))
+    return root
+
+
+@pytest.fixture(scope="session")
+def expected(centers):
+    """The dominant centers by the definition: float64, image by image."""
+    settings = Settings.from_values(model_save_dir=str(centers / "run"), num_replicas=1)
+    model = trained_models.load(settings).model
+    weights = rows_of(centers / "run" / "0").astype(np.float64)
+    weights /= np.linalg.norm(weights, axis=2, keepdims=True)
+    paths, dominant, angles, own = [], [], [], 0
+    for label in range(CLASSES):
+        numbers = range(PICTURES + label % 2)
+        images = np.stack([figures.draw(0, label, k, SIZE) for k in numbers])
+        rows = model.embed(images).astype(np.float64)
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        cosines = rows @ weights[label].T
+        counts = np.bincount(cosines.argmax(axis=1), minlength=CENTERS)
+        dominant.append(int(counts.argmax()))
+        own += counts.max()
+        angles += np.degrees(np.arccos(cosines[:, dominant[-1]])).tolist()
+        paths += [f"person{label:02d}/{k}.png {label}" for k in numbers]
+    ranked = np.sort(angles)
+    # Between two images, so that rounding does not decide.
+    limit = ranked[19:21].mean()
+    near = [path for path, a in zip(paths, angles, strict=True) if a < limit]
+    return {"dominant": dominant, "limit": limit, "near": near, "own": own}
+
+
+@pytest.fixture(scope="session")
+def dropped(centers, expected):
+    """The rows of the table of the command that leaves one center per class."""
+    return run_command(
+        f"--model_save_dir={centers / 'run'}",
+        f"--edit_dir={centers / 'one'}",
+        "--drop_sub_centers",
+        f"--drop_angle={expected['limit']}",
+        f"--new_list={centers / 'cleaned.txt'}",
+    )
+
+
+@pytest.fixture(scope="session")
+def trained(centers, dropped):
+    """(folder of a checkpoint of six classes, folder of its images)."""
+    return centers / "one", centers / "data"

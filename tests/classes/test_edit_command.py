@@ -5,46 +5,42 @@ import json
 import numpy as np
 import pytest
 
-from plsc_tf.checkpoints import manifest
-from plsc_tf.checkpoints.rows import StoredRows
-from plsc_tf.classes import GROUPS
 from plsc_tf.data import figures
 from plsc_tf.jobs import train
+from plsc_tf.jobs import trained as trained_models
 from plsc_tf.jobs.classes import command
 from plsc_tf.options.cli import parse
 from plsc_tf.options.settings import Settings
-from tests.classes.tiny import PICTURES, SIZE, TINY, draw_classes
-
-
-def rows_of(path, name="weight"):
-    path = str(path)
-    described = manifest.read(path)["arrays"][name]
-    return StoredRows(path, described).read(0, described["shape"][0])
+from tests.classes.tiny import (
+    PICTURES,
+    SIZE,
+    draw_classes,
+    rows_of,
+    run_command,
+    settings_of,
+)
 
 
 @pytest.fixture(scope="module")
 def edited(trained, tmp_path_factory):
     """(the folder of the result, the rows of the command's table)."""
-    folder, _ = trained
     root = tmp_path_factory.mktemp("edited")
     draw_classes(root / "new", [20, 21])
+    # Images of the nine classes of the result.
+    draw_classes(root / "all", [0, 2, 4, 5, 6, 20, 21, 22, 23])
     rows = np.random.default_rng(0).normal(size=(1, 8)).astype(np.float32)
     np.save(root / "rows.npy", rows)
-    settings = parse(
-        [
-            f"--model_save_dir={folder}",
-            f"--edit_dir={root / 'edited'}",
-            "--remove_classes=1",
-            "--merge_classes=2+3",
-            f"--class_rows={root / 'rows.npy'}",
-            f"--class_images={root / 'new'}",
-            "--add_classes=2",
-            f"--new_list={root / 'label.txt'}",
-            "--num_replicas=1",
-        ],
-        GROUPS,
+    table = run_command(
+        f"--model_save_dir={trained[0]}",
+        f"--edit_dir={root / 'edited'}",
+        "--remove_classes=1",
+        "--merge_classes=2+3",
+        f"--class_rows={root / 'rows.npy'}",
+        f"--class_images={root / 'new'}",
+        "--add_classes=2",
+        f"--new_list={root / 'label.txt'}",
     )
-    return root, dict(command.run(settings)), rows
+    return root, table, rows
 
 
 def test_what_is_not_touched_is_the_same(trained, edited):
@@ -68,8 +64,6 @@ def test_what_is_not_touched_is_the_same(trained, edited):
 
 
 def test_new_classes_are_the_means_of_their_pictures(trained, edited):
-    from plsc_tf.jobs import trained as trained_models
-
     root, _, _ = edited
     settings = Settings.from_values(model_save_dir=str(trained[0]), num_replicas=1)
     model = trained_models.load(settings).model
@@ -106,25 +100,12 @@ def test_the_map_and_the_list_have_the_new_labels(edited):
     assert not any("person01" in line for line in listed)
 
 
-def new_data(root, trained):
-    """Pictures of the nine classes of the result, in folders."""
-    data = root / "all"
-    if not data.exists():
-        draw_classes(data, [0, 2, 4, 5, 6, 20, 21, 22, 23])
-    return data
-
-
 def test_a_training_goes_on_in_the_same_folder(trained, edited):
     root, _, _ = edited
-    settings = parse(
-        [
-            f"--flagfile={root / 'edited' / 'flags.cfg'}",
-            f"--dataset_dir={new_data(root, trained)}",
-            "--num_epochs=2",
-            "--num_replicas=1",
-        ]
+    flags = f"--flagfile={root / 'edited' / 'flags.cfg'} --dataset_dir={root / 'all'}"
+    _, outcome = train.train(
+        parse([*flags.split(), "--num_epochs=2", "--num_replicas=1"])
     )
-    _, outcome = train.train(settings)
     assert outcome["num_classes"] == 9
     # Three steps of 33 pictures before, five of 49 after.
     assert outcome["steps"] == 4 + 5
@@ -134,23 +115,20 @@ def test_a_training_goes_on_in_the_same_folder(trained, edited):
     assert not np.array_equal(trained_on, rows_of(root / "edited" / "0"))
 
 
-def test_a_training_starts_from_its_weights(trained, edited):
+def test_a_training_starts_from_its_weights(edited):
     root, _, _ = edited
-    _, outcome = train.train(
-        Settings.from_values(
-            **{
-                **TINY,
-                "num_classes": 9,
-                "dataset_dir": str(new_data(root, trained)),
-                "checkpoint_dir": str(root / "edited" / "0"),
-                "model_save_dir": str(root / "warm"),
-                "num_replicas": 1,
-                "learning_rate": 0.0,
-                "weight_decay": 0.0,
-                "stop_at_step": 1,
-            }
-        )
+    settings = settings_of(
+        root,
+        num_classes=9,
+        dataset_dir=str(root / "all"),
+        checkpoint_dir=str(root / "edited" / "0"),
+        sub_centers=1,
+        num_replicas=1,
+        learning_rate=0.0,
+        weight_decay=0.0,
+        stop_at_step=1,
     )
+    _, outcome = train.train(settings)
     # A step at rate 0 leaves the weights as they came.
     np.testing.assert_array_equal(
         rows_of(outcome["checkpoint_dir"]), rows_of(root / "edited" / "0")
@@ -158,17 +136,20 @@ def test_a_training_starts_from_its_weights(trained, edited):
 
 
 def test_slots_of_a_head_on_every_replica_are_edited(trained, tmp_path):
-    values = {**TINY, "dataset_dir": str(trained[1]), "loss_type": "arcface"}
-    values["num_replicas"] = 1
-    train.train(Settings.from_values(**values, model_save_dir=str(tmp_path / "run")))
-    settings = Settings.from_values(
-        model_save_dir=str(tmp_path / "run"),
-        edit_dir=str(tmp_path / "edited"),
-        remove_classes="0",
-        add_classes=1,
+    settings = settings_of(
+        tmp_path,
+        dataset_dir=str(trained[1]),
+        loss_type="arcface",
+        sub_centers=1,
         num_replicas=1,
     )
-    command.run(settings)
+    train.train(settings)
+    run_command(
+        f"--model_save_dir={tmp_path / 'run'}",
+        f"--edit_dir={tmp_path / 'edited'}",
+        "--remove_classes=0",
+        "--add_classes=1",
+    )
     old = np.load(tmp_path / "run" / "0" / "training.npz")
     new = np.load(tmp_path / "edited" / "0" / "training.npz")
     (slot,) = [name for name in old if old[name].shape == (6, 8)]
@@ -178,41 +159,42 @@ def test_slots_of_a_head_on_every_replica_are_edited(trained, tmp_path):
         np.testing.assert_array_equal(new[name], old[name])
 
 
+EDIT, NOISE = {"edit_dir": "edited"}, {"noise_report": "noise.json"}
+OTHER_DATA = {"dataset_name": "tests.classes.tiny", "new_list": "l.txt"}
+
+
 @pytest.mark.parametrize(
     ("values", "error", "message"),
     [
-        ({"remove_classes": "6"}, ValueError, "classes 0 to 5. Received: class 6"),
-        ({"class_rows": "no.npy"}, FileNotFoundError, "no file of class rows"),
+        ({}, ValueError, "Give edit_dir"),
+        (EDIT | NOISE, ValueError, "two tasks"),
+        (EDIT | {"remove_classes": "6"}, ValueError, "0 to 5. Received: class 6"),
+        (EDIT | {"class_rows": "no.npy"}, FileNotFoundError, "no file of class rows"),
         (
-            {"merge_classes": "0+1", "dataset_dir": "no"},
+            EDIT | {"merge_classes": "0+1", "dataset_dir": "no"},
             ValueError,
             "--merge_weights=equal",
         ),
-        ({"edit_dir": ""}, ValueError, "Give edit_dir"),
+        (EDIT | {"drop_sub_centers": True}, ValueError, "one center per class: there"),
+        ({"noise_report": "noise.txt"}, ValueError, "must end in .json"),
+        ({"noise_report": "no/folder.json"}, FileNotFoundError, "no folder 'no'"),
+        (NOISE | OTHER_DATA, ValueError, "not files of their own"),
     ],
 )
-def test_what_cannot_be_done_is_said_and_nothing_is_written(
-    trained, tmp_path, values, error, message
+def test_an_impossible_task_writes_nothing(
+    trained, tmp_path, monkeypatch, values, error, message
 ):
-    given = {
-        "model_save_dir": str(trained[0]),
-        "edit_dir": str(tmp_path / "edited"),
-        **values,
-    }
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(error, match=message):
-        command.run(Settings.from_values(**given))
+        command.run(Settings.from_values(model_save_dir=str(trained[0]), **values))
     assert not list(tmp_path.iterdir())
 
 
 def test_nothing_is_overwritten(trained, edited):
     root, _, _ = edited
-    settings = Settings.from_values(
-        model_save_dir=str(trained[0]),
-        edit_dir=str(root / "edited"),
-        remove_classes="1",
-    )
+    flags = f"--model_save_dir={trained[0]} --edit_dir={root / 'edited'}"
     with pytest.raises(FileExistsError, match="nothing is overwritten"):
-        command.run(settings)
+        run_command(*flags.split(), "--remove_classes=1")
     told = json.loads((root / "edited" / "0" / "manifest.json").read_text())
     assert told["state"]["num_classes"] == 9
 
@@ -222,19 +204,11 @@ def test_rows_that_cancel_each_other_are_no_class_and_nothing_is_left(
 ):
     row = np.arange(1, 9, dtype=np.float32)
     np.save(tmp_path / "rows.npy", np.stack([row, -row]))
-    values = {
-        "edit_dir": str(tmp_path / "first"),
-        "class_rows": str(tmp_path / "rows.npy"),
-        "num_replicas": 1,
-    }
-    command.run(Settings.from_values(model_save_dir=str(trained[0]), **values))
-    again = {
-        "model_save_dir": str(tmp_path / "first"),
-        "edit_dir": str(tmp_path / "second"),
-        "merge_classes": "6+7",
-        "merge_weights": "equal",
-    }
+    first = f"--edit_dir={tmp_path / 'first'}", f"--class_rows={tmp_path / 'rows.npy'}"
+    run_command(f"--model_save_dir={trained[0]}", *first)
+    again = f"--model_save_dir={tmp_path / 'first'} --edit_dir={tmp_path / 'second'}"
+    again += " --merge_classes=6+7 --merge_weights=equal"
     # Found only when rows are written.
     with pytest.raises(ValueError, match="6, 7 cannot be merged: their rows point"):
-        command.run(Settings.from_values(**again))
+        run_command(*again.split())
     assert not (tmp_path / "second").exists()

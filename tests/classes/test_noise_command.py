@@ -6,38 +6,30 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from plsc_tf.classes import GROUPS
-from plsc_tf.jobs.classes import command
 from plsc_tf.jobs.classes.edit import read_groups
-from plsc_tf.options.cli import parse
-from plsc_tf.options.settings import Settings
+from tests.classes.tiny import run_command
 
 PICTURES = 3 * 5 + 3 * 6
 
 
 @pytest.fixture(scope="module")
 def reported(trained, tmp_path_factory):
-    """(folder of what was written, rows of the table)."""
+    """(folder of what was written, rows of the table, the report)."""
     root = tmp_path_factory.mktemp("noise")
-    settings = parse(
-        [
-            f"--model_save_dir={trained[0]}",
-            f"--noise_report={root / 'noise.json'}",
-            f"--noise_sheets={root / 'sheets'}",
-            f"--new_list={root / 'cleaned.txt'}",
-            # Nearly nothing was learnt: much looks alike, nobody by so much nearer.
-            "--noise_pair=0.6",
-            "--noise_margin=0.001",
-            "--num_replicas=1",
-        ],
-        GROUPS,
+    table = run_command(
+        f"--model_save_dir={trained[0]}",
+        f"--noise_report={root / 'noise.json'}",
+        f"--noise_sheets={root / 'sheets'}",
+        f"--new_list={root / 'cleaned.txt'}",
+        # Nearly nothing was learned: much looks alike, nothing is much nearer.
+        "--noise_pair=0.6",
+        "--noise_margin=0.001",
     )
-    return root, dict(command.run(settings))
+    return root, table, json.loads((root / "noise.json").read_text())
 
 
 def test_the_report_tells_what_was_found(trained, reported):
-    root, table = reported
-    content = json.loads((root / "noise.json").read_text())
+    root, table, content = reported
     assert content["pictures"] == PICTURES and content["classes"] == 6
     assert content["checkpoint"] == str(trained[0] / "0")
     assert content["thresholds"] == {"pair": 0.6, "margin": 0.001, "split": 6.0}
@@ -57,17 +49,15 @@ def test_the_report_tells_what_was_found(trained, reported):
 
 
 def test_groups_can_be_merged_as_they_are_written(reported):
-    root, _ = reported
+    root, _, content = reported
     groups = read_groups(str(root / "noise.merge.txt"))
-    pairs = json.loads((root / "noise.json").read_text())["near_duplicates"]["listed"]
-    for pair in pairs:
+    for pair in content["near_duplicates"]["listed"]:
         if pair["found"]:
             assert any(set(pair["classes"]) <= set(group) for group in groups)
 
 
 def test_the_list_leaves_out_what_is_mislabelled(reported):
-    root, _ = reported
-    content = json.loads((root / "noise.json").read_text())
+    root, _, content = reported
     lines = (root / "cleaned.txt").read_text().splitlines()
     assert len(lines) == PICTURES - content["mislabelled"]["count"]
     for line in lines:
@@ -80,8 +70,7 @@ def test_the_list_leaves_out_what_is_mislabelled(reported):
 
 
 def test_sheets_show_pictures_side_by_side(reported):
-    root, table = reported
-    content = json.loads((root / "noise.json").read_text())
+    root, table, content = reported
     sheet = np.asarray(
         Image.open(root / "sheets" / "near_duplicates.png").convert("RGB")
     )
@@ -92,43 +81,11 @@ def test_sheets_show_pictures_side_by_side(reported):
 
 
 def test_weights_can_be_the_centers(trained, tmp_path):
-    settings = Settings.from_values(
-        model_save_dir=str(trained[0]),
-        noise_report=str(tmp_path / "noise.json"),
-        noise_centers="weights",
-        num_replicas=1,
+    run_command(
+        f"--model_save_dir={trained[0]}",
+        f"--noise_report={tmp_path / 'noise.json'}",
+        "--noise_centers=weights",
     )
-    command.run(settings)
     content = json.loads((tmp_path / "noise.json").read_text())
     assert content["centers"] == "weights" and content["thresholds"]["pair"] == 0.7
-    assert sorted(p.name for p in tmp_path.iterdir() if p.is_file())[:1] == [
-        "noise.json"
-    ]
     assert not any(p.is_dir() for p in tmp_path.iterdir())  # no scratch is left
-
-
-@pytest.mark.parametrize(
-    ("values", "error", "message"),
-    [
-        ({"noise_report": "noise.txt"}, ValueError, "must end in .json"),
-        ({"edit_dir": "x"}, ValueError, "two tasks"),
-        ({"noise_report": "no/folder.json"}, FileNotFoundError, "no folder 'no'"),
-        (
-            {"dataset_name": "tests.classes.tiny", "new_list": "l.txt"},
-            ValueError,
-            "not files of their own",
-        ),
-    ],
-)
-def test_what_cannot_be_done_is_said(
-    trained, tmp_path, monkeypatch, values, error, message
-):
-    monkeypatch.chdir(tmp_path)
-    given = {
-        "model_save_dir": str(trained[0]),
-        "noise_report": "noise.json",
-        **values,
-    }
-    with pytest.raises(error, match=message):
-        command.run(Settings.from_values(**given))
-    assert not list(tmp_path.iterdir())

@@ -4,10 +4,16 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
+from plsc_tf.checkpoints import manifest
+from plsc_tf.checkpoints.rows import StoredRows
+from plsc_tf.classes import GROUPS
 from plsc_tf.data import figures
 from plsc_tf.data.source import IndexedSource
+from plsc_tf.jobs.classes import command
+from plsc_tf.options.cli import parse
+from plsc_tf.options.settings import Settings
 
-CLASSES, PICTURES, SIZE = 6, 5, (16, 16)
+CLASSES, CENTERS, PICTURES, SIZE = 6, 3, 5, (16, 16)
 TINY = {
     "dataset_name": "folder",
     "num_classes": CLASSES,
@@ -26,6 +32,27 @@ TINY = {
     "tensorboard": False,
     "optimizer": "adagrad",
 }
+
+
+def settings_of(root, **changes):
+    """Of the training in `root`, with several centers per class."""
+    values = {
+        **TINY,
+        "dataset_dir": str(root / "data"),
+        "model_save_dir": str(root / "run"),
+        "sub_centers": CENTERS,
+    }
+    return Settings.from_values(**values | changes)
+
+
+def run_command(*flags):
+    """The rows of the command's table."""
+    return dict(command.run(parse([*flags, "--num_replicas=1"], GROUPS)))
+
+
+def rows_of(path, name="weight"):
+    described = manifest.read(str(path))["arrays"][name]
+    return StoredRows(str(path), described).read(0, described["shape"][0])
 
 
 def draw_classes(folder, numbers, pictures=PICTURES):

@@ -10,7 +10,6 @@ import pytest
 
 from plsc_tf.data.conversion import run
 from plsc_tf.data.conversion.inputs import Base64Input, RecordInput, SourceInput
-from plsc_tf.data.conversion.work import Work
 from plsc_tf.data.readers.python import from_generator
 from plsc_tf.storage.errors import StorageError
 from tests.conversion import drawn, killed
@@ -120,10 +119,10 @@ def test_killed_before_each_of_its_last_steps(tmp_path):
 
 def test_other_options_start_anew(tmp_path, caplog):
     source = source_of("base64", tmp_path / "in")
-    work = Work(str(tmp_path / "out"), "another", 0)
-    work.commit({"phase": "write"})
-    (tmp_path / ".out.converting/shards/base64_rank_0").write_bytes(b"old")
-    work.close()
+    work = tmp_path / ".out.converting"
+    (work / "shards").mkdir(parents=True)
+    (work / "shards/base64_rank_0").write_bytes(b"old")
+    (work / "journal-2.json").write_text('{"fingerprint": "another", "state": {}}')
     plan = run.ConversionPlan(
         str(tmp_path / "out"), output_format="base64", shuffle=False
     )
@@ -133,10 +132,17 @@ def test_other_options_start_anew(tmp_path, caplog):
 
 def test_two_processes_do_not_write_one_output(tmp_path):
     source = source_of("base64", tmp_path / "in")
-    work = Work(str(tmp_path / "out"), "any", 0)
-    with pytest.raises(RuntimeError, match="Another process is converting in"):
-        run.convert(source, run.ConversionPlan(str(tmp_path / "out")))
-    work.close()
+    plan = run.ConversionPlan(str(tmp_path / "out"), commit_every_s=0)
+    batches = source.batches
+
+    def busy(*arguments):
+        source.batches = batches
+        with pytest.raises(RuntimeError, match="Another process is converting in"):
+            run.convert(source, plan)
+        return batches(*arguments)
+
+    source.batches = busy
+    run.convert(source, plan)
 
 
 class Changing(Base64Input):

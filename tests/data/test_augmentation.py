@@ -8,10 +8,9 @@ from plsc_tf.data.augmentation import (
     NUM_CHANCES,
     Augmentation,
     apply,
-    color,
     decide,
-    geometry,
 )
+from plsc_tf.data.augmentation import operations as ops
 
 SIZE = (20, 16)
 PIXELS = np.random.default_rng(0).integers(0, 256, (*SIZE, 3), np.uint8)
@@ -178,6 +177,63 @@ def test_erasing_fills_rectangles_of_its_area_and_ratio_with_noise():
     np.testing.assert_array_equal(again, results)
 
 
+def test_a_mirror_image_is_exact():
+    chance = tf.concat([_chance(1, c0=0.49), _chance(1, c0=0.51)], 0)
+    mirrored, same = _rows(Augmentation(flip=0.5), chance)
+    np.testing.assert_array_equal(mirrored, PIXELS[:, ::-1])
+    np.testing.assert_array_equal(same, PIXELS)
+    # The same where pixels are interpolated.
+    (warped,) = _rows(Augmentation(flip=1.0, rotate=1e-6), _chance(1))
+    np.testing.assert_array_equal(warped, mirrored)
+
+
+def test_shift_moves_whole_pixels_and_repeats_edges():
+    options, chance = Augmentation(shift=0.1), _chance()
+    offsets = decide(chance, options, SIZE)["shift"].numpy()
+    assert len(set(map(tuple, offsets))) > 10 and np.abs(offsets).max() == 2
+    padded = np.pad(PIXELS, ((2, 2), (2, 2), (0, 0)), mode="edge")
+    for (down, right), result in zip(offsets, _rows(options, chance), strict=True):
+        moved = padded[2 - down : 22 - down, 2 - right : 18 - right]
+        np.testing.assert_array_equal(result, moved)
+
+
+def test_zoom_changes_the_size_within_its_share():
+    image = np.zeros((41, 41, 3), np.uint8)
+    image[10:31, 10:31] = 255  # 21 pixels wide, about the center
+    results = _rows(Augmentation(zoom=0.4), _chance(), image)
+    widths = [(result[20, :, 0] > 127).sum() for result in results]
+    # 0.6 ... 1.4 of 21 pixels are 12.6 ... 29.4
+    assert 12 <= min(widths) <= 15 and 27 <= max(widths) <= 30
+
+
+def test_shear_slants_and_keeps_the_middle_row():
+    image = np.zeros((41, 41, 3), np.uint8)
+    image[:, 20] = 255  # a vertical line
+    slants = []
+    for result in np.array(_rows(Augmentation(shear=0.5), _chance(), image), float):
+        columns = (result[..., 0] * np.arange(41)).sum(1) / result[..., 0].sum(1)
+        np.testing.assert_allclose(columns[20], 20, atol=1e-6)
+        np.testing.assert_allclose(np.diff(columns).std(), 0, atol=0.02)
+        slants.append(columns[40] - columns[0])
+    # Half of the height of 40 pixels either way.
+    assert -20 <= min(slants) < -17 and 17 < max(slants) <= 20
+
+
+def test_color_jitter_grey_and_cutout_on_plain_images():
+    plain = np.full((8, 8, 3), 100, np.uint8)
+    results = _rows(Augmentation(color_jitter=0.2), _chance(), plain)
+    values = [int(result[0, 0, 0]) for result in results]
+    # A plain grey has neither contrast nor saturation: brightness 0.8...1.2 is left.
+    assert 80 <= min(values) < 90 and 110 < max(values) <= 120
+    plain[:] = 100, 50, 200
+    # 0.299 * 100 + 0.587 * 50 + 0.114 * 200 = 82.05
+    (grey,) = _rows(Augmentation(grey=1.0), _chance(1), plain)
+    np.testing.assert_array_equal(grey, np.full_like(plain, 82))
+    black = np.zeros((40, 40, 3), np.uint8)
+    results = _rows(Augmentation(cutout=0.5), _chance(), black)
+    assert 0.05 < max((result == 128).mean() for result in results) <= (21 / 40) ** 2
+
+
 @pytest.mark.parametrize(("down", "right"), [(3, 0), (-4, 2), (0, -5), (20, 0)])
 def test_move_fills_what_comes_in(down, right):
     expected = np.full_like(PIXELS, 9)
@@ -185,14 +241,14 @@ def test_move_fills_what_comes_in(down, right):
         for column in range(16):
             if 0 <= row - down < 20 and 0 <= column - right < 16:
                 expected[row, column] = PIXELS[row - down, column - right]
-    moved = geometry.move(tf.constant(PIXELS), down, right, 9)
+    moved = ops.move(tf.constant(PIXELS), down, right, 9)
     np.testing.assert_array_equal(moved, expected)
 
 
 def test_a_quarter_turn_is_exact():
     image = PIXELS[:15, :15]
-    transform = geometry.affine(((0.0, -1.0), (1.0, 0.0)), (0.0, 0.0), (15, 15))
-    turned = geometry.warp(tf.constant(image), transform)
+    transform = ops.affine(((0.0, -1.0), (1.0, 0.0)), (0.0, 0.0), (15, 15))
+    turned = ops.warp(tf.constant(image), transform)
     # x' = -y, y' = x: the output's column x is the input's row x.
     np.testing.assert_array_equal(turned, np.rot90(image, 1, (0, 1)))
 
@@ -200,8 +256,8 @@ def test_a_quarter_turn_is_exact():
 def _colors(image, **changes):
     same = {"brightness": 1.0, "levels": 0.0, "contrast": 1.0, "saturation": 1.0}
     values = {**same, "hue": 0.0, **changes}
-    maps = color.color_maps(**{k: tf.constant([v]) for k, v in values.items()})
-    changed = color.change_colors(tf.constant(image), maps[0], contrast=True)
+    maps = ops.color_maps(**{k: tf.constant([v]) for k, v in values.items()})
+    changed = ops.change_colors(tf.constant(image), maps[0], contrast=True)
     return changed.numpy().astype(int)
 
 
@@ -247,16 +303,16 @@ def test_color_ranges_of_their_own_replace_the_jitter():
 def test_low_resolution_goes_down_and_up():
     # 0 is "nearest": halved and doubled, each 2x2 block shows one of its pixels.
     image = tf.constant(PIXELS)
-    small = color.low_resolution(image, tf.constant([10, 8]), tf.constant([0, 0]))
+    small = ops.low_resolution(image, tf.constant([10, 8]), tf.constant([0, 0]))
     blocks = small.numpy().reshape(10, 2, 8, 2, 3)
     assert (blocks == blocks[:, :1, :, :1]).all()
     assert (blocks[:, 0, :, 0] == PIXELS[1::2, 1::2]).all()
     # 3 is "area": the mean of each block.
-    small = color.low_resolution(image, tf.constant([10, 8]), tf.constant([3, 0]))
+    small = ops.low_resolution(image, tf.constant([10, 8]), tf.constant([3, 0]))
     means = PIXELS.reshape(10, 2, 8, 2, 3).mean((1, 3))
     assert np.abs(small.numpy()[::2, ::2] - means).max() <= 0.5
-    for way in range(len(color.METHODS)):
-        same = color.low_resolution(image, tf.constant(SIZE), tf.constant([way, way]))
+    for way in range(len(ops.METHODS)):
+        same = ops.low_resolution(image, tf.constant(SIZE), tf.constant([way, way]))
         np.testing.assert_array_equal(same, PIXELS)
 
 
@@ -274,8 +330,16 @@ def test_low_resolution_goes_down_and_up():
         {"crop_probability": -0.1},
         {"erasing": 1.1},
         {"erasing_scale": (0.4, 0.2)},
+        {"crop_scale": (0.9, 0.1)},
     ],
 )
 def test_impossible_options_are_refused(options):
     with pytest.raises(ValueError, match=f"{next(iter(options))}.*Received"):
         Augmentation(**options)
+
+
+def test_names_of_augmentations():
+    assert Augmentation.named("face") == Augmentation(flip=0.5)
+    assert Augmentation.named("none") is None and Augmentation.named(None) is None
+    with pytest.raises(ValueError, match="'face', 'none'"):
+        Augmentation.named("fase")

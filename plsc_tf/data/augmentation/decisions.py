@@ -10,7 +10,8 @@ import math
 
 import tensorflow as tf
 
-from plsc_tf.data.augmentation import color, geometry, randaugment
+from plsc_tf.data.augmentation import operations as ops
+from plsc_tf.data.augmentation import randaugment
 from plsc_tf.data.augmentation.options import Augmentation
 
 # Random numbers of an image. Each decision has columns of its own, so that switching
@@ -61,13 +62,13 @@ def apply(
     """
     shape = image.shape
     if "warp" in decision:
-        image = geometry.warp(image, decision["warp"])
+        image = ops.warp(image, decision["warp"])
     if "mirror" in decision:
-        image = geometry.mirror(image, decision["mirror"])
+        image = ops.mirror(image, decision["mirror"])
     if "shift" in decision:
-        image = geometry.shift(image, decision["shift"])
+        image = ops.shift(image, decision["shift"])
     if "box" in decision:
-        image = geometry.keep_box(image, decision["box"])
+        image = ops.keep_box(image, decision["box"])
     for layer in range(int(options.randaugment_layers) if options else 0):
         image = randaugment.apply(
             image, decision[f"operation_{layer}"], decision[f"amount_{layer}"]
@@ -75,11 +76,11 @@ def apply(
     if "colors" in decision:
         image = _recolored(image, decision, options)
     if "grey" in decision:
-        image = _if(decision["grey"], color.to_grey, image)
+        image = _if(decision["grey"], ops.to_grey, image)
     if "low" in decision:
         image = _if(
             decision["low"],
-            lambda now: color.low_resolution(now, decision["small"], decision["ways"]),
+            lambda now: ops.low_resolution(now, decision["small"], decision["ways"]),
             image,
         )
     image = _erased(image, decision, options)
@@ -102,7 +103,7 @@ def _recolored(image, decision, options):
     contrast = bool(options.color_jitter or options.contrast)
 
     def changed(now):
-        return color.change_colors(now, decision["colors"], contrast=contrast)
+        return ops.change_colors(now, decision["colors"], contrast=contrast)
 
     if "recolor" in decision:
         return _if(decision["recolor"], changed, image)
@@ -152,7 +153,7 @@ def _looks(columns, options, size):
 def _erased(image, decision, options):
     """Cut-out, and random erasing with its probability."""
     if "square" in decision:
-        image = geometry.cut_out(image, decision["square"])
+        image = ops.cut_out(image, decision["square"])
     if "noise" not in decision:
         return image
     seed = decision["noise"]
@@ -160,7 +161,7 @@ def _erased(image, decision, options):
     low, high = options.erasing_scale
     return _if(
         happens < options.erasing,
-        lambda now: geometry.erase(now, seed, chances, (low, high)),
+        lambda now: ops.erase(now, seed, chances, (low, high)),
         image,
     )
 
@@ -216,7 +217,7 @@ def _warps(columns, options, size):
     if options.shear:
         slant = options.shear * _signed(columns[_SHEAR])
         b, e = b + a * slant, e + d * slant
-    return geometry.affine(((a, b), (d, e)), (move_x, move_y), size)
+    return ops.affine(((a, b), (d, e)), (move_x, move_y), size)
 
 
 def _boxes(columns, options, size):
@@ -242,10 +243,10 @@ def _sides(top, rows, left, wide, size):
 
 
 def _colors(columns, options):
-    """Maps of colors, see `color.color_maps`."""
+    """Maps of colors, see `color_maps`."""
     jitter = options.color_jitter
     same = (1 - jitter, 1 + jitter)
-    return color.color_maps(
+    return ops.color_maps(
         _between(columns[_BRIGHTNESS], *same),
         options.brightness * _signed(columns[_LEVELS]),
         _between(columns[_CONTRAST], *(options.contrast or same)),
@@ -259,7 +260,7 @@ def _low_resolutions(columns, options, size):
     share = _between(chance, *options.low_resolution_scale)
     sides = share[:, tf.newaxis] * tf.constant([float(side) for side in size])
     small = tf.maximum(tf.cast(sides, tf.int32), 1)
-    count = len(color.METHODS)
+    count = len(ops.METHODS)
     pair = tf.cast(tf.floor(columns[_WAYS] * count**2), tf.int32)
     ways = tf.stack([pair // count, pair % count], axis=1)
     return {"low": low, "small": small, "ways": ways}

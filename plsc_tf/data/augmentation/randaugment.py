@@ -3,7 +3,7 @@
 Each is a pure function of an image uint8 [h, w, 3] of static size and an amount in
 -1...1, 0 for no change: its size is M / 10, its sign is drawn. Largest changes are
 those of AutoAugment: 30 degrees, a shear of 0.3, a shift of 0.45 of the side (150 of
-331 pixels), factors of 0.1 and 1.9, 4 bits of color.
+331 pixels), factors of 0.1 and 1.9, 4 bits of ops.
 """
 
 from __future__ import annotations
@@ -12,10 +12,7 @@ import math
 
 import tensorflow as tf
 
-from plsc_tf.data.augmentation import color, geometry
-
-# What comes in from outside of the image.
-_GREY = 128
+from plsc_tf.data.augmentation import operations as ops
 
 
 def identity(image, amount):
@@ -72,13 +69,13 @@ def shear_y(image, amount):
 def translate_x(image, amount):
     """Moves sideways by up to 0.45 of the width, whole pixels."""
     pixels = tf.cast(tf.round(amount * 0.45 * image.shape[1]), tf.int32)
-    return geometry.move(image, 0, pixels, _GREY)
+    return ops.move(image, 0, pixels, ops.GREY)
 
 
 def translate_y(image, amount):
     """Moves up or down by up to 0.45 of the height, whole pixels."""
     pixels = tf.cast(tf.round(amount * 0.45 * image.shape[0]), tf.int32)
-    return geometry.move(image, pixels, 0, _GREY)
+    return ops.move(image, pixels, 0, ops.GREY)
 
 
 def solarize(image, amount):
@@ -98,16 +95,16 @@ def posterize(image, amount):
 def saturate(image, amount):
     """Multiplies the saturation by 0.1 to 1.9."""
     factor = 1 + 0.9 * amount
-    grey = tf.constant(color.LUMA, shape=[3, 1]) * tf.ones([1, 3])
+    grey = tf.constant(ops.LUMA, shape=[3, 1]) * tf.ones([1, 3])
     matrix = grey + factor * (tf.eye(3) - grey)
     pixels = tf.matmul(tf.reshape(tf.cast(image, tf.float32), [-1, 3]), matrix)
-    return geometry.to_uint8(tf.reshape(pixels, image.shape))
+    return ops.to_uint8(tf.reshape(pixels, image.shape))
 
 
 def contrast(image, amount):
     """Multiplies the contrast about the mean luma by 0.1 to 1.9."""
     pixels = tf.cast(image, tf.float32)
-    return _blended(pixels, tf.round(tf.reduce_mean(color.luma(pixels))), amount)
+    return _blended(pixels, tf.round(tf.reduce_mean(ops.luma(pixels))), amount)
 
 
 def brighten(image, amount):
@@ -162,9 +159,9 @@ def apply(image: tf.Tensor, operation: tf.Tensor, amount: tf.Tensor) -> tf.Tenso
 
 
 def _moved(image, matrix):
-    transform = geometry.affine(matrix, (0.0, 0.0), tuple(image.shape[:2]))
-    return geometry.warp(image, transform, _GREY)
+    transform = ops.affine(matrix, (0.0, 0.0), tuple(image.shape[:2]))
+    return ops.warp(image, transform, ops.GREY)
 
 
 def _blended(pixels, other, amount):
-    return geometry.to_uint8(color.blend(pixels, other, 1 + 0.9 * amount))
+    return ops.to_uint8(ops.blend(pixels, other, 1 + 0.9 * amount))

@@ -1,23 +1,32 @@
-"""The whole check of a data set."""
+"""The whole check of a data set, and problems that only the whole set shows.
+
+`table` is always that of a survey, one row per image of the listing.
+"""
 
 from __future__ import annotations
 
+import array
+import contextlib
 import dataclasses
+import functools
+import os
 import time
 
 import numpy as np
 
 from plsc_tf.data import load as data_load
+from plsc_tf.data import paths
 from plsc_tf.data.checks.findings import ERROR, KINDS, WARNING, Findings
 from plsc_tf.data.checks.listings import ListedImages, Listing, open_listing
-from plsc_tf.data.checks.survey import examine, survey
-from plsc_tf.data.checks.whole_set import (
-    class_figures,
-    find_duplicates,
-    find_leaks,
-    find_unlisted,
-)
+from plsc_tf.data.checks.survey import NO_LABEL, Examined, examine, hash64, survey
+from plsc_tf.data.readers import image_list
 from plsc_tf.data.request import DataRequest
+
+_BAND_BITS = 16
+# Two hashes that differ in fewer bits than there are bands share a band.
+_BANDS = 4
+# Labels that a finding names.
+_NAMED = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,3 +120,189 @@ def _examine_set(name, request, target, near, findings):
             if KINDS[kind].severity == ERROR:
                 text = f"{KINDS[kind].text} ({detail})" if detail else KINDS[kind].text
                 findings.add("val_damaged", place, text)
+
+
+def find_duplicates(table: np.ndarray, listing: Listing, findings: Findings) -> None:
+    """Marks copies, and the same image under different labels.
+
+    A group of equal images is decided by their decoded pixels. All of a group with
+    different labels are conflicts; of the others all but the first are copies.
+    """
+    known = np.flatnonzero(table["pixel_hash"])
+    known = known[np.argsort(table["pixel_hash"][known], kind="stable")]
+    hashes = table["pixel_hash"][known]
+    for rows in np.split(known, np.flatnonzero(np.diff(hashes)) + 1):
+        if len(rows) < 2:
+            continue
+        labels, (first, *others) = table["label"][rows], rows.tolist()
+        if (labels != labels[0]).any():
+            places = ", ".join(
+                f"label {label} at {listing.describe(row)}"
+                for row, label in zip(rows[:4].tolist(), labels, strict=False)
+            )
+            more = f" and {len(rows) - 4} more" if len(rows) > 4 else ""
+            findings.add("conflicting_labels", places + more, count=len(rows))
+            table["removed"][rows] = True
+            continue
+        files = {table["byte_hash"][first]}
+        for row in others:
+            digest = table["byte_hash"][row]
+            place = functools.partial(listing.describe, row)
+            kind = "same_bytes" if digest in files else "same_pixels"
+            findings.add(kind, place, f"as {listing.describe(first)}")
+            files.add(digest)
+            table["removed"][row] = True
+
+
+def find_leaks(
+    table: np.ndarray,
+    verification: list[tuple[str, Examined]],
+    listing: Listing,
+    findings: Findings,
+    near: bool,
+) -> None:
+    """Marks images of the data set that equal, or resemble, one of verification sets.
+
+    Args:
+        table: of the survey.
+        verification: (place, facts) of each image of the verification sets.
+        listing: of the data set.
+        findings: gets the images.
+        near: whether to look for similar ones, too: those whose difference hash differs
+            in fewer bits than there are bands.
+    """
+    leaks = np.full(len(table), -1)
+    for name in ("pixel_hash", "byte_hash"):
+        number_of = {getattr(one, name): k for k, (_, one) in enumerate(verification)}
+        number_of.pop(0, None)
+        hashes = np.fromiter(number_of, np.uint64, len(number_of))
+        for row in np.flatnonzero(np.isin(table[name], hashes) & (leaks < 0)).tolist():
+            leaks[row] = number_of[int(table[name][row])]
+    matches = {"leak": leaks}
+    if near:
+        near_hashes = [one.near_hash for _, one in verification]
+        closest = _closest(table["near_hash"], near_hashes)
+        matches["near_leak"] = np.where(leaks < 0, closest, -1)
+    for kind, numbers in matches.items():
+        for row in np.flatnonzero(numbers >= 0).tolist():
+            place = functools.partial(listing.describe, row)
+            findings.add(kind, place, f"is {verification[numbers[row]][0]}")
+            table["removed"][row] |= KINDS[kind].removed
+
+
+def _closest(hashes: np.ndarray, wanted: list[int]) -> np.ndarray:
+    """Returns the place of a similar one of `wanted` for each hash, or -1."""
+    closest = np.full(len(hashes), -1)
+    for band in range(_BANDS):
+        keys = (hashes >> np.uint64(band * _BAND_BITS)).astype(np.uint16)
+        order = np.argsort(keys, kind="stable")
+        ordered = keys[order]
+        for number, digest in enumerate(wanted):
+            if not digest:
+                continue
+            key = np.uint16((digest >> band * _BAND_BITS) & 0xFFFF)
+            low, high = (np.searchsorted(ordered, key, s) for s in ("left", "right"))
+            rows = order[low:high]
+            bits = np.ascontiguousarray(hashes[rows] ^ np.uint64(digest)).view(np.uint8)
+            distances = np.unpackbits(bits.reshape(-1, 8), axis=1).sum(1)
+            closest[rows[(distances < _BANDS) & (hashes[rows] != 0)]] = number
+    return closest
+
+
+def class_figures(
+    table: np.ndarray, findings: Findings, num_classes: int | None
+) -> dict:
+    """Counts the images of each class; labels out of range belong to none.
+
+    Args:
+        table: of the survey.
+        findings: gets empty classes and those of one image.
+        num_classes: number of classes; None: largest label + 1.
+
+    Returns:
+        plain values for the report; {} if no label could be read.
+    """
+    labels = table["label"]
+    in_range = (labels >= 0) & (labels < (num_classes or 2**63 - 1))
+    labels, counts = np.unique(
+        labels[in_range & (labels != NO_LABEL)], return_counts=True
+    )
+    if not len(labels):
+        return {}
+    num_classes = num_classes or int(labels[-1]) + 1
+    # The first gaps lie within as many labels as there are, and these gaps.
+    first = np.arange(min(num_classes, len(labels) + _NAMED))
+    empty, single = num_classes - len(labels), labels[counts == 1]
+    for kind, few, count in (
+        ("empty_classes", np.setdiff1d(first, labels), empty),
+        ("single_picture_classes", single, len(single)),
+    ):
+        if count:
+            more = " ..." if count > _NAMED else ""
+            text = f"labels {', '.join(map(str, few[:_NAMED]))}{more}"
+            findings.add(kind, text, count=count)
+    # Number of classes by images per class, in powers of two.
+    by_power = np.bincount(np.log2(counts).astype(np.int64)).tolist()
+    names = ["1"] + [f"{2**k}-{2 ** (k + 1) - 1}" for k in range(1, len(by_power))]
+    return {
+        "num_classes": num_classes,
+        "empty": empty,
+        "min": int(counts.min()),
+        "median": float(np.median(counts)),
+        "max": int(counts.max()),
+        "histogram": dict(zip(names, by_power, strict=True)),
+    }
+
+
+def find_unlisted(listing: ListedImages, count: int, findings: Findings) -> bool:
+    """Searches the folders of the listed images for further ones.
+
+    Paths are compared as 64 bits each, so that millions fit.
+
+    Args:
+        listing: that was read.
+        count: number of its items.
+        findings: gets the images.
+
+    Returns:
+        False on remote file systems, where a search could take hours.
+    """
+    if "://" in listing.folder:
+        return False
+    hashes, tops = _paths_of_other_lists(listing), set()
+    for index in range(count):
+        path = os.path.normpath(listing.path(index))
+        hashes.append(hash64(path))
+        tops.add(path.split(b"/", 1)[0] if b"/" in path else b"")
+    hashes.append(2**64 - 1)  # so that every search ends at one
+    known = np.sort(np.array(hashes, np.uint64))
+    root = os.fsencode(listing.folder.rstrip("/") or "/")
+    endings = tuple(ending.encode() for ending in paths.IMAGE_ENDINGS)
+    for top in sorted(tops):
+        for place, folders, files in os.walk(os.path.join(root, top)):
+            if not top:
+                # The data root itself holds images: its folders may be others'.
+                folders.clear()
+            for name in sorted(
+                name for name in files if name.lower().endswith(endings)
+            ):
+                path = os.path.join(place, name)
+                digest = np.uint64(hash64(os.path.relpath(path, root)))
+                if known[np.searchsorted(known, digest)] != digest:
+                    findings.add("unlisted_file", path.decode(errors="replace"))
+    return True
+
+
+def _paths_of_other_lists(listing: ListedImages) -> array.array:
+    """Hashes of the paths in the lists of other splits."""
+    hashes = array.array("Q")
+    for name in paths.listing(listing.folder):
+        path = paths.join(listing.folder, name)
+        is_list = name.startswith("label") and name.endswith(".txt")
+        if is_list and path != listing.name:
+            # Another kind of file ends where it stops being a list.
+            with contextlib.suppress(ValueError):
+                for line in image_list.lines(path):
+                    if line.label is not None:
+                        hashes.append(hash64(os.path.normpath(line.path)))
+    return hashes

@@ -335,7 +335,9 @@ def open_listing(name: str, request: DataRequest) -> Listing:
         ValueError: an unknown data set, or an impossible request.
     """
     layout = data_load.find_layout(name, request)
-    listing = _LISTINGS.get(type(layout), SourceImages)(layout)
+    kind = _LISTINGS.get(type(layout), SourceImages)
+    # The keys of a user's own parse_fn are not FastNN's.
+    listing = (SourceImages if getattr(layout, "parse_fn", None) else kind)(layout)
     if isinstance(listing, ListedImages | PackedImages) and request.split == "train":
         known = data_load.info(data_load.find(name)).num_classes
         listing.num_classes = request.num_classes or known

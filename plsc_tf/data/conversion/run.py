@@ -5,6 +5,9 @@ random; later each bucket is put into a random order, and the buckets follow one
 another. All orders are equally likely: Rao 1961, Sandelius 1962 ("A simple
 randomization procedure"). The order follows from the seed and the numbers of the
 records, not from memory or interruptions.
+
+All of it happens in the folder `.<output>.converting` next to the output, so that the
+finished shards become the output in one move.
 """
 
 from __future__ import annotations
@@ -13,25 +16,28 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import errno
+import fcntl
 import hashlib
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator
 
 import numpy as np
+from absl import logging
 
 from plsc_tf.data.conversion.inputs import OUTPUTS
 from plsc_tf.data.conversion.shards import (
     RecordFile,
     ShardWriter,
+    finished,
     read_records,
     write_manifest,
 )
-from plsc_tf.data.conversion.work import Work, finished
 from plsc_tf.data.paths import INDEX_ENDING
 from plsc_tf.progress import Progress
-from plsc_tf.storage import files
+from plsc_tf.storage import files, local
 from plsc_tf.storage.errors import StorageError
 
 # Part of the fingerprint: versions whose orders differ must not resume each other.
@@ -42,6 +48,8 @@ _BUCKET, _ORDER, _PADDING = 1, 2, 3
 # Buckets are drawn in blocks of this size, so that drawing can start anywhere.
 _DRAWS = 1 << 16
 _SYNC_THREADS = 8
+# Version 1 was journal.json, whose states cannot be resumed from.
+_JOURNAL, _LOCK = "journal-2.json", "lock"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,23 +109,25 @@ def convert(source, plan: ConversionPlan) -> tuple[dict, bool]:
         RuntimeError: another process converts to output_dir, or the input changed.
     """
     fingerprint = _fingerprint(source, plan)
+    parent, name = os.path.split(os.path.abspath(plan.output_dir))
+    folder = os.path.join(parent, f".{name}.converting")
     earlier = finished(plan.output_dir, fingerprint)
     if earlier is not None:
+        # Left by a process that was killed after it had published.
+        shutil.rmtree(folder, ignore_errors=True)
         return earlier, True
-    with contextlib.closing(
-        Work(plan.output_dir, fingerprint, plan.commit_every_s)
-    ) as work:
-        conversion = _Conversion(source, plan, work)
+    with _locked(folder):
+        conversion = _Conversion(source, plan, folder, fingerprint)
         try:
             conversion.read()
             conversion.write()
-            content = conversion.finish(fingerprint)
+            content = conversion.finish()
         except OSError as error:
             if error.errno not in _FULL:
                 raise
             raise StorageError(
-                f"The disk of {work.folder} is full "
-                f"({shutil.disk_usage(work.folder).free / 1e6:.0f} MB are free): "
+                f"The disk of {folder} is full "
+                f"({shutil.disk_usage(folder).free / 1e6:.0f} MB are free): "
                 f"{error.strerror}. Make room, then run the same command again: it "
                 "resumes.",
                 error.errno,
@@ -127,8 +137,23 @@ def convert(source, plan: ConversionPlan) -> tuple[dict, bool]:
                 "The files to convert were changed meanwhile. Nothing was published; "
                 "run the same command again."
             )
-        work.publish()
+        conversion.publish()
     return content, False
+
+
+@contextlib.contextmanager
+def _locked(folder):
+    """Makes a folder, and locks it against other processes."""
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, _LOCK), "ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RuntimeError(
+                f"Another process is converting in {folder}. Wait for it, or end it "
+                "first."
+            ) from None
+        yield
 
 
 def _fingerprint(source, plan):
@@ -150,22 +175,57 @@ class _Conversion:
     its units; `shards`, (records, bytes of the last shard) that are written.
     """
 
-    def __init__(self, source, plan, work):
-        self._source, self._plan, self._work = source, plan, work
+    def __init__(self, source, plan, folder, fingerprint):
+        self._source, self._plan = source, plan
+        self._folder, self._fingerprint = folder, fingerprint
+        self._buckets, self._shards = (
+            os.path.join(folder, name) for name in ("buckets", "shards")
+        )
         self._output = OUTPUTS[plan.output_format]
-        shards = range(plan.num_shards)
-        pattern = self._output.shard_name
-        self._names = [pattern.format(k, plan.num_shards) for k in shards]
+        count = plan.num_shards
+        self._names = [self._output.shard_name.format(k, count) for k in range(count)]
         # Up to five forms of a block of input are in memory at a time. Below 32 MiB
         # the C library keeps freed memory, which the system is slow to hand out anew.
         self._batch_bytes = min(int(plan.memory_mb * (1 << 16)), 1 << 24)
-        self._state = work.state or {
+        stored = self._stored_state()
+        self._state = stored or {
             "count": None,
             "buckets": [(0, 0)] * source.num_buckets(),
             "position": {},
             "done": 0,
             "shards": (0, 0),
         }
+        for path in (self._buckets, self._shards):
+            if stored is None:
+                shutil.rmtree(path, ignore_errors=True)
+            os.makedirs(path, exist_ok=True)
+        self._committed = time.monotonic()
+
+    def _stored_state(self):
+        path = os.path.join(self._folder, _JOURNAL)
+        if not os.path.exists(path):
+            return None
+        journal = json.loads(files.read(path))
+        if journal["fingerprint"] == self._fingerprint:
+            logging.info("Resuming the conversion in %s.", self._folder)
+            return journal["state"]
+        logging.warning(
+            "%s holds an unfinished conversion of other inputs or options; it starts "
+            "over.",
+            self._folder,
+        )
+        os.remove(path)
+        return None
+
+    def _is_due(self):
+        return time.monotonic() - self._committed >= self._plan.commit_every_s
+
+    def _commit(self):
+        """Writes the state to the journal; the files it counts on are on the disk."""
+        journal = {"fingerprint": self._fingerprint, "state": self._state}
+        path = os.path.join(self._folder, _JOURNAL)
+        files.replace(path, json.dumps(journal).encode())
+        self._committed = time.monotonic()
 
     def read(self):
         """Scatters the input over buckets, or counts it to keep its order."""
@@ -183,29 +243,29 @@ class _Conversion:
                 f"Received: num_shards={self._plan.num_shards}."
             )
         state.update(count=count, position={}, done=0)
-        self._work.commit(state)
+        self._commit()
 
     def write(self):
         """Writes the shards, from the buckets or directly from the input."""
         state, plan = self._state, self._plan
         count, total = state["count"], state["count"] + self._padding()
         shards = ShardWriter(
-            [os.path.join(self._work.shards, name) for name in self._names],
+            [os.path.join(self._shards, name) for name in self._names],
             [-(-(total - k) // plan.num_shards) for k in range(plan.num_shards)],
             self._output.lead,
             *state["shards"],
         )
-        pieces = self._gather if plan.shuffle else self._stream
+        pieces = self._gather(shards.count) if plan.shuffle else self._stream()
         with self._progress("Writing", count, "records", shards.count) as progress:
-            for records, table, position in _ahead(pieces(shards.count)):
+            for records, table, position in _ahead(pieces):
                 room = max(count - shards.count, 0)
                 shards.add(records[:room], table[:room])
                 progress.add(len(records))
                 state["position"] = position
-                if self._work.due():
+                if self._is_due():
                     shards.sync()
                     state["shards"] = shards.count, shards.size
-                    self._work.commit(state)
+                    self._commit()
                     self._remove_buckets(position.get("bucket", 0))
         if shards.count < count:
             raise RuntimeError(
@@ -218,7 +278,7 @@ class _Conversion:
         for repeated in [shards.read(row) for row in rows[shards.count - count :]]:
             shards.add(*repeated)
 
-    def finish(self, fingerprint):
+    def finish(self):
         """Writes the manifest; returns it."""
         plan = self._plan
         facts = {
@@ -228,20 +288,27 @@ class _Conversion:
             "seed": plan.seed,
             "options": plan.result(),
             "source": self._source.describe(),
-            "fingerprint": fingerprint,
+            "fingerprint": self._fingerprint,
         }
         others = {}
         if self._output.file_list:
             listed = "".join(f"{name}\n" for name in self._names)
             others = {self._output.file_list: listed.encode()}
-        return write_manifest(self._work.shards, self._names, facts, others)
+        return write_manifest(self._shards, self._names, facts, others)
+
+    def publish(self):
+        """Makes the shards the output, and removes the rest."""
+        local.sync_folder(self._shards)
+        with contextlib.suppress(FileNotFoundError):  # an empty folder
+            os.rmdir(self._plan.output_dir)
+        local.rename(self._shards, os.path.abspath(self._plan.output_dir))
+        shutil.rmtree(self._folder)
 
     def _scatter(self):
         """Appends each record of the input to a bucket drawn at random."""
-        state = self._state
-        lead = self._output.lead
+        state, source = self._state, self._source
         buckets = [
-            RecordFile(self._bucket(number), lead, *kept)
+            RecordFile(self._bucket(number), self._output.lead, *kept)
             for number, kept in enumerate(state["buckets"])
         ]
         count = sum(bucket.count for bucket in buckets)
@@ -250,19 +317,16 @@ class _Conversion:
             with concurrent.futures.ThreadPoolExecutor(_SYNC_THREADS) as pool:
                 list(pool.map(RecordFile.sync, buckets))
             state["buckets"] = [(bucket.count, bucket.size) for bucket in buckets]
-            self._work.commit(state)
+            self._commit()
 
-        source = self._source
-        with self._progress(
-            "Reading", source.total, source.unit, state["done"]
-        ) as progress:
+        work = "Reading", source.total, source.unit, state["done"]
+        with self._progress(*work) as progress:
             for batch in _ahead(self._batches()):
                 drawn = self._draw_buckets(count, len(batch.records), len(buckets))
                 order = np.argsort(drawn, kind="stable")
                 ends = np.cumsum(np.bincount(drawn, minlength=len(buckets)))
-                for bucket, rows in zip(
-                    buckets, np.split(order, ends[:-1]), strict=True
-                ):
+                rows_of_each = np.split(order, ends[:-1])
+                for bucket, rows in zip(buckets, rows_of_each, strict=True):
                     if len(rows):
                         records = [batch.records[row] for row in rows.tolist()]
                         bucket.add(records, batch.table[rows])
@@ -270,7 +334,7 @@ class _Conversion:
                 state["position"] = batch.position
                 state["done"] += batch.done
                 progress.add(batch.done, f"{count:,} records")
-                if self._work.due():
+                if self._is_due():
                     commit()
         commit()
 
@@ -297,9 +361,8 @@ class _Conversion:
                     yield records, table, {"bucket": number}
             first = max(first - count, 0)
 
-    def _stream(self, first) -> Iterator[tuple]:
+    def _stream(self) -> Iterator[tuple]:
         """Yields the records of the input from the journal's position on."""
-        del first
         for batch in self._batches():
             yield batch.records, batch.table, batch.position
 
@@ -315,7 +378,7 @@ class _Conversion:
                     os.remove(self._bucket(number) + ending)
 
     def _bucket(self, number):
-        return os.path.join(self._work.buckets, f"bucket_{number}")
+        return os.path.join(self._buckets, f"bucket_{number}")
 
     def _padding(self):
         """Returns the number of records that repeat."""

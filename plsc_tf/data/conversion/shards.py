@@ -195,13 +195,34 @@ def write_manifest(
     return content
 
 
-def read_manifest(folder: str) -> dict | None:
-    """Returns the manifest of a folder, None if it has none that can be read."""
-    try:
-        content = json.loads(files.read(os.path.join(folder, MANIFEST)))
-    except (FileNotFoundError, ValueError):
+def finished(output_dir: str, fingerprint: str) -> dict | None:
+    """Returns the manifest of this same conversion, None if there is no output yet.
+
+    Raises:
+        FileExistsError: output_dir holds something else.
+    """
+    empty = os.path.isdir(output_dir) and not os.listdir(output_dir)
+    if empty or not os.path.lexists(output_dir):
         return None
-    return content if isinstance(content, dict) else None
+    try:
+        content = json.loads(files.read(os.path.join(output_dir, MANIFEST)))
+    except (FileNotFoundError, ValueError):
+        content = None
+    is_manifest = isinstance(content, dict)
+    if not is_manifest or content.get("fingerprint") != fingerprint:
+        other = "another conversion" if is_manifest else "other files"
+        raise FileExistsError(
+            f"output_dir {output_dir!r} already exists, with {other}; nothing is "
+            "overwritten. Name another folder, or remove that one."
+        )
+    for name, entry in content["files"].items():
+        path = os.path.join(output_dir, name)
+        if not os.path.isfile(path) or os.path.getsize(path) != entry["bytes"]:
+            raise FileExistsError(
+                f"output_dir {output_dir!r} holds this conversion, but {name} is "
+                "missing or was changed. Remove the folder to convert again."
+            )
+    return content
 
 
 def _label_summary(columns, num_examples):

@@ -42,8 +42,10 @@ class Layout:
 
     def open(self) -> Source:
         """Reads the files; raises at the first fault."""
-        numbers = self.request.num_classes, self.request.labels_offset
-        source = self._read(num_classes=numbers[0], labels_offset=numbers[1])
+        request = self.request
+        source = self._read(
+            num_classes=request.num_classes, labels_offset=request.labels_offset
+        )
         source.heeds = self.heeds
         return source
 
@@ -110,24 +112,20 @@ class ClassFoldersLayout(Layout):
 
 @dataclasses.dataclass(frozen=True)
 class TfrecordLayout(Layout):
-    """TFRecord files with FastNN's keys."""
+    """TFRecord files.
+
+    Attributes:
+        files: their paths.
+        name: of the data set.
+        parse_fn: see `tfrecords`; None: they have FastNN's keys.
+    """
 
     files: tuple[str, ...]
     name: str
+    parse_fn: Callable | None = None
 
     def _read(self, **numbers):
-        return tfrecords(self.files, name=self.name, **numbers)
-
-
-@dataclasses.dataclass(frozen=True)
-class ParsedTfrecordLayout(TfrecordLayout):
-    """TFRecord files that the `parse_fn` of their data set parses, see `tfrecords`."""
-
-    parse_fn: Callable
-
-    def _read(self, **numbers):
-        options = {"name": self.name, "parse_fn": self.parse_fn}
-        return tfrecords(self.files, **options, **numbers)
+        return tfrecords(self.files, name=self.name, parse_fn=self.parse_fn, **numbers)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -229,10 +227,9 @@ def images_in_base64(request: DataRequest) -> Base64Layout:
 
 def faces(request: DataRequest) -> ImageListLayout | RecordioLayout:
     """label.txt, or else train.rec."""
-    folder = request.dataset_dir
-    rec = paths.join(folder, f"{request.split}.rec")
-    listed = files.exists(paths.join(folder, _list_name(request)))
-    if not listed and files.exists(rec):
+    names = _list_name(request), f"{request.split}.rec"
+    listed, packed = (files.exists(paths.join(request.dataset_dir, n)) for n in names)
+    if packed and not listed:
         return images_in_recordio(request)
     return images_in_list(request)
 
@@ -249,11 +246,9 @@ def records(
         parse_fn: of records with other keys than FastNN's, see `tfrecords`.
     """
     names = tuple(paths.expand(request.train_files, request.dataset_dir))
-    classes = request.num_classes or num_classes
-    request = dataclasses.replace(request, num_classes=classes)
-    if parse_fn is None:
-        return TfrecordLayout(request, names, name)
-    return ParsedTfrecordLayout(request, names, name, parse_fn)
+    num_classes = request.num_classes or num_classes
+    request = dataclasses.replace(request, num_classes=num_classes)
+    return TfrecordLayout(request, names, name, parse_fn)
 
 
 def _list_name(request: DataRequest) -> str:
@@ -261,7 +256,7 @@ def _list_name(request: DataRequest) -> str:
 
 
 def _names_of(split: str) -> tuple[str, ...]:
-    return (split, *(name for name in _UNSEEN if name != split and split in _UNSEEN))
+    return tuple(dict.fromkeys((split, *_UNSEEN))) if split in _UNSEEN else (split,)
 
 
 def _split_folder(folder: str, split: str) -> str | None:

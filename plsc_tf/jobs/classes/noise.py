@@ -4,6 +4,7 @@ import dataclasses
 import json
 import tempfile
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -14,7 +15,7 @@ from plsc_tf.checkpoints.rows import StoredRows
 from plsc_tf.data import contact_sheet
 from plsc_tf.data import images as data_images
 from plsc_tf.data.checks import report as check_report
-from plsc_tf.data.source import IndexedSource, Source
+from plsc_tf.data.source import IndexedSource, Source, dense
 from plsc_tf.evaluation import label_noise, two_in_one
 from plsc_tf.evaluation.embedding_store import (
     EmbeddingStore,
@@ -36,7 +37,7 @@ _LINES, _ROWS = 50, 30
 # Images of each class on a sheet, and their height and width.
 _IMAGES, _SIZE = 5, (56, 56)
 _HEADINGS = {
-    "near_duplicates": "Two classes, one identity: similarity, classes (images)",
+    "near_duplicates": "Two classes, one identity: similarity, classes, images",
     "mislabelled": "Mislabelled: by how much, label -> nearer to, image",
     "two_in_one": "One class, two identities: score, class (sizes of groups), images",
 }
@@ -67,25 +68,23 @@ class NoiseFindings:
     thresholds: dict
 
 
-@dataclasses.dataclass(frozen=True)
-class _Finding:
-    """One finding; its `values` are for JSON.
+class _Finding(NamedTuple):
+    """One finding.
 
     Attributes:
-        values: with "found": whether it is beyond its threshold, where that varies.
-        line: for the text.
-        title: for the sheet.
+        values: for JSON, with "found": whether it is beyond its threshold, where that
+            varies.
+        score: for text and sheet, as the next one.
+        subject: the classes.
+        detail: for the text.
         groups: numbers of images for the sheet.
     """
 
     values: dict
-    line: str
-    title: str
+    score: str
+    subject: str
+    detail: str
     groups: tuple
-
-    @property
-    def found(self) -> bool:
-        return self.values.get("found", True)
 
 
 def report(settings: Settings) -> list[tuple[str, str]]:
@@ -238,10 +237,11 @@ def _write_report(options, findings, source: Source, facts) -> list[tuple[str, s
         },
     }
     table = _table(content)
-    text = [f"{format_table(table)}\n"]
+    text, beyond = [f"{format_table(table)}\n"], {}
     for kind, listed in lists.items():
         content[kind]["listed"] = [one.values for one in listed]
-        lines = [finding.line for finding in listed[:_LINES] if finding.found]
+        beyond[kind] = [one for one in listed if one.values.get("found", True)]
+        lines = ["  ".join(("", *one[1:4])) for one in beyond[kind][:_LINES]]
         text.append("\n".join([_HEADINGS[kind], *lines]) + "\n")
     path, stem = options.noise_report, options.noise_report.removesuffix(".json")
     _write(path, json.dumps(content, indent=1, ensure_ascii=False))
@@ -253,38 +253,37 @@ def _write_report(options, findings, source: Source, facts) -> list[tuple[str, s
         _write(merged, "".join(f"{' '.join(map(str, group))}\n" for group in groups))
         table.append(("merge them with", f"--edit_dir=<new> --merge_classes={merged}"))
     if options.noise_sheets:
-        table += _draw_sheets(options.noise_sheets, lists, source)
+        table += _draw_sheets(options.noise_sheets, beyond, source)
     return table
 
 
 def _pairs(findings, names, top) -> Iterator[_Finding]:
     """Pairs of classes that are much alike."""
     store, pairs = findings.store, findings.pairs
-    for k in range(min(top, len(pairs.first))):
-        labels = [int(pairs.first[k]), int(pairs.second[k])]
-        counts = store.counts[labels].tolist()
+    columns = pairs.first[:top], pairs.second[:top], pairs.alike[:top]
+    for k, (a, b, alike) in enumerate(
+        zip(*map(np.ndarray.tolist, columns), strict=True)
+    ):
         values = {
-            "classes": labels,
-            "names": [names[label] for label in labels] if names else None,
-            "pictures": counts,
-            "alike": round(float(pairs.alike[k]), 4),
+            "classes": [a, b],
+            "names": [names[a], names[b]] if names else None,
+            "pictures": store.counts[[a, b]].tolist(),
+            "alike": round(alike, 4),
             "found": k < len(findings.alike.first),
         }
-        shown = [f"{a} ({n})" for a, n in zip(labels, counts, strict=True)]
-        line = f"  {values['alike']:.3f}  {' and '.join(shown)}"
-        line += f"  {' and '.join(values['names'])}" if names else ""
-        title = f"{labels[0]} = {labels[1]}\n{values['alike']:.3f}"
-        groups = tuple(_members(store, a) for a in labels) if k < _ROWS else ()
-        yield _Finding(values, line, title, groups)
+        detail = "{} + {} images".format(*values["pictures"])
+        detail = "  ".join([detail, *(values["names"] or ())])
+        groups = (_members(store, a), _members(store, b)) if k < _ROWS else ()
+        yield _Finding(values, f"{alike:.3f}", f"{a} = {b}", detail, groups)
 
 
 def _mislabelled(findings, source, names, top) -> Iterator[_Finding]:
     """Images that are nearer to another center."""
-    nearest, labels = findings.nearest, findings.store.labels
+    store, nearest = findings.store, findings.nearest
     numbers = np.flatnonzero(findings.mislabelled)
     numbers = numbers[np.argsort(-nearest.excess[numbers], kind="stable")][:top]
     for place, number in enumerate(numbers.tolist()):
-        own, other = int(labels[number]), int(nearest.label[number])
+        own, other = int(store.labels[number]), int(nearest.label[number])
         values = {
             "number": number,
             "picture": source.describe(number),
@@ -294,34 +293,28 @@ def _mislabelled(findings, source, names, top) -> Iterator[_Finding]:
             "cosine": round(float(nearest.own[number]), 4),
             "cosine_there": round(float(nearest.other[number]), 4),
         }
-        excess, groups = f"{nearest.excess[number]:.3f}", ()
+        groups, excess = (), f"{nearest.excess[number]:.3f}"
         if place < _ROWS:
-            members = _members(findings.store, own, number)
-            groups = [number], members, _members(findings.store, other)
-        line = f"  {excess}  {own} -> {other}  {values['picture']}"
-        yield _Finding(values, line, f"{own} or {other}?\n{excess}", groups)
+            groups = [number], _members(store, own, number), _members(store, other)
+        yield _Finding(values, excess, f"{own} -> {other}", values["picture"], groups)
 
 
 def _splits(findings, source, names) -> Iterator[_Finding]:
     """Classes that fall into two groups."""
     for split, score in zip(findings.splits, findings.scores, strict=False):
         groups = split.first, split.second
-        sizes = [len(group) for group in groups]
         values = {
             "class": split.label,
             "name": names[split.label] if names else None,
-            "sizes": sizes,
+            "sizes": [len(split.first), len(split.second)],
             "alike": round(split.alike, 4),
             "score": round(float(score), 2),
             "found": bool(score > findings.thresholds["split"]),
-            "pictures": [
-                [source.describe(int(number)) for number in group[:3]]
-                for group in groups
-            ],
+            "pictures": [list(map(source.describe, g[:3].tolist())) for g in groups],
         }
-        shown = " | ".join(group[0] for group in values["pictures"])
-        line = f"  {score:.1f}  {split.label} ({sizes[0]} + {sizes[1]})  {shown}"
-        yield _Finding(values, line, f"{split.label}\n{score:.1f}", groups)
+        subject = "{} ({} + {})".format(split.label, *values["sizes"])
+        detail = " | ".join(group[0] for group in values["pictures"])
+        yield _Finding(values, f"{score:.1f}", subject, detail, groups)
 
 
 def _members(store, label, without=-1):
@@ -333,31 +326,23 @@ def _members(store, label, without=-1):
 def _table(content):
     pairs, wrong = content["near_duplicates"], content["mislabelled"]
     two, limits = content["two_in_one"], content["thresholds"]
+    empty = f"{content['classes_without_pictures']:,} of them without an image"
+    alike = f"{pairs['count']:,} pairs (similarity of {limits['pair']:g} or more)"
+    moved = (
+        f"{wrong['count']:,} (nearer to another center by {limits['margin']:g}; "
+        f"{wrong['nearer_to_another_center']:,} nearer at all; "
+        f"{wrong['not_judged']:,} not judged)"
+    )
+    judged = f"score {limits['split']:g} or more; {two['not_judged']:,} not judged"
     return [
         ("checkpoint", content["checkpoint"]),
         ("data set", content["data_set"]),
         ("images", f"{content['pictures']:,}"),
-        (
-            "classes",
-            f"{content['classes']:,}, {content['classes_without_pictures']:,} of them "
-            "without an image",
-        ),
+        ("classes", f"{content['classes']:,}, {empty}"),
         ("centers", content["centers"]),
-        (
-            "two classes, one identity",
-            f"{pairs['count']:,} pairs (similarity of {limits['pair']:g} or more)",
-        ),
-        (
-            "mislabelled images",
-            f"{wrong['count']:,} (nearer to another center by {limits['margin']:g}; "
-            f"{wrong['nearer_to_another_center']:,} nearer at all; "
-            f"{wrong['not_judged']:,} not judged)",
-        ),
-        (
-            "one class, two identities",
-            f"{two['count']:,} (score {limits['split']:g} or more; "
-            f"{two['not_judged']:,} not judged)",
-        ),
+        ("two classes, one identity", alike),
+        ("mislabelled images", moved),
+        ("one class, two identities", f"{two['count']:,} ({judged})"),
     ]
 
 
@@ -372,10 +357,12 @@ def _draw_sheets(folder, lists, source):
     files.make_dirs(folder)
     table = []
     for kind, listed in lists.items():
-        shown = [finding for finding in listed[:_ROWS] if finding.found]
-        if shown:
+        rows = [
+            (f"{one.subject}\n{one.score}", _images(source, one.groups))
+            for one in listed[:_ROWS]
+        ]
+        if rows:
             path = files.join(folder, f"{kind}.png")
-            rows = [(one.title, _images(source, one.groups)) for one in shown]
             contact_sheet.draw(path, rows)
             table.append(("sheet", f"{path}: {len(rows)} of {kind}"))
     return table
@@ -394,6 +381,4 @@ def _images(source, groups):
 
 def _image(source, number):
     image = source.read({"index": tf.constant([number], tf.int64)})["image"][0]
-    if isinstance(image, tf.RaggedTensor):
-        image = image.to_tensor()
-    return data_images.resize(data_images.to_rgb(image), _SIZE).numpy()
+    return data_images.resize(data_images.to_rgb(dense(image)), _SIZE).numpy()
