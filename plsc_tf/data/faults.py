@@ -88,8 +88,7 @@ def _checked(source, entry, prepare, num_classes) -> tuple[tf.Tensor, tf.Tensor]
     except (tf.errors.OpError, ValueError) as error:
         raise ValueError(
             f"The image cannot be read: {where}: {reason(error)} "
-            "Expected JPEG, PNG or GIF. Replace it or take it out, or leave such "
-            "records out with skip_bad_records."
+            "Expected JPEG, PNG or GIF. Replace it, or set skip_bad_records."
         ) from error
     label = item["label"][0]
     if not 0 <= int(label) < (num_classes or 2**63):
@@ -128,9 +127,8 @@ def without_bad_records(
     """
     if not isinstance(source, IndexedSource):
         raise ValueError(
-            f"skip_bad_records cannot leave out examples of {source.name}, which "
-            "can only be read from the front. Leave them out in its function, or "
-            "make TFRecords of it: python -m plsc_tf.convert."
+            f"skip_bad_records needs random access, but {source.name} is a stream. "
+            "Skip them in its function, or convert it: python -m plsc_tf.convert."
         )
     skipped: dict[int, str] = {}
 

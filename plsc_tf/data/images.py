@@ -84,9 +84,8 @@ def to_rgb(image: tf.Tensor) -> tf.Tensor:
         image = image[..., tf.newaxis]
     if image.shape.rank != 3 or image.shape[-1] not in (1, 3, None):
         raise ValueError(
-            "An image must be encoded bytes or an array [height, width], "
-            "[height, width, 1] or [height, width, 3]. "
-            f"Received: shape={tuple(image.shape)}."
+            "An image must be encoded bytes or an array [height, width] or [height, "
+            f"width, 1 or 3]. Received: shape={tuple(image.shape)}."
         )
     if image.shape[-1] == 1:
         return tf.image.grayscale_to_rgb(image)

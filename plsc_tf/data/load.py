@@ -108,10 +108,9 @@ def find_layout(name: str, request: DataRequest) -> layouts.Layout:
 def _find_layout(name, module, request):
     if request.train_files and request.split != "train":
         raise ValueError(
-            "train_files are the training records, which are no other split. Received: "
-            f"split={request.split!r}, train_files={','.join(request.train_files)}. "
-            f"Leave out train_files for the {request.split} split of {name!r} itself, "
-            "or the split for these files (`load` takes training=False, shuffle=False)."
+            "train_files replace the train split only. Received: split="
+            f"{request.split!r}, train_files={','.join(request.train_files)}. Leave "
+            "one of them out (`load` takes training=False, shuffle=False)."
         )
     parse_fn = getattr(module, "parse_fn", None)
     if info(module).tfrecords or parse_fn:
@@ -191,9 +190,8 @@ def find(name: str) -> ModuleType:
         ) from error
     if not any(hasattr(module, one) for one in ("layout", "examples", "parse_fn")):
         raise ValueError(
-            f"The module {dotted!r} is no data set: it has no function "
-            "examples(request) that returns a Source, and no parse_fn(record) that "
-            f"returns (image, label). plsc_tf's own: {', '.join(names())}."
+            f"The module {dotted!r} is no data set: it has neither examples(request) "
+            f"nor parse_fn(record). plsc_tf's own: {', '.join(names())}."
         )
     return module
 

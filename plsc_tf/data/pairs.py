@@ -140,9 +140,8 @@ class Pairs:
                 result = np.empty((len(rows), *image.shape), np.uint8)
             if image.shape != result.shape[1:]:
                 raise ValueError(
-                    f"The images of {self.name!r} differ in size. Give image_size, as "
-                    "in decoded((112, 112)). Received: "
-                    f"{result.shape[1:3]}, {image.shape[:2]}."
+                    f"The images of {self.name!r} differ in size. Give image_size. "
+                    f"Received: {result.shape[1:3]}, {image.shape[:2]}."
                 )
             result[place] = image
         return result

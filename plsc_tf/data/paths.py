@@ -145,8 +145,7 @@ def read_lines(path: str, longest: int = LONGEST_LINE) -> Iterator[tuple[int, by
             if len(line) > longest:
                 raise ValueError(
                     f"{path}, line {number}: expected a line of text of at most "
-                    f"{longest} bytes. Received: {line[:60]!r}... Is this the right "
-                    "file?"
+                    f"{longest} bytes. Received: {line[:60]!r}... Is it another file?"
                 )
             if number < last:
                 yield number, line

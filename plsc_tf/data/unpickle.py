@@ -15,7 +15,7 @@ import pickletools
 import numpy as np
 
 
-def load_plain(data: bytes, path: str, *, names: dict | None = None, what="pictures"):
+def load_plain(data: bytes, path: str, *, names: dict | None = None):
     """Returns the object in a pickle that holds plain data only.
 
     Args:
@@ -23,7 +23,6 @@ def load_plain(data: bytes, path: str, *, names: dict | None = None, what="pictu
         path: of the file, for the error.
         names: `{(module, name): stand-in}` of further names that such files have;
             a stand-in is called by whatever the pickle says.
-        what: what is read, for the error.
 
     Raises:
         ValueError: the pickle names something else than plain data, or is corrupt.
@@ -36,9 +35,8 @@ def load_plain(data: bytes, path: str, *, names: dict | None = None, what="pictu
     except Exception as error:  # noqa: BLE001 - corrupt bytes raise anything
         if reader.refused:
             raise ValueError(
-                f"{path} is refused: its pickle wants to call {reader.refused!r}, "
-                f"which reading {what} never needs. Nothing was run. Do not open "
-                "this file with pickle; get the set from a source you trust."
+                f"{path} is refused: its pickle wants to call {reader.refused!r}. "
+                "Nothing was run. Get the file from a source that you trust."
             ) from None
         raise ValueError(
             f"{path} is not a pickle of plain data, or is cut off, before byte "

@@ -4,10 +4,11 @@ import base64
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from plsc_tf.data.load import open_source
 from plsc_tf.data.pipeline import Batches, PipelineOptions
-from plsc_tf.data.readers.base64_text import base64_files, listed_files
+from plsc_tf.data.readers.base64_text import base64_files, decode, listed_files
 from plsc_tf.data.request import DataRequest
 
 SMALL = PipelineOptions(image_size=(12, 10))
@@ -65,6 +66,25 @@ def test_text_that_is_no_base64_is_named_when_it_is_read(tmp_path, picture):
     source = base64_files([str(tmp_path / "part-0")])
     with pytest.raises(ValueError, match=r"record 1 of .*part-0: .*in base64\."):
         list(Batches(source, 2, options=PipelineOptions(shuffle=False)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"QUJD", b"QUI=", b"QQ==", b"QUJD====", b"QR==", b"QQ==QUJD", b"Q===", b"QU+/"]
+    + [b"QU-_", b"QQ=a", b"QUJD    "],
+)
+def test_training_conversion_and_doctor_accept_the_same_text(tmp_path, text):
+    path = tmp_path / "part-0"
+    path.write_bytes(text + b"\t0\n")
+    source = base64_files([str(path)])
+    entry = {"index": tf.constant([0], tf.int64)}
+    try:
+        image = decode(text)
+    except ValueError:
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            source.read(entry)
+    else:
+        assert source.read(entry)["image"].numpy().tolist() == [image]
 
 
 def test_lists_that_are_wrong(tmp_path):

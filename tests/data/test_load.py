@@ -34,7 +34,7 @@ def test_unknown_name_suggests_the_near_one():
         find("minst")
     with pytest.raises(ValueError, match="PYTHONPATH"):
         find("my_own.module")
-    with pytest.raises(ValueError, match="no function examples"):
+    with pytest.raises(ValueError, match="has neither examples"):
         find("json.decoder")
 
 

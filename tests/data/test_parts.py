@@ -100,15 +100,6 @@ def test_sampling(sampling):
     _check(_batches(_drawn(100), 32, **options), 3, start_step=1)
 
 
-def test_record_files(tmp_path, write_records, picture):
-    for file in range(2):
-        numbers = range(9 * file, 9 * file + 9)
-        examples = [(picture(number % 5, number), number % 5) for number in numbers]
-        write_records(tmp_path / f"part-{file}", examples)
-    files = [str(tmp_path / f"part-{file}") for file in range(2)]
-    _check(_batches(tfrecords(files, num_classes=5), 7), 2)
-
-
 @pytest.mark.parametrize(
     "kind", ["cache_dir", pytest.param("use_caching", marks=pytest.mark.slow)]
 )

@@ -30,8 +30,17 @@ def _all(dataset):
     return [x.numpy() for x in images], [y.numpy() for y in labels]
 
 
+def _whole(dataset):
+    return [np.concatenate(column) for column in _all(dataset)]
+
+
 def _numbers(dataset):
-    return np.concatenate(_all(dataset)[0])[:, 3, 3, 1].tolist()
+    return _whole(dataset)[0][:, 3, 3, 1].tolist()
+
+
+def _assert_equal(one, other):
+    for first, second in zip(one, other, strict=True):
+        np.testing.assert_array_equal(first, second)
 
 
 def test_shapes_counts_and_spec(batches):
@@ -61,44 +70,30 @@ def test_each_epoch_holds_each_example_once_in_another_order(batches):
 @pytest.mark.parametrize("use_caching", [False, True])
 def test_resume_gives_exactly_the_rest_of_the_epoch(batches, use_caching):
     options = dict(augmentation=AUGMENTATION, use_caching=use_caching)
-    images, labels = _all(batches(**options).epoch(3))
+    whole = _whole(batches(**options).epoch(3))
     for step in (1, 3):
-        rest, rest_labels = _all(batches(**options).epoch(3, start_step=step))
-        np.testing.assert_array_equal(
-            np.concatenate(images[step:]), np.concatenate(rest)
-        )
-        np.testing.assert_array_equal(
-            np.concatenate(labels[step:]), np.concatenate(rest_labels)
-        )
+        rest = _whole(batches(**options).epoch(3, start_step=step))
+        _assert_equal([column[6 * step :] for column in whole], rest)
     assert not list(batches(**options).epoch(3, start_step=4))
 
 
 def test_neither_global_seed_nor_thread_count_changes_anything(batches):
-    images = np.concatenate(_all(batches(augmentation=AUGMENTATION).epoch(1))[0])
+    whole = _whole(batches(augmentation=AUGMENTATION).epoch(1))
     tf.random.set_seed(5)
     one = dict(num_preprocessing_threads=1, num_parallel_batches=1)
     made = batches(augmentation=AUGMENTATION, prefetch_buffer_size=1, **one)
-    np.testing.assert_array_equal(images, np.concatenate(_all(made.epoch(1))[0]))
+    _assert_equal(whole, _whole(made.epoch(1)))
 
 
-def test_caching_never_changes_a_picture(batches):
+def test_caching_never_changes_a_picture(batches, list_folder):
     options = dict(augmentation=AUGMENTATION, image_size=(8, 8))
-    cached = batches(**options, use_caching=True)
-    for epoch in (0, 1):
-        images, labels = _all(batches(**options).epoch(epoch))
-        kept, kept_labels = _all(cached.epoch(epoch))
-        np.testing.assert_array_equal(np.concatenate(images), np.concatenate(kept))
-        np.testing.assert_array_equal(
-            np.concatenate(labels), np.concatenate(kept_labels)
-        )
-
-
-def test_cached_pictures_are_read_once(batches, list_folder):
-    made = batches(use_caching=True)
-    first = _numbers(made.epoch(0))
+    cached, plain = batches(**options, use_caching=True), batches(**options)
+    epochs = [_whole(plain.epoch(epoch)) for epoch in (0, 1)]
+    _assert_equal(_whole(cached.epoch(0)), epochs[0])
+    # The files are read once.
     for path in (list_folder / "images").iterdir():
         path.unlink()
-    assert _numbers(made.epoch(0)) == first
+    _assert_equal(_whole(cached.epoch(1)), epochs[1])
 
 
 @pytest.mark.parametrize("use_caching", [False, True])
@@ -160,9 +155,7 @@ def test_a_cache_on_disk_is_made_once_and_for_one_set(batches, list_folder, tmp_
     options = dict(augmentation=AUGMENTATION, cache_dir=str(folder))
     made = batches(**options)
     plain = batches(augmentation=AUGMENTATION)
-    for columns in zip(_all(made.epoch(1)), _all(plain.epoch(1)), strict=True):
-        for one, other in zip(*columns, strict=True):
-            np.testing.assert_array_equal(one, other)
+    _assert_equal(_whole(made.epoch(1)), _whole(plain.epoch(1)))
     assert len(list(folder.iterdir())) == 1
     # Another process finds the pictures, and needs the files no more.
     for path in (list_folder / "images").iterdir():
@@ -187,16 +180,6 @@ def test_a_cache_that_was_not_finished_is_made_again(batches, list_folder, tmp_p
     assert sorted(_numbers(batches(cache_dir=str(folder)).epoch(0))) == list(range(20))
 
 
-def test_streams_are_not_cached_on_disk(tmp_path):
-    def examples():
-        yield np.zeros((12, 10, 3), np.uint8), 0
-
-    source = from_generator(examples, num_examples=1)
-    options = PipelineOptions(image_size=SIZE, cache_dir=str(tmp_path))
-    with pytest.raises(ValueError, match="Use use_caching, or make TFRecords"):
-        Batches(source, 1, options=options).epoch(0)
-
-
 def test_when_all_records_are_bad_there_is_an_error(batches, list_folder):
     for path in (list_folder / "images").iterdir():
         path.write_bytes(b"no image")
@@ -204,13 +187,13 @@ def test_when_all_records_are_bad_there_is_an_error(batches, list_folder):
         list(batches(skip_bad_records=True).epoch(0))
 
 
-def test_streams_cannot_leave_out_records():
-    def examples():
-        yield b"no image", 0
-
-    options = PipelineOptions(skip_bad_records=True)
+def test_a_stream_is_neither_cached_on_disk_nor_searched_for_good_records(tmp_path):
+    source = from_generator(lambda: iter([(b"an image", 0)]), num_examples=1)
+    options = PipelineOptions(image_size=SIZE, cache_dir=str(tmp_path))
+    with pytest.raises(ValueError, match="Use use_caching, or make TFRecords"):
+        Batches(source, 1, options=options).epoch(0)
     with pytest.raises(ValueError, match="plsc_tf.convert"):
-        Batches(from_generator(examples), 1, options=options)
+        Batches(source, 1, options=PipelineOptions(skip_bad_records=True))
 
 
 def test_augmentation_depends_on_the_epoch_and_not_on_the_batch_size():
@@ -220,7 +203,7 @@ def test_augmentation_depends_on_the_epoch_and_not_on_the_batch_size():
 
     def images(batch_size, epoch):
         made = Batches(source, batch_size, options=options)
-        return np.concatenate(_all(made.epoch(epoch))[0])
+        return _whole(made.epoch(epoch))[0]
 
     whole = images(300, 2)
     for batch_size in (7, 128):

@@ -1,7 +1,6 @@
 """mnist, cifar10, flowers, ms1m, casia, folder, lfw112, omniglot on small files."""
 
 import gzip
-import io
 import struct
 import tracemalloc
 
@@ -14,12 +13,6 @@ from plsc_tf.data.readers.tfrecord import encode_example, frame
 from plsc_tf.data.request import DataRequest
 
 
-def _png(pixels):
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, "PNG")
-    return buffer.getvalue()
-
-
 def _request(folder, **fields):
     return DataRequest(dataset_dir=str(folder), **fields)
 
@@ -29,7 +22,7 @@ def _write_folders(root, names, count=1):
         (root / name).mkdir(parents=True)
         for number in range(count):
             pixels = np.full((8, 8, 3), 10 * label + number, np.uint8)
-            (root / name / f"{number}.png").write_bytes(_png(pixels))
+            Image.fromarray(pixels).save(root / name / f"{number}.png")
 
 
 @pytest.fixture
@@ -44,10 +37,8 @@ def mnist_folder(tmp_path):
 
 def test_mnist_reads_idx_files(mnist_folder):
     folder, pixels = mnist_folder
-    batches = load(
-        "mnist", str(folder), batch_size=3, image_size=(28, 28), shuffle=False
-    )
-    ((images, labels),) = batches
+    options = dict(batch_size=3, image_size=(28, 28), shuffle=False)
+    ((images, labels),) = batches = load("mnist", str(folder), **options)
     np.testing.assert_array_equal(labels, [7, 0, 9])
     np.testing.assert_array_equal(images[..., 1], pixels)
     assert batches.num_classes == 10
@@ -66,19 +57,19 @@ def test_mnist_errors(mnist_folder):
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize(
-    ("shape", "message"),
+    ("count", "message"),
     [
-        ((2**31, 28, 28), "header says 2147483648 x 28 x 28.*at most"),
-        ((4, 28, 28), "header says 4 x 28 x 28, 3136 bytes"),
-        ((2, 28, 28), "header says 2 x 28 x 28, 1568 bytes; received more"),
-        ((0, 28, 28), "received more"),
+        (2**31, "header says 2147483648 x 28 x 28.*at most"),
+        (4, "header says 4 x 28 x 28, 3136 bytes"),
+        (2, "header says 2 x 28 x 28, 1568 bytes; received more"),
+        (0, "received more"),
     ],
 )
 def test_mnist_sizes_are_checked_before_memory_is_taken(
-    mnist_folder, packed, shape, message
+    mnist_folder, packed, count, message
 ):
     folder, pixels = mnist_folder
-    data = struct.pack(">4I", 2051, *shape) + pixels.tobytes()
+    data = struct.pack(">4I", 2051, count, 28, 28) + pixels.tobytes()
     name = folder / "train-images-idx3-ubyte.gz"
     if not packed:
         name.unlink()
@@ -195,28 +186,25 @@ def test_omniglot_holds_five_alphabets_out(tmp_path):
     assert len(np.unique(both, axis=0)) == 6000 and np.all(both[:, 0] != both[:, 1])
 
 
-def test_lfw112_on_the_real_images(data_dir):
-    request = _request(data_dir / "lfw112")
-    source = open_source("lfw112", request)
-    assert (source.num_examples, source.num_classes) == (8293, 3689)
-    two = _request(data_dir / "lfw112", min_images_per_class=2)
-    assert open_source("lfw112", two).num_classes == 1077
-    pairs = load_val("lfw112", request, "pairs_val")
+@pytest.mark.parametrize(
+    ("name", "folder", "fields", "examples", "classes"),
+    [
+        ("lfw112", "lfw112", {}, 8293, 3689),
+        ("lfw112", "lfw112", {"min_images_per_class": 2}, None, 1077),
+        ("omniglot", "omniglot_background", {}, 16280, 814),
+        ("flowers", "flower_photos", {}, 1000, 5),
+        ("cifar10", "cifar10_jpeg", {"split": "test"}, 5000, 10),
+    ],
+)
+def test_the_real_images(data_dir, name, folder, fields, examples, classes):
+    source = open_source(name, _request(data_dir / folder, **fields))
+    assert source.num_examples == examples or examples is None
+    assert source.num_classes == classes
+
+
+def test_pairs_of_the_real_images(data_dir):
+    pairs = load_val("lfw112", _request(data_dir / "lfw112"), "pairs_val")
     np.testing.assert_array_equal(pairs.same.reshape(20, 60).sum(1), [60, 0] * 10)
     assert pairs.decoded().shape[1:] == (112, 112, 3)
-
-
-def test_omniglot_on_the_real_images(data_dir):
-    folder = data_dir / "omniglot_background"
-    source = open_source("omniglot", _request(folder))
-    assert (source.num_examples, source.num_classes) == (16280, 814)
-    pairs = load_val("omniglot", _request(folder), "held_out")
-    assert len(pairs) == 6000
-
-
-def test_flowers_and_cifar10_on_the_real_images(data_dir):
-    flowers = load("flowers", data_dir / "flower_photos", batch_size=8, split="train")
-    assert (flowers.num_examples, flowers.num_classes) == (1000, 5)
-    assert next(iter(flowers))[0].shape == (8, 112, 112, 3)
-    cifar = open_source("cifar10", _request(data_dir / "cifar10_jpeg", split="test"))
-    assert (cifar.num_examples, cifar.num_classes) == (5000, 10)
+    omniglot = _request(data_dir / "omniglot_background")
+    assert len(load_val("omniglot", omniglot, "held_out")) == 6000

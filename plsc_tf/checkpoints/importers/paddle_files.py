@@ -154,7 +154,7 @@ def _unpickle(path, name):
 
     names = {(module, "eval"): evaluate for module in ("builtins", "__builtin__")}
     names["collections", "OrderedDict"] = lambda items=(): dict(items)
-    content = load_plain(data, path, names=names, what="weights")
+    content = load_plain(data, path, names=names)
     arrays, content = {}, content if isinstance(content, dict) else {name: content}
     for key, value in content.items():
         key = key.decode() if isinstance(key, bytes) else str(key)

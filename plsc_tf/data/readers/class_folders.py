@@ -133,9 +133,8 @@ def require_classes(folder: str, classes: dict, min_images: int) -> list[str]:
         return names
     if classes:
         raise FileNotFoundError(
-            f"No class folder in {folder!r} holds {min_images} images; the largest "
-            f"holds {max(map(len, classes.values()))}. "
-            f"Received: min_images_per_class={min_images}."
+            f"The largest class in {folder!r} holds {max(map(len, classes.values()))} "
+            f"images. Received: min_images_per_class={min_images}."
         )
     hint = "Expected one folder per class with JPEG, PNG or GIF files."
     if "label.txt" in paths.listing(folder):

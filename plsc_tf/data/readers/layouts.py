@@ -196,9 +196,8 @@ def images_in_folders(request: DataRequest) -> ClassFoldersLayout:
     if below is None and request.split != "train":
         tried = ", ".join(f"{name}/" for name in _names_of(request.split))
         raise FileNotFoundError(
-            f"dataset_dir {folder!r} has no {tried}. {paths.names_in(folder)} Put the "
-            f"images of this split into {paths.join(folder, request.split)!r}, or have "
-            "some of the training images held back (held_back=0.2)."
+            f"dataset_dir {folder!r} has no {tried}. {paths.names_in(folder)} Add "
+            "it, or hold some of the training images back (held_back=0.2)."
         )
     train = _split_folder(folder, "train") if request.split == "test" else None
     return ClassFoldersLayout(request, below or folder, numbered_by=train)
@@ -293,7 +292,6 @@ def _check_same_classes(source: IndexedSource, train: str, test: str) -> None:
     differing = sorted({n for n in names if not n.startswith(".")} ^ tested)
     if differing:
         raise ValueError(
-            f"{test!r} must have the class folders of {train!r}, by which classes are "
-            f"numbered. Received: {differing[0]!r} in only one of them, "
-            f"{len(differing)} differences in all."
+            f"{test!r} must have the class folders of {train!r}. Received: "
+            f"{len(differing)} differences, such as {differing[0]!r}."
         )

@@ -96,9 +96,8 @@ class StreamSource(Source):
 
     def _refused(self, option, advice="Make"):
         return ValueError(
-            f"{option} needs examples that can be read in any order; {self.name} can "
-            f"only be read from the front. {advice} TFRecords of it: "
-            "python -m plsc_tf.convert."
+            f"{option} needs random access, but {self.name} is a stream. {advice} "
+            "TFRecords of it: python -m plsc_tf.convert."
         )
 
 
@@ -191,9 +190,8 @@ def from_dataset(
         0
     ].shape.rank not in (None, 0, 2, 3):
         raise ValueError(
-            f"{name} must yield single (image, label) pairs, with whole numbers as "
-            "labels: neither batches (call .unbatch()) nor one-hot vectors. "
-            f"Received: element_spec={spec}."
+            f"{name} must yield single (image, label) pairs, neither batches (call "
+            f".unbatch()) nor one-hot vectors. Received: element_spec={spec}."
         )
     cardinality = int(dataset.cardinality())
     if cardinality == tf.data.INFINITE_CARDINALITY:

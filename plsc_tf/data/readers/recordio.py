@@ -184,9 +184,8 @@ class ImageFinder:
                 field.isdigit() and len(field) <= 18 for field in fields
             ):
                 raise ValueError(
-                    f"{self._idx}, line {number}: expected 'key position', two whole "
-                    f"numbers separated by a tab. Received: {line!r}. Copy the file "
-                    "again, or remove it: without a .idx the .rec is read through once."
+                    f"{self._idx}, line {number}: expected two whole numbers, key and "
+                    f"position. Received: {line!r}. Remove the .idx, or copy it again."
                 )
             key, position = map(int, fields)
             try:

@@ -288,7 +288,6 @@ def _example(payload):
 
 def _damaged(path, number, offset, part):
     return ValueError(
-        f"{path} is damaged at record {number}, byte {offset}, or is no TFRecord file "
-        f"(compressed ones are not read): the checksum of the record's {part} does not "
-        "fit. Copy or write the file again."
+        f"{path} is damaged at record {number}, byte {offset}, or is no TFRecord file: "
+        f"the checksum of the record's {part} does not fit. Copy or write it again."
     )

@@ -143,18 +143,16 @@ def _data_facts(settings, labels):
         if not counted:
             return None, (), f"the training data cannot be read: {error}"
         raise ValueError(
-            "A merge counts the images of its classes, but the training data cannot "
-            f"be read: {error} Give dataset_name and dataset_dir, or "
-            "--merge_weights=equal."
+            f"A merge counts images, but the training data cannot be read: {error} "
+            "Give dataset_name and dataset_dir, or --merge_weights=equal."
         ) from error
     weights = None
     if counted:
         weights = np.bincount(source.labels, minlength=count).astype(np.float64)
         if len(weights) > count:
             raise ValueError(
-                f"The training data have labels up to {len(weights) - 1}, the "
-                f"checkpoint has {count} classes. Give the data set that it was "
-                "trained on, or --merge_weights=equal."
+                f"The checkpoint has {count} classes. Received: data with label "
+                f"{len(weights) - 1}. Give its own data, or --merge_weights=equal."
             )
     names = getattr(source, "class_names", ())
     if len(names) not in (0, count):
