@@ -95,7 +95,7 @@ def _damaged(rec, position, data):
         ("nan", r"record 1 at byte 40: expected a whole number as label.*nan"),
         ("half", r"record 1 at byte 40: expected a whole number as label.*0.5"),
         ("range", r"Label 7 at record 1 of .*num_classes=3"),
-        ("idx", r"train.idx, line 3: expected 'key position'"),
+        ("idx", r"train.idx, line 3: expected two whole numbers"),
         ("idx_beyond", r"byte 999999996: expected a record.*names it as record 2"),
         ("missing", r"record 0 counts 7 images, but there are 6"),
         ("counts", r"byte 0: expected record 0 to hold the numbers"),

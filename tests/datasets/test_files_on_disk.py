@@ -38,7 +38,8 @@ def mnist_folder(tmp_path):
 def test_mnist_reads_idx_files(mnist_folder):
     folder, pixels = mnist_folder
     options = dict(batch_size=3, image_size=(28, 28), shuffle=False)
-    ((images, labels),) = batches = load("mnist", str(folder), **options)
+    batches = load("mnist", str(folder), **options)
+    ((images, labels),) = batches
     np.testing.assert_array_equal(labels, [7, 0, 9])
     np.testing.assert_array_equal(images[..., 1], pixels)
     assert batches.num_classes == 10

@@ -248,7 +248,7 @@ class PackedImages(Listing):
         before, total = 0, max(sum(sizes), 1)
         for place, file in enumerate(self._layout.files):
             try:
-                for number, position, item in self._read(file, sizes[place]):
+                for number, position, item in self._read(file):
                     item.place = b"%d %d" % (place, number)
                     item.share = min((before + position) / total, 1.0)
                     yield item
@@ -258,9 +258,8 @@ class PackedImages(Listing):
             before += sizes[place]
 
 
-def _tfrecords(file: str, size: int) -> Iterator[tuple[int, int, Item]]:
+def _tfrecords(file: str) -> Iterator[tuple[int, int, Item]]:
     """Yields (number, first byte, item) of each record."""
-    del size
     stream = RandomAccessFile(file)
     for number, (begin, length) in enumerate(tfrecord.places(stream)):
         record = stream.read(begin, length + tfrecord.FOOTER)
@@ -275,9 +274,8 @@ def _tfrecords(file: str, size: int) -> Iterator[tuple[int, int, Item]]:
         yield number, begin, item
 
 
-def _base64_lines(file: str, size: int) -> Iterator[tuple[int, int, Item]]:
+def _base64_lines(file: str) -> Iterator[tuple[int, int, Item]]:
     """Yields (number, end in the file, item) of each line, either column first."""
-    del size
     try:
         label_first = base64_text.column_order(file)
     except ValueError:
