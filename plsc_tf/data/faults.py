@@ -64,13 +64,13 @@ def first_fault(
                 f"{order.epoch}: {reason(error)}"
             )
         try:
-            _checked(source, entry, prepare, num_classes)
+            read_checked(source, entry, prepare, num_classes)
         except ValueError as error:
             return error
     return None
 
 
-def _checked(source, entry, prepare, num_classes) -> tuple[tf.Tensor, tf.Tensor]:
+def read_checked(source, entry, prepare, num_classes) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the prepared image and the label of a block of one example.
 
     Raises:
@@ -147,7 +147,7 @@ def without_bad_records(
                 continue
             entry = {"index": tf.constant([candidate], tf.int64)}
             try:
-                return _checked(source, entry, prepare, source.num_classes)
+                return read_checked(source, entry, prepare, source.num_classes)
             except ValueError as error:
                 text = str(error)
             # Of several threads, one names it.

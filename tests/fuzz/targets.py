@@ -16,7 +16,7 @@ from plsc_tf.data.checks.doctor import check
 from plsc_tf.data.checks.survey import examine
 from plsc_tf.data.conversion.inputs import Base64Input, RecordInput, SourceInput
 from plsc_tf.data.conversion.run import ConversionPlan, convert
-from plsc_tf.data.faults import fault
+from plsc_tf.data.faults import read_checked
 from plsc_tf.data.load import open_source
 from plsc_tf.data.pairs import load_pairs
 from plsc_tf.data.pipeline import Batches, PipelineOptions
@@ -68,9 +68,7 @@ class Target:
         source = self._open(folder)
         for index in range(source.num_examples if source else 0):
             entry = {"index": tf.constant([index], tf.int64)}
-            error = fault(source, entry, images.to_rgb, source.num_classes)
-            if error is not None:
-                raise error
+            read_checked(source, entry, images.to_rgb, source.num_classes)
 
     def train(self, folder):
         """Reads all there is as a training does, in batches."""
