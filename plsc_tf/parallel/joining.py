@@ -296,8 +296,11 @@ class ChiefJoin:
         index = hello["index"]
         problem = hello["problem"] or self._compare(index, hello["addresses"])
         # One that came and has ended may come again.
-        if index in self._members and self._members[index].is_open():
-            problem = problem or (
+        if not problem and index in self._members and self._members[index].is_open():
+            if not connection.is_open():
+                connection.close()
+                return  # it ended before it came again, but was greeted later
+            problem = (
                 f"Two processes say that they are {name(self._cluster, index)}. Each "
                 "worker needs its own node_ip or task index."
             )

@@ -3,6 +3,7 @@
 import concurrent.futures
 import contextlib
 import http.client
+import queue
 import socket
 import threading
 import time
@@ -239,11 +240,23 @@ def test_two_with_the_same_index_are_an_error(clusters):
 
 
 def test_one_that_has_gone_may_come_again(clusters):
-    chief = ChiefJoin(clusters[0], 30)
-    listener = Listener(clusters[0], chief.welcome)
+    callers = queue.SimpleQueue()
+    listener = Listener(clusters[0], lambda *caller: callers.put(caller))
+
+    def call(index):
+        guest = connect(clusters[index], 30)
+        return guest, callers.get(timeout=MOST_S)
+
     try:
-        connect(clusters[1], 30).close()
-        again, other = connect(clusters[1], 30), connect(clusters[2], 30)
+        guest, gone_before = call(1)
+        guest.close()
+        guest, gone_later = call(1)
+        guest.close()
+        (again, caller), (other, last) = call(1), call(2)
+        chief = ChiefJoin(clusters[0], 30)
+        # One that has gone may be heard of after it came again.
+        for one in (gone_before, caller, gone_later, last):
+            chief.welcome(*one)
         members, run_id = chief.meet_all()
         assert sorted(members) == [1, 2]
         assert again.receive(MOST_S) == other.receive(MOST_S) == {"run_id": run_id}

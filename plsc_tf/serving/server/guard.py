@@ -45,7 +45,7 @@ class Guard(asyncio.Protocol):
         self._inner, self._connections = inner, connections
         self._options, self._idle_seconds = options, idle_seconds
         self._gauge, self._transport = gauge, None
-        self._refused = self._ended = False
+        self._refused = False
         self._phase, self._timers = _IDLE, {}
 
     @property
@@ -86,18 +86,6 @@ class Guard(asyncio.Protocol):
             self._limit_reading(self._options.receive_timeout)
         self._inner.data_received(data)
 
-    def eof_received(self) -> bool:
-        """The sender is done; an answer that is due is still written."""
-        if self._refused or self._phase == _IDLE:
-            return False
-        self._ended = True
-        if self._phase == _ANSWER:
-            self._inner.close()
-        else:
-            # Everything has come: it is a request by now, or never.
-            self._limit_reading(_LAST_SECONDS)
-        return True
-
     def pause_writing(self) -> None:
         """The reader does not keep up."""
         self._limit_writing(self._options.receive_timeout)
@@ -110,23 +98,18 @@ class Guard(asyncio.Protocol):
 
     def head_received(self) -> None:
         """The request's head is complete; the handler limits the body's time."""
-        if not self._ended:
-            self._limit_reading(None)
+        self._limit_reading(None)
         self._phase = _BODY
 
     def body_received(self) -> None:
         """The request is complete."""
         self._limit_reading(None)
         self._phase = _ANSWER
-        if self._ended:
-            self._inner.close()
 
     def answered(self) -> None:
         """The handler is done; the next request may come."""
         self._phase = _IDLE
         self._limit_reading(self._idle_seconds)
-        if self._ended:
-            self._inner.close()
 
     def _limit_reading(self, seconds):
         self._limit(self._end_reading, seconds)

@@ -1,21 +1,20 @@
 """The limits of a request, by the headers of its images, before any is decoded.
 
-A few hundred bytes can claim, and unpack to, billions of pixels. Only headers are
-read here; the model's decoder rejects invalid files.
+A few hundred bytes can unpack to billions of pixels. Only headers are read here; the
+model's decoder rejects invalid files.
 
-Formats: JPEG (ITU T.81 B.2), PNG (W3C PNG 11.2.2), GIF (GIF89a specification).
+Pillow reads those of JPEG and PNG. It does not tell the sizes of a GIF's frames, all
+of which TensorFlow unpacks (GIF89a specification).
 """
 
+import io
 import struct
 
 import numpy as np
+from PIL.JpegImagePlugin import JpegImageFile
+from PIL.PngImagePlugin import PngImageFile
 
 from plsc_tf.serving.server.errors import RequestError, invalid
-
-# Markers without a length: TEM, RST0...RST7, SOI.
-_BARE = frozenset((0x01, *range(0xD0, 0xD9)))
-# Start of frame: C0...CF except tables (C4), reserved (C8) and conditioning (CC).
-_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
 
 def check_count(count: int, options) -> None:
@@ -68,35 +67,14 @@ def num_pixels(data: bytes) -> int | None:
         with a size.
     """
     try:
-        if data.startswith(b"\xff\xd8\xff"):
-            return _jpeg(data) or None
-        if data.startswith(b"\x89PNG\r\n\x1a\n") and data[12:16] == b"IHDR":
-            width, height = struct.unpack_from(">II", data, 16)
-            return width * height or None
         if data.startswith((b"GIF87a", b"GIF89a")):
             return _gif(data) or None
-    except (IndexError, struct.error):
-        pass
-    return None
-
-
-def _jpeg(data):
-    position = 2
-    while data[position] == 0xFF:
-        marker = data[position + 1]
-        if marker == 0xFF:
-            position += 1
-        elif marker in _BARE:
-            position += 2
-        elif marker in _FRAMES:
-            height, width = struct.unpack_from(">HH", data, position + 5)
-            return height * width
-        elif marker in (0xD9, 0xDA):
-            return None
-        else:
-            (length,) = struct.unpack_from(">H", data, position + 2)
-            position += 2 + length
-    return None
+        # Without the limit of `Image.open`: the server has its own.
+        reader = PngImageFile if data.startswith(b"\x89PNG") else JpegImageFile
+        with reader(io.BytesIO(data)) as image:
+            return image.width * image.height
+    except (OSError, ValueError, SyntaxError, IndexError, struct.error):
+        return None
 
 
 def _gif(data):
