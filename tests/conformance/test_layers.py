@@ -85,7 +85,7 @@ def test_files_are_small(path):
 
 def test_the_package_and_the_command_line_do_not_import_tensorflow():
     code = (
-        "import plsc_tf, plsc_tf.options.cli, sys; "
+        "import plsc_tf, plsc_tf.launch, plsc_tf.options.cli, sys; "
         "sys.exit('tensorflow' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0

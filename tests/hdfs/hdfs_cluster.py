@@ -4,20 +4,18 @@ import json
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import time
 import urllib.request
 
 import hdfs_packages
 
+from plsc_tf.parallel.addresses import free_ports
+
 JAVA_OPTIONS = (
     "-Xmx128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Djava.net.preferIPv4Stack=true"
 ).split()
-SERVERS = {
-    "namenode": "org.apache.hadoop.hdfs.server.namenode.NameNode",
-    "datanode": "org.apache.hadoop.hdfs.server.datanode.DataNode",
-}
+SERVERS = {"namenode": "namenode.NameNode", "datanode": "datanode.DataNode"}
 LOG4J = """log4j.rootLogger={level},c
 log4j.appender.c=org.apache.log4j.ConsoleAppender
 log4j.appender.c.target=System.err
@@ -39,19 +37,15 @@ class Hdfs:
         self._folder = pathlib.Path(folder)
         self._processes = {}
         self._begun_at = {}
-        self._port, self._web_port = _free_port(), _free_port()
-        self.uri = f"hdfs://127.0.0.1:{self._port}"
+        port, self._web_port = free_ports("127.0.0.1", 2)
+        self.uri = f"hdfs://127.0.0.1:{port}"
         self._configure()
 
     def start_all(self):
         """Makes an empty file system and starts it; up when this returns."""
+        command = [*self._java("namenode"), "-format", "-force", "-nonInteractive"]
         with open(self._folder / "format.log", "w") as log:
-            subprocess.run(
-                [*self._java("namenode"), "-format", "-force", "-nonInteractive"],
-                stdout=log,
-                stderr=log,
-                check=True,
-            )
+            subprocess.run(command, stdout=log, stderr=log, check=True)
         self.start("namenode")
         self.start("datanode")
         self.wait()
@@ -129,9 +123,8 @@ class Hdfs:
     def environment(self):
         """The environment of a process that reaches this HDFS as users' do."""
         packages, names = self.packages, os.environ
-        kept = {name: names[name] for name in names if "HADOOP" not in name}
         return {
-            **kept,
+            **{name: names[name] for name in names if "HADOOP" not in name},
             "JAVA_HOME": str(packages.java_home),
             "HADOOP_HDFS_HOME": str(packages.hadoop_home),
             # A wildcard, which Java does not expand for a library.
@@ -143,11 +136,11 @@ class Hdfs:
     def _java(self, server):
         """The command of a server, without its arguments."""
         packages = self.packages
-        jars = [str(self._folder / "server"), str(self._folder / "web")]
-        for folder in (packages.client_jars, packages.server_jars):
-            jars += sorted(map(str, folder.glob("*.jar")))
+        jars = [f"{packages.client_jars}/*", f"{packages.server_jars}/*"]
+        jars = [str(self._folder / "server"), str(self._folder / "web"), *jars]
         java = str(packages.java_home / "bin/java")
-        return [java, *JAVA_OPTIONS, "-cp", ":".join(jars), SERVERS[server]]
+        program = f"org.apache.hadoop.hdfs.server.{SERVERS[server]}"
+        return [java, *JAVA_OPTIONS, "-cp", ":".join(jars), program]
 
     def _configure(self):
         core = {"fs.defaultFS": self.uri, "hadoop.tmp.dir": f"{self._folder}/tmp"}
@@ -179,28 +172,19 @@ class Hdfs:
 
 
 def start(folder):
-    """Starts an HDFS below `folder`; another program may take a port first, once."""
-    packages = hdfs_packages.prepare()
-    for attempt in ("first", "second"):
-        cluster = Hdfs(pathlib.Path(folder) / attempt, packages)
-        try:
-            cluster.start_all()
-            return cluster
-        except (TimeoutError, subprocess.CalledProcessError):
-            cluster.stop_all()
-            if attempt == "second":
-                raise
+    """Starts an HDFS below `folder`."""
+    cluster = Hdfs(folder, hdfs_packages.prepare())
+    try:
+        cluster.start_all()
+    except BaseException:
+        cluster.stop_all()
+        raise
+    return cluster
 
 
 def _state(task):
     """The letter of a thread's state in /proc, behind its name in brackets."""
     return (task / "stat").read_text().rpartition(")")[2].split()[0]
-
-
-def _free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def _xml(values):

@@ -17,13 +17,10 @@ import sys
 import tarfile
 import tempfile
 
+PYSPARK, PYDOOP = "pyspark-2.4.8.tar.gz", "pydoop-2.0.0.tar.gz"
 SHA256 = {
-    "pyspark-2.4.8.tar.gz": (
-        "3a19b71b8dc8dd91ebc943604a05e1ab01bce052456d42937035632d852d78dc"
-    ),
-    "pydoop-2.0.0.tar.gz": (
-        "c7eb2ad8c36d2a75dc1c6cee701928334614f2e862a70798b0cb278e3102f77d"
-    ),
+    PYSPARK: "3a19b71b8dc8dd91ebc943604a05e1ab01bce052456d42937035632d852d78dc",
+    PYDOOP: "c7eb2ad8c36d2a75dc1c6cee701928334614f2e862a70798b0cb278e3102f77d",
 }
 CLIENT_JARS = """commons-cli-1.2 commons-collections-3.2.2 commons-configuration-1.6
     commons-io-2.4 commons-lang-2.6 commons-logging-1.1.3 guava-14.0.1
@@ -44,10 +41,11 @@ class Packages:
     """Where everything is."""
 
     java_home: pathlib.Path
-    client_jars: pathlib.Path
-    server_jars: pathlib.Path
-    hadoop_home: pathlib.Path
-    python_path: pathlib.Path
+    root: pathlib.Path
+    client_jars = property(lambda self: self.root / "client")
+    server_jars = property(lambda self: self.root / "server")
+    hadoop_home = property(lambda self: self.root / "hadoop")
+    python_path = property(lambda self: self.root / "python")
 
 
 def prepare():
@@ -55,9 +53,6 @@ def prepare():
     java_home = find_java()
     cache = os.environ.get("PLSC_TF_HDFS_CACHE") or "~/.cache/plsc_tf-tests"
     root = pathlib.Path(cache).expanduser() / "hdfs-1"
-    packages = Packages(
-        java_home, root / "client", root / "server", root / "hadoop", root / "python"
-    )
     if not root.exists():
         if not shutil.which("gcc"):
             raise MissingError("no gcc to build libhdfs with (Debian: gcc)")
@@ -70,7 +65,7 @@ def prepare():
                 made.rename(root)
         finally:
             shutil.rmtree(made, ignore_errors=True)
-    return packages
+    return Packages(java_home, root)
 
 
 def find_java():
@@ -103,26 +98,24 @@ def _make(root, java_home):
         with open(downloads / name, "rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
                 raise MissingError(f"{name} of the package index is another file")
-    _unpack_jars(downloads / "pyspark-2.4.8.tar.gz", root)
-    _build_libhdfs(downloads / "pydoop-2.0.0.tar.gz", root, java_home)
+    _unpack_jars(downloads / PYSPARK, root)
+    _build_libhdfs(downloads / PYDOOP, root, java_home)
     shutil.rmtree(downloads)
 
 
 def _unpack_jars(archive, root):
-    folders = {name: root / "client" for name in CLIENT_JARS}
-    folders.update({name: root / "server" for name in SERVER_JARS})
+    folders = dict.fromkeys(CLIENT_JARS, root / "client")
+    folders |= dict.fromkeys(SERVER_JARS, root / "server")
     for folder in set(folders.values()):
         folder.mkdir()
     with tarfile.open(archive) as tar:
         for member in tar:
             path = pathlib.PurePosixPath(member.name)
-            folder = folders.get(path.stem)
-            if folder and path.parts[1:3] == ("deps", "jars"):
-                del folders[path.stem]
-                (folder / path.name).write_bytes(tar.extractfile(member).read())
-            if not folders:
-                return
-    raise MissingError(f"pyspark lacks the jars {sorted(folders)}")
+            if path.stem in folders and path.parts[1:3] == ("deps", "jars"):
+                content = tar.extractfile(member).read()
+                (folders.pop(path.stem) / path.name).write_bytes(content)
+    if folders:
+        raise MissingError(f"pyspark lacks the jars {sorted(folders)}")
 
 
 def _build_libhdfs(archive, root, java_home):
@@ -133,13 +126,13 @@ def _build_libhdfs(archive, root, java_home):
     library.parent.mkdir(parents=True)
     includes = [source, source / "include", source / "os/posix"]
     includes += [java_home / "include", java_home / "include/linux"]
-    files = [source / name for name in ("hdfs.c", "jni_helper.c", "exception.c")]
-    files += [source / "common/htable.c", *sorted((source / "os/posix").glob("*.c"))]
+    names = ("hdfs.c", "jni_helper.c", "exception.c", "common/htable.c")
+    files = [source / name for name in names] + sorted(source.glob("os/posix/*.c"))
     # Linked to libjvm.so without a path to it, as Apache's is.
     _run(
         ["gcc", "-O2", "-fPIC", "-w", "-shared", "-DHAVE_BETTER_TLS", "-D_GNU_SOURCE"]
         + [f"-I{folder}" for folder in includes]
-        + [str(file) for file in files]
+        + files
         + [f"-L{java_home}/lib/server", "-ljvm", "-o", str(library)]
     )
 

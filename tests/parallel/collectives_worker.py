@@ -45,38 +45,30 @@ def run(strategy, function):
     return locals_, names
 
 
-def gathers(strategy):
-    def replica_function():
-        replica, count = collectives.replica_id(), collectives.num_replicas()
-        labels = tf.constant([LABELS[(replica + i) % len(LABELS)] for i in range(3)])
-        bits = tf.bitcast(tf.constant(BITS, tf.uint32), tf.float32)
-        values = [
-            tf.constant(drawn(replica, (3, 5))),
-            tf.cast(labels, tf.int64),
-            tf.repeat(bits[replica % len(BITS)], 3),
-            tf.constant(drawn(replica, (3, 2, 2)).astype("f8")),
-        ]
-        together = collectives.all_gather(values)
-        alone = [collectives.all_gather(value) for value in (values[0], values[3])]
-        pairs = zip(together + alone, [*values, values[0], values[3]], strict=True)
-        for whole, own in pairs:
-            assert whole.shape == (count * own.shape[0], *own.shape[1:])
-            assert whole.dtype == own.dtype
-        together[2] = tf.bitcast(together[2], tf.uint32)
-        return together + alone
-
-    return run(strategy, replica_function)
-
-
-def scatters(strategy, dtype):
-    def replica_function():
-        count = collectives.num_replicas()
-        value = drawn(collectives.replica_id(), (count * 2, 3)).astype(dtype)
-        own = collectives.reduce_scatter(tf.constant(value))
-        assert own.shape == (2, 3)
-        return own
-
-    return run(strategy, replica_function)
+def gather_and_scatter():
+    """What a replica gathers, and its parts of sums."""
+    replica, count = collectives.replica_id(), collectives.num_replicas()
+    labels = tf.constant([LABELS[(replica + i) % len(LABELS)] for i in range(3)])
+    bits = tf.bitcast(tf.constant(BITS, tf.uint32), tf.float32)
+    values = [
+        tf.constant(drawn(replica, (3, 5))),
+        tf.cast(labels, tf.int64),
+        tf.repeat(bits[replica % len(BITS)], 3),
+        tf.constant(drawn(replica, (3, 2, 2)).astype("f8")),
+    ]
+    gathered = collectives.all_gather(values)
+    gathered += [collectives.all_gather(value) for value in (values[0], values[3])]
+    for whole, own in zip(gathered, [*values, values[0], values[3]], strict=True):
+        assert whole.shape == (count * own.shape[0], *own.shape[1:])
+        assert whole.dtype == own.dtype
+    gathered[2] = tf.bitcast(gathered[2], tf.uint32)
+    value = drawn(replica, (count * 2, 3))
+    scattered = {
+        dtype: collectives.reduce_scatter(tf.constant(value.astype(dtype)))
+        for dtype in ("float32", "float64")
+    }
+    assert all(part.shape == (2, 3) for part in scattered.values())
+    return {"gathered": gathered, "scattered": scattered}
 
 
 def wait_for_all(strategy):
@@ -91,19 +83,16 @@ def sums(strategy, dtype, bucket_bytes=0):
     def replica_function():
         whole = drawn(collectives.replica_id(), [2_000_000])
         values = tf.split(tf.constant(whole), [1_000_000, 500_000, 500_000])
-        return [tf.concat(transport.all_sum(values), axis=0)]
+        return tf.concat(transport.all_sum(values), axis=0)
 
-    traced = tf.function(lambda: strategy.run(replica_function), autograph=False)
-    _, names = run(strategy, replica_function)
-    traced()
+    found, names = run(strategy, replica_function)
+    function = tf.function(lambda: strategy.run(replica_function), autograph=False)
+    function()
     wait_for_all(strategy)
     before = sent_bytes()
-    [found] = traced()
+    function()
     wait_for_all(strategy)
-    [found] = strategy.experimental_local_results(found)
-    expected = sum(
-        drawn(replica, [2_000_000]) for replica in range(strategy.num_replicas_in_sync)
-    )
+    expected = sum(drawn(r, [2_000_000]) for r in range(strategy.num_replicas_in_sync))
     return {
         "error": float(np.abs(found.numpy() - expected).max()),
         "type": found.dtype.name,
@@ -115,14 +104,9 @@ def sums(strategy, dtype, bucket_bytes=0):
 def make_model(strategy, transport=None, **options):
     keras.utils.set_random_seed(1)
     with strategy.scope():
-        backbone = keras.Sequential(
-            [
-                keras.Input((8, 8, 3)),
-                keras.layers.Flatten(),
-                keras.layers.Dense(32, activation="relu"),
-                keras.layers.Dense(EMBEDDING),
-            ]
-        )
+        layers = [keras.layers.Flatten(), keras.layers.Dense(32, activation="relu")]
+        layers = [keras.Input((8, 8, 3)), *layers, keras.layers.Dense(EMBEDDING)]
+        backbone = keras.Sequential(layers)
         head = plsc_tf.ShardedHead(CLASSES, scale=16.0, seed=2, **options)
         model = plsc_tf.Classifier(backbone, head)
         model.trainer.join(SingleWorker(), Votes(SingleWorker()))
@@ -147,9 +131,8 @@ def step_collectives(strategy, **options):
     """`[operation, bytes of its input]` of every collective of a step."""
     model = make_model(strategy, **options)
     images, labels = batch()
-    given = (images, labels.astype("i8"), np.ones(BATCH, "f4"))
-    tensors = [tf.constant(one) for one in given]
-    split = batching.split(strategy, tensors)
+    values = (images, labels.astype("i8"), np.ones(BATCH, "f4"))
+    split = batching.split(strategy, [tf.constant(value) for value in values])
     graph = model.trainer.step_function.get_concrete_function(split).graph
     return [
         [one.type, one.inputs[0].shape.num_elements() * one.inputs[0].dtype.size]
@@ -167,15 +150,9 @@ def main(where, index=None):
     else:
         cluster = Cluster(tuple(where.split(",")), int(index), "the test")
         strategy = cluster_strategy(cluster)
-    values, names = gathers(strategy)
-    found = {
-        "gathered": [value.numpy().tolist() for value in values],
-        "gathers": names,
-    }
-    for dtype in ("float32", "float64"):
-        own, names = scatters(strategy, dtype)
-        found[f"scattered {dtype}"] = own.numpy().tolist()
-        found["scatters"] = names
+    values, names = run(strategy, gather_and_scatter)
+    found = tf.nest.map_structure(lambda value: value.numpy().tolist(), values)
+    found["collectives"] = names
     if index is not None:
         found["sums"] = {dtype: sums(strategy, dtype) for dtype in DTYPES}
         found["sums"]["buckets"] = sums(strategy, "float32", 2_000_000)
