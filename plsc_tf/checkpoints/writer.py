@@ -261,12 +261,12 @@ def _write_files(target, jobs, heartbeat):
 
 
 def _write(content_of, path):
-    return files.write(path, content_of(), checksum=True)
+    return files.write(path, content_of())
 
 
 def _write_rows(array, low, high, path):
     chunks = functools.partial(npy_chunks, array, low, high)
-    written = files.write(path, chunks, checksum=True)
+    written = files.write(path, chunks)
     array.release(low, high)
     return written
 

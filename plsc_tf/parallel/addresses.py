@@ -92,6 +92,16 @@ def free_ports(host: str, count: int) -> list[int]:
         return [opened.getsockname()[1] for opened in sockets]
 
 
+def listen_problem(error: OSError) -> str:
+    """Says why a worker cannot listen on its address."""
+    return {
+        errno.EADDRINUSE: "the port is in use, by a process of an earlier run or by "
+        "another program. End it, or choose another port",
+        errno.EADDRNOTAVAIL: "the address is not this machine's. Check "
+        "cluster_node_ips and node_ip",
+    }.get(error.errno or 0, error.strerror or str(error))
+
+
 def require_free(address: str) -> None:
     """Makes sure that a worker can listen on its address.
 
@@ -107,9 +117,5 @@ def require_free(address: str) -> None:
         try:
             probe.bind(place)
         except OSError as error:
-            reason = error.strerror
-            if error.errno == errno.EADDRINUSE:
-                reason = "the port is in use"
-            elif error.errno == errno.EADDRNOTAVAIL:
-                reason = "the address is not this machine's"
-            raise OSError(f"a worker cannot listen on {address}: {reason}") from None
+            problem = listen_problem(error)
+            raise OSError(f"a worker cannot listen on {address}: {problem}.") from None

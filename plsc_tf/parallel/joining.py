@@ -170,12 +170,7 @@ def _listen(cluster):
         except OSError as error:
             listener.close()
             if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
-                why = {
-                    errno.EADDRINUSE: f"port {port} is in use, by a process of an "
-                    "earlier run or by another program. End it, or choose another port",
-                    errno.EADDRNOTAVAIL: "this machine has no such address. Check "
-                    "cluster_node_ips, and that node_ip is this machine's",
-                }.get(error.errno, _reason(error))
+                why = addresses.listen_problem(error)
                 raise JoinError(f"{own} cannot listen there: {why}.") from error
         time.sleep(RETRY_S)
 

@@ -37,9 +37,7 @@ class RowSplit:
 
     def size(self, shard: int) -> int:
         """Returns the number of rows of one shard."""
-        return self.num_rows // self.num_shards + (
-            shard < self.num_rows % self.num_shards
-        )
+        return self.first(shard + 1) - self.first(shard)
 
     def first(self, shard: int) -> int:
         """Returns the global number of the first row of one shard."""

@@ -1,6 +1,5 @@
 """SavedModels of embedding networks, laid out as TensorFlow Serving expects them."""
 
-import concurrent.futures
 import contextlib
 import dataclasses
 import json
@@ -12,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from plsc_tf.parallel.rows import outside_scope
 from plsc_tf.serving import formats, proof, versions, warmup
 from plsc_tf.serving.evaluation_card import EvaluationCard
 from plsc_tf.serving.proof import Bounds
@@ -133,10 +133,9 @@ def export_saved_model(  # noqa: PLR0913 - every one has a default
         }
         return _write(export_dir, version, signatures, card, extras)
 
-    # A new thread is outside of every strategy's scope. Inside, variables that are
-    # made or loaded would be mirrored ones, and loading would fail.
-    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as outside:
-        target = outside.submit(export).result()
+    # Inside a scope, variables that are made or loaded would be mirrored ones, and
+    # loading would fail.
+    target = outside_scope(export)
     logging.info("Exported %s", target)
     return target
 

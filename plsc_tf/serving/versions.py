@@ -58,12 +58,7 @@ def prepare(export_dir: str, version: int | None) -> None:
             "export_dir must be a folder, or a path where one can be made. Received: "
             f"export_dir={export_dir!r}, which is a file."
         )
-    try:
-        files.make_dirs(export_dir)
-    except OSError as error:
-        raise OSError(
-            f"export_dir {export_dir!r} cannot be created: {error}"
-        ) from error
+    files.make_dirs(export_dir)
     if version is not None and int(version) in find(export_dir):
         raise _version_exists(export_dir, version)
 

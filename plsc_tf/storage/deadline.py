@@ -54,6 +54,26 @@ class Worker:
             raise error
         return value
 
+    def share(self, pieces, here, there, limit_s=None, doing="call"):
+        """Calls `there` with each piece, and `here` with the same one meanwhile.
+
+        Args:
+            pieces: iterable of buffers.
+            here: function of one, in the owner's thread.
+            there: function of one, in the worker's.
+            limit_s, doing: as for `finish`.
+
+        Returns:
+            the bytes of all pieces.
+        """
+        size = 0
+        for piece in pieces:
+            answer = self.start(lambda p=piece: there(p))
+            here(piece)
+            self.finish(answer, limit_s, doing)
+            size += len(piece)
+        return size
+
     def run(self, function, limit_s=None, doing="call"):
         """Makes one call and waits for it, as `finish` does."""
         return self.finish(self.start(function), limit_s, doing)

@@ -212,7 +212,7 @@ def checksum(path):
     return total, digest.hexdigest()
 
 
-def write(path, chunks, checksum=False, retry=RETRY):
+def write(path, chunks, retry=RETRY):
     """Writes a file; one that exists is replaced.
 
     The folder must exist, but HDFS makes it. Local files are flushed to the disk.
@@ -224,11 +224,10 @@ def write(path, chunks, checksum=False, retry=RETRY):
         chunks: its content: bytes or another buffer such as an array, a list of
             them, a function that returns an iterable of them, or an iterable. The
             last can be gone through only once, so a fault is not repeated.
-        checksum: whether to compute the SHA-256 on the way.
         retry: the `Retry` of the whole file.
 
     Returns:
-        (bytes, SHA-256 in hex or None).
+        (bytes, SHA-256 in hex).
 
     Raises:
         OSError: with its `errno`, such as ENOSPC or EACCES.
@@ -241,9 +240,9 @@ def write(path, chunks, checksum=False, retry=RETRY):
     if not callable(chunks) and iter(chunks) is chunks:
         retry = dataclasses.replace(retry, tries=1)
     if is_local(path):
-        return local.write(path, _pieces(make()), checksum)
+        return local.write(path, _pieces(make()))
     prepare(path)
-    return remote.write(path, lambda: _pieces(make()), checksum, retry)
+    return remote.write(path, lambda: _pieces(make()), retry)
 
 
 def replace(path, chunks):

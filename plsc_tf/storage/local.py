@@ -1,6 +1,7 @@
 """The operations of `plsc_tf.storage.files` on local paths, by the system's calls."""
 
 import contextlib
+import functools
 import hashlib
 import os
 import stat as stat_module
@@ -25,17 +26,14 @@ def stat(path):
     )
 
 
-def write(path, pieces, checksum):
-    """Writes a file and flushes it to the disk; returns (bytes, SHA-256 or None)."""
-    size, digest = 0, hashlib.sha256() if checksum else None
+def write(path, pieces):
+    """Writes a file and flushes it to the disk; returns (bytes, SHA-256)."""
+    digest = hashlib.sha256()
     with open(path, "wb", buffering=0) as file, Worker() as worker:
         try:
-            for piece in pieces:
-                # The checksum takes about as long as the disk: at the same time.
-                hashed = worker.start(lambda p=piece: digest and digest.update(p))
-                _write_all(file, piece)
-                worker.finish(hashed)
-                size += len(piece)
+            # The checksum takes about as long as the disk: at the same time.
+            write_all = functools.partial(_write_all, file)
+            size = worker.share(pieces, write_all, digest.update)
             os.fsync(file.fileno())
         except OSError as error:
             with contextlib.suppress(OSError):
@@ -44,7 +42,7 @@ def write(path, pieces, checksum):
                 raise OSError(error.errno, error.strerror, path) from error
             raise
     sync_folder(os.path.dirname(path))
-    return size, digest.hexdigest() if digest else None
+    return size, digest.hexdigest()
 
 
 class RandomReader:

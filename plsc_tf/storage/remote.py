@@ -135,18 +135,17 @@ def _end(worker, file):
     worker.__exit__()
 
 
-def write(path, make_pieces, checksum, retry):
-    """Writes a file anew at every attempt; returns (bytes, SHA-256 or None)."""
+def write(path, make_pieces, retry):
+    """Writes a file anew at every attempt; returns (bytes, SHA-256)."""
 
     def write_once():
-        return _write_once(path, make_pieces(), checksum, retry.limit_s)
+        return _write_once(path, make_pieces(), retry.limit_s)
 
     return _repeat("write", path, write_once, retry)
 
 
-def _write_once(path, pieces, checksum, limit_s):
-    tf = _tensorflow()
-    size, digest = 0, hashlib.sha256() if checksum else None
+def _write_once(path, pieces, limit_s):
+    tf, digest = _tensorflow(), hashlib.sha256()
     doing, opened = f"write {path}", False
     try:
         with Worker() as worker:
@@ -155,13 +154,12 @@ def _write_once(path, pieces, checksum, limit_s):
             try:
                 worker.run(lambda: held[0].write(b""), limit_s, doing)
                 opened = True
-                for piece in pieces:
-                    content = bytes(piece)
-                    written = worker.start(lambda c=content: held[0].write(c))
-                    if digest:
-                        digest.update(content)
-                    worker.finish(written, limit_s, doing)
-                    size += len(content)
+                contents = map(bytes, pieces)
+
+                def put(content):
+                    held[0].write(content)
+
+                size = worker.share(contents, digest.update, put, limit_s, doing)
                 worker.run(lambda: held[0].close(), limit_s, doing)
             finally:
                 worker.start(held.clear)
@@ -175,7 +173,7 @@ def _write_once(path, pieces, checksum, limit_s):
         if opened:
             _discard(path)
         raise
-    return size, digest.hexdigest() if digest else None
+    return size, digest.hexdigest()
 
 
 def _discard(path):

@@ -170,7 +170,7 @@ def _copy(source, target, size, expected, replace):
     partial = target + PARTIAL
     files.make_dirs(files.parent(target))
     chunks = functools.partial(files.open_read, source)
-    written, digest = files.write(partial, chunks, checksum=True)
+    written, digest = files.write(partial, chunks)
     problem = ""
     if digest != (expected or digest):
         problem = (

@@ -327,10 +327,7 @@ def _describe(owner):
     """Names the process of a claim."""
     if not owner:
         return "another process"
-    text = f"process {owner['pid']} on {owner['host']}"
-    if owner["pid"] == os.getpid() and owner["host"] == socket.gethostname():
-        return f"this process itself ({text})"
-    return text
+    return f"process {owner['pid']} on {owner['host']}"
 
 
 def _real_path(folder):

@@ -29,7 +29,7 @@ def prepare(path):
 
 
 def write(path, content):
-    return files.write(path, content.encode(), checksum=True)
+    return files.write(path, content.encode())
 
 
 def exists(path, tries, first_wait_s, limit_s):
@@ -51,7 +51,7 @@ def write_slowly(path, started, may_continue):
         for _ in range(64):
             yield BLOCK * 8
 
-    return files.write(path, pieces(), checksum=True, retry=QUICK)
+    return files.write(path, pieces(), retry=QUICK)
 
 
 def copy(function, source, target):

@@ -276,7 +276,7 @@ def test_a_port_in_use_is_told_to_the_chief_too(clusters, monkeypatch):
 
     with socket.create_server(split(clusters[1].address)):
         told = on_each(join, clusters)
-    worker = f"Worker 1 ({clusters[1].address}) cannot listen there: port "
+    worker = f"Worker 1 ({clusters[1].address}) cannot listen there: the port "
     for text in told:
         assert text.startswith(worker) and "is in use" in text
 

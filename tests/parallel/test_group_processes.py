@@ -166,7 +166,7 @@ def test_an_unreachable_chief_is_named(start, addresses):
 @pytest.mark.parametrize(
     ("wrong", "problem"),
     [
-        ("192.0.2.1:6170", "this machine has no such address"),
+        ("192.0.2.1:6170", "the address is not this machine's"),
         ("worker.invalid:6170", "the name 'worker.invalid' is not known here"),
     ],
 )

@@ -7,7 +7,6 @@ import os
 import pathlib
 import random
 import re
-import socket
 import threading
 import time
 
@@ -127,16 +126,6 @@ def test_too_many_and_too_large_images_are_refused(server, images):
     body = {"base64_string": [b64(image) for image in images]}
     status, answer, _ = ask(server, "POST", PLSC, body)
     assert status == 413 and re.search("may have 40|are allowed", answer["error"])
-
-
-def test_a_large_body_is_refused_before_it_is_sent(server):
-    # As curl sends bodies above a megabyte: the head first, then it waits.
-    with socket.create_connection(("127.0.0.1", server["port"]), timeout=20) as link:
-        link.sendall(
-            b"POST /FaceClassifyService/inference HTTP/1.1\r\nHost: x\r\n"
-            b"Content-Length: 1073741824\r\nExpect: 100-continue\r\n\r\n"
-        )
-        assert bad_requests.status_of(link) == 413
 
 
 def test_bad_grpc_requests(server, pictures, expected):

@@ -192,11 +192,3 @@ class Bodies:
 
     def _too_large(self):
         return RequestError("TOO_LARGE", f"A body may have {self._limit} bytes.")
-
-    async def expect(self, request: web.Request) -> None:
-        """Answers `Expect: 100-continue`, unless the body will be refused."""
-        length = request.content_length
-        if length is not None and length > self._limit:
-            text = self._too_large().message
-            raise web.HTTPRequestEntityTooLarge(self._limit, length, text=text)
-        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")

@@ -21,7 +21,7 @@ _MODEL = (
     r"/v1/models/(?P<name>[^/:]+)"
     r"(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"
 )
-_PREDICT = re.compile(_MODEL + r":(?P<method>classify|regress|predict)", re.IGNORECASE)
+_PREDICT = re.compile(_MODEL + ":predict", re.IGNORECASE)
 _STATUS = re.compile(_MODEL + r"(?P<metadata>/metadata)?", re.IGNORECASE)
 # Versions are 64-bit integers.
 _MOST_DIGITS = 18
@@ -44,11 +44,11 @@ class Routes:
 
     def add_to(self, web_app: web.Application) -> None:
         """Adds the routes to an aiohttp application."""
-        expect, router = self._app.bodies.expect, web_app.router
-        router.add_post(PLSC_PATH, self.plsc, expect_handler=expect)
+        router = web_app.router
+        router.add_post(PLSC_PATH, self.plsc)
         router.add_get("/healthz", self.health)
         router.add_get("/metrics", self.metrics)
-        router.add_route("*", "/v1/{rest:.*}", self.tensorflow, expect_handler=expect)
+        router.add_route("*", "/v1/{rest:.*}", self.tensorflow)
 
     async def plsc(self, request: web.Request) -> web.Response:
         """PLSC's `FaceClassifyService`: base64 images to embeddings."""
@@ -69,12 +69,7 @@ class Routes:
         raise invalid(f"Malformed request: {request.method} {request.path}")
 
     async def _predict(self, request, match):
-        which, method = _which(match), match["method"].lower()
-        if method != "predict":
-            raise invalid(
-                f"Expected {method} signature method_name to be tensorflow/serving/"
-                f"{method}. Was: tensorflow/serving/predict"
-            )
+        which = _which(match)
         self._models.get(*which)
         body = await self._app.bodies.read_json(request)
         # Only now: the version that was the newest may have ended meanwhile.
@@ -227,8 +222,7 @@ class GalleryRoutes:
     def add_to(self, web_app: web.Application) -> None:
         """Adds the routes to an aiohttp application."""
         for handler in (self.enrol, self.identify, self.remove):
-            path, expect = f"/gallery/{handler.__name__}", self._app.bodies.expect
-            web_app.router.add_post(path, handler, expect_handler=expect)
+            web_app.router.add_post(f"/gallery/{handler.__name__}", handler)
         web_app.router.add_get("/gallery", self.about)
 
     async def enrol(self, request: web.Request) -> web.Response:

@@ -34,19 +34,10 @@ def read_json(body: bytes) -> dict:
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        value = _with_nan(body, error)
+        raise invalid(f"JSON Parse error: {error}") from None
     if not isinstance(value, dict):
         raise invalid("JSON Parse error: the document is not an object")
     return value
-
-
-def _with_nan(body, error):
-    if b"NaN" in body or b"Infinity" in body:
-        try:
-            return json.loads(body)
-        except (ValueError, RecursionError):
-            pass
-    raise invalid(f"JSON Parse error: {error}")
 
 
 def write_json(value, arrays: Iterable[np.ndarray] = ()) -> bytes:
