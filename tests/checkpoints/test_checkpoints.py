@@ -236,7 +236,7 @@ def test_unfinished_folders_are_no_checkpoints(tmp_path):
     assert catalog.newest(str(tmp_path / "absent")) is None
     # Of two at one step that of the finished epoch is newer.
     save(tmp_path / "1", step=50, epoch=2)
-    assert catalog.newest(str(tmp_path)) == str(tmp_path / "1")
+    assert catalog.resolve(str(tmp_path)) == str(tmp_path / "1")
 
 
 def test_another_format_is_refused(tmp_path):
