@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import keras
 import tensorflow as tf
 
+from plsc_tf.heads.margins import require
+
 if TYPE_CHECKING:
     from plsc_tf.parallel.rows import ShardedRows
 
@@ -38,10 +40,8 @@ class Averaging:
     in_use: bool = True
 
     def __post_init__(self):
-        if not 0 < self.decay < 1:
-            raise ValueError(
-                f"decay must be between 0 and 1. Received: decay={self.decay}"
-            )
+        rule = "decay must be between 0 and 1"
+        require(0 < self.decay < 1, rule, decay=self.decay)
 
     def decay_at(self, step: tf.Tensor) -> tf.Tensor:
         """d of an update, float32 scalar.

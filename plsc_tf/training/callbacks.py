@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ import keras
 from absl import logging
 
 from plsc_tf.evaluation.verification import verify_pairs
+from plsc_tf.heads.margins import require
 from plsc_tf.progress import ProgressLine, format_seconds
 from plsc_tf.reporting.recorder import Guard, Recorder
 from plsc_tf.training.schedules import rate_of_last_step
@@ -63,7 +65,7 @@ class Verification(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         """Verifies when `every_n_steps` steps are done."""
         step = self.model.trainer.position.global_step
-        if self.every_n_steps and step % self.every_n_steps == 0:
+        if self.wants(step):
             self.verify(step)
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
@@ -92,14 +94,11 @@ class Verification(keras.callbacks.Callback):
             self.results[name] = result
             logging.info("[%s][step %d] XNorm: %.4f", name, step, result.xnorm)
             logging.info("[%s][step %d] %s", name, step, result)
-            self.recorder.scalars(
-                step,
-                {
-                    f"verification/{name}_accuracy": result.accuracy,
-                    f"verification/{name}_threshold": result.threshold,
-                    f"verification/{name}_xnorm": result.xnorm,
-                },
-            )
+            figures = {
+                f"verification/{name}_{figure}": getattr(result, figure)
+                for figure in ("accuracy", "threshold", "xnorm")
+            }
+            self.recorder.scalars(step, figures)
         self.verified_step = step
         return self.results
 
@@ -145,6 +144,21 @@ class EpochLength(keras.callbacks.Callback):
         )
 
 
+@dataclasses.dataclass
+class _Clock:
+    """Time of some steps."""
+
+    seconds: float = 0.0
+    steps: int = 0
+
+    def add(self, seconds):
+        self.seconds += seconds
+        self.steps += 1
+
+    def rate(self):
+        return self.steps / max(self.seconds, 1e-9)
+
+
 class TrainingLog(keras.callbacks.Callback):
     """Logs loss, learning rate, images/s and the time left.
 
@@ -186,13 +200,10 @@ class TrainingLog(keras.callbacks.Callback):
         self.timed_steps = None
         self._line = ProgressLine(total_steps) if lines else None
         self._shown = Guard("the line of progress")
-        self._seconds = 0.0
-        self._steps = 0
-        self._epoch_seconds = 0.0
-        self._epoch_steps = 0
         self._since_line: list[dict[str, float]] = []
-        self._line_seconds = 0.0
-        self._line_steps = 0
+        # Seconds of each step since the first one, the last line, the epoch's begin.
+        self._run, self._of_line, self._of_epoch = _Clock(), _Clock(), _Clock()
+        self._steps = 0
         self._last = 0.0
         self._paused = True
 
@@ -226,7 +237,7 @@ class TrainingLog(keras.callbacks.Callback):
         self._count(seconds, step)
         if self._since_line and self._is_due(step):
             values = self._values()
-            self._since_line, self._line_seconds, self._line_steps = [], 0.0, 0
+            self._since_line, self._of_line = [], _Clock()
             self.recorder.scalars(step, values)
             if line := self._line:
                 self._shown(lambda: line.tell(step, self._text(step, values)))
@@ -243,7 +254,13 @@ class TrainingLog(keras.callbacks.Callback):
             for name, value in (logs or {}).items()
             if value is not None
         }
-        values |= self._times(epoch)
+        clock, self._of_epoch = self._of_epoch, _Clock()
+        if clock.steps:
+            each = clock.seconds / clock.steps
+            values |= {"epoch/seconds": clock.seconds, "epoch/seconds_per_step": each}
+            if self._line:
+                text = "epoch %d took %.1f s, %.1f ms per step"
+                logging.info(text, epoch, clock.seconds, 1e3 * each)
         if values:
             self.recorder.scalars(self.model.trainer.position.global_step, values)
         self.recorder.flush()
@@ -252,37 +269,19 @@ class TrainingLog(keras.callbacks.Callback):
         if self._line.wants_more(now):
             self._line.redraw(step, self._text(step, self._values()))
 
-    def _times(self, epoch):
-        """The seconds of the epoch's steps in this process; writes them to the log."""
-        seconds, steps = self._epoch_seconds, self._epoch_steps
-        self._epoch_seconds, self._epoch_steps = 0.0, 0
-        if not steps:
-            return {}
-        if self._line:
-            logging.info(
-                "epoch %d took %.1f s, %.1f ms per step",
-                epoch,
-                seconds,
-                1e3 * seconds / steps,
-            )
-        return {"epoch/seconds": seconds, "epoch/seconds_per_step": seconds / steps}
-
     def _is_due(self, step):
         return step % self.every_n_steps == 0 or step == self.total_steps
 
     def _count(self, seconds, step):
-        self._epoch_seconds += seconds
-        self._epoch_steps += 1
+        self._of_epoch.add(seconds)
         self._steps += 1
         self.timed_steps = [step - max(self._steps - 2, 0), step]
         if self._steps == 1:  # it counts only when it is alone
             self.images_per_second = self.global_batch_size / max(seconds, 1e-9)
             return
-        self._seconds += seconds
-        self._line_seconds += seconds
-        self._line_steps += 1
-        done = (self._steps - 1) * self.global_batch_size
-        self.images_per_second = done / max(self._seconds, 1e-9)
+        self._run.add(seconds)
+        self._of_line.add(seconds)
+        self.images_per_second = self._run.rate() * self.global_batch_size
 
     def _values(self):
         """The figures since the last line."""
@@ -294,9 +293,8 @@ class TrainingLog(keras.callbacks.Callback):
         values["learning_rate"] = rate_of_last_step(self.model.optimizer)
         if self.model.loss_scale is not None:
             values["loss_scale"] = float(self.model.loss_scale.value())
-        if self._line_steps:
-            done = self._line_steps * self.global_batch_size
-            values["images_per_second"] = done / max(self._line_seconds, 1e-9)
+        if self._of_line.steps:
+            values["images_per_second"] = self._of_line.rate() * self.global_batch_size
         return values
 
     def _text(self, step, values):
@@ -340,11 +338,9 @@ class Validation(keras.callbacks.Callback):
     ) -> None:
         super().__init__()
         is_number = isinstance(freq, int) and freq >= 1
-        if not (is_number or isinstance(freq, list | tuple | set)):
-            raise ValueError(
-                "validation_freq must be a number of epochs from 1 on, or a list of "
-                f"epochs. Received: validation_freq={freq!r}"
-            )
+        rule = "validation_freq must be a number of epochs from 1 on, or a list of them"
+        fits = is_number or isinstance(freq, list | tuple | set)
+        require(fits, rule, validation_freq=freq)
         self._data, self._freq, self._steps = data, freq, steps
         # Without a model: they have theirs.
         self._callbacks = keras.callbacks.CallbackList(list(callbacks))

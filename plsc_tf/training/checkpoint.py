@@ -167,11 +167,8 @@ class Checkpoint(keras.callbacks.Callback):
         if path is not None and model.trainer.updater is None:
             stored = state.restore_weights(path, model)
             state.restore_head_state(model, stored)
-            logging.info(
-                "The weights of %s are loaded, and nothing else: the model is not "
-                "compiled.",
-                path,
-            )
+            text = "Only the weights of %s are loaded: the model is not compiled."
+            logging.info(text, path)
         elif path is not None:
             stored = manifest.read(path)["state"]
             if allow_changes is not None:
@@ -230,10 +227,10 @@ class Checkpoint(keras.callbacks.Callback):
         """
         if self.lock.held or not self._is_chief():
             self._save(name, logs)
-            return
-        with self.lock.holding(self.directory):
-            self._save(name, logs)
-            self.wait()
+        else:
+            with self.lock.holding(self.directory):
+                self._save(name, logs)
+                self.wait()
 
     def _save(self, name, logs):
         if self.saved_step == self._step() and not name.isdigit():
@@ -269,12 +266,10 @@ class Checkpoint(keras.callbacks.Callback):
             return self._settle(write)
 
     def _content(self, logs, weights_only, more):
-        return state.snapshot(
-            self.model,
-            {**self.extra, "logs": _plain(logs), "run": self._run, **more},
-            weights_only=weights_only,
-            held=self.background,
-        )
+        logs = {k: None if v is None else float(v) for k, v in (logs or {}).items()}
+        stored = {**self.extra, "logs": logs, "run": self._run, **more}
+        options = {"weights_only": weights_only, "held": self.background}
+        return state.snapshot(self.model, stored, **options)
 
     def _give_up(self):
         if self._took_lock:
@@ -285,20 +280,12 @@ class Checkpoint(keras.callbacks.Callback):
         start = time.perf_counter()
         if self._is_chief():
             self.lock.check()
-        size = writer.save(
-            path, content, self.model.trainer.group, self.model.trainer.heartbeat
-        )
-        if not self._is_chief():
-            return
-        seconds = time.perf_counter() - start
-        logging.info(
-            "Saved %s: %.1f MB in %.1f s, %.0f MB/s",
-            path,
-            size / 1e6,
-            seconds,
-            size / 1e6 / max(seconds, 1e-9),
-        )
-        catalog.prune(self.directory, self.max_to_keep, self._run)
+        trainer = self.model.trainer
+        size = writer.save(path, content, trainer.group, trainer.heartbeat)
+        if self._is_chief():
+            seconds = time.perf_counter() - start
+            logging.info("Saved %s: %.1f MB in %.1f s", path, size / 1e6, seconds)
+            catalog.prune(self.directory, self.max_to_keep, self._run)
 
     def _settle(self, function):
         """Calls what may raise an error of a save; returns whether there was none."""
@@ -324,12 +311,11 @@ class Checkpoint(keras.callbacks.Callback):
         if not verified:
             if self._ranked:
                 logging.warning(
-                    "Epoch %d cannot become the best one: its weights are not "
-                    "verified. Verify after each epoch (Verification with "
-                    "after_epochs=True), before the Checkpoint among the callbacks.",
+                    "Epoch %d cannot become the best: its weights are not verified. "
+                    "Put a Verification with after_epochs=True before the Checkpoint.",
                     epoch,
                 )
-            self._ranked = False  # which is said once
+            self._ranked = False  # warns once
             return
         accuracy = float(sum(verified) / len(verified))
         if accuracy <= self._best:
@@ -359,8 +345,7 @@ class Checkpoint(keras.callbacks.Callback):
         stored = manifest.read(path)["state"]
         if stored.get("run") != self._run:
             raise ValueError(
-                f"{path} is the best checkpoint of another training. Move it, or give "
-                "another directory."
+                f"{path} is of another training. Move it, or give another directory."
             )
         return stored["best_accuracy"]
 
@@ -369,15 +354,13 @@ class Checkpoint(keras.callbacks.Callback):
         following = f"{path}{NEXT}"
         if self._is_chief():
             self.lock.check()
-        if self._is_chief() and files.is_dir(following):
-            files.remove_tree(following)
-        writer.save(
-            following, content, self.model.trainer.group, self.model.trainer.heartbeat
-        )
-        if not self._is_chief():
-            return
-        _replace(path)
-        logging.info("Best so far: epoch %d, %.5f; saved %s", epoch, accuracy, path)
+            if files.is_dir(following):
+                files.remove_tree(following)
+        trainer = self.model.trainer
+        writer.save(following, content, trainer.group, trainer.heartbeat)
+        if self._is_chief():
+            _replace(path)
+            logging.info("Best so far: epoch %d, %.5f; saved %s", epoch, accuracy, path)
 
     def _is_chief(self):
         return self.model.trainer.group.is_chief
@@ -391,8 +374,3 @@ def _replace(path):
     if files.is_dir(path):
         catalog.remove(path)
     files.rename(f"{path}{NEXT}", path)
-
-
-def _plain(logs):
-    items = (logs or {}).items()
-    return {name: None if value is None else float(value) for name, value in items}

@@ -116,21 +116,20 @@ class Classifier(keras.Model):
         dtype = keras.config.floatx()
         return embeddings, [tf.cast(p, dtype) for p in self.backbone.losses], extra
 
+    def networks(self) -> list[keras.Model]:
+        """The backbone, and the branch of the auxiliary classifier if there is one."""
+        auxiliary = [] if self.auxiliary is None else [self.auxiliary.branch]
+        return [self.backbone, *auxiliary]
+
     def trained_network_variables(self) -> list[keras.Variable]:
         """Trained variables of the backbone and the auxiliary classifier, in order."""
-        variables = list(self.backbone.trainable_variables)
-        if self.auxiliary is not None:
-            variables += self.auxiliary.branch.trainable_variables
-        return variables
+        return [v for network in self.networks() for v in network.trainable_variables]
 
     def untrained_variables(self) -> list[keras.Variable]:
         """Variables that a step changes untrained: statistics and random states."""
-        networks = [self.backbone]
-        if self.auxiliary is not None:
-            networks.append(self.auxiliary.branch)
         return [
             variable
-            for network in networks
+            for network in self.networks()
             for variable in network.non_trainable_variables
             if not freezing.is_frozen(variable)
         ]
@@ -267,7 +266,7 @@ class Classifier(keras.Model):
             batches = user_data.validation_batches(
                 validation_data, batch_size, validation_steps
             )
-            others = user_data.listed(callbacks)
+            others = keras_limits.listed(callbacks)
             callbacks = [
                 Validation(batches, validation_freq, validation_steps, others),
                 *others,

@@ -70,9 +70,10 @@ class Finding:
     rows: tuple[int, ...] = ()
 
     def __str__(self):
-        return f"{WORDS[self.kind].format(self.name)} ({self._details()})"
+        return f"{WORDS[self.kind].format(self.name)} ({self.numbers()})"
 
-    def _details(self):
+    def numbers(self) -> str:
+        """Type, shape, and which numbers are not finite."""
         rows = ""
         if self.rows:
             what = "examples" if self.kind in BY_EXAMPLE else "classes"
@@ -90,19 +91,18 @@ def describe(finding: Finding | None, step: int) -> tuple[str, str]:
         step: number of the step.
     """
     if finding is None:
-        return (
+        text = (
             f"The loss or a gradient was not finite in step {step}, but was when the "
-            "batch was run again: random layers, such as dropout, drew other numbers.",
-            ADVICE,
+            "batch was run again: random layers, such as dropout, drew other numbers."
         )
-    if finding.kind == "images":
+    elif finding.kind == "images":
         values = "NaN" if finding.nan else "infinite values"
-        return (
-            f"The images of the batch of step {step} contain {values} "
-            f"({finding._details()}).",
-            "Mend these images, or leave them out",
-        )
-    return f"The first tensor that is not finite in step {step} is {finding}.", ADVICE
+        numbers = finding.numbers()
+        text = f"The images of the batch of step {step} contain {values} ({numbers})."
+        return text, "Fix these images, or leave them out"
+    else:
+        text = f"The first tensor that is not finite in step {step} is {finding}."
+    return text, ADVICE
 
 
 def error(model: Classifier, batch: Any) -> FloatingPointError:
@@ -113,12 +113,11 @@ def error(model: Classifier, batch: Any) -> FloatingPointError:
     """
     step = model.trainer.position.global_step + 1
     message, advice = describe(first_nonfinite(model, batch), step)
-    scale = ""
     if model.loss_scale is not None:
         last = model.loss_scale.last_value()
-        scale = f" The loss scale ({last:g}) cannot be lowered any more."
+        message += f" The loss scale ({last:g}) cannot be lowered any more."
     return FloatingPointError(
-        f"{message}{scale} The weights are those of the step before. {advice}."
+        f"{message} The weights are those of the step before. {advice}."
     )
 
 
@@ -203,16 +202,13 @@ class _Watch:
     def run(self, batch):
         """The `_Tensor`s of a per-replica batch, in the order of the step."""
         model = self.model
-        networks = [model.backbone]
-        if model.auxiliary:
-            networks.append(model.auxiliary.branch)
 
         @tf.function(autograph=False)
         def run(batch):
             return model.strategy.run(self._replica, args=batch)
 
         with contextlib.ExitStack() as stack:
-            for network in networks:
+            for network in model.networks():
                 stack.enter_context(watched(network, self._see_layer))
             stack.enter_context(_returned(model, "forward", self._see_forward))
             head = _returned(model.head, "loss_and_gradients", self._see_head)
@@ -291,21 +287,24 @@ def _first(tensors, parts):
         tensors: of `_Watch`.
         parts: images of each part of all replicas.
     """
-    replicas = len(tensors[0].counts)
+    replicas, size = len(tensors[0].counts), len(parts[0])
     for replica in range(replicas):
         for one in tensors:
-            nan, inf, *rows = one.counts[replica]
-            if not nan and not inf:
-                continue
             # An example meets the classes once with each of its labels.
-            size = len(parts[0])
             first = (replica * len(parts) // replicas + one.part) * size
-            rows = tuple(first + int(row) % size for row in rows if row >= 0)
-            finding = dataclasses.replace(
-                one.about, nan=int(nan), inf=int(inf), rows=rows
-            )
-            return (one.layer and _in_weights(one.layer)) or finding
+            finding = _finding(one.about, one.counts[replica], first, size)
+            if finding is not None:
+                return (one.layer and _in_weights(one.layer)) or finding
     return None
+
+
+def _finding(about, counts, first, size):
+    """The `Finding` with the numbers of `_counts`, None where all are finite."""
+    nan, inf, *rows = counts
+    if not nan and not inf:
+        return None
+    rows = tuple(first + int(row) % size for row in rows if row >= 0)
+    return dataclasses.replace(about, nan=int(nan), inf=int(inf), rows=rows)
 
 
 def _counts(value, with_rows):
@@ -326,11 +325,8 @@ def _counts(value, with_rows):
 def _in_weights(layer):
     """The first weight that a layer's call in training reads and that is not finite."""
     weights = layer.trainable_weights if layer.trainable else layer.weights
-    for weight in weights:
-        finding = _examine("weight", weight.path, weight.numpy())
-        if finding is not None:
-            return finding
-    return None
+    findings = (_examine("weight", w.path, w.numpy()) for w in weights)
+    return next(filter(None, findings), None)
 
 
 def _examine(kind, name, values, first=None):
@@ -344,13 +340,6 @@ def _examine(kind, name, values, first=None):
     dtype = tf.as_dtype(values.dtype)
     if not dtype.is_floating:
         return None
-    values = np.asarray(values, np.float64)
-    bad = ~np.isfinite(values)
-    if not bad.any():
-        return None
-    rows: tuple[int, ...] = ()
-    if first is not None:
-        where = np.flatnonzero(bad.reshape(len(values), -1).any(axis=1))
-        rows = tuple(first + int(row) for row in where[:KEPT])
-    nan, inf = int(np.isnan(values).sum()), int(np.isinf(values).sum())
-    return Finding(kind, name, tuple(values.shape), dtype.name, nan, inf, rows)
+    counts = _counts(tf.convert_to_tensor(values), first is not None).numpy()
+    about = Finding(kind, name, tuple(values.shape), dtype.name)
+    return _finding(about, counts, first, values.size)

@@ -99,10 +99,6 @@ class Votes:
         reasons = [f"Worker {i}: {text}" for i, text in enumerate(messages) if text]
         raise EndedElsewhereError(" ".join(reasons))
 
-    def end(self) -> None:
-        """All workers have seen the same reason to end, at the same step."""
-        self.ended = True
-
 
 # What a shell reports for a process that SIGTERM has ended.
 STATUS = 128 + signal.SIGTERM
@@ -174,7 +170,7 @@ class Termination(keras.callbacks.Callback):
         if self._votes() is None:
             raise self._requested
         if self.model.trainer.stop_voted:
-            self._votes().end()
+            self._votes().ended = True
             raise self._requested
 
     def on_train_begin(self, logs: dict | None = None) -> None:
@@ -219,7 +215,7 @@ def rescue(
     step, save_dir = model.trainer.position.global_step, checkpoints.directory
     votes = model.trainer.votes
     if votes is not None and isinstance(error, FloatingPointError):
-        votes.end()  # all workers have the same error
+        votes.ended = True  # all workers have the same error
     if votes is not None and not votes.ended:
         if checkpoints.writing:
             checkpoints.lock.keep()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -29,16 +30,25 @@ BATCH = 120
 def embed_function(model: Classifier) -> Callable:
     """A `tf.function` that embeds a per-replica batch (images,) as at inference."""
 
-    def embed_images(images):
+    def embed(images):
         return tf.cast(model(images, training=False), tf.float32)
 
-    def embed(batch):
+    return _in_float32(model, embed)
+
+
+def evaluate_function(model: Classifier) -> Callable:
+    """A `tf.function` of a per-replica batch that runs `evaluate_step` on replicas."""
+    return _in_float32(model, functools.partial(evaluate_step, model))
+
+
+def _in_float32(model, step):
+    def run(batch):
         # Half precision is for training: moving statistics lag behind the batches', and
         # what they normalize badly in the first steps overflows float16.
         with in_float32(model.backbone):
-            return model.strategy.run(embed_images, args=batch)
+            return model.strategy.run(step, args=batch)
 
-    return tf.function(embed, autograph=False)
+    return tf.function(run, autograph=False)
 
 
 def in_parts(
@@ -112,17 +122,6 @@ def _padded(model, batch_size, images):
     """Images of a batch: at most all of them, and equally many on each replica."""
     replicas = model.strategy.num_replicas_in_sync
     return batching.padded_size(max(1, min(batch_size, len(images))), replicas)
-
-
-def evaluate_function(model: Classifier) -> Callable:
-    """A `tf.function` of a per-replica batch that runs `evaluate_step` on replicas."""
-
-    def evaluate_batch(batch):
-        # In float32 for the reason in `embed_function`.
-        with in_float32(model.backbone):
-            return model.strategy.run(evaluate_step, args=(model, *batch))
-
-    return tf.function(evaluate_batch, autograph=False)
 
 
 def evaluate(

@@ -7,6 +7,8 @@ from typing import Any
 
 import keras
 
+from plsc_tf.heads.margins import require
+
 # Name and k of top-k accuracy.
 METRICS = {"accuracy": 1, "top5_accuracy": 5}
 
@@ -82,16 +84,12 @@ def check_own(gradient_accumulation_steps: int, head_slot_dtype: str | None) -> 
     Raises:
         ValueError: one is out of range.
     """
-    if gradient_accumulation_steps < 1:
-        raise ValueError(
-            "gradient_accumulation_steps must be at least 1. Received: "
-            f"gradient_accumulation_steps={gradient_accumulation_steps}"
-        )
-    if head_slot_dtype not in (None, "float32", "bfloat16"):
-        raise ValueError(
-            'head_slot_dtype must be "float32" or "bfloat16". Received: '
-            f"head_slot_dtype={head_slot_dtype!r}"
-        )
+    count, dtype = gradient_accumulation_steps, head_slot_dtype
+    rule = "gradient_accumulation_steps must be at least 1"
+    require(count >= 1, rule, gradient_accumulation_steps=count)
+    rule = 'head_slot_dtype must be "float32" or "bfloat16"'
+    known = dtype in (None, "float32", "bfloat16")
+    require(known, rule, head_slot_dtype=repr(dtype))
 
 
 def check_backbone(backbone: Any) -> None:
@@ -104,21 +102,19 @@ def check_backbone(backbone: Any) -> None:
     if not isinstance(backbone, keras.Model) or not outputs:
         raise ValueError(
             "The backbone must be a keras.Model of known inputs and outputs; "
-            "plsc_tf.backbones.from_user makes one of other things, with "
+            "plsc_tf.backbones.from_user makes one, with "
             f"image_shape=(height, width, 3). Received: {backbone!r}"
         )
     shape = tuple(outputs[0].shape)
-    if len(outputs) != 1 or len(shape) != 2 or shape[1] is None:
-        raise ValueError(
-            "The backbone must give embeddings [batch, embedding_size]. "
-            f"Received: a backbone with output shape {backbone.output_shape}"
-        )
-    if None in backbone.input_shape[1:3]:
-        raise ValueError(
-            "The backbone must say the height and width of its images, as in "
-            "keras.Input((112, 112, 3)). Received: a backbone with input shape "
-            f"{tuple(backbone.input_shape)}"
-        )
+    flat = len(outputs) == 1 and len(shape) == 2 and shape[1] is not None
+    rule = "The backbone must give embeddings [batch, embedding_size]"
+    require(flat, rule, output_shape=backbone.output_shape)
+    sized = None not in backbone.input_shape[1:3]
+    rule = (
+        "The backbone must say the height and width of its images, as in "
+        "keras.Input((112, 112, 3))"
+    )
+    require(sized, rule, input_shape=tuple(backbone.input_shape))
 
 
 ADVICE = (
@@ -155,15 +151,14 @@ REFUSED = {
 def refused(kind: type) -> type:
     """A class decorator: methods that would leave out the head raise a ValueError."""
     for name, what in REFUSED.items():
-        setattr(kind, name, _refusing(name, what))
+        setattr(kind, name, _refusing(what))
     return kind
 
 
-def _refusing(name, what):
+def _refusing(what):
     def method(self, *args, **kwargs):
         raise refusal(what)
 
-    method.__name__ = name
     method.__doc__ = "Refused: it would leave out the class weights of the head."
     return method
 
@@ -177,19 +172,22 @@ def check_callbacks(callbacks: Any) -> None:
     Raises:
         ValueError: names the callback, and what to use instead.
     """
-    callback_types = vars(keras.callbacks)
-    kinds = tuple(callback_types[name] for name in CALLBACKS if name in callback_types)
-    listed = getattr(callbacks, "callbacks", callbacks) or []
-    for callback in listed if isinstance(listed, (list, tuple)) else [listed]:
-        if isinstance(callback, kinds):
-            raise refusal(type(callback).__name__)
+    kinds = [getattr(keras.callbacks, name, None) for name in CALLBACKS]
+    for callback in listed(callbacks):
+        name = type(callback).__name__
+        if isinstance(callback, tuple(kind for kind in kinds if kind)):
+            raise refusal(name)
         if getattr(callback, "restore_best_weights", False):
             raise ValueError(
-                f"{type(callback).__name__}(restore_best_weights=True) would take back "
-                "the embedding network and leave the head as it is. Use "
-                "plsc_tf.Checkpoint(directory, save_best=True), which keeps the best "
-                "weights of both."
+                f"{name}(restore_best_weights=True) would take back the backbone and "
+                "not the head. Use plsc_tf.Checkpoint(directory, save_best=True)."
             )
+
+
+def listed(callbacks: Any) -> list:
+    """The callbacks of a Keras user: one, a list, a `CallbackList` or None."""
+    callbacks = getattr(callbacks, "callbacks", callbacks) or []
+    return list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks]
 
 
 def refusal(what: str) -> ValueError:

@@ -63,11 +63,11 @@ class LossScale:
         fits = MINIMUM <= initial <= float(np.finfo(np.float32).max)
         rule = f"initial must be at least {MINIMUM:g} and fit in float32"
         require(fits, rule, initial=initial)
-        counts = {
+        self._every = {
             "incr_every_n_steps": incr_every_n_steps,
             "decr_every_n_nan_or_inf": decr_every_n_nan_or_inf,
         }
-        for name, steps in counts.items():
+        for name, steps in self._every.items():
             fits = steps >= 1 and steps == int(steps)
             require(fits, f"{name} must be a positive integer", **{name: steps})
         fits = 1 < incr_ratio < math.inf
@@ -76,10 +76,7 @@ class LossScale:
         require(0 < decr_ratio < 1, rule, decr_ratio=decr_ratio)
         self.dynamic = bool(dynamic)
         self._initial = float(initial)
-        self._incr_every_n_steps = int(incr_every_n_steps)
-        self._decr_every_n_nan_or_inf = int(decr_every_n_nan_or_inf)
-        self._incr_ratio = float(incr_ratio)
-        self._decr_ratio = float(decr_ratio)
+        self._incr_ratio, self._decr_ratio = float(incr_ratio), float(decr_ratio)
         self._max_skips = self._skips_from(initial)
         self._scale = _scalar(initial, tf.float32, "loss_scale")
         self._good_steps = _scalar(0, tf.int64, "good_steps")
@@ -115,8 +112,8 @@ class LossScale:
         zero = tf.zeros([], tf.int64)
         good = tf.where(finite, self._good_steps + 1, zero)
         bad = tf.where(finite, zero, self._bad_steps + 1)
-        grows = good >= self._incr_every_n_steps
-        shrinks = bad >= self._decr_every_n_nan_or_inf
+        grows = good >= int(self._every["incr_every_n_steps"])
+        shrinks = bad >= int(self._every["decr_every_n_nan_or_inf"])
         larger = scale * self._incr_ratio
         larger = tf.where(tf.math.is_finite(larger), larger, scale)
         smaller = tf.maximum(scale * self._decr_ratio, MINIMUM)
@@ -131,9 +128,8 @@ class LossScale:
         Not so when the scale was at its minimum already, or when too many steps were
         skipped in a row for that; then something else is wrong.
         """
-        if self.last_value() <= MINIMUM:
-            return False
-        return 0 < int(self._skips.numpy()) <= self._max_skips
+        in_range = 0 < int(self._skips.numpy()) <= self._max_skips
+        return in_range and self.last_value() > MINIMUM
 
     def _skips_from(self, scale):
         """How many skips in a row a scale, or a high one, may need to its minimum."""
@@ -141,7 +137,8 @@ class LossScale:
             return MIN_SKIPS_IN_A_ROW
         span = math.log(max(scale, HIGH) / MINIMUM)
         shrinks = math.ceil(span / -math.log(self._decr_ratio))
-        return max(MIN_SKIPS_IN_A_ROW, shrinks * self._decr_every_n_nan_or_inf)
+        every = int(self._every["decr_every_n_nan_or_inf"])
+        return max(MIN_SKIPS_IN_A_ROW, shrinks * every)
 
     def state(self) -> dict[str, float | int]:
         """What a checkpoint keeps: `{"scale", "good_steps", "bad_steps"}`, numbers."""
@@ -157,14 +154,14 @@ class LossScale:
         Args:
             state: what `state` returned.
         """
-        scale = float(state["scale"])
-        if self.dynamic:
-            self._scale.assign(scale)
-            self._used.assign(scale)
-            self._max_skips = self._skips_from(max(scale, self._initial))
-            self._good_steps.assign(int(state["good_steps"]))
-            self._bad_steps.assign(int(state["bad_steps"]))
         self._skips.assign(0)
+        if not self.dynamic:
+            return
+        self._max_skips = self._skips_from(max(state["scale"], self._initial))
+        self._scale.assign(state["scale"])
+        self._used.assign(state["scale"])
+        self._good_steps.assign(state["good_steps"])
+        self._bad_steps.assign(state["bad_steps"])
 
 
 def from_keras(
@@ -194,36 +191,26 @@ def from_keras(
         if loss_scale is not None:
             raise ValueError(
                 "There must be one loss scale. Received: a LossScaleOptimizer and "
-                "loss_scale. Give its inner_optimizer, or leave loss_scale out."
+                "loss_scale. Pass its inner_optimizer, or leave loss_scale out."
             )
         initial, growth_steps = optimizer.initial_scale, optimizer.dynamic_growth_steps
         optimizer = optimizer.inner_optimizer
         reason = (
-            "Instead of LossScaleOptimizer, which checks the gradients of one replica "
-            f"only, {type(optimizer).__name__} is used with"
+            "As LossScaleOptimizer checks the gradients of one replica only, "
+            f"{type(optimizer).__name__} is used with"
         )
     elif loss_scale is None and policy == "mixed_float16":
         reason = "The dtype policy is mixed_float16, so compile adds"
     else:
         return optimizer, loss_scale
-    logging.warning(
-        "%s plsc_tf.LossScale(%g, incr_every_n_steps=%d, decr_every_n_nan_or_inf=1).",
-        reason,
-        initial,
-        growth_steps,
-    )
-    loss_scale = LossScale(
+    text = "%s plsc_tf.LossScale(%g, incr_every_n_steps=%d, decr_every_n_nan_or_inf=1)."
+    logging.warning(text, reason, initial, growth_steps)
+    return optimizer, LossScale(
         initial, incr_every_n_steps=growth_steps, decr_every_n_nan_or_inf=1
     )
-    return optimizer, loss_scale
 
 
 def _scalar(value, dtype, name):
-    return tf.Variable(
-        value,
-        dtype=dtype,
-        trainable=False,
-        name=name,
-        # Every replica computes the same; a strategy may take any of them.
-        aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-    )
+    # Every replica computes the same; a strategy may take any of them.
+    first = tf.VariableAggregation.ONLY_FIRST_REPLICA
+    return tf.Variable(value, False, dtype=dtype, name=name, aggregation=first)

@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from plsc_tf import private_apis
+from plsc_tf.heads.margins import require
 
 # FastNN's t2t warm-up starts at this share of the rate.
 T2T_START = 0.01
@@ -48,10 +49,8 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
         bound: float = 0.0,
     ) -> None:
         schemes = ("linear", "linear_from_zero", "linear_from_lr", "t2t")
-        if scheme not in schemes:
-            raise ValueError(
-                f"scheme must be one of {', '.join(schemes)}. Received: {scheme!r}"
-            )
+        rule = f"scheme must be one of {', '.join(schemes)}"
+        require(scheme in schemes, rule, scheme=repr(scheme))
         self.schedule = schedule
         self.warmup_steps = warmup_steps
         self.scheme = scheme
@@ -131,14 +130,11 @@ def build(options: Any, run: Any) -> WarmUp:
     total = run.total_steps
     if options.lr_total_epochs is not None:
         total = round(options.lr_total_epochs * run.steps_per_epoch)
-        if total < 1:
-            raise ValueError(
-                "lr_total_epochs must be at least one step, of which an epoch has "
-                f"{run.steps_per_epoch}. Received: "
-                f"lr_total_epochs={options.lr_total_epochs}. Raise it, or leave it "
-                "out: then the rate decays until num_epochs."
-            )
-    warmup = _warmup_steps(options, run)
+        rule = "lr_total_epochs must be at least one step, or left out for num_epochs"
+        require(total >= 1, rule, lr_total_epochs=options.lr_total_epochs)
+    warmup = round(options.warmup_epochs * run.steps_per_epoch)
+    if options.warmup_steps:
+        warmup = _own_steps(options, run, options.warmup_steps)
     if warmup and warmup >= total:
         name = "warmup_steps" if options.warmup_steps else "warmup_epochs"
         raise ValueError(
@@ -184,12 +180,6 @@ def rate_of_last_step(optimizer: keras.optimizers.Optimizer) -> float:
     return float(keras.ops.convert_to_numpy(rate))
 
 
-def _warmup_steps(options, run):
-    if options.warmup_steps:
-        return _own_steps(options, run, options.warmup_steps)
-    return round(options.warmup_epochs * run.steps_per_epoch)
-
-
 def _own_steps(options, run, steps):
     """Converts steps at lr_steps_batch_size to steps of this run."""
     meant = options.lr_steps_batch_size
@@ -228,9 +218,8 @@ def _piecewise(options, run, rate):
         name = "lr_epochs" if options.lr_epochs else "lr_steps"
         raise ValueError(
             f"{name} are steps {', '.join(map(str, steps))} of this run, which must "
-            f"grow from 1 on. Received: {name}="
-            f"{','.join(map(str, getattr(options, name)))}, with a global batch of "
-            f"{run.global_batch_size}."
+            f"grow from 1 on. Received: {name}={getattr(options, name)}, with a "
+            f"global batch of {run.global_batch_size}."
         )
     factor = options.learning_rate_decay_factor
     return _steps_down(rate, steps, [rate * factor**i for i in range(len(steps) + 1)])
@@ -245,11 +234,8 @@ def _luong(options, rate, total):
     share, times = LUONG[options.decay_scheme]
     start = int(total * share)
     interval = (total - start) // times
-    if not interval:
-        raise ValueError(
-            f"decay_scheme={options.decay_scheme} decays {times} times in the last "
-            f"{total - start} of {total} steps. Train longer, or leave it out."
-        )
+    rule = f"A scheme that decays {times} times in the last steps needs a longer run"
+    require(interval > 0, rule, decay_scheme=options.decay_scheme, steps=total)
     end = min(options.end_learning_rate, rate)
     if options.learning_rate_decay_type == "polynomial":
         decay = keras.optimizers.schedules.PolynomialDecay(

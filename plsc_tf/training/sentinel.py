@@ -13,6 +13,7 @@ import numpy as np
 from absl import logging
 
 from plsc_tf.checkpoints import catalog
+from plsc_tf.heads.margins import require
 from plsc_tf.storage import files
 from plsc_tf.training import diagnosis, state
 
@@ -50,12 +51,9 @@ class Sentinel:
     """
 
     def __init__(self, directory: str, action: str = "stop", *, limit: int = 5) -> None:
-        if action not in ACTIONS:
-            raise ValueError(
-                f"action must be one of {', '.join(ACTIONS)}. Received: {action!r}"
-            )
-        if limit < 1:
-            raise ValueError(f"limit must be at least 1. Received: limit={limit}")
+        rule = f"action must be one of {', '.join(ACTIONS)}"
+        require(action in ACTIONS, rule, action=repr(action))
+        require(limit >= 1, "limit must be at least 1", limit=limit)
         self.directory = os.fspath(directory)
         self.action = action
         self.limit = limit
@@ -78,39 +76,32 @@ class Sentinel:
         message, advice = diagnosis.describe(finding, step)
         message += f" Batch and report: {path}."
         if self.action == "stop" or self.count > self.limit:
-            spent = ""
             if self.action != "stop":
-                spent = (
+                message += (
                     f" There were {self.count} such steps, and a run stops after "
                     f"{self.limit} (max_nonfinite)."
                 )
             raise FloatingPointError(
-                f"{message}{spent} The weights are those of the step before. "
-                f"{advice}; on_nonfinite=skip or rollback continues without the batch."
+                f"{message} The weights are those of the step before. {advice}; "
+                "on_nonfinite=skip or rollback continues without the batch."
             )
-        if self.action == "skip":
-            logging.warning("%s The batch is skipped.", message)
-            return
-        checkpoint = self._roll_back(model, message)
-        logging.warning(
-            "%s Rolled back to the weights of %s; continuing after the batch.",
-            message,
-            checkpoint,
-        )
+        done = "The batch is skipped"
+        if self.action == "rollback":
+            path = self._roll_back(model, message)
+            done = f"Rolled back to the weights of {path}; continuing after the batch"
+        logging.warning("%s %s.", message, done)
 
     def _write(self, model, batch, step, finding):
         """Writes batch and report; returns the path of the report."""
-        target = os.path.join(self.directory, "nonfinite")
-        path = os.path.join(target, f"step_{step:08d}")
+        path = os.path.join(self.directory, "nonfinite", f"step_{step:08d}")
         images, labels, weights = diagnosis.global_batch(model, batch)
-        if not model.trainer.group.is_chief:
-            return f"{path}.json"
-        files.make_dirs(target)
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, images=images, labels=labels, weights=weights)
-        files.write(f"{path}.npz", buffer.getvalue())
-        report = self._report(model, labels, step, finding)
-        files.write(f"{path}.json", f"{json.dumps(report, indent=1)}\n".encode())
+        if model.trainer.group.is_chief:
+            files.make_dirs(os.path.dirname(path))
+            buffer = io.BytesIO()
+            np.savez_compressed(buffer, images=images, labels=labels, weights=weights)
+            files.write(f"{path}.npz", buffer.getvalue())
+            report = self._report(model, labels, step, finding)
+            files.write(f"{path}.json", f"{json.dumps(report, indent=1)}\n".encode())
         return f"{path}.json"
 
     def _report(self, model, labels, step, finding):
@@ -124,14 +115,12 @@ class Sentinel:
             "replicas": model.strategy.num_replicas_in_sync,
             "action": self.action,
             "count": self.count,
-            "finding": None,
+            "finding": finding and dataclasses.asdict(finding),
         }
         if model.loss_scale is not None:
             report["loss_scale"] = model.loss_scale.last_value()
-        if finding is not None:
-            report["finding"] = dataclasses.asdict(finding)
-            if finding.kind in diagnosis.BY_EXAMPLE:
-                report["labels"] = [int(labels[row]) for row in finding.rows]
+        if finding is not None and finding.kind in diagnosis.BY_EXAMPLE:
+            report["labels"] = [int(labels[row]) for row in finding.rows]
         return report
 
     def _roll_back(self, model, message):
@@ -151,16 +140,12 @@ class Sentinel:
             # The data and the schedule continue; only the training is taken back.
             model.trainer.position.go_to(position)
             model.optimizer.iterations.assign(iterations)
-            if _weights_are_finite(model):
+            weights = (v.numpy() for v in model.backbone.weights)
+            finite = all(np.isfinite(weight).all() for weight in weights)
+            if finite and diagnosis.first_nonfinite_class(model) is None:
                 return path
             logging.warning("Not rolled back to %s: its weights are not finite.", path)
         raise FloatingPointError(
             f"{message} There is no good checkpoint in {self.directory} to roll back "
             "to; save_checkpoints_steps makes more of them."
         )
-
-
-def _weights_are_finite(model):
-    weights = (v.numpy() for v in model.backbone.weights)
-    backbone = all(np.isfinite(weight).all() for weight in weights)
-    return backbone and diagnosis.first_nonfinite_class(model) is None

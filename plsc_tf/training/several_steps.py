@@ -18,6 +18,7 @@ import keras
 import tensorflow as tf
 from absl import logging
 
+from plsc_tf.heads.margins import require
 from plsc_tf.parallel import collectives
 from plsc_tf.training.updates import Updater
 
@@ -26,14 +27,7 @@ if TYPE_CHECKING:
     from plsc_tf.training.ending import Votes
     from plsc_tf.training.trainer import Trainer
 
-HOOKS = (
-    "on_train_batch_begin",
-    "on_train_batch_end",
-    "on_batch_begin",
-    "on_batch_end",
-)
-# Keras's callbacks that use only the logs.
-_ONLY_LOGS = (keras.callbacks.ProgbarLogger,)
+HOOKS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
 
 
 def check(steps: Any, votes: Votes | None) -> None:
@@ -43,17 +37,14 @@ def check(steps: Any, votes: Votes | None) -> None:
         steps: steps per call.
         votes: the `Votes` of a cluster, or None.
     """
-    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
-        raise ValueError(
-            "steps_per_execution must be a whole number, at least 1. Received: "
-            f"steps_per_execution={steps!r}"
-        )
-    if steps > 1 and votes is not None:
-        raise ValueError(
-            "The workers of a cluster decide after every step together whether to go "
-            "on, so steps_per_execution must be 1 there. Received: "
-            f"steps_per_execution={steps}"
-        )
+    whole = isinstance(steps, int) and not isinstance(steps, bool) and steps >= 1
+    rule = "steps_per_execution must be a whole number, at least 1"
+    require(whole, rule, steps_per_execution=steps)
+    rule = (
+        "The workers of a cluster decide after every step together whether to "
+        "continue, so steps_per_execution must be 1 there"
+    )
+    require(steps == 1 or votes is None, rule, steps_per_execution=steps)
 
 
 def calls_of(trainer: Trainer, callbacks: Any) -> Calls | None:
@@ -71,9 +62,8 @@ def calls_of(trainer: Trainer, callbacks: Any) -> Calls | None:
         return None
     if trainer.custom_step is not None or trainer.updater_class is not Updater:
         raise ValueError(
-            "This stage of training has its own steps: leave "
-            "steps_per_execution at 1. Received: "
-            f"steps_per_execution={steps}"
+            "This stage of training has its own steps, so steps_per_execution must be "
+            f"1. Received: steps_per_execution={steps}"
         )
     return Calls(trainer, callbacks)
 
@@ -216,21 +206,18 @@ class Calls:
             return
         if min(len(self._gathered), self._room()) < self._most:
             return
-        updates = self._updates()
+        updates = self._model.optimizer.iterations.numpy()
         try:
             table = function(batches).numpy()
         except BaseException:
-            # What failed was not the first step of the call.
-            self._advance(self._updates() - updates)
+            # The step that failed was not the first of the call.
+            self._advance(int(self._model.optimizer.iterations.numpy() - updates))
             raise
         names = result_names(self._model)
         for row in table.tolist():
             self._results.append(dict(zip(names, row, strict=True)))
             if not self._results[-1]["finite"]:
                 break
-
-    def _updates(self):
-        return int(self._model.optimizer.iterations.numpy())
 
     def _advance(self, steps):
         self._trainer.position.step += steps
@@ -248,12 +235,9 @@ class Calls:
 
 def _looks(callback):
     """Whether a callback does something before or after single steps."""
-    if isinstance(callback, _ONLY_LOGS):
-        return False
-    base = keras.callbacks.Callback
-    return any(
-        name in vars(callback)
-        or getattr(type(callback), name) is not getattr(base, name)
+    kind, base = type(callback), keras.callbacks.Callback
+    return not isinstance(callback, keras.callbacks.ProgbarLogger) and any(
+        name in vars(callback) or getattr(kind, name) is not getattr(base, name)
         for name in HOOKS
     )
 
@@ -262,9 +246,6 @@ def _wants(callback):
     wants = getattr(callback, "wants", None)
     if wants is not None:
         return wants
-    logging.info(
-        "%s looks at every step, so that steps_per_execution has no effect; "
-        "its method wants(step) could say at which steps it needs the model.",
-        type(callback).__name__,
-    )
+    text = "%s has no wants(step), so that steps_per_execution has no effect."
+    logging.info(text, type(callback).__name__)
     return lambda step: True

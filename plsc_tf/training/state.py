@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import keras
 import numpy as np
@@ -15,6 +15,7 @@ from plsc_tf.checkpoints.writer import Content
 from plsc_tf.parallel.strategy import gather, local_replicas
 from plsc_tf.training import freezing, model_config
 from plsc_tf.training.average import SLOT
+from plsc_tf.training.feed import Position
 
 if TYPE_CHECKING:
     from plsc_tf.training.classifier import Classifier
@@ -55,15 +56,18 @@ def _averages(model):
     return [] if averages is None else averages.variables
 
 
-def _averaged_places(model):
-    """Of what each of `_averages` is: the number of the backbone's weight, or "head n".
+def _places(model, with_head=True):
+    """Weights by the names of their averages: the backbone's number, or "head n"."""
+    weights: dict = dict(enumerate(model.backbone.weights))
+    if with_head and not model.head.sharded:
+        of_head = enumerate(model.head.variables_replicated)
+        weights |= {f"head {i}": weight for i, weight in of_head}
+    return weights
 
-    None for those of an auxiliary classifier, which only training has.
-    """
-    places = {id(weight): i for i, weight in enumerate(model.backbone.weights)}
-    if not model.head.sharded:
-        weights = enumerate(model.head.variables_replicated)
-        places |= {id(weight): f"head {i}" for i, weight in weights}
+
+def _averaged_places(model):
+    """Name of each of `_averages`; None in an auxiliary classifier, for training."""
+    places = {id(weight): place for place, weight in _places(model).items()}
     averages = model.trainer.updater.averages
     return [places.get(id(weight)) for weight in averages.replicated]
 
@@ -117,11 +121,10 @@ def snapshot(
 
 
 def _position(model, weights_only):
+    position = dict(vars(model.trainer.position))
     described = {
-        "epoch": model.trainer.position.epoch,
-        "step": model.trainer.position.step,
-        "global_step": model.trainer.position.global_step,
-        "epoch_sums": model.trainer.position.sums,
+        "epoch_sums": position.pop("sums"),
+        **position,
         "num_classes": model.head.num_classes,
         "embedding_size": model.embedding_size,
         "head_state": head_state(model),
@@ -153,16 +156,9 @@ def save(path: str, model: Classifier, state: dict) -> None:
     writer.save(path, snapshot(model, state, held=False))
 
 
-def save_weights(path: str, model: Classifier, state: dict | None = None) -> None:
-    """Writes a checkpoint of the weights only, which a training can start from.
-
-    Args:
-        path: the checkpoint folder, which must not exist.
-        model: the `Classifier`.
-        state: dict of what else to keep.
-    """
-    content = snapshot(model, state or {}, weights_only=True, held=False)
-    writer.save(path, content)
+def save_weights(path: str, model: Classifier) -> None:
+    """Writes a checkpoint of the weights only, which a training can start from."""
+    writer.save(path, snapshot(model, {}, weights_only=True, held=False))
 
 
 def restore(path: str, model: Classifier, *, verified: bool = False) -> dict:
@@ -192,11 +188,9 @@ def restore(path: str, model: Classifier, *, verified: bool = False) -> dict:
     if model.loss_scale is not None and state.get("loss_scale"):
         model.loss_scale.restore(state["loss_scale"])
     restore_head_state(model, state)
-    position = model.trainer.position
-    position.epoch, position.step = state["epoch"], state["step"]
-    position.global_step = state["global_step"]
-    # Older checkpoints have none.
-    position.sums = state.get("epoch_sums", {})
+    place = {name: state[name] for name in ("epoch", "step", "global_step")}
+    # Older checkpoints have no sums.
+    model.trainer.position.go_to(Position(**place, sums=state.get("epoch_sums", {})))
     return state
 
 
@@ -211,18 +205,18 @@ def _check_optimizer(path, content, model):
             f"state {optimizer} cannot continue. Resume with {trained_with}, or "
             f"{WEIGHTS_ALONE}."
         )
-    averaged = "averages" in content["state"]
-    if averaged and model.trainer.updater.averages is None:
+    before = "averages" in content["state"]
+    now = model.trainer.updater.averages is not None
+    if before and not now:
         logging.warning(
-            "Checkpoint %s has averages of the weights, which end here: the resume has "
-            "no ema_decay, so verification and export are of the weights themselves.",
+            "Checkpoint %s has averages of the weights, which end here: without "
+            "ema_decay, verification and export are of the weights themselves.",
             path,
         )
-    if model.trainer.updater.averages is not None and not averaged:
+    if now and not before:
         raise ValueError(
-            f"Checkpoint {path} has no averages of the weights. Resume "
-            "without ema_decay, or start from the weights (checkpoint_dir) in another "
-            "folder."
+            f"Checkpoint {path} has no averages of the weights. Resume without "
+            "ema_decay, or start from the weights (checkpoint_dir) in another folder."
         )
 
 
@@ -233,25 +227,30 @@ def _as_stored(content, model):
     optimizer's variables, which a schedule does not.
     """
     variables = training_variables(model)
-    stored = _of_optimizer(content["training"].get("variables", ()))
-    current = _of_optimizer(variables)
+    stored, current = (
+        sorted(name for name in names if name.startswith("optimizer/"))
+        for names in (content["training"].get("variables", ()), variables)
+    )
     if len(stored) == len(current):
         values = [variables.pop(name) for name in current]
         variables |= dict(zip(stored, values, strict=True))
     return variables
 
 
-def _of_optimizer(names):
-    return sorted(name for name in names if name.startswith("optimizer/"))
-
-
 def _restore_statistics(path, content, model):
     """On as many replicas each gets its statistics back; otherwise all get the mean."""
     names = [name for name in content["training"]["variables"] if "statistics/" in name]
+    replicas = model.strategy.num_replicas_in_sync
     model.trainer.statistics_differ = False
-    if names and content["state"]["replicas"] == model.strategy.num_replicas_in_sync:
-        assign_statistics(model, reader.read_variables(path, content, names))
-        model.trainer.statistics_differ = True
+    if not names or content["state"]["replicas"] != replicas:
+        return
+    values = reader.read_variables(path, content, names)
+    here = local_replicas(model.strategy)
+    for i, variable in enumerate(statistics(model)):
+        local = values[f"statistics/{i:04d}"][here.start : here.stop]
+        for copy, value in zip(copies(model, variable), local, strict=True):
+            copy.assign(value)
+    model.trainer.statistics_differ = True
 
 
 def restore_head_state(model: Classifier, state: dict) -> None:
@@ -273,8 +272,7 @@ def restore_weights(path: str, model: Classifier, with_head: bool = True) -> dic
 
 def restore_head(path: str, model: Classifier) -> None:
     """Loads the class weights only."""
-    state = reader.restore(path, arrays=model.head.arrays())
-    restore_head_state(model, state)
+    restore_head_state(model, reader.restore(path, arrays=model.head.arrays()))
 
 
 def restore_averages(path: str, model: Classifier, with_head: bool = False) -> bool:
@@ -292,10 +290,7 @@ def restore_averages(path: str, model: Classifier, with_head: bool = False) -> b
     places = content["state"].get("averages")
     if content["kind"] != "training" or not places:
         return False
-    targets: dict = {i: weight for i, weight in enumerate(model.backbone.weights)}
-    if with_head and not model.head.sharded:
-        weights = enumerate(model.head.variables_replicated)
-        targets |= {f"head {i}": weight for i, weight in weights}
+    targets = _places(model, with_head)
     wanted = {
         f"{SLOT}/{i:04d}": targets[place]
         for i, place in enumerate(places)
@@ -348,14 +343,12 @@ def stacked_statistics(model: Classifier) -> dict[str, np.ndarray]:
     for i, variable in enumerate(differing):
         size = int(np.prod(variable.shape))
         values = gathered[:, start : start + size]
-        named[_statistic(i)] = values.reshape(-1, *variable.shape)
+        named[f"statistics/{i:04d}"] = values.reshape(-1, *variable.shape)
         start += size
     return named
 
 
-def mean_statistics(
-    model: Classifier, values: Any
-) -> list[tuple[keras.Variable, np.ndarray]]:
+def mean_statistics(model: Classifier, values: dict[str, np.ndarray]) -> list:
     """What all replicas would agree on: `[(keras.Variable, array)]`.
 
     Args:
@@ -363,24 +356,6 @@ def mean_statistics(
         values: of `stacked_statistics`.
     """
     return [
-        (variable, np.mean(values[_statistic(i)], axis=0))
+        (variable, np.mean(values[f"statistics/{i:04d}"], axis=0))
         for i, variable in enumerate(statistics(model))
     ]
-
-
-def assign_statistics(model: Classifier, values: Any) -> None:
-    """Restores the statistics of every replica.
-
-    Args:
-        model: the `Classifier`.
-        values: of `stacked_statistics`, from as many replicas.
-    """
-    here = local_replicas(model.strategy)
-    for i, variable in enumerate(statistics(model)):
-        local = values[_statistic(i)][here.start : here.stop]
-        for copy, value in zip(copies(model, variable), local, strict=True):
-            copy.assign(value)
-
-
-def _statistic(i):
-    return f"statistics/{i:04d}"

@@ -19,7 +19,14 @@ from absl import logging
 from plsc_tf.heads.second_pass import join
 from plsc_tf.parallel import collectives
 from plsc_tf.parallel.group import SingleWorker
-from plsc_tf.training import diagnosis, feed, mixing, several_steps, user_data
+from plsc_tf.training import (
+    diagnosis,
+    feed,
+    keras_limits,
+    mixing,
+    several_steps,
+    user_data,
+)
 from plsc_tf.training.ending import EndedElsewhereError
 from plsc_tf.training.feed import COUNTS, Position
 from plsc_tf.training.updates import Updater
@@ -117,8 +124,10 @@ class Trainer:
             layer_rules=layer_rules,
             **options,
         )
-        self.step_function = function(self.distributed_step)
-        self.several_steps_function = function(self._several_steps)
+        # AutoGraph would take seconds to convert all that is called.
+        self.step_function = tf.function(self.distributed_step, autograph=False)
+        run = functools.partial(several_steps.run, self)
+        self.several_steps_function = tf.function(run, autograph=False)
 
     def fit(  # noqa: PLR0913 - Keras's arguments of `fit`
         self,
@@ -154,15 +163,16 @@ class Trainer:
             FloatingPointError: a step was not finite, no loss scale explains it, and
                 there is no sentinel or it says stop.
         """
-        model, position = self.model, self.position
-        given_callbacks = user_data.listed(callbacks)
+        model, position, logs = self.model, self.position, {}
+        steps = steps_per_epoch or data.steps_per_epoch
+        users = keras_limits.listed(callbacks)
         callbacks = keras.callbacks.CallbackList(
             callbacks,
             add_history=True,
             add_progbar=verbose != 0,
             model=model,
             epochs=epochs,
-            steps=steps_per_epoch or data.steps_per_epoch,
+            steps=steps,
             verbose=verbose,
         )
         limit = steps_per_epoch or stop_at_step
@@ -175,56 +185,42 @@ class Trainer:
         if not initial_step:
             position.sums = {}
         self.calls = several_steps.calls_of(self, callbacks.callbacks)
-        with _abandoned(given_callbacks):
-            self._run_epochs(
-                data,
-                callbacks,
-                passes,
-                epochs=epochs,
-                steps_per_epoch=steps_per_epoch,
-                stop_at_step=stop_at_step,
-                sentinel=sentinel,
-            )
+        with self._abandoned(users):
+            callbacks.on_train_begin()
+            if steps is not None and position.step >= steps:
+                # The run before ended between the epoch's last step and its end.
+                logs = position.means(model.weighted_metrics)
+                self._end_epoch(callbacks, logs, whole=True)
+            self._stop_at(stop_at_step)
+            while position.epoch < epochs and not model.stop_training:
+                callbacks.on_epoch_begin(position.epoch)
+                batches = feed.batches_of_epoch(model, data, passes)
+                batches = self._batches_left(batches, steps_per_epoch, stop_at_step)
+                if self.calls is not None:
+                    batches = self.calls.gathered(batches)
+                logs = self._run_epoch(batches, callbacks, sentinel)
+                self._stop_at(stop_at_step)
+                whole = steps is not None and position.step >= steps
+                self._end_epoch(callbacks, logs, whole or not model.stop_training)
+            callbacks.on_train_end(logs)
         self.step_batch = self.calls = None
         return model.history
 
-    def _run_epochs(
-        self,
-        data,
-        callbacks,
-        passes,
-        *,
-        epochs,
-        steps_per_epoch,
-        stop_at_step,
-        sentinel,
-    ):
-        model, position, logs = self.model, self.position, {}
-        callbacks.on_train_begin()
-        if self._epoch_is_whole(data, steps_per_epoch):
-            # The run before ended between the epoch's last step and its end.
-            logs = position.means(model.weighted_metrics)
-            self._end_epoch(callbacks, logs, whole=True)
-        self._stop_at(stop_at_step)
-        while position.epoch < epochs and not model.stop_training:
-            callbacks.on_epoch_begin(position.epoch)
-            batches = self._batches_left(
-                feed.batches_of_epoch(model, data, passes),
-                steps_per_epoch,
-                stop_at_step,
-            )
+    @contextlib.contextmanager
+    def _abandoned(self, callbacks):
+        """Ends a training that fails for callbacks with `on_train_abandoned`.
+
+        Keras calls no `on_train_end` then.
+        """
+        try:
+            yield
+        except BaseException:
             if self.calls is not None:
-                batches = self.calls.gathered(batches)
-            try:
-                logs = self._run_epoch(batches, callbacks, sentinel)
-            except BaseException:
-                if self.calls is not None:
-                    self.calls.catch_up()
-                raise
-            self._stop_at(stop_at_step)
-            whole = self._epoch_is_whole(data, steps_per_epoch)
-            self._end_epoch(callbacks, logs, whole or not model.stop_training)
-        callbacks.on_train_end(logs)
+                self.calls.catch_up()
+            for callback in callbacks:
+                if hasattr(callback, "on_train_abandoned"):
+                    callback.on_train_abandoned()
+            raise
 
     def _run_epoch(self, batches, callbacks, sentinel):
         """Trains on the batches; returns the means over their examples."""
@@ -239,16 +235,12 @@ class Trainer:
                 logs = position.means(model.weighted_metrics)
             callbacks.on_train_batch_end(position.step - 1, logs)
             if self.stop_voted:
-                self.votes.end()
-                raise EndedElsewhereError(
-                    "Another worker was asked to end the training."
-                )
+                self.votes.ended = True
+                raise EndedElsewhereError("Another worker was asked to end.")
             if model.stop_training and not (self.calls and self.calls.unreported):
                 break
         if not position.step:
-            raise ValueError(
-                f"Epoch {position.epoch} has no example: the data set is empty."
-            )
+            raise ValueError(f"Epoch {position.epoch} is empty: it has no example.")
         return logs
 
     def _finite_step(self, batch, sentinel):
@@ -333,9 +325,6 @@ class Trainer:
         if averages is not None and not averages.started:
             averages.start(int(self.model.optimizer.iterations.numpy()))
 
-    def _several_steps(self, batches):
-        return several_steps.run(self, batches)
-
     def _batches_left(self, batches, steps_per_epoch, stop_at_step):
         """Yields those of an epoch's batches that are left at the position."""
         # Not the position itself: batches may be taken some steps ahead.
@@ -358,37 +347,9 @@ class Trainer:
             self.position.sums = {}
         callbacks.on_epoch_end(finished, logs)
 
-    def _epoch_is_whole(self, data, steps_per_epoch):
-        steps = steps_per_epoch or data.steps_per_epoch
-        return steps is not None and self.position.step >= steps
-
     def _stop_at(self, step):
         if step and self.position.global_step >= step:
             self.model.stop_training = True
-
-
-@contextlib.contextmanager
-def _abandoned(callbacks):
-    """Ends a training that fails for callbacks with `on_train_abandoned`.
-
-    Keras calls no `on_train_end` then.
-    """
-    try:
-        yield
-    except BaseException:
-        for callback in callbacks:
-            if hasattr(callback, "on_train_abandoned"):
-                callback.on_train_abandoned()
-        raise
-
-
-def function(python_function: Callable) -> Callable:
-    """A `tf.function` as Keras's own trainer makes it, without AutoGraph.
-
-    AutoGraph takes seconds to convert all that is called, and reads the sources
-    while the training runs.
-    """
-    return tf.function(python_function, autograph=False)
 
 
 def _unwatched():

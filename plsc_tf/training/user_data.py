@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from plsc_tf.data.images import check_range
+from plsc_tf.heads.margins import require
 from plsc_tf.training import batching
 
 if TYPE_CHECKING:
@@ -34,11 +35,9 @@ class DatasetBatches:
 
     def __init__(self, dataset: tf.data.Dataset) -> None:
         spec = dataset.element_spec
-        if not isinstance(spec, tuple) or len(spec) not in (2, 3):
-            raise ValueError(
-                "A data set must yield (images, labels) or (images, labels, "
-                f"weights). Received: elements {spec}"
-            )
+        fits = isinstance(spec, tuple) and len(spec) in (2, 3)
+        rule = "A data set must yield (images, labels) or (images, labels, weights)"
+        require(fits, rule, elements=spec)
         if spec[0].shape.rank != 4:
             raise ValueError(
                 "Images must come in batches [batch, height, width, 3]; did you "
@@ -149,11 +148,9 @@ class WeighedBatches:
 
 def _check_class_weight(class_weight):
     weights = list(class_weight.values()) if isinstance(class_weight, dict) else []
-    if not weights or batching.bad_weights(weights).size:
-        raise ValueError(
-            "class_weight must be {label: weight}, no weight negative. Received: "
-            f"class_weight={class_weight}"
-        )
+    fits = bool(weights) and not batching.bad_weights(weights).size
+    rule = "class_weight must be {label: weight}, no weight negative"
+    require(fits, rule, class_weight=class_weight)
 
 
 def training_data(
@@ -180,18 +177,13 @@ def training_data(
     Raises:
         ValueError: they do not go together.
     """
-    ours, is_dataset = is_ours(x), isinstance(x, tf.data.Dataset)
-    extra = {"y": y, "sample_weight": sample_weight}
-    extras = [name for name, value in extra.items() if value is not None]
-    if extras and (ours or is_dataset):
-        raise ValueError(
-            f"{' and '.join(extras)} must be left out with a data set: it yields "
-            "(images, labels) or (images, labels, weights)."
-        )
-    if ours:
-        data = x
-    elif is_dataset:
-        data = DatasetBatches(x)
+    if is_ours(x) or isinstance(x, tf.data.Dataset):
+        if y is not None or sample_weight is not None:
+            raise ValueError(
+                "y and sample_weight must be left out with a data set: it yields "
+                "(images, labels) or (images, labels, weights)."
+            )
+        data = x if is_ours(x) else DatasetBatches(x)
     else:
         if y is None:
             raise ValueError(
@@ -201,10 +193,7 @@ def training_data(
             )
         arrays = _arrays(x, y, sample_weight, "x")
         size = 32 if batch_size is None else batch_size
-        if size < 1:
-            raise ValueError(
-                f"batch_size must be at least 1. Received: batch_size={batch_size}"
-            )
+        require(size >= 1, "batch_size must be at least 1", batch_size=batch_size)
         data = ArrayBatches(arrays, size, shuffle, begun)
     return data if class_weight is None else WeighedBatches(data, class_weight)
 
@@ -246,11 +235,8 @@ def validation_batches(data: Any, batch_size: int | None, steps: int | None) -> 
     """
     labels = weights = None
     if isinstance(data, tuple | list):
-        if len(data) not in (2, 3):
-            raise ValueError(
-                "validation_data must be (images, labels), (images, labels, weights) "
-                f"or a data set. Received: a tuple of {len(data)}"
-            )
+        rule = "validation_data must be (images, labels[, weights]) or a data set"
+        require(len(data) in (2, 3), rule, length=len(data))
         data, labels, weights = (*data, None)[:3]
     batches = evaluation_data(
         data, labels, batch_size=batch_size, sample_weight=weights
@@ -284,18 +270,12 @@ def _arrays(images, labels, weights, name):
     if weights is not None:
         arrays["weights"] = np.asarray(weights, np.float32).reshape(-1)
     counts = {name: len(array) for name, array in arrays.items()}
-    if len(set(counts.values())) > 1 or not len(labels):
-        listed = ", ".join(f"{count} {name}" for name, count in counts.items())
-        raise ValueError(
-            "images, labels and weights must be equally many, and not empty. "
-            f"Received: {listed}."
-        )
+    rule = "images, labels and weights must have the same length, at least 1"
+    require(len(labels) > 0 and len(set(counts.values())) == 1, rule, **counts)
     bad = batching.bad_weights(arrays.get("weights", []))
     if bad.size:
-        raise ValueError(
-            "Weights must be numbers, none negative. Received: "
-            f"{arrays['weights'][bad[0]]} at example {bad[0]}."
-        )
+        received = {f"weights[{bad[0]}]": arrays["weights"][bad[0]]}
+        require(False, "Weights must be numbers, none negative", **received)
     return tuple(arrays.values())
 
 
@@ -317,12 +297,9 @@ def one_batch(
     """
     arrays = _arrays(images, labels, sample_weight, "images")
     labels, classes = arrays[1], model.head.num_classes
-    outside = np.flatnonzero((labels < 0) | (labels >= classes))
-    if outside.size:
-        raise ValueError(
-            f"Label {labels[outside[0]]} at example {outside[0]} of the batch is "
-            f"outside [0, num_classes). Received: num_classes={classes}."
-        )
+    outside = labels[(labels < 0) | (labels >= classes)]
+    rule = f"Labels must lie in [0, num_classes={classes})"
+    require(not outside.size, rule, labels=outside[:9])
     batching.check_shape(arrays[0].shape, model.backbone.input_shape)
     tensors = [tf.convert_to_tensor(array) for array in arrays]
     weights = tensors[2] if len(tensors) > 2 else None
@@ -333,9 +310,3 @@ def one_batch(
     size = batching.padded_size(len(labels), model.trainer.batch_parts)
     batch = batching.pad(tensors[0], tensors[1], weights, size)
     return batching.split(model.strategy, batch)
-
-
-def listed(callbacks: Any) -> list:
-    """The callbacks of a Keras user: one, a list, a `CallbackList` or None."""
-    callbacks = getattr(callbacks, "callbacks", callbacks) or []
-    return list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks]

@@ -117,14 +117,14 @@ class Watchdog(keras.callbacks.Callback):
             last = now
 
     def _end(self, activity, seconds):
-        if not self._group:
-            finding = f"No progress for {seconds:.0f} s in: {activity}."
-            end_process(STALL_STATUS, finding)
-        finding = f"no progress for {seconds:.0f} s. " + who_is_behind(
-            self._group.names, self._group.activities(), self._group.silences()
-        )
-        # The first one's finding is everybody's.
-        lost = self._group.fail(finding, STALL_STATUS)
+        group = self._group
+        if not group:
+            text = f"No progress for {seconds:.0f} s in: {activity}."
+            end_process(STALL_STATUS, text)
+        behind = who_is_behind(group.names, group.activities(), group.silences())
+        finding = f"no progress for {seconds:.0f} s. {behind}"
+        # All report the first worker's finding.
+        lost = group.fail(finding, STALL_STATUS)
         end_process(lost.exit_status if lost else STALL_STATUS, lost or finding)
 
 
@@ -151,10 +151,8 @@ def who_is_behind(
     latest, seconds = min(activities, key=lambda reported: reported[1])
     behind = [i for i, (activity, _) in enumerate(activities) if activity != latest]
     if not behind:
-        return (
-            f"All workers are in: {latest}, since {seconds:.0f} s. A collective or "
-            "the computation itself hangs."
-        )
+        since = f"All workers are in: {latest}, since {seconds:.0f} s"
+        return f"{since}. A collective or the computation itself hangs."
     late = "; ".join(
         f"{names[i]} is still in: {activities[i][0]}, since {activities[i][1]:.0f} s"
         for i in behind

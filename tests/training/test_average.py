@@ -99,11 +99,15 @@ OPTIONS = {
 }
 
 
-def test_a_resume_without_averages_says_that_they_end(make_model, tmp_path, caplog):
-    state.save(str(tmp_path / "0"), make_model(1, averaging=Averaging(0.9)), {})
+def test_a_resume_may_end_averages_but_not_begin_them(make_model, tmp_path, caplog):
+    averaged, plain = make_model(1, averaging=Averaging(0.9)), make_model(1)
+    for name, model in (("averaged", averaged), ("plain", plain)):
+        state.save(str(tmp_path / name), model, {})
     with caplog.at_level("WARNING", logger="absl"):
-        state.restore(str(tmp_path / "0"), make_model(1))
+        state.restore(str(tmp_path / "averaged"), plain)
     assert "averages of the weights, which end here" in caplog.text
+    with pytest.raises(ValueError, match="no averages of the weights"):
+        state.restore(str(tmp_path / "plain"), averaged)
 
 
 def test_a_resume_on_other_replicas_keeps_the_averages(make_model, tmp_path, pictures):
@@ -145,14 +149,6 @@ def test_a_run_without_averages_in_use_is_loaded_and_exported_so(tmp_path):
     content["state"]["flags"]["ema_in_use"] = True
     (path / manifest.NAME).write_bytes(manifest.encode(content))
     assert exported(of_weights) == {}
-
-
-def test_a_run_without_averages_cannot_go_on_with_some(make_model, tmp_path, pictures):
-    model = make_model()
-    train(model, pictures, 1)
-    state.save(str(tmp_path / "0"), model, {})
-    with pytest.raises(ValueError, match="no averages of the weights"):
-        state.restore(str(tmp_path / "0"), make_model(averaging=Averaging(0.9)))
 
 
 @pytest.mark.parametrize(

@@ -48,32 +48,23 @@ def test_verification_joins_the_logs_of_every_epoch(any_model, pictures):
     assert verification.results["few"].num_pairs == 12
 
 
-def test_verification_every_n_steps(any_model, pictures):
-    steps = []
-
-    class Counting(plsc_tf.Verification):
-        def verify(self, step):
-            steps.append(step)
-            return super().verify(step)
-
-    fit(any_model, pictures, [Counting({"few": Pairs(pictures[0])}, every_n_steps=3)])
-    assert steps == [3, 6]  # of 8
-
-
 @pytest.mark.parametrize(
-    ("every_n_steps", "after_epochs", "in_logs"),
-    [(3, False, 0), (3, True, 2), (2, False, 2)],
+    ("every_n_steps", "after_epochs", "in_logs", "steps"),
+    [(3, False, 0, [3, 6]), (3, True, 2, [3, 4, 6, 8]), (2, False, 2, [2, 4, 6, 8])],
 )
 def test_the_logs_tell_of_the_weights_that_an_epoch_ends_with(
-    any_model, pictures, every_n_steps, after_epochs, in_logs
+    any_model, pictures, caplog, every_n_steps, after_epochs, in_logs, steps
 ):
     verification = plsc_tf.Verification(
         {"few": Pairs(pictures[0])},
         every_n_steps=every_n_steps,
         after_epochs=after_epochs,
     )
-    history = fit(any_model, pictures, [verification])  # steps 4 and 8 end epochs
+    with caplog.at_level(logging.INFO, logger="absl"):
+        history = fit(any_model, pictures, [verification])  # steps 4 and 8 end epochs
     assert len(history.history.get("few_accuracy", [])) == in_logs
+    assert [caplog.text.count(f"step {step}] XN") for step in steps] == [1] * len(steps)
+    assert caplog.text.count("XNorm") == len(steps)
 
 
 @pytest.mark.parametrize(("planned", "told"), [(4, 0), (5, 1)])

@@ -108,7 +108,9 @@ def test_a_float16_run_and_its_resume(tmp_path):
         "model_save_dir": str(tmp_path / "run"),
         "init_loss_scaling": 64.0,
         "incr_every_n_steps": 4,
-        "amp_lists": "black:MaxPooling2D",
+        "model_name": "iresnet",
+        "model_options": "depths=1-1,width=16,head=gap",
+        "amp_lists": "black:PReLU",
     }
     train.train(Settings.from_values(**options, stop_at_step=6))
     content = manifest.read(str(tmp_path / "run" / "step_00000006"))

@@ -8,24 +8,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import plsc_tf
-
-
-@pytest.fixture(scope="module")
-def model():
-    with plsc_tf.strategy(2).scope():
-        backbone = keras.Sequential(
-            [
-                keras.Input((4, 4, 3)),
-                keras.layers.Flatten(),
-                keras.layers.Dense(3),
-            ]
-        )
-        model = plsc_tf.Classifier(backbone, plsc_tf.ShardedHead(5))
-        model.compile(plsc_tf.Momentum(0.1))
-    return model
-
-
 WAYS = {
     "save": lambda m, path: m.save(f"{path}.keras"),
     "save as HDF5": lambda m, path: m.save(f"{path}.h5"),
@@ -79,14 +61,14 @@ def test_callbacks_are_refused_before_the_first_step(model, tmp_path, kind, wrap
     callback = CALLBACKS[kind](str(tmp_path / "a"))
     with pytest.raises(ValueError, match=rf"{kind.split()[0]}.*plsc_tf\.Checkpoint"):
         model.fit(
-            np.zeros((4, 4, 4, 3), np.uint8), np.arange(4), callbacks=wrap(callback)
+            np.zeros((4, 8, 8, 3), np.uint8), np.arange(4), callbacks=wrap(callback)
         )
     assert model.trainer.position.global_step == steps
     assert not list(tmp_path.iterdir())
 
 
 def test_other_callbacks_and_the_embedding_network_are_keras_s_own(model, tmp_path):
-    data = np.zeros((4, 4, 4, 3), np.uint8), np.arange(4)
+    data = np.zeros((4, 8, 8, 3), np.uint8), np.arange(4)
     stopping = keras.callbacks.EarlyStopping("loss")
     board = keras.callbacks.TensorBoard(str(tmp_path / "board"))
     model.fit(*data, epochs=2, verbose=0, callbacks=[stopping, board])

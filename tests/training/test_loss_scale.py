@@ -18,47 +18,31 @@ def run(scale, *steps):
     return values
 
 
-def test_it_grows_after_so_many_finite_steps_in_a_row():
-    scale = LossScale(4.0, incr_every_n_steps=3)
-    assert run(scale, *[GOOD] * 7) == [4, 4, 8, 8, 8, 16, 16]
-    assert scale.state() == {"scale": 16.0, "good_steps": 1, "bad_steps": 0}
+LARGEST = 2.0**127
+RATIOS = {"incr_ratio": 5.0, "decr_ratio": 0.25}
+# Options, steps (Good or Bad), the scale after each of them, and the counts at last.
+RULES = {
+    "grows": ((4.0, 3, 2), "GGGGGGG", [4, 4, 8, 8, 8, 16, 16], (1, 0)),
+    "shrinks": ((64.0, 2000, 2), "BBBBB", [64, 32, 32, 16, 16], (0, 1)),
+    # Neither three good nor two bad in a row, before the last ones.
+    "resets": ((8.0, 3, 2), "GGBGGBGBBGGG", [8] * 8 + [4, 4, 4, 8], (0, 0)),
+    "ratios": ((3.0, 1, 1, RATIOS), "GGB", [15, 75, 18.75], (0, 0)),
+    "never below one": ((1.5, 2000, 1), "BB", [1, 1], (0, 0)),
+    "within float32": ((LARGEST, 2, 2), "GGG", [LARGEST] * 3, (1, 0)),
+}
 
 
-def test_it_shrinks_after_so_many_bad_steps_in_a_row():
-    scale = LossScale(64.0)  # decr_every_n_nan_or_inf=2, decr_ratio=0.5
-    assert run(scale, *[BAD] * 5) == [64, 32, 32, 16, 16]
-    assert scale.state() == {"scale": 16.0, "good_steps": 0, "bad_steps": 1}
-
-
-def test_a_step_of_the_other_kind_resets_the_count():
-    scale = LossScale(8.0, incr_every_n_steps=3)
-    # Two good steps and a bad one, twice: neither three good nor two bad in a row.
-    assert run(scale, GOOD, GOOD, BAD, GOOD, GOOD, BAD) == [8] * 6
-    assert run(scale, GOOD, BAD) == [8, 8]
-    assert run(scale, BAD) == [4]
-    assert run(scale, GOOD, GOOD, GOOD) == [4, 4, 8]
-
-
-def test_the_ratios_are_the_users():
+@pytest.mark.parametrize("name", RULES)
+def test_the_rule(name):
+    (initial, grow, shrink, *ratios), steps, values, counts = RULES[name]
     scale = LossScale(
-        3.0,
-        incr_every_n_steps=1,
-        decr_every_n_nan_or_inf=1,
-        incr_ratio=5.0,
-        decr_ratio=0.25,
+        initial,
+        incr_every_n_steps=grow,
+        decr_every_n_nan_or_inf=shrink,
+        **dict(*ratios),
     )
-    assert run(scale, GOOD, GOOD, BAD) == [15, 75, 18.75]
-
-
-def test_it_never_falls_below_one():
-    scale = LossScale(1.5, decr_every_n_nan_or_inf=1)
-    assert run(scale, BAD, BAD) == [1, 1]
-
-
-def test_it_does_not_grow_beyond_float32_but_starts_to_count_again():
-    scale = LossScale(2.0**127, incr_every_n_steps=2)
-    assert run(scale, GOOD, GOOD, GOOD) == [2.0**127] * 3
-    assert scale.state()["good_steps"] == 1
+    assert run(scale, *(step == "G" for step in steps)) == values
+    assert tuple(scale.state().values()) == (values[-1], *counts)
 
 
 def test_a_fixed_scale_stays():

@@ -93,8 +93,7 @@ def test_half_precision_overflows_where_float32_does_not(make_model, batch):
     assert (found.kind, found.name, found.dtype) == ("output", conv.path, "float16")
 
 
-@pytest.mark.parametrize("replicas", [1, 2, 3])
-@pytest.mark.parametrize("row", [0, 3])
+@pytest.mark.parametrize(("replicas", "row"), [(1, 0), (2, 3), (3, 0)])
 def test_a_class(make_model, batch, replicas, row):
     images, labels = (np.concatenate([part, part[:4]]) for part in batch)
     model = make_model(replicas)
@@ -301,7 +300,9 @@ def test_what_cannot_be_reproduced_is_said(make_model, batch, tmp_path):
 
 
 def test_wrong_arguments_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="stop, rollback, skip. Received: 'halt'"):
+    with pytest.raises(
+        ValueError, match="stop, rollback, skip. Received: action='halt'"
+    ):
         Sentinel(tmp_path, "halt")
     with pytest.raises(ValueError, match="Received: limit=0"):
         Sentinel(tmp_path, limit=0)

@@ -1,11 +1,15 @@
 """An optimizer means for class shards what Keras means by it."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import plsc_tf
+from plsc_tf.jobs.builders import optimizers
+from plsc_tf.options.settings import Settings, known_options
 from plsc_tf.parallel import collectives
 from plsc_tf.parallel.rows import ShardedRows
 from plsc_tf.training.updates import Updater
@@ -188,6 +192,17 @@ def test_one_bad_number_on_one_replica_leaves_everything_everywhere(what):
     np.testing.assert_array_equal(head, HEAD)
     assert not updater.slots()["weight/velocity"].read(0, ROWS).any()
     assert updater.optimizer.iterations.numpy() == 0
+
+
+@pytest.mark.parametrize("name", known_options()["optimizer"].choices)
+def test_every_optimizer_of_the_options_is_built_from_settings_and_trains(name):
+    options = Settings.from_values(optimizer=name, max_gradient_norm=1.0).optimizer
+    _, l2 = optimizers.build(options, SCHEDULE)
+    make = functools.partial(optimizers.build, options, SCHEDULE)
+    backbones, head, flags, _ = sharded(lambda: make()[0], 1, l2=l2)
+    assert flags == [[True]] * STEPS
+    for array, before in ((backbones[0], BACKBONE), (head, HEAD)):
+        assert np.isfinite(array).all() and (array != before).any()
 
 
 def test_slots_are_split_like_the_weights():

@@ -11,6 +11,7 @@ from plsc_tf.data.readers.python import from_dataset
 from plsc_tf.data.sampling import Part
 from plsc_tf.training import user_data
 from plsc_tf.training.user_data import ArrayBatches
+from tests.training.conftest import build
 
 
 class Fed(keras.callbacks.Callback):
@@ -33,22 +34,7 @@ class Fed(keras.callbacks.Callback):
 
 @pytest.fixture(scope="module")
 def model():
-    """A small model on two replicas, with batch normalisation."""
-    with plsc_tf.strategy(2).scope():
-        backbone = keras.Sequential(
-            [
-                keras.Input((16, 16, 3)),
-                keras.layers.Conv2D(4, 3, strides=4),
-                keras.layers.BatchNormalization(momentum=0.5),
-                keras.layers.Flatten(),
-                keras.layers.Dense(8),
-            ]
-        )
-        made = plsc_tf.Classifier(
-            backbone, plsc_tf.ShardedHead(5, loss=plsc_tf.SOFTMAX)
-        )
-        made.compile(plsc_tf.Momentum(0.01))
-    return made
+    return build(batch_norm=True, loss=plsc_tf.SOFTMAX)
 
 
 @pytest.fixture(scope="module")
@@ -197,10 +183,11 @@ def test_mistakes_are_told_whatever_the_container(model, kind):
         (np.zeros((16, 16, 3), np.uint8), r"images\[np.newaxis\]"),
         (np.zeros((4, 16, 16), np.uint8), "np.stack"),
         (np.zeros((4, 16, 16, 4), np.uint8), r"3 channels.*Received: shape \(4, 16"),
+        (np.full((4, 16, 16, 3), 0.5), r"images must be pixels in 0\.\.\.255"),
     ],
 )
 def test_pictures_of_another_form_are_not_embedded(model, pictures, message):
-    for call in (model.embed, model.predict):
+    for call in (model.embed, model.predict, model.predict_on_batch):
         with pytest.raises(ValueError, match=message):
             call(pictures)
 
@@ -225,16 +212,33 @@ def test_epochs_of_a_validation_and_what_callbacks_hear(model, numbered):
         on_test_begin=lambda logs: heard.append("begin"),
         on_test_end=lambda logs: heard.append(sorted(logs)),
     )
+    stop = keras.callbacks.EarlyStopping("val_loss", patience=0, min_delta=1e9)
     history = model.fit(
         *numbered,
-        epochs=3,
+        epochs=9,
         verbose=0,
         validation_data=numbered,
-        validation_freq=[2],
-        callbacks=[listener],
+        validation_freq=[2, 4],
+        callbacks=[listener, stop],
     )
-    assert len(history.history["val_loss"]) == 1
-    assert heard == ["begin", ["loss"]]
+    # The second validation is not better by so much.
+    assert len(history.history["val_loss"]) == 2 and stop.stopped_epoch == 3
+    assert heard == ["begin", ["loss"]] * 2
+
+
+def test_data_without_examples_are_refused_and_nothing_is_updated(model, numbered):
+    images, labels = numbered
+    empty, before = (images[:0], labels[:0]), model.head.weights_as_numpy()
+    for call, message in (
+        (lambda: model.train_on_batch(*empty), "images=0, labels=0"),
+        (lambda: model.fit(*empty), "images=0, labels=0"),
+        (lambda: model.fit(batched(empty, 4)), "no batch"),
+        (lambda: model.fit(images, labels[:4]), "images=20, labels=4"),
+        (lambda: model.fit(*numbered, batch_size=0), "batch_size=0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+    np.testing.assert_array_equal(model.head.weights_as_numpy(), before)
 
 
 def test_a_list_is_no_class_weight(numbered):
@@ -248,6 +252,10 @@ def test_compile_takes_metrics_as_keras_does(make_model):
     metric = keras.metrics.SparseCategoricalAccuracy()
     with pytest.raises(ValueError, match="metrics may hold.*Sparse"):
         make_model(metrics=[metric, "precision"])
+    with pytest.raises(ValueError, match="gradient_accumulation_steps=0"):
+        make_model(gradient_accumulation_steps=0)
+    with pytest.raises(ValueError, match='"bfloat16".*float16'):
+        make_model(head_slot_dtype="float16")
     with pytest.raises(TypeError, match="no argument 'loss': the head has it"):
         make_model().compile("adam", "sparse_categorical_crossentropy", ["accuracy"])
 
