@@ -47,8 +47,7 @@ class Auxiliary:
         branch = auxiliary.branch(backbone, num_classes, precision or Precision())
         if branch is None:
             raise ValueError(
-                f"The network {backbone.name!r} has no auxiliary logits. Those of the "
-                "zoo that have are named in docs/zoo.md."
+                f"{backbone.name!r} has no auxiliary logits; see docs/zoo.md."
             )
         tap, self.branch = branch
         logits = self.branch(backbone.get_layer(tap).output)

@@ -243,15 +243,17 @@ def own_range(strategy: tf.distribute.Strategy, size: int) -> tuple[int, int]:
     return here.start * share, here.stop * share
 
 
-def split(strategy: tf.distribute.Strategy, tensors: Sequence[tf.Tensor]) -> Any:
-    """Cuts padded global tensors `[n · b, ...]` into each replica's `[b, ...]`."""
-    low, high = own_range(strategy, tensors[0].shape[0])
-    return split_own(strategy, [tensor[low:high] for tensor in tensors])
+def split(
+    strategy: tf.distribute.Strategy, tensors: Sequence[tf.Tensor], local: bool = False
+) -> Any:
+    """Cuts padded global tensors `[n · b, ...]` into each replica's `[b, ...]`.
 
-
-def split_own(strategy: tf.distribute.Strategy, tensors: Sequence[tf.Tensor]) -> Any:
-    """Cuts this process's part of a padded global batch, as of `own_range`."""
-    here = local_replicas(strategy)
+    Args:
+        strategy: the `tf.distribute.Strategy`.
+        tensors: the global batch.
+        local: whether they are this process's part of it only, as of `own_range`.
+    """
+    here = local_replicas(strategy) if local else range(strategy.num_replicas_in_sync)
     share = tensors[0].shape[0] // len(here)
 
     def of_replica(context):

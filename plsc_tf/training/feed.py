@@ -122,7 +122,6 @@ def batches_of_epoch(model: Classifier, data: Any, passes: Any) -> Iterator[Any]
     iterator, last = passes, None
     if passes is None:
         iterator = iter(_dataset(model, data, part))
-    cut = batching.split if part is None else batching.split_own
     while True:
         try:
             batch = next(iterator, None)
@@ -139,7 +138,7 @@ def batches_of_epoch(model: Classifier, data: Any, passes: Any) -> Iterator[Any]
             check_range(batch[0].numpy(), "images")
         last = batch
         where.step += 1
-        yield cut(model.strategy, batch)
+        yield batching.split(model.strategy, batch, local=part is not None)
 
 
 def _local_part(model, data):

@@ -129,15 +129,10 @@ CALLBACKS = ("BackupAndRestore", "ModelCheckpoint", "OrbaxCheckpoint")
 
 
 # Methods of `keras.Model` that are refused, and what the error calls them.
+_WEIGHTS = ("save_weights", "load_weights", "get_weights", "set_weights")
+_OTHERS = ("save", "export", "get_state_tree", "set_state_tree")
 REFUSED = {
-    "save": "model.save",
-    "save_weights": "model.save_weights",
-    "load_weights": "model.load_weights",
-    "export": "model.export",
-    "get_weights": "model.get_weights",
-    "set_weights": "model.set_weights",
-    "get_state_tree": "model.get_state_tree",
-    "set_state_tree": "model.set_state_tree",
+    **{name: f"model.{name}" for name in (*_WEIGHTS, *_OTHERS)},
     # What saving a model, and pickling it, begin with.
     "get_config": "Saving by Keras",
     # What all of Keras's files of weights begin with.

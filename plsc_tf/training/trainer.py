@@ -30,6 +30,7 @@ from plsc_tf.training import (
 from plsc_tf.training.ending import EndedElsewhereError
 from plsc_tf.training.feed import COUNTS, Position
 from plsc_tf.training.updates import Updater
+from plsc_tf.training.weight_rules import COMMON
 
 if TYPE_CHECKING:
     from plsc_tf.parallel.group import Group
@@ -111,9 +112,7 @@ class Trainer:
         """
         model, head = self.model, self.model.head
         head_weights = [] if head.sharded else head.variables_replicated
-        layer_rules = dict(layer_rules)
-        if head_rule is not None:
-            layer_rules |= {id(variable): head_rule for variable in head_weights}
+        of_head = dict.fromkeys(map(id, head_weights), head_rule or COMMON)
         self.updater = self.updater_class(
             optimizer,
             model.strategy,
@@ -121,7 +120,7 @@ class Trainer:
             head if head.sharded else None,
             votes=self.votes,
             head_rule=head_rule,
-            layer_rules=layer_rules,
+            layer_rules={**layer_rules, **of_head},
             **options,
         )
         # AutoGraph would take seconds to convert all that is called.

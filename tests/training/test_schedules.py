@@ -29,75 +29,72 @@ def luong(start, interval, times, factor=0.5):
     return np.maximum(RATE * factor**decays, END)
 
 
+def decays_by(kind, **flags):
+    return {"learning_rate_decay_type": kind, **flags}
+
+
+def luong_of(scheme, **flags):
+    return {"decay_scheme": scheme, **flags}
+
+
+def falling(first, second):
+    return RATE * 0.1 ** ((STEPS >= first) * 1.0 + (STEPS >= second))
+
+
 # Flags of a decay and the formula of its curve.
 DECAYS = {
-    "piecewise": (
-        {"lr_steps": (30, 60)},
-        RATE * 0.1 ** ((STEPS >= 30) * 1.0 + (STEPS >= 60)),
-    ),
-    "piecewise by epochs": (
-        {"lr_epochs": (3, 6.5)},
-        RATE * 0.1 ** ((STEPS >= 30) * 1.0 + (STEPS >= 65)),
-    ),
+    "piecewise": ({"lr_steps": (30, 60)}, falling(30, 60)),
+    "piecewise by epochs": ({"lr_epochs": (3, 6.5)}, falling(30, 65)),
     "piecewise in steps of 1024": (
         {"lr_steps": (30, 61), "lr_steps_batch_size": 1024},
-        RATE * 0.1 ** ((STEPS >= 15) * 1.0 + (STEPS >= 30)),
+        falling(15, 30),
     ),
     "piecewise without steps": ({"lr_steps": ()}, RATE + 0 * STEPS),
-    "fixed": ({"learning_rate_decay_type": "fixed"}, RATE + 0 * STEPS),
-    "polynomial": (
-        {"learning_rate_decay_type": "polynomial"},
-        line(RATE, END, STEPS / TOTAL),
-    ),
+    "fixed": (decays_by("fixed"), RATE + 0 * STEPS),
+    "polynomial": (decays_by("polynomial"), line(RATE, END, STEPS / TOTAL)),
     "polynomial of power 2": (
-        {"learning_rate_decay_type": "polynomial", "polynomial_power": 2},
+        decays_by("polynomial", polynomial_power=2),
         END + (RATE - END) * (1 - STEPS / TOTAL) ** 2,
     ),
     "cosine": (
-        {"learning_rate_decay_type": "cosine"},
+        decays_by("cosine"),
         END + (RATE - END) * 0.5 * (1 + np.cos(np.pi * STEPS / TOTAL)),
     ),
     "exponential": (
-        {"learning_rate_decay_type": "exponential", "learning_rate_decay_factor": 0.94},
+        decays_by("exponential", learning_rate_decay_factor=0.94),
         RATE * 0.94 ** (STEPS // PER_EPOCH),
     ),
     "exponential down to the bound": (
-        {"learning_rate_decay_type": "exponential", "end_learning_rate": 0.01},
+        decays_by("exponential", end_learning_rate=0.01),
         np.maximum(RATE * 0.1 ** (STEPS // PER_EPOCH), 0.01),
     ),
-    "linear": (
-        {"learning_rate_decay_type": "linear", "end_learning_rate": 0},
-        line(RATE, 0, STEPS / TOTAL),
-    ),
+    "linear": (decays_by("linear", end_learning_rate=0), line(RATE, 0, STEPS / TOTAL)),
     "linear beyond the run": (
-        {"learning_rate_decay_type": "linear", "lr_total_epochs": 20},
+        decays_by("linear", lr_total_epochs=20),
         line(RATE, END, STEPS / 200),
     ),
     "linear that ends early": (
-        {"learning_rate_decay_type": "linear", "lr_total_epochs": 5},
+        decays_by("linear", lr_total_epochs=5),
         line(RATE, END, np.minimum(STEPS / 50, 1)),
     ),
-    "luong5": ({"decay_scheme": "luong5"}, luong(60, 12, 5)),
-    "luong10": ({"decay_scheme": "luong10"}, luong(60, 6, 10)),
-    "luong234": ({"decay_scheme": "luong234"}, luong(80, 10, 4)),
-    "luong of a stopped run": (
-        {"decay_scheme": "luong234", "stop_at_step": 60},
-        luong(40, 5, 4),
-    ),
+    "luong5": (luong_of("luong5"), luong(60, 12, 5)),
+    "luong10": (luong_of("luong10"), luong(60, 6, 10)),
+    "luong234": (luong_of("luong234"), luong(80, 10, 4)),
+    "luong of a stopped run": (luong_of("luong234", stop_at_step=60), luong(40, 5, 4)),
     "luong of a planned run": (
-        {"decay_scheme": "luong5", "stop_at_step": 60, "lr_total_epochs": 12},
+        luong_of("luong5", stop_at_step=60, lr_total_epochs=12),
         luong(60, 12, 5),
     ),
     "luong as FastNN's code": (
-        {"decay_scheme": "luong10", "luong_decay_factor": 0.94},
+        luong_of("luong10", luong_decay_factor=0.94),
         luong(60, 6, 10, 0.94),
     ),
     "luong, exponential": (
-        {"decay_scheme": "luong5", "learning_rate_decay_type": "exponential"},
+        luong_of("luong5", **decays_by("exponential")),
         luong(60, 12, 5),
     ),
     "luong, polynomial": (
-        {"decay_scheme": "luong5", "learning_rate_decay_type": "polynomial"},
+        luong_of("luong5", **decays_by("polynomial")),
         line(RATE, END, np.clip((STEPS - 60) / 12, 0, 1)),
     ),
 }
