@@ -65,6 +65,9 @@ class Shards:
     def square_norms(self, pending):
         return {"weight": tf.reduce_sum(tf.square(pending["gradient"]))}
 
+    def square_weights(self, pending):
+        return tf.add_n([tf.reduce_sum(tf.square(t)) for t in self.rows.local()])
+
     def pieces(self, pending):
         for index, tile in enumerate(self.rows.local()):
             low = index * self.rows.tile_rows
