@@ -1,6 +1,7 @@
 """The setters of PLSC's `Entry`: the options that they set, and errors in their words.
 
-Paddle's ParamAttr, as `Entry.set_distfc_attr` takes it, becomes options of the head.
+A dict with the fields of Paddle's ParamAttr, as `Entry.set_distfc_attr` takes it,
+becomes options of the head.
 """
 
 import functools
@@ -97,74 +98,56 @@ def head_options(param_attr, bias_attr):
 
     Args:
         param_attr: None; a number, the standard deviation; a Keras initializer or its
-            name; or a dict or an object with some of ParamAttr's fields: initializer
-            (one of those), learning_rate (a factor), regularizer (a weight decay, a
-            `keras.regularizers.L2`, or Paddle's L2Decay) and trainable.
+            name; or a dict with some of ParamAttr's fields: initializer (one of those),
+            learning_rate (a factor), regularizer (a weight decay or a
+            `keras.regularizers.L2`) and trainable.
         bias_attr: None; a number; a constant Keras initializer or its name; or a dict
-            or an object with such an initializer. Else biases train as weights do.
+            with such an initializer. Else biases train as weights do.
 
     Raises:
         ValueError: they are none of these.
     """
-    fields = _fields(param_attr, "param_attr")
-    initializer, deviation = fields.get("initializer"), None
-    if _is_number(initializer):
-        initializer, deviation = None, initializer
-    elif initializer is not None:
-        initializer = _described(initializer, "param_attr")
-    factor = fields.get("learning_rate")
-    if fields.get("trainable") is False:
-        factor = 0.0
+    fields = _fields(param_attr, "param_attr", _FIELDS)
+    deviation, text = _initial(fields.get("initializer"), "param_attr")
+    factor = 0.0 if fields.get("trainable") is False else fields.get("learning_rate")
     decay = _decay(fields.get("regularizer"))
-    values = (deviation, initializer, factor, decay, _initial_bias(bias_attr))
+    fields = _fields(bias_attr, "bias_attr", _FIELDS[:1])
+    bias, constant = _initial(fields.get("initializer"), "bias_attr")
+    if constant:
+        drawn = initializers.distribution(constant, 1, 1)
+        if drawn.kind != "constant":
+            raise ValueError(
+                "bias_attr must be a number or a constant Keras initializer. "
+                f"Received: {bias_attr!r}."
+            )
+        bias = drawn.center
+    values = (deviation, text, factor, decay, bias)
     return zip(HEAD_OPTIONS, values, strict=True)
 
 
-def _initial_bias(given):
-    fields = _fields(given, "bias_attr")
-    initializer = fields.pop("initializer", None)
-    if fields.get("regularizer") is not None or fields.get("learning_rate", 1) != 1:
-        raise ValueError(
-            "bias_attr says how biases begin; they train with the learning rate and "
-            f"the regularizer of param_attr. Received: {given!r}."
-        )
-    if initializer is None or _is_number(initializer):
-        return initializer
-    drawn = initializers.distribution(_described(initializer, "bias_attr"), 1, 1)
-    if drawn.kind != "constant":
-        raise ValueError(
-            "bias_attr must be a number or a constant Keras initializer. "
-            f"Received: {given!r}."
-        )
-    return drawn.center
-
-
-def _fields(given, name):
-    """The fields of a ParamAttr that are set; of anything else, its initializer."""
-    if isinstance(given, dict):
-        unknown = [key for key in given if key not in (*_FIELDS, "name")]
-        if unknown:
-            raise ValueError(
-                f"{name} may have {', '.join(_FIELDS)}. Received: {unknown[0]!r}."
-            )
-        return dict(given)
-    if any(hasattr(given, field) for field in ("initializer", "learning_rate")):
-        return {
-            field: getattr(given, field) for field in _FIELDS if hasattr(given, field)
-        }
-    return {"initializer": given}
+def _fields(given, name, known):
+    """The fields of a ParamAttr; of anything else than a dict, its initializer."""
+    if not isinstance(given, dict):
+        return {"initializer": given}
+    for key in given:
+        if key not in (*known, "name"):
+            raise ValueError(f"{name} may have {', '.join(known)}. Received: {key!r}.")
+    return given
 
 
 def _is_number(value):
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _described(initializer, name):
+def _initial(initializer, name):
+    """(a number or None, the text of an initializer or None)."""
+    if initializer is None or _is_number(initializer):
+        return initializer, None
     try:
-        return initializers.described(initializer)
+        return None, initializers.described(initializer)
     except ValueError as error:
         raise ValueError(
-            f"{name} must be a number, a Keras initializer or its name, or have the "
+            f"{name} must be a number, a Keras initializer or its name, or a dict with "
             f"fields of a ParamAttr. {error}"
         ) from None
 
@@ -173,9 +156,6 @@ def _decay(regularizer):
     """The factor of the weights in the gradient, None if it is not set."""
     if regularizer is None or _is_number(regularizer):
         return regularizer
-    coefficient = getattr(regularizer, "_regularization_coeff", None)  # Paddle's
-    if coefficient is not None and "L2" in type(regularizer).__name__:
-        return float(coefficient)
     if hasattr(regularizer, "l2") and not getattr(regularizer, "l1", 0):
         # Keras's penalty is l2 x sum(w^2), and Paddle's half of it.
         return 2 * float(regularizer.l2)

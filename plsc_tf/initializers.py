@@ -17,6 +17,11 @@ ARGUMENTS = {
     "constant": {"value": 0.0},
     "zeros": {},
     "ones": {},
+    "variance_scaling": {
+        "scale": 1.0,
+        "mode": "fan_in",
+        "distribution": "truncated_normal",
+    },
     **{
         f"{name}_{kind}": {}
         for name in ("glorot", "he", "lecun")
@@ -25,6 +30,11 @@ ARGUMENTS = {
 }
 _SCALED = {"glorot": (1.0, "fan_avg"), "he": (2.0, "fan_in"), "lecun": (1.0, "fan_in")}
 _CONSTANTS = {"zeros": 0.0, "ones": 1.0}
+# Arguments that are words, and the words.
+_WORDS = {
+    "mode": ("fan_in", "fan_out", "fan_avg"),
+    "distribution": ("truncated_normal", "untruncated_normal", "uniform"),
+}
 _TEXT = re.compile(r"\s*(\w+)\s*(?:\((.*)\))?\s*", re.DOTALL)
 
 
@@ -71,9 +81,12 @@ def parse(text):
                 f"{name} has the arguments {', '.join(arguments) or '-'}. "
                 f"Received: {text!r}."
             )
-        arguments[key] = _number(value.strip(), text)
-    if arguments.get("stddev", 0) < 0:
-        raise ValueError(f"stddev must not be negative. Received: {text!r}.")
+        arguments[key] = _value(key, value.strip(), text)
+    if arguments.get("stddev", 0) < 0 or arguments.get("scale", 1) <= 0:
+        raise ValueError(
+            "stddev must not be negative, and scale must be positive. "
+            f"Received: {text!r}."
+        )
     if arguments.get("minval", 0) > arguments.get("maxval", 0):
         raise ValueError(f"minval must not be above maxval. Received: {text!r}.")
     return name, arguments
@@ -126,16 +139,29 @@ def distribution(text, fan_in, fan_out):
     if name == "random_uniform":
         low, high = values["minval"], values["maxval"]
         return Distribution("uniform", (low + high) / 2, (high - low) / 2)
-    family, _, kind = name.partition("_")
-    scale, mode = _SCALED[family]
-    fan = fan_in if mode == "fan_in" else (fan_in + fan_out) / 2
-    variance = scale / max(1.0, fan)
+    if name == "variance_scaling":
+        scale, mode, kind = values.values()
+    else:
+        family, _, kind = name.partition("_")
+        scale, mode = _SCALED[family]
+        kind = "truncated_normal" if kind == "normal" else kind
+    fans = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}
+    variance = scale / max(1.0, fans[mode])
     if kind == "uniform":
         return Distribution("uniform", 0.0, math.sqrt(3 * variance))
-    return Distribution("truncated_normal", 0.0, math.sqrt(variance) / CUT_DEVIATION)
+    if kind == "truncated_normal":
+        return Distribution(kind, 0.0, math.sqrt(variance) / CUT_DEVIATION)
+    return Distribution("normal", 0.0, math.sqrt(variance))
 
 
-def _number(text, whole):
+def _value(key, text, whole):
+    """A number, or a word where the argument takes words."""
+    if key in _WORDS:
+        word = text.strip("'\"")
+        if word not in _WORDS[key]:
+            words = ", ".join(_WORDS[key])
+            raise ValueError(f"{key} must be one of {words}. Received: {whole!r}.")
+        return word
     try:
         number = float(ast.literal_eval(text))
     except (ValueError, SyntaxError, TypeError):

@@ -49,7 +49,7 @@ def test_the_later_option_wins():
         (["--lr=x"], "learning_rate must be a number"),
         (["--loss_type=cosfce"], "one of softmax, arcface"),
         (["--undefok=foo", "--foo=1"], "unknown option 'undefok'"),
-        (["--num_gpus=2"], "Use num_replicas"),
+        (["--num_gpus=2"], "Did you mean 'num_replicas'"),
         (["--flagfile="], "received no path"),
         (["--", "--seed=1"], "unexpected argument"),
     ],

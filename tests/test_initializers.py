@@ -33,6 +33,11 @@ CASES = {
         0.2 / np.sqrt(12),
         0.1,
     ),
+    "variance_scaling(scale=2, mode=fan_out, distribution=untruncated_normal)": (
+        keras.initializers.VarianceScaling(2, "fan_out", "untruncated_normal"),
+        np.sqrt(2 / CLASSES),
+        0.2,
+    ),
     "random_normal(stddev=0.01)": (
         keras.initializers.RandomNormal(stddev=0.01),
         0.01,
@@ -98,6 +103,8 @@ def test_the_ordinary_weights_did_not_change():
         ("he_normal(stddev=1)", "he_normal has the arguments -"),
         ("truncated_normal(stddev=x)", "'x' must be a number"),
         ("random_normal(stddev=-1)", "stddev must not be negative"),
+        ("variance_scaling(scale=0)", "scale must be positive"),
+        ("variance_scaling(mode=fan)", "mode must be one of fan_in, fan_out"),
         ("random_uniform(minval=1)", "minval must not be above maxval"),
     ],
 )

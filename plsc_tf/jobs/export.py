@@ -80,8 +80,10 @@ def export_checkpoint(
     if not options.export_dir:
         settings = settings.replace(export_dir=files.join(loaded.run_dir, "export"))
     # The default sets may be absent from this machine, other ones are required.
-    required = "val_targets" in settings.given
-    pairs = _read_pairs(settings, required)
+    required, pairs = "val_targets" in settings.given, {}
+    if options.proof_images or options.proof_pairs:
+        load = recipe.load_pairs
+        pairs = load(settings) if required else _read(load, settings) or {}
     target = _export(
         settings, loaded.model, loaded.checkpoint, _figures(loaded), pairs, card
     )
@@ -123,12 +125,10 @@ def _export(settings, model, checkpoint, figures, pairs, card=None):
         settings.checkpoints.model_save_dir, "export"
     )
     files.prepare(export_dir)
-    calibration = None
-    if "tflite_int8" in options.export_formats:
-        calibration = _calibration(settings, frame)
+    int8 = "tflite_int8" in options.export_formats
     extras = Extras(
         formats=options.export_formats,
-        calibration=calibration,
+        calibration=_calibration(settings, frame) if int8 else None,
         card=card,
         class_names=_class_names(settings, checkpoint),
         pictures=_images(settings, pairs, options.proof_images),
@@ -167,15 +167,6 @@ def _figures(loaded):
     return earlier["verification"] if same else {}
 
 
-def _read_pairs(settings, required):
-    options = settings.export
-    if not (options.proof_images or options.proof_pairs):
-        return {}
-    if required:
-        return recipe.load_pairs(settings)
-    return _read(recipe.load_pairs, settings) or {}
-
-
 def _read(load, settings):
     """The result of a function of the settings; None, and a warning, if it fails."""
     try:
@@ -208,16 +199,14 @@ def _accuracy(pairs, settings, image_size):
     if not (pairs and count):
         return None
     chosen = {name: _thinned(one, max(count, FOLDS)) for name, one in pairs.items()}
-    batch = {
-        "batch_size": settings.evaluation.test_batch_size,
-        "image_size": image_size,
-    }
+    size = settings.evaluation.test_batch_size
 
     def accuracy(embed):
-        return {
-            name: verify_pairs(embed, one, **batch).accuracy
+        results = {
+            name: verify_pairs(embed, one, batch_size=size, image_size=image_size)
             for name, one in chosen.items()
         }
+        return {name: result.accuracy for name, result in results.items()}
 
     return accuracy
 

@@ -19,25 +19,19 @@ def log_run(plan, model, batches, parts):
     """
     settings = plan.settings
     logging.info(
-        "%s: %s parameters, %s, %d-dimensional embeddings",
-        settings.model.model_name,
-        f"{model.backbone.count_params():,}",
-        settings.precision.dtype,
-        model.embedding_size,
+        f"{settings.model.model_name}: {model.backbone.count_params():,} parameters, "
+        f"{settings.precision.dtype}, {model.embedding_size}-dimensional embeddings"
     )
     logging.info("%s", _describe_head(model.head, settings.head))
     if parts.given():
         logging.info("%s", parts.remark())
+    images = f"{batches.num_examples:,}" if batches.num_examples else "?"
     logging.info(
-        "%s: %s images; %d replicas, %d images per step, %d steps per epoch, %d steps "
-        "in all; learning rate %.4g",
-        settings.dataset.dataset_name,
-        f"{batches.num_examples:,}" if batches.num_examples else "?",
-        model.strategy.num_replicas_in_sync,
-        settings.training.global_batch_size,
-        plan.steps_per_epoch,
-        plan.total_steps,
-        plan.rate,
+        f"{settings.dataset.dataset_name}: {images} images; "
+        f"{model.strategy.num_replicas_in_sync} replicas, "
+        f"{settings.training.global_batch_size} images per step, "
+        f"{plan.steps_per_epoch} steps per epoch, {plan.total_steps} steps in all; "
+        f"learning rate {plan.rate:.4g}"
     )
 
 

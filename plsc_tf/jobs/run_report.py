@@ -15,9 +15,8 @@ import tensorflow as tf
 import plsc_tf
 from plsc_tf.checkpoints import catalog, manifest
 from plsc_tf.evaluation import page
-from plsc_tf.flags.option import options_of
 from plsc_tf.jobs import results
-from plsc_tf.options.settings import ALL, Settings
+from plsc_tf.options.settings import ALL, Settings, select
 from plsc_tf.parallel.memory import read_bytes
 from plsc_tf.reporting import metrics_files
 from plsc_tf.storage import files
@@ -51,7 +50,7 @@ def to_html(settings: Settings, outcome: dict, facts: dict) -> bytes:
             "charts": [(caption, SVG)], "images": [(label, JPEG)],
             "written": those of `LINKED` that exist}.
     """
-    folder, default = settings.checkpoints.model_save_dir, Settings()
+    folder = settings.checkpoints.model_save_dir
     rows = list(results.rows(outcome))
     rows += [
         (name.replace("_", " "), results.text(outcome[name]))
@@ -63,10 +62,8 @@ def to_html(settings: Settings, outcome: dict, facts: dict) -> bytes:
         option = f"--card_dir={files.join(folder, CARD.partition('/')[0])}"
         card_command = f"{command} {shlex.quote(option)}"
     options = [
-        (one.name, _shown(one, group), _shown(one, getattr(default, name)))
-        for name in ALL
-        for group in [getattr(settings, name)]
-        for one in options_of(type(group))
+        (one.name, _shown(one, getattr(settings, one.group)), one.format(one.default))
+        for one in select(ALL)
     ]
     return page.render(
         "run_report.html",
@@ -79,7 +76,7 @@ def to_html(settings: Settings, outcome: dict, facts: dict) -> bytes:
         card_command=card_command,
         card=CARD,
         options=[(name, value) for name, value, _ in options],
-        changed_options=[row for row in options if row[1] != row[2]],
+        options_set=[row for row in options if row[0] in settings.given],
         start_rows=[_start(start) for start in facts["starts"]],
         **facts,
     )

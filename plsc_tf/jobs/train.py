@@ -137,24 +137,17 @@ def _open(settings, joined, parts, lock):
     group.gather("the chief is ready", None)
     if not group.is_chief:
         fs_options.download_start(settings.checkpoints)
+    replicas = joined.strategy.num_replicas_in_sync
     settings, checkpoint = choose_folder(
-        settings,
-        joined.strategy.num_replicas_in_sync,
-        group=group,
-        given=parts.given(),
-        lock=lock,
+        settings, replicas, group=group, given=parts.given(), lock=lock
     )
     if joined.together:
         workers.check_shared(group, settings.checkpoints.model_save_dir)
-    batches = recipe.load_batches(
-        settings,
-        settings.training.global_batch_size,
-        source=parts.open_source(settings),
-    )
+    source, size = parts.open_source(settings), settings.training.global_batch_size
+    batches = recipe.load_batches(settings, size, source=source)
     settings = class_count.settled(settings, batches)
     if joined.together:
-        facts = {"data": batches.fingerprint(), **parts.checksums()}
-        workers.compare(group, facts)
+        workers.compare(group, {"data": batches.fingerprint(), **parts.checksums()})
     return settings, checkpoint, batches
 
 
@@ -178,7 +171,11 @@ def _fit(model, batches, plan, callbacks, start, rescue):
             verbose=0,
             callbacks=[*watchdog, *callbacks],
             stop_at_step=settings.training.stop_at_step or None,
-            sentinel=_sentinel(settings),
+            sentinel=Sentinel(
+                settings.checkpoints.model_save_dir,
+                settings.precision.on_nonfinite,
+                limit=settings.precision.max_nonfinite,
+            ),
             **start,
         )
     except BaseException as error:
@@ -189,18 +186,11 @@ def _fit(model, batches, plan, callbacks, start, rescue):
             one.stop()
     if model.trainer.position.global_step == before:
         logging.info(
-            "Nothing to train: the run is at step %d of %d. Raise num_epochs or set "
-            "stop_at_step=0 to continue; --restart starts over in a fresh folder.",
-            before,
-            plan.total_steps,
+            f"Nothing to train: the run is at step {before} of {plan.total_steps}. "
+            "Raise num_epochs or set stop_at_step=0 to continue; --restart starts over "
+            "in a fresh folder."
         )
     return history
-
-
-def _sentinel(settings):
-    """Deals with steps that are not finite."""
-    given, folder = settings.precision, settings.checkpoints.model_save_dir
-    return Sentinel(folder, given.on_nonfinite, limit=given.max_nonfinite)
 
 
 def _checkpoints(settings, parts, origin):
@@ -256,12 +246,9 @@ def _load_weights(model, plan, checkpoints):
     if plan.checkpoint:
         # The options were compared.
         start = checkpoints.restore(model, plan.checkpoint, allow_changes=None)
-        logging.info(
-            "Resuming %s at epoch %d, step %d.",
-            plan.checkpoint,
-            model.trainer.position.epoch,
-            model.trainer.position.global_step,
-        )
+        at = model.trainer.position
+        message = "Resuming %s at epoch %d, step %d."
+        logging.info(message, plan.checkpoint, at.epoch, at.global_step)
         return start
     if plan.settings.checkpoints.checkpoint_dir:
         trained.start_from(model, plan.settings)
@@ -295,11 +282,13 @@ def _note(outcome, plan, model, history, log, verify, earlier):
         outcome |= earlier  # the same weights
         outcome.pop("unsaved_steps", None)
     else:
-        speed, loss = log.images_per_second, figures.get("loss")
+        speed, loss = log.images_per_second, (figures.get("loss") or [None])[-1]
+        if loss is None and checkpoint:
+            loss = manifest.read(checkpoint)["state"].get("logs", {}).get("loss")
         seconds = speed and settings.training.global_batch_size / speed
         outcome |= {
             "steps": steps,
-            "loss": loss[-1] if loss else _last_loss(checkpoint),
+            "loss": loss,
             "loss_type": settings.head.loss_type,
             "num_classes": model.head.num_classes,
             "sample_rate": settings.head.sample_rate,
@@ -359,10 +348,3 @@ def _leave(settings, model, reporter, outcome, batches):
             step()
         except Exception as failure:  # noqa: BLE001 - the first failure is raised
             logging.error("%s", failure)
-
-
-def _last_loss(checkpoint):
-    """The loss in a run's last checkpoint, or None."""
-    if checkpoint is None:
-        return None
-    return manifest.read(checkpoint)["state"].get("logs", {}).get("loss")

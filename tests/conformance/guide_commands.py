@@ -57,21 +57,15 @@ def commands():
         Command(path.name, line, module, words)
         for path in GUIDES
         for line in lines(path)
-        for module, words in in_line(line, {})
+        for module, words in in_line(line)
     ]
 
 
-def in_line(line, blanks):
-    """Yields (module, words) of each of our commands in a line.
-
-    Args:
-        line: from `lines`.
-        blanks: `{"<new>": "12"}`, the words for a blank; 7 stands for all others.
-    """
-    filled = _BLANK.sub(lambda blank: blanks.get(blank[0], "7"), line)
-    words = shlex.split(_VARIABLE.sub("0", filled), comments=True)
+def in_line(line):
+    """Yields (module, words) of each of our commands in a line."""
+    words = shlex.split(_VARIABLE.sub("0", _BLANK.sub("7", line)), comments=True)
     if "-c" in words and words[words.index("-c") - 1] == "bash":
-        yield from in_line(words[words.index("-c") + 1], blanks)
+        yield from in_line(words[words.index("-c") + 1])
         return
     for place, word in enumerate(words):
         if word == "-m" and words[place + 1].startswith("plsc_tf."):

@@ -2,16 +2,22 @@
 
 import base64
 import io
+import json
 import pickle
 
 import numpy as np
 from PIL import Image
 
 from plsc_tf.data import figures
+from tests.importers.paddle_writer import stream
+from tests.importers.theirs import Plsc
 
 PEOPLE = ("ann", "bob", "cem", "dora", "eve", "finn")
 NUM_CLASSES = 50
 SIZE = 112
+# Of the checkpoint that output/119 is, as PLSC 0.1 writes it: a small ResNet50.
+PLSC_CLASSES, PLSC_SIZE, PLSC_SHAPE = 50, 6, (16, 16)
+_STAGES, _WIDTHS = (3, 4, 14, 3), (64, 128, 256, 512)
 # Eyes, nose, corners of the mouth, as ArcFace's pictures have them.
 POINTS = "38.3 51.7 73.5 51.5 56.0 71.7 41.5 92.4 70.7 92.2"
 
@@ -85,3 +91,19 @@ def _train_data(folder):
         sides = [(first + i, first + i + (i % 2)) for i in range(20)]
         pictures = [jpeg(who, k) for pair in sides for k, who in enumerate(pair)]
         (folder / f"{name}.bin").write_bytes(pickle.dumps((pictures, same)))
+
+
+def plsc_checkpoint(folder):
+    """A checkpoint of PLSC 0.1, of two replicas."""
+    folder.mkdir(parents=True)
+    network, random = Plsc(), np.random.default_rng(0)
+    pixels = random.integers(0, 256, (2, *PLSC_SHAPE, 3)).astype(np.uint8)
+    network.embed(pixels, _STAGES, _WIDTHS, PLSC_SIZE)
+    arrays = dict(network.weights)
+    for rank in range(2):
+        rows = random.normal(size=(PLSC_SIZE, PLSC_CLASSES // 2))
+        arrays[f"dist@arcface@rank@{rank:05d}.w_0"] = rows.astype(np.float32)
+    for name, array in arrays.items():
+        (folder / name).write_bytes(stream(array))
+    meta = {"pretrain_nranks": 2, "emb_dim": PLSC_SIZE, "num_classes": PLSC_CLASSES}
+    (folder / "meta.json").write_text(json.dumps(meta))

@@ -22,7 +22,7 @@ from plsc_tf.data import images
 from plsc_tf.options import cli
 from plsc_tf.serving.export import Extras
 from tests.conformance import guide_commands as guides
-from tests.conformance import guide_folder, guide_more
+from tests.conformance import guide_folder
 
 DOCS = guides.ROOT / "docs"
 EMBEDDING, SIDE = 512, 48
@@ -175,7 +175,7 @@ def _figures(world, here):
 
 
 def _from_plsc(world, here):
-    guide_more.plsc_checkpoint(here / "output" / "119")
+    guide_folder.plsc_checkpoint(here / "output" / "119")
     return {}
 
 

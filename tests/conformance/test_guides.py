@@ -1,7 +1,6 @@
 """What the guides show works: each command is one that the library understands.
 
-They are parsed here, all of them, and some are run; `pytest -m slow` runs them all, in
-test_guides_slow.py.
+All of them are parsed, and some are run.
 """
 
 import ast

@@ -10,10 +10,13 @@ from plsc_tf.entry_setters import in_setters, setters_of
 from plsc_tf.options.settings import known_options
 
 SETTERS_OF_OPTIONS = setters_of(Entry)
-# With Paddle's fields.
-PARAM_ATTR = types.SimpleNamespace(
-    name="fc", initializer="he_normal", learning_rate=10.0, regularizer=1e-4
-)
+# The fields of Paddle's ParamAttr.
+PARAM_ATTR = {
+    "name": "fc",
+    "initializer": "he_normal",
+    "learning_rate": 10.0,
+    "regularizer": 1e-4,
+}
 # Setter, its arguments, and the options that follow.
 SETTERS = [
     ("set_val_targets", ("lfw, cfp_fp",), {"val_targets": ("lfw", "cfp_fp")}),
@@ -178,7 +181,11 @@ def test_a_network_may_be_given_by_its_dotted_path(path):
         ({"regularizer": "l2"}, None, "regularizer of the head must be.*'l2'"),
         (None, "he_normal", "bias_attr must be .*constant.*'he_normal'"),
         (None, False, "bias_attr must be a number.*False"),
-        (None, {"learning_rate": 2.0}, "the regularizer of param_attr"),
+        (
+            None,
+            {"learning_rate": 2.0},
+            "bias_attr may have initializer[.]",
+        ),
     ],
 )
 def test_wrong_attributes_of_the_head(param_attr, bias_attr, words):

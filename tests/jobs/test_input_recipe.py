@@ -2,14 +2,17 @@
 
 import logging
 
+import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
 from plsc_tf.data.augmentation import Augmentation
 from plsc_tf.data.preprocessing import own_augmentation
-from plsc_tf.jobs.builders import recipe
+from plsc_tf.jobs.builders import class_count, recipe
 from plsc_tf.jobs.builders.preprocessing import preprocessing_options
 from plsc_tf.options.settings import Settings
+from tests.seeds.plsc_folder import make_train_data
 
 
 def _options(suitable="face", **flags):
@@ -103,3 +106,93 @@ def test_records_have_the_classes_of_their_data_set(tmp_path, given):
     classes = given or 85_742
     assert load("ms1m").num_classes == load("image_list").num_classes == classes
     assert load("cifar10").num_classes == (given or 10)
+
+
+# How many classes a training has: as many as requested, or as the data has.
+
+
+@pytest.fixture(scope="module")
+def listed(tmp_path_factory):
+    """label.txt with the labels 0 to 3."""
+    folder = tmp_path_factory.mktemp("listed")
+    make_train_data(folder, [0, 1, 2, 3])
+    return folder / "train_data"
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """Four class folders with an image each."""
+    for name in "abcd":
+        (tmp_path / name).mkdir()
+        Image.fromarray(np.zeros((4, 4, 3), np.uint8)).save(tmp_path / name / "0.png")
+    return tmp_path
+
+
+def opened(folder, name="image_list", **options):
+    """(settings, batches) of a training on a folder."""
+    settings = Settings.from_values(
+        dataset_name=name, dataset_dir=str(folder), image_shape=(3, 4, 4), **options
+    )
+    batches = recipe.load_batches(settings, 2)
+    return class_count.settled(settings, batches), batches
+
+
+@pytest.mark.parametrize("name", ["image_list", "folder"])
+def test_a_number_that_was_not_given_is_the_datas(name, listed, folders, caplog):
+    with caplog.at_level(logging.INFO, logger="absl"):
+        settings, _ = opened(listed if name == "image_list" else folders, name)
+    assert settings.dataset.num_classes == 4
+    assert f"num_classes was not given: 4, the classes of the data set '{name}'" in (
+        caplog.text
+    )
+
+
+# 85742 is the default.
+@pytest.mark.parametrize("asked", [9, 85742, 85743])
+def test_more_classes_than_the_data_has_must_be_allowed(asked, listed, folders):
+    words = f"num_classes={asked}, but .* has 4 classes.*Pass --num_classes=4"
+    for folder, name in ((listed, "image_list"), (folders, "folder")):
+        with pytest.raises(ValueError, match=words):
+            opened(folder, name, num_classes=asked)
+    settings, batches = opened(
+        folders, "folder", num_classes=asked, allow_empty_classes=True
+    )
+    assert batches.num_classes == settings.dataset.num_classes == asked
+
+
+def test_an_empty_class_folder_must_be_allowed(folders):
+    (folders / "b2" / ".hidden").mkdir(parents=True)
+    words = r"1 of 5 class folders of 'folder' hold no image: b2\..*4 classes"
+    for asked in ({}, {"num_classes": 4}, {"num_classes": 5}):
+        with pytest.raises(ValueError, match=words):
+            opened(folders, "folder", **asked)
+    settings, batches = opened(folders, "folder", allow_empty_classes=True)
+    assert settings.dataset.num_classes == 4
+    assert batches.source.class_names == ("a", "b", "c", "d")
+
+
+def test_classes_with_too_few_images_are_left_out_unsaid(folders):
+    (folders / "e").mkdir()
+    Image.fromarray(np.ones((4, 4, 3), np.uint8)).save(folders / "a" / "1.png")
+    settings, _ = opened(folders, "folder", min_images_per_class=2)
+    assert settings.dataset.num_classes == 1
+
+
+@pytest.mark.parametrize("asked", [{}, {"num_classes": 4}])
+def test_labels_that_begin_at_1_propose_an_offset(asked, tmp_path):
+    make_train_data(tmp_path, [1, 2, 3])
+    folder = tmp_path / "train_data"
+    with pytest.raises(ValueError, match=r"1\.\.\.3.*--labels_offset=1; .* 3 classes"):
+        opened(folder, **asked)
+    # As many classes as labels, and one too many.
+    with pytest.raises(ValueError, match="Label 3.*begin at 1: set labels_offset to 1"):
+        opened(folder, num_classes=3)
+    assert opened(folder, labels_offset=1)[0].dataset.num_classes == 3
+    settings, _ = opened(folder, **asked, allow_empty_classes=True)
+    assert settings.dataset.num_classes == 4
+
+
+def test_gaps_between_labels_are_no_error(tmp_path):
+    """A part of a data set, which keeps the numbers of its classes."""
+    make_train_data(tmp_path, [0, 0, 7])
+    assert opened(tmp_path / "train_data")[0].dataset.num_classes == 8

@@ -2,14 +2,13 @@
 
 import json
 import pathlib
-import subprocess
-import sys
 
 import pytest
 
 from plsc_tf.jobs import resume_proof
 from plsc_tf.options.settings import Settings
 from tests.jobs.tiny_run import NETWORK
+from tests.seeds.commands import shell
 
 OPTIONS = {
     "dataset_name": "mock",
@@ -19,20 +18,29 @@ OPTIONS = {
     "image_shape": "3,16,16",
     "num_epochs": 2,
     "dropout": 0.4,
+    "loss_type": "dist_my_losses.MyLoss",
 }
+MY_LOSSES = """
+import tensorflow as tf
+import plsc_tf
+class MyLoss(plsc_tf.MarginLoss):
+    def target(self, cosine, norms, state):
+        return plsc_tf.Target(cosine - 0.35, tf.ones_like(cosine))
+"""
 
 
 def test_the_command_proves_that_a_resume_is_exact(tmp_path):
-    given = [f"--{name}={value}" for name, value in OPTIONS.items()]
-    command = [sys.executable, "-m", "plsc_tf.train", *given]
-    command += [f"--model_save_dir={tmp_path / 'run'}", "--prove_resume=3"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("Exact: 6 losses")
-    proof = json.loads(done.stdout.splitlines()[-1])
+    (tmp_path / "my_losses.py").write_text(MY_LOSSES)
+    options = " ".join(f"--{name}={value}" for name, value in OPTIONS.items())
+    options += f" --model_save_dir={tmp_path}/run --prove_resume=3 2>log"
+    said = shell(f"python -m plsc_tf.train {options} || (cat log; exit 1)", tmp_path)
+    assert said.startswith("Exact: 6 losses")
+    proof = json.loads(said.splitlines()[-1])
     assert proof["exact"] and proof["files_differ"] == []
     # The stop was in the middle of an epoch of five steps, and was one.
     resumed = pathlib.Path(proof["folder"], "resumed")
+    results = json.loads((resumed / "results.json").read_text())
+    assert results["loss_type"] == OPTIONS["loss_type"]
     assert {"step_00000003", "step_00000006"} <= {p.name for p in resumed.iterdir()}
     # A bit that is another one is found.
     lines = (resumed / "losses.txt").read_text().splitlines()

@@ -5,6 +5,7 @@ import pathlib
 import re
 import shutil
 
+import keras
 import numpy as np
 import pytest
 from PIL import Image
@@ -14,6 +15,7 @@ from plsc_tf.data.sampling import Order
 from plsc_tf.jobs import export, results, train, trained
 from plsc_tf.jobs.builders import recipe
 from plsc_tf.jobs.evaluate import command
+from plsc_tf.jobs.parts import Parts
 from plsc_tf.jobs.run_plan import choose_folder
 from plsc_tf.options.cli import parse
 from plsc_tf.options.settings import Settings
@@ -302,6 +304,12 @@ def test_a_damaged_checkpoint_stops_a_run_or_not_as_the_flag_says(tmp_path, fini
 def test_another_training_does_not_resume(finished, changes, message):
     with pytest.raises(ValueError, match=message):
         train.train(settings(finished[0], **changes))
+
+
+def test_parts_that_are_added_later_are_an_error(finished):
+    added = Parts(optimizer=keras.optimizers.SGD())
+    with pytest.raises(ValueError, match="trained with the optimizer that its options"):
+        train.train(settings(finished[0], num_epochs=3), parts=added)
 
 
 def test_evaluate_and_export_know_the_network_from_the_checkpoint(finished, tmp_path):

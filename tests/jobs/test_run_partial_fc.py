@@ -1,6 +1,7 @@
 """Runs with Partial FC, resumed: the sample and the loss's state go on."""
 
 import pathlib
+import shutil
 
 import h5py
 import numpy as np
@@ -42,6 +43,7 @@ def contents(checkpoint):
 def test_a_resumed_partial_fc_equals_an_unbroken_one_bit_for_bit(tmp_path):
     _, whole = train.train(settings(tmp_path / "whole", **SAMPLED))
     train.train(settings(tmp_path / "parts", stop_at_step=7, **SAMPLED))
+    shutil.copytree(tmp_path / "parts", tmp_path / "older")
     _, parts = train.train(settings(tmp_path / "parts", **SAMPLED))
     expected, state = contents(whole["checkpoint_dir"])
     found, found_state = contents(parts["checkpoint_dir"])
@@ -53,16 +55,12 @@ def test_a_resumed_partial_fc_equals_an_unbroken_one_bit_for_bit(tmp_path):
     assert found.keys() == expected.keys()
     for name, array in expected.items():
         np.testing.assert_array_equal(found[name], array, err_msg=name)
-
-
-def test_a_checkpoint_without_a_loss_state_resumes_with_the_first_one(tmp_path):
-    folder = tmp_path / "old"
-    _, first = train.train(settings(folder, stop_at_step=5, **SAMPLED))
-    path = pathlib.Path(first["checkpoint_dir"])
+    # A checkpoint without a loss's state resumes with the first one.
+    path = tmp_path / "older" / "step_00000007"
     content = manifest.read(str(path))
     del content["state"]["head_state"]
     (path / manifest.NAME).write_bytes(manifest.encode(content))
-    _, outcome = train.train(settings(folder, stop_at_step=6, **SAMPLED))
-    _, state = contents(outcome["checkpoint_dir"])
+    older = settings(tmp_path / "older", stop_at_step=8, **SAMPLED)
+    _, state = contents(train.train(older)[1]["checkpoint_dir"])
     # One step from 100: 0.99 · 100 + 0.01 · the batch's deviation, which is below 20.
     assert 99 < state["head_state"]["norm_deviation"] < 99.2

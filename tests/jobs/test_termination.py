@@ -1,7 +1,13 @@
-"""A run of the command that a signal ends: it saves and can be resumed."""
+"""A run that a signal ends saves and can be resumed; lost steps are named.
 
+Steps are lost after two Ctrl-C, and without disk space.
+"""
+
+import json
+import logging
 import os
 import pathlib
+import resource
 import signal
 import subprocess
 import sys
@@ -10,35 +16,27 @@ import time
 import keras
 import pytest
 
+from plsc_tf import train as command
 from plsc_tf.checkpoints import catalog, manifest
 from plsc_tf.jobs import train
+from plsc_tf.jobs.builders.hooks import LEFT_OUT
 from plsc_tf.options.settings import Settings
 from plsc_tf.training.ending import Terminated, Termination
+from tests.jobs.tiny_run import TINY, settings
 
 ROOT = pathlib.Path(__file__).parents[2]
-TINY = {
-    "dataset_name": "mock",
-    "num_classes": 9,
+LONG = {
+    **TINY,
     "num_sample_per_epoch": 400,
-    "image_shape": (3, 16, 16),
-    "model_name": "lenet",
-    "dropout": 0.0,
-    "preprocessing_name": "face",
-    "emb_size": 8,
-    "num_replicas": 2,
     "global_batch_size": 8,
     "num_epochs": 40,
-    "lr_base_batch_size": 0,
-    "learning_rate": 0.02,
-    "with_test": False,
-    "export_at_end": False,
     "save_losses": True,
-    "tensorboard": False,
 }
+SHORT = {"num_epochs": 1, "save_checkpoints_steps": 3, "save_in_background": False}
 
 
 def start(folder):
-    flags = [f"--{name}={_text(value)}" for name, value in TINY.items()]
+    flags = [f"--{name}={_text(value)}" for name, value in LONG.items()]
     command = [sys.executable, "-m", "plsc_tf.train", *flags]
     return subprocess.Popen(
         [*command, f"--model_save_dir={folder}"],
@@ -103,7 +101,7 @@ def test_the_run_goes_on_as_if_nothing_had_happened(ended, which, tmp_path):
     folder, _, _ = ended[which]
     last = len(losses(folder)) + 4
     for where in (folder, tmp_path):
-        values = {**TINY, "model_save_dir": str(where), "stop_at_step": last}
+        values = {**LONG, "model_save_dir": str(where), "stop_at_step": last}
         train.train(Settings.from_values(**values))
     assert len(losses(folder)) == last
     assert losses(folder) == losses(tmp_path)
@@ -127,7 +125,7 @@ class AtTheEnd(keras.callbacks.Callback):
 
 
 def test_an_epoch_that_has_ended_is_saved_under_its_number(tmp_path, termination):
-    values = {**TINY, "num_sample_per_epoch": 24, "num_epochs": 2}
+    values = {**LONG, "num_sample_per_epoch": 24, "num_epochs": 2}
     values |= {"model_save_dir": str(tmp_path), "run_report": False}
     with pytest.raises(Terminated):
         hook = f"{__name__}:AtTheEnd"
@@ -169,3 +167,35 @@ def test_signals_are_given_back():
     termination.stop_listening()
     after = [signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)]
     assert after == before
+
+
+def broken_by(name):
+    return {**SHORT, "hooks": (*LEFT_OUT, f"tests.training.breaking:{name}")}
+
+
+def test_two_ctrl_c_say_what_is_lost(tmp_path, caplog, termination):
+    with (
+        caplog.at_level(logging.WARNING, logger="absl"),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        train.train(settings(tmp_path, **broken_by("CtrlCTwice")), termination)
+    last = f"{tmp_path}/step_00000003"
+    assert f"1 of 4 steps are lost; the last checkpoint is {last}." in caplog.text
+    assert [path for _, path in catalog.find_all(str(tmp_path))] == [last]
+    assert not list(tmp_path.glob(".writer-*"))
+
+
+def test_a_run_whose_last_weights_are_not_saved_ends_with_74(tmp_path, capsys):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    options = {**broken_by("NoLargeFiles"), "on_save_error": "continue"}
+    try:
+        with pytest.raises(SystemExit) as caught:
+            command.main(settings(tmp_path, **options))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert caught.value.code == 74
+    outcome = json.loads((tmp_path / "results.json").read_text())
+    assert (outcome["steps"], outcome["unsaved_steps"]) == (5, 2)
+    assert outcome["checkpoint_dir"] == f"{tmp_path}/step_00000003"
+    [line] = [one for one in capsys.readouterr().out.splitlines() if "NOT SAVED" in one]
+    assert "the last 2 steps" in line

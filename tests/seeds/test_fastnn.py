@@ -1,7 +1,6 @@
 """FastNN's manual: each command, file and program in it, as it stands there."""
 
 import json
-import re
 import signal
 import subprocess
 
@@ -12,12 +11,7 @@ from plsc_tf.options import cli
 from plsc_tf.options.settings import Settings
 from plsc_tf.storage import files
 from plsc_tf.storage.errors import StorageError
-from tests.seeds.commands import (
-    ROOT,
-    environment,
-    shell,
-    tfrecord,
-)
+from tests.seeds.commands import ROOT, environment, shell, tfrecord
 from tests.seeds.fake_oss import FakeOss
 
 # "The format of the hyper-parameter file is as follows."
@@ -60,22 +54,7 @@ SHORT = (
     "--use_fp16=false --model_name=cifarnet --batch_size=8 --num_replicas=1 "
     "--stop_at_step=2 --export_at_end=false"
 )
-TRAIN, TEST = "flowers_train_00000-of-00001.tfrecord", "flowers_validation.tfrecord"
-
-
-def test_the_sample_file_alone_trains_on_local_data(tmp_path):
-    local = re.sub("oss://.*", "flowers", SAMPLE)
-    (tmp_path / "sample.cfg").write_text(local)
-    (tmp_path / "flowers").mkdir()
-    tfrecord(tmp_path / "flowers" / TRAIN, 5, 20)
-    tfrecord(tmp_path / "flowers" / TEST, 5, 5)
-    told = shell(f"python -m plsc_tf.train --flagfile=sample.cfg {SHORT}", tmp_path)
-    assert told.count(ASSUMED) == 1
-    assert "No effect here: enable_paisoar" in told
-    assert "flowers: 20 images" in told
-    results = json.loads((tmp_path / "output" / "results.json").read_text())
-    assert (results["steps"], results["loss_type"]) == (2, "softmax")
-    assert results["verification"] == {}
+TRAIN = "flowers_train_00000-of-00001.tfrecord"
 
 
 def test_the_sample_file_trains_from_oss(tmp_path, monkeypatch):
@@ -94,6 +73,11 @@ def test_the_sample_file_trains_from_oss(tmp_path, monkeypatch):
         # A later start that fails names the folder, and no key.
         failed = shell(f"{line} {SHORT} --train_files=x 2>&1 || true", tmp_path)
     assert "flowers: 20 images" in told and "oss://pai-online-beijing." in told
+    assert told.count(ASSUMED) == 1
+    assert "No effect here: enable_paisoar" in told
+    results = json.loads((tmp_path / "output" / "results.json").read_text())
+    assert (results["steps"], results["loss_type"]) == (2, "softmax")
+    assert results["verification"] == {}
     assert f"oss://pai-online-beijing.{server.endpoint}/{folder}" in failed
     written = [path for path in (tmp_path / "output").rglob("*") if path.is_file()]
     assert len(written) > 5

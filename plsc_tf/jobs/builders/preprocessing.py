@@ -7,26 +7,14 @@ from plsc_tf.data import preprocessing
 from plsc_tf.data.augmentation import Augmentation
 from plsc_tf.data.preprocessing import own_augmentation
 
-# Flags whose values are fields of `Augmentation`, by the name of the field.
-_FIELDS = {
-    "rotate": "random_rotate",
-    "shift": "random_shift",
-    "zoom": "random_zoom",
-    "shear": "random_shear",
-    "color_jitter": "color_jitter",
-    "hue": "random_hue",
-    "grey": "random_grey",
-    "cutout": "cutout",
-    "low_resolution": "low_resolution",
-    "crop_in_place": "crop_in_place",
-    "randaugment_layers": "randaugment_layers",
-    "randaugment_magnitude": "randaugment_magnitude",
-    "rotate_probability": "rotate_probability",
-    "crop_probability": "crop_probability",
-    "color_probability": "color_probability",
-    "cutout_probability": "cutout_probability",
-    "erasing": "random_erasing",
-}
+# Flags whose values are fields of `Augmentation`, whose names lack "random_".
+_FLAGS = (
+    *("random_rotate", "random_shift", "random_zoom", "random_shear", "random_hue"),
+    *("random_grey", "random_erasing", "color_jitter", "cutout", "low_resolution"),
+    *("crop_in_place", "randaugment_layers", "randaugment_magnitude"),
+    *("rotate_probability", "crop_probability", "color_probability"),
+    "cutout_probability",
+)
 
 
 def preprocessing_options(given, suitable: str = "face") -> dict:
@@ -76,8 +64,8 @@ def preprocessing_name(settings) -> str:
 def _changed(own, given):
     """The preprocessing's own random changes, and what the flags say instead."""
     fields = {
-        field: getattr(given, flag)
-        for field, flag in _FIELDS.items()
+        flag.removeprefix("random_"): getattr(given, flag)
+        for flag in _FLAGS
         if getattr(given, flag) is not None
     }
     if given.random_flip is not None:

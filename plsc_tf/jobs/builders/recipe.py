@@ -123,14 +123,11 @@ def load_batches(settings, global_batch_size, split="train", source=None):
     batches = Batches(source, global_batch_size, options=options)
     count = batches.num_examples or settings.dataset.num_sample_per_epoch
     if training and count < batches.batch_size:
+        size, name = batches.batch_size, settings.dataset.dataset_name
         logging.warning(
-            "The global batch has %d images, and the data set '%s' only %d. Every step "
-            "computes %d more, copies of weight 0. Lower batch_size (global_batch_size "
-            "if it is set).",
-            batches.batch_size,
-            settings.dataset.dataset_name,
-            count,
-            batches.batch_size - count,
+            f"The global batch has {size} images, and the data set '{name}' only "
+            f"{count}. Every step computes {size - count} more, copies of weight 0. "
+            "Lower batch_size (global_batch_size if it is set)."
         )
     return batches
 
@@ -243,12 +240,9 @@ def backbone_precision(settings):
     """The `backbones.precision.Precision` that a training shall compute in."""
     given = settings.precision
     if given.use_fp16 and not tf.config.list_physical_devices("GPU"):
-        logging.warning(
-            "float16 is up to 80 times slower than float32 on CPUs; use_bf16 is not."
-        )
-    return precision.Precision(
-        given.dtype, given.keep_batchnorm_fp32, **given.layer_lists()
-    )
+        logging.warning("float16 is up to 80 times slower on CPUs; use_bf16 is not.")
+    lists = given.layer_lists()
+    return precision.Precision(given.dtype, given.keep_batchnorm_fp32, **lists)
 
 
 def make_loss_scale(settings, optimizer=None):
@@ -269,9 +263,8 @@ def make_loss_scale(settings, optimizer=None):
         twice = sorted(settings.given & LOSS_SCALE_OPTIONS)
         if twice:
             raise ValueError(
-                "The loss scale is set by the optimizer, LossScaleOptimizer. Received: "
-                f"{', '.join(twice)} as well. Leave them out, or give its "
-                "inner_optimizer."
+                "The loss scale is set by the optimizer, LossScaleOptimizer. Leave out "
+                f"{', '.join(twice)}, or give its inner_optimizer."
             )
         return None
     if not given.use_fp16:

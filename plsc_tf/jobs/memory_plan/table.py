@@ -5,6 +5,7 @@ If the training does not fit, the smallest change of each option that makes it f
 
 import json
 
+from plsc_tf.evaluation.report import format_table
 from plsc_tf.heads import memory
 from plsc_tf.jobs.memory_plan.planner import Job
 
@@ -69,8 +70,7 @@ def text(job: Job) -> str:
     notes = _notes(job)
     rows = [(name, size, notes.get(name, "")) for name, size in job.items().items()]
     if job.while_made() == job.total():
-        made = "more than a step needs"
-        rows.append(("while the head is made", job.while_made(), made))
+        rows.append(("while the head is made", job.total(), "more than a step needs"))
     verdict = f"of {devices.bytes / GB:.3f}: {'fits' if fits else 'does NOT fit'}"
     rows.append(("most at a time", job.total(), verdict))
     lines = [
@@ -79,14 +79,14 @@ def text(job: Job) -> str:
         f"{devices.bytes / GB:.2f} GB each{share}",
         "",
         "GB per device, at its fullest",
-        *_columns([(name, f"{size / GB:.3f}", note) for name, size, note in rows]),
+        format_table((name, f"{size / GB:9.3f}  {note}") for name, size, note in rows),
         "",
         f"largest num_classes that fits, all else unchanged: {job.most_classes():,}",
         "",
-        *_collectives(job),
+        _collectives(job),
     ]
     if not fits:
-        lines += ["", *_advice(job)]
+        lines += ["", _advice(job)]
     return "\n".join(lines)
 
 
@@ -154,13 +154,13 @@ def _exchanged(job):
 
 def _collectives(job):
     if job.head.replicas == 1:
-        return ["One replica: nothing is exchanged."]
+        return "One replica: nothing is exchanged."
     rows = [(one.name, one.bytes, one.sent, one.kind) for one in _exchanged(job)]
     _, whole, sent, _ = zip(*rows, strict=True)
     rows.append(("together", sum(whole), sum(sent), ""))
-    title = ("MB per step and replica", "result", "sent in a ring", "")
-    numbers = [(n, f"{a / 1e6:.3f}", f"{b / 1e6:.3f}", k) for n, a, b, k in rows]
-    return _columns([title, *numbers])
+    numbers = [(n, f"{a / 1e6:12.3f}  {b / 1e6:14.3f}  {k}") for n, a, b, k in rows]
+    title = ("MB per step and replica", f"{'result':>12}  {'sent in a ring':>14}")
+    return format_table([title, *numbers])
 
 
 def _advice(job):
@@ -168,22 +168,10 @@ def _advice(job):
     rows = [
         (
             " ".join(f"--{name}={value}" for name, value in options.items()),
-            f"{changed.total() / GB:.3f}",
-            "GB per device",
+            f"{changed.total() / GB:9.3f}  GB per device",
         )
         for options, changed in suggestions(job)
     ]
     if not rows:
-        return [f"{short} No option alone makes it fit: fewer classes, or more memory."]
-    return [f"{short} Each of these makes it fit:", *_columns(rows)]
-
-
-def _columns(rows):
-    """Lines of aligned columns: the first to the left, numbers to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for first, *numbers, last in rows:
-        cells = [first.ljust(widths[0])]
-        cells += [n.rjust(w) for n, w in zip(numbers, widths[1:-1], strict=True)]
-        lines.append("  ".join([*cells, last]).rstrip())
-    return lines
+        return f"{short} No option alone makes it fit: fewer classes, or more memory."
+    return f"{short} Each of these makes it fit:\n{format_table(rows)}"
