@@ -205,14 +205,12 @@ def _head(path, content, strategy):
     head = stored.get("head") and model_config.make_head(classes, stored["head"])
     if head:
         return head
-    softmax = "bias" in content["arrays"]
+    loss = margins.SOFTMAX if "bias" in content["arrays"] else margins.ARCFACE
     logging.warning(
-        "Checkpoint %s does not hold the loss of its head: taking %s. Pass head= to "
-        "evaluate the loss; embeddings do not depend on it.",
-        path,
-        "plain softmax" if softmax else "ARCFACE",
+        f"Checkpoint {path} does not hold the loss of its head: taking {loss}. Pass "
+        "head= to evaluate the loss; embeddings do not depend on it."
     )
-    return ShardedHead(classes, loss=margins.SOFTMAX if softmax else margins.ARCFACE)
+    return ShardedHead(classes, loss=loss)
 
 
 def start_from(model: Classifier, settings: Settings) -> None:
@@ -265,13 +263,10 @@ def _load_matching(path, content, model, settings):
     )
     if with_head:
         state.restore_head(path, model)
+    count, head = len(matched.loaded), "that of the checkpoint" if with_head else "new"
     logging.info(
-        "Starting from %s: %d of %d weights of the backbone are loaded; the head is "
-        "%s.",
-        path,
-        len(matched.loaded),
-        len(matched.loaded) + len(matched.kept),
-        "that of the checkpoint" if with_head else "new",
+        f"Starting from {path}: {count} of {count + len(matched.kept)} weights of the "
+        f"backbone are loaded; the head is {head}."
     )
     kept = [f"{name}: {why}" for name, why in matched.kept.items()]
     for what, names in (("loaded", kept), ("used of the checkpoint", matched.unused)):

@@ -67,12 +67,8 @@ class Membership:
         if self._group is not None:
             return self._checked(terms)
         logging.info(
-            "Worker %d of %d (%s, from %s); waiting up to %g s for the others.",
-            cluster.index,
-            cluster.size,
-            cluster.address,
-            cluster.source,
-            given.join_timeout,
+            f"Worker {cluster.index} of {cluster.size} ({cluster.address}, from "
+            f"{cluster.source}); waiting up to {given.join_timeout:g} s for the others."
         )
         self._group = Group.join(
             cluster, timeout_s=given.join_timeout, silence_s=given.worker_timeout
@@ -221,9 +217,8 @@ def _start_servers(group, cluster, settings):
     group.gather("before the servers", None)
     group.flush()
     logging.info(
-        "TensorFlow's servers start. If nothing follows within %g s, another worker "
-        "is lost.",
-        SERVERS_S,
+        "TensorFlow's servers start. If nothing follows within "
+        f"{SERVERS_S:g} s, another worker is lost."
     )
     faulthandler.dump_traceback_later(SERVERS_S, exit=True)
     try:

@@ -2,6 +2,7 @@
 
 import ast
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -104,6 +105,13 @@ def test_nothing_imports_the_clones_tests_through_the_package():
     # The clone's root is on the package's path, so `plsc_tf.tests` would import.
     for path in SOURCES:
         assert not set(imported_parts(path)) & {"tests", "plsc_tf", "setup"}
+
+
+def test_only_storage_calls_tensorflows_file_functions():
+    # `tf.io.gfile` answers "absent" when a server is down; `storage.files` raises.
+    raw = re.compile(r"\b(tf|tensorflow)\.(compat\.v1\.)?(io\.)?gfile\b|\bfile_io\b")
+    for path in SOURCES:
+        assert part_of(path) == "storage" or not raw.search(path.read_text()), path
 
 
 def test_private_apis_are_in_one_module():
