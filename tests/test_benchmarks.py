@@ -105,12 +105,6 @@ def test_the_chart_shows_every_number_of_replicas(tmp_path):
     assert len(colors) > 50
 
 
-def test_a_chart_without_points_is_refused(tmp_path):
-    empty = chart.Panel("seconds", "x", "y", [])
-    with pytest.raises(ValueError, match="needs points"):
-        chart.save(tmp_path / "chart.png", [empty])
-
-
 def test_memory_is_read_in_bytes():
     counted = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     assert machine.peak_rss() == pytest.approx(counted, rel=0.05)

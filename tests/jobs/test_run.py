@@ -66,20 +66,6 @@ def test_the_same_command_again_trains_nothing_and_keeps_the_results(finished):
     assert not (folder / "export" / "2").exists()
 
 
-def test_a_run_without_training_keeps_the_figures_of_the_training(tmp_path):
-    options = settings(tmp_path, num_epochs=1, calc_acc=True)
-    _, outcome = train.train(options)
-    names = ("training_accuracy", "training_top5_accuracy")
-    _, again = train.train(options)
-    assert all(again[name] == outcome[name] for name in names)
-    # An export and figures of other steps would be of other weights.
-    (tmp_path / "results.json").write_text(
-        json.dumps({**outcome, "steps": 3, "export_dir": "elsewhere"})
-    )
-    _, again = train.train(options)
-    assert again["export_dir"] is None and "training_accuracy" not in again
-
-
 def failing(*_, **__):
     raise RuntimeError("for a reason")
 
@@ -273,6 +259,15 @@ def test_the_best_is_verified_where_verification_goes_by_steps(tmp_path):
         row for row in map(json.loads, rows) if "verification/mock_xnorm" in row
     ]
     assert [row["step"] for row in verified] == [3, 5]
+    # A run without training keeps the figures of the training.
+    names = ("training_accuracy", "training_top5_accuracy")
+    _, again = train.train(asked)
+    assert all(again[name] == outcome[name] for name in names)
+    # An export and figures of other steps would be of other weights.
+    older = {**outcome, "steps": 3, "export_dir": "elsewhere"}
+    (tmp_path / "results.json").write_text(json.dumps(older))
+    _, again = train.train(asked)
+    assert again["export_dir"] is None and "training_accuracy" not in again
 
 
 def test_a_damaged_checkpoint_stops_a_run_or_not_as_the_flag_says(tmp_path, finished):

@@ -158,7 +158,9 @@ def test_an_error_of_the_users_own_code_keeps_its_traceback(run_script):
     assert "from_generator" in functions
 
 
-@pytest.mark.parametrize("loss", ["arcface", "dist_arcface"])
+@pytest.mark.parametrize(
+    "loss", ["dist_arcface", pytest.param("arcface", marks=pytest.mark.slow)]
+)
 def test_the_heads_attributes(loss, run_script, folder):
     """set_distfc_attr with a ParamAttr that initializes, and keeps the weights so."""
     script = scripts.TRAIN.replace(
