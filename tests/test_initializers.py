@@ -33,10 +33,10 @@ CASES = {
         0.2 / np.sqrt(12),
         0.1,
     ),
-    "variance_scaling(scale=2, mode=fan_out, distribution=untruncated_normal)": (
-        keras.initializers.VarianceScaling(2, "fan_out", "untruncated_normal"),
+    "variance_scaling(scale=2, mode=fan_out, distribution=uniform)": (
+        keras.initializers.VarianceScaling(2, "fan_out", "uniform"),
         np.sqrt(2 / CLASSES),
-        0.2,
+        np.sqrt(6 / CLASSES),
     ),
     "random_normal(stddev=0.01)": (
         keras.initializers.RandomNormal(stddev=0.01),
