@@ -17,14 +17,13 @@ from plsc_tf.serving.server.limits import check_count
 from plsc_tf.serving.server.models import DEFAULT_SIGNATURE
 
 PLSC_PATH = "/FaceClassifyService/inference"
+# Versions are 64-bit integers.
 _MODEL = (
     r"/v1/models/(?P<name>[^/:]+)"
-    r"(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"
+    r"(?:/versions/(?P<version>\d{1,18})|/labels/(?P<label>[^/:]+))?"
 )
 _PREDICT = re.compile(_MODEL + ":predict", re.IGNORECASE)
 _STATUS = re.compile(_MODEL + r"(?P<metadata>/metadata)?", re.IGNORECASE)
-# Versions are 64-bit integers.
-_MOST_DIGITS = 18
 # Labels of metrics by the beginning of the path.
 _INTERFACES = {PLSC_PATH: "plsc", "/v1/": "rest", "/gallery": "gallery"}
 # Limits of a gallery's requests.
@@ -176,8 +175,6 @@ async def _handle(request, handler):
 def _which(match):
     """(name, version or None, label or None) of a path."""
     version, label = match["version"], match["label"]
-    if version is not None and len(version) > _MOST_DIGITS:
-        raise invalid(f"Failed to convert version: {version} to numeric.")
     return (
         urllib.parse.unquote(match["name"]),
         version and int(version),
