@@ -1,4 +1,4 @@
-"""The model: an embedding network and a classification head, trained together."""
+"""Contains `Classifier`: a backbone and a classification head, trained together."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 @keras_limits.refused
 class Classifier(keras.Model):
-    """Backbone and head; build it inside `strategy.scope()`.
+    """A backbone with a classification head; create it inside `strategy.scope()`.
 
-    It takes images in 0 ... 255, `[N, height, width, 3]`, uint8 or float, and
+    It takes images `[N, height, width, 3]` in 0 ... 255, uint8 or float, and
     normalizes them as PLSC does.
 
     Example:
@@ -54,8 +54,8 @@ class Classifier(keras.Model):
     Args:
         backbone: Keras model from normalized images to embeddings `[N, emb]`.
         head: a `ShardedHead` or `DenseHead`.
-        auxiliary: `plsc_tf.training.auxiliary.Auxiliary`, a second classifier in the
-            middle of this backbone, for training only.
+        auxiliary: `plsc_tf.training.auxiliary.Auxiliary`, a second classifier on a
+            middle layer of this backbone, used only in training.
 
     Raises:
         ValueError: the backbone's output is not `[N, emb]`.
@@ -87,26 +87,28 @@ class Classifier(keras.Model):
         self.built = True
 
     def call(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Embeds images `[N, h, w, 3]` in 0 … 255 to `[N, emb]`."""
+        """Computes embeddings `[N, emb]` of images `[N, h, w, 3]` in 0 … 255."""
         return self.backbone(self.normalize(images), training=training)
 
     def normalize(self, images: tf.Tensor) -> tf.Tensor:
-        """(x − 127.5) / 128 of images in 0 … 255."""
+        """Returns (x − 127.5) / 128 for images x in 0 … 255."""
         return (keras.ops.cast(images, keras.config.floatx()) - 127.5) / 128.0
 
     def forward(
         self, images: tf.Tensor, labels: tf.Tensor, upstream: tf.Tensor
     ) -> tuple[tf.Tensor, list[tf.Tensor], tf.Tensor | None]:
-        """The training pass of the networks; every pass with gradients is this one.
+        """Runs the networks' forward pass in training mode.
+
+        Every pass whose gradients are used goes through this method.
 
         Args:
             images: `[b, h, w, 3]` in 0 ... 255.
             labels: int64 `[b]`, for the auxiliary logits.
-            upstream: `[b]` share of each example in the objective.
+            upstream: `[b]` factor of each example's loss in the objective.
 
         Returns:
-            (embeddings `[b, emb]`, penalties of the layers, a list of scalars; loss of
-            the auxiliary logits, None without them).
+            (embeddings `[b, emb]`, list of the layers' scalar penalties, loss of the
+            auxiliary logits or None).
         """
         images, extra = self.normalize(images), None
         if self.auxiliary is None:
@@ -117,16 +119,19 @@ class Classifier(keras.Model):
         return embeddings, [tf.cast(p, dtype) for p in self.backbone.losses], extra
 
     def networks(self) -> list[keras.Model]:
-        """The backbone, and the branch of the auxiliary classifier if there is one."""
+        """Returns the backbone and, if any, the auxiliary classifier's branch."""
         auxiliary = [] if self.auxiliary is None else [self.auxiliary.branch]
         return [self.backbone, *auxiliary]
 
     def trained_network_variables(self) -> list[keras.Variable]:
-        """Trained variables of the backbone and the auxiliary classifier, in order."""
+        """Returns the trainable variables of all `networks()`, in order."""
         return [v for network in self.networks() for v in network.trainable_variables]
 
     def untrained_variables(self) -> list[keras.Variable]:
-        """Variables that a step changes untrained: statistics and random states."""
+        """Returns variables that a step changes without gradients.
+
+        These are batch-norm statistics and random states.
+        """
         return [
             variable
             for network in self.networks()
@@ -153,35 +158,39 @@ class Classifier(keras.Model):
         mixing: Mixing | None = None,
         **others,
     ) -> None:
-        """Chooses the optimizer of backbone and head, and the training metrics.
+        """Sets the optimizer of backbone and head, and the training metrics.
 
         Args:
             optimizer: a Keras optimizer or its name; default `plsc_tf.Momentum()`. A
-                `LossScaleOptimizer` becomes its inner optimizer and a `LossScale`.
-            metrics: of "accuracy" (top-1) and "top5_accuracy", without margins; they
-                cost one more pass over the logits.
+                `LossScaleOptimizer` is replaced by its inner optimizer and a
+                `LossScale`.
+            metrics: "accuracy" (top-1), "top5_accuracy" or both, computed without
+                margins; they cost one more pass over the logits.
             weighted_metrics: the same, weighted by `sample_weight` and `class_weight`.
             l2: factor of an L2 penalty, for optimizers that have none.
-            loss_scale: `plsc_tf.LossScale` for a backbone in float16, made inside
+            loss_scale: `plsc_tf.LossScale` for a backbone in float16, created inside
                 `strategy.scope()`; dynamic by default under Keras's mixed_float16.
-            gradient_accumulation_steps: parts that each replica's batch is cut into
-                before the one update; batch norm sees the parts.
-            head_slot_dtype: "bfloat16" halves the optimizer's slots of a sharded head.
-            transport: `plsc_tf.parallel.collectives.Transport` of the gradients.
+            gradient_accumulation_steps: number of parts into which each replica's batch
+                is divided; their gradients are summed for one update. Batch
+                normalization computes its statistics per part.
+            head_slot_dtype: "bfloat16" halves the memory of a sharded head's optimizer
+                slots.
+            transport: `plsc_tf.parallel.collectives.Transport` for the gradients.
             averaging: `plsc_tf.training.average.Averaging` of all weights.
             steps_per_execution: steps per call of one `tf.function`, see
                 `plsc_tf.training.several_steps`.
             head_rule: the head's `plsc_tf.training.weight_rules.WeightRule`.
             rate_factors: `{regular expression of layer names: factor of the learning
-                rate}`; the last match counts.
-            weight_decay_on: the same for weight decays, instead of the optimizer's.
+                rate}`; the last match applies.
+            weight_decay_on: `{regular expression of layer names: weight decay}`, which
+                replaces the optimizer's weight decay; the last match applies.
             mixing: `plsc_tf.training.mixing.Mixing` of the images, for plain softmax.
-            *positional, **others: refused; the error names the replacement.
+            *positional, **others: not accepted; the error names the replacement.
 
         Raises:
-            TypeError: an argument that is none of these.
+            TypeError: an unknown argument.
             ValueError: an unknown metric, a number out of range, or an optimizer that
-                does not fit shards.
+                cannot update shards.
         """
         keras_limits.refuse("compile", ("loss",) if positional else others)
         metrics, weighted = keras_limits.metrics(metrics, weighted_metrics)
@@ -232,16 +241,17 @@ class Classifier(keras.Model):
         validation_freq: int | Sequence[int] = 1,
         **options,
     ) -> keras.callbacks.History:
-        """Trains as `keras.Model.fit` does, by `plsc_tf.training.trainer`.
+        """Trains the model, with the interface of `keras.Model.fit`.
 
         Args:
-            x: what `plsc_tf.load` returns, a `tf.data.Dataset` of global batches
+            x: data returned by `plsc_tf.load`, a `tf.data.Dataset` of global batches
                 (images, labels[, weights]), or an array of images.
-            batch_size: images per global batch of an array; 32 by default.
-            validation_data: (images, labels[, weights]) or what `x` may be.
-                `plsc_tf.Verification` is for classes that are not trained.
-            steps_per_epoch: steps of an epoch; the next one continues in the
-                `tf.data.Dataset`, which starts over at its end.
+            batch_size: images per global batch if `x` is an array; 32 by default.
+            validation_data: (images, labels[, weights]) or any data that `x` accepts.
+                For classes that are not in the training set, use
+                `plsc_tf.Verification`.
+            steps_per_epoch: steps of an epoch. The next epoch continues from there in
+                the `tf.data.Dataset`, which restarts when it ends.
             **options: `initial_step`, `stop_at_step` and `sentinel`, see
                 `plsc_tf.training.trainer.Trainer.fit`.
             Others: as in Keras.
@@ -293,20 +303,21 @@ class Classifier(keras.Model):
         callbacks: Any = None,
         return_dict: bool = False,
     ) -> float | list[float] | dict[str, float]:
-        """Loss and compiled metrics on labelled images, as at inference.
+        """Computes the loss and the compiled metrics on labeled images.
 
-        The loss is the one that is trained, with its margins; metrics are without.
+        The networks run in inference mode. The loss is the training loss, including
+        its margins; the metrics are computed without margins.
 
         Args:
-            x: as of `fit`; what `plsc_tf.load` returns is taken in the order of its
-                files and without augmentation.
+            x: as in `fit`; data returned by `plsc_tf.load` is read in file order and
+                without augmentation.
             Others: as in Keras.
 
         Returns:
-            as in Keras, the metrics in the order of `compile`.
+            the loss and the metrics in the order of `compile`, in Keras's format.
 
         Raises:
-            ValueError: the data has another form, or holds no example.
+            ValueError: the data does not have the required form or has no examples.
         """
         self.trainer.check_compiled()
         data = user_data.evaluation_data(
@@ -327,13 +338,14 @@ class Classifier(keras.Model):
         steps: int | None = None,
         callbacks: Any = None,
     ) -> np.ndarray:
-        """Embeddings of images; `embed` under Keras's name.
+        """Computes embeddings of images, with the interface of `keras.Model.predict`.
 
-        Class scores are in the export (signature `classify`): the head is not gathered.
+        It returns no class scores, because the head's shards are not gathered; for
+        scores, use the signature `classify` of an export.
 
         Args:
-            x: as of `evaluate`, or batches of images alone.
-            callbacks: refused.
+            x: as in `evaluate`, or a `tf.data.Dataset` of batches of images only.
+            callbacks: not supported.
             Others: as in Keras.
 
         Returns:
@@ -358,15 +370,16 @@ class Classifier(keras.Model):
             labels: `[global_batch]` integers in [0, num_classes).
             sample_weight, class_weight: as in Keras; the loss is Σ weight · loss /
                 global_batch.
-            return_dict: False returns what `evaluate` does.
+            return_dict: if False, returns the values in the format of `evaluate`.
 
         Returns:
             dict of floats: `loss` and the metrics; with a loss scale also
-            `"finite": False` for a step that was skipped.
+            `"finite": False` if the step was skipped.
 
         Raises:
-            FloatingPointError: the loss or a gradient is not finite and there is no
-                loss scale; names the first such tensor. The weights are unchanged.
+            FloatingPointError: the loss or a gradient is NaN or infinite and there is
+                no loss scale. The message names the first such tensor; the weights are
+                unchanged.
         """
         self.trainer.check_compiled()
         batch = user_data.one_batch(self, images, labels, sample_weight, class_weight)
@@ -382,7 +395,7 @@ class Classifier(keras.Model):
         print_fn: Callable[[str], None] | None = None,
         **options,
     ) -> None:
-        """Prints the network as Keras does, and the head; arguments as in Keras."""
+        """Prints Keras's summary and the head's description; arguments as in Keras."""
         super().summary(line_length, positions, print_fn, **options)
         (print_fn or _print_line)(describe(self.head))
 
@@ -393,7 +406,7 @@ class Classifier(keras.Model):
         sample_weight: Any = None,
         return_dict: bool = False,
     ) -> float | list[float] | dict[str, float]:
-        """`evaluate` on one global batch of arrays."""
+        """Runs `evaluate` on arrays that form one global batch."""
         return self.evaluate(
             x,
             y,
@@ -404,16 +417,16 @@ class Classifier(keras.Model):
         )
 
     def predict_on_batch(self, x: Any) -> np.ndarray:
-        """`predict` on one array of images."""
+        """Runs `predict` on one array of images, as one batch."""
         return self.predict(x, batch_size=max(1, len(x)), verbose=0)
 
     def embed(self, images: Any, batch_size: int = inference.BATCH) -> np.ndarray:
-        """Embeds images on all replicas, as at inference.
+        """Computes embeddings on all replicas, in inference mode.
 
         Args:
             images: `[N, h, w, 3]` in 0 ... 255, the same on all workers; they are
-                resized to the size of the backbone's images.
-            batch_size: images at a time over all replicas (PLSC: test_batch_size).
+                resized to the backbone's input size.
+            batch_size: images per batch over all replicas (PLSC: test_batch_size).
 
         Returns:
             `[N, embedding_size]` float32, not normalized.
@@ -424,18 +437,19 @@ class Classifier(keras.Model):
     def embed_in_parts(
         self, images: Any, batch_size: int = inference.BATCH
     ) -> Iterator[np.ndarray]:
-        """Yields what `embed` returns, batch by batch; it has the same arguments."""
+        """Yields the embeddings batch by batch; takes the arguments of `embed`."""
         return inference.in_parts(self, self._embed_function, images, batch_size)
 
     def synchronize_statistics(self) -> None:
-        """Gives every replica the mean of the replicas' batch-norm statistics.
+        """Sets every replica's batch-norm statistics to their mean over all replicas.
 
-        Keras updates them per replica. All workers must call it.
+        Keras updates the statistics separately on each replica. All workers must call
+        this method.
         """
         state.synchronize(self)
 
     def inference_network(self) -> keras.Model:
-        """A plain Keras model from images in 0 … 255 to embeddings, for export."""
+        """Returns a Keras model from images in 0 … 255 to embeddings, for export."""
         self.synchronize_statistics()
         inputs = keras.Input((*self.image_size, 3), dtype="float32")
         return keras.Model(inputs, self.call(inputs))

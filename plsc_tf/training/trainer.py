@@ -1,7 +1,7 @@
-"""A run: its loop over epochs and steps, and the step of one replica.
+"""Contains the training loop over epochs and steps, and the step of one replica.
 
-In reading order: `Trainer.fit` goes through the epochs, `Trainer.run_step` makes a step
-on all replicas, and `train_step` is what each replica does in it.
+In reading order: `Trainer.fit` loops over the epochs, `Trainer.run_step` runs a step on
+all replicas, and `train_step` is the part of the step that each replica runs.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from plsc_tf.training.sentinel import Sentinel
     from plsc_tf.training.weight_rules import WeightRule
 
-# Arguments of `Trainer.fit` that Keras does not have.
+# Arguments of `Trainer.fit` that Keras's `fit` does not have.
 FIT_OPTIONS = ("initial_step", "stop_at_step", "sentinel")
 
 
 class Trainer:
-    """Runs the training of a `Classifier`, which has it as `model.trainer`.
+    """Trains a `Classifier`; available as `model.trainer`.
 
     Args:
         model: the `Classifier`.
@@ -53,18 +53,22 @@ class Trainer:
         position: the `Position` of the run.
         updater: the `Updater` of all weights; None before `compile`.
         group: the `plsc_tf.parallel.group.Group` of all workers.
-        votes: the `plsc_tf.training.ending.Votes` of a cluster; None of one process.
-        calls: the `several_steps.Calls` of the running `fit`; None with single steps.
-        step_batch: the per-replica batch of the running step.
-        step_result: the figures of the last step, by name.
-        step_counts: its examples, and their weights where there are weighted metrics.
-        stop_voted: whether another worker was asked to end the training.
-        statistics_differ: whether replicas have different batch-norm statistics.
-        finish_saving: function that waits for a checkpoint in the background, or None.
-        heartbeat: function to call during long work, for the watchdog.
-        updater_class: class of the updater; a stage (`plsc_tf.jobs.stage`) may replace
+        votes: this worker's `plsc_tf.training.ending.Votes`; None in a single process.
+        calls: the running `fit`'s `several_steps.Calls`; None when each call runs one
+            step.
+        step_batch: the per-replica batch of the current step.
+        step_result: `{name: value}` of the last step's loss and metrics.
+        step_counts: number of examples in the last step, and the sum of their weights
+            if there are weighted metrics.
+        stop_voted: True if a worker voted to end the training.
+        statistics_differ: True if replicas may have different batch-norm statistics.
+        finish_saving: function that waits for a checkpoint that is being written in the
+            background, or None.
+        heartbeat: function to call during long operations, for the watchdog.
+        updater_class: class of `updater`; a stage (`plsc_tf.jobs.stage`) may replace
             it.
-        custom_step: function of a per-replica batch that replaces the step, or None.
+        custom_step: function that takes a per-replica batch and replaces the step, or
+            None.
     """
 
     def __init__(self, model: Classifier) -> None:
@@ -85,11 +89,12 @@ class Trainer:
         self.custom_step: Callable | None = None
 
     def join(self, group: Group, votes: Votes | None) -> None:
-        """Makes this the training of one worker of a cluster, before `compile`.
+        """Joins the workers of a cluster; call it before `compile`.
 
         Args:
             group: the `plsc_tf.parallel.group.Group` of all workers.
-            votes: the `plsc_tf.training.ending.Votes`; None of a process alone.
+            votes: this worker's `plsc_tf.training.ending.Votes`; None in a single
+                process.
         """
         self.group = group
         self.votes = votes
@@ -102,13 +107,13 @@ class Trainer:
         layer_rules: Mapping[int, WeightRule],
         **options,
     ) -> None:
-        """Makes the updater of all weights, and the functions of a step.
+        """Creates the updater of all weights and the compiled step functions.
 
         Args:
             optimizer: the Keras optimizer.
             head_rule: the head's `WeightRule`, or None.
-            layer_rules: those of layers, `{id of a keras.Variable: WeightRule}`.
-            **options: of the `Updater`.
+            layer_rules: `{id of a keras.Variable: WeightRule}` for weights of layers.
+            **options: further arguments of the `Updater`.
         """
         model, head = self.model, self.model.head
         head_weights = [] if head.sharded else head.variables_replicated
@@ -123,7 +128,7 @@ class Trainer:
             layer_rules={**layer_rules, **of_head},
             **options,
         )
-        # AutoGraph would take seconds to convert all that is called.
+        # AutoGraph would take seconds to convert every function that a step calls.
         self.step_function = tf.function(self.distributed_step, autograph=False)
         run = functools.partial(several_steps.run, self)
         self.several_steps_function = tf.function(run, autograph=False)
@@ -141,26 +146,29 @@ class Trainer:
         stop_at_step: int | None = None,
         sentinel: Sentinel | None = None,
     ) -> keras.callbacks.History:
-        """Runs steps over epochs of global batches.
+        """Trains for several epochs of global batches.
 
         Args:
-            data: has `batch_size`, `steps_per_epoch` and `epoch(number, start_step)`.
+            data: object with `batch_size`, `steps_per_epoch` and
+                `epoch(number, start_step)`.
             epochs: number of the last epoch + 1.
             verbose: as in Keras.
             callbacks: Keras callbacks.
             initial_epoch: number of the first epoch.
-            steps_per_epoch: cuts epochs to this many steps.
-            initial_step: steps of the first epoch that are done already; what a
-                checkpoint knows of them counts for the epoch's means.
+            steps_per_epoch: maximum number of steps per epoch.
+            initial_step: number of steps of the first epoch that are already done; the
+                epoch's means include them if the position restored from a checkpoint
+                holds their sums.
             stop_at_step: global step to stop at.
-            sentinel: a `training.sentinel.Sentinel`, called when a step is not finite.
+            sentinel: a `training.sentinel.Sentinel`, called when a step produces NaN or
+                infinity.
 
         Returns:
-            `keras.callbacks.History`; its epochs hold means over the epoch's examples.
+            `keras.callbacks.History` with each epoch's means over its examples.
 
         Raises:
-            FloatingPointError: a step was not finite, no loss scale explains it, and
-                there is no sentinel or it says stop.
+            FloatingPointError: a step produced NaN or infinity that the loss scale
+                does not explain, and there is no sentinel or it is set to stop.
         """
         model, position, logs = self.model, self.position, {}
         steps = steps_per_epoch or data.steps_per_epoch
@@ -187,7 +195,8 @@ class Trainer:
         with self._abandoned(users):
             callbacks.on_train_begin()
             if steps is not None and position.step >= steps:
-                # The run before ended between the epoch's last step and its end.
+                # The previous run ended after the epoch's last step but before its
+                # `on_epoch_end`.
                 logs = position.means(model.weighted_metrics)
                 self._end_epoch(callbacks, logs, whole=True)
             self._stop_at(stop_at_step)
@@ -207,9 +216,9 @@ class Trainer:
 
     @contextlib.contextmanager
     def _abandoned(self, callbacks):
-        """Ends a training that fails for callbacks with `on_train_abandoned`.
+        """Calls the callbacks' `on_train_abandoned` if training raises an exception.
 
-        Keras calls no `on_train_end` then.
+        Keras does not call `on_train_end` in this case.
         """
         try:
             yield
@@ -222,10 +231,10 @@ class Trainer:
             raise
 
     def _run_epoch(self, batches, callbacks, sentinel):
-        """Trains on the batches; returns the means over their examples."""
+        """Trains on the batches; returns the epoch's means so far."""
         model, position, logs = self.model, self.position, {}
         for batch in batches:
-            self.step_batch = batch  # for callbacks that look at what is fed
+            self.step_batch = batch  # for callbacks that inspect the batch
             callbacks.on_train_batch_begin(position.step)
             result = self._finite_step(batch, sentinel)
             position.step += 1
@@ -243,7 +252,7 @@ class Trainer:
         return logs
 
     def _finite_step(self, batch, sentinel):
-        """Runs a step; returns its results, none of them where nothing was updated."""
+        """Runs a step; returns its results, or `{}` if nothing was updated."""
         result, scaled = self.run_step(batch), self.model.loss_scale
         if result.pop("finite", True):
             return result
@@ -259,17 +268,17 @@ class Trainer:
             sentinel.handle(self.model, batch)
         else:
             raise diagnosis.error(self.model, batch)
-        # The batch has been used up, although it left no trace.
+        # The batch counts as consumed although it did not change the weights.
         self.position.global_step += 1
         self.step_result = {}
         return {}
 
     def run_step(self, batch: Any) -> dict[str, float]:
-        """One step on a per-replica batch of `batching.pad`; see `train_on_batch`.
+        """Runs one step on a per-replica batch, padded by `batching.pad`.
 
         Returns:
-            what `train_on_batch` does; `"finite": False` for any step that was not
-            finite and has changed nothing.
+            dict of floats as returned by `Classifier.train_on_batch`, with
+            `"finite": False` if the step produced NaN or infinity and was not applied.
         """
         self.start_averages()
         result = None if self.calls is None else self.calls.outcome(batch)
@@ -290,22 +299,22 @@ class Trainer:
         return dict(result)
 
     def distributed_step(self, batch: Any) -> dict[str, tf.Tensor]:
-        """The step of all replicas, on a per-replica batch of `batching.pad`."""
+        """Runs the step on all replicas, on a per-replica batch of `batching.pad`."""
         step = functools.partial(train_step, self.model)
         return self.model.strategy.run(step, args=batch)
 
     def gradients(self, *batch: tf.Tensor) -> Passes:
-        """The passes of a step, without its update; called in replica context."""
+        """Runs a step's passes without the update; call it in replica context."""
         return gradients(self.model, *batch)
 
     @property
     def batch_parts(self) -> int:
-        """Number of parts of a global batch: replicas times accumulation steps."""
+        """Returns how many parts a global batch has: replicas × accumulation steps."""
         model = self.model
         return model.strategy.num_replicas_in_sync * model.accumulation_steps
 
     def averaged(self) -> contextlib.AbstractContextManager:
-        """A context in which the model has the averages of its weights, if any."""
+        """Returns a context in which the model uses its averaged weights, if any."""
         if self.updater is None or self.updater.averages is None:
             return contextlib.nullcontext()
         self.start_averages()
@@ -319,16 +328,17 @@ class Trainer:
             )
 
     def start_averages(self) -> None:
-        """Starts the averages of the weights at the weights, unless they run."""
+        """Initializes the averages from the weights unless they are already started."""
         averages = self.updater.averages
         if averages is not None and not averages.started:
             averages.start(int(self.model.optimizer.iterations.numpy()))
 
     def _batches_left(self, batches, steps_per_epoch, stop_at_step):
-        """Yields those of an epoch's batches that are left at the position."""
-        # Not the position itself: batches may be taken some steps ahead.
+        """Yields the epoch's batches from the current position to its end."""
+        # Count here instead of reading the position: batches may be taken some steps
+        # ahead of training.
         step, global_step = self.position.step, self.position.global_step
-        # A batch that is not trained on must not be taken: the next epoch wants it.
+        # Do not take a batch that will not be trained on: it belongs to the next epoch.
         while not (steps_per_epoch and step >= steps_per_epoch) and not (
             stop_at_step and global_step >= stop_at_step
         ):
@@ -339,7 +349,7 @@ class Trainer:
             step, global_step = step + 1, global_step + 1
 
     def _end_epoch(self, callbacks, logs, whole):
-        """Tells the callbacks, from whom on the next epoch counts if this is whole."""
+        """Calls `on_epoch_end`, after moving to the next epoch if this one is done."""
         finished = self.position.epoch
         if whole:
             self.position.epoch, self.position.step = finished + 1, 0
@@ -352,7 +362,7 @@ class Trainer:
 
 
 def _unwatched():
-    """The `heartbeat` without a `Watchdog`."""
+    """Does nothing: the `heartbeat` when no `Watchdog` runs."""
 
 
 def train_step(
@@ -362,23 +372,24 @@ def train_step(
     weights: tf.Tensor,
     real: tf.Tensor | None = None,
 ) -> dict[str, tf.Tensor]:
-    """Forward, backward, and the update of everything or nothing.
+    """Runs the forward and backward pass, and updates all weights or none.
 
     The objective is Σ weight · loss / number of examples over the global batch, as in
-    Keras, however it is cut into replicas and parts.
+    Keras, regardless of how the batch is divided into replicas and parts.
 
     Args:
         model: the compiled `Classifier`.
-        images: `[b, h, w, 3]` of this replica, in 0 … 255.
+        images: this replica's images `[b, h, w, 3]`, in 0 … 255.
         labels: int64 `[b]` in [0, num_classes).
         weights: float32 `[b]`, 0 for padding.
-        real: float32 `[b]`, 1 and for padding 0; None: the weights are just that.
+        real: float32 `[b]`, 1 for examples and 0 for padding; None if `weights` are
+            exactly that.
 
     Returns:
         dict of scalars, equal on every replica: `loss`, the requested metrics,
-        `examples`, their number, `weights`, their sum, where there are weighted
-        metrics, `finite`, whether the update was applied, and what the workers of a
-        cluster have voted.
+        `examples` (number of examples), `weights` (sum of their weights, if there are
+        weighted metrics), `finite` (whether the update was applied), and the outcome
+        of the workers' votes in a cluster.
     """
     passes = gradients(model, images, labels, weights, real)
     finite, votes = model.trainer.updater.apply(
@@ -389,22 +400,22 @@ def train_step(
 
 @dataclasses.dataclass
 class Passes:
-    """What the forward and backward pass of one replica gave.
+    """Results of one replica's forward and backward pass.
 
     Attributes:
-        gradients: the replica's share, one per replicated weight, None where a weight
-            has no part in the loss; times the loss scale.
-        pending: of the head's step, see `plsc_tf.heads.base.HeadStep`; None of a
+        gradients: the replica's share of each replicated weight's gradient, times the
+            loss scale; None for a weight that the loss does not depend on.
+        pending: the head's `plsc_tf.heads.base.HeadStep.pending`; None for a
             replicated head.
-        healthy: bool scalar, whether losses and embeddings' gradients are finite.
+        healthy: bool scalar, True if the loss and the embedding gradients are finite.
         loss: scalar, the replica's share of the objective.
-        examples: scalar, number of examples of the global batch.
-        upstream: `[b]` share of each example in the objective.
-        real: `[b]` share of each example in an unweighted mean.
-        ranks: int32 `[b]` of the true classes, or None.
-        state: of the loss.
-        statistics: batch-norm statistics as they were before.
-        random: random states as they were before.
+        examples: scalar, number of examples in the global batch.
+        upstream: `[b]` factor of each example's loss in the objective.
+        real: `[b]` factor of each example in an unweighted mean.
+        ranks: int32 `[b]`, number of classes that score above the true one, or None.
+        state: the loss function's state.
+        statistics: batch-norm statistics before the pass.
+        random: random states before the pass.
     """
 
     gradients: list
@@ -428,7 +439,10 @@ def gradients(
     real: tf.Tensor | None = None,
     backward: bool = True,
 ) -> Passes:
-    """Forward and backward pass, or the losses alone; args as of `train_step`."""
+    """Runs the forward pass, and the backward pass if `backward`.
+
+    The other arguments are those of `train_step`.
+    """
     upstream, real, total = shares(weights, real)
     statistics, random = _states(model) if backward else ([], [])
     before = [tf.identity(value) for value in statistics]
@@ -446,7 +460,8 @@ def gradients(
     penalty = tf.zeros([], upstream.dtype)
     parts = (tf.split(value, count) for value in (images, labels, upstream))
     for part in zip(*parts, strict=True):
-        # One part after the other: together they would need all activations at once.
+        # Run the parts one after the other: in parallel, the activations of all parts
+        # would be in memory at once.
         with tf.control_dependencies(before_next):
             outcome, part_gradients, penalty, extra = _part(
                 model, part, share, backward, step=step, chosen=chosen, state=state
@@ -462,7 +477,8 @@ def gradients(
         own_loss += tf.add_n(extra_losses)
     healthy = tf.math.is_finite(own_loss)
     for outcome in outcomes if backward else ():
-        # What is not finite in a shard shows here, before any weight's gradient.
+        # NaN or infinity from any shard shows up in the embedding gradients, before
+        # any weight gradient is computed.
         bad = tf.math.is_finite(outcome.embedding_gradients)
         healthy &= tf.reduce_all(bad)
     ranks = None
@@ -487,19 +503,19 @@ def gradients(
 def finish(
     model: Classifier, passes: Any, finite: tf.Tensor, votes: Mapping[str, tf.Tensor]
 ) -> dict[str, tf.Tensor]:
-    """Keeps what the passes have changed, or takes it back; returns the results.
+    """Keeps or reverts the state changes of the passes and returns the results.
 
     Args:
         model: the compiled `Classifier`.
         passes: the `Passes`.
-        finite: bool scalar, whether the update was applied.
-        votes: what the workers of a cluster have voted.
+        finite: bool scalar, True if the update was applied.
+        votes: the outcome of the workers' votes in a cluster, see `Votes.count`.
 
     Returns:
-        see `train_step`.
+        dict of scalars, see `train_step`.
     """
     statistics, random = _states(model)
-    # The forward pass of a bad batch has moved the batch-norm statistics already.
+    # The forward pass of a bad batch has already changed the batch-norm statistics.
     for value, old in zip(statistics, passes.statistics, strict=True):
         value.assign(tf.where(finite, value, old))
     if votes:
@@ -528,11 +544,16 @@ def finish(
 def shares(
     weights: tf.Tensor, real: tf.Tensor | None = None
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Shares of a replica's examples; args as of `train_step`.
+    """Computes the factors of a replica's examples in sums over the global batch.
+
+    Args:
+        weights: float32 `[b]`, 0 for padding.
+        real: float32 `[b]`, 1 for examples and 0 for padding; None if `weights` are
+            exactly that.
 
     Returns:
-        (each example's share in the objective `[b]`, in an unweighted mean `[b]`,
-        number of examples of the global batch).
+        (factor of each example's loss in the objective `[b]`, factor of each example
+        in an unweighted mean `[b]`, number of examples in the global batch).
     """
     weights = tf.cast(weights, keras.config.floatx())
     real = weights if real is None else tf.cast(real, weights.dtype)
@@ -542,7 +563,7 @@ def shares(
 
 
 def _states(model):
-    """What a forward pass changes: (batch-norm statistics, random states)."""
+    """Returns the state that a forward pass changes: (statistics, random states)."""
     states = [v.value for v in model.untrained_variables()]
     statistics = [value for value in states if value.dtype.is_floating]
     random = [value for value in states if not value.dtype.is_floating]
@@ -550,17 +571,17 @@ def _states(model):
 
 
 def _part(model, part, share, backward, **of_head):
-    """Forward and backward pass of a part of the replica's batch.
+    """Runs the forward and backward pass on a part of the replica's batch.
 
     Args:
-        part: (images, labels, upstream); labels are `[b, 2]` with `share`.
-        share: of the first label, of `Mixing`, or None.
-        backward: whether there is a backward pass.
-        of_head: step, chosen and state.
+        part: (images, labels, upstream); labels are `[b, 2]` if `share` is set.
+        share: share of the first label, from `Mixing`, or None.
+        backward: whether to run the backward pass.
+        of_head: step, chosen and state, passed to the head.
 
     Returns:
         (`HeadStep`, gradients of the replicated weights times the loss scale, sum of
-        the penalties of a user's layers, loss of the auxiliary logits or None).
+        the layers' penalties, loss of the auxiliary logits or None).
     """
     images, labels, upstream = part
     dtype = keras.config.floatx()
@@ -579,7 +600,8 @@ def _part(model, part, share, backward, **of_head):
     scale = tf.ones([], dtype)
     if model.loss_scale is not None:
         scale = tf.cast(model.loss_scale.value(), dtype)
-    # Penalties are the same on every replica and for every part, and are summed.
+    # Penalties are the same on every replica and in every part, so each part
+    # contributes an equal share of their sum.
     share = scale / (collectives.num_replicas() * model.accumulation_steps)
     extras = [] if extra is None else [extra]
     gradients = tape.gradient(
