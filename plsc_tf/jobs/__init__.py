@@ -1,1 +1,1 @@
-"""The commands' bodies: everything that takes `Settings`."""
+"""Implements the commands; all code that takes `Settings` is here."""

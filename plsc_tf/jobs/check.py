@@ -1,4 +1,4 @@
-"""Checks a data set and writes the report and the cleaned list."""
+"""Checks a data set and writes a report and a cleaned list of images."""
 
 import contextlib
 
@@ -13,19 +13,20 @@ from plsc_tf.storage import files
 
 
 def check(settings, groups=ALL):
-    """Checks the data set of the settings and writes the outputs they name.
+    """Checks the data set and writes the output files named in the settings.
 
     Args:
-        settings: the `Settings`; `dataset` says what to check, `evaluation` names the
-            verification sets, `checking` says where to write.
-        groups: the options of the command, see `plsc_tf.options.settings.select`.
+        settings: the `Settings`. The group `dataset` selects the data, `evaluation`
+            the verification sets, and `checking` the output files.
+        groups: the option groups of the command; see
+            `plsc_tf.options.settings.select`.
 
     Returns:
-        (the `CheckResult`, the rows of a table).
+        (the `CheckResult`, the rows of a summary table).
 
     Raises:
-        FileNotFoundError: there is no such data set.
-        ValueError: settings that contradict each other.
+        FileNotFoundError: the data set does not exist.
+        ValueError: the settings contradict each other.
     """
     options = settings.checking
     report.check_outputs(
@@ -70,7 +71,7 @@ def _request(settings):
 
 
 def _targets(settings, request):
-    """Returns the verification sets; the default ones only if they exist."""
+    """Returns the verification sets; default sets are included only if they exist."""
     load.find(settings.dataset.dataset_name)
     targets = settings.evaluation.val_targets
     if "val_targets" in settings.given:

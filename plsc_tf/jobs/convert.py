@@ -1,4 +1,4 @@
-"""Makes shards of a data set, and files of verification pairs."""
+"""Converts a data set to shards, and verification pairs to a .bin file."""
 
 import dataclasses
 import itertools
@@ -18,21 +18,23 @@ _PREVIEWED = 4
 
 
 def convert(settings, groups=ALL):
-    """Makes shards of a data set.
+    """Converts a data set to shards, writes verification pairs, or draws a preview.
 
     Args:
-        settings: the `Settings`; `dataset` says what to read, `conversion` what to
-            write.
-        groups: the options of the command, see `plsc_tf.options.settings.select`.
+        settings: the `Settings`. The group `dataset` selects the input, `conversion`
+            the output.
+        groups: the option groups of the command; see
+            `plsc_tf.options.settings.select`.
 
     Returns:
-        the rows of a table about the files that were written.
+        The rows of a table that describes the files written.
 
     Raises:
         FileExistsError: the output exists and differs.
-        FileNotFoundError: there is no such data set.
-        StorageError: the disk is full; once there is room, the same call resumes.
-        ValueError: options or records are wrong; files and positions are named.
+        FileNotFoundError: the data set does not exist.
+        StorageError: the disk is full; after freeing space, repeat the call to resume.
+        ValueError: options or records are invalid; the message gives files and
+            positions.
     """
     options, rows = settings.conversion, []
     if options.preview:
@@ -49,7 +51,7 @@ def convert(settings, groups=ALL):
 
 
 def _write_pairs(options):
-    """Writes a .bin of verification pairs; returns the rows of a table."""
+    """Writes verification pairs to a .bin file; returns the rows of a table."""
     if not options.output_dir:
         raise ValueError(
             f"Give output_dir, the folder for the .bin of {options.pairs}."
@@ -83,7 +85,7 @@ def _make_plan(settings):
 
 
 def _open_input(settings):
-    """Returns the input, as bytes of whole files if possible, and facts about it."""
+    """Returns the input and facts about it; reads whole files as bytes if possible."""
     dataset, options = settings.dataset, settings.conversion
     labels = {
         "labels_offset": dataset.labels_offset,
@@ -108,7 +110,7 @@ def _open_input(settings):
 
 
 def _draw_preview(settings):
-    """Draws the contact sheet of the first images; returns its path."""
+    """Draws a contact sheet of the first images; returns its path."""
     options = settings.conversion
     if options.is_plsc:
         source = base64_files(_part_files(options))
@@ -141,9 +143,9 @@ def _request(settings):
 
 
 def _part_files(options):
-    """Returns the part files listed in file_list, in data_dir.
+    """Returns the paths in data_dir of the part files that file_list names.
 
-    The list is looked up in data_dir, as in PLSC, then in the working directory.
+    Looks for the list in data_dir first, as PLSC does, then in the working directory.
     """
     folder, file_list = options.data_dir, options.file_list
     paths.require_folder(folder, "data_dir")

@@ -1,4 +1,4 @@
-"""The stages of dimension-reduction training, from the options."""
+"""Sets up the stages of dimension-reduction training from the options."""
 
 import dataclasses
 import functools
@@ -28,23 +28,24 @@ LOG = "line_search.jsonl"
 
 
 def of(settings: Settings) -> Stage:
-    """The stage that the settings ask for; `ORDINARY` if they ask for none."""
+    """Returns the stage that the settings select, `ORDINARY` by default."""
     boost = settings.boost
     return BoostStage() if boost.snapshots or boost.reduces else ORDINARY
 
 
 class BoostStage(Stage):
-    """Snapshots for stage 1, reduced steps for stage 2, or both."""
+    """Saves snapshots (stage 1), trains in the reduced space (stage 2), or both."""
 
     def __init__(self):
         self._plan = None
 
     def begin(self, model, settings):
-        """See `Stage.begin`: checks everything, and makes the projection.
+        """Checks the options and makes the projection; see `Stage.begin`.
 
         Raises:
-            OSError: no room for the projection, on disk or in memory.
-            ValueError: options or snapshots that do not fit.
+            OSError: the projection does not fit on disk or in memory.
+            ValueError: the options or the snapshots do not match the model, or the
+                projection does not fit in memory.
         """
         boost = settings.boost
         if not boost.reduces:
@@ -94,7 +95,7 @@ class BoostStage(Stage):
         return callbacks
 
     def trimmed(self, backbone, head, settings):
-        """See `Stage.trimmed`: reduced weights have no slots."""
+        """Removes the slots, which reduced weights do not have; see `Stage.trimmed`."""
         boost = settings.boost
         if boost.reduces:
             backbone = dataclasses.replace(backbone, slots=0)
@@ -113,7 +114,7 @@ class BoostStage(Stage):
             size += classes
             replicated += 0 if head.sharded else classes
         kept, working = _bytes(size, replicated, head.replicas, boost)
-        # The allocator keeps the memory in which one tile of P was made.
+        # TensorFlow's allocator keeps the memory used to compute one tile of P.
         tile = FLOAT * boost.n_component * min(TILE, -(-size // head.replicas))
         return {
             "projection": kept // head.replicas + tile,
@@ -122,36 +123,36 @@ class BoostStage(Stage):
 
 
 def _log_line(stepper, model: keras.Model):
-    """The step's line search as JSON, null for numbers that are not finite."""
+    """Returns the step's line search as JSON; NaN and infinity become null."""
     step = model.trainer.position.global_step
     search = json.dumps({"step": step, **stepper.last})
     return json.dumps(json.loads(search, parse_constant=lambda name: None))
 
 
 def _bytes(size, replicated, replicas, boost):
-    """Bytes that stage 2 keeps between steps, and that a step works with besides.
+    """Computes the memory of stage 2, summed over the replicas of this process.
 
     Args:
-        size: n, all reduced weights of this process.
-        replicated: how many of them every replica has.
-        replicas: of this process, which share the columns of P.
+        size: n, the number of reduced weights of this process.
+        replicated: the number of these weights that every replica holds.
+        replicas: number of replicas of this process, which share the columns of P.
         boost: the `Boost` options.
 
     Returns:
-        (kept, working).
+        (bytes kept between steps, additional bytes that a step needs).
     """
-    # Unless alpha is 0, there is a residual gradient.
+    # If alpha is 0, no residual gradient is kept.
     residual = 1 if boost.dim_reduce_alpha else 0
-    # P and the residual.
+    # P and the residual gradient.
     kept = size * (boost.n_component + residual)
-    # Gradient and path, cut, and the new residual; gradient, path and a trial's
-    # weights, whole on every replica, and the residual.
+    # Sharded: gradient, path and new residual. On every replica: gradient, path,
+    # the weights of one trial, and the residual.
     working = size * (2 + residual) + replicas * replicated * (3 + residual)
     return FLOAT * kept, FLOAT * working
 
 
 def _check_memory(whole, model, boost):
-    """Raises ValueError if the projection does not fit into memory."""
+    """Raises ValueError if the projection does not fit in memory."""
     workers = model.trainer.group.size
     replicas = max(1, model.strategy.num_replicas_in_sync // workers)
     replicated = whole.backbone_size if model.head.sharded else whole.size
@@ -169,7 +170,7 @@ def _check_memory(whole, model, boost):
 
 
 def _projection(model, settings, whole):
-    """The `Projection`; the chief makes it of the snapshots if needed."""
+    """Returns the `Projection`; the chief makes it from the snapshots if needed."""
     boost, group, error = settings.boost, model.trainer.group, None
     place = files.join(settings.checkpoints.model_save_dir, PROJECTION)
     path = boost.pca_mat_path or place
@@ -194,11 +195,11 @@ def _make(path, model, boost, whole):
 
 
 def _is_current(path, settings):
-    """Whether the run has already made its projection, of these snapshots."""
+    """Returns whether the projection exists and still applies to this run."""
     if not files.exists(path):
         return False
     if catalog.find_all(settings.checkpoints.model_save_dir):
-        return True  # the run resumes in the space it began in
+        return True  # a resumed run keeps its reduced space
     described = projection.read_description(path)
     if described is None or described["shape"][0] != settings.boost.n_component:
         return False

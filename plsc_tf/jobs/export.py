@@ -1,4 +1,4 @@
-"""Exports: of a checkpoint by the command, and at the end of a training."""
+"""Exports a checkpoint, or the model at the end of a training."""
 
 import dataclasses
 import itertools
@@ -24,21 +24,21 @@ from plsc_tf.serving.proof import Bounds
 from plsc_tf.storage import files
 from plsc_tf.training.classifier import Classifier
 
-# Written by plsc_tf.classes next to a checkpoint: old label, new label, name.
+# plsc_tf.classes writes this file next to a checkpoint: old label, new label, name.
 LABELS_MAP = "labels_map.txt"
 
 
 def check(settings: Settings) -> None:
-    """Finds before a training whatever would stop the export at its end.
+    """Checks before a training that the export at its end can succeed.
 
     Raises:
-        ValueError: more classes than there are, or a card.
+        ValueError: export_classes exceeds num_classes, or a card is given.
         ImportError: a format needs an extra that is not installed.
     """
     options, num_classes = settings.export, settings.dataset.num_classes
     if not options.export_at_end:
         return
-    # The images to calibrate on are those that are trained on.
+    # Calibration uses training images, which a training always has.
     check_formats(options.export_formats, calibration=options.export_formats)
     if options.export_classes > num_classes:
         raise ValueError(
@@ -65,9 +65,10 @@ def export_checkpoint(
         strategy: see `trained.load`.
 
     Raises:
-        FileNotFoundError: there is no checkpoint, or no card.
-        ValueError: the card is of another checkpoint.
-        RuntimeError: the proof does not hold; nothing is published.
+        FileNotFoundError: the checkpoint or the card does not exist.
+        ValueError: the card belongs to another checkpoint.
+        RuntimeError: the exported model differs from the network by more than the
+            bounds; nothing is published.
     """
     options, card = settings.export, None
     if options.card:
@@ -79,7 +80,7 @@ def export_checkpoint(
     settings = loaded.settings
     if not options.export_dir:
         settings = settings.replace(export_dir=files.join(loaded.run_dir, "export"))
-    # The default sets may be absent from this machine, other ones are required.
+    # Default verification sets may be missing here; sets that the user named may not.
     required, pairs = "val_targets" in settings.given, {}
     if options.proof_images or options.proof_pairs:
         load = recipe.load_pairs
@@ -99,17 +100,17 @@ def export_checkpoint(
 def export_at_end(
     settings: Settings, model: Classifier, checkpoint: str, figures: dict, pairs: dict
 ) -> str:
-    """Exports the model of a training that has ended; returns the version folder.
+    """Exports the model after its training; returns the version folder.
 
     Args:
         settings: the `Settings`.
         model: the `Classifier`.
         checkpoint: path of the checkpoint with the same weights.
-        figures: `results.verification_figures`, for the model card.
-        pairs: `{name: Pairs}` to prove it on.
+        figures: result of `results.verification_figures`, for the model card.
+        pairs: `{name: Pairs}` for comparing the export with the network.
     """
     if settings.export.export_classes and model.trainer.group.size > 1:
-        # The class weights of the other workers come only when all ask for them.
+        # Gathering the class weights needs all workers; only the chief exports.
         logging.warning(
             "The export gets no signature `classify`: the classes are on several "
             "workers. python -m plsc_tf.export --flagfile=%s makes one that has it.",
@@ -156,9 +157,9 @@ def _export(settings, model, checkpoint, figures, pairs, card=None):
 
 
 def _figures(loaded):
-    """The run's verification figures, if they are of these weights."""
+    """Returns the run's verification figures if they were measured on these weights."""
     earlier = results.read(loaded.run_dir)
-    # The averages and the weights themselves have each their own figures.
+    # Averaged weights and plain weights give different figures.
     in_use = loaded.settings.optimizer.ema_in_use
     optimizer = loaded.run.optimizer
     same_weights = in_use == optimizer.ema_in_use or not optimizer.ema_decay
@@ -168,7 +169,7 @@ def _figures(loaded):
 
 
 def _read(load, settings):
-    """The result of a function of the settings; None, and a warning, if it fails."""
+    """Returns load(settings); logs a warning and returns None if it fails."""
     try:
         return load(settings)
     except (OSError, ValueError) as error:
@@ -177,7 +178,7 @@ def _read(load, settings):
 
 
 def _images(settings, pairs, count):
-    """Encoded images, spread over the first set, or of the test split."""
+    """Returns encoded images from the first verification set, or the test split."""
     if not count:
         return ()
     if pairs:
@@ -194,7 +195,7 @@ def _images(settings, pairs, count):
 
 
 def _accuracy(pairs, settings, image_size):
-    """`Extras.accuracy`: verification of any function that embeds."""
+    """Returns `Extras.accuracy`, which verifies any embedding function, or None."""
     count = settings.export.proof_pairs
     if not (pairs and count):
         return None
@@ -212,7 +213,7 @@ def _accuracy(pairs, settings, image_size):
 
 
 def _thinned(pairs, count):
-    """At most `count` pairs, half of each kind if there are enough, in their order."""
+    """Returns at most `count` pairs in order, half of each kind if there are enough."""
     if len(pairs) <= count:
         return pairs
     kinds = [np.flatnonzero(pairs.same == kind) for kind in (True, False)]
@@ -223,13 +224,17 @@ def _thinned(pairs, count):
 
 
 def _spread(items, count):
-    """At most `count` of an array, evenly spread."""
+    """Returns at most `count` evenly spaced items of an array."""
     places = np.linspace(0, len(items) - 1, min(count, len(items)))
     return items[places.astype(int)]
 
 
 def _calibration(settings, frame):
-    """Training images, framed as for evaluation: uint8 [n, height, width, 3]."""
+    """Returns uint8 training images, framed as in evaluation: `[n, height, width, 3]`.
+
+    Raises:
+        ValueError: the training data cannot be read.
+    """
     try:
         source = recipe.open_source(settings)
     except (OSError, ValueError) as error:
@@ -249,7 +254,7 @@ def _calibration(settings, frame):
 
 
 def _class_names(settings, checkpoint):
-    """The names of the classes, by the labels map of the checkpoint or the data."""
+    """Returns the class names from the checkpoint's labels map or from the data."""
     if not settings.export.export_classes:
         return ()
     path = files.join(files.parent(checkpoint), LABELS_MAP) if checkpoint else ""
@@ -264,7 +269,10 @@ def _class_names(settings, checkpoint):
 
 
 def _names_in(labels_map):
-    """Names by new label; of merged classes the first."""
+    """Returns the class names in order of the new labels.
+
+    A merged class gets the name of the first class that was merged into it.
+    """
     names = {}
     for line in labels_map.splitlines():
         _, label, name = line.split("\t")

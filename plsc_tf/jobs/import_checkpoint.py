@@ -1,4 +1,4 @@
-"""Converts another library's checkpoint to one of ours."""
+"""Converts another library's checkpoint to a plsc_tf checkpoint."""
 
 import os
 
@@ -11,26 +11,27 @@ from plsc_tf.jobs.builders import recipe
 from plsc_tf.storage import files
 from plsc_tf.storage.writer_lock import WriterLock
 
-# In model_save_dir: a checkpoint of no step.
+# The import goes into this subfolder of model_save_dir: a checkpoint at step 0.
 FOLDER = "step_00000000"
 
 
 def import_checkpoint(settings):
-    """Reads another library's checkpoint and writes one of ours.
+    """Reads another library's checkpoint and writes a plsc_tf checkpoint.
 
     Args:
-        settings: the `Settings`; `importing` says what to read, `storage` where to
-            write, and the network's options what it is.
+        settings: the `Settings`. The group `importing` selects the input,
+            `checkpoints` the output folder, and the options of the network describe
+            the imported network.
 
     Returns:
-        the rows of a table of imported and left-out contents.
+        The rows of a table of the imported and omitted contents.
 
     Raises:
         FileExistsError: a checkpoint already exists.
-        FileNotFoundError: a part of the checkpoint is missing.
-        ImportError: PyTorch is needed and not installed.
-        FolderInUseError: a training writes into model_save_dir.
-        ValueError: it does not fit the settings; nothing was written.
+        FileNotFoundError: a part of the input checkpoint is missing.
+        ImportError: PyTorch is needed but not installed.
+        FolderInUseError: a training is writing to model_save_dir.
+        ValueError: the checkpoint does not match the settings; nothing was written.
     """
     settings = recipe.completed(settings)
     options = settings.importing
@@ -52,13 +53,13 @@ def import_checkpoint(settings):
     with WriterLock("Wait until it ends, or set checkpoint_dir.") as lock:
         if not settings.checkpoints.checkpoint_dir:
             lock.acquire(settings.checkpoints.model_save_dir)
-            _target(settings.checkpoints)  # it is still free
+            _target(settings.checkpoints)  # check again, now that the lock is held
         writer.save(path, _content(settings, source, backbone))
     return _table(settings, source, backbone, path)
 
 
 def _target(storage):
-    """Where the new checkpoint goes; it must not exist."""
+    """Returns the path of the new checkpoint; raises FileExistsError if it exists."""
     if storage.checkpoint_dir:
         path = storage.checkpoint_dir.rstrip("/")
     else:
@@ -74,7 +75,7 @@ def _target(storage):
 
 
 def _completed(settings, source):
-    """The settings with the classes and the kind of head of the checkpoint."""
+    """Returns the settings with the checkpoint's number of classes and kind of head."""
     weight = source.arrays.get("weight")
     if weight is None:
         return settings
@@ -106,8 +107,8 @@ def _completed(settings, source):
 
 
 def _content(settings, source, backbone):
-    """The content of the new checkpoint."""
-    # The import does not start from another checkpoint.
+    """Returns the content of the new checkpoint."""
+    # checkpoint_dir names the output here, not a checkpoint to start from.
     flags = settings.replace(checkpoint_dir="").as_dict()
     return Content(
         kind="weights",

@@ -1,4 +1,4 @@
-"""What a training is given as Python objects instead of by options."""
+"""Python objects that a training uses in place of options."""
 
 import dataclasses
 import hashlib
@@ -18,22 +18,24 @@ TEST_SPLIT = "test"
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-    """Objects that take the place of what the options would make.
+    """Python objects that replace those that the options would create.
 
         run.train(settings, parts=Parts(optimizer=keras.optimizers.Adam(1e-3)))
 
-    A run's checkpoints name the parts that were given. To resume it, give them again.
+    A run's checkpoints list the parts it was given; pass them again to resume the run.
 
     Attributes:
-        backbone: what `plsc_tf.backbones.from_user` takes: a Keras model from images
-            [h, w, 3] to embeddings, a `BaseModel`, or a function that makes one; for
-            model_name. Options of the library's networks are refused beside it.
-        optimizer: a Keras optimizer with its own learning rate or schedule, clipping
-            and weight decay, or its name; for the groups optimizer and learning_rate,
-            weight_decay and max_gradient_norm.
-        source: what to train on: a `Source`, a `tf.data.Dataset` of single (image,
-            label), or a function that returns an iterator of them; for dataset_name.
-        pairs: `{name: Pairs}` to verify on; for val_targets.
+        backbone: replaces model_name. Accepts the same values as
+            `plsc_tf.backbones.from_user`: a Keras model from images `[h, w, 3]` to
+            embeddings, a `BaseModel`, or a function that makes one. It cannot be
+            combined with options of the library's networks.
+        optimizer: replaces the groups optimizer and learning_rate, including
+            weight_decay and max_gradient_norm. A Keras optimizer, with its own
+            learning rate or schedule, clipping and weight decay, or its name.
+        source: training data; replaces dataset_name. A `Source`, a `tf.data.Dataset`
+            of single `(image, label)` examples, or a function that returns an iterator
+            of such examples.
+        pairs: verification sets `{name: Pairs}`; replaces val_targets.
     """
 
     backbone: object = None
@@ -42,12 +44,12 @@ class Parts:
     pairs: Mapping[str, Pairs] | None = None
 
     def given(self):
-        """Names of what a checkpoint depends on and cannot hold, sorted."""
+        """Returns the sorted names of the parts that a checkpoint cannot store."""
         names = ("backbone", "optimizer", "source")
         return [name for name in names if getattr(self, name) is not None]
 
     def settled(self, settings):
-        """Returns settings without the val_targets that pairs from Python replace."""
+        """Returns the settings without the val_targets that `pairs` replaces."""
         if self.pairs is None:
             return settings
         targets = settings.evaluation.val_targets
@@ -61,18 +63,18 @@ class Parts:
         return settings.replace(val_targets=kept)
 
     def remark(self):
-        """A sentence about the parts that the options of the run do not name."""
+        """Returns a sentence that lists the parts given in Python, or ""."""
         names = ", ".join(self.given())
         return f"Given in Python, whatever the options say: {names}." if names else ""
 
     def open_source(self, settings):
-        """The training data as a `Source`, or None.
+        """Returns the training data as a `Source`, or None if none was given.
 
         Args:
-            settings: the `Settings`, for the number of classes and examples.
+            settings: the `Settings`, which give the number of classes and examples.
 
         Raises:
-            ValueError: it is no data, or an option is for files only.
+            ValueError: `source` is not data, or an option applies only to files.
         """
         if self.source is None:
             return None
@@ -86,7 +88,7 @@ class Parts:
         if isinstance(self.source, Source):
             return self.source
         counts = {"name": "source"}
-        # The defaults are PLSC's data set's, and say nothing about this one.
+        # The defaults describe PLSC's data set, not this one.
         if "num_classes" in settings.given:
             counts["num_classes"] = dataset.num_classes
         if "num_sample_per_epoch" in settings.given:
@@ -96,7 +98,7 @@ class Parts:
         return python.from_generator(self.source, **counts)
 
     def checksums(self):
-        """What the workers of a cluster must have alike, `{name: text}`."""
+        """Returns `{name: checksum}` of the parts that all workers must share."""
         if not isinstance(self.backbone, keras.Model) or not self.backbone.built:
             return {}
         digest = hashlib.sha256()
@@ -105,19 +107,21 @@ class Parts:
         return {"weights of the backbone": digest.hexdigest()}
 
 
-# What the options say, and nothing else.
+# With these parts, the options alone describe the training.
 NONE = Parts()
 
 
 def made_here(backbone):
-    """A backbone whose variables are those of the strategy in whose scope this is.
+    """Returns a backbone whose variables belong to the current strategy.
+
+    Call it inside `strategy.scope()`.
 
     Args:
-        backbone: see `Parts`. A Keras model that was built elsewhere is copied, its
-            weights too; everything else builds itself.
+        backbone: see `Parts`. A built Keras model is copied with its weights; anything
+            else is returned as it is, to be built later.
 
     Raises:
-        ValueError: a Keras model that cannot be copied.
+        ValueError: the Keras model cannot be copied.
     """
     if not isinstance(backbone, keras.Model) or not backbone.built:
         return backbone
@@ -136,15 +140,15 @@ def made_here(backbone):
 
 
 def check_resumed(path: str, stored: dict, given: Sequence[str]) -> None:
-    """Checks that a run is resumed with the kinds of parts that it had.
+    """Checks that a run is resumed with the same kinds of parts as before.
 
     Args:
-        path: of the checkpoint.
-        stored: its state dict.
-        given: `Parts.given()` of now.
+        path: path of the checkpoint.
+        stored: the checkpoint's state dict.
+        given: `Parts.given()` of the current parts.
 
     Raises:
-        ValueError: something was given in Python then or is now, but not both.
+        ValueError: a part was given in Python before but not now, or the reverse.
     """
     before = stored.get("given", [])
     missing = " and ".join(name for name in before if name not in given)

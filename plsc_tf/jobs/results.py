@@ -10,7 +10,11 @@ from plsc_tf.storage import files
 
 
 def read(save_dir: str) -> dict:
-    """The results so far of the run in a folder, {} if there are none."""
+    """Returns the stored results of the run in a folder, {} if there are none.
+
+    Raises:
+        ValueError: results.json is not a JSON object.
+    """
     path = files.join(save_dir, "results.json")
     if not files.exists(path):
         return {}
@@ -33,7 +37,7 @@ def write(save_dir: str, results: dict) -> None:
 
 
 def verification_figures(results):
-    """`{name: {accuracy, std, threshold}}` of `{name: VerificationResult}`."""
+    """Converts `{name: VerificationResult}` to `{name: {accuracy, std, threshold}}`."""
     keys = ("accuracy", "std", "threshold")
     return {
         name: {key: getattr(result, key) for key in keys}
@@ -42,13 +46,13 @@ def verification_figures(results):
 
 
 def test_figures(model, batches):
-    """`{accuracy, images}` on the test split, see `closed_set.accuracy`."""
+    """Returns `{accuracy, images}` on the test split; see `closed_set.accuracy`."""
     accuracy, count = closed_set.accuracy(model, batches)
     return {"accuracy": accuracy, "images": count}
 
 
 def raw_pixels(pairs, image_size):
-    """The accuracy of comparing raw pixels on each verification set."""
+    """Returns the accuracy of comparing raw pixels on each verification set."""
     scores = {}
     for name, one in pairs.items():
         pixels = verification.raw_pixels(one.decoded(image_size))
@@ -58,10 +62,10 @@ def raw_pixels(pairs, image_size):
 
 
 def rows(outcome: dict) -> Iterator[tuple[str, str]]:
-    """Yields (name, text) of the figures of a run.
+    """Yields (name, text) for each figure of a run.
 
     Args:
-        outcome: the content of results.json, as far as it is known.
+        outcome: the content of results.json; entries may be missing.
     """
     for name in ("steps", "loss", "training_accuracy", "training_top5_accuracy"):
         if outcome.get(name) is not None:
@@ -83,15 +87,15 @@ def rows(outcome: dict) -> Iterator[tuple[str, str]]:
 
 
 def text(value) -> str:
-    """A result as text, numbers with five digits."""
+    """Returns a result as text; floats get five significant digits."""
     return f"{value:.5g}" if isinstance(value, float) else str(value)
 
 
 def table(settings: Settings, outcome: dict) -> str:
-    """The text that a run ends with.
+    """Returns the table that is printed at the end of a run.
 
     Args:
-        settings: of the run.
+        settings: the `Settings` of the run.
         outcome: the content of results.json.
     """
     folder = settings.checkpoints.model_save_dir
@@ -110,9 +114,9 @@ def table(settings: Settings, outcome: dict) -> str:
 
 
 def speed(outcome: dict) -> str:
-    """Images per second as text, after a resume with the steps of the measurement."""
+    """Returns images per second as text; after a resume, names the measured steps."""
     text = f"{outcome['images_per_second']:.5g}"
-    # Earlier versions do not save the steps.
+    # Earlier versions did not save the steps.
     first, last = outcome.get("images_per_second_steps") or (2, None)
     if first <= 2:
         return text
@@ -121,13 +125,13 @@ def speed(outcome: dict) -> str:
 
 
 def next_command(settings: Settings, results: dict) -> str:
-    """The command to run after a training; "" if there is none.
+    """Returns a command to run after the training, or "".
 
     Args:
         settings: the `Settings` of the run.
         results: the content of results.json.
     """
-    # No command finds a network of a script.
+    # Commands cannot import a network that is defined in a script.
     of_a_script = settings.model.model_name.startswith("__main__.")
     if not results.get("checkpoint_dir") or of_a_script:
         return ""

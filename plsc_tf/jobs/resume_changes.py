@@ -1,9 +1,11 @@
-"""Options that a resumed run may change: its meaning only on request, numbers logged.
+"""Decides which options may change when a run is resumed.
 
-Each option is of one kind, in every group declared here once:
+Each option belongs to one of three kinds:
 
-* the meaning of the run: another value is refused, unless allow_changes names it;
-* numbers: another value is logged and kept in the run's history;
+* MEANING, the meaning of the run: a new value is refused unless allow_changes names
+  the option;
+* NUMBERS, options that affect numerical results: a new value is logged and kept in the
+  run's history;
 * everything else, such as paths, logs and performance, may change silently.
 """
 
@@ -18,21 +20,21 @@ from plsc_tf.options import effects
 from plsc_tf.options.other_systems import unknown_option
 from plsc_tf.options.settings import Settings, known_options
 
-# Options of the loss; one that the loss does not use makes no difference.
+# Options of the loss. A change to one that the loss does not use is ignored.
 LOSS = (
     *("loss_type", "margin", "margin1", "margin3", "adaface_h", "adaface_t_alpha"),
     *("magface_norms", "magface_margins", "magface_lambda_g"),
     "interclass_filtering_threshold",
 )
-# The data set. The place of its files does not matter, their content does.
+# Options of the data set. Its files may move, but their content must not change.
 DATA = ("dataset_name", "labels_offset", "min_images_per_class", "held_back")
 PLACES = ("dataset_dir", "train_files")
 MEANING = {*LOSS, *DATA, "scale", "label_smoothing", "preprocessing_name"}
 MEANING |= {"image_shape"}
-# Groups of options that change numbers,
+# Groups whose options affect numerical results, except those in SILENT.
 NUMBERS = {"dataset", "preprocessing", "model", "head", "training", "learning_rate"}
 NUMBERS |= {"optimizer", "precision", "boost"}
-# except places, speed, and options that another check refuses.
+# Paths, options that affect only speed, and options that are checked elsewhere.
 SILENT = {
     *PLACES,
     *("num_classes", "num_parallel_batches", "prefetch_buffer_size", "batch_size"),
@@ -42,25 +44,25 @@ SILENT = {
     *("dim_reduce_timeout", "snapshot_every_n_steps", "snapshots_per_epoch"),
     *("snapshot_start_epoch", "snapshot_max", "snapshot_dir"),
 }
-# They make the initial weights, which a resume replaces by those of its checkpoint.
+# These affect only the initial weights, which a resume replaces with the checkpoint's.
 FIRST_WEIGHTS = ("head_initializer", "head_initial_deviation", "head_initial_bias")
 
 
 def find(checkpoint, settings):
-    """The options that a resume changes: `{name: [old text, new text]}`.
+    """Returns the options that a resume changes: `{name: [old text, new text]}`.
 
     Args:
-        checkpoint: its folder.
+        checkpoint: folder of the checkpoint.
         settings: the `Settings` as they will be used.
 
     Raises:
-        ValueError: the meaning of the run changes, and allow_changes does not say so.
+        ValueError: the meaning of the run changes and allow_changes does not permit it.
     """
     flags = manifest.read(checkpoint)["state"].get("flags", {})
     allowed, known = _allowed(settings), known_options()
     try:
         old = Settings.from_stored(flags)
-    except ValueError as error:  # an older version of the library took it
+    except ValueError as error:  # an older version accepted these options
         logging.warning("Cannot compare the options of %s: %s", checkpoint, error)
         return {}
     before, now = old.as_dict(), settings.as_dict()
@@ -88,26 +90,27 @@ def find(checkpoint, settings):
 
 
 def _counts(item):
-    """Whether a change of an option is logged and kept."""
+    """Returns whether a change of the option is checked and recorded."""
     return item.name in MEANING | {"gradient_dtype"} or (
         item.group in NUMBERS and item.name not in SILENT
     )
 
 
 def of_run(settings, checkpoint, batches):
-    """What a run changes as it is resumed, checked and logged, and what it keeps of it.
+    """Checks and logs what a resume changes in a run.
 
     Args:
         settings: the `Settings` as they will be used.
-        checkpoint: folder of the checkpoint to resume from; None: a new run.
+        checkpoint: folder of the checkpoint to resume from; None for a new run.
         batches: the training data.
 
     Returns:
-        (`{name: [old text, new text]}`, what its checkpoints hold: "data", and
-        "changes" of all resumes so far).
+        (the changed options `{name: [old text, new text]}`, a dict to store in the
+        run's checkpoints: "data" describes the training data, "changes" lists the
+        changes made by all resumes so far).
 
     Raises:
-        ValueError: as `find`, or the data differ.
+        ValueError: the training data differs, or see `find`.
     """
     source = batches.source
     data = {"images": source.num_examples, "contents": source.contents()}
@@ -132,7 +135,7 @@ def of_run(settings, checkpoint, batches):
 
 
 def _check_data(checkpoint, data, settings):
-    """Raises ValueError if the data differ, and allow_changes does not say so."""
+    """Raises ValueError if the data differs and allow_changes does not permit it."""
     stored = manifest.read(checkpoint)["state"]
     before = stored.get("data", data)
     if before == data:
@@ -143,7 +146,7 @@ def _check_data(checkpoint, data, settings):
     if _allowed(settings) & {*DATA, *PLACES}:
         logging.info("changed: data %s -> %s", old, new)
         return
-    # The number of classes decides what mock draws and which images are used.
+    # num_classes affects which images mock generates and which images are used.
     dataset, classes = settings.dataset, stored.get("num_classes")
     if classes != dataset.num_classes:
         old += f", num_classes={classes}"
@@ -157,7 +160,7 @@ def _check_data(checkpoint, data, settings):
 
 
 def _allowed(settings):
-    """The names in allow_changes, aliases resolved."""
+    """Returns the names in allow_changes with aliases resolved."""
     known = known_options()
     for name in settings.checkpoints.allow_changes:
         if name not in known:
@@ -166,14 +169,14 @@ def _allowed(settings):
 
 
 def _text(item, value):
-    """A value of an option in words."""
+    """Returns the value of an option as text."""
     if value is None and item.name in LOSS:
         return "None (the loss's own)"
     return item.format(value) or "(empty)"
 
 
 def _means_another(name, old, new):
-    """Whether two values of an option differ in effect."""
+    """Returns whether the old and the new value of an option differ in effect."""
     if name in LOSS:
         one, other = (heads.make_loss(settings.head) for settings in (old, new))
         if hasattr(one, "gradient") and hasattr(other, "gradient"):

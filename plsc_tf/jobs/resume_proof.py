@@ -1,4 +1,4 @@
-"""Proves on a user's own options that a resumed run equals an unbroken one."""
+"""Tests with the user's options that a resumed run equals an uninterrupted one."""
 
 import json
 import os
@@ -17,16 +17,19 @@ from plsc_tf.storage import files
 
 
 def prove(settings: Settings) -> dict:
-    """Trains 2 K steps at once, then K steps and, in another process, K more.
+    """Compares a training of 2K steps with one that is stopped and resumed after K.
+
+    Each training runs in its own process.
 
     Args:
         settings: the `Settings`; `prove_resume` is K.
 
     Returns:
-        dict, see `compare`.
+        A dict; see `compare`.
 
     Raises:
-        ValueError: model_save_dir is not on a local disk, or this is a cluster.
+        ValueError: model_save_dir is not on a local disk, or the settings or the
+            environment describe a cluster.
         RuntimeError: one of the trainings failed.
     """
     steps = settings.checkpoints.prove_resume
@@ -51,15 +54,15 @@ def prove(settings: Settings) -> dict:
 
 
 def compare(folder: str, steps: int) -> dict:
-    """Compares the two trainings of a proof.
+    """Compares the losses and the last checkpoints of the two trainings.
 
     Args:
-        folder: that of the proof.
-        steps: after which the second one was stopped.
+        folder: folder that holds both trainings.
+        steps: step after which the second training was stopped and resumed.
 
     Returns:
-        dict: `exact`, whether all losses and all files of the last checkpoints are
-        equal bit for bit; `steps`; `stopped_at`; `first_difference`, the first step
+        A dict with `exact`, True if all losses and all files of the last checkpoints
+        are bit-identical; `steps`; `stopped_at`; `first_difference`, the first step
         whose loss differs, or None; `files_differ`; `folder`.
     """
     losses, hashes = [], []
@@ -69,7 +72,7 @@ def compare(folder: str, steps: int) -> dict:
         _, checkpoint = catalog.find_all(os.path.join(folder, name))[-1]
         described = manifest.read(checkpoint)["files"]
         hashes.append({file: entry["sha256"] for file, entry in described.items()})
-    # Items that are in one of two dicts only.
+    # `^` keeps the items that are in only one of the two dicts.
     steps_differ = [int(step) for step, _ in losses[0].items() ^ losses[1].items()]
     files_differ = sorted({file for file, _ in hashes[0].items() ^ hashes[1].items()})
     return {
@@ -83,7 +86,7 @@ def compare(folder: str, steps: int) -> dict:
 
 
 def text(proof: dict) -> str:
-    """The result of `prove` in words; the last line is one JSON object."""
+    """Describes the result of `prove`; the last line is one JSON object."""
     if proof["exact"]:
         result = (
             f"Exact: {proof['steps']} losses and all weights and optimizer states are "
@@ -100,7 +103,7 @@ def text(proof: dict) -> str:
 
 
 def _train(settings, folder, name, stop_at_step):
-    """Trains in a process of its own, up to a step."""
+    """Trains up to a global step in a separate process."""
     changed = settings.replace(
         model_save_dir=os.path.join(folder, name),
         stop_at_step=stop_at_step,

@@ -1,4 +1,4 @@
-"""The facts of a run that the log starts with, and that options depend on."""
+"""Logs a description of a run, and the options that have no effect on it."""
 
 import tensorflow as tf
 from absl import logging
@@ -9,12 +9,12 @@ from plsc_tf.options import effects
 
 
 def log_run(plan, model, batches, parts):
-    """Logs in a few lines what is about to run.
+    """Logs a description of the run in a few lines.
 
     Args:
         plan: the `plsc_tf.jobs.run_plan.Plan`.
         model: the compiled `Classifier`.
-        batches: the `Batches` it trains on.
+        batches: the training `Batches`.
         parts: the `Parts` from Python.
     """
     settings = plan.settings
@@ -36,7 +36,7 @@ def log_run(plan, model, batches, parts):
 
 
 def _describe_head(head, given):
-    """The head in words: loss, classes, and how they are split."""
+    """Describes the head: its loss, its classes, and how they are split."""
     split = "whole on each replica"
     if head.sharded:
         rows = head.arrays()["weight"].split
@@ -59,11 +59,11 @@ def log_idle_options(settings, batches, pairs, model, parts):
         settings: the `Settings` of the run.
         batches: the training `Batches`.
         pairs: the verification sets, `{name: Pairs}`.
-        model: the `Classifier`, which has joined its group.
+        model: the `Classifier`; it must have joined its group.
         parts: the `Parts` from Python.
     """
     source, own = batches.source, parts.source is not None
-    # num_sample_per_epoch may have limited a reader's examples.
+    # A source from Python takes only its number of examples from the options.
     heeds = frozenset({"num_examples"}) if own else source.heeds
     several = model.strategy.num_replicas_in_sync > 1
     on_gpus = bool(tf.config.get_visible_devices("GPU"))

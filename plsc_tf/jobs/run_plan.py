@@ -19,12 +19,12 @@ class Plan:
     """The plan of a run, made before anything is trained.
 
     Attributes:
-        settings: with global_batch_size and model_save_dir as they will be used.
+        settings: the `Settings` with the final global_batch_size and model_save_dir.
         checkpoint: folder of the checkpoint to resume from, or None.
-        steps_per_epoch: steps of an epoch.
-        total_steps: steps of the whole run.
-        rate: learning rate after scaling to the global batch.
-        schedule: the Keras schedule of the rate; `stop_at_step` ends a run earlier
+        steps_per_epoch: number of steps in an epoch.
+        total_steps: number of steps in the whole run.
+        rate: learning rate, scaled to the global batch.
+        schedule: Keras schedule of the learning rate; `stop_at_step` ends a run early
             without changing it.
     """
 
@@ -47,22 +47,23 @@ def choose_folder(
 
     Args:
         settings: the requested `Settings`.
-        num_replicas: for `batch_size`, the number of images per replica.
-        group: the `Group` of workers, all of which must call this; None for
-            one.
+        num_replicas: number of replicas; multiplied by `batch_size` if
+            global_batch_size is not set.
+        group: the `Group` of workers, all of which must call this function; None for
+            a single worker.
         given: names of the parts from Python, `Parts.given()`.
-        lock: the `WriterLock` with which the chief takes the folder, before anything
-            in it is read or changed; None: nothing will be written.
+        lock: the `WriterLock` with which the chief locks the folder before anything in
+            it is read or changed; None if nothing will be written.
 
     Returns:
         (settings as they will be used, checkpoint folder or None).
 
     Raises:
-        FolderInUseError: another training writes into the folder.
-        ValueError: the requested global batch or options differ from the run's, or its
+        FolderInUseError: another training is writing to the folder.
+        ValueError: the requested global batch or options differ from the run's, or the
             newest checkpoint is damaged.
-        OSError: the folder cannot be reached or written to, which never means that it
-            is empty.
+        OSError: the folder cannot be reached or written to; it is never assumed to be
+            empty.
     """
     save_dir, group = settings.checkpoints.model_save_dir, group or SingleWorker()
     requested = settings.training.global_batch_size
@@ -88,7 +89,7 @@ def choose_folder(
 
 
 def _resumed_batch(settings, checkpoint, batch, given):
-    """The global batch of a resumed run; raises ValueError if it cannot be resumed."""
+    """Returns the global batch of a resumed run after checking that it can resume."""
     stored = manifest.read(checkpoint)["state"]
     run_batch = stored.get("flags", {}).get("global_batch_size")
     elsewhere = f"--checkpoint_dir={checkpoint} --model_save_dir=<another folder>."
@@ -119,8 +120,9 @@ def make_plan(settings: Settings, checkpoint: str | None, batches) -> Plan:
     """Counts the steps and scales the learning rate; see `Plan`.
 
     Raises:
-        ValueError: neither the data nor the settings say how long an epoch is, which
-            the learning rate depends on, or the rate does not fit it.
+        ValueError: the learning rate depends on the length of an epoch, and neither
+            the data nor the settings define it; or the options of the learning rate do
+            not fit the run.
     """
     training, rates = settings.training, settings.learning_rate
     if batches.num_examples is None and "num_sample_per_epoch" not in settings.given:

@@ -1,4 +1,4 @@
-"""The report of a run: one page that loads no other file, and the facts on it."""
+"""Renders the report of a run as one self-contained page, and collects its facts."""
 
 import contextlib
 import datetime
@@ -22,11 +22,11 @@ from plsc_tf.reporting import metrics_files
 from plsc_tf.storage import files
 
 NAME, STARTS = "report.html", "starts.jsonl"
-# The page of the evaluation card, which the next command writes.
+# Page of the evaluation card, which the command suggested in the report writes.
 CARD = "card/card.html"
-# Files that the page links to if they exist.
+# The report links to those of these files that exist.
 LINKED = (CARD, "results.json", "metrics.csv", "flags.cfg")
-# Further results, which the closing table leaves out.
+# Additional results that the table at the end of a run omits.
 _DETAILS = (
     "loss_type",
     "num_classes",
@@ -35,20 +35,20 @@ _DETAILS = (
     "seconds_per_epoch",
     "export_dir",
 )
-# user:password@ in an address.
+# Matches user:password@ in a URL.
 _PASSWORD = re.compile(r"(://)[^/@\s]+@")
 
 
 def to_html(settings: Settings, outcome: dict, facts: dict) -> bytes:
-    """Returns the page.
+    """Renders the report as HTML.
 
     Args:
-        settings: of the run.
+        settings: the `Settings` of the run.
         outcome: the content of results.json.
         facts: {"network", "data", "memory", "environment": {name: text},
             "checkpoints": [(name, step, MB)], "starts": [{...}],
             "charts": [(caption, SVG)], "images": [(label, JPEG)],
-            "written": those of `LINKED` that exist}.
+            "written": the files of `LINKED` that exist}.
     """
     folder = settings.checkpoints.model_save_dir
     rows = list(results.rows(outcome))
@@ -83,7 +83,10 @@ def to_html(settings: Settings, outcome: dict, facts: dict) -> bytes:
 
 
 def _headline(rows):
-    """[(value, name)], accuracies of evaluations first, deviations in the names."""
+    """Returns [(value, name)], evaluation accuracies first.
+
+    A remark after a value, such as a standard deviation, is moved to the name.
+    """
     names = ("training_accuracy", "loss", "steps", "images/s")
     figures = [row for row in rows if ": " in row[0] or row[0] == "test accuracy"]
     figures += [row for name in names for row in rows if row[0] == name]
@@ -96,7 +99,7 @@ def _headline(rows):
 
 
 def _shown(option, group):
-    """An option's value as text; a secret shows as ***, also within an address."""
+    """Returns an option's value as text, with *** in place of secrets, also in URLs."""
     text = option.format(getattr(group, option.name))
     return _PASSWORD.sub(r"\1***@", text) or "(empty)"
 
@@ -109,7 +112,7 @@ def _start(start):
 
 
 def environment(strategy: tf.distribute.Strategy, group) -> dict:
-    """{name: text} about programs and devices."""
+    """Returns {name: text} that describes the software and the devices."""
     devices = [device.device_type for device in tf.config.list_physical_devices()]
     counted = {kind: devices.count(kind) for kind in dict.fromkeys(devices)}
     return {
@@ -127,13 +130,13 @@ def environment(strategy: tf.distribute.Strategy, group) -> dict:
 
 
 def add_start(folder: str, step: int, environment: dict, changes: dict) -> None:
-    """Records that a process starts or resumes the run after a step.
+    """Records that a process starts or resumes the run.
 
     Args:
-        folder: of the run.
-        step: steps so far.
-        environment: see above.
-        changes: the options that a resume changed, `{name: [old, new]}`.
+        folder: the run's folder.
+        step: global step at which the process starts.
+        environment: result of `environment`.
+        changes: the options that the resume changed, `{name: [old, new]}`.
     """
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     names = ("plsc_tf", "TensorFlow", "replicas", "workers")
@@ -144,12 +147,12 @@ def add_start(folder: str, step: int, environment: dict, changes: dict) -> None:
 
 
 def starts(folder: str) -> list[dict]:
-    """[{"time", "step", ...}] of the run so far."""
+    """Returns the starts and resumes of the run so far: [{"time", "step", ...}]."""
     return metrics_files.read(files.join(folder, STARTS))
 
 
 def checkpoints(folder: str) -> list[tuple]:
-    """[(name, step, MB)] of the checkpoints that exist."""
+    """Returns [(name, step, MB)] for each checkpoint in the folder."""
     rows = []
     for _, path in catalog.find_all(folder):
         content = manifest.read(path)
@@ -160,20 +163,20 @@ def checkpoints(folder: str) -> list[tuple]:
 
 
 def peak_memory(strategy: tf.distribute.Strategy) -> dict[str, str]:
-    """{name: GB}, the peak of each GPU and of this process."""
+    """Returns {name: GB as text}, the peak memory of each GPU and of this process."""
     peaks = {}
     for device in strategy.extended.worker_devices:
         spec = tf.DeviceSpec.from_string(device)
         if spec.device_type == "GPU":
-            short = f"GPU:{spec.device_index}"  # the name that TensorFlow takes here
+            short = f"GPU:{spec.device_index}"  # get_memory_info needs the short name
             peaks[device] = tf.config.experimental.get_memory_info(short)["peak"]
-    with contextlib.suppress(OSError):  # only Linux reports it
+    with contextlib.suppress(OSError):  # /proc exists only on Linux
         peaks["the process"] = read_bytes("/proc/self/status", "VmHWM")
     return {f"measured, {x}": f"{n / 1e9:.2f} GB at most" for x, n in peaks.items()}
 
 
 def network(model) -> dict[str, str]:
-    """{name: text} about the size of a model.
+    """Returns {name: text} that describes the size of a model.
 
     Args:
         model: the `Classifier`.
@@ -190,9 +193,9 @@ def network(model) -> dict[str, str]:
 
 
 def flops(model) -> int:
-    """Floating point operations of the network for one image, forward.
+    """Counts the floating-point operations of the network's forward pass on one image.
 
-    Counted by TensorFlow's profiler in the graph at inference.
+    TensorFlow's profiler counts them in the inference graph.
 
     Args:
         model: the `Classifier`.
@@ -207,7 +210,7 @@ def flops(model) -> int:
     options = profiler.ProfileOptionBuilder(options).with_empty_output().build()
     log = tf.get_logger()
     level = log.level
-    log.setLevel("ERROR")  # the profiler warns that it belongs to TensorFlow 1
+    log.setLevel("ERROR")  # hides the profiler's warning that it is deprecated
     try:
         operations = profiler.profile(concrete.graph, cmd="op", options=options)
     finally:

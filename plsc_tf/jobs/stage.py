@@ -1,30 +1,32 @@
-"""What a training may do beside the ordinary, or instead of it."""
+"""Hooks through which a training can add to or replace its ordinary steps."""
 
 
 class Stage:
-    """A stage of training; this one is the ordinary, and adds nothing.
+    """A stage of training; this base class adds nothing to an ordinary training.
 
-    Those of `plsc_tf.boost` are handed to `plsc_tf.jobs.train.train` by the commands.
+    The commands pass a stage to `plsc_tf.jobs.train.train`;
+    `plsc_tf.jobs.dimension_reduction` implements the stages of `plsc_tf.boost`.
     """
 
     def begin(self, model, settings):
-        """Prepares the model, before it is compiled, on all workers.
+        """Prepares the model before it is compiled; runs on all workers.
 
-        It may set `model.trainer.updater_class`, which `compile` calls like `Updater`.
+        The method may set `model.trainer.updater_class`, which `compile` calls in
+        place of `Updater`.
 
         Args:
             model: the `Classifier`.
             settings: the `Settings` as they will be used.
 
         Raises:
-            ValueError: the stage cannot be run like that.
+            ValueError: the stage cannot run with this model or these settings.
         """
 
     def callbacks(self, model, settings):
-        """Keras callbacks of the stage, after the model was compiled.
+        """Returns the stage's Keras callbacks; called after the model is compiled.
 
-        It may set `model.trainer.custom_step`, a function of the replicas' batches that
-        returns what `plsc_tf.training.trainer.train_step` does.
+        The method may set `model.trainer.custom_step`, a function of the replicas'
+        batches that returns the same as `plsc_tf.training.trainer.train_step`.
 
         Args:
             model: the compiled `Classifier`.
@@ -34,7 +36,7 @@ class Stage:
         return []
 
     def trimmed(self, backbone, head, settings):
-        """What the planner shall count of a model: less what the stage does without.
+        """Removes memory that the stage does not need from the planner's counts.
 
         Args:
             backbone: the `plsc_tf.jobs.memory_plan.planner.Backbone`.
@@ -48,15 +50,15 @@ class Stage:
         return backbone, head
 
     def memory(self, backbone, head, settings):
-        """Bytes of each device that the stage needs beside an ordinary step.
+        """Returns the bytes that the stage needs per device beyond an ordinary step.
 
         Args:
-            backbone: as of `trimmed`.
-            head: as of `trimmed`.
+            backbone: as in `trimmed`.
+            head: as in `trimmed`.
             settings: the `Settings`.
 
         Returns:
-            `{what: bytes}`.
+            `{item: bytes}`.
         """
         del backbone, head, settings
         return {}

@@ -1,4 +1,4 @@
-"""The main job: train, verify, save, export, and say what came out."""
+"""Runs a training: trains, verifies, saves, exports and reports the results."""
 
 import tensorflow as tf
 from absl import logging
@@ -32,28 +32,27 @@ IN_USE = (
 
 
 def train(settings, termination=None, parts=NONE, stage=ORDINARY):
-    """Runs or resumes the training that the settings describe.
+    """Starts or resumes the training that the settings describe.
 
     Args:
         settings: the `Settings`.
-        termination: a `Termination` that listens to signals.
-        parts: the `Parts` that are given in Python; the workers of a cluster must
-            give the same.
-        stage: a `plsc_tf.jobs.stage.Stage`, what to do beside the ordinary.
+        termination: a `Termination` that handles signals; None creates one.
+        parts: the `Parts` given in Python; all workers of a cluster must pass the same.
+        stage: a `plsc_tf.jobs.stage.Stage` that adds to or replaces the ordinary steps.
 
     Returns:
-        (the settings as they were used, the results). Of the workers of a cluster the
-        chief has the results, the others None. They are a dict, also
-        written to `<model_save_dir>/results.json`: `steps`, `loss`, `loss_type`,
-        `num_classes`, `sample_rate`, `images_per_second` and `images_per_second_steps`,
-        the first and the last step that it was measured over, of the process that
-        trained last; `seconds_per_step`, `seconds_per_epoch`, `verification`,
+        (the settings as they were used, the results). In a cluster only the chief gets
+        the results; the other workers get None. The results are a dict, also written
+        to `<model_save_dir>/results.json`: `steps`, `loss`, `loss_type`,
+        `num_classes`, `sample_rate`, `images_per_second`, `images_per_second_steps`
+        (the first and the last step of that measurement, in the process that trained
+        last), `seconds_per_step`, `seconds_per_epoch`, `verification`,
         `checkpoint_dir`, `export_dir`.
     """
     if settings.training.deterministic:
         make_deterministic(settings.training.seed)
     termination = termination or Termination()
-    # TensorFlow logs devices only if this is set before its first operation.
+    # TensorFlow honors this setting only before its first operation.
     tf.debugging.set_log_device_placement(settings.logging.log_device_placement)
     with workers.joined(settings) as joined, WriterLock(IN_USE) as lock:
         termination.listen_again()
@@ -73,7 +72,7 @@ def _train(settings, joined, termination, parts, stage, lock):
     recipe.check_parts(settings, strategy.num_replicas_in_sync)
     export.check(settings)
     plan = make_plan(settings, checkpoint, batches)
-    earlier = results.read(save_dir)  # before the training, if it cannot be read
+    earlier = results.read(save_dir)  # read now: a bad file must fail before training
     half = recipe.backbone_precision(settings)
     reporter = RunReporter(settings, group)
     model = recipe.build_model(settings, strategy, half, parts.backbone)
@@ -125,10 +124,10 @@ def _train(settings, joined, termination, parts, stage, lock):
 
 
 def _open(settings, joined, parts, lock):
-    """Settles the run's folder and opens its data, alike on all workers.
+    """Determines the run's folder and opens its data; all workers agree on both.
 
     Returns:
-        (settings as they will be used, checkpoint to go on from or None, batches).
+        (settings as they will be used, checkpoint to resume from or None, batches).
     """
     group = joined.group
     settings = recipe.completed(settings)
@@ -152,11 +151,12 @@ def _open(settings, joined, parts, lock):
 
 
 def _fit(model, batches, plan, callbacks, start, rescue):
-    """Trains, within the time limit of a step if there is one.
+    """Trains the model, with a time limit per step if step_timeout is set.
 
     Args:
-        start: where `fit` begins, its arguments by name.
-        rescue: function of the error that ends the training, called before it goes on.
+        start: keyword arguments of `fit` that set the epoch and step to start at.
+        rescue: function called with an error that ends the training, before the error
+            is raised again.
 
     Returns:
         The `keras.callbacks.History`.
@@ -194,7 +194,7 @@ def _fit(model, batches, plan, callbacks, start, rescue):
 
 
 def _checkpoints(settings, parts, origin):
-    """The callback that saves, as the settings say."""
+    """Returns the `Checkpoint` callback that the settings describe."""
     given = settings.checkpoints
     return Checkpoint(
         given.model_save_dir,
@@ -242,9 +242,9 @@ def _compile(model, plan, own_optimizer=None):
 
 
 def _load_weights(model, plan, checkpoints):
-    """Resumes, or starts from `checkpoint_dir`; returns where `fit` begins."""
+    """Loads the run's checkpoint or `checkpoint_dir`; returns arguments for `fit`."""
     if plan.checkpoint:
-        # The options were compared.
+        # `resume_changes` has already compared the options.
         start = checkpoints.restore(model, plan.checkpoint, allow_changes=None)
         at = model.trainer.position
         message = "Resuming %s at epoch %d, step %d."
@@ -272,14 +272,14 @@ def _training_log(plan, reporter):
 
 
 def _note(outcome, plan, model, history, log, verify, earlier):
-    """Notes the figures of the training itself in `outcome`, a dict."""
+    """Adds the figures of the training itself to the dict `outcome`."""
     settings, steps = plan.settings, model.trainer.position.global_step
     figures = history.history
     checkpoints = catalog.find_all(settings.checkpoints.model_save_dir)
-    # With on_save_error=continue there may be none.
+    # With on_save_error=continue, there may be no checkpoint.
     saved, checkpoint = checkpoints[-1] if checkpoints else (0, None)
     if "loss" not in figures and earlier.get("steps") == steps:
-        outcome |= earlier  # the same weights
+        outcome |= earlier  # nothing was trained, so the figures still apply
         outcome.pop("unsaved_steps", None)
     else:
         speed, loss = log.images_per_second, (figures.get("loss") or [None])[-1]
@@ -294,7 +294,7 @@ def _note(outcome, plan, model, history, log, verify, earlier):
             "sample_rate": settings.head.sample_rate,
             "images_per_second": speed,
             "images_per_second_steps": log.timed_steps,
-            # Means without the first step (TimeMonitor).
+            # Means that exclude the first step, like MindSpore's TimeMonitor.
             "seconds_per_step": seconds,
             "seconds_per_epoch": seconds and seconds * plan.steps_per_epoch,
             "export_dir": None,
@@ -308,7 +308,7 @@ def _note(outcome, plan, model, history, log, verify, earlier):
 
 
 def _finish(outcome, settings, model, verify, test):
-    """Adds the test split and the export, and writes results.json."""
+    """Evaluates the test split, exports the model, and writes results.json."""
     save_dir = settings.checkpoints.model_save_dir
     if test is not None:
         with model.trainer.averaged():
@@ -329,7 +329,7 @@ def _finish(outcome, settings, model, verify, test):
 
 
 def _leave(settings, model, reporter, outcome, batches):
-    """Writes and uploads what is known of a run that failed after its training."""
+    """Writes and uploads the known results of a run that failed after training."""
 
     def write():
         save_dir = settings.checkpoints.model_save_dir

@@ -1,4 +1,4 @@
-"""A trained model, loaded from its checkpoint: to use it, or to start from it."""
+"""Loads a trained model from its checkpoint, to use it or to start training from it."""
 
 import dataclasses
 
@@ -19,20 +19,20 @@ from plsc_tf.storage import files, fs_options
 from plsc_tf.training import model_config, state
 from plsc_tf.training.classifier import Classifier
 
-# Options of the network: the checkpoint decides, whatever the flags say.
+# Options of the network. The checkpoint's values override the requested ones.
 OF_THE_NETWORK = (
     *("model_name", "model_options", "emb_size", "image_shape", "dropout"),
     "num_classes",
     *(field.name for field in dataclasses.fields(Head)),
 )
 
-# Options of the data: the checkpoint decides, unless the flags name them.
+# Options of the data. The checkpoint's values apply unless the user sets the option.
 OF_THE_DATA = (
     *("dataset_name", "dataset_dir", "train_files", "num_sample_per_epoch"),
     *("labels_offset", "min_images_per_class", "held_back", "preprocessing_name"),
     *("val_targets", "seed"),
 )
-# Names that are listed one by one.
+# The log lists at most this many weights by name.
 LISTED = 10
 
 
@@ -43,8 +43,8 @@ class Trained:
     Attributes:
         model: the `Classifier` with the checkpoint's weights.
         checkpoint: path of the checkpoint.
-        settings: as requested, except the network, which is the checkpoint's.
-        run: settings of the training, as far as the checkpoint has them.
+        settings: the requested `Settings`, with the network of the checkpoint.
+        run: `Settings` of the training, as stored in the checkpoint.
     """
 
     model: Classifier
@@ -59,13 +59,13 @@ class Trained:
 
 
 def find(storage: Checkpoints) -> str:
-    """The path of the checkpoint that the group `checkpoints` mean.
+    """Returns the path of the checkpoint that the `checkpoints` options select.
 
-    A run's flags.cfg names the run and also the checkpoint that it started from; it
-    means the newest checkpoint of the run, not its start.
+    A run's flags.cfg names both the run and the checkpoint that it started from. In
+    that case, the run's newest checkpoint is selected, not the one it started from.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: there is no checkpoint.
     """
     checkpoints = catalog.find_all(storage.model_save_dir)
     if checkpoints:
@@ -85,10 +85,11 @@ def load(
     """Builds the model of a checkpoint and loads its weights.
 
     Args:
-        settings: `checkpoint_dir` or `model_save_dir` name the checkpoint or the run.
-        with_head: also load the class weights.
+        settings: the `Settings`; `checkpoint_dir` names a checkpoint, or
+            `model_save_dir` a run.
+        with_head: whether to load the class weights too.
         parts: the `Parts` of the training, if its backbone was given in Python.
-        strategy: over the devices to use; None: those of this machine.
+        strategy: the strategy over the devices to use; None uses this machine's.
 
     Raises:
         FileNotFoundError: there is no checkpoint.
@@ -99,7 +100,7 @@ def load(
     flags = {n: tuple(v) if isinstance(v, list) else v for n, v in flags.items()}
     settings = _completed(settings, flags)
     strategy = strategy or make_strategy(settings.performance.num_replicas)
-    # Embedding needs no class, however many there are: the smallest head will do.
+    # Embeddings do not depend on the head, so the smallest possible one is enough.
     classes = strategy.num_replicas_in_sync
     if with_head:
         classes = settings.dataset.num_classes
@@ -113,7 +114,7 @@ def load(
 
 
 def _completed(settings, flags):
-    """Takes the network from the run's flags, and the data unless requested."""
+    """Returns the settings with the run's network, and its data unless requested."""
     values = settings.as_dict()
     decided = [
         name
@@ -138,25 +139,26 @@ def load_model(folder, *, backbone=None, head=None):
         model = plsc_tf.load_model("runs/notebook")
         embeddings = model.embed(images)
 
-    Call it inside `strategy.scope()` for devices of your own choice; else it takes
-    every GPU of this machine, or one CPU device. They need not be as many as in the
-    training. Where the training averaged its weights, the averages are loaded, unless
-    it ran with ema_in_use=false.
+    Call it inside `strategy.scope()` to choose the devices; otherwise it uses every GPU
+    of this machine, or one CPU device. Their number may differ from the training's. If
+    the training averaged its weights, the averages are loaded, unless it ran with
+    ema_in_use=false.
 
     Args:
-        folder: a checkpoint, or a training's folder, of which the newest checkpoint is
-            taken.
-        backbone: the network, where the checkpoint does not hold it because it has
-            layers of your own: a Keras model, or a function that makes one.
-        head: a new `ShardedHead` or `DenseHead` of as many classes, where the loss is
-            one of your own. Embeddings do not depend on it.
+        folder: a checkpoint, or the folder of a training, whose newest checkpoint is
+            loaded.
+        backbone: the network, if it has custom layers, which a checkpoint cannot store:
+            a Keras model, or a function that makes one.
+        head: a new `ShardedHead` or `DenseHead` with the same number of classes, if
+            the loss is a custom one. Embeddings do not depend on it.
 
     Returns:
-        the `Classifier`.
+        The `Classifier`.
 
     Raises:
         FileNotFoundError: there is no checkpoint.
-        ValueError: it does not hold its network, or another one than `backbone`.
+        ValueError: the checkpoint does not hold its network and `backbone` is None, or
+            it holds a different network from `backbone`.
     """
     files.prepare(str(folder))
     path = catalog.resolve(str(folder))
@@ -167,7 +169,7 @@ def load_model(folder, *, backbone=None, head=None):
         strategy = make_strategy()
     flags = stored.get("flags", {})
     if not stored.get("network") and "model_name" in flags:
-        # Of an earlier version: its options say how to make it.
+        # Earlier versions stored only the options from which to build the network.
         settings = Settings.from_values(checkpoint_dir=path)
         parts = Parts(backbone=backbone)
         model = load(settings, with_head, parts, strategy).model
@@ -200,7 +202,7 @@ def _network(path, stored, backbone):
 
 def _head(path, content, strategy):
     stored, classes = content["state"], content["state"]["num_classes"]
-    if not content["arrays"]:  # without class rows the smallest head will do
+    if not content["arrays"]:  # no class weights stored: the smallest head is enough
         classes = strategy.num_replicas_in_sync
     head = stored.get("head") and model_config.make_head(classes, stored["head"])
     if head:
@@ -214,7 +216,7 @@ def _head(path, content, strategy):
 
 
 def start_from(model: Classifier, settings: Settings) -> None:
-    """Loads the weights in `checkpoint_dir`; with task_type=finetune those that fit.
+    """Loads the weights in `checkpoint_dir`; task_type=finetune loads those that fit.
 
     Args:
         model: the `Classifier`.
@@ -222,7 +224,7 @@ def start_from(model: Classifier, settings: Settings) -> None:
 
     Raises:
         FileNotFoundError: there is no checkpoint.
-        ValueError: it does not fit, or its files are damaged.
+        ValueError: the checkpoint does not fit the model, or its files are damaged.
     """
     files.prepare(settings.checkpoints.checkpoint_dir)
     path = catalog.resolve(settings.checkpoints.checkpoint_dir)
@@ -247,12 +249,12 @@ def start_from(model: Classifier, settings: Settings) -> None:
 
 
 def _load_matching(path, content, model, settings):
-    """The backbone's weights that fit; the head's if its classes are these."""
+    """Loads the backbone's weights that fit, and the head if its classes are equal."""
     matched = reader.load_matching(path, model.backbone)
     model.trainer.statistics_differ = False
     stored, arrays = content["state"], content["arrays"]
     flags, dataset = stored.get("flags", {}), settings.dataset
-    # Whether class n of the checkpoint is class n here.
+    # The head can be reused only if class n of the checkpoint is class n here.
     with_head = (
         bool(arrays)
         and flags.get("dataset_name") == dataset.dataset_name

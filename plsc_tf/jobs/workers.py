@@ -1,4 +1,4 @@
-"""The processes of a run: they find each other, and end together."""
+"""Connects the worker processes of a run, and makes them end together."""
 
 import atexit
 import contextlib
@@ -24,17 +24,18 @@ from plsc_tf.parallel.strategy import strategy as make_strategy
 from plsc_tf.storage import files
 from plsc_tf.training.ending import Votes
 
-# What may differ from worker to worker: where it is.
+# Options that may differ between workers, because they state a worker's location.
 OF_A_PLACE = ("node_ip", "task_index")
-# TensorFlow's servers find each other within so long, or the process ends.
+# If TensorFlow's servers do not connect within this time, the process ends.
 SERVERS_S = 45.0
 
 
 class Membership:
-    """The place of this process in its cluster, which all of its runs share.
+    """This process's membership in a cluster, shared by all runs of the process.
 
     TensorFlow's server holds the worker's port until the process ends, and TensorFlow
-    configures its collectives once. So a process joins once, and leaves when it ends.
+    can configure its collectives only once. Therefore a process joins a cluster only
+    once and leaves it when the process ends.
 
     Attributes:
         strategy: the strategy over all workers; None until the first run sets it.
@@ -45,16 +46,16 @@ class Membership:
         self._group = self._terms = self._error = None
 
     def join(self, cluster, settings):
-        """Returns the `Group`: the first call joins it, later ones return the same.
+        """Joins the `Group` on the first call; later calls return the same group.
 
         Args:
             cluster: the `Cluster`.
             settings: the `Settings` of the run.
 
         Raises:
-            RuntimeError: a worker did not come, or is lost: `WorkerLostError`; or an
-                earlier run of this process has failed.
-            ValueError: the run needs another cluster than the earlier ones.
+            RuntimeError: a worker did not join, a worker was lost (`WorkerLostError`),
+                or an earlier run of this process failed.
+            ValueError: the run's cluster differs from that of an earlier run.
         """
         given = settings.cluster
         terms = {
@@ -78,10 +79,13 @@ class Membership:
         return self._group
 
     def fail(self, error):
-        """Makes later runs of this process fail, because this one did.
+        """Makes later runs of this process fail after this run has failed.
+
+        Also cancels the regular leave at exit; the caller reports the error to the
+        other workers instead.
 
         Args:
-            error: the exception of the run, which is now to be reported to the others.
+            error: the exception that ended the run.
         """
         self._error = f"{type(error).__name__}: {error}"
         atexit.unregister(self._group.leave)
@@ -105,12 +109,12 @@ class Membership:
 
 @dataclasses.dataclass(frozen=True)
 class Workers:
-    """This process among the workers of a run.
+    """The workers of a run, as this process sees them.
 
     Attributes:
         group: the `Group` of all workers, or `SingleWorker`.
-        strategy: the `tf.distribute.Strategy` over all their devices.
-        votes: the `Votes`, None of a process that is alone.
+        strategy: the `tf.distribute.Strategy` over the devices of all workers.
+        votes: the `Votes`; None if there is no cluster.
     """
 
     group: Group | SingleWorker
@@ -119,26 +123,26 @@ class Workers:
 
     @property
     def together(self):
-        """Whether there are several."""
+        """True if there are several workers."""
         return self.group.size > 1
 
     @property
     def local_strategy(self):
-        """The strategy over this process's devices, for work that is not shared."""
+        """A new strategy over this process's devices, for work that is not shared."""
         return make_strategy(len(local_replicas(self.strategy)))
 
 
 @contextlib.contextmanager
 def joined(settings):
-    """The `Workers` of a run, after all of them have come and fit together.
+    """Yields the run's `Workers` once all have joined and their options are compared.
 
-    An error in the block ends the other workers too, with this one's message, unless
-    all have decided to end. A process stays in its cluster after the block, for other
-    runs, until it ends.
+    An error in the block ends the other workers too, with this worker's message, unless
+    all workers have already voted to end. After the block, the process stays in its
+    cluster for later runs.
 
     Raises:
-        RuntimeError: a worker did not come, or is lost: `WorkerLostError`.
-        ValueError: the workers differ in what must be equal.
+        RuntimeError: a worker did not join, or was lost (`WorkerLostError`).
+        ValueError: the workers differ in versions or options that must be equal.
     """
     cluster = clusters.resolve(settings.cluster, os.environ)
     if cluster is None:
@@ -163,17 +167,18 @@ def joined(settings):
 
 
 def by_the_chief(settings, function):
-    """Calls a function in the chief, while the other workers wait.
+    """Calls a function in the chief while the other workers wait.
 
     Args:
         settings: the `Settings`.
-        function: takes the strategy over the devices of its process.
+        function: the function to call; its argument is the strategy over the chief's
+            own devices.
 
     Returns:
-        what the function returns; None in the other workers.
+        The function's result; None in the other workers.
 
     Raises:
-        RuntimeError: a worker did not come, or is lost: `WorkerLostError`.
+        RuntimeError: a worker did not join, or was lost (`WorkerLostError`).
     """
     with joined(settings) as workers:
         result = function(workers.local_strategy) if workers.group.is_chief else None
@@ -182,15 +187,15 @@ def by_the_chief(settings, function):
 
 
 def compare(group, facts):
-    """Compares what must be equal on all workers; see `preflight.compare`."""
+    """Checks that facts are equal on all workers; see `preflight.compare`."""
     preflight.compare(group.gather("facts", facts))
 
 
 def check_shared(group, folder):
-    """Checks that all workers see one folder, into which each writes its rows.
+    """Checks that all workers share a folder; each writes its rows of the head there.
 
     Raises:
-        ValueError: on all workers, if one of them sees another one.
+        ValueError: a worker does not see the chief's file; raised on all workers.
     """
     token = files.join(folder, f".seen-{uuid.uuid4().hex}") if group.is_chief else None
     if token:
@@ -210,9 +215,9 @@ def check_shared(group, folder):
 
 
 def _start_servers(group, cluster, settings):
-    """TensorFlow's server of each worker, and the strategy over all of them.
+    """Starts this worker's TensorFlow server; returns the strategy over all workers.
 
-    No Python thread runs meanwhile, so a time limit has to come from elsewhere.
+    No Python thread runs during the start, so `faulthandler` enforces the time limit.
     """
     group.gather("before the servers", None)
     group.flush()
@@ -232,7 +237,11 @@ def _start_servers(group, cluster, settings):
 
 
 def _end(group, votes, error):
-    """Tells the others about an error, or hears from them what is behind it."""
+    """Reports an error to the other workers.
+
+    If another worker failed first, raises `WorkerLostError` for it instead. If all
+    workers have voted to end, only leaves the group.
+    """
     if votes is not None and votes.ended:
         group.leave()
         return
@@ -258,5 +267,5 @@ def _flags(settings):
 
 @functools.cache
 def _membership():
-    """The one `Membership` of the process, as TensorFlow has one server."""
+    """Returns the process's only `Membership`; a process has one TensorFlow server."""
     return Membership()

@@ -1,1 +1,1 @@
-"""From `Settings` to the objects of a run: data, model, optimizer, reporting."""
+"""Builds the objects of a run from `Settings`: data, model, optimizer, reporting."""

@@ -1,4 +1,4 @@
-"""The number of classes of a training: the user's, or else the data's own."""
+"""Determines the number of classes: the user's, or the data's if none is given."""
 
 from absl import logging
 
@@ -7,22 +7,22 @@ from plsc_tf.options.settings import Settings
 
 
 def asked(settings: Settings) -> int | None:
-    """The number of classes to hand to the data set; None: the data decides.
+    """Returns the number of classes to request of the data set; None if it decides.
 
-    The default of num_classes is of PLSC's data set, not of this one.
+    The default of num_classes describes PLSC's data set, so it is seldom requested.
     """
     dataset = settings.dataset
     if "num_classes" in settings.given or dataset.dataset_name == "mock":
         return dataset.num_classes
     if not dataset.train_files:
         return None
-    # Records do not say how many classes there are, but their module may.
+    # Records do not store the number of classes, but the data set's module may know it.
     module = data_load.find(dataset.dataset_name)
     return None if data_load.info(module).num_classes else dataset.num_classes
 
 
 def settled(settings: Settings, batches) -> Settings:
-    """The settings with the data's number of classes, unless the user gave one."""
+    """Returns settings with the data's number of classes, unless the user gave one."""
     name, classes = settings.dataset.dataset_name, batches.num_classes
     if "num_classes" in settings.given:
         return settings
@@ -36,17 +36,18 @@ def settled(settings: Settings, batches) -> Settings:
 
 
 def check(settings, source, *, opened, training):
-    """Checks that the head will have as many classes as the data.
+    """Checks that the head will have the same number of classes as the data.
 
     Args:
         settings: the `Settings`.
         source: the `Source` of the data.
-        opened: whether the source was opened by name, with the classes of `asked`;
-            one that was made in Python says itself how many it has.
-        training: whether it is trained on; another split may lack classes.
+        opened: True if the source was opened by the name of its data set, with the
+            number of classes from `asked`; False if it was made in Python and has its
+            own number.
+        training: whether the source is training data; other splits may lack classes.
 
     Raises:
-        ValueError: the data has another number of classes, or a class is empty.
+        ValueError: the data has a different number of classes, or a class is empty.
     """
     name = settings.dataset.dataset_name if opened else source.name
     known = source.num_classes
@@ -61,7 +62,8 @@ def check(settings, source, *, opened, training):
         return
     allow = "If you mean it, pass --allow_empty_classes."
     own = _own_classes(settings, source) if opened else known
-    # With class folders, the first one may have lost its images to `held_back`.
+    # `held_back` may have taken all images of the first class folder, so the smallest
+    # label counts only without class folders.
     first = 0 if hasattr(source, "class_names") else (source.label_range or (0,))[0]
     if first == 1:
         last, advice = source.label_range[1], "Subtract 1 from them."
@@ -87,9 +89,9 @@ def check(settings, source, *, opened, training):
 
 
 def _own_classes(settings, source):
-    """The number of classes that the data itself has, None if unknown."""
+    """Returns the number of classes found in the data itself, None if unknown."""
     if settings.dataset.dataset_name == "mock" or source.label_range is None:
-        return None  # drawn as requested, or only known to the records
+        return None  # generated on request, or known only after reading all records
     module = data_load.find(settings.dataset.dataset_name)
     return max(
         source.label_range[1] + 1,

@@ -1,4 +1,4 @@
-"""From the head flags to a head and its loss."""
+"""Builds a head and its loss from the options of the head."""
 
 import dataclasses
 
@@ -19,10 +19,10 @@ LOSSES = {
 
 
 def make_loss(head) -> margins.MarginLoss:
-    """The `MarginLoss` that the head flags describe.
+    """Returns the `MarginLoss` that the options of the head describe.
 
     Args:
-        head: the `Head` flags; margins that are None are the loss's own.
+        head: the `Head` options; a margin that is None means the loss's own default.
     """
     loss, options = LOSSES.get(head.loss), head.margins()
     if loss is None:
@@ -47,15 +47,15 @@ def make_loss(head) -> margins.MarginLoss:
 
 
 def load_loss(path):
-    """The `MarginLoss` at a dotted path.
+    """Returns the `MarginLoss` at a dotted path.
 
     Args:
-        path: of a `MarginLoss`, or of a class or function that makes one and is called
-            without arguments.
+        path: dotted path of a `MarginLoss`, or of a class or function that returns one
+            when called without arguments.
 
     Raises:
-        ImportError: the path leads nowhere.
-        TypeError: what is there is no loss.
+        ImportError: the path cannot be imported.
+        TypeError: the object at the path is not a loss and does not return one.
     """
     loss = dotted_paths.load(path, "loss")
     loss = loss() if callable(loss) else loss
@@ -68,12 +68,12 @@ def load_loss(path):
 
 
 def make_head(settings, training=True):
-    """The head that the settings describe.
+    """Returns the head that the settings describe.
 
     Args:
         settings: the `Settings`.
-        training: False leaves out how it is trained, which no embedding depends on,
-            for a head that may have other numbers of classes.
+        training: False omits the options that affect only training, for a model that
+            only computes embeddings and may have a different number of classes.
     """
     given = settings.head
     options = {

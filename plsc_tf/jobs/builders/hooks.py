@@ -1,4 +1,4 @@
-"""Hooks by name: FastNN's four, and Keras callbacks of the user's own."""
+"""Resolves the hooks option: FastNN's four hooks, and the user's Keras callbacks."""
 
 import inspect
 
@@ -9,7 +9,7 @@ from plsc_tf import dotted_paths
 from plsc_tf.hints import did_you_mean
 
 LOGGING = "LoggingTensorHook"
-# Without this hook of FastNN's: (the effect, the options that have it).
+# {FastNN hook: (effect of omitting it, the option values that produce this effect)}.
 LEFT_OUT = {
     "StopAtStepHook": ("stop_at_step has no effect", {"stop_at_step": 0}),
     "ProfilerHook": ("no traces are written", {"profile_every_n_iters": 0}),
@@ -22,7 +22,7 @@ LEFT_OUT = {
 
 
 def applied(settings):
-    """The settings, without what FastNN's hooks would do that are left out."""
+    """Returns the settings with the features of omitted FastNN hooks turned off."""
     changes = {}
     for name, (effect, options) in LEFT_OUT.items():
         if name not in settings.logging.hooks:
@@ -32,16 +32,17 @@ def applied(settings):
 
 
 def own(names):
-    """The user's callbacks among the names, made.
+    """Creates the user's callbacks among the names.
 
     Args:
-        names: of `hooks`; "package.module:Class" is a Keras callback, or a function
-            that makes one, called without arguments.
+        names: values of the option `hooks`. "package.module:Class" names a Keras
+            callback, or a class or function that returns one when called without
+            arguments.
 
     Raises:
-        ImportError: a path leads nowhere.
-        ValueError: a name that is neither a path nor one of FastNN's four; what is
-            there is no Keras callback, or needs arguments.
+        ImportError: a path cannot be imported.
+        ValueError: a name is neither a path nor one of FastNN's four hooks, or the
+            object at a path is not a Keras callback or needs arguments.
     """
     return [_make(name) for name in names if name not in LEFT_OUT]
 

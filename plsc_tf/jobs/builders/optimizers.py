@@ -1,4 +1,4 @@
-"""The optimizer that the flags ask for."""
+"""Builds the optimizer that the options describe."""
 
 import functools
 
@@ -9,8 +9,8 @@ from plsc_tf import private_apis
 from plsc_tf.training.average import Averaging
 from plsc_tf.training.optimizers import Lars, Momentum
 
-# Names of the weights that `no_weight_decay_on` means, of Keras's own layers; those of
-# TensorFlow's variables have the layer before and the replica behind.
+# {value of `no_weight_decay_on`: pattern of the weights' names in Keras's layers}. A
+# TensorFlow variable's name also has the layer in front and the replica at the end.
 _WITHOUT_DECAY = {
     "norms": r"(^|/)(gamma|beta|scale)(/|:|$)",
     "biases": r"(^|/|head_)bias(/|:|$)",
@@ -49,19 +49,19 @@ _KINDS = {
 
 
 def build(options, rate):
-    """Makes an optimizer.
+    """Builds an optimizer.
 
-    `momentum`, `sgd` and `lars` carry the L2 decay in the velocity as PLSC does, and
-    `adamweightdecay` decouples it (arXiv:1711.05101), sparing biases and norms as
-    FastNN's does. For the others L2 is added to the gradients by
-    `Classifier.compile(l2=...)`.
+    `momentum`, `sgd` and `lars` include the L2 decay in the velocity as PLSC does.
+    `adamweightdecay` decouples it (arXiv:1711.05101) and exempts biases and norms as
+    FastNN does. With the other optimizers, `Classifier.compile(l2=...)` adds the L2
+    term to the gradients.
 
     Args:
-        options: the `Optimizer` flags, FastNN's names and constants.
+        options: the `Optimizer` options, with FastNN's names and constants.
         rate: learning rate or Keras schedule.
 
     Returns:
-        (the Keras optimizer, the L2 factor left for `Classifier.compile`).
+        (the Keras optimizer, the L2 factor to pass to `Classifier.compile`).
     """
     kind, names = _KINDS[options.optimizer]
     constants = {argument: getattr(options, name) for argument, name in names.items()}
@@ -76,10 +76,10 @@ def build(options, rate):
 
 
 def averaging(options):
-    """The `Averaging` that the flags ask for, or None.
+    """Returns the `Averaging` that the options describe, or None.
 
     Args:
-        options: the `Optimizer` flags.
+        options: the `Optimizer` options.
     """
     if not options.ema_decay:
         return None
@@ -87,18 +87,18 @@ def averaging(options):
 
 
 def adopt(optimizer, settings):
-    """Makes a user's own optimizer once more, where the model is made.
+    """Returns a copy of the user's optimizer that belongs to the current strategy.
 
     Call it inside `strategy.scope()`. PLSC: set_optimizer.
 
     Args:
-        optimizer: a Keras optimizer that has updated nothing yet, with its own rate or
-            schedule; or its name.
+        optimizer: a Keras optimizer that is not built yet, with its own learning rate
+            or schedule; or its name.
         settings: the `Settings`.
 
     Raises:
-        ValueError: it is no Keras optimizer, has updated something, or
-            max_gradient_norm is set beside it.
+        ValueError: it is not a Keras optimizer, it is already built, or
+            max_gradient_norm is also set.
     """
     optimizer, kind = optimizers.get(optimizer), type(optimizer).__name__
     if not isinstance(optimizer, optimizers.Optimizer):

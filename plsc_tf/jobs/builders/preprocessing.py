@@ -1,4 +1,4 @@
-"""From flags to preprocessing: what training and evaluation see of an image."""
+"""Builds the preprocessing of images for training and evaluation from the options."""
 
 import dataclasses
 
@@ -7,7 +7,7 @@ from plsc_tf.data import preprocessing
 from plsc_tf.data.augmentation import Augmentation
 from plsc_tf.data.preprocessing import own_augmentation
 
-# Flags whose values are fields of `Augmentation`, whose names lack "random_".
+# Options that set the field of `Augmentation` with the same name, less "random_".
 _FLAGS = (
     *("random_rotate", "random_shift", "random_zoom", "random_shear", "random_hue"),
     *("random_grey", "random_erasing", "color_jitter", "cutout", "low_resolution"),
@@ -18,11 +18,12 @@ _FLAGS = (
 
 
 def preprocessing_options(given, suitable: str = "face") -> dict:
-    """The fields of `PipelineOptions` that the preprocessing flags describe.
+    """Returns the fields of `PipelineOptions` that the preprocessing options describe.
 
     Args:
         given: the group `settings.preprocessing`.
-        suitable: the data set's own preprocessing, for preprocessing_name=None.
+        suitable: name of the data set's own preprocessing, used if preprocessing_name
+            is None.
 
     Returns:
         {"image_size", "preprocessing", "augmentation"}.
@@ -37,22 +38,23 @@ def preprocessing_options(given, suitable: str = "face") -> dict:
 
 
 def framing(settings) -> preprocessing.Preprocessing:
-    """The preprocessing of a run; its `evaluate` is what evaluation sees of an image.
+    """Returns the preprocessing of a run, without augmentation.
 
-    Verification, test splits, embeddings and the export all frame images with it.
+    Verification, test splits, embeddings and the export frame images with its
+    `evaluate`.
 
     Args:
         settings: the `Settings` of the run.
 
     Raises:
-        ValueError: preprocessing_name is None and there is no such data set.
+        ValueError: preprocessing_name is None and the data set is unknown.
     """
     name, size = preprocessing_name(settings), settings.preprocessing.image_size
     return preprocessing.build(name, size, augmentation=None)
 
 
 def preprocessing_name(settings) -> str:
-    """The preprocessing's name, that of the data set if none is set."""
+    """Returns preprocessing_name, or the data set's own preprocessing if it is None."""
     name = settings.preprocessing.preprocessing_name
     if name is not None:
         return name
@@ -62,7 +64,7 @@ def preprocessing_name(settings) -> str:
 
 
 def _changed(own, given):
-    """The preprocessing's own random changes, and what the flags say instead."""
+    """Returns the preprocessing's augmentation as changed by the options, or None."""
     fields = {
         flag.removeprefix("random_"): getattr(given, flag)
         for flag in _FLAGS
@@ -74,7 +76,7 @@ def _changed(own, given):
     if crop is not None:
         fields["crop_scale"] = (crop, 1.0) if crop < 1 else None
     if "color_jitter" in fields:
-        # The factors of `color_jitter` are asked for, not the preprocessing's own.
+        # `color_jitter` replaces the preprocessing's own color factors.
         fields |= {"contrast": None, "saturation": None, "brightness": 0.0}
     changed = dataclasses.replace(own, **fields)
     return None if changed == Augmentation() else changed
