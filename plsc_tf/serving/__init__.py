@@ -1,1 +1,1 @@
-"""What leaves the training machine: SavedModels for TensorFlow Serving."""
+"""Exports SavedModels and serves them; clients and face galleries."""

@@ -1,10 +1,10 @@
-"""Clients: images to one server or several, embeddings back.
+"""Clients that send images to one or more servers and receive embeddings.
 
     service = FaceService()
     service.connect("127.0.0.1:8010")
     embeddings = service.encode([open("photo.jpg", "rb").read()])
 
-Needs only numpy, no TensorFlow.
+The module needs only numpy, not TensorFlow.
 """
 
 import base64
@@ -18,26 +18,26 @@ from collections.abc import Iterable
 import numpy as np
 
 _PLSC_PATH = "/FaceClassifyService/inference"
-# Seconds that a server which failed is left alone; twice as long every time.
+# A failed server gets no requests for this many seconds, doubled after each failure.
 _FIRST_REST, _LONGEST_REST = 0.5, 30.0
-# Statuses that may differ on another server, or later.
+# Another server, or the same server later, may not answer with these statuses.
 _ELSEWHERE = (429, *range(500, 600))
-# Sockets fail with OSError, broken answers with HTTPException.
+# Socket errors are OSErrors; malformed answers raise HTTPException.
 _FAILURES = (OSError, http.client.HTTPException)
 
 
 class ServiceError(RuntimeError):
-    """No server answered; the message has the failure of each of them."""
+    """No server answered; the message lists each server's failure."""
 
 
 class Client:
-    """Embeddings from servers that take turns; thread-safe.
+    """Requests embeddings from several servers in turn; thread-safe.
 
     Example: `Client("10.0.0.1:8010", "10.0.0.2:8010").encode(images)`.
 
-    A server that fails, is busy or too slow is left alone for a while, and its
-    request goes to the next one: an embedding can be requested twice. A request that
-    is wrong itself is a ValueError and goes nowhere else.
+    If a server fails, is busy or is too slow, the client sends the request to the next
+    server and avoids the failed one for a while; an embedding can therefore be computed
+    twice. An invalid request raises ValueError and is not sent to another server.
     """
 
     def __init__(
@@ -48,18 +48,20 @@ class Client:
         timeout: float = 10.0,
         batch_images: int = 64,
     ):
-        """Connects with the first request.
+        """Creates a client, which connects when it sends its first request.
 
         Args:
             *servers: addresses, host:port.
-            model: the model's name, for TensorFlow Serving.
-            protocol: "plsc", "tensorflow" (its REST interface), or "auto": PLSC's,
-                or TensorFlow Serving's if the server does not know that.
-            timeout: seconds that a server may be silent: to connect, and to answer.
-            batch_images: most images of a request; more are sent one after another.
+            model: the model's name in TensorFlow Serving.
+            protocol: "plsc", "tensorflow" (TensorFlow Serving's REST interface), or
+                "auto": PLSC's protocol, or TensorFlow Serving's if the server does not
+                support PLSC's.
+            timeout: seconds to wait for a server to connect, and again to answer.
+            batch_images: maximum number of images per request; larger lists are sent
+                as several requests, one after another.
 
         Raises:
-            ValueError: an argument has the wrong form.
+            ValueError: an argument is malformed or out of range.
         """
         if protocol not in ("auto", "plsc", "tensorflow"):
             raise ValueError(
@@ -85,22 +87,22 @@ class Client:
         return self
 
     def connect_all_server(self, server_list: Iterable[str]) -> "Client":
-        """Adds several servers (PLSC's name of it); returns the client."""
+        """Adds several servers (the name is PLSC's); returns the client."""
         for server in server_list:
             self.connect(server)
         return self
 
     def encode(self, images: Iterable[bytes]) -> np.ndarray:
-        """Returns embeddings of encoded images.
+        """Returns the embeddings of encoded images.
 
         Args:
-            images: list of N bytes: the content of JPEG, PNG or GIF files.
+            images: N bytes objects, each the content of a JPEG, PNG or GIF file.
 
         Returns:
-            float32 [N, embedding_size]; [0, 0] for no images.
+            float32 `[N, embedding_size]`; `[0, 0]` if `images` is empty.
 
         Raises:
-            ValueError: a server says that an image is wrong.
+            ValueError: `images` does not contain bytes, or a server rejected an image.
             ServiceError: no server answered.
         """
         images = list(images)
@@ -117,7 +119,7 @@ class Client:
         return np.concatenate(parts) if parts else np.zeros((0, 0), np.float32)
 
     def close(self) -> None:
-        """Closes all connections; `encode` opens them again."""
+        """Closes the unused connections; `encode` opens new ones."""
         with self._lock:
             servers = list(self._servers)
         for server in servers:
@@ -128,7 +130,7 @@ class Client:
         return self
 
     def __exit__(self, *exc):
-        """Closes."""
+        """Closes the client."""
         self.close()
 
     def _encode(self, images):
@@ -143,7 +145,7 @@ class Client:
         raise ServiceError(f"No server answered. {'; '.join(failures)}.")
 
     def _order(self):
-        """All servers, beginning with the next one's turn; failed ones last."""
+        """Returns all servers, starting with the next in turn, failed ones last."""
         with self._lock:
             if not self._servers:
                 raise ServiceError("There is no server: call connect('host:port').")
@@ -155,7 +157,7 @@ class Client:
 
 
 class FaceService(Client):
-    """PLSC's client: as `Client`, but embeddings are lists of numbers.
+    """PLSC's client: like `Client`, but returns embeddings as lists of numbers.
 
     Example: `fc = FaceService(); fc.connect("127.0.0.1:8010"); fc.encode([image])`.
     """
@@ -166,7 +168,7 @@ class FaceService(Client):
 
 
 class _Elsewhere(Exception):
-    """A server cannot answer now; another one may."""
+    """This server cannot answer now; another might."""
 
     def __init__(self, message, seconds=None):
         super().__init__(message)
@@ -174,7 +176,7 @@ class _Elsewhere(Exception):
 
 
 class _Server:
-    """One address, and its connections that are not in use."""
+    """A server's address and its unused connections."""
 
     def __init__(self, address, timeout, protocol, model):
         self.address = address
@@ -190,22 +192,22 @@ class _Server:
         self.rests_until = 0.0
 
     def failed(self, seconds):
-        """Leaves the server alone for a while."""
+        """Puts the server last in the order for `seconds`, or for a growing delay."""
         rest = min(_FIRST_REST * 2**self._failures, _LONGEST_REST)
         self._failures += 1
         self.rests_until = time.monotonic() + (rest if seconds is None else seconds)
 
     def close(self):
-        """Closes unused connections."""
+        """Closes the unused connections."""
         while self._unused:
             self._unused.popleft().close()
 
     def embeddings(self, texts):
-        """Float32 [N, embedding_size] of images in base64.
+        """Returns float32 embeddings `[N, embedding_size]` of base64-encoded images.
 
         Raises:
             _Elsewhere: the server did not answer.
-            ValueError: it refused the request.
+            ValueError: the server rejected the request.
         """
         if self._protocol != "tensorflow":
             reply = self._post(_PLSC_PATH, {"base64_string": texts})
@@ -218,12 +220,12 @@ class _Server:
         body = {"instances": [{"b64": text} for text in texts]}
         reply = self._post(f"/v1/models/{self._model}:predict", body)
         rows = self._rows(*reply, "predictions", len(texts))
-        # PLSC's path is not tried again.
+        # TensorFlow Serving's interface worked, so skip PLSC's path from now on.
         self._protocol = "tensorflow"
         return rows
 
     def _rows(self, status, answer, retry, key, count):
-        """The embeddings in a reply."""
+        """Returns the embeddings in a reply."""
         reason = "the answer is not JSON"
         if isinstance(answer, dict):
             reason = str(answer.get("error", answer))[:300]
@@ -245,7 +247,7 @@ class _Server:
         return array
 
     def _post(self, path, value):
-        """(status, answer or None, seconds of Retry-After or None)."""
+        """Returns (status, JSON answer or None, Retry-After in seconds or None)."""
         body = json.dumps(value).encode()
         headers = {"Content-Type": "application/json"}
         while True:
@@ -263,7 +265,8 @@ class _Server:
                 break
             except _FAILURES as error:
                 connection.close()
-                # The server may have closed an unused connection in the meantime.
+                # The server may have closed the connection while it was unused, so
+                # try again with another one.
                 if not used or isinstance(error, TimeoutError):
                     raise _Elsewhere(str(error) or type(error).__name__) from error
         if response.will_close:

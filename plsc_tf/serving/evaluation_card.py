@@ -1,11 +1,11 @@
-"""The evaluation card inside an export, and what a server takes from it."""
+"""Reads an evaluation card and extracts the thresholds that an export stores."""
 
 import dataclasses
 import json
 
 from plsc_tf.storage import files
 
-# What goes into model_card.json of a set's threshold; the rest stays in the card.
+# The keys of a set's threshold that are copied into model_card.json.
 _THRESHOLD_KEYS = ("far", "fpir", "squared_l2", "cosine", "note")
 
 
@@ -14,9 +14,9 @@ class EvaluationCard:
     """The card that `python -m plsc_tf.evaluate --card_dir=DIR` writes.
 
     Attributes:
-        path: of card.json.
-        content: of card.json.
-        page: the bytes of card.html, or None.
+        path: path of card.json.
+        content: parsed content of card.json.
+        page: content of card.html, or None if there is no such file.
     """
 
     path: str
@@ -25,11 +25,11 @@ class EvaluationCard:
 
     @classmethod
     def read(cls, path: str) -> "EvaluationCard":
-        """Reads `DIR/card.json` and `DIR/card.html`.
+        """Reads `DIR/card.json` and, if it exists, `DIR/card.html`.
 
         Raises:
-            FileNotFoundError: the file does not exist.
-            ValueError: it is not an evaluation card.
+            FileNotFoundError: card.json does not exist.
+            ValueError: card.json is not an evaluation card.
         """
         if not files.exists(path):
             raise FileNotFoundError(
@@ -52,14 +52,14 @@ class EvaluationCard:
         return cls(path, content, files.read(page) if files.exists(page) else None)
 
     def check_weights(self, sha256: str, checkpoint: str) -> None:
-        """Refuses the card of another model.
+        """Checks that the card describes the exported model.
 
         Args:
-            sha256: `weights_sha256` of the checkpoint, as cards have it.
-            checkpoint: its path, for the message.
+            sha256: the checkpoint's `weights_sha256`, in the card's format.
+            checkpoint: the checkpoint's path, for the message.
 
         Raises:
-            ValueError: the card names no weights, or different ones.
+            ValueError: the card has no `weights_sha256`, or a different one.
         """
         weights = self.content.get("model", {}).get("weights_sha256")
         if weights != sha256:
@@ -71,12 +71,13 @@ class EvaluationCard:
             )
 
     def thresholds(self) -> dict:
-        """The entries for model_card.json.
+        """Returns the threshold entries for model_card.json.
 
         Returns:
             {"thresholds": {set: {"far" or "fpir", "squared_l2", "cosine", "note"}},
-            "threshold": the same of the first set that has a value, else of the first
-            one, and its name as "set"}; empty if no set has a threshold.
+            "threshold": the entry of the first set with a cosine threshold, or of the
+            first set if none has one, plus the set's name as "set"}; empty if no set
+            has a threshold.
         """
         thresholds = {
             name: {key: one[key] for key in _THRESHOLD_KEYS if key in one}

@@ -1,4 +1,4 @@
-"""SavedModels of embedding networks, laid out as TensorFlow Serving expects them."""
+"""Exports embedding networks as SavedModels in TensorFlow Serving's layout."""
 
 import contextlib
 import dataclasses
@@ -18,25 +18,27 @@ from plsc_tf.serving.proof import Bounds
 from plsc_tf.serving.signatures import ClosedSet, Signatures
 from plsc_tf.storage import files
 
-# Batch sizes of the requests that TF Serving warms up with.
+# Batch sizes of the warm-up requests for TF Serving.
 WARMUP_BATCHES = (1, 32)
 
 
 @dataclasses.dataclass(frozen=True)
 class Extras:
-    """Other parts of an export besides its signatures, and how it is proved.
+    """The additional parts of an export, and how the export is verified.
 
     Attributes:
         formats: "saved_model", and any of "tflite", "tflite_float16", "tflite_int8" and
-            "onnx" to be written into `assets.extra/`.
-        calibration: uint8 [n, height, width, 3], images to measure the activations of
-            tflite_int8 on.
+            "onnx", which are written into `assets.extra/`.
+        calibration: uint8 `[n, height, width, 3]`; images on which the activation
+            ranges for tflite_int8 are measured, or None.
         card: an `EvaluationCard`, or None.
-        class_names: one for each class, or empty.
-        pictures: encoded images to prove the export on; empty: noise.
-        accuracy: callable, embed -> {verification set: accuracy}, where embed is a
-            callable, uint8 [N, height, width, 3] -> [N, embedding_size]; None without.
-        bounds: the `Bounds` that the proof must keep.
+        class_names: one name per class, or empty.
+        pictures: encoded images on which the export is compared with the network; if
+            empty, images of noise.
+        accuracy: function that takes `embed`, a function from uint8
+            `[N, height, width, 3]` to `[N, embedding_size]`, and returns
+            {verification set: accuracy}; None skips the comparison of accuracies.
+        bounds: the `Bounds` that the export must satisfy.
     """
 
     formats: tuple[str, ...] = ("saved_model",)
@@ -60,51 +62,52 @@ def export_saved_model(  # noqa: PLR0913 - every one has a default
     classes: int = 0,
     extras: Extras | None = None,
 ) -> str:
-    """Writes `<export_dir>/<version>/` and proves that it gives the same embeddings.
+    """Writes `<export_dir>/<version>/` and verifies that it gives the same embeddings.
 
-    Signatures, the first two with the output `embedding`, float32 [N, embedding_size]:
+    The first two signatures return `embedding`, float32 `[N, embedding_size]`:
 
-    - `serving_default`: input `bytes`, string [N], encoded JPEG or PNG images of any
-      size. An undecodable image is an error of its request.
-    - `images`: input `images`, float32 [N, height, width, 3], RGB in 0..255.
-    - `classify`, if `classes` is given: input `bytes`, outputs `classes`, int64 [N, k],
-      and `scores`, float32 [N, k], the probabilities of the best k classes, best first.
+    - `serving_default`: input `bytes`, string `[N]`, encoded JPEG or PNG images of any
+      size. If an image cannot be decoded, its request fails.
+    - `images`: input `images`, float32 `[N, height, width, 3]`, RGB in 0..255.
+    - `classify`, if `classes` is given: input `bytes`, outputs `classes`, int64
+      `[N, k]`, and `scores`, float32 `[N, k]`: the k most probable classes and their
+      probabilities, in descending order.
 
-    Only variables that these read are written: no optimizer slots, and no head without
-    `classify`. The folder has a name that TensorFlow Serving ignores until everything
-    in it has been loaded again and compared with the network, so a server never sees
-    half a model. `assets.extra/` holds model_card.json, proof.json, TF Serving's
-    warm-up requests, and the files that `extras` names.
+    The export contains only variables that the signatures read: no optimizer slots, and
+    the head only for `classify`. Until all files have been loaded again and compared
+    with the network, the folder has a name that TensorFlow Serving ignores, so a server
+    never loads an incomplete model. `assets.extra/` holds model_card.json, proof.json,
+    TF Serving's warm-up requests, and the files that `extras` names.
 
-    The export computes in float32, also if the network was trained in half precision.
+    The export computes in float32, even if the network was trained in half precision.
 
     Args:
-        network: Keras model that maps float32 [N, height, width, 3] in 0..255 to
-            [N, embedding_size], or an object whose `inference_network()` returns one
-            (a `Classifier`, which averages its replicas' statistics there).
-        export_dir: folder of the version folders; created when missing.
-        image_size: (height, width) of its input; None takes the network's fixed one.
+        network: Keras model that maps float32 `[N, height, width, 3]` in 0..255 to
+            `[N, embedding_size]`, or an object whose `inference_network()` returns one
+            (such as a `Classifier`, which averages its replicas' statistics there).
+        export_dir: folder of the version folders; created if missing.
+        image_size: (height, width) of the input; None uses the network's fixed size.
         normalize: whether to divide the embeddings by their L2 norm.
-        version: positive integer; None takes the next after the largest.
-        model_card: dict for JSON, added to the entries that
+        version: positive integer; None uses the largest existing version plus 1.
+        model_card: JSON-serializable dict, added to the entries that
             `assets.extra/model_card.json` always has: image_size, embedding_size,
             normalize, preprocessing, artefacts, tensorflow_version.
-        prepare: maps one encoded image, a string scalar, to uint8 [height, width, 3],
-            as `Preprocessing.evaluate`; None decodes and resizes it.
-        classes: number of classes that `classify` returns for each image; 0: no such
-            signature. Needs a network with a `head`, a `Classifier`.
-        extras: the `Extras`; None for their defaults.
+        prepare: maps one encoded image, a string scalar, to uint8 `[height, width, 3]`,
+            like `Preprocessing.evaluate`; None decodes and resizes it.
+        classes: number of classes that `classify` returns for each image; 0 omits this
+            signature. Needs a network with a `head`, such as a `Classifier`.
+        extras: the `Extras`; None uses their defaults.
 
     Returns:
-        Path of the version folder.
+        The path of the version folder.
 
     Raises:
-        ValueError: an argument has the wrong form, or the network's output has.
+        ValueError: an argument is invalid, or the network's output has the wrong shape.
         ImportError: a format needs an extra that is not installed.
         FileExistsError: the version exists; it is never overwritten.
         OSError: `export_dir` is a file or cannot be created.
-        RuntimeError: a file disagrees with the network, or a bound does not hold;
-            nothing is left.
+        RuntimeError: a file disagrees with the network, a bound does not hold, or the
+            network's embeddings contain NaN or infinity; no version folder is left.
     """
     export_dir, extras = os.fspath(export_dir), extras or Extras()
     formats.check_formats(extras.formats, extras.calibration)
@@ -133,15 +136,15 @@ def export_saved_model(  # noqa: PLR0913 - every one has a default
         }
         return _write(export_dir, version, signatures, card, extras)
 
-    # Inside a scope, variables that are made or loaded would be mirrored ones, and
-    # loading would fail.
+    # In a strategy's scope, new and loaded variables would be mirrored, and loading
+    # would fail.
     target = outside_scope(export)
     logging.info("Exported %s", target)
     return target
 
 
 def _write(export_dir, version, signatures, card, extras):
-    """Writes, proves and publishes the version folder; returns its path."""
+    """Writes, verifies and publishes the version folder; returns its path."""
     temporary = files.join(export_dir, f".exporting-{uuid.uuid4().hex}")
     try:
         tf.saved_model.save(
@@ -200,10 +203,11 @@ def _checked_image_size(network, image_size):
 
 @contextlib.contextmanager
 def _full_float32():
-    """Lets GPUs multiply all bits of a float32.
+    """Makes GPUs multiply float32 numbers in full precision.
 
-    Ten bits of the mantissa (TensorFloat-32) are TensorFlow's default on new ones, and
-    would be off by more than other formats, computed on a CPU, may be.
+    On recent GPUs, TensorFlow's default is TensorFloat-32, which keeps only ten bits of
+    the mantissa. Results would differ from those of other formats, which compute on a
+    CPU, by more than the tolerance.
     """
     before = tf.config.experimental.tensor_float_32_execution_enabled()
     tf.config.experimental.enable_tensor_float_32_execution(False)
@@ -218,7 +222,7 @@ def _noise(count, image_size):
 
 
 def _warmup_requests(signatures):
-    """[(signature, inputs)] as `warmup.write` takes them."""
+    """Returns [(signature, inputs)] for `warmup.write`."""
     (noise,) = _noise(1, signatures.image_size)
     image = tf.io.encode_jpeg(noise).numpy()
     requests = [
@@ -230,7 +234,11 @@ def _warmup_requests(signatures):
 
 
 def _prove(signatures, loaded, written, extras):
-    """Runs all signatures and files; returns the content of proof.json."""
+    """Compares all signatures and files with the network; returns proof.json's content.
+
+    Raises:
+        RuntimeError: a comparison fails, or the embeddings contain NaN or infinity.
+    """
     encoded, basis = list(extras.pictures), "pictures"
     if not encoded:
         noise = _noise(3, signatures.image_size)

@@ -1,7 +1,7 @@
-"""Other formats of an exported model: TensorFlow Lite and ONNX files.
+"""Converts an exported model to TensorFlow Lite and ONNX files.
 
-They are made from the SavedModel, written into its `assets.extra/` and loaded again as
-functions: uint8 [N, height, width, 3] -> float32 [N, embedding_size].
+Each file is made from the SavedModel, written into its `assets.extra/`, and loaded
+again as a function: uint8 `[N, height, width, 3]` -> float32 `[N, embedding_size]`.
 """
 
 import importlib
@@ -23,17 +23,18 @@ FILES = {
     "onnx": "embedding.onnx",
 }
 FORMATS = (SAVED_MODEL, *FILES)
-# Read by ONNX Runtime 1.12 and later.
+# ONNX Runtime reads this version of the operator set since 1.12.
 OPSET = 17
 INPUT = "data"
 
 
 def check_formats(formats: Sequence[str], calibration) -> None:
-    """Finds early whatever would stop a conversion.
+    """Checks before the export starts that the formats can be written.
 
     Raises:
-        ValueError: an unknown format, or no images to calibrate with.
-        ImportError: names the extra that is missing.
+        ValueError: a format is unknown, saved_model is missing, or tflite_int8 has no
+            calibration images.
+        ImportError: a package is missing; the message names the extra to install.
     """
     unknown = [name for name in formats if name not in FORMATS]
     if unknown:
@@ -72,14 +73,14 @@ def write(
     Args:
         name: a key of `FILES`.
         saved_model: the loaded SavedModel.
-        folder: of the SavedModel.
+        folder: the SavedModel's folder.
         image_size: (height, width).
-        normalize: whether its embeddings have length 1.
-        calibration: uint8 [n, height, width, 3], for tflite_int8.
+        normalize: whether the SavedModel's embeddings have length 1.
+        calibration: uint8 `[n, height, width, 3]`, for tflite_int8.
 
     Returns:
-        (plain values for the model card, a function: uint8 [N, height, width, 3] ->
-        float32 [N, embedding_size], of length 1 if `normalize`).
+        (the file's entry for the model card, a function: uint8 `[N, height, width, 3]`
+        -> float32 `[N, embedding_size]`, of length 1 if `normalize`).
     """
     height, width = image_size
     card = {"file": f"assets.extra/{FILES[name]}", "normalize": bool(normalize)}
@@ -93,7 +94,8 @@ def write(
     else:
         kind, load = name.partition("_")[2] or "float32", _load_tflite
         if kind == "int8" and normalize:
-            # Eight bits are too few for numbers of a vector of length 1.
+            # Eight bits are too few for the values of a vector of length 1, so the file
+            # returns embeddings before normalization.
             embed, card["normalize"] = saved_model.raw, False
         content, whole = _to_tflite(saved_model, embed, image_size, kind, calibration)
         dtype = "uint8" if kind == "int8" else "float32"
@@ -114,10 +116,10 @@ def _unit(rows):
 
 
 def _to_onnx(embed, image_size):
-    """Converts a function to ONNX, laid out as insightface's recognition models.
+    """Converts a function to ONNX in the layout of insightface's recognition models.
 
-    The input is `data`, float32 [N, 3, height, width] RGB in 0...255, the output
-    `embedding`, float32 [N, embedding_size]; N is free.
+    The input is `data`, float32 `[N, 3, height, width]`, RGB in 0..255; the output is
+    `embedding`, float32 `[N, embedding_size]`. N is variable.
     """
     import onnx
     import tf2onnx
@@ -141,11 +143,12 @@ def _to_onnx(embed, image_size):
 
 
 def _mark_as_scaling(graph, helper):
-    """Shows insightface that the model scales pixels itself.
+    """Prevents insightface from scaling the pixels, which the model does itself.
 
-    Unless there are nodes called "Sub..." and "Mul..." among the first eight,
-    insightface scales the pixels (model_zoo/arcface_onnx.py). The network's own scaling
-    is mostly folded into its first convolution: subtract 0 and multiply by 1.
+    insightface scales the pixels unless the first eight nodes include names that start
+    with "Sub" and "Mul" (model_zoo/arcface_onnx.py). The network's own scaling is often
+    folded into its first convolution, so this function inserts nodes that subtract 0
+    and multiply by 1.
     """
     entered = "pixels"
     for number, node in enumerate(graph.node):
@@ -178,20 +181,22 @@ def _load_onnx(content):
 def _to_tflite(saved_model, embed, image_size, kind, calibration):
     """Converts a function to a TensorFlow Lite model.
 
-    The input is `images`, [1, height, width, 3] RGB in 0...255, the output
-    `embedding`, float32 [1, embedding_size]. Batches have a fixed size of 1, as
-    delegates of phones require.
+    The input is `images`, `[1, height, width, 3]`, RGB in 0..255; the output is
+    `embedding`, float32 `[1, embedding_size]`. The batch size is fixed at 1, as the
+    hardware delegates of phones require.
 
     Args:
         saved_model: the loaded SavedModel, which holds the variables.
-        embed: a function of it: float32 [N, h, w, 3] -> [N, size].
+        embed: a function of `saved_model`: float32 `[N, h, w, 3]` -> `[N, size]`.
         image_size: (height, width).
         kind: "float32"; "float16", with half-precision weights; or "int8", with
             integer weights and activations and uint8 pixels as input.
-        calibration: uint8 [n, height, width, 3] for "int8", images like those to come.
+        calibration: uint8 `[n, height, width, 3]`, for "int8": images that resemble
+            those to be embedded.
 
     Returns:
-        (bytes of the file, whether all of it computes in `kind`).
+        (content of the file, True unless some operations of an "int8" file compute in
+        float32).
     """
     spec = tf.TensorSpec([1, *image_size, 3], tf.float32, "images")
     function = tf.function(
@@ -226,8 +231,8 @@ def _to_tflite(saved_model, embed, image_size, kind, calibration):
 
 def _integers(converter, operations, calibration):
     images = np.array(calibration, np.float32)
-    # The input's scale is measured too. With both ends of the range it is 1, so that
-    # pixels are the input as they are.
+    # The converter derives the input's scale from these images. If they contain both 0
+    # and 255, the scale is 1, and callers can pass uint8 pixels unchanged.
     images[0, 0, 0], images[0, 0, -1] = 0, 255
 
     def examples():
@@ -239,7 +244,7 @@ def _integers(converter, operations, calibration):
     converter.inference_input_type = tf.uint8
     converter.inference_output_type = tf.float32
     with warnings.catch_warnings():
-        # It expects statistics of the old quantizer, which are not needed.
+        # The warning asks for statistics that only the old quantizer needs.
         warnings.filterwarnings("ignore", "Statistics for quantized inputs")
         return converter.convert()
 
