@@ -1,4 +1,4 @@
-"""Gallery: enroll people by their embeddings, and identify others among them."""
+"""A gallery that stores people's face embeddings and identifies queries among them."""
 
 import contextlib
 import fcntl
@@ -9,9 +9,9 @@ import typing
 
 import numpy as np
 
-# Faces that are read at a time when a gallery is opened.
+# Number of faces read at a time when a gallery is opened.
 _READ_FACES = 1 << 16
-# Numbers of a block of a search in float32: 16 MB, which suits caches and threads.
+# Number of float32 values in one block of a search: 16 MB suits caches and threads.
 _BLOCK_NUMBERS = 1 << 22
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -26,22 +26,22 @@ CREATE INDEX IF NOT EXISTS faces_of_person ON faces (person);
 
 
 class Match(typing.NamedTuple):
-    """A person whom a query resembles, and the cosine to the nearest face."""
+    """A person who resembles a query, and the cosine to that person's nearest face."""
 
     name: str
     score: float
 
 
 class Gallery:
-    """People and their embeddings in a folder.
+    """Stores people and their face embeddings in a folder.
 
     Example: `Gallery("people", 512).enrol("ada", embeddings)`.
 
-    An SQLite database holds names and embeddings of length 1; while the gallery is
-    open, the embeddings are in memory too. An enrollment is one transaction, so a
-    crash leaves all of it or nothing.
+    An SQLite database holds the names, and the embeddings normalized to length 1. While
+    the gallery is open, the embeddings are also in memory. Each enrollment is one
+    transaction, so a crash never leaves part of it.
 
-    All methods may be called from several threads; a folder belongs to one process.
+    All methods are thread-safe; only one process at a time can open a folder.
     """
 
     def __init__(
@@ -52,20 +52,22 @@ class Gallery:
         dtype: str = "float32",
         model: str = "",
     ):
-        """Opens a gallery, or makes one.
+        """Opens a gallery, or creates one.
 
         Args:
-            folder: path; made when missing.
-            dim: embedding size; needed for a new gallery.
-            dtype: numbers of a new gallery, "float32" or "float16", whose cosines
-                differ by at most 0.001.
-            model: identifies what made the embeddings, as the server's fingerprint of
-                a model; those of different models cannot be compared. Empty: ignored.
+            folder: path of the gallery; created if missing.
+            dim: embedding size; required for a new gallery.
+            dtype: number format of a new gallery, "float32" or "float16"; with float16,
+                cosines differ by at most 0.001.
+            model: identifies the model that computes the embeddings, for example the
+                server's fingerprint of a model; embeddings of different models cannot
+                be compared. If empty, the model is not checked.
 
         Raises:
-            ValueError: the gallery has another dim or model.
-            BlockingIOError: another process has it open.
-            OSError: it cannot be opened.
+            ValueError: the gallery has another dim or model, or was made by an earlier
+                version of plsc_tf; or the arguments cannot make a new gallery.
+            BlockingIOError: another process has opened the gallery.
+            OSError: the gallery cannot be opened.
         """
         self._folder = os.fspath(folder)
         os.makedirs(self._folder, exist_ok=True)
@@ -83,7 +85,7 @@ class Gallery:
             path = os.path.join(self._folder, "gallery.db")
             self._base = sqlite3.connect(path, check_same_thread=False)
             stack.callback(self._base.close)
-            # The folder survives a loss of power right after an enrollment.
+            # With FULL, a power loss right after an enrollment loses nothing.
             self._base.execute("PRAGMA synchronous = FULL")
             self._base.executescript(_SCHEMA)
             about = self._about(dim, dtype, model)
@@ -125,10 +127,10 @@ class Gallery:
         return about
 
     def _read(self):
-        """Fills the arrays: embeddings, and the number of each one's person."""
+        """Reads all embeddings, and the id of the person each belongs to."""
         room = self._one("SELECT count(*) FROM faces")
         self._rows = np.zeros((room, self.dim), self.dtype)
-        self._owner = np.zeros(room, np.int32)  # 0: removed
+        self._owner = np.zeros(room, np.int32)  # a removed face has owner 0
         self._count = 0
         faces = self._base.execute("SELECT person, embedding FROM faces")
         while some := faces.fetchmany(_READ_FACES):
@@ -141,7 +143,7 @@ class Gallery:
     def _append(self, owners, rows):
         first, last = self._count, self._count + len(rows)
         if last > len(self._owner):
-            # New arrays: a search may be reading the old ones.
+            # Allocate new arrays, because a search may be reading the old ones.
             more = max(last, 2 * len(self._owner)) - len(self._owner)
             self._owner = np.pad(self._owner, (0, more))
             self._rows = np.pad(self._rows, ((0, more), (0, 0)))
@@ -149,7 +151,7 @@ class Gallery:
         self._count = last
 
     def _one(self, query, *values):
-        """The first value of the first row of a query's result, or None."""
+        """Returns the first value of the first row of a query's result, or None."""
         row = self._base.execute(query, values).fetchone()
         return None if row is None else row[0]
 
@@ -162,12 +164,12 @@ class Gallery:
             raise OSError(f"cannot write {self._folder!r}: {error}") from error
 
     def __len__(self):
-        """Number of faces."""
+        """Returns the number of faces."""
         with self._lock:
             return int(np.count_nonzero(self._owner[: self._count]))
 
     def people(self) -> dict[str, int]:
-        """Returns a dict, name -> number of faces, in the order of enrollment."""
+        """Returns {name: number of faces} in the order of enrollment."""
         with self._lock:
             return dict(
                 self._base.execute(
@@ -178,23 +180,24 @@ class Gallery:
 
     @property
     def num_people(self) -> int:
-        """Number of people."""
+        """The number of people."""
         with self._lock:
             return self._one("SELECT count(*) FROM people")
 
     def enrol(self, name: str, embeddings: np.ndarray) -> int:
-        """Adds faces of a person, who may be known already.
+        """Adds faces of a new or an already enrolled person.
 
         Args:
-            name: the person's name, a text that is not empty.
-            embeddings: [n, dim] or [dim], finite and not 0.
+            name: the person's name, a string that is not empty.
+            embeddings: `[n, dim]` or `[dim]`; without NaN or infinity, not all 0.
 
         Returns:
-            Number of faces of the person.
+            The person's total number of faces.
 
         Raises:
-            ValueError: an argument has the wrong form.
-            OSError: the disk is full; nothing has changed.
+            ValueError: an argument is invalid.
+            OSError: the database cannot be written, for example because the disk is
+                full; the gallery is unchanged.
         """
         if not isinstance(name, str) or not name:
             raise ValueError(f"name must be a text. Received: name={name!r}.")
@@ -215,7 +218,10 @@ class Gallery:
             return faces
 
     def remove(self, name: str) -> int:
-        """Removes a person; returns the number of faces, 0 for an unknown name."""
+        """Removes a person and returns how many faces were removed.
+
+        Returns 0 if the name is unknown.
+        """
         with self._lock:
             person = self._person(name)
             if person is None:
@@ -230,18 +236,18 @@ class Gallery:
     def identify(
         self, embeddings: np.ndarray, *, count: int = 1, threshold: float | None = None
     ) -> list[list[Match]]:
-        """Finds the people whom embeddings resemble.
+        """Finds the people who resemble the queries most.
 
         Args:
-            embeddings: queries, [n, dim] or [dim].
-            count: number of people to return for each, at most.
-            threshold: smallest cosine that counts; None: all do.
+            embeddings: queries, `[n, dim]` or `[dim]`.
+            count: maximum number of people to return for each query.
+            threshold: smallest cosine of a match; None for no limit.
 
         Returns:
-            list of n lists of `Match`, best first, each person once.
+            A list of n lists of `Match`, best match first, each person at most once.
 
         Raises:
-            ValueError: an argument has the wrong form.
+            ValueError: an argument is invalid.
         """
         if count < 1:
             raise ValueError(f"count must be at least 1. Received: count={count}.")
@@ -249,7 +255,8 @@ class Gallery:
         with self._lock:
             owner, rows = self._owner[: self._count], self._rows[: self._count]
             most = max(1, self._most)
-        # The first count * most rows are of `count` people at least.
+        # No person has more than `most` faces, so the best `count * most` rows belong
+        # to at least `count` people.
         scores, indices = nearest(unit, rows, owner > 0, count * most)
         return [
             self._matches(*pair, count, threshold)
@@ -266,14 +273,14 @@ class Gallery:
             seen.add(person)
             with self._lock:
                 name = self._one("SELECT name FROM people WHERE id = ?", person)
-            # None: removed since the search began.
+            # The name is None if the person was removed after the search began.
             if name is not None:
-                # The product of rounded numbers may exceed 1.
+                # Rounding can make the product exceed 1.
                 matches.append(Match(name, min(score, 1.0)))
         return matches
 
     def close(self) -> None:
-        """Closes the gallery; everything is on disk already."""
+        """Closes the gallery; every enrollment is already on disk."""
         with self._lock:
             self._stack.close()
 
@@ -282,7 +289,7 @@ class Gallery:
         return self
 
     def __exit__(self, *exc):
-        """Closes."""
+        """Closes the gallery."""
         self.close()
 
     def _person(self, name):
@@ -307,17 +314,18 @@ class Gallery:
 def nearest(
     queries: np.ndarray, rows: np.ndarray, counted: np.ndarray, count: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the rows with the largest products: an exact search, block by block.
+    """Returns the rows with the largest dot products, by exact search in blocks.
 
     Args:
-        queries: float32 [q, dim].
-        rows: float32 or float16 [n, dim].
-        counted: bool [n], rows that count.
-        count: how many rows to return, at most.
+        queries: float32 `[q, dim]`.
+        rows: float32 or float16 `[n, dim]`.
+        counted: bool `[n]`; True for the rows to search.
+        count: maximum number of rows to return for each query.
 
     Returns:
-        (scores float32 [q, k], indices int64 [q, k]), largest first, equal ones by
-        index; k is the smaller of `count` and the number of rows that count.
+        (scores float32 `[q, k]`, indices int64 `[q, k]`), in descending order of score,
+        ties in ascending order of index; k is the smaller of `count` and the number of
+        rows to search.
     """
     count = min(count, int(np.count_nonzero(counted)))
     scores = np.zeros((len(queries), 0), np.float32)

@@ -1,4 +1,4 @@
-"""PLSCServer: the server from Python, with PLSC's names.
+"""PLSCServer: runs the server from Python, with PLSC's method names.
 
 from plsc_tf import PLSCServer
 PLSCServer().with_model("serving/face").run(gpu_index=0, port=8010)
@@ -21,15 +21,15 @@ _EXTRA = ("aiohttp", "grpc", "orjson", "prometheus_client", "tensorflow_serving"
 
 
 def run(options: Server, ready: Callable | None = None) -> None:
-    """Serves in this process until SIGTERM, or `stop` of the `App`.
+    """Serves in this process until `App.stop`, SIGTERM or SIGINT.
 
     Args:
         options: the option group `server`.
-        ready: called with the `App` when requests are answered.
+        ready: called with the `App` once the server answers requests.
 
     Raises:
         ModuleNotFoundError: the extra `serving` is not installed.
-        ValueError: there is no such GPU, or no model_path.
+        ValueError: the GPU does not exist, or model_path is empty.
         OSError: no model can be loaded, or a port is in use.
     """
     missing = [name for name in _EXTRA if importlib.util.find_spec(name) is None]
@@ -72,11 +72,11 @@ class PLSCServer:
     """
 
     def __init__(self, with_gpu: bool = True, **options):
-        """Takes the options of `python -m plsc_tf.serve`, by name.
+        """Accepts the options of `python -m plsc_tf.serve` as keyword arguments.
 
         Args:
-            with_gpu: False leaves GPUs alone (PLSC with_gpu).
-            **options: as `latency_ms=50`; see `plsc_tf.flags.server.Server`.
+            with_gpu: whether to use GPUs (PLSC with_gpu).
+            **options: for example `latency_ms=50`; see `plsc_tf.flags.server.Server`.
 
         Raises:
             ValueError, TypeError: an option is unknown, or its value is not allowed.
@@ -101,13 +101,13 @@ class PLSCServer:
         """Serves until `stop`, SIGTERM or Ctrl-C.
 
         Args:
-            gpu_index: the GPU to use, if there are any.
-            port: port of HTTP; 0: a free one, see the attribute `port`.
-            block: False serves in a thread and returns when requests are answered.
+            gpu_index: index of the GPU to use, if the machine has any.
+            port: HTTP port; 0 chooses a free port, which the attribute `port` returns.
+            block: if False, serves in a thread and returns once requests are answered.
 
         Raises:
-            RuntimeError: it runs already.
-            ValueError, OSError, ModuleNotFoundError: see `run` of this module.
+            RuntimeError: the server is already running.
+            ValueError, OSError, ModuleNotFoundError: see this module's function `run`.
         """
         self._check_stopped()
         options = dataclasses.replace(self._options, gpu_index=gpu_index, port=port)
@@ -145,16 +145,17 @@ class PLSCServer:
         *,
         block: bool = True,
     ) -> None:
-        """Serves with one process per port, each with its GPU.
+        """Serves with one process per port, each with its own GPU.
 
         Args:
             gpu_index_list: indices of GPUs, one per port.
-            port_list: ports of HTTP.
-            block: False returns when the processes have been started.
+            port_list: HTTP ports.
+            block: if False, returns as soon as the processes have been started.
 
         Raises:
-            ValueError: the lists differ in length, or there is a gallery or a port of
-                gRPC, which several processes cannot share.
+            ValueError: the lists are empty or differ in length, or the options name a
+                gallery or a gRPC port, which several processes cannot share.
+            RuntimeError: the server is already running.
         """
         if not port_list or len(gpu_index_list) != len(port_list):
             raise ValueError(
@@ -190,14 +191,14 @@ class PLSCServer:
             self.stop()
 
     def stop(self) -> None:
-        """Ends `run` or `run_multi`; requests that have begun are answered."""
+        """Ends `run` or `run_multi` after answering the requests in progress."""
         if self._app is not None:
             self._app.stop()
         if self._thread is not None:
             self._thread.join()
             self._thread = None
         for process in self._processes:
-            # Does nothing to a process that has ended.
+            # `terminate` has no effect on a process that has already ended.
             process.terminate()
         for process in self._processes:
             try:
@@ -209,12 +210,12 @@ class PLSCServer:
 
     @property
     def port(self) -> int | None:
-        """The port of HTTP, None while it does not serve."""
+        """The HTTP port; None unless `run` is serving."""
         return None if self._app is None else self._app.port
 
     @property
     def grpc_port(self) -> int | None:
-        """The port of gRPC, None while it does not serve."""
+        """The gRPC port; None unless `run` is serving with gRPC."""
         return None if self._app is None else self._app.grpc_port
 
     def _check_stopped(self):

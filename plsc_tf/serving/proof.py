@@ -1,4 +1,4 @@
-"""Proof that the files of an export give the network's embeddings."""
+"""Checks that the files of an export reproduce the network's embeddings."""
 
 import dataclasses
 import json
@@ -7,8 +7,9 @@ import numpy as np
 
 from plsc_tf.storage import files
 
-# Largest difference between the network and its export, relative to the largest
-# embedding value where that exceeds 1 (not every network ends in a batch norm).
+# Largest allowed difference between the network and its export. If the largest
+# embedding value exceeds 1 (not every network ends in a batch norm), the limit grows in
+# proportion.
 TOLERANCE = 1e-4
 
 
@@ -17,10 +18,10 @@ class Bounds:
     """Conditions for an export to be published.
 
     Attributes:
-        float16: smallest mean cosine between embeddings of a float16 file and the
-            network's.
-        int8: the same of an int8 file.
-        accuracy_loss: by how much verification accuracy may fall, of any file.
+        float16: smallest allowed mean cosine between the embeddings from a float16 file
+            and the network's embeddings.
+        int8: the same for an int8 file.
+        accuracy_loss: largest allowed drop in verification accuracy, for any file.
     """
 
     float16: float = 0.999
@@ -34,19 +35,21 @@ def compare(
     expected: np.ndarray,
     smallest_cosine: float | None = None,
 ) -> dict:
-    """Compares the embeddings of a part of an export with the network's.
+    """Compares the embeddings from one part of an export with the network's.
 
     Args:
-        name: of the signature or file.
-        embeddings: float32 [N, embedding_size].
-        expected: the same by the network.
-        smallest_cosine: lower bound of the mean cosine; None requires the same numbers.
+        name: name of the signature or file.
+        embeddings: float32 `[N, embedding_size]`, from that part.
+        expected: float32 `[N, embedding_size]`, from the network.
+        smallest_cosine: lower bound of the mean cosine; None requires equal numbers,
+            within the tolerance.
 
     Returns:
-        the part's row in proof.json.
+        The part's row in proof.json.
 
     Raises:
-        RuntimeError: the bound does not hold.
+        RuntimeError: the bound does not hold, the shapes differ, or the embeddings
+            contain NaN or infinity.
     """
     if not np.isfinite(embeddings).all() or embeddings.shape != expected.shape:
         raise _disagrees(name, f"{embeddings.shape} values, not all finite")
@@ -72,10 +75,19 @@ def compare(
 
 
 def verify(name: str, before: dict, after: dict, allowed: float) -> dict:
-    """Compares {verification set: accuracy} of a part with the network's.
+    """Compares the verification accuracies of one part with the network's.
+
+    Args:
+        name: name of the signature or file.
+        before: {verification set: accuracy} of the network.
+        after: {verification set: accuracy} of the part.
+        allowed: largest allowed drop.
+
+    Returns:
+        {verification set: {"network", "artefact", "change"}}, for proof.json.
 
     Raises:
-        RuntimeError: an accuracy falls by more than `allowed`.
+        RuntimeError: an accuracy drops by more than `allowed`.
     """
     rows = {}
     for one, old in before.items():
@@ -91,14 +103,17 @@ def verify(name: str, before: dict, after: dict, allowed: float) -> dict:
 
 
 def compare_classes(outputs: dict, expected: dict) -> dict:
-    """Compares the outputs of `classify` with the network's; returns its row.
+    """Compares the outputs of `classify` with the network's.
 
     Args:
-        outputs: {"scores": [N, top], "classes": [N, top]}.
-        expected: the same by the network.
+        outputs: {"scores": `[N, top]`, "classes": `[N, top]`}, from the export.
+        expected: the same arrays, from the network.
+
+    Returns:
+        The signature's row in proof.json.
 
     Raises:
-        RuntimeError: a score differs.
+        RuntimeError: a score differs by more than `TOLERANCE`.
     """
     difference = float(np.abs(outputs["scores"] - expected["scores"]).max())
     if not difference <= TOLERANCE:
@@ -112,7 +127,7 @@ def compare_classes(outputs: dict, expected: dict) -> dict:
 
 
 def table(folder: str) -> list[tuple[str, str]]:
-    """The rows of a table about an export's proof: [(subject, result)]."""
+    """Returns the content of an export's proof.json as rows [(subject, result)]."""
     content = json.loads(files.read(files.join(folder, "assets.extra", "proof.json")))
     rows = [("proved on", f"{content['pictures']} {content['basis']}")]
     for row in content["artefacts"]:
@@ -132,7 +147,7 @@ def table(folder: str) -> list[tuple[str, str]]:
 def _cosines(one, other):
     products = np.sum(one.astype(np.float64) * other, axis=1)
     lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
-    same = np.all(one == other, axis=1)  # also where both are zero
+    same = np.all(one == other, axis=1)  # includes rows in which both are zero
     return np.where(same, 1.0, products / np.maximum(lengths, 1e-300))
 
 

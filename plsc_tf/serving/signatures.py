@@ -1,4 +1,4 @@
-"""The functions of an exported model: images to embeddings and to classes."""
+"""The functions of an exported model, which map images to embeddings or classes."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,19 +11,19 @@ from plsc_tf.data import images as image_ops
 
 
 class ClosedSet:
-    """The head of a `Classifier` for inference: its best classes, without a margin.
+    """A `Classifier`'s head for inference: returns the best classes, without a margin.
 
-    The class weights are gathered from all replicas, float32 [num_classes,
-    embedding_size]; for a head with normalized weights they are normalized here, once.
-    Of several centers per class, [num_classes, sub_centers, embedding_size], the one
-    nearest to an image counts, as in training.
+    The constructor gathers the class weights from all replicas, float32
+    `[num_classes, embedding_size]`, and normalizes them once if the head's loss does.
+    With several centers per class, `[num_classes, sub_centers, embedding_size]`, the
+    center nearest to the image determines the class's score, as in training.
 
     Args:
         head: a `plsc_tf.heads` head.
         top: number of classes to return for each image.
 
     Raises:
-        ValueError: the head has fewer classes.
+        ValueError: `top` is less than 1 or exceeds the number of classes.
     """
 
     def __init__(self, head, top: int):
@@ -48,10 +48,10 @@ class ClosedSet:
         ]
 
     def __call__(self, embeddings: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns {"classes": int64 [N, top], "scores": float32 [N, top]}.
+        """Returns {"classes": int64 `[N, top]`, "scores": float32 `[N, top]`}.
 
         Args:
-            embeddings: float32 [N, embedding_size] as the network returns them.
+            embeddings: float32 `[N, embedding_size]`, not normalized.
         """
         weights, bias = self.variables
         if self._normalized:
@@ -63,29 +63,30 @@ class ClosedSet:
         if not self._normalized:
             logits += bias
         best, classes = tf.math.top_k(logits, self.top)
-        # Probabilities over all classes, of which only the best are needed.
+        # The softmax is over all classes, but only the best ones are returned.
         total = tf.reduce_logsumexp(logits, axis=1, keepdims=True)
         return {"classes": tf.cast(classes, tf.int64), "scores": tf.exp(best - total)}
 
 
 class Signatures:
-    """The module to save, which holds the variables, and its signatures.
+    """Builds the module to save, which holds the variables, and its signatures.
 
     Args:
-        network: Keras model, or another callable: [N, h, w, 3] -> [N, embedding_size].
+        network: Keras model or other callable that maps `[N, h, w, 3]` to
+            `[N, embedding_size]`.
         image_size: (height, width).
         normalize: whether embeddings are divided by their L2 norm.
-        prepare: one encoded image, a string scalar -> uint8 [height, width, 3]; None
-            decodes and resizes it.
-        closed_set: a `ClosedSet`, or None.
+        prepare: maps one encoded image, a string scalar, to uint8 `[height, width, 3]`;
+            None decodes and resizes it.
+        closed_set: a `ClosedSet`, or None to omit `classify`.
 
     Attributes:
         module: the `tf.Module` to save.
         functions: {signature: function}, for `tf.saved_model.save`.
-        embedding_size: numbers of an embedding.
+        embedding_size: length of an embedding.
 
     Raises:
-        ValueError: the network's output has another shape.
+        ValueError: the network's output is not `[N, embedding_size]`.
     """
 
     def __init__(
@@ -100,16 +101,18 @@ class Signatures:
         self._prepare, self._closed_set = prepare or self._resize, closed_set
         encoded = tf.TensorSpec([None], tf.string, "bytes")
         images = tf.TensorSpec([None, *image_size, 3], tf.float32, "images")
-        # Only a callable of the user's own may need AutoGraph.
+        # Keras models don't need AutoGraph, but a user's callable might.
         convert = not isinstance(network, keras.Model)
         traced = _function(self._compute, images, convert)
         self._raw = traced.get_concrete_function()
         self.embedding_size = self._raw.structured_outputs.shape[-1]
         self.module = tf.Module()
-        # The network itself would bring its head and optimizer into the files.
+        # Track only the variables: saving the network itself would also write its head
+        # and optimizer.
         self.module.read_variables = list(self._raw.variables)
         if normalize:
-            # Formats that cannot divide precisely by the norm are made from this.
+            # int8 files cannot divide precisely by the norm, so they are converted from
+            # this function.
             self.module.raw = _function(self._raw, images)
         self.functions = {
             "serving_default": _function(
@@ -124,18 +127,22 @@ class Signatures:
             )
 
     def embed(self, images: tf.Tensor) -> tf.Tensor:
-        """Embeddings of float32 [N, height, width, 3], as the export returns them."""
+        """Maps float32 `[N, height, width, 3]` to the embeddings the export returns."""
         embeddings = self._raw(images)
         if self._normalize:
             return tf.math.l2_normalize(embeddings, axis=1)
         return embeddings
 
     def classify(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The outputs of the signature `classify` for float32 [N, height, width, 3]."""
+        """Maps float32 `[N, height, width, 3]` to the outputs of `classify`."""
         return self._closed_set(self._raw(images))
 
     def prepare(self, encoded: Sequence[bytes]) -> np.ndarray:
-        """Images as the network gets them: list of bytes -> uint8 [N, h, w, 3]."""
+        """Decodes a list of encoded images into the network's input.
+
+        Returns:
+            uint8 `[N, height, width, 3]`.
+        """
         return np.stack([self._prepare(tf.constant(one)).numpy() for one in encoded])
 
     def _compute(self, images):
@@ -164,7 +171,7 @@ class Signatures:
 
 
 def _function(function, spec, autograph=False):
-    # The input's name in the signature is the name of the spec.
+    # The signature names its input after the TensorSpec.
     return tf.function(
         lambda tensor: function(tensor), input_signature=[spec], autograph=autograph
     )

@@ -1,23 +1,23 @@
-"""Version folders as TensorFlow Serving reads them: 1, 2, 3; it serves the largest."""
+"""Manages version folders (1, 2, 3, ...); TensorFlow Serving serves the largest."""
 
 from plsc_tf.storage import files
 
 
 def find(folder: str) -> dict[int, str]:
-    """Returns {version: path} of the names in a folder that are integers."""
+    """Returns {version: path} for each entry of a folder whose name is an integer."""
     names = [name.rstrip("/") for name in files.list_dir(folder)]
     return {int(name): files.join(folder, name) for name in names if name.isdecimal()}
 
 
 def find_models(path: str, option: str = "model_dir") -> dict[int, str]:
-    """Returns {version: folder} of a model's SavedModels.
+    """Returns {version: folder} for a model's SavedModels.
 
     Args:
-        path: folder with the version folders, or one that is a version itself.
-        option: name of the path in errors.
+        path: folder of the version folders, or a single version folder.
+        option: name of the option that gave the path, for the error message.
 
     Raises:
-        FileNotFoundError: there is no such folder.
+        FileNotFoundError: the folder does not exist.
     """
     path = str(path).rstrip("/")
     if not files.is_dir(path):
@@ -37,11 +37,11 @@ def _is_model(folder):
 
 
 def prepare(export_dir: str, version: int | None) -> None:
-    """Makes the folder, and finds early whatever would stop an export.
+    """Creates the export folder and checks the version before the export starts.
 
     Args:
         export_dir: folder of the version folders.
-        version: positive integer, or None for the next free one.
+        version: positive integer, or None for the largest existing version plus 1.
 
     Raises:
         ValueError: the version is not a positive integer.
@@ -69,13 +69,13 @@ def publish(temporary: str, export_dir: str, version: int | None) -> str:
     Args:
         temporary: path of the finished folder.
         export_dir: folder of the version folders.
-        version: positive integer; None takes the next after the largest.
+        version: positive integer; None uses the largest existing version plus 1.
 
     Returns:
         The new path.
 
     Raises:
-        FileExistsError: the version has appeared in the meantime.
+        FileExistsError: the version was created in the meantime.
     """
     number = version or max(find(export_dir), default=0) + 1
     target = files.join(export_dir, str(int(number)))

@@ -1,9 +1,10 @@
-"""Requests that TensorFlow Serving sends to a model before it answers any other.
+"""Writes the requests with which TensorFlow Serving warms up a model.
 
-It reads `assets.extra/tf_serving_warmup_requests`, a TFRecord file of at most 1000
-`tensorflow.serving.PredictionLog` (servables/tensorflow/saved_model_warmup_util.cc).
-The messages are written here field by field, with the numbers of tensorflow_serving/
-apis/{prediction_log,predict,model}.proto, so that no export needs
+TensorFlow Serving reads them from `assets.extra/tf_serving_warmup_requests`, a TFRecord
+file of at most 1000 `tensorflow.serving.PredictionLog` messages
+(servables/tensorflow/saved_model_warmup_util.cc). This module writes the messages field
+by field, with the field numbers of
+tensorflow_serving/apis/{prediction_log,predict,model}.proto, to avoid a dependency on
 tensorflow-serving-api.
 """
 
@@ -19,11 +20,11 @@ NAME = "tf_serving_warmup_requests"
 def write(
     folder: str, model_name: str, requests: Sequence[tuple[str, Mapping]]
 ) -> None:
-    """Writes the requests of a SavedModel.
+    """Writes a SavedModel's warm-up requests.
 
     Args:
-        folder: of the SavedModel.
-        model_name: its name in URLs, which TF Serving ignores here.
+        folder: the SavedModel's folder.
+        model_name: the model's name in URLs, which TF Serving ignores in this file.
         requests: list of (signature, {input: array or list of bytes}).
     """
     extra = files.join(folder, "assets.extra")
@@ -40,7 +41,7 @@ def write(
 
 
 def _field(number, content):
-    """A text, bytes or message as a field of a protobuf message."""
+    """Encodes a string, bytes or a message as a field of a protobuf message."""
     length, digits = len(content), []
     while length > 127:  # noqa: PLR2004 - seven bits a byte, the lowest first
         digits.append(length & 127 | 128)

@@ -1,1 +1,1 @@
-"""The server: HTTP and gRPC in, batches to the model, answers out."""
+"""The server: receives requests over HTTP and gRPC and runs the model in batches."""

@@ -1,4 +1,4 @@
-"""A running server: sockets, signals, start and end, and its metrics."""
+"""The server application: sockets, signals, startup, shutdown and metrics."""
 
 import asyncio
 import concurrent.futures
@@ -17,24 +17,24 @@ from plsc_tf.serving.server.models import Models
 
 # Seconds that a connection may stay open without a request.
 _IDLE_SECONDS = 75.0
-# Seconds for which the rest of a refused request is read and thrown away.
+# Seconds during which the rest of a refused request is read and discarded.
 _LINGER_SECONDS = 2.0
-# Bounds of the histogram of request times.
+# Bucket bounds, in seconds, of the histogram of request times.
 _SECONDS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5, 5, 10)
 
 
 class App:
-    """A server in the event loop that calls `serve`.
+    """A server that runs in the event loop in which `serve` is called.
 
     Args:
         options: the option group `server`.
 
     Attributes:
-        options: as given.
-        port, grpc_port: where it listens, once `serve` calls back.
-        draining: whether it is about to end.
-        metrics, bodies, models: the parts that handlers share; the `Models` while it
-            serves.
+        options: the option group `server`.
+        port, grpc_port: the ports it listens on; set when `serve` calls `ready`.
+        draining: True while the server is shutting down.
+        metrics, bodies, models: the objects that handlers share; `models` is None
+            before `serve`.
     """
 
     def __init__(self, options):
@@ -46,7 +46,7 @@ class App:
         self._loop = self._stopping = None
 
     def stop(self) -> None:
-        """Asks the server to end, from any thread; it answers what it has."""
+        """Makes the server end after the requests in progress; thread-safe."""
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._stopping.set)
@@ -54,11 +54,12 @@ class App:
     async def serve(
         self, ready: Callable | None = None, handle_signals: bool = False
     ) -> None:
-        """Serves until `stop`, or SIGTERM or SIGINT.
+        """Serves until `stop`, SIGTERM or SIGINT.
 
         Args:
-            ready: called without arguments when requests are answered.
-            handle_signals: whether signals end it; in the main thread only.
+            ready: called without arguments once the server answers requests.
+            handle_signals: whether SIGTERM and SIGINT end the server; requires the main
+                thread.
 
         Raises:
             OSError: no model can be loaded, or a port is in use.
@@ -94,7 +95,7 @@ class App:
             self.draining = True
             watcher.cancel()
             await asyncio.gather(watcher, return_exceptions=True)
-            # No new connections; requests that have begun are answered.
+            # Accept no new connections, but answer the requests in progress.
             server.close()
             rpc_end = [] if rpc is None else [rpc.stop(options.drain_timeout)]
             await asyncio.gather(self._drain(), *rpc_end)
@@ -116,7 +117,7 @@ class App:
             web_app,
             handle_signals=False,
             access_log=None,
-            # The guard ends connections without a request.
+            # The guard closes idle connections sooner.
             keepalive_timeout=2 * _IDLE_SECONDS,
             lingering_time=_LINGER_SECONDS,
             handler_cancellation=True,
@@ -155,7 +156,7 @@ class App:
         return server
 
     async def _drain(self):
-        """Waits until nothing is answered or computed, up to the time limit."""
+        """Waits until no request is in progress, up to the time limit."""
         end = self._loop.time() + self.options.drain_timeout
         while self._loop.time() < end:
             busy = any(guard.busy for guard in self._connections)
@@ -172,10 +173,10 @@ def _not_bound(option, host, port, error):
 
 
 class Metrics:
-    """Counters of one server, in a registry of their own.
+    """One server's Prometheus metrics, in a separate registry.
 
     Attributes:
-        waiting, connections, version, gallery: gauges.
+        waiting, connections, version, gallery: gauges, which other modules set.
     """
 
     content_type = prometheus.CONTENT_TYPE_LATEST

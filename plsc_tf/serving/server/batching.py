@@ -1,15 +1,17 @@
-"""Many requests, one call: images wait until a batch can start, and go together.
+"""Computes the images of several requests in one batch.
 
-No image waits for others to come: it goes with the next batch that starts. The more
-of them came meanwhile, the larger that batch is. Sizes are powers of two, which the
-model has been warmed up with; copies of an image fill the rest.
+Waiting images join the next batch that starts; a batch never waits for more images to
+arrive. The more images arrived during the previous batch, the larger the next one is.
+Batch sizes are powers of two, for which the model has been warmed up; copies of an
+image fill incomplete batches.
 
-Of the sizes that fit, the one that costs least per image is taken, of those that take
-no longer than half the latency bound: an image waits for a batch that has begun, and is
-in the next one. Only where small batches cost much more than large ones, the bound
-gives way: all would wait even longer otherwise.
+Among the batch sizes that take at most half of the latency bound, the batcher chooses
+the one with the lowest cost per image. The bound is halved because an image may wait
+for a running batch before its own starts. If all sizes within the bound cost much more
+per image than larger ones, the batcher exceeds the bound, because the queue would
+otherwise grow and all images would wait even longer.
 
-All methods belong to the thread of the event loop, except the model's call.
+All methods run in the event loop's thread, except the call of the model.
 """
 
 import asyncio
@@ -23,11 +25,11 @@ import tensorflow as tf
 
 from plsc_tf.serving.server.errors import RequestError, invalid
 
-# How fast the measured speed follows: a share of the last batch.
+# Weight of the last batch in the moving average of the measured speed.
 _FOLLOW = 0.1
-# How much more an image may cost in a batch that keeps the latency bound.
+# A batch size counts as cheap if its cost per image is at most this times the lowest.
 _WORTH = 1.25
-# TensorFlow's errors for a wrong input, as opposed to the machine.
+# The errors that TensorFlow raises for invalid inputs, not for failures of the machine.
 _INPUT_ERRORS = (
     tf.errors.InvalidArgumentError,
     tf.errors.UnimplementedError,
@@ -36,12 +38,12 @@ _INPUT_ERRORS = (
 
 
 def sizes_up_to(largest: int) -> list[int]:
-    """Powers of two up to `largest`."""
+    """Returns the powers of two up to `largest`."""
     return [1 << power for power in range(largest.bit_length())]
 
 
 class _Row(NamedTuple):
-    """A row that waits: its inputs, and the future of its outputs."""
+    """A waiting row: its inputs, and the future of its outputs."""
 
     future: asyncio.Future
     index: int
@@ -57,12 +59,12 @@ class Batcher:
     """The queue in front of one signature of one loaded model."""
 
     def __init__(self, model, signature: str, executor, options, metrics):
-        """Starts empty.
+        """Creates an empty queue.
 
         Args:
-            model: the `LoadedModel`, warmed up.
+            model: the `LoadedModel`, already warmed up.
             signature: name of the signature.
-            executor: threads that call the model.
+            executor: thread pool that calls the model.
             options: the option group `server`.
             metrics: the `Metrics`.
         """
@@ -76,21 +78,22 @@ class Batcher:
 
     @property
     def idle(self) -> bool:
-        """Whether no row waits or is being computed."""
+        """True if no row is waiting or being computed."""
         return not self._waiting and not self._running
 
     async def run(self, rows: Sequence[dict], pixels: Sequence[int]) -> dict:
-        """Returns the outputs of rows that share batches with those of others.
+        """Computes the outputs of rows, in batches shared with other requests.
 
         Args:
-            rows: list of dicts, input name -> bytes or array of one row.
-            pixels: of each row's image, 0 where it needs no decoding.
+            rows: list of {input name: bytes or array of one row}.
+            pixels: number of pixels of each row's image, 0 if none needs decoding.
 
         Returns:
-            dict, output name -> array [len(rows), ...].
+            {output name: array `[len(rows), ...]`}.
 
         Raises:
-            RequestError: too many wait already, it took too long, or a row is wrong.
+            RequestError: the queue is full, the time limit has passed, a row is
+                invalid, or the model failed.
         """
         if len(self._waiting) + len(rows) > self._options.queue_images:
             raise self._busy(
@@ -112,7 +115,7 @@ class Batcher:
         return {name: np.stack([row[name] for row in outputs]) for name in outputs[0]}
 
     def _busy(self, code, message):
-        """An error with the seconds that the images that wait will take."""
+        """Returns an error whose retry_after is the time the waiting images need."""
         best = min(self._cost(size) / size for size in self._sizes)
         seconds = max(1, math.ceil(best * len(self._waiting)))
         return RequestError(code, message, retry_after=seconds)
@@ -121,7 +124,7 @@ class Batcher:
         return self._model.seconds.get(size, 0.0) * self._slower
 
     def _start(self):
-        """Starts batches as long as there are rows and free places."""
+        """Starts batches while rows are waiting and another batch may run."""
         while self._waiting and self._running < self._options.parallel_batches:
             batch, size = self._next()
             if batch:
@@ -133,7 +136,11 @@ class Batcher:
         task.add_done_callback(lambda task: task.result())
 
     def _next(self):
-        """The oldest rows that callers still wait for, and the size of their batch."""
+        """Takes the next batch from the queue.
+
+        Returns:
+            (the oldest rows whose callers are still waiting, the batch size).
+        """
         batch, pixels = [], 0
         while self._waiting and len(batch) < self._sizes[-1]:
             row = self._waiting[0]
@@ -160,7 +167,8 @@ class Batcher:
         cheap = [size for size, price in prices.items() if price <= limit]
         half = self._options.latency_ms / 2000
         fitting = [size for size in cheap if self._cost(size) <= half]
-        # Of equal prices the larger size: it leaves fewer to wait.
+        # Of two sizes with the same cost per image, prefer the larger one, which leaves
+        # fewer images waiting.
         return min(reversed(fitting), key=prices.get) if fitting else cheap[0]
 
     async def _compute(self, batch, size):
@@ -191,7 +199,7 @@ class Batcher:
             self._start()
 
     def _call(self, rows, size):
-        """Runs in a thread of the executor."""
+        """Fills the batch up to `size` and calls the model, in an executor thread."""
         inputs = {}
         for name, first in rows[0].items():
             column = [row[name] for row in rows]
@@ -202,9 +210,10 @@ class Batcher:
         return self._model.run(self._signature, inputs)
 
     def _split(self, batch, error):
-        """Finds the row that spoiled a batch: halves run again, before all others.
+        """Runs the halves of a failed batch again to find the invalid row.
 
-        Decoding comes before the network, so such a batch has cost little.
+        The halves run before all waiting rows. The failed batch was cheap, because
+        images are decoded before the network runs.
         """
         if len(batch) == 1:
             (row,) = batch
@@ -215,7 +224,7 @@ class Batcher:
             self._spawn(half, next(n for n in self._sizes if n >= len(half)))
 
     def _learn(self, size, seconds):
-        """Follows how busy the machine is, for all sizes at once."""
+        """Updates the slowdown relative to the warm-up, shared by all batch sizes."""
         expected = self._model.seconds.get(size)
         if expected:
             self._slower += _FOLLOW * (seconds / expected - self._slower)
@@ -223,7 +232,7 @@ class Batcher:
 
 def _first_line(error):
     message = getattr(error, "message", None) or str(error)
-    # Where the operation was defined is of no use to a caller.
+    # Omit where the operation was defined, which is no use to a caller.
     noise = ("Graph execution", "Detected at", "File ")
     lines = (line.strip() for line in message.splitlines())
     useful = (line for line in lines if line and not line.startswith(noise))

@@ -1,7 +1,7 @@
-"""Errors of requests, for HTTP and gRPC alike."""
+"""Request errors, for both HTTP and gRPC."""
 
-# TF Serving's status codes and the HTTP statuses that it gives them; the last three
-# exist in HTTP only; `GRPC_CODE` has their codes in gRPC.
+# TF Serving's status codes and their HTTP statuses. The last three codes exist in HTTP
+# only; `GRPC_CODE` maps them to gRPC codes.
 HTTP_STATUS = {
     "INVALID_ARGUMENT": 400,
     "NOT_FOUND": 404,
@@ -24,12 +24,12 @@ GRPC_CODE = {
 
 
 class RequestError(Exception):
-    """A request that is not answered with a result.
+    """A request cannot be answered with a result.
 
     Args:
         code: a key of `HTTP_STATUS`.
-        message: the reason, for the caller.
-        retry_after: seconds after which to try again, or None.
+        message: the reason, sent to the client.
+        retry_after: seconds after which the client should try again, or None.
     """
 
     def __init__(self, code: str, message: str, retry_after: int | None = None):
@@ -50,5 +50,5 @@ class RequestError(Exception):
 
 
 def invalid(message: str) -> RequestError:
-    """The error of a request whose content is wrong."""
+    """Returns the error for a request with invalid content."""
     return RequestError("INVALID_ARGUMENT", message)

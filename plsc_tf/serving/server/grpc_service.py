@@ -1,4 +1,4 @@
-"""TF Serving's gRPC: PredictionService and ModelService."""
+"""TF Serving's gRPC services: PredictionService and ModelService."""
 
 import functools
 import math
@@ -19,7 +19,7 @@ from plsc_tf.serving.server.errors import RequestError, invalid
 
 
 def make_server(app) -> grpc.aio.Server:
-    """A `grpc.aio` server of the running event loop, without a port yet.
+    """Creates a `grpc.aio` server in the running event loop, without a port.
 
     Args:
         app: the `App`, with its options, models and metrics.
@@ -29,7 +29,7 @@ def make_server(app) -> grpc.aio.Server:
             ("grpc.max_receive_message_length", int(app.options.max_body_mb * 1e6)),
             ("grpc.max_send_message_length", -1),
             ("grpc.so_reuseport", 0),
-            # A connection whose other end is gone is noticed.
+            # Pings detect connections whose client has disappeared.
             ("grpc.keepalive_time_ms", 60_000),
             ("grpc.max_concurrent_streams", 256),
         ],
@@ -44,7 +44,7 @@ def make_server(app) -> grpc.aio.Server:
 
 
 def _answered(method):
-    """Turns errors of a method (self, request) into gRPC's, and counts requests."""
+    """Wraps a method (self, request) to answer with gRPC errors and count requests."""
 
     @functools.wraps(method)
     async def answer(self, request, context):
@@ -70,7 +70,7 @@ class Services(
     prediction_service_pb2_grpc.PredictionServiceServicer,
     model_service_pb2_grpc.ModelServiceServicer,
 ):
-    """Predict, GetModelMetadata and GetModelStatus; others are not offered."""
+    """Implements Predict, GetModelMetadata and GetModelStatus, and no other methods."""
 
     def __init__(self, models, metrics):
         self._models, self.metrics = models, metrics
@@ -119,10 +119,10 @@ def _which(spec):
 
 
 def _inputs(protos, specs):
-    """The request's tensors as `Service.predict` takes them."""
+    """Converts the request's tensors for `LoadedModel.predict`."""
     inputs = {}
     for name, proto in protos.items():
-        # Unknown names are refused later.
+        # `LoadedModel.predict` rejects unknown names.
         dtype, _ = specs.get(name, (None, None))
         inputs[name] = () if dtype is None else _input(name, proto, dtype)
     return inputs
@@ -143,7 +143,8 @@ def _input(name, proto, dtype):
                 f"{shape} with {len(proto.string_val)} values."
             )
         return list(proto.string_val)
-    # One value may not stand for many, as the format allows.
+    # The format allows one value to fill a whole tensor. Reject this, because a small
+    # request could then allocate any amount of memory.
     if min(shape, default=0) < 0 or math.prod(shape) > proto.ByteSize():
         raise invalid(f"Input {name} has fewer values than its shape {shape} says.")
     try:

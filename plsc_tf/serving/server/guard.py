@@ -1,7 +1,7 @@
-"""Limits of a connection: its time, its bytes, and how many there are.
+"""Limits the duration, the bytes and the number of connections.
 
-The `Guard` stands between the socket and aiohttp, which has no time limit for a
-request's head, nor for a client to read its answer.
+A `Guard` is placed between the socket and aiohttp, because aiohttp limits neither the
+time to receive a request's head nor the time a client takes to read its answer.
 """
 
 import asyncio
@@ -18,17 +18,17 @@ _BUSY = (
 _SLOW = (
     b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 )
-# For whatever is left to do on a connection that is about to end.
+# Seconds to write the remaining bytes to a connection that is being closed.
 _LAST_SECONDS = 1.0
-# Phases of a connection: between requests, receiving the head or the body of one,
-# answering it.
+# Phases of a connection: waiting for a request, receiving its head, receiving its body,
+# and answering it.
 _IDLE, _HEAD, _BODY, _ANSWER = range(4)
-# Larger bodies are parsed outside of the event loop.
+# Bodies with more bytes are parsed outside the event loop.
 _LARGE = 256 * 1024
 
 
 class Guard(asyncio.Protocol):
-    """Passes everything on to aiohttp's protocol, and watches the clock."""
+    """Forwards all events to aiohttp's protocol and enforces time limits."""
 
     def __init__(
         self, inner: asyncio.Protocol, connections: set, options, idle_seconds, gauge
@@ -36,11 +36,11 @@ class Guard(asyncio.Protocol):
         """Guards one connection.
 
         Args:
-            inner: aiohttp's protocol of this connection.
-            connections: set of all guards with an open connection.
+            inner: aiohttp's protocol for this connection.
+            connections: set of the guards of all open connections.
             options: the option group `server`.
-            idle_seconds: how long a connection may be silent between requests.
-            gauge: gets the number of connections.
+            idle_seconds: maximum number of seconds between requests.
+            gauge: gauge that shows the number of connections.
         """
         self._inner, self._connections = inner, connections
         self._options, self._idle_seconds = options, idle_seconds
@@ -50,13 +50,13 @@ class Guard(asyncio.Protocol):
 
     @property
     def busy(self) -> bool:
-        """Whether a request has come whose answer has not been written."""
+        """True if a request has arrived but its answer has not been fully written."""
         return self._phase != _IDLE or (
             self._transport is not None and self._transport.get_write_buffer_size() > 0
         )
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """Accepts the connection, or answers that there are too many."""
+        """Accepts the connection, or answers 503 if there are too many."""
         self._transport = transport
         if len(self._connections) >= self._options.max_connections:
             self._refused = True
@@ -69,7 +69,7 @@ class Guard(asyncio.Protocol):
         self._limit_reading(self._options.receive_timeout)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forgets the connection."""
+        """Stops the timers and removes the connection."""
         self._limit_reading(None)
         self._limit_writing(None)
         if not self._refused:
@@ -78,7 +78,7 @@ class Guard(asyncio.Protocol):
             self._inner.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of a request."""
+        """Forwards a request's bytes and starts the time limit of its head."""
         if self._refused:
             return
         if self._phase == _IDLE:
@@ -87,27 +87,27 @@ class Guard(asyncio.Protocol):
         self._inner.data_received(data)
 
     def pause_writing(self) -> None:
-        """The reader does not keep up."""
+        """Starts the time limit for the client to read its answer."""
         self._limit_writing(self._options.receive_timeout)
         self._inner.pause_writing()
 
     def resume_writing(self) -> None:
-        """The reader has caught up."""
+        """Stops the time limit for the client to read its answer."""
         self._limit_writing(None)
         self._inner.resume_writing()
 
     def head_received(self) -> None:
-        """The request's head is complete; the handler limits the body's time."""
+        """Stops the head's time limit; `Bodies` limits the time of the body."""
         self._limit_reading(None)
         self._phase = _BODY
 
     def body_received(self) -> None:
-        """The request is complete."""
+        """Records that the request is complete."""
         self._limit_reading(None)
         self._phase = _ANSWER
 
     def answered(self) -> None:
-        """The handler is done; the next request may come."""
+        """Starts waiting for the next request; called when the handler has finished."""
         self._phase = _IDLE
         self._limit_reading(self._idle_seconds)
 
@@ -119,7 +119,7 @@ class Guard(asyncio.Protocol):
             self._limit(self._transport.abort, seconds)
 
     def _limit(self, end, seconds):
-        """Calls `end` in some seconds, instead of when it was due; None: never."""
+        """Calls `end` after `seconds`; replaces the previous timer, None cancels it."""
         timer = self._timers.pop(end.__name__, None)
         if timer is not None:
             timer.cancel()
@@ -132,20 +132,24 @@ class Guard(asyncio.Protocol):
             return
         if self._phase == _HEAD:
             self._transport.write(_SLOW)
-        # Bytes that cannot be written must not keep the connection.
+        # Unwritten bytes must not keep the connection open.
         self._limit_writing(_LAST_SECONDS)
         self._transport.close()
 
 
 def guard_of(request: web.Request) -> Guard | None:
-    """The guard of a request's connection, None if it is gone."""
+    """Returns the guard of a request's connection, or None if it is closed."""
     if request.transport is None:
         return None
     return request.transport.get_protocol()
 
 
 class Bodies:
-    """Counts the bytes of bodies that are in memory, within the options `server`."""
+    """Reads request bodies and limits the memory that they use together.
+
+    Args:
+        options: the option group `server`.
+    """
 
     def __init__(self, options):
         self._limit = int(options.max_body_mb * 1e6)
@@ -157,7 +161,8 @@ class Bodies:
         """Returns the JSON object in a request's body.
 
         Raises:
-            RequestError: it is none, too large or too slow, or there is no room now.
+            RequestError: the body is not a JSON object, is too large or arrives too
+                slowly, or other bodies use too much memory.
         """
         length = request.content_length
         if length is not None and length > self._limit:

@@ -1,4 +1,4 @@
-"""The routes of HTTP: PLSC's, TF Serving's REST, health, metrics and the gallery."""
+"""HTTP handlers: PLSC's service, TF Serving's REST, health, metrics and gallery."""
 
 import asyncio
 import concurrent.futures
@@ -17,25 +17,25 @@ from plsc_tf.serving.server.limits import check_count
 from plsc_tf.serving.server.models import DEFAULT_SIGNATURE
 
 PLSC_PATH = "/FaceClassifyService/inference"
-# Versions are 64-bit integers.
+# At most 18 digits, because versions are 64-bit integers.
 _MODEL = (
     r"/v1/models/(?P<name>[^/:]+)"
     r"(?:/versions/(?P<version>\d{1,18})|/labels/(?P<label>[^/:]+))?"
 )
 _PREDICT = re.compile(_MODEL + ":predict", re.IGNORECASE)
 _STATUS = re.compile(_MODEL + r"(?P<metadata>/metadata)?", re.IGNORECASE)
-# Labels of metrics by the beginning of the path.
+# Maps the beginning of a path to the metrics label `interface`.
 _INTERFACES = {PLSC_PATH: "plsc", "/v1/": "rest", "/gallery": "gallery"}
-# Limits of a gallery's requests.
+# Limits for gallery requests.
 _MOST_CANDIDATES = 100
 _LONGEST_NAME = 256
 
 
 class Routes:
-    """Handlers of one server.
+    """A server's handlers, except those for the gallery.
 
     Args:
-        app: the `App`, with its models, bodies and metrics.
+        app: the `App`, with its options, models, bodies and metrics.
     """
 
     def __init__(self, app):
@@ -50,14 +50,14 @@ class Routes:
         router.add_route("*", "/v1/{rest:.*}", self.tensorflow)
 
     async def plsc(self, request: web.Request) -> web.Response:
-        """PLSC's `FaceClassifyService`: base64 images to embeddings."""
+        """Handles PLSC's `FaceClassifyService`: base64 images to embeddings."""
         body = await self._app.bodies.read_json(request)
         embeddings = await self._models.get().embed(images_of(body, self._app.options))
         instances = [{"embedding": row} for row in embeddings]
         return answer(rest.write_json({"instance": instances}, [embeddings]))
 
     async def tensorflow(self, request: web.Request) -> web.Response:
-        """TF Serving's REST interface."""
+        """Handles TF Serving's REST interface."""
         match = _PREDICT.fullmatch(request.path)
         if request.method == "POST" and match:
             return await self._predict(request, match)
@@ -71,7 +71,7 @@ class Routes:
         which = _which(match)
         self._models.get(*which)
         body = await self._app.bodies.read_json(request)
-        # Only now: the version that was the newest may have ended meanwhile.
+        # Look the version up again: it may have been unloaded while the body arrived.
         version = self._models.get(*which)
         signature = body.get("signature_name", "")
         if not isinstance(signature, str):
@@ -82,23 +82,23 @@ class Routes:
         return answer(rest.outputs_to_json(form, outputs))
 
     async def health(self, request: web.Request) -> web.Response:
-        """Whether requests should be sent here: 200 or 503."""
+        """Answers 200 if the server accepts requests, else 503."""
         if self._app.draining or not self._models.ready:
             return answer(b'{"status": "not serving"}', 503)
         return answer(b'{"status": "serving"}')
 
     async def metrics(self, request: web.Request) -> web.Response:
-        """Prometheus's text."""
+        """Answers with the metrics in Prometheus's text format."""
         metrics = self._app.metrics
         headers = {"Content-Type": metrics.content_type}
         return web.Response(body=metrics.text(), headers=headers)
 
 
 def images_of(body: dict, options) -> list[bytes]:
-    """The images in PLSC's `base64_string`.
+    """Decodes the images in PLSC's `base64_string`.
 
     Raises:
-        RequestError: there are none, or they are not base64.
+        RequestError: there are no images or too many, or one is not base64.
     """
     texts = body.get("base64_string")
     if not isinstance(texts, list):
@@ -111,7 +111,7 @@ def images_of(body: dict, options) -> list[bytes]:
 
 
 def answer(body: bytes, status: int = 200) -> web.Response:
-    """A response with JSON in its body."""
+    """Returns a response whose body is JSON."""
     return web.Response(body=body, status=status, content_type="application/json")
 
 
@@ -120,7 +120,10 @@ def _refusal(message, status):
 
 
 def make_middleware(app):
-    """The code around every handler of an `App`: guard, errors as JSON, counting."""
+    """Makes the middleware of all handlers of an `App`.
+
+    It informs the connection's guard, turns errors into JSON and counts requests.
+    """
 
     @web.middleware
     async def middleware(request, handler):
@@ -143,7 +146,10 @@ def make_middleware(app):
 
 
 def _interface(path):
-    """A label of few values: the paths that callers invent must not fill the memory."""
+    """Returns the metrics label for a path.
+
+    Unknown paths share one label; otherwise, clients could fill the memory with labels.
+    """
     for beginning, label in _INTERFACES.items():
         if path.startswith(beginning):
             return label
@@ -173,7 +179,7 @@ async def _handle(request, handler):
 
 
 def _which(match):
-    """(name, version or None, label or None) of a path."""
+    """Returns (name, version or None, label or None) from a path's match."""
     version, label = match["version"], match["label"]
     return (
         urllib.parse.unquote(match["name"]),
@@ -183,14 +189,14 @@ def _which(match):
 
 
 class GalleryRoutes:
-    """Handlers of one gallery, which is opened with the first model's size.
+    """The gallery's handlers; opens the gallery for the newest model version.
 
     Args:
         app: the `App`, with its options, models, bodies and metrics.
 
     Raises:
-        ValueError: the gallery is of another model.
-        OSError: it cannot be opened.
+        ValueError: the gallery was made with another model.
+        OSError: the gallery cannot be opened.
     """
 
     def __init__(self, app):
@@ -206,7 +212,8 @@ class GalleryRoutes:
             model=model.fingerprint,
         )
         self._count()
-        # Searches outside of the event loop; numpy uses the cores by itself.
+        # Searches run outside the event loop. Two threads are enough, because numpy
+        # uses all cores for each search.
         self._threads = concurrent.futures.ThreadPoolExecutor(
             2, thread_name_prefix="gallery"
         )
@@ -223,7 +230,7 @@ class GalleryRoutes:
         web_app.router.add_get("/gallery", self.about)
 
     async def enrol(self, request: web.Request) -> web.Response:
-        """{"name", "base64_string": [...]} -> {"name", "faces"}."""
+        """Enrolls faces: {"name", "base64_string": [...]} -> {"name", "faces"}."""
         body = await self._app.bodies.read_json(request)
         name = _name(body)
         embeddings = await self._embed(self._app.models.get(), body)
@@ -232,10 +239,12 @@ class GalleryRoutes:
         return _json(name=name, faces=faces)
 
     async def identify(self, request: web.Request) -> web.Response:
-        """{"base64_string", "count", "threshold"} -> {"instance": [{"candidates"}]}.
+        """Identifies images among the enrolled people.
 
-        Without a threshold the model card's counts; with null none does. The answer
-        holds the one that counted.
+        The request is {"base64_string", "count", "threshold"}; the answer is
+        {"instance": [{"candidates"}], "threshold"}, with the threshold that was used.
+        If the request has no threshold, the model card's threshold is used; a null
+        threshold returns candidates with any cosine.
         """
         body = await self._app.bodies.read_json(request)
         count, threshold = body.get("count", 1), body.get("threshold")
@@ -256,7 +265,7 @@ class GalleryRoutes:
         return _json(instance=people, threshold=threshold)
 
     async def remove(self, request: web.Request) -> web.Response:
-        """{"name"} -> {"name", "faces"}: how many were removed."""
+        """Removes a person: {"name"} -> {"name", "faces": number of removed faces}."""
         name = _name(await self._app.bodies.read_json(request))
         faces = await self._do(self._gallery.remove, name)
         if not faces:
@@ -265,7 +274,7 @@ class GalleryRoutes:
         return _json(name=name, faces=faces)
 
     async def about(self, request: web.Request) -> web.Response:
-        """How many faces and people there are, and who counts as known."""
+        """Answers with the gallery's size and format, and the model's threshold."""
         model = self._app.models.get()
         return _json(
             faces=len(self._gallery),
@@ -289,7 +298,7 @@ class GalleryRoutes:
 
     async def _do(self, function, *arguments):
         loop = asyncio.get_running_loop()
-        # What has begun is finished, even if the caller has gone.
+        # Shield the work, so that it finishes even if the client disconnects.
         work = loop.run_in_executor(self._threads, function, *arguments)
         try:
             return await asyncio.shield(work)

@@ -1,10 +1,11 @@
-"""The limits of a request, by the headers of its images, before any is decoded.
+"""Checks the size of a request's images and arrays before any image is decoded.
 
-A few hundred bytes can unpack to billions of pixels. Only headers are read here; the
-model's decoder rejects invalid files.
+An image of a few hundred bytes can decode to billions of pixels. The checks read only
+the headers of images; the model's decoder rejects invalid files.
 
-Pillow reads those of JPEG and PNG. It does not tell the sizes of a GIF's frames, all
-of which TensorFlow unpacks (GIF89a specification).
+Pillow reads the headers of JPEG and PNG. This module parses GIFs itself (GIF89a
+specification), because TensorFlow decodes all frames and Pillow does not report the
+size of each one.
 """
 
 import io
@@ -18,7 +19,7 @@ from plsc_tf.serving.server.errors import RequestError, invalid
 
 
 def check_count(count: int, options) -> None:
-    """Raises RequestError if a request has no image, or too many."""
+    """Raises RequestError if a request has no images or too many."""
     limit = options.max_request_images
     if not count:
         raise invalid("The request has no image.")
@@ -27,7 +28,11 @@ def check_count(count: int, options) -> None:
 
 
 def check_image(index: int, data: bytes, options) -> int:
-    """Returns the pixels of an encoded image; nothing is decoded."""
+    """Returns an encoded image's number of pixels without decoding it.
+
+    Raises:
+        RequestError: the image is too large, or is not a JPEG, PNG or GIF.
+    """
     limit = int(options.max_image_mb * 1e6)
     if len(data) > limit:
         raise _too_large(f"Image {index} has {len(data)} bytes; {limit} are allowed.")
@@ -44,7 +49,7 @@ def _too_large(message):
 
 
 def check_shape(name: str, array: np.ndarray, shape: tuple | None) -> None:
-    """Raises RequestError for an array that does not fit an input."""
+    """Raises RequestError if an array does not fit the input's shape."""
     if shape is None:
         return
     fits = array.ndim == len(shape) and all(
@@ -57,19 +62,19 @@ def check_shape(name: str, array: np.ndarray, shape: tuple | None) -> None:
 
 
 def num_pixels(data: bytes) -> int | None:
-    """Pixels that decoding would make, all frames of a GIF together.
+    """Returns the number of pixels in an encoded image, over all frames of a GIF.
 
     Args:
-        data: bytes of an encoded image.
+        data: content of an encoded image.
 
     Returns:
-        A positive integer, or None if this is not the beginning of a JPEG, PNG or GIF
-        with a size.
+        A positive integer, or None if `data` does not begin with the header of a JPEG,
+        PNG or GIF.
     """
     try:
         if data.startswith((b"GIF87a", b"GIF89a")):
             return _gif(data) or None
-        # Without the limit of `Image.open`: the server has its own.
+        # Avoid `Image.open`, which has its own limit of pixels.
         reader = PngImageFile if data.startswith(b"\x89PNG") else JpegImageFile
         with reader(io.BytesIO(data)) as image:
             return image.width * image.height
@@ -86,7 +91,7 @@ def _gif(data):
         elif data[position] == 0x2C:
             w, h, flags = struct.unpack_from("<HHB", data, position + 5)
             pixels += max(w * h, width * height)
-            # The byte after the colors is the code size of the data.
+            # Skip the byte after the color table: the code size of the image data.
             position = _after_blocks(data, position + 11 + _color_bytes(flags))
         else:
             return None

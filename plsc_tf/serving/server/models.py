@@ -1,7 +1,7 @@
-"""The models that are served: versions found, loaded, queried, swapped and freed.
+"""Finds, loads, runs, replaces and unloads the served versions of a model.
 
-A new version is loaded and warmed up while the others answer. Then all new requests go
-to it; the old one finishes its requests and is freed.
+A new version is loaded and warmed up while the others answer requests. It then receives
+all new requests, while the old version finishes its requests and is unloaded.
 """
 
 import asyncio
@@ -25,27 +25,30 @@ from plsc_tf.storage import files
 
 DEFAULT_SIGNATURE = "serving_default"
 EMBEDDING_OUTPUT = "embedding"
-# Not a signature: the operation that TensorFlow runs after loading.
+# Listed among the signatures, but it is the operation that TensorFlow runs after
+# loading.
 _INIT_SIGNATURE = "__saved_model_init_op"
-# Side of the image that warms up a model of unknown size.
+# Height and width of the warm-up image if the model card has no image size.
 _SIDE = 112
-# Seconds between two attempts to load a version that could not be loaded.
+# Seconds to wait before loading a failed version again: after the first failure, and at
+# most.
 _FIRST_RETRY, _LONGEST_RETRY = 1.0, 60.0
-# Versions whose status is reported after they have ended.
+# Number of unloaded versions whose status is still reported.
 _MOST_ENDED = 20
 
 
 class LoadedModel:
-    """One version of a model in memory: its signatures, and a queue for each.
+    """One loaded version of a model, with a request queue for each signature.
 
     Attributes:
-        version: its number.
-        signature_defs: dict of `SignatureDef`, as they are in the file.
-        fingerprint: hexadecimal SHA-256 of its graph and its weights' checksums; two
-            models with the same one give the same embeddings.
-        seconds: dict, batch size -> measured seconds of a batch.
-        threshold: of the model card: {"cosine", "far", "set", ...}, the smallest cosine
-            of two faces of one person; None if it has none.
+        version: version number.
+        signature_defs: {signature: `SignatureDef`}, as stored in the file.
+        fingerprint: hexadecimal SHA-256 of the graph and the checksums of the weights;
+            models with the same fingerprint compute the same embeddings.
+        seconds: {batch size: measured seconds per batch}.
+        threshold: the model card's threshold {"cosine", "far", "set", ...}, where
+            "cosine" is the smallest cosine of two faces of the same person; None if the
+            card has no threshold.
     """
 
     def __init__(self, folder: str, version: int, executor, options, metrics):
@@ -53,18 +56,18 @@ class LoadedModel:
 
         Args:
             folder: path of the folder with `saved_model.pb`.
-            version: its number.
-            executor: threads that call the model.
+            version: version number.
+            executor: thread pool that calls the model.
             options: the option group `server`.
             metrics: the `Metrics`.
 
         Raises:
-            ValueError, OSError, tf.errors.OpError: it cannot be loaded.
+            ValueError, OSError, tf.errors.OpError: the version cannot be loaded.
         """
         self.version, self.seconds, self._options = version, {}, options
         graph = files.read(files.join(folder, "saved_model.pb"))
         self.signature_defs = _signature_defs(graph)
-        # The index of the variables holds a checksum of each.
+        # The index contains a checksum of each variable.
         weights = _read(folder, "variables/variables.index")
         self.fingerprint = hashlib.sha256(graph + weights).hexdigest()
         self._card = json.loads(_read(folder, "assets.extra/model_card.json") or "{}")
@@ -80,11 +83,15 @@ class LoadedModel:
 
     @property
     def idle(self) -> bool:
-        """Whether no row waits or is being computed."""
+        """True if no row is waiting or being computed."""
         return all(batcher.idle for batcher in self._batchers.values())
 
     def check_signature(self, name: str) -> str:
-        """Returns the signature's name, the default one for an empty name."""
+        """Returns the signature's name; an empty name selects the default signature.
+
+        Raises:
+            RequestError: the model has no such signature.
+        """
         name = name or DEFAULT_SIGNATURE
         if name not in self.signature_defs:
             raise invalid(
@@ -93,25 +100,25 @@ class LoadedModel:
         return name
 
     def inputs(self, signature: str) -> dict:
-        """dict, input name -> (numpy dtype, shape as a tuple with None)."""
+        """Returns {input name: (numpy dtype, shape)}; unknown sizes are None."""
         return _specs(self.signature_defs[signature].inputs)
 
     def outputs(self, signature: str) -> dict:
-        """dict, output name -> (numpy dtype, shape as a tuple with None)."""
+        """Returns {output name: (numpy dtype, shape)}; unknown sizes are None."""
         return _specs(self.signature_defs[signature].outputs)
 
     async def predict(self, signature: str, inputs: dict) -> dict[str, np.ndarray]:
-        """Computes the outputs of inputs after checking them.
+        """Checks the inputs and computes a signature's outputs.
 
         Args:
             signature: name of a signature.
-            inputs: dict, input name -> array [N, ...] or list of N bytes.
+            inputs: {input name: array `[N, ...]` or list of N bytes}.
 
         Returns:
-            dict, output name -> array [N, ...].
+            {output name: array `[N, ...]`}.
 
         Raises:
-            RequestError: the inputs are wrong, or cannot be computed now.
+            RequestError: the inputs are invalid, or cannot be computed now.
         """
         specs = self.inputs(signature)
         if set(inputs) != set(specs):
@@ -136,7 +143,12 @@ class LoadedModel:
         return await self._batchers[signature].run(rows, pixels)
 
     async def embed(self, images: list[bytes]) -> np.ndarray:
-        """Embeds encoded images: float32 [N, embedding_size]."""
+        """Returns the embeddings of encoded images, float32 `[N, embedding_size]`.
+
+        Raises:
+            RequestError: an image is invalid, the default signature takes no images, or
+                the images cannot be computed now.
+        """
         specs = self.inputs(DEFAULT_SIGNATURE)
         names = [name for name, (dtype, _) in specs.items() if dtype.kind == "O"]
         if len(names) != 1:
@@ -154,18 +166,18 @@ class LoadedModel:
         """Computes one batch.
 
         Args:
-            signature: its name.
-            inputs: dict, input name -> array [N, ...] or list of N bytes.
+            signature: name of a signature.
+            inputs: {input name: array `[N, ...]` or list of N bytes}.
 
         Raises:
-            tf.errors.OpError: it failed, perhaps because of one image.
+            tf.errors.OpError: the batch failed, possibly because of a single image.
         """
         tensors = {name: tf.constant(value) for name, value in inputs.items()}
         outputs = self._loaded.signatures[signature](**tensors)
         return {name: tensor.numpy() for name, tensor in outputs.items()}
 
     def _warm_up(self, sizes: Iterable[int]) -> None:
-        """Runs and measures every batch size, so that the first requests are fast."""
+        """Runs and times every batch size, which also makes the first requests fast."""
         row = self._example(DEFAULT_SIGNATURE)
         self.run(DEFAULT_SIGNATURE, _repeated(row, max(sizes)))
         for size in sizes:
@@ -179,7 +191,7 @@ class LoadedModel:
             self.run(signature, _repeated(self._example(signature), 1))
 
     def _example(self, signature):
-        """A row of every input: zeros, or noise as a JPEG."""
+        """Returns one row for every input: zeros, or a JPEG image of noise."""
         size = self._card.get("image_size", (_SIDE, _SIDE))
         noise = np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8)
         image = tf.io.encode_jpeg(noise).numpy()
@@ -209,12 +221,12 @@ def _read(folder, name):
 
 
 def _specs(infos):
-    """By name in alphabetical order, as TF Serving's maps have them."""
+    """Returns the specs in alphabetical order, as in TF Serving's maps."""
     return {name: _spec(infos[name]) for name in sorted(infos)}
 
 
 def _spec(info):
-    # Texts are objects.
+    # Strings have numpy's dtype object.
     dtype = np.dtype(tf.dtypes.as_dtype(info.dtype).as_numpy_dtype)
     if info.tensor_shape.unknown_rank:
         return dtype, None
@@ -230,7 +242,7 @@ def _repeated(row, count):
 
 
 def name_of(options) -> str:
-    """The model's name in URLs."""
+    """Returns the model's name in URLs."""
     if options.served_name:
         return options.served_name
     folder = os.path.abspath(os.fspath(options.model_path))
@@ -239,21 +251,25 @@ def name_of(options) -> str:
 
 
 class Models:
-    """All versions of the served model. Methods belong to the event loop's thread."""
+    """All versions of the served model; not thread-safe.
+
+    Call its methods only from the event loop's thread.
+    """
 
     def __init__(self, options, executor, metrics):
-        """Loads nothing yet; see `start`.
+        """Prepares to serve; `start` loads the versions.
 
         Args:
             options: the option group `server`.
-            executor: threads that call the models.
+            executor: thread pool that calls the models.
             metrics: the `Metrics`.
         """
         self.name = name_of(options)
         self._options, self._executor, self._metrics = options, executor, metrics
         self._labels = options.labels()
         self._served = {}
-        # TF Serving's states of versions that are not served: (state, code, message).
+        # {version: (state, code, message)} for versions that are not served, with TF
+        # Serving's states.
         self._others = {}
         self._retries = {}
 
@@ -261,7 +277,7 @@ class Models:
         """Loads the newest versions.
 
         Raises:
-            OSError: there is no version, or none could be loaded.
+            OSError: no version exists, or none could be loaded.
         """
         await self.refresh()
         if not self._served:
@@ -272,7 +288,7 @@ class Models:
             )
 
     async def watch(self) -> None:
-        """Looks for new versions until it is cancelled."""
+        """Looks for new versions periodically until cancelled."""
         while self._options.poll_seconds:
             await asyncio.sleep(self._options.poll_seconds)
             try:
@@ -281,7 +297,7 @@ class Models:
                 logging.warning("Cannot look for new versions: %s", error)
 
     async def refresh(self) -> None:
-        """Loads new versions, then drops those no longer among the newest."""
+        """Loads new versions, then unloads all but the newest ones."""
         loop = asyncio.get_running_loop()
         folders = await asyncio.to_thread(
             versions.find_models, self._options.model_path
@@ -294,11 +310,11 @@ class Models:
         for version in set(self._retries) - set(folders):
             del self._retries[version]
             del self._others[version]
-        # TF Serving reports versions that have ended too; here not for ever.
+        # Like TF Serving, report unloaded versions, but limit their number.
         for version in sorted(self._others)[:-_MOST_ENDED]:
             del self._others[version]
         keep = [version for version in wanted if version in self._served]
-        # A version that cannot be loaded does not push out one that works.
+        # Keep a working version in place of a new one that could not be loaded.
         rest = sorted(set(self._served) - set(keep), reverse=True)
         keep += rest[: max(1, len(wanted)) - len(keep)]
         for version in set(self._served) - set(keep):
@@ -332,18 +348,18 @@ class Models:
             await asyncio.sleep(0.01)
         del model
         self._others[version] = ("END", "OK", "")
-        # Loaded functions refer to each other.
+        # Loaded functions form reference cycles, which only the collector frees.
         await asyncio.to_thread(gc.collect)
         logging.info("Version %d of %s is no longer served", version, self.name)
 
     @property
     def idle(self) -> bool:
-        """Whether no version has rows that wait or are being computed."""
+        """True if no row of any version is waiting or being computed."""
         return all(model.idle for model in self._served.values())
 
     @property
     def ready(self) -> bool:
-        """Whether a version answers."""
+        """True if at least one version is loaded."""
         return bool(self._served)
 
     def get(
@@ -352,10 +368,10 @@ class Models:
         version: int | None = None,
         label: str | None = None,
     ) -> LoadedModel:
-        """Returns the version that a request names, the newest by default.
+        """Returns the version that a request names, or the newest by default.
 
         Raises:
-            RequestError: there is none.
+            RequestError: the model, version or label does not exist.
         """
         if label:
             if label not in self._labels:
@@ -373,10 +389,10 @@ class Models:
     def status(
         self, name: str, version: int | None = None, label: str | None = None
     ) -> list[tuple[int, str, str, str]]:
-        """Returns a list of (version, state, error code, message), newest first.
+        """Returns [(version, state, error code, message)], newest first.
 
         Raises:
-            RequestError: there is no such version.
+            RequestError: the model, version or label does not exist.
         """
         if label:
             version = self.get(name, label=label).version

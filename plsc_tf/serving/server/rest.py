@@ -1,7 +1,7 @@
-"""TF Serving's REST: tensors as JSON, and a model's status and metadata.
+"""TF Serving's REST formats: tensors as JSON, and a model's status and metadata.
 
-The format: https://www.tensorflow.org/tfx/serving/api_rest, "Predict API". gRPC uses
-the same messages of status and metadata.
+The "Predict API" in https://www.tensorflow.org/tfx/serving/api_rest defines the format
+of tensors. The gRPC services use the same messages for status and metadata.
 """
 
 import base64
@@ -17,7 +17,7 @@ from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2
 from plsc_tf.serving.server.errors import invalid
 
 ROW, COLUMN = "instances", "inputs"
-# Kinds of numpy types that JSON numbers may have for each kind of input.
+# For each kind of input dtype, the kinds that numpy may infer from the JSON values.
 _ALLOWED = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}
 _TO_STANDARD = str.maketrans("-_", "+/")
 _CODES = {"OK": 0, "UNKNOWN": 2}  # error_codes.proto
@@ -41,11 +41,12 @@ def read_json(body: bytes) -> dict:
 
 
 def write_json(value, arrays: Iterable[np.ndarray] = ()) -> bytes:
-    """Returns bytes of JSON.
+    """Converts a value to JSON.
 
     Args:
-        value: may hold numpy arrays and numbers.
-        arrays: those that may hold NaN or Infinity, which orjson cannot write.
+        value: JSON value, which may contain numpy arrays and numbers.
+        arrays: the arrays in `value` that may contain NaN or infinity, which orjson
+            cannot write.
     """
     if all(array.dtype.kind != "f" or np.isfinite(array).all() for array in arrays):
         option = orjson.OPT_SERIALIZE_NUMPY
@@ -58,9 +59,9 @@ def _as_list(array):
 
 
 def decode_base64(text: object) -> bytes | None:
-    """Returns the bytes of a base64 text, None if it is not one.
+    """Decodes a base64 string; returns None if it is not one.
 
-    The alphabet for URLs and missing "=" are accepted too.
+    The URL-safe alphabet and missing "=" are accepted too.
     """
     if not isinstance(text, str):
         return None
@@ -76,17 +77,17 @@ def decode_base64(text: object) -> bytes | None:
 
 
 def inputs_from_json(request: dict, specs: dict) -> tuple[str, dict]:
-    """Reads `instances` or `inputs`.
+    """Reads the inputs from a request's `instances` or `inputs`.
 
     Args:
-        request: the JSON object.
-        specs: dict, input name -> (numpy dtype, shape), of the signature.
+        request: the request's JSON object.
+        specs: {input name: (numpy dtype, shape)} of the signature.
 
     Returns:
-        (`ROW` or `COLUMN`, dict: input name -> array [N, ...] or list of N bytes).
+        (`ROW` or `COLUMN`, {input name: array `[N, ...]` or list of N bytes}).
 
     Raises:
-        RequestError: it does not fit the signature.
+        RequestError: the request does not fit the signature.
     """
     if ROW in request and COLUMN in request:
         raise invalid(
@@ -182,14 +183,14 @@ def _string(name, index, value):
 
 
 def outputs_to_json(form: str, outputs: dict[str, np.ndarray]) -> bytes:
-    """Writes `predictions` or `outputs`, by the form of the request.
+    """Converts outputs to JSON, as `predictions` or `outputs`.
 
     Args:
-        form: `ROW` or `COLUMN`.
-        outputs: dict, output name -> array [N, ...].
+        form: the request's form, `ROW` or `COLUMN`.
+        outputs: {output name: array `[N, ...]`}.
 
     Returns:
-        bytes of JSON.
+        The answer's JSON.
     """
     values = {
         name: _texts(array.tolist(), binary=name.endswith("_bytes"))
@@ -218,7 +219,7 @@ def _texts(value, binary):
 
 
 def status(models, *which) -> get_model_status_pb2.GetModelStatusResponse:
-    """The states of a model's versions."""
+    """Returns the states of a model's versions."""
     response = get_model_status_pb2.GetModelStatusResponse()
     states = get_model_status_pb2.ModelVersionStatus.State
     for number, state, code, message in models.status(*which):
@@ -231,7 +232,7 @@ def status(models, *which) -> get_model_status_pb2.GetModelStatusResponse:
 
 
 def metadata(models, name, *which) -> get_model_metadata_pb2.GetModelMetadataResponse:
-    """The signatures of a version."""
+    """Returns a version's signatures."""
     version = models.get(name, *which)
     response = get_model_metadata_pb2.GetModelMetadataResponse()
     response.model_spec.name = name
@@ -248,12 +249,15 @@ def _signature_map(version):
 
 
 def status_json(models, *which) -> bytes:
-    """The status as JSON, every field written."""
+    """Returns the status as JSON, including fields with default values."""
     return json.dumps(_fields(status(models, *which)), indent=1).encode()
 
 
 def metadata_json(models, name, *which) -> bytes:
-    """The metadata as JSON; the version is a text, as 64-bit integers are."""
+    """Returns the metadata as JSON.
+
+    The version is a string, as protobuf's JSON mapping writes 64-bit integers.
+    """
     version = models.get(name, *which)
     value = {
         "model_spec": {
