@@ -1,1 +1,1 @@
-"""From files to batches: sources, pictures, the pipeline and verification pairs."""
+"""Data input: sources, image processing, the pipeline and verification pairs."""

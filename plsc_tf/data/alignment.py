@@ -1,7 +1,7 @@
-"""Faces in photographs, moved to where networks expect them by five points.
+"""Aligns faces in photographs to the position networks expect, by five points.
 
-The points are the center of the eye on the left of the image, that of the other one,
-the tip of the nose, and the corners of the mouth on the left and on the right.
+The points are the centers of the left and the right eye, the tip of the nose, and the
+left and the right corner of the mouth. Left and right are as seen in the image.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from plsc_tf.data import images
 from plsc_tf.data.augmentation import operations
 from plsc_tf.data.faults import reason
 
-# Where ArcFace's training images of 112 x 112 have the five points, x and y in pixels
+# Positions of the five points in ArcFace's 112 x 112 training images, x and y in pixels
 # (insightface, recognition/arcface_torch/eval_ijbc.py).
 REFERENCE = np.array(
     [
@@ -28,11 +28,11 @@ _REFERENCE_SIDE = 112
 
 
 def stored_size(size: tuple[int, int]) -> tuple[int, int]:
-    """The size that faces for a network are cut out at, before they are framed.
+    """Returns the size at which to cut out faces before they are framed.
 
-    As training images are: of 112 pixels, which a smaller network gets resized, with
-    antialiasing; without it, a face of a large photograph would lose all but a few of
-    its pixels.
+    At least 112 pixels, like the training images: for a network with a smaller input,
+    the face is resized afterward with antialiasing. Cutting it out at the smaller size
+    directly would skip most pixels of a face in a large photograph.
 
     Args:
         size: (height, width) of the network's input.
@@ -42,22 +42,23 @@ def stored_size(size: tuple[int, int]) -> tuple[int, int]:
 
 
 def transforms(points: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Finds what turns, scales and moves faces so that their points fit best.
+    """Computes the transforms that best fit the faces' points to `REFERENCE`.
 
     Least squares over rotation, one scale and a shift, without mirroring (Umeyama,
     "Least-squares estimation of transformation parameters between two point patterns",
     1991).
 
     Args:
-        points: [n, 5, 2] x and y of each point, in pixels of the photograph.
+        points: `[n, 5, 2]`, x and y of each point, in pixels of the photograph.
         size: (height, width) of the faces to cut out.
 
     Returns:
-        float32 [n, 8], from places in the face to places in the photograph, as
-        `cut_out` takes them.
+        float32 `[n, 8]`, transforms for `cut_out`; they map coordinates in the face to
+        coordinates in the photograph.
 
     Raises:
-        ValueError: another shape, or five points in one place.
+        ValueError: `points` has a different shape, or the five points of a face
+            coincide.
     """
     points = np.asarray(points, np.float64)
     if points.ndim != 3 or points.shape[1:] != (5, 2):
@@ -67,7 +68,8 @@ def transforms(points: np.ndarray, size: tuple[int, int]) -> np.ndarray:
         )
     height, width = size
     target = REFERENCE * np.array([width, height]) / _REFERENCE_SIDE
-    # As complex numbers a similarity is z -> a z + b, and least squares a quotient.
+    # With points as complex numbers, a similarity transform is z -> a z + b and the
+    # least-squares solution is a quotient.
     source = points[..., 0] + 1j * points[..., 1]
     wanted = np.broadcast_to(target[:, 0] + 1j * target[:, 1], source.shape)
     centred = wanted - wanted.mean(axis=1, keepdims=True)
@@ -94,21 +96,22 @@ def align(
     points: np.ndarray,
     image_size: tuple[int, int] = (112, 112),
 ) -> np.ndarray:
-    """Cuts a face out of a photograph, turned and scaled as networks expect faces.
+    """Cuts a face out of a photograph, rotated and scaled as networks expect it.
 
     Example: `face = plsc_tf.align(open("photo.jpg", "rb").read(), points)`.
 
     Args:
-        image: an encoded JPEG or PNG, or uint8 [h, w, 3], RGB.
-        points: [5, 2] x and y in pixels: the eye on the left of the image, the other
-            one, the tip of the nose, the corners of the mouth, left and right.
+        image: an encoded JPEG or PNG, or uint8 `[h, w, 3]`, RGB.
+        points: `[5, 2]`, x and y in pixels of the left eye, the right eye, the tip of
+            the nose, and the left and the right corner of the mouth. Left and right
+            are as seen in the image.
         image_size: (height, width) of the result.
 
     Returns:
-        uint8 [height, width, 3]; black where there is no photograph.
+        uint8 `[height, width, 3]`; black outside the photograph.
 
     Raises:
-        ValueError: points that are not those of a face, or bytes that are no image.
+        ValueError: `points` are not the points of a face, or `image` cannot be decoded.
     """
     points = np.asarray(points)
     if points.shape != (5, 2):
@@ -127,14 +130,14 @@ def align(
 
 
 def cut_out(image: tf.Tensor, transform: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
-    """Cuts a face out of a photograph; black where there is no photograph.
+    """Cuts a face out of a photograph by bilinear interpolation.
 
     Args:
-        image: uint8 [h, w, 3].
-        transform: float32 [8], one row of `transforms`.
-        size: (height, width), the same as there.
+        image: uint8 `[h, w, 3]`.
+        transform: float32 `[8]`, one row returned by `transforms`.
+        size: (height, width) that was passed to `transforms`.
 
     Returns:
-        uint8 [height, width, 3], bilinear.
+        uint8 `[height, width, 3]`; black outside the photograph.
     """
     return operations.warp(image, transform, 0, size)

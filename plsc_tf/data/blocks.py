@@ -1,4 +1,4 @@
-"""Blocks of images: decoded, framed and augmented, many at a time."""
+"""Decodes, frames and augments images in blocks."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from plsc_tf.data.source import dense
 _MOST_IMAGES = 256
 _BLOCK_BYTES = 2**24
 _PHILOX = 1
-# Philox makes four numbers of 32 bits for each value of its counter.
+# Philox produces four 32-bit numbers for each value of its counter.
 _PER_COUNT = 4
 
 
 def block_size(batch_size: int, image_size: tuple[int, int]) -> int:
-    """Images that are made together.
+    """Returns the number of images to process together.
 
-    tf.data's work for an element of a `map` is a fifth of that of decoding a small
-    image, so a block holds many; but not more than fit in a few megabytes, so that
-    there is work for all threads and memory for all blocks.
+    tf.data's overhead per element of a `map` is a fifth of the time it takes to decode
+    a small image, so a block holds many images. It is limited to a few megabytes: with
+    larger blocks, some threads would be idle and memory could run out.
     """
     fitting = _BLOCK_BYTES // (3 * image_size[0] * image_size[1])
     return min(_MOST_IMAGES, max(1, fitting), batch_size)
 
 
 def chances(seed, positions: tf.Tensor) -> tf.Tensor:
-    """Draws the random numbers of the examples at some positions of an epoch.
+    """Draws the random numbers for the examples at the given positions of an epoch.
 
-    A position has the same numbers in any block. Those of all positions between the
-    first and the last one are drawn.
+    The numbers for a position do not depend on its block. Numbers are drawn for every
+    position between the smallest and the largest one.
 
     Args:
         seed: int64 scalar.
-        positions: int64 [n], n > 0.
+        positions: int64 `[n]`, n > 0.
 
     Returns:
-        float32 [n, NUM_CHANCES], uniform in [0, 1).
+        float32 `[n, NUM_CHANCES]`, uniform in [0, 1).
     """
     first = tf.reduce_min(positions)
     count = tf.reduce_max(positions) - first + 1
@@ -61,17 +61,18 @@ def make_pictures(
     training: bool,
     framed: bool,
 ) -> tf.Tensor:
-    """Makes a block of images.
+    """Turns a block of stored images into images for a batch.
 
     Args:
-        stored: strings [n], uint8 [n, h, w, 3] or the same as a RaggedTensor.
-        decisions: how to change each of them, from `Preprocessing.decide`.
+        stored: encoded images, string `[n]`, or pixels, uint8 `[n, h, w, 3]`, possibly
+            as a RaggedTensor.
+        decisions: random changes to each image, from `Preprocessing.decide`.
         made: the preprocessing.
-        training: whether they are framed as for training.
-        framed: whether they have been framed already: they come from a cache.
+        training: whether to frame the images for training rather than evaluation.
+        framed: whether the images are already framed, such as those from a cache.
 
     Returns:
-        uint8 [n, height, width, 3].
+        uint8 `[n, height, width, 3]`.
     """
     spec = tf.TensorSpec([*made.image_size, 3], tf.uint8)
     encoded = isinstance(stored, tf.Tensor) and stored.dtype == tf.string
@@ -88,14 +89,14 @@ def make_pictures(
             image = made.evaluate(image)
         return tf.ensure_shape(image, spec.shape)
 
-    # Blocks are made in parallel; within one, a thread for itself is faster.
+    # Blocks are processed in parallel, so it is faster to use one thread per block.
     return tf.map_fn(
         one, (stored, decisions), fn_output_signature=spec, parallel_iterations=1
     )
 
 
 def _stretch(contents, mirrored, size):
-    """Decodes, resizes and mirrors, with less work for each image than `map_fn`."""
+    """Decodes, resizes and mirrors images with less overhead than `map_fn`."""
 
     def body(row, pictures):
         image = images.resize(images.decode(contents[row]), size)

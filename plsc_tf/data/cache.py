@@ -1,4 +1,4 @@
-"""Decoded, resized images kept in memory or in a file."""
+"""Caches decoded, resized images in memory or in a file."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _PICTURES, _LABELS, _DONE = "pictures.npy", "labels.npy", "cache.json"
 
 
 def in_memory(source: Source, blocks: tf.data.Dataset) -> Source:
-    """Returns the source with its images in memory.
+    """Returns a copy of the source whose images are in memory.
 
     Args:
-        source: says how many images there are, if it can.
-        blocks: all of its (uint8 [block, h, w, 3], int64 [block]), in the order of
-            the files.
+        source: the source to cache.
+        blocks: all of its examples in file order, as (images uint8
+            `[block, h, w, 3]`, labels int64 `[block]`).
     """
     parts = list(blocks.as_numpy_iterator())
     pictures, labels = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -42,19 +42,19 @@ def in_memory(source: Source, blocks: tf.data.Dataset) -> Source:
 
 
 def on_disk(source: Source, blocks: tf.data.Dataset, folder: str, made: str) -> Source:
-    """Returns the source with its images in a file that is made only once.
+    """Returns a copy of the source whose images are in a file, written only once.
 
-    Of several processes that want it one makes it, the others wait. Images that
-    were exchanged under the same name are not noticed.
+    If several processes need the cache, one writes it and the others wait. The cache
+    is not updated when an image is replaced under the same name.
 
     Args:
-        source: with a known number of examples.
-        blocks: as for `in_memory`.
-        folder: where caches lie, one sub-folder for each source and preprocessing.
-        made: how the images were made, in words.
+        source: the source to cache, with a known number of examples.
+        blocks: see `in_memory`.
+        folder: folder of all caches; each source and preprocessing has a subfolder.
+        made: text that identifies the preprocessing.
 
     Raises:
-        ValueError: the source can only be read from the front.
+        ValueError: the source is a stream, without random access.
     """
     shape = (source.num_examples, *blocks.element_spec[0].shape[1:])
     known = {"made": made, "shape": list(shape), "source": source.fingerprint()}
@@ -80,17 +80,17 @@ def _is_done(place):
 
 
 def _fill(place, write):
-    """Writes a folder next to its place, and moves it there when it is whole.
+    """Writes a temporary folder and renames it to `place` once it is complete.
 
-    Where a file system has no locks that all its machines see, several processes write
-    at the same time, each to a folder of its own; the first one is kept.
+    If the file system has no locks that work across machines, several processes may
+    write at the same time, each to its own temporary folder; the first to finish wins.
     """
     os.makedirs(os.path.dirname(place), exist_ok=True)
     own = f"{place}.{platform.node()}."
     with open(f"{place}.lock", "ab") as lock:
         with contextlib.suppress(OSError):
             fcntl.flock(lock, fcntl.LOCK_EX)
-            # Left by a process of this machine that was killed.
+            # Remove what a killed process left behind on this machine.
             for path in glob.glob(f"{glob.escape(own)}*{_PARTIAL}"):
                 shutil.rmtree(path, ignore_errors=True)
         if not _is_done(place):
@@ -103,13 +103,13 @@ def _fill(place, write):
                     raise
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
-        # A process that still waits for this lock finds the cache.
+        # A process still waiting for this lock will find the finished cache.
         with contextlib.suppress(FileNotFoundError):
             os.remove(lock.name)
 
 
 def _write(place, shape, blocks, name, known):
-    """Writes the files and, when they are whole, the note that they are."""
+    """Writes the cache's files; the last one marks the cache as complete."""
     os.makedirs(place)
     pictures = np.lib.format.open_memmap(
         os.path.join(place, _PICTURES), "w+", np.uint8, shape

@@ -1,4 +1,4 @@
-"""Contact sheets: rows of images; the effect of each augmentation and preprocessing."""
+"""Draws contact sheets, such as the effect of each augmentation and preprocessing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from plsc_tf.data import figures, images, preprocessing
 from plsc_tf.data.augmentation import NUM_CHANCES, Augmentation, randaugment
 from plsc_tf.storage import files
 
-# The augmentations of the sheet, each alone, at strengths that can be seen.
+# The augmentations on the sheet, one at a time, strong enough to be visible.
 CHANGES = {
     "flip": Augmentation(flip=0.5),
     "rotate 10": Augmentation(rotate=10),
@@ -39,12 +39,12 @@ def draw(
     *,
     columns: int = 1,
 ):
-    """Writes rows of images with their titles as one PNG.
+    """Writes rows of images, each with a title, to one PNG.
 
     Args:
-        path: of the PNG; on any store.
-        rows: (title, images uint8 [h, w, 3] of one size).
-        columns: rows side by side.
+        path: path of the PNG, on any store.
+        rows: a title and images for each row; images are uint8 `[h, w, 3]`.
+        columns: number of rows to place side by side.
     """
     if not rows:
         raise ValueError("A contact sheet needs at least one row of images.")
@@ -61,7 +61,7 @@ def draw(
         for place, picture in enumerate(row):
             corner = (left + _TITLE_WIDTH + place * width, top)
             sheet.paste(Image.fromarray(np.asarray(picture)), corner)
-    # Few colors are enough for a preview; dithering would double the bytes.
+    # A preview needs few colors, and dithering would double the size of the file.
     sheet = sheet.quantize(96, dither=Image.Dither.NONE)
     files.write(path, images.encode(sheet, optimize=True))
 
@@ -75,15 +75,16 @@ def draw_ops(
     seed: int = 0,
     columns: int = 3,
 ):
-    """Draws every augmentation, RandAugment operation and preprocessing.
+    """Draws the effect of every augmentation, RandAugment operation and preprocessing.
 
     Args:
-        path: of the PNG.
-        images: encoded files or arrays, see `images.to_rgb`; None draws figures.
+        path: path of the PNG.
+        pictures: encoded images or arrays, see `images.to_rgb`; None uses synthetic
+            figures.
         image_size: (height, width) of each image on the sheet, in pixels.
-        num_seeds: images per row, each with random numbers of its own.
-        seed: of the random numbers.
-        columns: rows side by side.
+        num_seeds: images per row, each with different random numbers.
+        seed: random seed.
+        columns: number of rows to place side by side.
     """
     if pictures is None:
         pictures = [figures.draw(0, k, k, (80, 80)) for k in range(num_seeds)]

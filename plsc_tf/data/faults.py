@@ -1,4 +1,4 @@
-"""Bad records: naming them, and replacing them by good ones."""
+"""Finds bad records and replaces them with good ones."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from plsc_tf.data.source import (
     without_autograph,
 )
 
-# What TensorFlow raises where a record cannot be read; the second where its message
-# quotes bytes that are no UTF-8.
+# Errors that TensorFlow raises for unreadable records. UnicodeDecodeError occurs when
+# its message quotes bytes that are not UTF-8.
 READ_ERRORS = (tf.errors.OpError, UnicodeDecodeError)
-# Bad records that are named; the others are counted.
+# At most this many bad records are logged.
 _MOST_NAMED = 100
 
 
@@ -31,22 +31,22 @@ def first_fault(
     num_classes: int | None,
     count: int,
 ) -> ValueError | None:
-    """Looks for the example that made TensorFlow fail.
+    """Searches for the example that made TensorFlow fail.
 
-    It reads one example at a time, because an error from inside tf.data names an op,
-    not a file.
+    Reads one example at a time, because an error from inside tf.data names an op, not
+    a file.
 
     Args:
-        source: of the examples.
-        order: of the epoch, and where to begin.
-        prepare: function of what the source gives as an image; raises TensorFlow's
+        source: provides the examples.
+        order: order of the epoch and where to start.
+        prepare: function that decodes an image from the source; raises TensorFlow's
             errors.
-        num_classes: that the labels must be below, None if unknown.
-        count: examples to look at.
+        num_classes: upper bound of the labels (exclusive); None if unknown.
+        count: number of examples to check.
 
     Returns:
-        An error that names the example and says what to do, or None when all of them
-        can be read.
+        An error that names the example and the remedy, or None if every example can be
+        read.
     """
     iterator = iter(source.blocks(1, order))
     for number in range(count):
@@ -56,7 +56,7 @@ def first_fault(
             return None
         except READ_ERRORS as error:
             position = order.start + number
-            if order.part is not None:  # a stream is read a batch at a time
+            if order.part is not None:  # Streams are read a batch at a time.
                 first = order.start + number // order.part.size * order.batch_size
                 position = f"{first}...{first + order.batch_size - 1}"
             return ValueError(
@@ -71,10 +71,10 @@ def first_fault(
 
 
 def read_checked(source, entry, prepare, num_classes) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the prepared image and the label of a block of one example.
+    """Returns the prepared image and the label from a block of one example.
 
     Raises:
-        ValueError: something is wrong with it.
+        ValueError: the image cannot be read, or the label is out of range.
     """
     where = source.describe(int(entry["index"][0]))
     try:
@@ -97,7 +97,7 @@ def read_checked(source, entry, prepare, num_classes) -> tuple[tf.Tensor, tf.Ten
 
 
 def reason(error: Exception) -> str:
-    """TensorFlow's message without the names of nodes and ops; one sentence."""
+    """Returns TensorFlow's message as one sentence, without node and op names."""
     text = getattr(error, "message", None) or str(error)
     text = re.sub(r"\{\{.*?\}\}|\[Op:.*?\]( name:)?", " ", text).strip()
     text = re.sub(r"^Error in user-defined function .*? with iterator: \S+: ", "", text)
@@ -108,22 +108,23 @@ def reason(error: Exception) -> str:
 def without_bad_records(
     source: Source, prepare: Callable, size: tuple[int, int]
 ) -> IndexedSource:
-    """Returns a source whose bad records are replaced by the next good ones.
+    """Returns a source that replaces each bad record with the next good one.
 
-    The record at a position depends on the data alone, so that a resumed run sees the
-    same examples. Each bad record is named once in the log.
+    The replacement depends only on the data, so a resumed run sees the same examples.
+    Each bad record is logged once, up to a limit.
 
     Args:
-        source: of the examples.
-        prepare: function of an image of the source that returns uint8
-            [height, width, 3]; raises TensorFlow's errors.
-        size: (height, width).
+        source: provides the examples.
+        prepare: function that turns an image from the source into uint8
+            `[height, width, 3]`; raises TensorFlow's errors.
+        size: (height, width) of the prepared images.
 
     Returns:
-        the source, with `skipped`: `{index: problem}` of the bad records so far.
+        The new source. Its attribute `skipped` maps the index of each bad record read
+        so far to a description of the problem.
 
     Raises:
-        ValueError: the source can only be read from the front.
+        ValueError: the source is a stream, without random access.
     """
     if not isinstance(source, IndexedSource):
         raise ValueError(
@@ -150,7 +151,7 @@ def without_bad_records(
                 return read_checked(source, entry, prepare, source.num_classes)
             except ValueError as error:
                 text = str(error)
-            # Of several threads, one names it.
+            # If several threads meet the same bad record, only one logs it.
             is_new = skipped.setdefault(candidate, text) is text
             if is_new and len(skipped) <= _MOST_NAMED:
                 logging.warning("Left out: %s", text)
@@ -162,7 +163,7 @@ def without_bad_records(
 
     def fetch(index):
         count = tf.size(index, tf.int64)
-        # An inner data set, because nothing else in a graph survives an error.
+        # Read through an inner dataset: in a graph, only tf.data can ignore errors.
         good = tf.data.Dataset.from_tensor_slices(index)
         good = good.map(without_autograph(one)).ignore_errors(log_warning=False)
         nothing = (tf.zeros([0, *size, 3], tf.uint8), tf.zeros([0], tf.int64))

@@ -1,8 +1,8 @@
-"""Drawn figures: a face for each identity, drawn in any pose and light.
+"""Draws synthetic faces: one figure per identity, in any pose and light.
 
 An identity is a set of shapes and colors; an image adds a pose, an expression,
-light, a background and noise. Pixels see only +, -, *, / and square roots, which are
-rounded the same way everywhere, so that an image is the same on every machine.
+light, a background and noise. Pixels are computed with +, -, *, / and square roots
+only, which every machine rounds alike, so an image is the same on every machine.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ NOSES = ("button", "wedge", "line")
 GLASSES = ("none", "none", "none", "round", "square")
 
 
-# All that stays the same in the images of one figure; lengths in half heads.
+# The properties that all images of one figure share; lengths are in half heads.
 Identity = types.SimpleNamespace
 
 
 def identity(seed: int, label: int) -> Identity:
-    """Returns the figure of a class; the same one for the same (seed, label)."""
+    """Returns the figure of a class, which depends only on (seed, label)."""
     dice = Dice(seed, label)
-    # Half of the skins are human, the others are a toy's.
+    # Half of the figures have human skin colors, the other half toy colors.
     human = dice.within(0, 1) < 0.5
     skin = dice.color((0.03, 0.09), (0.25, 0.65), (0.45, 0.98))
     toy = dice.color((0, 1), (0.25, 0.6), (0.6, 0.95))
@@ -76,14 +76,14 @@ def draw(
     """Draws image number `index` of a class.
 
     Args:
-        seed: of the whole data set.
+        seed: random seed of the data set.
         label: the class.
-        index: of the image within the class.
+        index: number of the image within the class.
         size: (height, width) in pixels.
-        who: the identity, when the caller keeps it.
+        who: the class's identity, if the caller already has it.
 
     Returns:
-        uint8 [height, width, 3], RGB.
+        uint8 `[height, width, 3]`, RGB.
     """
     who = who or identity(seed, label)
     dice = Dice(seed, label, index, 1)
@@ -128,7 +128,7 @@ def _back_hair(canvas: Canvas, who: Identity):
 
 def _ears(canvas: Canvas, who: Identity, turn: float):
     size, inner = who.ear_size, who.skin * 0.75
-    # Place, and half axes of the outer and the inner ellipse.
+    # Position, and semi-axes of the outer and the inner ellipse.
     round_ears = {
         "human": (0.98, who.ear_height, 0.6, 1, 0.3, 0.6),
         "round": (0.72, -who.head_height * 0.78, 1.1, 1.1, 0.6, 0.6),
@@ -271,28 +271,28 @@ def _hair(canvas: Canvas, who: Identity):
 
 
 class Dice:
-    """Draws numbers from one seeded stream, cheaply."""
+    """Draws random numbers from one seeded stream with little overhead."""
 
     def __init__(self, *seeds: int):
         self._values = iter(np.random.default_rng(seeds).random(96).tolist())
 
     def within(self, low: float, high: float) -> float:
-        """A number between two bounds."""
+        """Returns a random number between two bounds."""
         return low + (high - low) * next(self._values)
 
     def one_of(self, items):
-        """One of some items."""
+        """Returns a random item."""
         return items[int(len(items) * next(self._values))]
 
     def color(self, hues, saturations, values) -> np.ndarray:
-        """A color of hue, saturation and value within ranges, RGB in 0...1."""
+        """Returns a random color as RGB in 0...1; the ranges are in HSV."""
         hue, saturation = self.within(*hues) % 1, self.within(*saturations)
         rgb = colorsys.hsv_to_rgb(hue, saturation, self.within(*values))
         return np.array(rgb, np.float32)
 
 
 class Canvas:
-    """Pixels in the coordinates of a head: x to the right, y down, radius about 1."""
+    """An image with head coordinates: x to the right, y down, head radius about 1."""
 
     def __init__(self, size: tuple[int, int], dice: Dice):
         height, width = size
@@ -309,25 +309,34 @@ class Canvas:
         self._head_x, self._head_y = cos * x + sin * y, cos * y - sin * x
         self.x, self.y = self._head_x, self._head_y
         self._per_pixel = np.float32(1 / (scale * zoom))
-        # Planes [3, h, w]: numpy paints them much faster than pixels [h, w, 3].
+        # Planes `[3, h, w]`, because numpy paints them much faster than `[h, w, 3]`.
         self.rgb = np.empty((3, height, width), np.float32)
 
     def look(self, turn: float, nod: float):
-        """Moves what is drawn next across the head, as if it turned and nodded."""
+        """Shifts later drawing on the head, as if the head turned and nodded."""
         self.x = self._head_x - np.float32(turn)
         self.y = self._head_y - np.float32(nod)
 
     def paint(self, mask: np.ndarray, color) -> None:
-        """Covers the mask, 0...1 [h, w], with a color."""
+        """Blends a color into the image; mask `[h, w]` is its opacity in 0...1."""
         for plane, value in zip(self.rgb, color, strict=True):
             plane += mask * (np.float32(value) - plane)
 
     def edge(self, distance: np.ndarray) -> np.ndarray:
-        """Mask of where a signed distance is negative, one pixel soft."""
+        """Returns the mask of negative signed distances; its edge is a pixel wide."""
         return np.clip(np.float32(0.5) - distance * self._per_pixel, 0, 1)
 
     def ellipse(self, x, y, wide, high, square=0.0, taper=0.0) -> np.ndarray:
-        """Mask of an ellipse, towards a square, narrower below by `taper`."""
+        """Returns the mask of an ellipse.
+
+        Args:
+            x: horizontal center.
+            y: vertical center.
+            wide: horizontal semi-axis.
+            high: vertical semi-axis.
+            square: 0 for an ellipse; toward 1 it approaches a square.
+            taper: how much narrower the lower end is.
+        """
         u = (self.x - np.float32(x)) * np.float32(1 / wide)
         v = (self.y - np.float32(y)) * np.float32(1 / high)
         if taper:
@@ -337,11 +346,11 @@ class Canvas:
             u2 = u2 * (np.float32(1 - square) + np.float32(square) * u2)
             v2 = v2 * (np.float32(1 - square) + np.float32(square) * v2)
         radius = np.sqrt(u2 + v2)
-        # The distance grows with the smaller half axis: good enough for an edge.
+        # Scaling by the smaller semi-axis approximates the distance near the edge.
         return self.edge((radius - 1) * np.float32(min(wide, high)))
 
     def stroke(self, x0, y0, x1, y1, radius) -> np.ndarray:
-        """Mask of a line with round ends."""
+        """Returns the mask of a line with round ends."""
         dx, dy = np.float32(x1 - x0), np.float32(y1 - y0)
         px, py = self.x - np.float32(x0), self.y - np.float32(y0)
         along = np.clip((px * dx + py * dy) / (dx * dx + dy * dy), 0, 1)
@@ -349,14 +358,16 @@ class Canvas:
         return self.edge(np.sqrt(px * px + py * py) - np.float32(radius))
 
     def arc(self, x, y, wide, bend, radius) -> np.ndarray:
-        """Mask of a parabola's arc: ends at y - bend * wide."""
+        """Returns the mask of a parabolic arc; its ends are above its middle for
+        positive `bend`.
+        """
         u = (self.x - np.float32(x)) * np.float32(1 / wide)
         v = self.y - np.float32(y) + np.float32(bend * wide) * (u * u - np.float32(0.5))
         beyond = np.maximum(np.abs(u) - 1, 0) * np.float32(wide)
         return self.edge(np.sqrt(v * v + beyond * beyond) - np.float32(radius))
 
     def triangle(self, *corners) -> np.ndarray:
-        """Mask of a triangle with clockwise corners (on the screen)."""
+        """Returns the mask of a triangle; corners are clockwise on the screen."""
         distance = None
         for (x0, y0), (x1, y1) in zip(corners, corners[1:] + corners[:1], strict=True):
             length = math.hypot(x1 - x0, y1 - y0)
@@ -366,7 +377,7 @@ class Canvas:
         return self.edge(distance)
 
     def finish(self, dice: Dice, *seeds: int) -> np.ndarray:
-        """Adds light and noise; returns uint8."""
+        """Adds light and noise; returns uint8 `[h, w, 3]`."""
         angle = dice.within(0, 2 * math.pi)
         slope = dice.within(0.1, 0.55)
         light = np.float32(slope * math.cos(angle)) * self.screen_x

@@ -1,8 +1,8 @@
-"""Images: decoding and resizing, the same everywhere, and encoding.
+"""Decodes, resizes and encodes images.
 
-Training, evaluation and the exported model all decode and resize with these
-functions, so that they see the same pixels. `decode`, `resize` and `to_rgb` run inside
-tf.data and in graphs; images are RGB, uint8 outside.
+Training, evaluation and the exported model all decode and resize with these functions
+and therefore see the same pixels. `decode`, `resize` and `to_rgb` also run inside
+tf.data and in graphs. Images are RGB and uint8.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
-# The range of the usual normalization: (x - mean) / deviation with ImageNet's figures.
+# Upper bound of pixels normalized as usual, with ImageNet's mean and deviation.
 _NORMALIZED = 4.0
 
 
 def decode(data: tf.Tensor) -> tf.Tensor:
     """Decodes one JPEG, PNG or GIF (its first frame) to RGB.
 
-    The accurate inverse DCT equals Pillow's pixels; TensorFlow's default differs
-    by one level on average.
+    The accurate inverse DCT gives the same pixels as Pillow; TensorFlow's default
+    differs by one level on average.
 
     Args:
         data: string scalar, the bytes of the file.
 
     Returns:
-        uint8 [h, w, 3].
+        uint8 `[h, w, 3]`.
     """
     return tf.io.decode_jpeg(data, channels=3, dct_method="INTEGER_ACCURATE")
 
@@ -35,15 +35,15 @@ def decode(data: tf.Tensor) -> tf.Tensor:
 def resize(images: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
     """Resizes to exactly `size`: bilinear with antialiasing, rounded to uint8.
 
-    The aspect ratio is not kept. Images that have the size already are returned
-    as they are.
+    Does not keep the aspect ratio. Returns images that already have this size
+    unchanged.
 
     Args:
-        images: uint8 [h, w, 3] or [n, h, w, 3].
+        images: uint8 `[h, w, 3]` or `[n, h, w, 3]`.
         size: (height, width) in pixels.
 
     Returns:
-        uint8 of the same rank.
+        uint8 tensor of the same rank.
     """
     images = tf.convert_to_tensor(images)
     height, width = size
@@ -58,7 +58,7 @@ def resize(images: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
     if images.shape[-3:-1].is_fully_defined():
         result = resized()
     else:
-        # Every op of this check runs for every image: the fewest that do.
+        # This check runs for every image, so it uses as few ops as possible.
         wanted = tf.concat([tf.shape(images)[:-3], [height, width, 3]], 0)
         wanted = [height, width, 3] if rank == 3 else wanted
         same = tf.reduce_all(tf.equal(tf.shape(images), wanted))
@@ -68,11 +68,11 @@ def resize(images: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
 
 
 def to_rgb(image: tf.Tensor) -> tf.Tensor:
-    """Turns an image as a source gives it into uint8 [h, w, 3].
+    """Converts an image from a source to uint8 `[h, w, 3]`.
 
     Args:
-        image: string scalar (an encoded file), or uint8 or float in 0...255 of
-            shape [h, w], [h, w, 1] or [h, w, 3].
+        image: string scalar (an encoded image), or pixels in 0...255, uint8 or float,
+            of shape `[h, w]`, `[h, w, 1]` or `[h, w, 3]`.
     """
     image = tf.convert_to_tensor(image)
     if image.dtype == tf.string:
@@ -93,14 +93,14 @@ def to_rgb(image: tf.Tensor) -> tf.Tensor:
 
 
 def check_range(images: np.ndarray, name: str) -> None:
-    """Refuses pixels that were normalized already, to 0...1 or about 0.
+    """Rejects pixels that are already normalized, to 0...1 or around 0.
 
-    Black images pass, and so do the overshoots of an interpolation. NaN passes too:
-    training itself reports the image that holds it.
+    Accepts black images and values slightly out of range from an interpolation. Also
+    accepts NaN: training itself reports images that contain NaN.
 
     Args:
-        images: pixels of one image, or of several that are judged together.
-        name: of the images, for messages.
+        images: pixels of one image, or of several images checked together.
+        name: name of the images, for messages.
 
     Raises:
         ValueError: the pixels are not in 0...255.
@@ -116,12 +116,12 @@ def check_range(images: np.ndarray, name: str) -> None:
 
 
 def encode(image: np.ndarray | Image.Image, kind: str = "PNG", **options) -> bytes:
-    """Encodes uint8 `[h, w, 3]` or a Pillow image.
+    """Encodes an image.
 
     Args:
-        image: the image.
-        kind: a format of Pillow, such as "PNG" or "JPEG".
-        **options: of `PIL.Image.Image.save`.
+        image: uint8 `[h, w, 3]` or a Pillow image.
+        kind: a Pillow format, such as "PNG" or "JPEG".
+        **options: arguments for `PIL.Image.Image.save`.
     """
     if isinstance(image, np.ndarray):
         image = Image.fromarray(image)

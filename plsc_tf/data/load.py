@@ -1,4 +1,4 @@
-"""Finding a data set by its name and turning it into batches or pairs."""
+"""Finds a data set by name and opens it as batches or verification pairs."""
 
 from __future__ import annotations
 
@@ -36,20 +36,21 @@ def load(
     """Opens a data set as batches, ready for `Classifier.fit`.
 
     Args:
-        name: a module of datasets/ ("mock", "ms1m", "folder", ...) or the dotted
-            path of a module of your own with `examples(request)`, or with
-            `parse_fn(record)` for TFRecords (FastNN).
+        name: a module in datasets/ ("mock", "ms1m", "folder", ...) or the dotted path
+            of your own module, which defines `examples(request)` or, for TFRecords,
+            `parse_fn(record)` (FastNN).
         dataset_dir: folder of the data set.
-        batch_size: images per batch, over all replicas.
+        batch_size: global batch size, in images.
         image_size: (height, width) in pixels.
-        augmentation: "face" mirrors, "none" or None changes nothing, "own" is what
-            the preprocessing does by itself, "auto" is that or, without one, what
-            suits the data set, and nothing unless training; or an `Augmentation`.
-        seed: of the order and the augmentation.
+        augmentation: an `Augmentation` or a name. "face" mirrors images at random;
+            "none" or None changes nothing; "own" uses the preprocessing's own
+            augmentation. "auto" is "own" if `preprocessing` is set, otherwise the one
+            that suits the data set, and changes nothing unless `training` is True.
+        seed: random seed for shuffling and augmentation.
         **fields: other fields of `DataRequest` (num_classes, split, train_files, ...)
             and of `PipelineOptions` (preprocessing, use_caching, ...). `training` and
-            `shuffle` are True for split="train", the default, and False for any other:
-            its images come in the order of the files, framed as for evaluation.
+            `shuffle` default to True for split="train" (the default) and to False for
+            other splits, whose images come in file order, framed for evaluation.
     """
     module = find(name)
     for field in ("training", "shuffle"):
@@ -83,23 +84,23 @@ def load(
 
 
 def open_source(name: str, request: DataRequest) -> Source:
-    """Opens the examples that a request names.
+    """Opens the examples that a request describes.
 
     Args:
         name: see `load`.
-        request: with train_files, a module's `parse_fn` reads their records (FastNN):
-            a record, a string scalar, to (image, label).
+        request: selects the examples. If it has train_files, the module's `parse_fn`
+            maps each record, a string scalar, to (image, label) (FastNN).
 
     Raises:
-        ValueError: the data set has nothing but TFRecords, and none are named; or
-            train_files are given for another split than "train".
+        ValueError: the data set can only be read from TFRecords, and none are given;
+            or train_files are given for a split other than "train".
     """
     with oss.masking(request.dataset_dir):
         return find_layout(name, request).open()
 
 
 def find_layout(name: str, request: DataRequest) -> layouts.Layout:
-    """Finds the files of a data set and how they lie; raises as `open_source`."""
+    """Finds a data set's files and their layout; raises the errors of `open_source`."""
     module = find(name)
     with oss.masking(request.dataset_dir):
         return _find_layout(name, module, _with_keys(request))
@@ -130,9 +131,9 @@ def _find_layout(name, module, request):
 
 
 def _with_records(request):
-    """The request with train_files if dataset_dir holds only TFRecords (FastNN).
+    """Sets train_files if dataset_dir has TFRecords but no list or subfolder (FastNN).
 
-    Of files of several splits, those with "train" in their name.
+    If any TFRecord file has "train" in its name, uses only such files.
     """
     if request.split != "train" or request.train_files:
         return request
@@ -160,17 +161,17 @@ def _with_keys(request):
 
 
 def info(module: ModuleType) -> DatasetInfo:
-    """Returns the `INFO` of a data set; an empty one if it has none."""
+    """Returns a data set's `INFO`, or the default one if it has none."""
     return getattr(module, "INFO", DatasetInfo())
 
 
 def suitable_preprocessing(module: ModuleType) -> str:
-    """The augmentation that suits a data set: "none" for digits and letters."""
+    """Returns the augmentation that suits a data set ("none" for digits, letters)."""
     return info(module).augmentation
 
 
 def names() -> list[str]:
-    """Names of the data sets that come with plsc_tf, sorted."""
+    """Returns the sorted names of the data sets included in plsc_tf."""
     package = importlib.import_module(_PACKAGE)
     return sorted(module.name for module in pkgutil.iter_modules(package.__path__))
 
@@ -182,7 +183,7 @@ def find(name: str) -> ModuleType:
     try:
         module = dotted_paths.load_module(dotted, "data set")
     except ModuleNotFoundError:
-        raise  # The user's module exists and itself misses a package.
+        raise  # The user's module exists, but a package that it imports is missing.
     except ImportError as error:
         raise ValueError(
             f"There is no data set {name!r}.{did_you_mean(name, names())} Known: "
@@ -197,16 +198,17 @@ def find(name: str) -> ModuleType:
 
 
 def load_val(name: str, request: DataRequest, target: str) -> Pairs:
-    """Opens the verification pairs that a validation target names.
+    """Opens the verification pairs of a validation target.
 
     Args:
-        name: of the data set, see `load`.
-        request: of the data set; its dataset_dir is the folder of targets.
-        target: path of a .bin or .txt, or the name of <dataset_dir>/<target>.bin, or
-            a set that the data set itself knows.
+        name: name of the data set; see `load`.
+        request: request for the data set; its dataset_dir is the folder of targets.
+        target: path of a .bin or .txt file, the base name of
+            <dataset_dir>/<target>.bin, or the name of a verification set that the data
+            set defines.
 
     Raises:
-        FileNotFoundError: there is no such set; names the places that were tried.
+        FileNotFoundError: there is no such set; the message lists the paths tried.
     """
     with oss.masking(request.dataset_dir):
         request, tried = _with_keys(request), [target]

@@ -1,4 +1,4 @@
-"""Verification sets: images, and pairs of them that show one person or two."""
+"""Verification sets: images, and pairs that show the same person or two people."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from plsc_tf.data.source import without_autograph
 from plsc_tf.data.unpickle import load_plain
 from plsc_tf.storage import files
 
-# Of a verification, which are consecutive.
+# Verification uses ten consecutive folds.
 _FOLDS = 10
-# The oldest protocol with bytes of more than 4 GB; Python 3.4 and later read it.
+# The oldest protocol that supports bytes objects over 4 GB; Python 3.4 and later can
+# read it.
 _PICKLE_PROTOCOL = 4
 
 
@@ -29,17 +30,17 @@ class Pairs:
     """A verification set.
 
     Args:
-        name: for messages and logs.
-        images: encoded images, or one uint8 array [n, h, w, 3].
-        left: int64 [p], index of the first image of each pair.
-        right: int64 [p], index of the second one.
-        same: bool [p], whether both show the same class.
-        files: names of the images, for error messages; () when they have none.
-        mirror: whether a mirror image shows the same thing; that of a character
-            does not.
-        path: of the file that lists the pairs; "" without one.
-        framing: whose `evaluate` says which part of an image is used, see `framed`;
-            None: the whole image, resized.
+        name: name for messages and logs.
+        images: encoded images, or one uint8 array `[n, h, w, 3]`.
+        left: int64 `[p]`, index of the first image of each pair.
+        right: int64 `[p]`, index of the second image of each pair.
+        same: bool `[p]`, whether both images show the same class.
+        files: names of the images, for error messages; () if they have none.
+        mirror: whether a mirrored image belongs to the same class, which is not true
+            of characters.
+        path: path of the file that lists the pairs; "" if there is none.
+        framing: the preprocessing whose `evaluate` frames the images, see `framed`;
+            None uses the whole image, resized.
     """
 
     name: str
@@ -74,36 +75,36 @@ class Pairs:
         return len(self.left)
 
     def framed(self, framing: Preprocessing | None) -> Pairs:
-        """Returns the set with images framed as a network was trained to see them.
+        """Returns the set with its images framed by a network's preprocessing.
 
         Args:
-            framing: what `preprocessing.build` returns. "face" and "none" use the
-                whole image: nothing changes then.
+            framing: the preprocessing. "face" and "none" use the whole image and
+                therefore change nothing.
         """
         if framing is not None and framing.stretches:
             framing = None
         return dataclasses.replace(self, framing=framing)
 
     def decoded(self, image_size: tuple[int, int] | None = None) -> np.ndarray:
-        """Returns all images as uint8 [n, h, w, 3].
+        """Returns all images as uint8 `[n, h, w, 3]`.
 
         Args:
-            image_size: (height, width); None keeps the size they have, or takes that
-                of their framing.
+            image_size: (height, width); None uses the framing's size or, without
+                framing, the images' own size.
 
         Raises:
-            ValueError: an image cannot be decoded, they differ in size and
-                `image_size` is None, or their framing makes another size.
+            ValueError: an image cannot be decoded, the images differ in size and
+                `image_size` is None, or the framing produces a different size.
         """
         return self.decoded_rows(None, image_size)
 
     def decoded_rows(
         self, rows: np.ndarray | None, image_size: tuple[int, int] | None = None
     ) -> np.ndarray:
-        """Returns some images as `decoded` returns all.
+        """Returns the selected images; see `decoded`.
 
         Args:
-            rows: int [n], which ones; None: all.
+            rows: int `[n]`, indices of the images; None selects all images.
             image_size: see `decoded`.
         """
         size, stored = tuple(image_size) if image_size else None, self.images
@@ -156,21 +157,23 @@ class Pairs:
 def load_pairs(
     path: str, images_dir: str | None = None, name: str | None = None
 ) -> Pairs:
-    """Loads a verification set: insightface's .bin, or pairs as text.
+    """Loads a verification set: insightface's .bin, or a text file of pairs.
 
-    A text has the lines of LFW's pairs.txt, those of CALFW's and CPLFW's, or
-    "left right 1" (or 0) with the paths of two images.
+    A text file has the format of LFW's pairs.txt, the format of CALFW and CPLFW, or
+    lines "left right 1" (or 0) with the paths of two images.
 
     Args:
-        path: of the .bin or .txt file.
-        images_dir: folder of the images of a text, <name>/<name>_0001.jpg in it for
-            LFW; None means the folder that holds the text, or the first folder in it
-            that has them, such as CPLFW's "aligned images".
-        name: of the set; None takes the file name.
+        path: path of the .bin or .txt file.
+        images_dir: folder of the images that a text file lists (for LFW, it contains
+            <name>/<name>_0001.jpg). None uses the folder of the text file or, if the
+            images are not there, the first subfolder that has them, such as CPLFW's
+            "aligned images".
+        name: name of the set; None uses the name of the file.
 
     Raises:
-        FileNotFoundError: no such file, or images are missing.
-        ValueError: the file is not what its ending says, or holds a dangerous pickle.
+        FileNotFoundError: the file or some of its images do not exist.
+        ValueError: the file's content does not match its extension, or its pickle
+            contains anything but plain data.
     """
     path = str(path)
     if not files.exists(path) or files.is_dir(path):
@@ -190,11 +193,12 @@ def load_pairs(
 
 
 def _load_bin(path: str, name: str) -> Pairs:
-    """Reads a pickle of (encoded images, is_same): pair i = images 2i and 2i + 1."""
+    """Reads a pickle (encoded images, is_same); images 2i and 2i + 1 are pair i."""
     content = load_plain(files.read(path), path)
     parts = content if isinstance(content, list) else [content]
     pictures, same = parts if len(parts) == 2 else (None, None)
-    # Not `np.asarray`: of nested lists a file of a few bytes could fill the memory.
+    # Avoid `np.asarray`: with nested lists, a file of a few bytes could make it exhaust
+    # memory.
     same = same.tolist() if isinstance(same, np.ndarray) else same
     numbers = bool | int | float | np.generic
     good = isinstance(same, list) and all(isinstance(one, numbers) for one in same)
@@ -209,7 +213,7 @@ def _load_bin(path: str, name: str) -> Pairs:
             f"{path}: Expected (images, is_same) with two images per entry of is_same. "
             f"Received: {received}."
         )
-    # An image that is in several pairs is kept, decoded and embedded once.
+    # Store an image of several pairs once, so that it is decoded and embedded once.
     rows: dict[bytes, int] = {}
     order = np.empty(len(pictures), np.int64)
     for position, picture in enumerate(pictures):
@@ -234,7 +238,7 @@ def _load_bin(path: str, name: str) -> Pairs:
 
 
 def _load_pairs_txt(path: str, images_dir: str | None, name: str) -> Pairs:
-    """Reads pairs as text: LFW's, CALFW's and CPLFW's, or "left right 1" lines."""
+    """Reads a text file of pairs; see `load_pairs` for its formats."""
     rows: dict[str, int] = {}
     left, right, same = [], [], []
     for first, second, alike in _listed_pairs(path):
@@ -256,10 +260,10 @@ def _load_pairs_txt(path: str, images_dir: str | None, name: str) -> Pairs:
 
 
 def _listed_pairs(path: str) -> Iterator[tuple[str, str, bool]]:
-    """Yields (first file, second file, whether they show one person)."""
+    """Yields (first file, second file, whether they show the same person)."""
     rows = []
     for number, line in paths.read_lines(path):
-        # Bytes that are no UTF-8 stay what they are in the names of files.
+        # `fsdecode` keeps bytes in file names that are not UTF-8.
         line = os.fsdecode(line.rstrip(b"\r"))
         fields = line.split("\t") if "\t" in line else line.split()
         if not fields or (number == 1 and all(f.strip().isdigit() for f in fields)):
@@ -280,11 +284,11 @@ def _listed_pairs(path: str) -> Iterator[tuple[str, str, bool]]:
 
 
 def _lines_in_twos(path: str, rows):
-    """The pairs of CALFW and CPLFW: two lines "image number" for each.
+    """Yields the pairs of CALFW and CPLFW, which have two lines "image number" each.
 
-    The number is 0 for two people; for one it is a fold, 1 to 10. The files list one
-    kind after the other: here each fold gets its share of both, as ten consecutive
-    folds need it.
+    The number is 0 if the images show two people and otherwise a fold, 1 to 10. The
+    files list all pairs of one kind before those of the other. Verification needs ten
+    consecutive folds, so the pairs are reordered to give each fold its share of both.
     """
     kinds: tuple[list, list] = ([], [])
     for i in range(0, len(rows), 2):
@@ -326,7 +330,7 @@ def _pair_files(fields: list[str]) -> tuple[str, str, bool]:
 
 
 def _images_folder(path: str, file: str) -> str:
-    """The folder of a pairs.txt, or the one in it that holds the first image."""
+    """Returns the text file's folder, or its subfolder that has the first image."""
     folder = path.rpartition("/")[0] or "."
     below = [name for name in paths.listing(folder) if name.endswith("/")]
     for candidate in [folder, *(paths.join(folder, name[:-1]) for name in below)]:
@@ -338,19 +342,19 @@ def _images_folder(path: str, file: str) -> str:
 def write_bin(path: str, pairs: Pairs) -> int:
     """Writes a .bin: a pickle of (list of encoded images, list of bools).
 
-    Images 2 i and 2 i + 1 are pair i, see insightface's lfw2pack.py. Their bytes stay
-    unchanged; those of an image in several pairs are written once.
+    Images 2i and 2i + 1 are pair i, see insightface's lfw2pack.py. The bytes of the
+    images are not changed; an image in several pairs is written once.
 
     Args:
-        path: of the new file.
-        pairs: with encoded images.
+        path: path of the new file.
+        pairs: a verification set with encoded images.
 
     Returns:
-        bytes written.
+        The number of bytes written.
 
     Raises:
         FileExistsError: the file exists.
-        ValueError: the images are decoded ones.
+        ValueError: the images are not encoded.
     """
     if isinstance(pairs.images, np.ndarray):
         raise ValueError(

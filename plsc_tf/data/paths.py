@@ -1,4 +1,4 @@
-"""Folders, lists and file names on any store of `plsc_tf.storage.files`."""
+"""Folders, lists and file names on any store that `plsc_tf.storage.files` supports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import tensorflow as tf
 from plsc_tf.hints import did_you_mean
 from plsc_tf.storage import files, oss
 
-# What plsc_tf.convert adds to the name of a file for that of its index.
+# Suffix that plsc_tf.convert adds to a file's name to name its index.
 INDEX_ENDING = ".index.npy"
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".gif")
 _BOM = b"\xef\xbb\xbf"
@@ -23,14 +23,14 @@ _CHUNK_BYTES = 1 << 20
 
 
 class PathTable:
-    """Many paths as one array of bytes plus offsets.
+    """A list of paths, stored compactly as one bytes object plus offsets.
 
-    A list of five million strings takes half a gigabyte; this one takes 33 bytes for
+    A list of five million strings takes half a gigabyte; this table takes 33 bytes for
     a path of 25 characters.
 
     Args:
-        root: folder that all paths are below; "" for none.
-        paths: relative paths as bytes.
+        root: folder to which the paths are relative; "" if there is none.
+        paths: relative paths, as bytes.
     """
 
     def __init__(self, root: str, paths: Iterable[bytes]):
@@ -50,7 +50,7 @@ class PathTable:
         return self.path(index).decode(errors="replace")
 
     def read(self, indices: tf.Tensor) -> tf.Tensor:
-        """Returns the bytes of the files of `[n]` indices; runs in tf.data."""
+        """Returns the contents of the files at `[n]` indices; runs inside tf.data."""
         names = tf.numpy_function(
             lambda indices: np.array([self.path(k) for k in indices], object),
             [indices],
@@ -60,11 +60,11 @@ class PathTable:
         return tf.map_fn(tf.io.read_file, tf.ensure_shape(names, [None]))
 
     def stamp(self) -> str:
-        """A text that changes when a path does."""
+        """Returns a digest that changes when the root or a path changes."""
         return self._digest(self._root)
 
     def contents(self) -> str:
-        """A text that changes when a path below the root does."""
+        """Returns a digest of the relative paths; it does not depend on the root."""
         return self._digest(b"")
 
     def _digest(self, root):
@@ -74,17 +74,17 @@ class PathTable:
         return digest.hexdigest()
 
     def path(self, index: int) -> bytes:
-        """Returns the path of an index; it need not be UTF-8."""
+        """Returns the path at an index, as bytes that may not be valid UTF-8."""
         return self._root + self._text[self._ends[index] : self._ends[index + 1]]
 
 
 def join(folder: str, name: str) -> str:
-    """Joins folder and name with "/", which remote file systems need."""
+    """Joins folder and name with "/", which remote file systems require."""
     return f"{folder.rstrip('/')}/{name}" if folder not in ("", "/") else folder + name
 
 
 def require_folder(folder: str, flag: str = "dataset_dir") -> str:
-    """Returns the folder if it exists; the error suggests a similar name."""
+    """Returns the folder if it exists; otherwise raises, suggesting a similar name."""
     if not folder:
         raise ValueError(f"{flag} must be set. Received: {flag}=''.")
     if files.is_dir(folder):
@@ -107,7 +107,15 @@ def require_folder(folder: str, flag: str = "dataset_dir") -> str:
 
 
 def listing(folder: str, most: int | None = 200) -> list[str]:
-    """Names in a folder, sorted, folders with a slash at the end; [] if refused."""
+    """Returns sorted names in a folder; [] if it is missing or cannot be read.
+
+    Args:
+        folder: the folder.
+        most: number of entries to return; None returns all of them.
+
+    Returns:
+        Names; those of subfolders end with a slash.
+    """
     try:
         names = files.list_dir(folder)[:most]
     except (FileNotFoundError, NotADirectoryError, PermissionError):
@@ -116,7 +124,7 @@ def listing(folder: str, most: int | None = 200) -> list[str]:
 
 
 def names_in(folder: str) -> str:
-    """Names the first files of a folder, for an error message."""
+    """Returns a sentence that lists a folder's first files, for an error message."""
     names = listing(folder)
     if not names:
         return "Found: nothing."
@@ -125,17 +133,17 @@ def names_in(folder: str) -> str:
 
 
 def read_lines(path: str, longest: int = LONGEST_LINE) -> Iterator[tuple[int, bytes]]:
-    """Yields (number from 1, line without its end) of a text file, in bounded memory.
+    """Yields (number from 1, line without its newline) for each line of a text file.
 
-    A file without line ends, an image for example, is not read as one line into memory.
-    The mark of UTF-8 is left out.
+    Uses bounded memory: a file without newlines, such as an image, is not read as a
+    single line. Skips the UTF-8 byte order mark.
 
     Args:
-        path: of the file, on any store.
-        longest: bytes of the longest line.
+        path: path of the file, on any store.
+        longest: maximum length of a line, in bytes.
 
     Raises:
-        ValueError: a longer line; with its number.
+        ValueError: a line is too long; the message gives its number.
     """
     first, rest = 1, b""
     for place, chunk in enumerate(files.open_read(path, _CHUNK_BYTES)):
@@ -155,11 +163,11 @@ def read_lines(path: str, longest: int = LONGEST_LINE) -> Iterator[tuple[int, by
 
 
 def read_names(path: str) -> list[str]:
-    """Returns the names that a list of files holds, one on each line.
+    """Returns the file names in a list, which has one name per line.
 
     Raises:
-        FileNotFoundError: there is no such list.
-        ValueError: it is empty, or no text.
+        FileNotFoundError: the list does not exist.
+        ValueError: the list is empty or not a text file.
     """
     names = [os.fsdecode(line).strip() for _, line in read_lines(path)]
     names = [name for name in names if name]
@@ -169,12 +177,16 @@ def read_names(path: str) -> list[str]:
 
 
 def expand(patterns: Iterable[str], folder: str, flag: str = "train_files"):
-    """Returns the files that names or patterns stand for, sorted per pattern.
+    """Returns the files that match names or patterns, sorted within each pattern.
 
     Args:
-        patterns: names or patterns, as they are or below `folder`.
-        folder: where to look when a name does not exist as it is.
-        flag: name of the setting, for the error.
+        patterns: names or patterns, looked up below `folder` first and then as given.
+        folder: folder of relative names; "" if there is none.
+        flag: name of the option, for error messages.
+
+    Raises:
+        FileNotFoundError: no file matches a pattern.
+        ValueError: a file matches more than once.
     """
     expanded = []
     for pattern in patterns:

@@ -1,8 +1,8 @@
-"""Batches: an endless supply of epochs, each in a stateless order.
+"""Turns a source into batches, epoch by epoch, in a stateless order.
 
-The order of epoch e and every augmentation in it follow from (seed, e, position)
-alone. `epoch(e, start_step=k)` is therefore exactly what remains of `epoch(e)`
-after k steps, in this process or another one.
+The order of epoch e and all of its augmentation depend only on (seed, e, position).
+`epoch(e, start_step=k)` therefore returns exactly the batches that `epoch(e)` returns
+after its first k, in this process or any other.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from plsc_tf.data.source import (
     without_autograph,
 )
 
-# Batches kept ready take at most this much memory when their number is not set.
+# Prefetched batches take at most this many bytes if their number is not set.
 _READY_BYTES = 2**28
-# Options that change no batch.
+# Options that do not affect the contents of a batch.
 _OF_THE_MACHINE = (
     "num_parallel_batches",
     "prefetch_buffer_size",
@@ -44,33 +44,34 @@ _OF_THE_MACHINE = (
 
 @dataclasses.dataclass(frozen=True)
 class PipelineOptions:
-    """How examples become batches; the names of FastNN's knobs are kept.
+    """Options of the input pipeline; names that FastNN has are FastNN's.
 
     Args:
         image_size: (height, width) of the batches, in pixels.
-        preprocessing: how an image becomes one of this size, by name; see
-            `plsc_tf.data.preprocessing`.
-        augmentation: what may happen to an image at random; "own": what the
-            preprocessing does by itself; None: nothing.
-        training: False frames the images as for evaluation, nothing is random.
-        shuffle: whether the order changes from epoch to epoch; False keeps the
-            order of the files.
-        seed: of the order and of the augmentation.
-        shuffle_buffer_size: encoded records that a stream is shuffled through;
-            lists and folders are shuffled as a whole.
-        sampling: how often an example comes in an epoch: "uniform", "class_balanced"
-            or "per_identity"; see `plsc_tf.data.sampling`.
-        images_per_identity: for the last of them.
-        num_parallel_batches: batches put together at the same time; None, here and
-            for the next two: what suits the machine.
-        prefetch_buffer_size: batches kept ready.
-        num_preprocessing_threads: images decoded at the same time.
-        use_caching: keeps the decoded, resized images in memory: 3 * height *
-            width bytes each, three times as much while they are put there.
-        cache_dir: keeps them in a file below this folder instead, which later runs
-            find again.
-        skip_bad_records: whether a record that cannot be read is replaced by the next
-            good one and named in the log; else it is an error.
+        preprocessing: name of the preprocessing that brings an image to this size;
+            see `plsc_tf.data.preprocessing`.
+        augmentation: random changes to the images; "own" for the preprocessing's own
+            augmentation, None for no augmentation.
+        training: whether to frame and augment images for training; False frames them
+            for evaluation, without randomness.
+        shuffle: whether to shuffle each epoch differently; False keeps the order of
+            the files.
+        seed: random seed for shuffling and augmentation.
+        shuffle_buffer_size: number of encoded records in the shuffle buffer of a
+            stream; lists and folders are shuffled as a whole.
+        sampling: how often each example occurs in an epoch: "uniform",
+            "class_balanced" or "per_identity"; see `plsc_tf.data.sampling`.
+        images_per_identity: consecutive images of one class, for "per_identity".
+        num_parallel_batches: number of batches assembled in parallel. None, for this
+            and the next two options, chooses a value for the machine.
+        prefetch_buffer_size: number of batches prefetched.
+        num_preprocessing_threads: number of images decoded in parallel.
+        use_caching: whether to keep the decoded, resized images in memory. Each takes
+            3 * height * width bytes, and three times that while the cache is filled.
+        cache_dir: if set, keeps these images in a file below this folder instead;
+            later runs reuse it.
+        skip_bad_records: whether to replace an unreadable record with the next good
+            one and log it; if False, it raises an error.
     """
 
     image_size: tuple[int, int] = (112, 112)
@@ -91,7 +92,7 @@ class PipelineOptions:
 
     def __post_init__(self):
         object.__setattr__(self, "image_size", check_image_size(self.image_size))
-        # Raises where one of them is wrong.
+        # Built only to check its options early: raises if one is invalid.
         self.build_preprocessing()
         counts = ("shuffle_buffer_size", *_OF_THE_MACHINE[:3])
         for name, least in {**dict.fromkeys(counts, 1), "seed": 0}.items():
@@ -107,10 +108,10 @@ class PipelineOptions:
             )
 
     def for_batches_of(self, batch_size: int) -> PipelineOptions:
-        """Returns the same with numbers in place of None.
+        """Returns these options with every None replaced by a number.
 
         Args:
-            batch_size: images per batch, over all replicas.
+            batch_size: global batch size, in images.
         """
         height, width = self.image_size
         ready = _READY_BYTES // (3 * height * width * batch_size)
@@ -129,7 +130,7 @@ class PipelineOptions:
 
 
 def _cores() -> int:
-    """Cores that this process may use; on macOS, those of the machine."""
+    """Returns the number of cores this process may use; on macOS, of all cores."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -138,13 +139,13 @@ def _cores() -> int:
 class Batches:
     """Batches of a source, epoch by epoch.
 
-    Iterating over the object gives epoch 0 and turns TensorFlow's errors into one
-    that names the image.
+    Iterating over the object yields epoch 0; if TensorFlow fails to read an image, the
+    error raised names that image.
 
     Args:
-        source: where the examples come from.
-        batch_size: images per batch, over all replicas.
-        options: how examples become batches.
+        source: provides the examples.
+        batch_size: global batch size, in images.
+        options: options of the pipeline.
     """
 
     def __init__(
@@ -168,12 +169,12 @@ class Batches:
 
     @property
     def num_classes(self) -> int | None:
-        """Number of classes, None if unknown."""
+        """Number of classes; None if unknown."""
         return self.source.num_classes
 
     @property
     def num_examples(self) -> int | None:
-        """Number of examples of an epoch, None if unknown."""
+        """Number of examples in an epoch; None if unknown."""
         return (self._cached or self.source).num_examples
 
     @property
@@ -183,7 +184,7 @@ class Batches:
 
     @property
     def steps_per_epoch(self) -> int | None:
-        """Batches of an epoch, the smaller last one included; None if unknown."""
+        """Number of batches in an epoch, counting a partial one; None if unknown."""
         if self.num_examples is None:
             return None
         return -(-self.num_examples // self.batch_size)
@@ -208,7 +209,7 @@ class Batches:
             yield batch
 
     def in_order(self) -> Batches:
-        """The same images in the order of the files, without augmentation."""
+        """Returns batches of the same images in file order, without augmentation."""
         if not (self.options.training or self.options.shuffle):
             return self
         options = dataclasses.replace(
@@ -218,16 +219,20 @@ class Batches:
             sampling="uniform",
             use_caching=False,
             cache_dir="",
-            skip_bad_records=False,  # the source is tolerant already
+            skip_bad_records=False,  # `self.source` already skips bad records.
         )
         return Batches(self.source, self.batch_size, options=options)
 
     def epoch(self, epoch: int, start_step: int = 0) -> tf.data.Dataset:
-        """Returns the batches of an epoch, numbered from 0, from a step on.
+        """Returns the batches of an epoch, starting at a given step.
+
+        Args:
+            epoch: number of the epoch, from 0.
+            start_step: number of batches to skip.
 
         Returns:
-            tf.data.Dataset of (uint8 [batch, h, w, 3], int64 [batch]); the last batch
-            may be smaller.
+            tf.data.Dataset of (uint8 `[batch, h, w, 3]`, int64 `[batch]`); the last
+            batch may be smaller.
         """
         order = self._order(epoch, start_step)
         return self._batches(order, self.batch_size, lambda *columns: columns[:2])
@@ -235,11 +240,17 @@ class Batches:
     def part_of_epoch(
         self, epoch: int, start_step: int = 0, *, part: Part
     ) -> tf.data.Dataset:
-        """Returns one worker's part of the batches of an epoch, see `epoch`.
+        """Returns one worker's part of each batch of an epoch.
+
+        Args:
+            epoch: see `epoch`.
+            start_step: see `epoch`.
+            part: the worker's part of a batch.
 
         Returns:
-            tf.data.Dataset of (uint8 [part.size, h, w, 3], int64 [part.size],
-            float32 [part.size], the weights), one for each batch of `epoch`.
+            tf.data.Dataset of (images uint8 `[part.size, h, w, 3]`, labels int64
+            `[part.size]`, weights float32 `[part.size]`), one for each batch of
+            `epoch`.
         """
 
         def full(*columns):
@@ -251,7 +262,7 @@ class Batches:
         return self._batches(self._order(epoch, start_step, part), part.size, full)
 
     def _batches(self, order: Order, count: int, finish) -> tf.data.Dataset:
-        """Batches of `count` examples, made in blocks."""
+        """Returns batches of `count` examples, which are processed in blocks."""
         options = self.options
         if (options.use_caching or options.cache_dir) and self._cached is None:
             self._cached = self._fill_cache()
@@ -277,16 +288,17 @@ class Batches:
         max_steps: int = 64,
         part: Part | None = None,
     ) -> ValueError | None:
-        """Looks for the example that made TensorFlow fail, see `faults.first_fault`.
+        """Searches for the example that made TensorFlow fail; see `faults.first_fault`.
 
         Args:
             epoch: the epoch that failed.
-            start_step: the step that failed, or one before it.
-            max_steps: batches to look through.
-            part: the part of each batch to look through; None: all of it.
+            start_step: the step that failed, or an earlier one.
+            max_steps: number of batches to search.
+            part: the part of each batch to search; None searches whole batches.
 
         Returns:
-            An error that names the example and the remedy, or None if all can be read.
+            An error that names the example and the remedy, or None if every example
+            can be read.
         """
         return faults.first_fault(
             self.source,
@@ -297,10 +309,10 @@ class Batches:
         )
 
     def fingerprint(self) -> str:
-        """A text that is the same if the same examples come in the same order.
+        """Returns a string that identifies the examples and their order.
 
-        Places and times of files are left out, so that copies on several machines
-        are the same. Reads no examples.
+        Paths and modification times of files are not part of it, so copies of a data
+        set on several machines have the same fingerprint. Reads no examples.
         """
         known = {**dataclasses.asdict(self.options), "batch_size": self.batch_size}
         for name in _OF_THE_MACHINE:
@@ -329,20 +341,21 @@ class Batches:
         return made.kept_size if self.options.training else made.image_size
 
     def _kept(self, image) -> tf.Tensor:
-        """Decodes one image to the fixed size that is augmented: uint8 [h, w, 3]."""
+        """Decodes one image to the size it is stored in: uint8 `[h, w, 3]`."""
         image = dense(image)
         made = self._preprocessing
         return made.keep(image) if self.options.training else made.evaluate(image)
 
     @functools.cached_property
     def _make_block(self):
-        """A function of a block's entries and the epoch's seed.
+        """The function that maps a block's entries and the epoch's seed to images.
 
-        It is traced once for all epochs, which takes longer than a few batches.
+        It is traced once for all epochs because tracing takes longer than making a few
+        batches.
         """
         training, made = self.options.training, self._preprocessing
         source = self._cached or self.source
-        # A cache, and a source without its bad records, hold framed images.
+        # Caches and sources that skip bad records return images already framed.
         framed = source is not self.source or self.options.skip_bad_records
 
         def block(entries, seed):
@@ -358,7 +371,7 @@ class Batches:
         return tf.function(block, autograph=False)
 
     def _checked(self, labels: tf.Tensor) -> tf.Tensor:
-        """The labels, or an error when one of them is out of range."""
+        """Returns the labels; fails in the graph if one of them is out of range."""
         limit = self.num_classes or tf.int64.max
         good = tf.reduce_all((labels >= 0) & (labels < limit))
         check = tf.debugging.Assert(good, ["label out of range", labels])
@@ -366,7 +379,7 @@ class Batches:
             return tf.identity(labels)
 
     def _fill_cache(self) -> Source:
-        """Decodes and resizes every image once, in the order of the files."""
+        """Decodes and resizes every image once, in file order."""
         options, size = self.options, self._kept_size
         spec = tf.TensorSpec([*size, 3], tf.uint8)
 

@@ -1,6 +1,6 @@
-"""Preprocessing by name: from a stored image to what a network is fed.
+"""Named preprocessings, which turn stored images into a network's input.
 
-`build("face", image_size=(112, 112))` makes one; `names()` lists them.
+`build("face", image_size=(112, 112))` creates one; `names()` lists all of them.
 """
 
 from __future__ import annotations
@@ -22,61 +22,61 @@ _SCALE, _TOP, _LEFT = 6, 7, 31
 
 @dataclasses.dataclass(frozen=True)
 class Preprocessing:
-    """From a stored image to uint8 [height, width, 3], for training or evaluation.
+    """Turns stored images into uint8 `[height, width, 3]` for training or evaluation.
 
     In tf.data, for a block of n images:
 
         decisions = preprocessing.decide(chance)          # once per block
         image = preprocessing.prepare(data)               # for each image
-        image = preprocessing.apply(image, decision)      # its row of the decisions
+        image = preprocessing.apply(image, decision)      # the image's decision
 
-    This one takes the whole image, resized without keeping its aspect ratio; others
-    override which part of it training and evaluation see.
+    This class uses the whole image, resized without keeping its aspect ratio.
+    Subclasses override which part of it training and evaluation use.
 
     Args:
-        name: for messages.
+        name: name for messages.
         image_size: (height, width) of the result.
-        augmentation: what may happen to it at random, or None.
+        augmentation: random changes during training; None for no changes.
     """
 
     name: str
     image_size: tuple[int, int]
     augmentation: Augmentation | None = None
 
-    # Columns of the random numbers that place a crop; () if nothing is cropped at
-    # random, so that training resizes an image before anything random happens.
+    # Columns of the random numbers that place a random crop. If () there is no random
+    # crop, and training resizes an image before any random change.
     _columns = ()
 
     @property
     def kept_size(self) -> tuple[int, int]:
-        """(height, width) of what `keep` returns."""
+        """(height, width) of the images that `keep` returns."""
         return self.image_size
 
     @property
     def stretches(self) -> bool:
-        """Whether the whole image is used, so that only its size matters."""
+        """Whether framing uses the whole image and only resizes it."""
         return type(self) is Preprocessing
 
     def prepare(self, image: tf.Tensor) -> tf.Tensor:
-        """Decodes; resizes where that is the same every time.
+        """Decodes an image, and frames it unless training crops it at random.
 
         Args:
             image: string scalar or an array, see `images.to_rgb`.
 
         Returns:
-            uint8 [h, w, 3], of a size that `apply` takes.
+            uint8 `[h, w, 3]`, for `apply`.
         """
         pixels = images.to_rgb(image)
         return pixels if self._columns else self._frame(pixels)
 
     def decide(self, chance: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Decides at random what happens to each image of a block.
+        """Chooses the random changes for each image of a block.
 
         Args:
-            chance: float32 [n, 32], uniform in [0, 1).
+            chance: float32 `[n, 32]`, uniform in [0, 1).
 
         Returns:
-            dict of tensors [n, ...]; an empty one when nothing is random.
+            A dict of tensors `[n, ...]`; empty if nothing is random.
         """
         made = random_changes.decide(chance, self.augmentation, self.image_size)
         if self._columns:
@@ -85,37 +85,37 @@ class Preprocessing:
         return made
 
     def apply(self, image: tf.Tensor, decision: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Does to a prepared (or kept) image what was decided for it.
+        """Applies the chosen random changes to an image.
 
         Args:
-            image: uint8 [h, w, 3] from `prepare` or `keep`.
-            decision: a row of what `decide` returned.
+            image: uint8 `[h, w, 3]` from `prepare` or `keep`.
+            decision: the image's row of the tensors that `decide` returned.
 
         Returns:
-            uint8 [height, width, 3].
+            uint8 `[height, width, 3]`.
         """
         image = self._crop(image, decision)
         return random_changes.apply(image, decision, self.augmentation)
 
     def augment(self, image: tf.Tensor, chance: tf.Tensor) -> tf.Tensor:
-        """`decide` and `apply` for a single image; chance is float32 [32]."""
+        """Calls `decide` and `apply` for a single image; chance is float32 `[32]`."""
         chance = tf.reshape(chance, [1, NUM_CHANCES])
         return self.apply(image, random_changes.first_of(self.decide(chance)))
 
     def keep(self, image: tf.Tensor) -> tf.Tensor:
-        """Decodes to `kept_size`: what a cache keeps for `apply`."""
+        """Decodes an image to `kept_size`, for a cache; `apply` takes the result."""
         return self._kept(images.to_rgb(image))
 
     def evaluate(self, image: tf.Tensor) -> tf.Tensor:
-        """Decodes and frames without anything random: uint8 [height, width, 3]."""
+        """Decodes and frames an image for evaluation: uint8 `[height, width, 3]`."""
         return self._frame(images.to_rgb(image))
 
     def _frame(self, image):
-        """Returns the part that evaluation sees, in its size."""
+        """Returns the part of the image that evaluation uses, resized."""
         return images.resize(image, self.image_size)
 
     def _crop(self, image, decision):
-        """Returns the part that training sees, in its size."""
+        """Returns the part of the image that training uses, resized."""
         del decision
         return self._frame(image)
 
@@ -124,7 +124,7 @@ class Preprocessing:
 
 
 class CropOrPad(Preprocessing):
-    """The middle of the image, surrounded by black where it is too small (lenet)."""
+    """Uses the center of the image, padded with black if it is too small (lenet)."""
 
     def _frame(self, image):
         size = self.image_size
@@ -139,13 +139,13 @@ class CropOrPad(Preprocessing):
 
 
 class PadAndCrop(CropOrPad):
-    """A random part of the image with 4 black pixels around it (cifarnet)."""
+    """Crops at random after padding with 4 black pixels on each side (cifarnet)."""
 
     padding = 4
     _columns = (_TOP, _LEFT)
 
     def _crop(self, image, decision):
-        # An image that is too small even so gets more black around it.
+        # An image smaller than the output size gets more padding.
         lacking = tf.maximum(tf.constant(self.image_size) - tf.shape(image)[:2], 0)
         before = self.padding + lacking // 2
         after = 2 * self.padding + lacking - before
@@ -157,10 +157,10 @@ class PadAndCrop(CropOrPad):
 
 
 class ScaleCrop(Preprocessing):
-    """A random part at a random scale; the middle for evaluation (vgg).
+    """Crops at random at a random scale; evaluation uses the center (vgg).
 
-    The shorter side becomes 256 to 512 pixels for a network's 224, and in proportion
-    for other sizes (Simonyan & Zisserman 2014, arXiv:1409.1556, 3.1).
+    For a 224-pixel input, the shorter side is scaled to 256 to 512 pixels, and in
+    proportion for other sizes (Simonyan & Zisserman 2014, arXiv:1409.1556, 3.1).
     """
 
     smallest, largest = 256 / 224, 512 / 224
@@ -188,10 +188,11 @@ class ScaleCrop(Preprocessing):
 
 
 class AreaCrop(ScaleCrop):
-    """A random part by area and aspect ratio; 0.875 of the sides for evaluation.
+    """Crops a random area with a random aspect ratio (inception).
 
-    The crop of inception (Szegedy et al. 2014, arXiv:1409.4842, 6): it serves the
-    option `crop_scale`, from the image as it is stored.
+    This is the crop of Szegedy et al. 2014, arXiv:1409.4842, section 6. It implements
+    the option `crop_scale`, but crops the image at its stored size. Evaluation uses
+    the central 0.875 of each side.
     """
 
     central = 0.875
@@ -204,7 +205,7 @@ class AreaCrop(ScaleCrop):
         cropped = drawn < options.crop_probability
         area = low + drawn / max(options.crop_probability, 1e-9) * (high - low)
         log_ratio = (2 * chance[:, decisions.RATIO] - 1) * math.log(4 / 3)
-        # An area and a ratio of 0 stand for the whole image.
+        # An area of 0 means the whole image.
         columns = [
             tf.where(cropped & (low < 1), area, 0.0),
             tf.exp(log_ratio),
@@ -229,12 +230,13 @@ class AreaCrop(ScaleCrop):
 
 
 def _cropped(image, box, place, size):
-    """Cuts out a box at a random place and resizes it.
+    """Cuts out a box at a random position and resizes it.
 
     Args:
-        image: uint8 [h, w, 3].
-        box: float [2], height and width in pixels, rounded and at most the image.
-        place: two uniform numbers, where in the room that is left.
+        image: uint8 `[h, w, 3]`.
+        box: float `[2]`, height and width in pixels; rounded and limited to the image.
+        place: two uniform random numbers that choose the vertical and the horizontal
+            position.
         size: (height, width) of the result.
     """
     shape = tf.shape(image)[:2]
@@ -246,7 +248,7 @@ def _cropped(image, box, place, size):
 
 
 def _middle(image, shorter, size):
-    """Resizes the shorter side, keeping the aspect ratio, and cuts out the middle."""
+    """Resizes so that the shorter side is `shorter` and cuts out the center."""
     shape = tf.cast(tf.shape(image)[:2], tf.float32)
     wanted = tf.round(shape * (float(shorter) / tf.reduce_min(shape)))
     wanted = tf.maximum(tf.cast(wanted, tf.int32), size)
@@ -256,8 +258,8 @@ def _middle(image, shorter, size):
     return tf.cast(tf.clip_by_value(tf.round(part), 0, 255), tf.uint8)
 
 
-# Class and random changes of each: PLSC's for faces, the others as TensorFlow's Slim
-# defines them; docs/preprocessing.md has the differences.
+# Class and augmentation of each preprocessing. "face" is PLSC's; most others follow
+# TensorFlow's Slim, and docs/preprocessing.md lists the differences.
 _NAMED = {
     "none": (Preprocessing, None),
     "face": (Preprocessing, Augmentation(flip=0.5)),
@@ -286,16 +288,16 @@ def build(
     image_size: tuple[int, int],
     augmentation: Augmentation | str | None = "own",
 ) -> Preprocessing:
-    """Makes a preprocessing by name.
+    """Creates a preprocessing by name.
 
     Args:
         name: one of `names()`.
         image_size: (height, width) of the results, in pixels.
-        augmentation: random changes instead of the preprocessing's own; None for
-            none at all (inception and vgg still choose their crops at random).
+        augmentation: random changes that replace the preprocessing's own ("own"); None
+            disables them (random crops of cifarnet and vgg remain).
 
     Raises:
-        ValueError: there is no preprocessing of this name.
+        ValueError: there is no preprocessing with this name.
     """
     own = own_augmentation(name)
     chosen = own if augmentation == "own" else Augmentation.named(augmentation)
@@ -303,12 +305,12 @@ def build(
 
 
 def names() -> list[str]:
-    """Names of the preprocessings, sorted."""
+    """Returns the sorted names of the preprocessings."""
     return sorted(_NAMED)
 
 
 def own_augmentation(name: str) -> Augmentation | None:
-    """What a preprocessing changes at random when nothing else is asked for."""
+    """Returns a preprocessing's own augmentation, which is its default."""
     if name in _NAMED:
         return _NAMED[name][1]
     hint = did_you_mean(str(name), names())

@@ -1,4 +1,4 @@
-"""Requests for examples of a data set, and facts about one."""
+"""Requests for a data set's examples, and facts about a data set."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from collections.abc import Sequence
 
 @dataclasses.dataclass(frozen=True)
 class DataRequest:
-    """Which examples of a data set are wanted; the same fields for all data sets.
+    """Selects the examples of a data set; all data sets share these fields.
 
     Args:
-        dataset_dir: folder that holds the data set; on any store.
-        split: "train", "val" or "test", as far as the data set has them.
-        train_files: TFRecord files, absolute or below `dataset_dir`; patterns such
-            as "part-*" are allowed. They replace the data set's own files, see
+        dataset_dir: folder of the data set, on any store.
+        split: "train", "val" or "test"; not every data set has all of them.
+        train_files: TFRecord files, absolute or relative to `dataset_dir`; patterns
+            such as "part-*" are allowed. They replace the data set's own files, see
             `DatasetInfo.tfrecords`.
-        num_classes: number of classes C, labels are 0...C-1; None takes it from the
+        num_classes: number of classes C; labels are 0...C-1. None derives it from the
             data.
-        num_examples: how many images `mock` draws; data sets on disk ignore it.
+        num_examples: number of images that `mock` draws; other data sets ignore it.
         image_size: (height, width) in pixels of the images that `mock` draws.
-        labels_offset: subtracted from each label that is read (FastNN's flag).
-        min_images_per_class: classes with fewer images are left out and the others
-            are numbered anew; for data sets made of class folders.
-        held_back: share of the training images that are the test split instead, in
-            [0, 1); for data sets made of class folders.
-        seed: seed of the data itself, for `mock`.
+        labels_offset: number to subtract from each label (FastNN's flag).
+        min_images_per_class: leave out classes with fewer images and renumber the
+            others; for data sets in class folders.
+        held_back: fraction of the training images to use as the test split instead, in
+            [0, 1); for data sets in class folders.
+        seed: random seed of the images that `mock` draws.
     """
 
     dataset_dir: str = ""
@@ -56,14 +56,14 @@ class DataRequest:
 
 @dataclasses.dataclass(frozen=True)
 class DatasetInfo:
-    """Facts about a data set; each module in datasets/ has them as `INFO`.
+    """Facts about a data set; a module in datasets/ defines them as `INFO`.
 
     Args:
-        num_classes: number of classes; None when the files decide.
-        augmentation: name of the augmentation that suits it ("face", "none"):
-            digits and letters must not be mirrored.
-        tfrecords: whether the files of `DataRequest.train_files` are TFRecords of this
-            data set, which plsc_tf reads; else its `examples` sees to them.
+        num_classes: number of classes; None if it depends on the files.
+        augmentation: name of the augmentation that suits the data set: "face", or
+            "none" for digits and letters, which must not be mirrored.
+        tfrecords: whether `DataRequest.train_files` are TFRecords that plsc_tf reads;
+            if False, the module itself handles them.
     """
 
     num_classes: int | None = None
@@ -72,7 +72,7 @@ class DatasetInfo:
 
 
 def check_image_size(image_size: Sequence[int]) -> tuple[int, int]:
-    """Returns (height, width) as two positive ints, or explains what is wrong."""
+    """Returns (height, width) as ints; raises ValueError unless both are positive."""
     try:
         height, width = (int(value) for value in image_size)
     except (TypeError, ValueError):

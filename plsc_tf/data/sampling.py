@@ -1,8 +1,8 @@
-"""Which examples an epoch shows, in which order, and which of them a worker reads.
+"""Determines the order of the examples of an epoch and which of them a worker reads.
 
-Pure functions of (labels, seed, epoch): the same order in every process, on any
-number of replicas, from any position on. An epoch has one position for each example,
-however often the sampling shows it.
+The order depends only on (labels, seed, epoch): it is the same in every process, on
+any number of replicas and from any starting position. An epoch has as many positions
+as there are examples, however often the sampling repeats an example.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ SAMPLINGS = ("uniform", "class_balanced", "per_identity")
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Positions [first, last) of each global batch, which is padded to a fixed size.
+    """A worker's part of each padded global batch: positions [first, last).
 
-    Padded position p shows example p % count of a batch of `count` examples, with
-    weight 0 where p >= count, as in `plsc_tf.training.batching.pad`.
+    In a batch of `count` examples, position p of the padded batch has example
+    p % count, with weight 0 if p >= count, as in `plsc_tf.training.batching.pad`.
 
     Args:
         first: first position.
-        last: the one after the last position.
-        padded: examples of a padded global batch.
+        last: position after the last one.
+        padded: number of examples in a padded global batch.
     """
 
     first: int
@@ -41,20 +41,20 @@ class Part:
 
     @property
     def size(self) -> int:
-        """Examples of this part of a batch."""
+        """Number of examples in this part of a batch."""
         return self.last - self.first
 
     def of_stream(self, examples: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
-        """Picks the examples of this part from a data set of all examples.
+        """Selects the examples of this part from a dataset of all examples.
 
-        Their number need not be known. Holds one global batch of them.
+        The number of examples need not be known. Buffers one global batch.
 
         Args:
-            examples: yields tuples, one for each example.
-            batch_size: examples of a full global batch.
+            examples: dataset that yields a tuple for each example.
+            batch_size: global batch size, in examples.
 
         Returns:
-            tf.data.Dataset of (example, weight, a float32 scalar).
+            tf.data.Dataset of (example, weight); the weight is a float32 scalar.
         """
 
         def picked(*columns):
@@ -72,19 +72,19 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Order:
-    """In which order an epoch visits the examples, and from where on.
+    """The order of an epoch's examples and the position at which to start.
 
     Attributes:
-        seed: of all epochs.
+        seed: random seed for all epochs.
         epoch: number of the epoch, from 0.
-        start: examples to leave out.
-        shuffle: whether the order changes from epoch to epoch.
-        shuffle_buffer_size: entries that a stream is shuffled through.
-        sampling: how often an example comes: "uniform" (each once), "class_balanced"
-            or "per_identity", see the functions of this module.
-        images_per_identity: for sampling "per_identity".
-        batch_size: images of a batch over all replicas, for "per_identity" and `part`.
-        part: the part of each batch to read; None: all examples, without padding.
+        start: number of examples to skip.
+        shuffle: whether to shuffle each epoch differently.
+        shuffle_buffer_size: number of entries in the shuffle buffer of a stream.
+        sampling: how often each example occurs: "uniform" (once), "class_balanced" or
+            "per_identity"; see the functions of this module.
+        images_per_identity: consecutive images of one class, for "per_identity".
+        batch_size: global batch size in images, for "per_identity" and `part`.
+        part: the part of each batch to read; None reads all examples, without padding.
     """
 
     seed: int = 0
@@ -98,11 +98,11 @@ class Order:
     part: Part | None = None
 
     def indices(self, count: int, labels: Callable[[], np.ndarray]) -> np.ndarray:
-        """Returns the indices of an epoch from the start on, int64 [count - start].
+        """Returns the epoch's indices after the skipped ones, int64 `[count - start]`.
 
         Args:
             count: number of examples.
-            labels: returns the label of each example, int [count].
+            labels: function that returns the label of each example, int `[count]`.
         """
         random = np.random.default_rng([self.seed, self.epoch])
         if not self.shuffle:
@@ -118,20 +118,20 @@ class Order:
         return indices[self.start :]
 
     def examples(self, total: int) -> int:
-        """Examples that are read, padding included, if `total` are left."""
+        """Returns how many examples to read, with padding, if `total` remain."""
         if self.part is None:
             return total
         return -(-total // self.batch_size) * self.part.size
 
     def places(self, numbers: tf.Tensor, total: int) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns which of the `total` examples that are left are read.
+        """Maps numbers of examples to read to positions in the rest of the epoch.
 
         Args:
-            numbers: int64 [n], of the examples that are read, from 0.
-            total: examples that are left of the epoch.
+            numbers: int64 `[n]`, numbers in 0...`examples(total) - 1`.
+            total: number of examples that remain of the epoch.
 
         Returns:
-            their places after the start, int64 [n], and weights, float32 [n].
+            Positions relative to the start, int64 `[n]`, and weights, float32 `[n]`.
         """
         if self.part is None:
             return numbers, tf.ones_like(numbers, tf.float32)
@@ -141,22 +141,22 @@ class Order:
         return begin + position % count, tf.cast(position < count, tf.float32)
 
 
-# The order of the files.
+# Visits the examples in file order.
 FILE_ORDER = Order(shuffle=False)
 
 
 def class_balanced(labels: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Draws every class equally often, give or take one, in random order.
+    """Draws every class equally often, plus or minus one, in random order.
 
-    Images of a small class are repeated, each as often as the others of its class, give
-    or take one; of a large class, each epoch shows another random part.
+    Repeats the images of a small class equally often, plus or minus one; of a large
+    class, each epoch uses a different random subset.
 
     Args:
-        labels: int [n].
-        random: of the epoch.
+        labels: int `[n]`.
+        random: the epoch's random generator.
 
     Returns:
-        indices, int64 [n].
+        Indices, int64 `[n]`.
     """
     grouped, firsts, sizes = _grouped(labels, random)
     total, classes = len(grouped), len(sizes)
@@ -174,25 +174,25 @@ def per_identity(
     images_per_identity: int,
     batch_size: int | None = None,
 ) -> np.ndarray:
-    """Draws N images of a class one after the other, classes in random order.
+    """Draws groups of N consecutive images of one class, classes in random order.
 
-    A batch of P * N images so holds N images of each of P classes. A class of m images
-    gets ceil(m / N) such groups, spread over the epoch; a group that is not full is
-    filled up with images of the same class. The surplus is cut off at the end of the
-    epoch, at random groups. With `batch_size`, groups change places until no class
-    comes twice in a batch, as far as the classes allow it.
+    A batch of P * N images therefore has N images of each of P classes. A class of m
+    images gets ceil(m / N) groups, spread over the epoch; incomplete groups are filled
+    with repeated images of the class. This draws more than n images, so the end of the
+    epoch is cut off. With `batch_size`, groups are swapped until, as far as possible,
+    no class has two groups in a batch.
 
     Args:
-        labels: int [n].
-        random: of the epoch.
+        labels: int `[n]`.
+        random: the epoch's random generator.
         images_per_identity: N.
-        batch_size: P * N; None leaves a class that comes twice where it is.
+        batch_size: P * N; None swaps no groups.
 
     Returns:
-        indices, int64 [n].
+        Indices, int64 `[n]`.
 
     Raises:
-        ValueError: N is not positive, or `batch_size` is not a multiple of it.
+        ValueError: N is not positive, or `batch_size` is not a multiple of N.
     """
     if images_per_identity < 1 or (batch_size or 0) % images_per_identity:
         raise ValueError(
@@ -203,7 +203,8 @@ def per_identity(
     groups = -(-sizes // images_per_identity)
     owner = np.repeat(np.arange(len(sizes)), groups)
     number = _within(groups)
-    # Group j of J of a class falls at random into the j-th of J parts of the epoch.
+    # Group j of a class with J groups gets a random time in the j-th of J equal parts
+    # of the epoch.
     moments = (number + random.random(len(number), np.float32)) / groups[owner]
     turn = np.argsort(moments)
     if batch_size is not None:
@@ -218,15 +219,17 @@ def per_identity(
 
 
 def _within(counts):
-    """0, 1, ... counts[0] - 1, 0, 1, ... counts[1] - 1 and so on."""
+    """Returns 0, 1, ... counts[0] - 1, 0, 1, ... counts[1] - 1 and so on."""
     firsts = np.cumsum(counts) - counts
     return np.arange(counts.sum()) - np.repeat(firsts, counts)
 
 
 def _grouped(labels, random):
-    """Indices by class, in random order within a class; first place and size of each.
+    """Groups indices by class, shuffled within each class.
 
-    Classes without examples are left out.
+    Returns:
+        The indices, and the first place and the number of indices of each class that
+        has examples.
     """
     indices = random.permutation(len(labels))
     indices = indices[np.argsort(labels[indices], kind="stable")]
@@ -236,7 +239,7 @@ def _grouped(labels, random):
 
 
 def _separate(turn, owner, per_batch, random):
-    """Swaps groups, in place, until each batch's groups have different owners."""
+    """Swaps groups in place so that no class has two groups in a batch, if possible."""
     owners = owner[turn]
     count = len(turn)
     batch = np.arange(count) // per_batch
@@ -245,7 +248,7 @@ def _separate(turn, owner, per_batch, random):
         batch[by_class][1:] == batch[by_class][:-1]
     )
     places = by_class[1:][twice].tolist()
-    # Bounded work: classes larger than their share of a batch never find a place.
+    # Limit the attempts, because a very large class may not fit anywhere else.
     tries = min(max(400_000 // max(len(places), 1), 4), 64)
     for place in places:
         first = place - place % per_batch

@@ -1,9 +1,9 @@
 """Sources of examples.
 
-A source splits its work in two: `blocks` lists the examples at the positions of an
-epoch (cheap, stateless: the order follows from seed and epoch alone), `read` fetches
-the examples of a block (bytes from files, drawn images). The pipeline reads blocks in
-parallel; a search for a bad image takes blocks of one.
+A source works in two steps. `blocks` lists the examples at the positions of an epoch,
+which is cheap and stateless: the order depends only on seed and epoch. `read` fetches
+the examples of a block: bytes from files, or drawn images. The pipeline reads blocks
+in parallel; the search for a bad image uses blocks of one example.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from plsc_tf.data.sampling import FILE_ORDER, Order
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Record:
-    """One example outside of TensorFlow.
+    """One example, outside TensorFlow.
 
     Attributes:
-        image: the bytes of an encoded file, or uint8 [h, w, channels].
-        label: an int.
-        index: its number in the order of the files.
+        image: an encoded image, or pixels, uint8 `[h, w, channels]`.
+        label: the label.
+        index: number of the example in file order.
     """
 
     image: bytes | np.ndarray
@@ -35,15 +35,15 @@ class Record:
 
 
 class Source:
-    """Examples of one data set split.
+    """The examples of one split of a data set.
 
     Attributes:
-        name: for messages.
+        name: name for messages.
         num_classes: number of classes, or None if unknown.
         num_examples: number of examples, or None if unknown.
         label_range: (smallest, largest) label, or None if unknown.
-        heeds: names of the fields of the `DataRequest` that affect the examples,
-            among those that not every data set uses; None if unknown.
+        heeds: names of the optional `DataRequest` fields that affect the examples;
+            None if unknown. Fields that every data set uses are not included.
     """
 
     name: str
@@ -53,66 +53,66 @@ class Source:
     heeds: frozenset | None = None
 
     def blocks(self, size: int, order: Order) -> tf.data.Dataset:
-        """Returns the entries of an epoch in order, so many at a time.
+        """Returns the entries of an epoch in order, in blocks.
 
-        A block holds, besides what `read` needs, "index" (int64 [block], number of the
-        example in the order of the files), "position" (int64 [block], in the epoch)
-        and "weight" (float32 [block], 0 where an example pads a batch).
+        In addition to what `read` needs, a block has "index" (int64 `[block]`, number
+        of the example in file order), "position" (int64 `[block]`, position in the
+        epoch) and "weight" (float32 `[block]`, 0 for examples that pad a batch).
 
         Args:
             size: examples per block; the last block may be smaller.
-            order: which epoch, and from where on.
+            order: the epoch's order and the position at which to start.
         """
         raise NotImplementedError
 
     def read(self, entries: dict) -> dict:
-        """Turns a block into {"image", "label", "index"}; runs inside tf.data.
+        """Reads a block as {"image", "label", "index"}; runs inside tf.data.
 
-        The images are strings [block] (encoded files), an array
-        [block, h, w, channels], or the same as a RaggedTensor.
+        The images are strings `[block]` (encoded images) or pixels
+        `[block, h, w, channels]`, as a Tensor or a RaggedTensor.
         """
         raise NotImplementedError
 
     def describe(self, index: int) -> str:
-        """Names the example with this index, for an error message."""
+        """Returns the name of an example, for an error message."""
         return f"example {index} of {self.name}"
 
     def records(self, start: int = 0) -> Iterator[Record]:
-        """Yields the examples in the order of the files, as conversion needs them.
+        """Yields the examples in file order, for conversion.
 
         Args:
-            start: examples to leave out.
+            start: number of examples to skip.
         """
         for item in self.epoch(start=start, shuffle=False):
             image = dense(item["image"]).numpy()
             yield Record(image, int(item["label"]), int(item["index"]))
 
     def fingerprint(self) -> str:
-        """A text that changes when the examples do, as far as names and files show."""
+        """Returns a string that changes when file names, sizes or times change."""
         raise NotImplementedError
 
     def contents(self) -> str:
-        """A text that is the same on all machines that hold the same examples.
+        """Returns a string that is the same on all machines with the same examples.
 
-        Shows less than `fingerprint`: neither places nor times of files.
+        Unlike `fingerprint`, it does not depend on paths and times of files.
         """
         text = f"{self.name}\0{self.num_examples}"
         return hashlib.sha256(text.encode()).hexdigest()
 
     def with_fetch(self, fetch: Callable, labels: tf.Tensor) -> Source:
-        """Returns a source of the same order whose images come from elsewhere.
+        """Returns a source with the same order that fetches its images differently.
 
         Args:
-            fetch: as of `IndexedSource`.
-            labels: int64 [num_examples].
+            fetch: see `IndexedSource`.
+            labels: int64 `[num_examples]`.
         """
         raise NotImplementedError
 
     def epoch(self, **order) -> tf.data.Dataset:
-        """Returns {"image", "label", "index"} of an epoch, one example at a time.
+        """Returns an epoch as {"image", "label", "index"}, one example at a time.
 
         Args:
-            **order: the attributes of an `Order`.
+            **order: attributes of an `Order`.
         """
         blocks = self.blocks(16, Order(**order)).map(
             without_autograph(self.read), num_parallel_calls=4
@@ -121,21 +121,22 @@ class Source:
 
 
 class IndexedSource(Source):
-    """A source whose every example can be fetched by its index.
+    """A source with random access to its examples, by index.
 
-    An epoch is a permutation of all indices, so each example comes exactly once
-    and a start in the middle costs nothing.
+    By default an epoch is a permutation of all indices: each example occurs exactly
+    once, and starting in the middle of an epoch costs nothing.
 
     Args:
-        name: for messages.
-        labels: int64 [num_examples]; None when they are in the records.
-        fetch: maps int64 [block], indices, to the images, see `Source.read`; where
-            there are no labels, to (images, labels).
-        num_classes: number of classes; None means largest label + 1.
-        num_examples: number of examples, where there are no labels.
-        describe: names an example for an error message.
-        stamp: returns a text that changes when the files do.
-        contents: returns a text that is the same for copies of the files, too.
+        name: name for messages.
+        labels: int64 `[num_examples]`; None if the labels are in the records.
+        fetch: maps indices, int64 `[block]`, to images (see `Source.read`) or, if
+            `labels` is None, to (images, labels).
+        num_classes: number of classes; None means the largest label + 1.
+        num_examples: number of examples; required if `labels` is None.
+        describe: function that names an example for an error message.
+        stamp: function that returns a string that changes when the files change.
+        contents: function that returns a string that is the same for all copies of the
+            files.
     """
 
     def __init__(
@@ -158,7 +159,7 @@ class IndexedSource(Source):
         self._stamp = stamp
         self._contents = contents
         self._labels = None
-        # Labels that are read from the records later are not part of the digests.
+        # Labels read from the records later do not affect the digests.
         self._labels_are_given = labels is not None
         if labels is not None:
             labels = np.asarray(labels, np.int64)
@@ -177,9 +178,9 @@ class IndexedSource(Source):
 
     @property
     def labels(self) -> np.ndarray:
-        """Labels in the order of the index, int64 [num_examples].
+        """The labels in index order, int64 `[num_examples]`.
 
-        Reads all records when they are nowhere else.
+        If they are only in the records, the first access reads all records.
         """
         if self._labels is None:
             blocks = self.blocks(256, FILE_ORDER).map(
@@ -190,7 +191,7 @@ class IndexedSource(Source):
         return self._labels.numpy()
 
     def blocks(self, size: int, order: Order) -> tf.data.Dataset:
-        """See `Source.blocks`; the whole set is shuffled, not a buffer of it."""
+        """See `Source.blocks`; shuffles the whole set, without a buffer."""
         indices = on_host(order.indices(self.num_examples, lambda: self.labels))
         total = len(indices)
         count = order.examples(total)
@@ -217,11 +218,11 @@ class IndexedSource(Source):
         return {"image": images, "label": labels, "index": index}
 
     def fingerprint(self) -> str:
-        """See `Source.fingerprint`: name, labels and the stamp of the files."""
+        """See `Source.fingerprint`; a digest of name, labels and stamp."""
         return self._digest(f"{self.name}\0{self.num_examples}", self._stamp)
 
     def contents(self) -> str:
-        """See `Source.contents`: labels, and a digest of the records."""
+        """See `Source.contents`; a digest of the labels and `contents`."""
         return self._digest(f"{self.num_examples}", self._contents)
 
     def _digest(self, text, details):
@@ -233,7 +234,7 @@ class IndexedSource(Source):
         return digest.hexdigest()
 
     def with_fetch(self, fetch: Callable, labels: tf.Tensor | None = None) -> Source:
-        """See `Source.with_fetch`; labels None: those of this source."""
+        """See `Source.with_fetch`; if `labels` is None, keeps this source's labels."""
         source = copy.copy(self)
         source._fetch = fetch
         if labels is not None:
@@ -242,19 +243,19 @@ class IndexedSource(Source):
 
 
 def dense(image) -> tf.Tensor:
-    """An image of a block of images of different sizes, as a tensor."""
+    """Converts an image to a dense tensor if it is a RaggedTensor."""
     return image.to_tensor() if isinstance(image, tf.RaggedTensor) else image
 
 
 def dataset_options() -> tf.data.Options:
-    """Options of every data set here: nothing is rewritten, tuned or sharded."""
+    """Returns the options for all datasets: no rewrites, autotuning or sharding."""
     options = tf.data.Options()
     options.deterministic = True
-    # TensorFlow's graph rewrites copy every captured table and cached image for
-    # each epoch, and rewrite nothing that is written out here already.
+    # TensorFlow's graph rewrites would copy every captured table and cached image in
+    # each epoch, and would not improve these pipelines.
     options.experimental_optimization.apply_default_optimizations = False
-    # Autotuning plans in a thread that the end of every epoch waits for: up to two
-    # minutes here. The degrees of parallelism are options anyway.
+    # Autotuning runs in a thread that must finish before an epoch can end, which took
+    # up to two minutes. The degrees of parallelism are options anyway.
     options.autotune.enabled = False
     options.experimental_distribute.auto_shard_policy = (
         tf.data.experimental.AutoShardPolicy.OFF
@@ -263,20 +264,21 @@ def dataset_options() -> tf.data.Options:
 
 
 def without_autograph(function: Callable) -> Callable:
-    """A function for `Dataset.map` that holds tensors only, no Python control flow.
+    """Disables AutoGraph for a function that has no Python control flow on tensors.
 
-    TensorFlow else reads and rewrites its source, which takes longer than tracing.
+    Otherwise TensorFlow parses and rewrites the function's source code, which takes
+    longer than tracing it.
     """
     return tf.autograph.experimental.do_not_convert(function)
 
 
 def mix_seeds(*seeds: int) -> int:
-    """Returns one non-negative int64 that depends on all seeds and their order."""
+    """Combines seeds into one non-negative int64 that depends on their order."""
     return int(np.random.SeedSequence(seeds).generate_state(1, np.uint64)[0]) >> 1
 
 
 def on_host(array) -> tf.Tensor:
-    """Returns a tensor in main memory; a captured one is no graph constant."""
+    """Returns a tensor in host memory; graphs capture it instead of copying it."""
     with tf.device("/CPU:0"):
         return tf.convert_to_tensor(array)
 
@@ -284,7 +286,7 @@ def on_host(array) -> tf.Tensor:
 def label_error(
     label: int, where: str, num_classes: int, label_range=None
 ) -> ValueError:
-    """Says that a label is outside [0, num_classes), where, and what to do."""
+    """Returns the error for a label outside [0, num_classes), with a remedy."""
     hint = "Labels start at 0; is labels_offset right?"
     if label >= 0:
         smallest, needed = label_range or (0, label)

@@ -1,9 +1,9 @@
-"""Reading a pickle from a stranger: plain data comes out, nothing runs.
+"""Reads plain data from untrusted pickles without running code from them.
 
-A pickle is a program; `pickle.load` on a downloaded file hands the machine to its
-author. This reader knows lists, tuples, numbers, bytes and numeric numpy arrays and
-refuses every other name before it is looked up. Even numpy's own functions are not
-called: they trust what a pickle says about memory.
+A pickle is a program: `pickle.load` of a downloaded file lets its author run any code.
+This reader supports lists, tuples, numbers, bytes and numeric numpy arrays and rejects
+every other name before looking it up. It does not even call numpy's own functions,
+because they trust the sizes that a pickle declares.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import numpy as np
 
 
 def load_plain(data: bytes, path: str, *, names: dict | None = None):
-    """Returns the object in a pickle that holds plain data only.
+    """Returns the object in a pickle that contains only plain data.
 
     Args:
-        data: the pickle, of any protocol, from Python 2 or 3.
-        path: of the file, for the error.
-        names: `{(module, name): stand-in}` of further names that such files have;
-            a stand-in is called by whatever the pickle says.
+        data: the pickle, in any protocol, from Python 2 or 3.
+        path: path of the file, for error messages.
+        names: more names to allow, `{(module, name): stand-in}`. The pickle can call a
+            stand-in with any arguments.
 
     Raises:
-        ValueError: the pickle names something else than plain data, or is corrupt.
+        ValueError: the pickle contains anything but plain data, or is corrupt.
     """
     buffer = io.BytesIO(data)
     reader = _PlainUnpickler(buffer, names or {})
@@ -46,7 +46,7 @@ def load_plain(data: bytes, path: str, *, names: dict | None = None):
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """An unpickler whose only names are those of plain data."""
+    """An unpickler that accepts only the names needed for plain data."""
 
     def __init__(self, buffer: io.BytesIO, names: dict):
         super().__init__(buffer, encoding="bytes")
@@ -54,7 +54,7 @@ class _PlainUnpickler(pickle.Unpickler):
         self._names = {**_plain_names(), **names}
 
     def find_class(self, module, name):
-        """Returns one of the few known names; nothing is imported."""
+        """Returns the object for an allowed name, without importing anything."""
         found = self._names.get((module, name))
         if found is None:
             self.refused = f"{module}.{name}"
@@ -63,10 +63,10 @@ class _PlainUnpickler(pickle.Unpickler):
 
 
 def _check_memo(data: bytes) -> None:
-    """Refuses memo numbers and lengths that no pickle of this size needs.
+    """Rejects memo numbers that a pickle of this size cannot need.
 
-    Python's unpickler makes room for as many entries as the largest number says, and
-    for byte arrays of any length, before it reads on.
+    Python's unpickler allocates memory for the declared number of entries, and for byte
+    arrays of any length, before it reads on.
     """
     for opcode, argument, position in pickletools.genops(data):
         if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and argument > len(data):
@@ -99,20 +99,19 @@ class _Array:
 
 
 def _plain_names() -> dict:
-    """The names that lists of bytes and numpy arrays need.
+    """Returns the names that lists of bytes and numpy arrays need.
 
-    Built anew for each file, so that a pickle which sets attributes on what it gets
-    changes nothing that anybody else sees.
+    Creates new objects for each file, because a pickle may set attributes on them.
     """
 
     def to_bytes(value, encoding="latin1"):
-        # How Python 3 writes bytes in protocols 0 to 2.
+        # Python 3 writes bytes this way in protocols 0 to 2.
         if _text(encoding) not in ("latin1", "latin-1"):
             raise pickle.UnpicklingError(f"encoding {encoding!r}")
         return _text(value).encode("latin1")
 
     def copied(kind):
-        # Sequences only: bytearray(10**12) would fill the memory.
+        # Only copy sequences: bytearray(10**12) would exhaust memory.
         def copy(value=()):
             if not isinstance(value, list | tuple | bytes | bytearray):
                 raise pickle.UnpicklingError(f"{kind.__name__} of {type(value)}")
@@ -143,12 +142,12 @@ def _plain_names() -> dict:
 
 
 def _resolve(value, known: dict):
-    """Replaces the stand-ins in lists, tuples and dicts by the arrays they hold.
+    """Replaces the stand-ins in lists, tuples and dicts with their arrays.
 
     Args:
-        value: what the pickle holds.
-        known: id -> (value, result); a list that comes many times, within itself too,
-            is resolved once.
+        value: the unpickled object.
+        known: results so far, `{id: (value, result)}`. A list that occurs several
+            times, possibly within itself, is resolved once.
     """
     if isinstance(value, _Array | _Dtype):
         if value.value is None:

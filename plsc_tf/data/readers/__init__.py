@@ -1,1 +1,1 @@
-"""Readers: each turns one layout on disk, or a Python object, into a Source."""
+"""Readers, each of which turns one file layout or Python object into a `Source`."""

@@ -1,7 +1,7 @@
-"""PLSC's base64 part files: the reader, and parsing and writing of their lines.
+"""Reads and writes PLSC's base64 part files.
 
-A line has an image in base64 and a label: PLSC's documentation and the output of its
-tool have `base64<TAB>label`, while the tool itself reads `label<TAB>base64`.
+Each line has an image in base64 and a label. PLSC's documentation and the output of
+its tool have `base64<TAB>label`, but the tool itself reads `label<TAB>base64`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ LONGEST_LINE = 64 << 20
 _BOM = b"\xef\xbb\xbf"
 _MOST_DIGITS = 18
 _EXPECTED = "expected an image in base64, a tab and a label."
-# Lines are looked for in pieces of this size.
+# Number of bytes to read at a time when locating lines.
 _PIECE_BYTES = 1 << 24
-# TensorFlow takes base64 in the alphabet for addresses only, without "+" and "/"; they
-# become its own two characters, which become characters of no alphabet.
+# TensorFlow decodes only URL-safe base64, so "+" and "/" are replaced with "-" and "_".
+# "-" and "_" in the text are replaced with "!", which is invalid in both alphabets.
 _TO_URL_SAFE = bytes.maketrans(b"+/-_", b"-_!!")
 _FILE_LIST = "file_list.txt"
 
@@ -38,24 +38,25 @@ def base64_files(
     num_classes: int | None = None,
     labels_offset: int = 0,
 ) -> IndexedSource:
-    """Reads base64 part files in any order; their lines are found when they are opened.
+    """Opens base64 part files for random access; reads them once to locate the lines.
 
     Args:
         files: paths of the files.
-        name: for messages.
-        num_classes: number of classes; None means largest label + 1.
-        labels_offset: subtracted from each label.
+        name: name for messages.
+        num_classes: number of classes; None means the largest label + 1.
+        labels_offset: number to subtract from each label.
 
     Raises:
         FileNotFoundError: one of the files does not exist.
-        ValueError: no files, no lines, or a line that is wrong; names it.
+        ValueError: there are no files or no lines, or a line is invalid; the message
+            names the line.
     """
     packed, labels = find_packed(name, list(files), find_lines)
     return packed_source(
         name,
         packed,
         lambda text, number: (text.translate(_TO_URL_SAFE), 0),
-        # Half the processor time of binascii's, and it holds no lock of Python's.
+        # It takes half the CPU time of binascii and does not hold Python's GIL.
         parse=tf.io.decode_base64,
         labels=labels - labels_offset,
         num_classes=num_classes,
@@ -63,10 +64,11 @@ def base64_files(
 
 
 def find_lines(path: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Finds the images of a base64 file.
+    """Locates the images in a base64 file.
 
     Returns:
-        first byte and number of bytes of each image's text, and its label, int64.
+        The position and length of each image's base64 text in bytes, and the labels;
+        int64 `[n]` each.
     """
     tables = [np.zeros((3, 0), np.int64)]
     base = 0
@@ -81,10 +83,10 @@ def find_lines(path: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def listed_files(folder: str) -> list[str]:
-    """The part files that <folder>/file_list.txt names, one on each line.
+    """Returns the part files listed in <folder>/file_list.txt, one per line.
 
     Raises:
-        FileNotFoundError: no folder, no list, or a file of the list is missing.
+        FileNotFoundError: the folder, the list or a file in the list does not exist.
         ValueError: the list is empty, or names a file twice.
     """
     place = paths.join(paths.require_folder(folder), _FILE_LIST)
@@ -100,17 +102,17 @@ def listed_files(folder: str) -> list[str]:
 
 @dataclasses.dataclass(slots=True)
 class Block:
-    """Whole lines of a file, without the empty ones.
+    """Consecutive complete lines of a file; empty lines are left out.
 
     Attributes:
-        data: the bytes that were read.
-        label_first: whether the label is before the tab.
-        offset: of the end of the lines in the file.
-        next_number: of the line that follows, from 1.
-        firsts: where the base64 text of each line begins in `data`.
-        lasts: where it ends.
-        labels: one int per line.
-        numbers: of the lines.
+        data: the bytes read from the file.
+        label_first: whether the label precedes the tab.
+        offset: position in the file of the end of the last line.
+        next_number: number of the next line, from 1.
+        firsts: start of each line's base64 text in `data`.
+        lasts: end of each line's base64 text in `data`.
+        labels: label of each line.
+        numbers: number of each line in the file.
     """
 
     data: bytes
@@ -123,14 +125,14 @@ class Block:
     numbers: list[int] = dataclasses.field(default_factory=list)
 
     def text(self, row: int) -> bytes:
-        """Returns the base64 text of a line."""
+        """Returns the base64 text of the line at index `row`."""
         return self.data[self.firsts[row] : self.lasts[row]]
 
     def find_lines(self, at: int, stop: int) -> None:
-        """Adds the lines in `data[at:stop]`; `next_number` counts them.
+        """Adds the lines in `data[at:stop]` and advances `next_number`.
 
         Raises:
-            ValueError: the line of this number is wrong.
+            ValueError: line `next_number` is invalid.
         """
         data = self.data
         while at < stop:
@@ -149,7 +151,7 @@ class Block:
         if cut < 0 or data.find(b"\t", first, last) >= 0:
             raise ValueError(f"{_EXPECTED} Received: {_shown(data[at:end])}.")
         label = data[at:cut] if self.label_first else data[cut + 1 : end]
-        # int() itself takes blanks, signs and underscores.
+        # Check the digits, because int() accepts blanks, signs and underscores.
         if not label.isdigit() or len(label) > _MOST_DIGITS:
             raise ValueError(f"expected a label from 0. Received: {_shown(label)}.")
         if first == last or (last - first) % 4:
@@ -164,14 +166,14 @@ class Block:
 
 
 def parse_line(line: bytes, label_first: bool | None = None) -> tuple[bytes, int]:
-    """Returns the base64 text, not decoded, and the label of a line.
+    """Returns a line's base64 text, without decoding it, and its label.
 
     Args:
-        line: with or without its end-of-line characters.
-        label_first: the column order; None takes it from the line.
+        line: the line, with or without end-of-line characters.
+        label_first: whether the label precedes the tab; None detects it.
 
     Raises:
-        ValueError: it is not such a line.
+        ValueError: the line is invalid.
     """
     if label_first is None:
         label_first = has_label_first(line.rstrip(b"\r\n"))
@@ -181,13 +183,13 @@ def parse_line(line: bytes, label_first: bool | None = None) -> tuple[bytes, int
 
 
 def decode(text: bytes) -> bytes:
-    """Returns the bytes that a base64 text stands for.
+    """Returns the image encoded in a base64 text.
 
     Raises:
-        ValueError: it is not base64.
+        ValueError: the text is not base64 or is empty.
     """
     try:
-        if text.endswith(b"==="):  # binascii takes it, training's decoder does not
+        if text.endswith(b"==="):  # binascii accepts it; TensorFlow's decoder does not.
             raise binascii.Error("more padding than the last group needs")
         image = binascii.a2b_base64(text, strict_mode=True)
     except binascii.Error as error:
@@ -198,15 +200,15 @@ def decode(text: bytes) -> bytes:
 
 
 def encode_line(image: bytes, label: int) -> bytes:
-    """Returns `base64<TAB>label` and the end of the line."""
+    """Returns the line `base64<TAB>label`, with its newline."""
     return binascii.b2a_base64(image, newline=False) + b"\t%d\n" % label
 
 
 def has_label_first(line: bytes) -> bool:
-    """Whether a line has the label before the image.
+    """Returns whether a line has the label before the image.
 
-    The text of an image is never digits alone: JPEG, PNG and GIF files begin with
-    letters.
+    The text of an image is never all digits, because the base64 text of JPEG, PNG and
+    GIF files begins with a letter or "/".
 
     Raises:
         ValueError: neither column is a label.
@@ -220,10 +222,10 @@ def has_label_first(line: bytes) -> bool:
 
 
 def column_order(path: str) -> bool:
-    """Whether the label is first in a file, by its first line.
+    """Returns whether the labels come first in a file, judging by its first line.
 
     Raises:
-        ValueError: that is no line of an image and a label.
+        ValueError: the first line does not have an image and a label.
     """
     for number, line in paths.read_lines(path, LONGEST_LINE):
         if line := line.rstrip(b"\r"):
@@ -237,17 +239,17 @@ def column_order(path: str) -> bool:
 def read_blocks(
     path: str, block_bytes: int, offset: int = 0, number: int = 1
 ) -> Iterator[Block]:
-    """Yields the lines of a file in blocks; the base64 text itself is not decoded.
+    """Yields the lines of a file in blocks, without decoding the base64 text.
 
     Args:
-        path: on any store.
-        block_bytes: about how many to read at a time.
-        offset: where a line starts.
-        number: of that line, from 1.
+        path: path of the file, on any store.
+        block_bytes: approximate number of bytes to read at a time.
+        offset: position of the first line to read.
+        number: number of that line, from 1.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: a line that is wrong; it names file and line.
+        FileNotFoundError: the file does not exist.
+        ValueError: a line is invalid; the message names the file and the line.
     """
     label_first = column_order(path)
     size = files.size(path)
@@ -275,11 +277,11 @@ def read_blocks(
 
 
 def count_lines(path: str, block_bytes: int = 1 << 22) -> int:
-    """Counts the lines of a file that are not empty; raises as `read_blocks`."""
+    """Counts the nonempty lines of a file; raises the errors of `read_blocks`."""
     return sum(len(block.labels) for block in read_blocks(path, block_bytes))
 
 
 def _shown(text):
-    """The beginning of a text, as it can be printed."""
+    """Returns the beginning of a text in printable form."""
     shown = bytes(text[:60]).decode("ascii", "backslashreplace")
     return repr(shown) + ("..." if len(text) > 60 else "")

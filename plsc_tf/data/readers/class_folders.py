@@ -1,4 +1,4 @@
-"""Class folders: the folder that holds an image is its class."""
+"""Reads class folders: the folder that contains an image is its class."""
 
 from __future__ import annotations
 
@@ -21,24 +21,25 @@ def class_folders(
     keep: Callable[[str], bool] | None = None,
     images: Callable[[str], bool] | None = None,
 ) -> IndexedSource:
-    """Reads images from class folders, nested ones too, in sorted order.
+    """Reads images from class folders, including nested ones, in sorted order.
 
-    Classes are numbered in the sorted order of their paths below `folder`.
+    Classes are numbered in the sorted order of their paths relative to `folder`.
 
     Args:
-        folder: the folder that holds the class folders.
-        num_classes: number of classes; None means as many as there are folders.
-        min_images_per_class: classes with fewer images are left out; the others are
+        folder: the folder that contains the class folders.
+        num_classes: number of classes; None means the number of class folders.
+        min_images_per_class: leave out classes with fewer images; the others are
             numbered without gaps.
-        keep: function of the class path ("Greek/character01") that says whether the
-            class belongs to the set; None keeps all.
-        images: function of the image's path ("Greek/character01/0709_01.png") that says
-            whether it belongs to the set; the classes are those of all images.
+        keep: function of a class path ("Greek/character01") that returns whether the
+            class belongs to the set; None keeps all classes.
+        images: function of an image path ("Greek/character01/0709_01.png") that returns
+            whether the image belongs to the set; None keeps all images. It does not
+            affect the numbering of the classes.
 
     Raises:
-        FileNotFoundError: no folder, or no images in it.
-        ValueError: images that lie in no class folder, or more classes than
-            `num_classes`.
+        FileNotFoundError: the folder does not exist or contains no images.
+        ValueError: all images are outside class folders, or there are more classes
+            than `num_classes`.
     """
     paths.require_folder(folder)
     classes, others, empty = scan(folder, keep)
@@ -86,15 +87,15 @@ def scan(
 ) -> tuple[dict[str, list[str]], list[str], list[str]]:
     """Returns {class path: sorted image names}, other files, and empty class paths.
 
-    Images that lie in no class folder are those of the class "".
+    Images directly in `folder` are assigned to the class "".
 
     Args:
-        folder: the folder that holds the class folders.
+        folder: the folder that contains the class folders.
         keep: see `class_folders`.
 
     Raises:
-        ValueError: a link leads to a folder that was read: its images would be
-            counted twice, or without end.
+        ValueError: a link leads to a folder that was already read, so its images would
+            be counted repeatedly.
     """
     classes, others, empty, visited = {}, [], [], {}
     for place, subfolders, names in files.walk(folder):
@@ -123,10 +124,10 @@ def scan(
 
 
 def require_classes(folder: str, classes: dict, min_images: int) -> list[str]:
-    """Returns the names of the classes that have enough images, sorted.
+    """Returns the sorted names of the classes that have enough images.
 
     Raises:
-        FileNotFoundError: there are none.
+        FileNotFoundError: no class has enough images.
     """
     names = sorted(name for name in classes if len(classes[name]) >= min_images)
     if names:

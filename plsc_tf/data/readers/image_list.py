@@ -1,4 +1,4 @@
-"""Image lists: PLSC's label.txt, one "path label" per line below a data root."""
+"""Reads image lists such as PLSC's label.txt, with one "path label" per line."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from plsc_tf.data import paths
 from plsc_tf.data.source import IndexedSource
 from plsc_tf.storage import files
 
-# Files to look for before training starts; all of them would take minutes on a
-# remote file system. Others that are missing are reported when they are read.
+# Number of files whose existence is checked on opening; checking all of them would take
+# minutes on a remote file system. Other missing files are reported when they are read.
 _PROBES = 16
 _LARGEST_DIGITS = 18
 
@@ -23,10 +23,10 @@ class Line(NamedTuple):
     """A line of a list.
 
     Attributes:
-        number: from 1.
-        path: of the image; None if the line names none.
-        label: None if the line is no "path label".
-        text: the beginning of such a line.
+        number: number of the line, from 1.
+        path: path of the image; None if the line has none.
+        label: the label; None if the line is not "path label".
+        text: the beginning of an invalid line.
     """
 
     number: int
@@ -44,19 +44,19 @@ def image_list(
 ) -> IndexedSource:
     """Reads a list of "path label" lines; paths are relative to the folder.
 
-    The label is the text after the last white space, as PLSC splits lines: tabs,
-    several spaces, and spaces in names are all read.
+    As in PLSC, the label is the text after the last whitespace, so tabs, multiple
+    spaces and file names with spaces are supported.
 
     Args:
-        folder: the data root, which holds the list and the images.
+        folder: the data root, which contains the list and the images.
         list_name: file name of the list.
-        num_classes: number of classes; None means largest label + 1.
-        labels_offset: subtracted from each label.
+        num_classes: number of classes; None means the largest label + 1.
+        labels_offset: number to subtract from each label.
 
     Raises:
-        FileNotFoundError: no folder, no list, or no image at a path of the list.
-        ValueError: an empty list, a line that is no "path label", a label out of
-            range; with the number of the line.
+        FileNotFoundError: the folder, the list or a listed image does not exist.
+        ValueError: the list is empty, a line is not "path label", or a label is out of
+            range; the message gives the number of the line.
     """
     list_path = require_list(folder, list_name)
     labels, numbers = array.array("q"), array.array("q")
@@ -93,7 +93,7 @@ def image_list(
         contents=table.contents,
     )
     source.files = table
-    # A wrong root fails at once.
+    # Check a few images so that a wrong root fails immediately.
     for index in {k * (len(table) - 1) // _PROBES for k in range(_PROBES + 1)}:
         if not files.exists(os.fsdecode(table.path(index))):
             raise FileNotFoundError(
@@ -104,7 +104,7 @@ def image_list(
 
 
 def require_list(folder: str, list_name: str) -> str:
-    """Returns the path of a list that exists; the error names the files there."""
+    """Returns the path of a list; raises FileNotFoundError if it does not exist."""
     paths.require_folder(folder)
     list_path = paths.join(folder, list_name)
     if not files.exists(list_path):
@@ -119,9 +119,9 @@ def require_list(folder: str, list_name: str) -> str:
 
 
 def lines(list_path: str) -> Iterator[Line]:
-    """Yields the lines of a list that are not empty.
+    """Yields the nonempty lines of a list.
 
-    Memory is bounded by the longest line that `paths.read_lines` returns.
+    Memory is bounded by the longest line that `paths.read_lines` accepts.
     """
     for number, line in paths.read_lines(list_path):
         fields = line.rsplit(None, 1)
@@ -129,7 +129,7 @@ def lines(list_path: str) -> Iterator[Line]:
             continue
         path = fields[0].strip() if len(fields) == 2 else None
         if path is not None and b"\0" in path:
-            # The system would cut the path there.
+            # The operating system would end the path at the null byte.
             path = None
         digits = fields[-1].removeprefix(b"-").removeprefix(b"+")
         if path is None or not digits.isdigit() or len(digits) > _LARGEST_DIGITS:

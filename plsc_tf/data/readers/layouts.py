@@ -1,7 +1,8 @@
-"""How the files of a data set lie on disk: found by a `DataRequest`, read by `open`.
+"""Layouts of data sets on disk: found for a `DataRequest`, read by `open`.
 
-`open` is strict and raises at the first fault. The data doctor continues after faults:
-it takes the layout and reads the files itself.
+`open` is strict and raises an error at the first fault. The checks of
+`plsc_tf.data.checks` continue after faults: they use the layout to read the files
+themselves.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from plsc_tf.data.request import DataRequest
 from plsc_tf.data.source import IndexedSource, Source, on_host
 from plsc_tf.storage import files
 
-# Names of folders with images that are not trained on.
+# Names of folders that contain images for evaluation.
 _UNSEEN = ("test", "val", "validation_preprocess")
 
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Files of a data set.
+    """The files of a data set.
 
     Attributes:
-        request: for examples of the data set.
+        request: the request for the data set's examples.
         heeds: see `plsc_tf.data.source.Source.heeds`.
     """
 
@@ -41,7 +42,7 @@ class Layout:
     heeds = frozenset({"labels_offset"})
 
     def open(self) -> Source:
-        """Reads the files; raises at the first fault."""
+        """Opens the files as a source; raises an error at the first fault."""
         request = self.request
         source = self._read(
             num_classes=request.num_classes, labels_offset=request.labels_offset
@@ -55,7 +56,7 @@ class Layout:
 
 @dataclasses.dataclass(frozen=True)
 class SourceLayout(Layout):
-    """A source that only its own data set can read."""
+    """A data set that only its own module can read."""
 
     read: Callable[[DataRequest], Source]
 
@@ -66,7 +67,7 @@ class SourceLayout(Layout):
 
 @dataclasses.dataclass(frozen=True)
 class ImageListLayout(Layout):
-    """Lines of "path label" in <folder>/<list_name>."""
+    """A list <folder>/<list_name> of "path label" lines."""
 
     folder: str
     list_name: str
@@ -80,10 +81,10 @@ class ClassFoldersLayout(Layout):
     """Class folders.
 
     Attributes:
-        folder: that holds them.
+        folder: the folder that contains the class folders.
         keep: see `class_folders`.
         images: see `class_folders`.
-        numbered_by: a folder that must have the same class folders, or None.
+        numbered_by: another folder that must have the same class folders, or None.
     """
 
     folder: str
@@ -115,9 +116,9 @@ class TfrecordLayout(Layout):
     """TFRecord files.
 
     Attributes:
-        files: their paths.
-        name: of the data set.
-        parse_fn: see `tfrecords`; None: they have FastNN's keys.
+        files: paths of the files.
+        name: name of the data set.
+        parse_fn: see `tfrecords`; None if the records have FastNN's keys.
     """
 
     files: tuple[str, ...]
@@ -150,14 +151,15 @@ class RecordioLayout(Layout):
 
 @dataclasses.dataclass(frozen=True)
 class ArraysLayout(Layout):
-    """Files of pixels (idx, CIFAR) that are read as a whole.
+    """Files of pixels (idx, CIFAR) that are loaded into memory as a whole.
 
     Attributes:
-        name: of the data set.
-        num_classes: if the request names no number.
-        files: that are read; copies elsewhere count as other data.
-        load: returns (uint8 images [n, h, w, channels], integer labels [n]).
-        describe: names an image by its index.
+        name: name of the data set.
+        num_classes: number of classes if the request does not set it.
+        files: identifies the files; copies elsewhere count as different data.
+        load: function that returns (images, uint8 `[n, h, w, channels]`, integer
+            labels `[n]`).
+        describe: function that names the image with a given index.
     """
 
     name: str
@@ -180,14 +182,15 @@ class ArraysLayout(Layout):
 
 
 def images_in_list(request: DataRequest) -> ImageListLayout:
-    """label.txt, or label_<split>.txt for a split other than train."""
+    """Returns the layout of label.txt, or of label_<split>.txt for other splits."""
     return ImageListLayout(request, request.dataset_dir, _list_name(request))
 
 
 def images_in_folders(request: DataRequest) -> ClassFoldersLayout:
-    """<dataset_dir>/<split>, or <dataset_dir> itself for the train split.
+    """Returns the layout of <dataset_dir>/<split>, if it has class folders.
 
-    The test images may also be in val/ or validation_preprocess/ (MindSpore).
+    Training images may also be in <dataset_dir> itself, and test images in val/ or
+    validation_preprocess/ (MindSpore).
     """
     folder = paths.require_folder(request.dataset_dir)
     if request.held_back and request.split in ("train", "test"):
@@ -204,7 +207,7 @@ def images_in_folders(request: DataRequest) -> ClassFoldersLayout:
 
 
 def images_in_recordio(request: DataRequest) -> RecordioLayout:
-    """<dataset_dir>/<split>.rec, in the order of <split>.idx if there is one."""
+    """Returns the layout of <dataset_dir>/<split>.rec, with its .idx if it exists."""
     folder = paths.require_folder(request.dataset_dir)
     rec = paths.join(folder, f"{request.split}.rec")
     if not files.exists(rec):
@@ -216,7 +219,7 @@ def images_in_recordio(request: DataRequest) -> RecordioLayout:
 
 
 def images_in_base64(request: DataRequest) -> Base64Layout:
-    """Base64 part files: train_files, or those of <dataset_dir>/file_list.txt."""
+    """Returns the layout of base64 files: train_files, or those in file_list.txt."""
     if request.train_files:
         names = paths.expand(request.train_files, request.dataset_dir)
     else:
@@ -225,7 +228,7 @@ def images_in_base64(request: DataRequest) -> Base64Layout:
 
 
 def faces(request: DataRequest) -> ImageListLayout | RecordioLayout:
-    """label.txt, or else train.rec."""
+    """Returns the layout of an image list, or of a .rec file if there is no list."""
     names = _list_name(request), f"{request.split}.rec"
     listed, packed = (files.exists(paths.join(request.dataset_dir, n)) for n in names)
     if packed and not listed:
@@ -236,13 +239,13 @@ def faces(request: DataRequest) -> ImageListLayout | RecordioLayout:
 def records(
     request: DataRequest, name: str, num_classes: int | None = None, parse_fn=None
 ) -> TfrecordLayout:
-    """The TFRecord files that `train_files` names, below dataset_dir or not.
+    """Returns the layout of the request's train_files, which are TFRecords.
 
     Args:
-        request: for them.
-        name: of the data set, for messages.
-        num_classes: if the request has no number.
-        parse_fn: of records with other keys than FastNN's, see `tfrecords`.
+        request: the request; relative train_files are looked up in its dataset_dir.
+        name: name of the data set, for messages.
+        num_classes: number of classes if the request does not set it.
+        parse_fn: parser for records without FastNN's keys, see `tfrecords`.
     """
     names = tuple(paths.expand(request.train_files, request.dataset_dir))
     num_classes = request.num_classes or num_classes
@@ -259,15 +262,15 @@ def _names_of(split: str) -> tuple[str, ...]:
 
 
 def _split_folder(folder: str, split: str) -> str | None:
-    """Returns the folder of a split's class folders, or None."""
+    """Returns the folder that contains a split's class folders, or None."""
     candidates = (paths.join(folder, name) for name in _names_of(split))
     return next((path for path in candidates if files.is_dir(path)), None)
 
 
 def _without_held_back(request: DataRequest, folder: str) -> ClassFoldersLayout:
-    """The training images without the held-back ones, or these, as the split says.
+    """Returns the training images not held back or, for split "test", the others.
 
-    Whether an image is held back depends on its path only.
+    Whether an image is held back depends only on its path.
     """
     tests = _split_folder(folder, "test")
     if tests:
@@ -286,7 +289,7 @@ def _without_held_back(request: DataRequest, folder: str) -> ClassFoldersLayout:
 
 
 def _check_same_classes(source: IndexedSource, train: str, test: str) -> None:
-    """Raises ValueError if the folders' classes would be numbered differently."""
+    """Raises ValueError if the two folders would number their classes differently."""
     names = {n[:-1] for n in paths.listing(train, most=None) if n.endswith("/")}
     tested = {name.partition("/")[0] for name in source.class_names}
     differing = sorted({n for n in names if not n.startswith(".")} ^ tested)

@@ -1,4 +1,4 @@
-"""Records that lie one after the other in files, read in any order."""
+"""Random access to records that are stored one after another in files."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from plsc_tf.data import paths
 from plsc_tf.data.source import IndexedSource
 from plsc_tf.storage import files, oss
 
-# Files that stay open at the same time.
+# Maximum number of files kept open.
 _MOST_OPEN = 256
-# Bytes that may follow the last record: a checksum, or the rest of a line.
+# Maximum number of bytes after the last record's data: a checksum, or the rest of a
+# line.
 _LARGEST_REST = 32
 
 
 class RandomAccessFile:
-    """Reads ranges of a file, from any thread; nothing beyond its end.
+    """Reads ranges of a file; can be used from any thread.
 
     Attributes:
-        path: on any store.
-        size: bytes of the file.
+        path: path of the file, on any store.
+        size: size of the file in bytes.
     """
 
     def __init__(self, path: str):
@@ -35,19 +36,19 @@ class RandomAccessFile:
         self._file = files.open_random(path)
 
     def read(self, position: int, length: int) -> bytes:
-        """Returns the bytes there, fewer at the end of the file."""
+        """Returns `length` bytes from `position`, fewer at the end of the file."""
         return self._file.read(position, max(0, min(length, self.size - position)))
 
 
 class PackedFiles:
-    """Reads records by their numbers; 12 bytes of memory for each.
+    """Reads records by number; its tables take 12 to 16 bytes per record.
 
     Args:
         names: paths of the files.
-        counts: records of each file.
-        begins: int64 [n], first byte of each record's data within its file.
-        lengths: int32 or int64 [n], bytes of its data.
-        after: bytes after a record's data to read too.
+        counts: number of records in each file.
+        begins: int64 `[n]`, position of each record's data in its file.
+        lengths: int32 or int64 `[n]`, length of each record's data in bytes.
+        after: number of bytes after a record's data to read as well.
     """
 
     def __init__(
@@ -62,31 +63,31 @@ class PackedFiles:
         self._names = list(names)
         self._firsts = np.cumsum([0, *counts])
         self._begins, self._lengths, self._after = begins, lengths, after
-        # An evicted file is closed after the last reader is done with it.
+        # An evicted file closes when no thread uses it anymore.
         self._open = functools.lru_cache(_MOST_OPEN)(files.open_random)
 
     def __len__(self) -> int:
         return len(self._begins)
 
     def stamp(self) -> str:
-        """A text that changes when a file does: their sizes and times."""
+        """Returns a string of the files' paths, sizes and modification times."""
         stats = [(name, files.stat(name)) for name in self._names]
         return json.dumps([(oss.masked(n), s.size, s.modified_ns) for n, s in stats])
 
     def contents(self) -> str:
-        """A text that is the same for copies of the files: the records' lengths."""
+        """Returns a digest of the record lengths; copies of the files share it."""
         return hashlib.sha256(memoryview(self._lengths)).hexdigest()
 
     def describe(self, index: int) -> str:
-        """Names a record: its number within its file, and the file."""
+        """Names a record by its file and its number within the file."""
         file = int(np.searchsorted(self._firsts, index, side="right")) - 1
         return f"record {index - self._firsts[file]} of {self._names[file]}"
 
     def read(self, indices: np.ndarray) -> list[bytes]:
-        """Returns the bytes of these records; for many threads at a time.
+        """Returns the bytes of the selected records; can be called from any thread.
 
         Raises:
-            EOFError: a file ends within the record; names the record.
+            EOFError: a file ends within a record; the message names the record.
             OSError: a file cannot be read.
         """
         numbers = np.searchsorted(self._firsts, indices, side="right") - 1
@@ -116,19 +117,20 @@ def packed_source(
     num_classes: int | None = None,
     describe: Callable[[int], str] | None = None,
 ) -> IndexedSource:
-    """Makes a source of records.
+    """Creates a source from records.
 
     Args:
-        name: for messages.
-        packed: reads records by their numbers.
+        name: name for messages.
+        packed: reads the records.
         unpack: function of (bytes of a record, its number) that returns (bytes of the
             image, label); raises ValueError if the record is damaged. The label is
             ignored if `parse` or `labels` is given.
-        parse: maps strings [block], the first results of `unpack`, to images or,
-            without `labels`, to (images, labels); runs inside tf.data.
-        labels: int64 [num_examples], or None if they are in the records.
-        num_classes: number of classes, None if unknown.
-        describe: names an example for an error message; None: by its file.
+        parse: function that maps strings `[block]`, the first results of `unpack`, to
+            images or, if `labels` is None, to (images, labels); runs inside tf.data.
+        labels: int64 `[num_examples]`, or None if they are in the records.
+        num_classes: number of classes; None if unknown.
+        describe: function that names an example for an error message; None uses
+            `packed.describe`.
     """
 
     def read(indices):
@@ -162,16 +164,17 @@ def packed_source(
 def find_packed(
     name: str, names: Sequence[str], find: Callable, after: int = 0
 ) -> tuple[PackedFiles, np.ndarray | None]:
-    """Finds the records of files by their indices or, without one, in the files.
+    """Locates the records of files, from each file's index or the file itself.
 
     Args:
-        name: for messages.
+        name: name for messages.
         names: paths of the files.
-        find: maps a path to first bytes, lengths and, if known, labels of its records.
+        find: function that maps a path to the positions, the lengths and, if known,
+            the labels of the file's records; used for files without an index.
         after: see `PackedFiles`.
 
     Returns:
-        the records, and their labels, int64 [n]; None if they are unknown.
+        The records, and their labels, int64 `[n]`, or None if unknown.
 
     Raises:
         ValueError: there are no records.
@@ -193,14 +196,14 @@ def find_packed(
 def read_index(path: str) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     """Reads the index that `plsc_tf.convert` wrote for a file of records.
 
-    It is a .npy file of int64 [records, 3].
+    The index is a .npy file of int64 `[records, 3]`.
 
     Returns:
-        first bytes, lengths and labels of the records, int64 [n] each; None if there
-        is no index, or if it belongs to another file.
+        The positions, lengths and labels of the records, int64 `[n]` each; None if
+        there is no index, or if it does not match the file.
 
     Raises:
-        ValueError: it is not an index.
+        ValueError: the file is not an index.
     """
     name = path + paths.INDEX_ENDING
     if not files.exists(name):
@@ -215,7 +218,7 @@ def read_index(path: str) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     begins, lengths, labels = (
         np.frombuffer(data, "<i8", offset=start).reshape(-1, 3).T.copy()
     )
-    # Each by itself: a sum could overflow.
+    # Check the columns one by one, because their sum could overflow.
     for column in (begins, lengths):
         if len(column) and not (0 <= column.min() and column.max() <= size):
             return None
@@ -224,7 +227,7 @@ def read_index(path: str) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
 
 
 def index_header(rows: int) -> bytes:
-    """Returns the first bytes of a .npy file of int64 [rows, 3]; always as many."""
+    """Returns the header of a .npy file of int64 `[rows, 3]`; its length is fixed."""
     stream = io.BytesIO()
     np.lib.format.write_array_header_1_0(
         stream, {"descr": "<i8", "fortran_order": False, "shape": (rows, 3)}

@@ -1,4 +1,4 @@
-"""Data from Python: generators, tf.data.Datasets, and readers in PLSC's form."""
+"""Sources made from Python objects: generators, tf.data.Datasets, PLSC's readers."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from plsc_tf.data.pairs import Pairs
 from plsc_tf.data.sampling import Order
 from plsc_tf.data.source import Source, mix_seeds, without_autograph
 
-# Images of an epoch that are checked: the first may pass by chance.
+# Number of images per epoch whose range is checked; a single one may pass by chance.
 _CHECKED = 16
 
 
 class StreamSource(Source):
-    """A source that can only be read from the front.
+    """A source that can only be read sequentially, from the start of an epoch.
 
     Args:
-        name: for messages.
-        examples: yields (image, label).
+        name: name for messages.
+        examples: dataset that yields (image, label).
         num_classes: number of classes, or None if unknown.
-        num_examples: examples of an epoch, or None if unknown.
+        num_examples: number of examples in an epoch, or None if unknown.
     """
 
     def __init__(
@@ -44,10 +44,10 @@ class StreamSource(Source):
         self._fetch: Callable | None = None
 
     def blocks(self, size: int, order: Order) -> tf.data.Dataset:
-        """See `Source.blocks`; skipped examples and those of other parts are read too.
+        """See `Source.blocks`; also reads skipped examples and those of other parts.
 
         Raises:
-            ValueError: the sampling needs to find examples by their labels.
+            ValueError: the sampling is not "uniform", so it needs random access.
         """
         if order.sampling != "uniform":
             raise self._refused(f"sampling={order.sampling}")
@@ -60,7 +60,7 @@ class StreamSource(Source):
             entries = order.part.of_stream(entries, order.batch_size)
 
         def named(*entry):
-            # Without a part there is no weight.
+            # Entries have a weight only if there is a part.
             (position, (index, (image, label))), weight = (
                 (entry, 1.0) if order.part is None else entry
             )
@@ -81,7 +81,8 @@ class StreamSource(Source):
         """See `Source.fingerprint`.
 
         Raises:
-            ValueError: always: nothing shows whether a function yields something else.
+            ValueError: always, because there is no way to tell whether a function
+                yields the same data as before.
         """
         raise self._refused("cache_dir", "Use use_caching, or make")
 
@@ -89,7 +90,7 @@ class StreamSource(Source):
         """See `Source.with_fetch`."""
         source = copy.copy(self)
         source.num_examples = len(labels)
-        # In the place of the images there are the labels again.
+        # `read` replaces the images, so the labels serve as placeholders.
         source._examples = tf.data.Dataset.from_tensor_slices((labels, labels))
         source._fetch = fetch
         return source
@@ -102,10 +103,10 @@ class StreamSource(Source):
 
 
 def _shuffled(dataset: tf.data.Dataset, buffer_size: int, seed: int) -> tf.data.Dataset:
-    """Shuffles through a buffer in an order that follows from `seed` alone.
+    """Shuffles with a buffer in an order that depends only on `seed`.
 
-    `Dataset.shuffle` mixes in the seed of `tf.random.set_seed`, so that a resumed
-    process which sets another one would see other examples; the op itself does not.
+    `Dataset.shuffle` also uses the seed of `tf.random.set_seed`, so a resumed process
+    that sets a different one would see different examples. The op itself does not.
     """
     specs = tf.nest.flatten(dataset.element_spec)
     variant = tf.raw_ops.ShuffleDataset(
@@ -127,17 +128,20 @@ def from_generator(
     num_classes: int | None = None,
     num_examples: int | None = None,
 ) -> StreamSource:
-    """Makes a source of any Python generator function of (image, label).
+    """Creates a source from a Python generator function that yields (image, label).
 
-    Images may be encoded bytes or arrays of 0...255: [h, w], [h, w, 3], or
-    [3, h, w] as PLSC's readers yield them. The function is called once per epoch. If
-    the first images are arrays of floats, they must not look normalized.
+    Images may be encoded bytes or arrays in 0...255 of shape `[h, w]`, `[h, w, 3]` or,
+    as from PLSC's readers, `[3, h, w]`. The function is called once per epoch. If the
+    first images are float arrays, they must not look normalized.
 
     Args:
-        function: takes nothing, returns an iterator of (image, label).
-        name: for messages.
-        num_classes: number of classes, None if unknown.
-        num_examples: examples per epoch, None if unknown.
+        function: function without arguments that returns an iterator of (image, label).
+        name: name for messages.
+        num_classes: number of classes; None if unknown.
+        num_examples: number of examples per epoch; None if unknown.
+
+    Raises:
+        ValueError: `function` is not callable, or yields nothing or invalid examples.
     """
     if not callable(function):
         raise ValueError(
@@ -150,7 +154,7 @@ def from_generator(
     image, _ = _convert(first, name, 0)
     spec = tf.TensorSpec([], tf.string)
     if not isinstance(image, bytes):
-        check_range(np.asarray(first[0]), name)  # Now, and not in the first epoch.
+        check_range(np.asarray(first[0]), name)  # Fail now, not in the first epoch.
         spec = tf.TensorSpec([None, None, image.shape[-1]], tf.uint8)
 
     def converted():
@@ -175,14 +179,20 @@ def from_dataset(
     num_classes: int | None = None,
     num_examples: int | None = None,
 ) -> StreamSource:
-    """Makes a source of a tf.data.Dataset of single (image, label) elements.
+    """Creates a source from a tf.data.Dataset of single (image, label) elements.
 
     Args:
-        dataset: yields (image, label): encoded bytes, or uint8 or float arrays of
-            0...255 [h, w, 3]; integer labels. Neither batched nor repeated.
-        name: for messages.
-        num_classes: number of classes, None if unknown.
-        num_examples: examples per epoch; None asks the dataset for its cardinality.
+        dataset: dataset of (image, label), neither batched nor repeated. Images are
+            encoded bytes, or uint8 or float arrays `[h, w, 3]` in 0...255; labels are
+            integers.
+        name: name for messages.
+        num_classes: number of classes; None if unknown.
+        num_examples: number of examples per epoch; None uses the dataset's
+            cardinality.
+
+    Raises:
+        ValueError: the dataset has other elements, repeats, or yields normalized
+            images.
     """
     spec = dataset.element_spec
     pair = isinstance(spec, tuple) and len(spec) == 2
@@ -209,8 +219,8 @@ def samples(reader: Callable) -> Iterator:
     """Yields the samples of a reader one by one, even if it yields batches.
 
     Args:
-        reader: takes nothing and returns an iterator of samples, or of lists of
-            samples, as `paddle.batch` makes them of such a reader.
+        reader: function without arguments that returns an iterator of samples, or of
+            lists of samples (as `paddle.batch` does).
     """
     for item in reader():
         batch = isinstance(item, list) and all(isinstance(one, tuple) for one in item)
@@ -220,17 +230,17 @@ def samples(reader: Callable) -> Iterator:
 def from_reader(
     reader: Callable | Source, *, name: str = "train_reader", **counts
 ) -> Source:
-    """Makes a source of PLSC's reader of (image, label).
+    """Creates a source from a PLSC reader that yields (image, label).
 
     Args:
-        reader: see `samples`; images as for `from_generator`. A reader with a
-            `source`, such as those of `plsc_tf.utils.base64_reader`, is read in any
-            order by it, and knows its number of classes.
-        name: for messages.
+        reader: see `samples`; for the images, see `from_generator`. If the reader has
+            a method `source`, such as the readers of `plsc_tf.utils.base64_reader`,
+            returns that source, which has random access and a known number of classes.
+        name: name for messages.
         **counts: num_classes and num_examples of `from_generator`.
 
     Raises:
-        ValueError: it is not a function, or yields something else.
+        ValueError: `reader` is not callable, or does not yield (image, label).
     """
     if isinstance(reader, Source):
         return reader
@@ -242,15 +252,15 @@ def from_reader(
 
 
 def pairs_from_reader(reader: Callable, name: str = "test_reader") -> Pairs:
-    """Makes a verification set of a reader of (left image, right image, same).
+    """Creates a verification set from a reader of (left image, right image, same).
 
     Args:
-        reader: see `samples`. Images are encoded bytes or arrays of 0...255, the latter
-            all of one size.
-        name: of the set.
+        reader: see `samples`. Images are encoded bytes or arrays in 0...255; arrays
+            must all have the same size.
+        name: name of the set.
 
     Raises:
-        ValueError: it yields something else.
+        ValueError: the reader yields anything else.
     """
     images, same = [], []
     for number, item in enumerate(samples(reader)):
@@ -279,7 +289,7 @@ def pairs_from_reader(reader: Callable, name: str = "test_reader") -> Pairs:
 
 
 def _convert(item, name: str, number: int) -> tuple[bytes | np.ndarray, int]:
-    """Returns (bytes or uint8 [h, w, channels], label) of what a generator yields."""
+    """Converts a yielded item to (bytes or uint8 `[h, w, channels]`, label)."""
     try:
         image, label = item
         whole = int(label)
@@ -294,23 +304,23 @@ def _convert(item, name: str, number: int) -> tuple[bytes | np.ndarray, int]:
 
 
 def to_picture(image, name: str, number: int) -> bytes | np.ndarray:
-    """Returns an image from a user's code as bytes or uint8 [h, w, channels].
+    """Converts an image from a user's code to bytes or uint8 `[h, w, channels]`.
 
     Args:
-        image: encoded bytes, or numbers: [h, w], [h, w, 1 or 3], or [3, h, w] as PLSC's
-            readers yield them; rounded, and clipped to 0...255.
-        name: of its origin, for messages.
-        number: of the example.
+        image: encoded bytes, or an array `[h, w]`, `[h, w, 1 or 3]` or, as from PLSC's
+            readers, `[3, h, w]`. Its values are rounded and clipped to 0...255.
+        name: name of the data, for messages.
+        number: number of the example, for messages.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: the image is neither, or contains NaN or infinity.
     """
     if isinstance(image, bytes | bytearray | np.bytes_):
         return bytes(image)
     try:
         image = np.asarray(image)
     except ValueError:
-        # Lists of different lengths.
+        # Nested lists of different lengths; the check below rejects this empty array.
         image = np.empty(0, object)
     if image.ndim == 3 and image.shape[0] == 3 and image.shape[-1] not in (1, 3):
         image = image.transpose(1, 2, 0)

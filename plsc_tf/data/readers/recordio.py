@@ -1,9 +1,10 @@
-"""MXNet RecordIO without mxnet: train.rec and train.idx, as insightface's sets come.
+"""Reads MXNet RecordIO (train.rec, train.idx), the format of insightface's data sets.
 
-A record is a magic number and a word of 3 flag bits and 29 length bits, then the
-data, filled up to a multiple of 4 bytes. Data that holds the magic number itself (at a
-multiple of 4 bytes) is cut there into parts, and the reader puts it back in between.
-Source: the published format of dmlc-core's recordio.h and of mxnet.recordio (IRHeader).
+MXNet is not needed. A record is a magic number, a word of 3 flag bits and 29 length
+bits, and the data, padded to a multiple of 4 bytes. Data that contains the magic number
+(at a multiple of 4 bytes) is split there into parts without it, and the reader inserts
+it again. Source: the published format in dmlc-core's recordio.h and mxnet.recordio
+(IRHeader).
 """
 
 from __future__ import annotations
@@ -21,32 +22,35 @@ from plsc_tf.data.source import IndexedSource
 from plsc_tf.storage import files
 
 MAGIC = struct.pack("<I", 0xCED7230A)
-# Whole record, or the first, a middle or the last part of one.
+# Kinds of frames: a whole record, or the first, a middle or the last part of a record.
 _WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
 _FRAME = 8
-# flag, label, id, id2; `flag` float labels follow when it is not 0.
+# flag, label, id, id2; if flag is not 0, it is the number of float labels that follow.
 _IMAGE_HEADER = struct.Struct("<IfQQ")
-# What is read of a record to learn its length and its first label in one go.
+# Bytes to read first: enough for a record's length and its first label.
 _PEEK = _FRAME + _IMAGE_HEADER.size + 8
 _LENGTH_BITS = 2**29 - 1
 
 
-# There are millions of these; frozen ones take three times as long to make.
+# Not frozen: there are millions of records, and frozen ones take three times as long
+# to create.
 @dataclasses.dataclass(slots=True)
 class Record:
-    """A record: an image, or an error that says what is wrong with it.
+    """A record: an image, or an error that describes what is wrong with it.
 
     Attributes:
-        key: its number in the .idx, or in the file.
-        position: of its first frame.
-        start: of its data, or of the data of its first part.
-        length: bytes of its data, the magic numbers between parts included.
-        end: where the next record starts.
+        key: number of the record in the .idx or, without .idx, in the file.
+        position: position of its first frame.
+        start: position of its data, or of its first part's data.
+        length: length of its data in bytes, including magic numbers between parts.
+        end: position of the next record.
         parts: number of frames.
-        flag: number of float labels after the image header; 0: there is one, inside.
-        header: bytes of header and labels; the encoded image follows. 0 if unknown.
+        flag: number of float labels after the image header; 0 if the label is in the
+            header.
+        header: length of header and labels in bytes; the encoded image follows. 0 if
+            unknown.
         label: the first label.
-        error: why it is no image, or None.
+        error: the reason why it is not an image, or None.
     """
 
     key: int
@@ -62,14 +66,14 @@ class Record:
 
     @property
     def place(self) -> tuple[int, int]:
-        """(first byte, bytes) of the image, or of the record if it is in parts."""
+        """(position, length) of the image, or of the frames if there are several."""
         if self.parts > 1:
             return self.position, self.end - self.position
         return self.start + self.header, self.length - self.header
 
     @property
     def is_empty(self) -> bool:
-        """Whether it is an image header alone."""
+        """Whether the record has only an image header."""
         return self.header == self.length
 
 
@@ -79,25 +83,25 @@ def recordio_source(
     num_classes: int | None = None,
     labels_offset: int = 0,
 ) -> IndexedSource:
-    """Reads a .rec file, in the order of the .idx next to it, or of the file.
+    """Reads a .rec file in the order of its .idx or, if there is none, of the file.
 
-    Record 0 of insightface's files holds the number of the first record that is no
-    image, and the number of records; the difference is the number of identities.
+    Record 0 of insightface's files contains the number of the first record that is not
+    an image and the number of records; the difference is the number of identities.
 
     Args:
         rec: path of the .rec file.
-        num_classes: number of classes; None means the number in record 0, else the
-            largest label + 1.
-        labels_offset: subtracted from each label.
+        num_classes: number of classes; None uses the number from record 0 or, without
+            one, the largest label + 1.
+        labels_offset: number to subtract from each label.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: a damaged record or index, a label that is no whole number or out
-            of range, images that record 0 counts and that are missing; with file and
-            byte, or line.
+        FileNotFoundError: the file does not exist.
+        ValueError: a record or the index is damaged, a label is out of range or not a
+            whole number, or the number of images differs from that in record 0. The
+            message gives the file, and the byte or line.
     """
     columns, finder = [array.array("q") for _ in range(4)], ImageFinder(rec)
-    # Bytes of the header of records in several parts, one in a million, by number.
+    # Header lengths of multi-part records, by number; about one in a million is one.
     split = {}
     for record in finder.find():
         if record.error is not None:
@@ -135,15 +139,16 @@ def recordio_source(
 
 
 class ImageFinder:
-    """Finds the images of a .rec file, and continues after a fault if it has an .idx.
+    """Locates the images in a .rec file; continues after a fault if there is an .idx.
 
     Args:
         rec: path of the .rec file.
 
     Attributes:
         file: the .rec file.
-        num_images: that record 0 counts, None when it is no insightface header.
-        num_classes: identities that record 0 counts, or None.
+        num_images: number of images according to record 0; None if record 0 is not an
+            insightface header.
+        num_classes: number of identities according to record 0, or None.
     """
 
     def __init__(self, rec: str):
@@ -155,7 +160,7 @@ class ImageFinder:
         self._idx = rec.removesuffix(".rec") + ".idx"
 
     def find(self) -> Iterator[Record]:
-        """Yields images and faults, in the order of the .idx or of the file."""
+        """Yields images and faulty records, in the order of the .idx or the file."""
         records = self._indexed() if files.exists(self._idx) else self._scanned()
         for number, record in enumerate(records):
             try:
@@ -175,7 +180,7 @@ class ImageFinder:
         return join_parts(data, f"{self.file.path}, byte {begin}")[record.header :]
 
     def _indexed(self) -> Iterator[Record]:
-        """The records that the .idx names."""
+        """Yields the records listed in the .idx."""
         for number, line in paths.read_lines(self._idx, longest=80):
             fields = line.split()
             if not fields:
@@ -195,7 +200,7 @@ class ImageFinder:
                 yield Record(key, error=ValueError(hint))
 
     def _scanned(self) -> Iterator[Record]:
-        """All records, one after the other, up to the first damaged one."""
+        """Yields all records in file order, up to the first damaged one."""
         position, key = 0, 0
         while position < self.file.size:
             try:
@@ -207,7 +212,7 @@ class ImageFinder:
             position, key = record.end, key + 1
 
     def _image(self, record: Record, *, is_first: bool) -> Record | None:
-        """The record if it is an image, None if it is one of insightface's headers."""
+        """Returns the record if it is an image, None if it is an insightface header."""
         if is_first and record.flag >= 2 and record.is_empty:
             self._read_counts(record)
             return None
@@ -217,7 +222,8 @@ class ImageFinder:
         place = f"{self.file.path}, record {record.key} at byte {record.position}"
         if record.is_empty:
             raise ValueError(f"{place}: expected an image, received a header alone.")
-        # NaN is not equal to itself; float32 holds whole numbers up to 2^24 exactly.
+        # NaN fails this check because it is not equal to itself. Note that float32
+        # represents all whole numbers exactly only up to 2^24.
         if not (label == label // 1 and abs(label) < 2**31):
             raise ValueError(
                 f"{place}: expected a whole number as label. Received: {label!r}."
@@ -236,15 +242,17 @@ class ImageFinder:
                 f"last, 1 <= first <= last, received {first:g}, {last:g}",
             )
         self.num_images = int(first) - 1
-        # insightface's files may come without identity records: (n + 1, n + 1).
+        # insightface's files may have no identity records; record 0 is then
+        # (n + 1, n + 1).
         self.num_classes = int(last) - int(first) or None
 
 
 def find_record(file: RandomAccessFile, position: int, key: int = 0) -> Record:
-    """Finds a record's parts and its image header, all within the file's size.
+    """Locates a record's parts and reads its image header.
 
     Raises:
-        ValueError: there is no such record, or it is cut off; with file and byte.
+        ValueError: there is no record at this position, or it is truncated; the message
+            gives the file and the byte.
     """
     peeked = file.read(position, _PEEK)
     kind, start, length, end = _frame(file, position, peeked)
@@ -276,14 +284,14 @@ def find_record(file: RandomAccessFile, position: int, key: int = 0) -> Record:
 
 
 def join_parts(data: bytes, place: str) -> bytes:
-    """Returns the data of a record.
+    """Joins the parts of a record into its data.
 
     Args:
         data: all frames of the record.
-        place: names the record for the error.
+        place: name of the record, for the error.
 
     Raises:
-        ValueError: they are no frames; the file has changed since it was opened.
+        ValueError: the frames are invalid: the file changed after it was opened.
     """
     pieces, at = [], 0
     while at < len(data):
@@ -298,10 +306,11 @@ def join_parts(data: bytes, place: str) -> bytes:
 def _frame(
     file: RandomAccessFile, position: int, data: bytes
 ) -> tuple[int, int, int, int]:
-    """Reads a frame's 8 bytes and checks that its data lies within the file.
+    """Reads a frame's 8-byte header and checks that its data is within the file.
 
     Returns:
-        kind of part; first byte and length of its data; where the next frame starts.
+        (kind of frame, position of its data, length of its data, position of the next
+        frame).
     """
     if position % 4:
         raise _fault(file, position, "a record at a multiple of 4 bytes")
@@ -313,7 +322,7 @@ def _frame(
     (word,) = struct.unpack_from("<I", data, 4)
     kind, length = word >> 29, word & _LENGTH_BITS
     start = position + _FRAME
-    # The last record may lack the bytes that pad it.
+    # The last record may lack its padding bytes.
     if start + length > file.size:
         expected = f"a record of {length} bytes, but the file ends at byte {file.size}"
         raise _fault(file, position, expected)

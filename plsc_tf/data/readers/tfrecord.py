@@ -1,9 +1,9 @@
-"""TFRecord files and FastNN's examples: the reader, and framing, parsing and writing.
+"""Reads and writes TFRecord files of FastNN's examples.
 
 A record is: length (8 bytes, little endian), its checksum (4), data, its checksum (4).
 An example is a `tf.train.Example` with image/encoded, image/format and
-image/class/label. TensorFlow's own parser of examples is not used: it ends the process
-if a value declares a length of 2 GiB or more (2.17.1).
+image/class/label. TensorFlow's own parser for examples is not used because it aborts
+the process if a value declares a length of 2 GiB or more (2.17.1).
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ def tfrecords(
     labels_offset: int = 0,
     parse_fn: Callable | None = None,
 ) -> IndexedSource:
-    """Reads TFRecord files in any order; their records are found by their headers.
+    """Opens TFRecord files for random access; locates records by reading the headers.
 
     Args:
         files: paths of the files.
-        name: for messages.
-        num_classes: number of classes, None if unknown.
-        labels_offset: subtracted from each label.
-        parse_fn: maps a record, a string scalar, to (image, label), branches and loops
-            included (AutoGraph); None reads FastNN's keys.
+        name: name for messages.
+        num_classes: number of classes; None if unknown.
+        labels_offset: number to subtract from each label.
+        parse_fn: function that maps a record, a string scalar, to (image, label). It
+            may have branches and loops (AutoGraph). None reads FastNN's keys.
 
     Raises:
         FileNotFoundError: one of the files does not exist.
-        ValueError: no files, no records, a file that is cut off, or a parse_fn that
-            returns something else.
+        ValueError: there are no files or no records, a file is truncated, or parse_fn
+            does not return (image, label).
     """
     packed, labels = find_packed(name, list(files), find_records, FOOTER)
 
@@ -78,9 +78,9 @@ def tfrecords(
 
 
 def _for_blocks(parse_fn, labels_offset):
-    """A function of records [block] made of one of a single record."""
-    # A graph, and with AutoGraph: a user's function may branch on the record's values;
-    # where the graph is used, AutoGraph is switched off.
+    """Turns a parse_fn for one record into a function of records `[block]`."""
+    # Trace it here, with AutoGraph, because a user's function may branch on the
+    # record's values; the pipeline's own functions disable AutoGraph.
     function = tf.function(parse_fn, autograph=True)
     graph = function.get_concrete_function(tf.TensorSpec([], tf.string))
     image, label = _checked_pair(graph.structured_outputs)
@@ -105,10 +105,10 @@ def _for_blocks(parse_fn, labels_offset):
 
 
 def _checked_pair(returned):
-    """The (image, label) that a parse_fn returned.
+    """Returns a parse_fn's result if it is (image, label).
 
     Raises:
-        ValueError: it returned something else.
+        ValueError: the result is not (image, label).
     """
     pair = isinstance(returned, tuple | list) and len(returned) == 2
     if pair and all(tf.is_tensor(one) for one in returned):
@@ -124,12 +124,12 @@ def _checked_pair(returned):
 
 
 class Block(NamedTuple):
-    """Whole records of a file.
+    """Consecutive complete records of a file.
 
     Attributes:
         frames: each record with its length and checksums.
         payloads: each record's data.
-        offset: of the end of the records in the file.
+        offset: position in the file of the end of the last record.
     """
 
     frames: list[memoryview]
@@ -140,16 +140,16 @@ class Block(NamedTuple):
 def read_blocks(
     path: str, block_bytes: int, offset: int = 0, number: int = 0
 ) -> Iterator[Block]:
-    """Yields the records of a file in blocks; all checksums are checked.
+    """Yields the records of a file in blocks, after verifying all checksums.
 
     Args:
-        path: on any store.
-        block_bytes: about how many to read at a time.
-        offset: where a record starts.
-        number: of that record, from 0, for errors.
+        path: path of the file, on any store.
+        block_bytes: approximate number of bytes to read at a time.
+        offset: position of the first record to read.
+        number: number of that record, from 0, for errors.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: the file does not exist.
         ValueError: the file ends within a record, or a record is damaged.
     """
     size = files.size(path)
@@ -177,9 +177,9 @@ def read_blocks(
 
 
 def find_records(path: str) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the first byte and the number of bytes of each record's data.
+    """Returns the positions and the lengths of all records' data.
 
-    The data is not read; raises as `places`.
+    Does not read the data. Raises the errors of `places`.
     """
     numbers = itertools.chain.from_iterable(places(RandomAccessFile(path)))
     begins, lengths = np.fromiter(numbers, np.int64).reshape(-1, 2).T.copy()
@@ -187,7 +187,7 @@ def find_records(path: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def places(file: RandomAccessFile) -> Iterator[tuple[int, int]]:
-    """Yields the first byte and the number of bytes of each record's data.
+    """Yields (position, length) of each record's data, in bytes.
 
     Raises:
         ValueError: the file ends within a record, or a length is damaged.
@@ -203,7 +203,7 @@ def places(file: RandomAccessFile) -> Iterator[tuple[int, int]]:
 
 
 def _payload_length(header, path, number, position, size) -> int:
-    """The bytes of the data of a record at a position of a file of `size` bytes."""
+    """Returns the length of the data of the record at `position`, from its header."""
     length = 0
     if len(header) == HEADER:
         length, checksum = _LENGTH_AND_CHECKSUM.unpack(header)
@@ -218,19 +218,19 @@ def _payload_length(header, path, number, position, size) -> int:
 
 
 def is_intact(record: bytes) -> bool:
-    """Whether data and the checksum that follows it fit."""
+    """Returns whether the data matches the checksum that follows it."""
     (checksum,) = _CHECKSUM.unpack(record[-FOOTER:])
     return masked_checksum(record[:-FOOTER]) == checksum
 
 
 def masked_checksum(data: bytes) -> int:
-    """The CRC-32C of bytes as TFRecord stores it."""
+    """Returns the CRC-32C of bytes, masked as in a TFRecord file."""
     value = google_crc32c.value(data)
     return ((value >> 15 | value << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def frame(payload: bytes) -> bytes:
-    """Returns a record: the data with its length and checksums."""
+    """Returns a record: the payload with its length and checksums."""
     length = struct.pack("<Q", len(payload))
     sums = masked_checksum(length), masked_checksum(payload)
     opening, closing = map(_CHECKSUM.pack, sums)
@@ -242,8 +242,8 @@ def encode_example(image: bytes, image_format: bytes, label: int) -> bytes:
 
     Args:
         image: an encoded image.
-        image_format: such as b"jpeg".
-        label: int64.
+        image_format: format of the image, such as b"jpeg".
+        label: the label.
     """
     example = tf.train.Example()
     feature = example.features.feature
@@ -254,13 +254,14 @@ def encode_example(image: bytes, image_format: bytes, label: int) -> bytes:
 
 
 def parse_example(payload: bytes) -> tuple[bytes, int]:
-    """Returns (encoded image, label) of a `tf.train.Example`.
+    """Returns (encoded image, label) from a serialized `tf.train.Example`.
 
     Raises:
-        ValueError: it is none, or has no image/encoded or image/class/label.
+        ValueError: the payload is not a `tf.train.Example`, or does not have exactly
+            one image/encoded and one image/class/label.
     """
     feature = _example(payload).features.feature
-    # Looking up a missing key creates it, empty.
+    # Looking up a missing key creates an empty feature.
     image = feature[_IMAGE].bytes_list.value
     label = feature[_LABEL].int64_list.value
     if len(image) != 1 or len(label) != 1:
@@ -273,7 +274,7 @@ def parse_example(payload: bytes) -> tuple[bytes, int]:
 
 
 def with_label(payload: bytes, label: int) -> bytes:
-    """Returns the example with another label."""
+    """Returns the serialized example with a different label."""
     example = _example(payload)
     example.features.feature[_LABEL].int64_list.value[:] = [label]
     return example.SerializeToString(deterministic=True)
@@ -282,7 +283,7 @@ def with_label(payload: bytes, label: int) -> bytes:
 def _example(payload):
     try:
         return tf.train.Example.FromString(payload)
-    except DecodeError as error:  # no ValueError
+    except DecodeError as error:  # DecodeError is not a ValueError.
         raise ValueError(f"it is no tf.train.Example: {error}.") from error
 
 
