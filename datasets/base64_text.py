@@ -1,4 +1,4 @@
-"""Your own images as PLSC's base64 part files, which file_list.txt names."""
+"""Your own images in PLSC's base64 part files, which file_list.txt lists."""
 
 from plsc_tf.data.readers import layouts
 

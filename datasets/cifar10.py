@@ -1,4 +1,4 @@
-"""CIFAR-10, photographs of 32x32, from the binary batches or from class folders.
+"""CIFAR-10: 32x32 photographs, from the binary batches or from class folders.
 
 Krizhevsky: Learning multiple layers of features from tiny images, 2009.
 """
@@ -40,7 +40,7 @@ def layout(request: DataRequest) -> layouts.Layout:
 
 
 def _binary(request: DataRequest, batches: list[str]) -> layouts.ArraysLayout:
-    """Records of one label byte and three planes of 32x32."""
+    """Returns the layout of the batches: a label byte and three 32x32 planes each."""
     firsts = np.cumsum([0, *(_count(path) for path in batches)])
 
     def describe(index: int) -> str:
@@ -58,7 +58,7 @@ def _binary(request: DataRequest, batches: list[str]) -> layouts.ArraysLayout:
 
 
 def _count(path: str) -> int:
-    """Returns the number of records of a file by its size."""
+    """Returns the number of records in a file, from its size."""
     size = files.size(path)
     if not size or size % _RECORD:
         raise ValueError(
@@ -69,7 +69,7 @@ def _count(path: str) -> int:
 
 
 def _read(batches: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns uint8 images [n, 32, 32, 3] and int64 labels [n]."""
+    """Returns images, uint8 `[n, 32, 32, 3]`, and labels, int64 `[n]`."""
     data = b"".join(files.read(path) for path in batches)
     table = np.frombuffer(data, np.uint8).reshape(-1, _RECORD)
     planes = table[:, 1:].reshape(-1, 3, _SIDE, _SIDE)

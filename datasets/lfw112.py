@@ -1,7 +1,7 @@
-"""Labeled Faces in the Wild at 112x112: train/ and val/ of different people.
+"""Labeled Faces in the Wild at 112x112; train/ and val/ show different people.
 
-8,293 images; the center of each photograph, not aligned by landmarks, and not the
-View-2 protocol: published LFW figures do not transfer.
+8,293 images, each the center of a photograph, not aligned by landmarks. The protocol is
+not View 2, so results are not comparable with published LFW results.
 Huang, Ramesh, Berg, Learned-Miller: Labeled Faces in the Wild, University of
 Massachusetts, Technical report 07-49, 2007.
 """
@@ -16,7 +16,7 @@ layout = layouts.images_in_folders
 
 
 def pairs(request: DataRequest, target: str = "pairs_val") -> Pairs | None:
-    """Returns the 1,200 pairs of pairs_val.txt over the people in val/."""
+    """Returns the 1,200 pairs of pairs_val.txt, which show the people in val/."""
     if target not in ("pairs_val", "lfw112", "val"):
         return None
     root = paths.require_folder(request.dataset_dir)

@@ -1,8 +1,8 @@
-"""MNIST digits, 28x28 grey, from the four idx files, gzipped or not.
+"""MNIST digits, 28x28 and gray, from the four idx files, gzipped or not.
 
 LeCun, Bottou, Bengio, Haffner: Gradient-based learning applied to document recognition,
-1998. An idx file of unsigned bytes has two zero bytes, the type (8), the rank, one
-big-endian 32-bit size per dimension, then the values.
+1998. An idx file of unsigned bytes consists of two zero bytes, the type (8), the rank,
+one big-endian 32-bit size per dimension, and the values.
 """
 
 import gzip
@@ -19,10 +19,10 @@ from plsc_tf.data.request import DataRequest, DatasetInfo
 from plsc_tf.storage import files
 
 INFO = DatasetInfo(num_classes=10, augmentation="none", tfrecords=True)
-# Other data sets call the images that are not trained on "val".
+# "val" is an alias because other data sets use this name for their evaluation images.
 _PREFIXES = {"train": "train", "test": "t10k", "val": "t10k"}
 _UNSIGNED_BYTES = 8
-# Deflate makes at most 1,032 bytes of one (zlib's documentation).
+# Deflate expands one byte to at most 1,032 bytes (zlib's documentation).
 _LARGEST_RATIO = 1032
 
 
@@ -46,7 +46,7 @@ def layout(request: DataRequest) -> layouts.ArraysLayout:
 
 
 def _read(folder: str, prefix: str) -> tuple[np.ndarray, np.ndarray]:
-    """Returns uint8 images [n, h, w, 1] and labels [n]."""
+    """Returns images, uint8 `[n, h, w, 1]`, and labels, uint8 `[n]`."""
     images = _read_idx(folder, f"{prefix}-images-idx3-ubyte", rank=3)
     labels = _read_idx(folder, f"{prefix}-labels-idx1-ubyte", rank=1)
     if len(images) != len(labels) or not images.size:
@@ -58,11 +58,12 @@ def _read(folder: str, prefix: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _read_idx(folder: str, name: str, rank: int) -> np.ndarray:
-    """Reads name or name.gz; takes no more memory than the file can fill.
+    """Reads `name` or `name`.gz; a wrong header cannot make it exhaust memory.
 
     Raises:
-        FileNotFoundError: there is neither.
-        ValueError: it is not such a file, is cut off, or longer than its header says.
+        FileNotFoundError: neither file exists.
+        ValueError: it is not an idx file, is truncated, or is longer than its header
+            declares.
     """
     path = paths.join(folder, name)
     if not files.exists(path):
@@ -88,7 +89,7 @@ def _read_idx(folder: str, name: str, rank: int) -> np.ndarray:
         says = f"its header says {' x '.join(map(str, shape))}, {total} bytes"
         if total > limit:
             raise OSError(f"{says}, of at most {limit}")
-        # One byte more than expected shows that there is too much.
+        # Read one byte more than expected to detect excess data.
         data = stream.read(total + 1)
         if len(data) != total:
             received = "more" if len(data) > total else len(data)

@@ -1,8 +1,8 @@
-"""Drawn figures for trying things out: no files, any number of classes.
+"""Synthetic faces for experiments: any number of classes, no files needed.
 
-Each class is an identity with a shape and colors of its own, each image of it has
-another pose, expression, light, background and noise. Pairs for verification show
-identities that no training set of any size contains.
+Each class is an identity with its own shape and colors; its images differ in pose,
+expression, light, background and noise. Verification pairs show identities that are not
+in any training set, whatever its size.
 """
 
 import functools
@@ -18,7 +18,7 @@ from plsc_tf.data.source import IndexedSource, Source
 DEFAULT_CLASSES = 100
 DEFAULT_IMAGES_PER_CLASS = 20
 
-# Labels and image numbers of the other splits start where training never comes.
+# Labels and image numbers of other splits start at numbers that training never reaches.
 _FIRST_UNSEEN_CLASS = 2**40
 _FIRST_VAL_PICTURE = 2**20
 _FOLDS, _CLASSES_PER_FOLD, _PICTURES_PER_CLASS, _PAIRS_PER_FOLD = 10, 20, 4, 200
@@ -36,7 +36,7 @@ def examples(request: DataRequest) -> Source:
     count = request.num_examples or classes * DEFAULT_IMAGES_PER_CLASS
     first = 0 if request.split == "train" else _FIRST_VAL_PICTURE
     size, seed = request.image_size, request.seed
-    # Drawing an identity's parameters takes as long as a few of its strokes.
+    # Cache identities, because creating one takes as long as drawing a few strokes.
     known = functools.lru_cache(maxsize=4096)(functools.partial(identity, seed))
 
     def draw_all(indices):
@@ -60,7 +60,7 @@ def examples(request: DataRequest) -> Source:
 
 
 def pairs(request: DataRequest, target: str = "mock") -> Pairs | None:
-    """Returns 2,000 pairs of 200 unseen identities; the folds share none of them."""
+    """Returns 2,000 pairs of 200 unseen identities; no identity is in two folds."""
     if target not in ("mock", "unseen", "val"):
         return None
     pictures, left, right, same = [], [], [], []
@@ -83,7 +83,7 @@ def pairs(request: DataRequest, target: str = "mock") -> Pairs | None:
 
 
 def _fold_pairs(random: np.random.Generator) -> np.ndarray:
-    """Distinct pairs of images of a fold, half of them of one identity."""
+    """Returns a fold's distinct pairs of images; half show the same identity."""
     count = _CLASSES_PER_FOLD * _PICTURES_PER_CLASS
     first, second = np.triu_indices(count, 1)
     alike = first // _PICTURES_PER_CLASS == second // _PICTURES_PER_CLASS

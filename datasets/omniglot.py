@@ -1,6 +1,6 @@
-"""Omniglot's background alphabets at 105x105, five of them held out for verification.
+"""Omniglot's background alphabets at 105x105; five are held out for verification.
 
-Each character is a class of twenty drawers, below <alphabet>/character<NN>/.
+Each character is a class with images by twenty people, in <alphabet>/character<NN>/.
 Lake, Salakhutdinov, Tenenbaum: Human-level concept learning through probabilistic
 program induction, Science 350, 2015.
 """
@@ -17,12 +17,12 @@ HELD_OUT = ("Bengali", "Greek", "Korean", "Syriac_(Estrangelo)", "Tagalog")
 NUM_PAIRS = 6_000
 
 INFO = DatasetInfo(num_classes=964 - 150, augmentation="none", tfrecords=True)
-# A benchmark must not change with the seed of a run.
+# Fixed, because a benchmark must not depend on a run's seed.
 _PAIRS_SEED = 0
 
 
 def layout(request: DataRequest) -> layouts.ClassFoldersLayout:
-    """Finds the characters of all alphabets but the five; "val" has these."""
+    """Returns the layout of the training or, for other splits, held-out alphabets."""
     training = request.split == "train"
     return layouts.ClassFoldersLayout(
         request,
@@ -34,8 +34,8 @@ def layout(request: DataRequest) -> layouts.ClassFoldersLayout:
 def pairs(request: DataRequest, target: str = "held_out") -> Pairs | None:
     """Returns 6,000 seeded pairs of the held-out alphabets.
 
-    Half of them show one character by two drawers, half two characters of one
-    alphabet, in turn; no pair comes twice.
+    They alternate between two images of the same character and images of two characters
+    of the same alphabet; all pairs are distinct.
     """
     if target not in ("held_out", "omniglot", "val"):
         return None
@@ -60,7 +60,7 @@ def pairs(request: DataRequest, target: str = "held_out") -> Pairs | None:
 
 
 def _choose(labels: np.ndarray, alphabet_of_class: np.ndarray) -> np.ndarray:
-    """Indices of distinct pairs [NUM_PAIRS, 2], alike and different in turn."""
+    """Returns distinct pairs of indices `[NUM_PAIRS, 2]`, alternately same and not."""
     random = np.random.default_rng(_PAIRS_SEED)
     alphabets = alphabet_of_class[labels]
     chosen = []

@@ -1,4 +1,4 @@
-"""Your own MXNet RecordIO files: train.rec and train.idx, as insightface has them."""
+"""Your own MXNet RecordIO files: train.rec and train.idx, in insightface's format."""
 
 from plsc_tf.data.readers import layouts
 from plsc_tf.data.request import DatasetInfo

@@ -1,7 +1,7 @@
-"""What may happen to a training image at random.
+"""Random changes to training images.
 
-`Augmentation` says what; `decide` turns random numbers into decisions for a whole
-block of images; `apply` carries out the decision on one of them.
+`Augmentation` specifies the possible changes; `decide` turns random numbers into
+decisions for a whole block of images; `apply` applies an image's decisions to it.
 """
 
 from plsc_tf.data.augmentation.decisions import (

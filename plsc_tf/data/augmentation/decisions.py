@@ -1,7 +1,7 @@
-"""From random numbers to decisions, and from decisions to images.
+"""Turns random numbers into decisions, and applies decisions to images.
 
-All arithmetic on random numbers is done for a whole block of images at once, in
-`decide`; `apply` carries out the operations on each image.
+`decide` does all arithmetic on random numbers for a whole block of images at once;
+`apply` carries out the operations on each image.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from plsc_tf.data.augmentation import operations as ops
 from plsc_tf.data.augmentation import randaugment
 from plsc_tf.data.augmentation.options import Augmentation
 
-# Random numbers of an image. Each decision has columns of its own, so that switching
-# one on does not change the others; 28 to 30 are RandAugment's layers; 6, 7 and 31
-# belong to `plsc_tf.data.preprocessing`.
+# Number of random numbers per image. Each decision has its own columns, so enabling one
+# does not change the others. Columns 28 to 30 are for RandAugment's layers; 6, 7 and 31
+# are for `plsc_tf.data.preprocessing`.
 NUM_CHANCES = 32
 _FLIP, _DOWN, _RIGHT, _ANGLE, AREA, RATIO = range(6)
 CROP_Y, CROP_X, _ZOOM, _SHEAR = range(8, 12)
@@ -31,15 +31,16 @@ _LAYERS = 28
 def decide(
     chance: tf.Tensor, options: Augmentation | None, size: tuple[int, int]
 ) -> dict[str, tf.Tensor]:
-    """Decides the changes of each image of a block.
+    """Chooses the random changes for each image of a block.
 
     Args:
-        chance: float32 [n, 32], uniform in [0, 1).
-        options: the possible changes; None for none.
+        chance: float32 `[n, 32]`, uniform in [0, 1).
+        options: the possible changes; None for no changes.
         size: (height, width) of the images.
 
     Returns:
-        dict of tensors [n, ...], for `apply`; only of possible changes.
+        A dict of tensors `[n, ...]` for `apply`, with entries for possible changes
+        only.
     """
     if options is None:
         return {}
@@ -50,15 +51,15 @@ def decide(
 def apply(
     image: tf.Tensor, decision: dict[str, tf.Tensor], options: Augmentation | None
 ) -> tf.Tensor:
-    """Carries out the decisions for one image.
+    """Applies an image's decisions to it.
 
     Args:
-        image: uint8 [h, w, 3] of static size, the size given to `decide`.
-        decision: one row of what `decide` returned.
-        options: as given to `decide`.
+        image: uint8 `[h, w, 3]`, with the static size that was passed to `decide`.
+        decision: the image's row of the tensors that `decide` returned.
+        options: the options that were passed to `decide`.
 
     Returns:
-        uint8 [h, w, 3].
+        uint8 `[h, w, 3]`.
     """
     shape = image.shape
     if "warp" in decision:
@@ -89,7 +90,7 @@ def apply(
 
 
 def first_of(decisions: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """The first row of decisions, for a block of one image."""
+    """Returns the first row of decisions, for a block of one image."""
     return {name: value[0] for name, value in decisions.items()}
 
 
@@ -111,7 +112,7 @@ def _recolored(image, decision, options):
 
 
 def _moves(columns, options, size):
-    """Decides which pixels move or are cut off, and RandAugment's layers."""
+    """Decides on geometric changes and RandAugment's layers."""
     moves = {}
     if options.warps:
         moves["warp"] = _warps(columns, options, size)
@@ -131,7 +132,7 @@ def _moves(columns, options, size):
 
 
 def _looks(columns, options, size):
-    """Decides on colors, and on losses of detail."""
+    """Decides on color changes, low resolution and erased areas."""
     looks = {}
     if options.recolors:
         looks["colors"] = _colors(columns, options)
@@ -144,14 +145,14 @@ def _looks(columns, options, size):
     if options.cutout and options.cutout_probability:
         looks["square"] = _squares(columns, options, size)
     if options.erasing:
-        # The noise needs a seed, which no other decision has: bits of two numbers.
+        # Only the noise needs a seed: use the bits of two random numbers.
         bits = [tf.bitcast(columns[column], tf.int32) for column in (_ROW, _COLUMN)]
         looks["noise"] = tf.stack(bits, axis=1)
     return looks
 
 
 def _erased(image, decision, options):
-    """Cut-out, and random erasing with its probability."""
+    """Applies cutout and random erasing."""
     if "square" in decision:
         image = ops.cut_out(image, decision["square"])
     if "noise" not in decision:
@@ -167,7 +168,7 @@ def _erased(image, decision, options):
 
 
 def _signed(chance):
-    """Uniform in -1...1."""
+    """Maps a uniform number from 0...1 to -1...1."""
     return 2 * chance - 1
 
 
@@ -176,7 +177,7 @@ def _between(chance, low, high):
 
 
 def _shifts(columns, share, size):
-    """Whole pixels down and to the right, at most `share` of the sides."""
+    """Returns shifts down and to the right, in pixels, of at most `share` of a side."""
     largest = tf.constant([round(share * side) for side in size])
     chance = tf.stack([columns[_DOWN], columns[_RIGHT]], axis=1)
     steps = tf.floor(chance * tf.cast(2 * largest + 1, tf.float32))
@@ -184,12 +185,12 @@ def _shifts(columns, share, size):
 
 
 def _happens(chance, probability):
-    """Whether it happens, and the rest of the number: uniform again."""
+    """Returns whether a change happens, and if so, a new uniform random number."""
     return chance < probability, chance / probability
 
 
 def _warps(columns, options, size):
-    """Mirror, rotation, shift, crop, zoom and shear as one map, one interpolation."""
+    """Combines all geometric changes into one map, which needs one interpolation."""
     height, width = size
     flipped = tf.where(columns[_FLIP] < options.flip, -1.0, 1.0)
     ones = tf.ones_like(flipped)
@@ -221,7 +222,7 @@ def _warps(columns, options, size):
 
 
 def _boxes(columns, options, size):
-    """Rectangles that are kept: the whole image if nothing happens."""
+    """Returns the rectangles to keep; the whole image if there is no crop."""
     height, width = size
     cropped, chance = _happens(columns[_KEEP], options.crop_in_place)
     area = _between(chance, *options.crop_in_place_scale) * (height * width)
@@ -236,14 +237,14 @@ def _boxes(columns, options, size):
 
 
 def _sides(top, rows, left, wide, size):
-    """int32 [n, 2, 3]: lengths before, in and after boxes, down and across."""
+    """Returns boxes for `operations.keep_box`, int32 `[n, 2, 3]`."""
     down = tf.stack([top, rows, size[0] - top - rows], axis=1)
     across = tf.stack([left, wide, size[1] - left - wide], axis=1)
     return tf.cast(tf.stack([down, across], axis=1), tf.int32)
 
 
 def _colors(columns, options):
-    """Maps of colors, see `color_maps`."""
+    """Returns color maps, see `color_maps`."""
     jitter = options.color_jitter
     same = (1 - jitter, 1 + jitter)
     return ops.color_maps(
@@ -267,7 +268,7 @@ def _low_resolutions(columns, options, size):
 
 
 def _squares(columns, options, size):
-    """Squares that are erased, cut at the edges; empty ones for none."""
+    """Returns squares to erase, clipped to the image; empty if nothing is erased."""
     happens, chance = _happens(columns[_HALF], options.cutout_probability)
     half = tf.where(happens, chance * (options.cutout * min(size) / 2), 0.0)
     lengths = []

@@ -1,6 +1,6 @@
-"""Operations on pixels; each is pure, for one image uint8 [h, w, 3].
+"""Operations on pixels: pure functions of one image, uint8 `[h, w, 3]`.
 
-`affine` and `color_maps` make maps for a whole block: their arguments are float [n].
+`affine` and `color_maps` compute maps for a whole block; they take float `[n]`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import math
 import numpy as np
 import tensorflow as tf
 
-# Luma weights of ITU-R BT.601, those of JPEG and of Pillow's convert("L").
+# Luma weights of ITU-R BT.601, which JPEG and Pillow's convert("L") also use.
 LUMA = (0.299, 0.587, 0.114)
-# The ways of resizing that `low_resolution` chooses from (AdaFace: OpenCV's nearest,
-# linear, cubic, area and Lanczos), without antialiasing.
+# The resizing methods that `low_resolution` chooses from, without antialiasing (AdaFace
+# uses OpenCV's nearest, linear, cubic, area and Lanczos).
 METHODS = ("nearest", "bilinear", "bicubic", "area", "lanczos3")
 GREY = 128
 _FLATTEST = 0.3
@@ -21,18 +21,19 @@ _RGB = (0, 0, 3)
 
 
 def mirror(image: tf.Tensor, mirrored: tf.Tensor) -> tf.Tensor:
-    """Swaps left and right where `mirrored`, a bool scalar, is true."""
-    # TensorFlow reverses columns of [h, w, 3] row by row: 7 microseconds at 112x112;
-    # a gather over columns takes 80, and tf.where reverses every image.
+    """Mirrors the image left to right if `mirrored`, a bool scalar, is true."""
+    # `tf.reverse` reverses the columns of `[h, w, 3]` row by row, which takes 7
+    # microseconds at 112x112. Gathering columns takes 80, and tf.where would reverse
+    # every image.
     return tf.cond(mirrored, lambda: tf.reverse(image, [1]), lambda: image)
 
 
 def shift(image: tf.Tensor, offset: tf.Tensor) -> tf.Tensor:
-    """Moves by whole pixels and repeats the edges.
+    """Shifts the image by whole pixels, repeating the edges.
 
     Args:
-        image: uint8 [h, w, 3] of static size.
-        offset: int32 [2], pixels down and to the right, less than the sides.
+        image: uint8 `[h, w, 3]` of static size.
+        offset: int32 `[2]`, pixels down and to the right, smaller than the sides.
     """
     height, width = image.shape[:2]
     rows = tf.clip_by_value(tf.range(height) - offset[0], 0, height - 1)
@@ -47,7 +48,7 @@ def shift(image: tf.Tensor, offset: tf.Tensor) -> tf.Tensor:
 
 
 def move(image: tf.Tensor, down, right, fill: int) -> tf.Tensor:
-    """Moves by whole pixels, the sides at most; what comes in has the level `fill`."""
+    """Shifts the image by whole pixels, filling the gap with the level `fill`."""
     height, width = image.shape[:2]
     offset = tf.stack([down, right])
     inside = tf.maximum([height, width] - tf.abs(offset), 0)
@@ -66,13 +67,14 @@ def warp(
     fill: int | None = None,
     size: tuple[int, int] | None = None,
 ) -> tf.Tensor:
-    """Moves pixels by an affine map, bilinear.
+    """Warps an image by an affine map, with bilinear interpolation.
 
     Args:
-        image: uint8 [h, w, 3].
-        transform: float [8], see `affine`.
-        fill: level of what comes from outside; None repeats the edges.
-        size: (height, width) of the result; None: that of the image, which is static.
+        image: uint8 `[h, w, 3]`.
+        transform: float `[8]`, see `affine`.
+        fill: level of pixels outside the image; None repeats the edges.
+        size: (height, width) of the result; None keeps the image's size, which must
+            be static.
     """
     size = list(size or image.shape[:2])
     warped = tf.raw_ops.ImageProjectiveTransformV3(
@@ -89,16 +91,16 @@ def warp(
 
 
 def affine(matrix, move, size: tuple[int, int]) -> tf.Tensor:
-    """Maps of output to input pixels about the center, as `warp` takes them.
+    """Computes transforms for `warp`: maps of output to input pixels about the center.
 
     Args:
-        matrix: ((a, b), (d, e)): x' = a x + b y, y' = d x + e y; float [n] or
+        matrix: ((a, b), (d, e)) for x' = a x + b y, y' = d x + e y; float `[n]` or
             scalars.
-        move: (x, y) in pixels of the input, added after that.
+        move: (x, y) in input pixels, added after the matrix is applied.
         size: (height, width) of the image.
 
     Returns:
-        float32 [n, 8], [8] for scalars.
+        float32 `[n, 8]`, or `[8]` for scalars.
     """
     (a, b), (d, e) = matrix
     center_x, center_y = (size[1] - 1) / 2, (size[0] - 1) / 2
@@ -110,12 +112,12 @@ def affine(matrix, move, size: tuple[int, int]) -> tf.Tensor:
 
 
 def keep_box(image: tf.Tensor, box: tf.Tensor) -> tf.Tensor:
-    """Paints everything outside a rectangle black (AdaFace's crop augmentation).
+    """Blackens everything outside a rectangle (AdaFace's crop augmentation).
 
     Args:
-        image: uint8 [h, w, 3] of static size.
-        box: int32 [2, 3]: rows above, in and below the rectangle; columns left of,
-            in and right of it.
+        image: uint8 `[h, w, 3]` of static size.
+        box: int32 `[2, 3]`, the numbers of rows above, in and below the rectangle, and
+            the numbers of columns to its left, in it and to its right.
     """
     start = tf.pad(box[:, 0], [[0, 1]])
     inside = tf.slice(image, start, tf.concat([box[:, 1], [3]], 0))
@@ -124,12 +126,11 @@ def keep_box(image: tf.Tensor, box: tf.Tensor) -> tf.Tensor:
 
 
 def cut_out(image: tf.Tensor, box: tf.Tensor) -> tf.Tensor:
-    """Paints a rectangle mid grey (DeVries & Taylor 2017, arXiv:1708.04552).
+    """Fills a rectangle with medium gray (DeVries & Taylor 2017, arXiv:1708.04552).
 
     Args:
-        image: uint8 [h, w, 3] of static size.
-        box: int32 [2, 3], as for `keep_box`; without rows or columns inside, the
-            image stays.
+        image: uint8 `[h, w, 3]` of static size.
+        box: int32 `[2, 3]`, see `keep_box`; an empty rectangle changes nothing.
     """
     above, middle, below = tf.split(image, box[0], num=3)
     left, inside, right = tf.split(middle, box[1], axis=1, num=3)
@@ -141,14 +142,15 @@ def cut_out(image: tf.Tensor, box: tf.Tensor) -> tf.Tensor:
 def erase(image: tf.Tensor, seed: tf.Tensor, chances, scale) -> tf.Tensor:
     """Fills a random rectangle with noise (Zhong et al. 2017, arXiv:1708.04896).
 
-    Its height / width is uniform in 0.3...1 / 0.3, as in the paper. One that is too
-    high or too wide is cut at the rim, where the paper draws again.
+    Its aspect ratio, height / width, is uniform in 0.3...1 / 0.3, as in the paper. A
+    rectangle that is too tall or too wide is clipped to the image; the paper draws
+    another one instead.
 
     Args:
-        image: uint8 [h, w, 3] of static size.
-        seed: int32 [2], of the noise.
-        chances: four scalars, uniform in [0, 1): area, ratio, top and left.
-        scale: (smallest, largest) share of the area.
+        image: uint8 `[h, w, 3]` of static size.
+        seed: int32 `[2]`, random seed; the noise uses seed + 1.
+        chances: four scalars, uniform in [0, 1), for area, ratio, top and left.
+        scale: (smallest, largest) fraction of the image's area.
     """
     sides = tf.constant([float(side) for side in image.shape[:2]])
     area = (scale[0] + chances[0] * (scale[1] - scale[0])) * sides[0] * sides[1]
@@ -161,29 +163,29 @@ def erase(image: tf.Tensor, seed: tf.Tensor, chances, scale) -> tf.Tensor:
     last = first + lengths
     inside = (rows >= first[0]) & (rows < last[0])
     inside &= (columns >= first[1]) & (columns < last[1])
-    # Another seed than that of `chances`.
+    # Use a different seed than for `chances`.
     noise = tf.random.stateless_uniform(image.shape, seed + 1, 0, 256, tf.int32)
     return tf.where(inside, tf.cast(noise, tf.uint8), image)
 
 
 def luma(image: tf.Tensor) -> tf.Tensor:
-    """Brightness of RGB pixels, float [h, w, 1]."""
+    """Returns the luma of RGB pixels, float `[h, w, 1]`."""
     flat = tf.matmul(tf.reshape(image, [-1, 3]), tf.constant(LUMA, shape=[3, 1]))
     return tf.reshape(flat, [*image.shape[:2], 1])
 
 
 def blend(image: tf.Tensor, other, factor) -> tf.Tensor:
-    """other + factor (image - other), within 0...255; a factor of 1 is the image."""
+    """Returns other + factor (image - other), clipped to 0...255."""
     return tf.clip_by_value(other + factor * (image - other), 0, 255)
 
 
 def change_colors(image: tf.Tensor, change: tf.Tensor, *, contrast: bool) -> tf.Tensor:
-    """Maps the colors of all pixels linearly and rounds once, at the end.
+    """Applies a color map to all pixels, with a single rounding at the end.
 
     Args:
-        image: uint8 [h, w, 3] of static size.
-        change: float [4, 3], see `color_maps`.
-        contrast: whether the map needs the image's mean.
+        image: uint8 `[h, w, 3]` of static size.
+        change: float `[4, 3]`, one of the maps that `color_maps` returns.
+        contrast: whether the map changes the contrast and needs the image's mean.
     """
     pixels = tf.reshape(tf.cast(image, tf.float32), [-1, 3])
     added = change[3, 0]
@@ -193,28 +195,30 @@ def change_colors(image: tf.Tensor, change: tf.Tensor, *, contrast: bool) -> tf.
 
 
 def color_maps(brightness, levels, contrast, saturation, hue) -> tf.Tensor:
-    """Brightness, then contrast, saturation and hue, as one map of RGB colors.
+    """Combines brightness, contrast, saturation and hue into one map of RGB colors.
 
-    With the luma Y of a pixel p and m of the image's mean, brightness f, levels l,
-    contrast c: the pixel becomes c f p + l + (1 - c) f m; then Y + s (p - Y) for the
-    saturation s; then its I and Q (NTSC) are turned by the hue.
+    Let Y be the luma of a pixel p and m the luma of the image's mean. With brightness
+    f, levels l and contrast c, the pixel becomes c f p + l + (1 - c) f m; with
+    saturation s, it becomes Y + s (p - Y); finally, its I and Q (NTSC) are rotated by
+    the hue.
 
     Args:
-        brightness: factors, float [n]; so for all.
-        levels: added to the brightness.
-        contrast: factors.
-        saturation: factors.
-        hue: shares of the full circle.
+        brightness: brightness factors, float `[n]`.
+        levels: levels to add, float `[n]`.
+        contrast: contrast factors, float `[n]`.
+        saturation: saturation factors, float `[n]`.
+        hue: hue rotations as fractions of the full circle, float `[n]`.
 
     Returns:
-        float32 [n, 4, 3]: the transposed matrix c f A, then [l, (1 - c) f, 0].
+        float32 `[n, 4, 3]`: the transposed matrix c f A, followed by the row
+        [l, (1 - c) f, 0].
     """
     angle = hue * (2 * math.pi)
     cos, sin = tf.cos(angle), tf.sin(angle)
     to_yiq = np.array([LUMA, (0.596, -0.274, -0.322), (0.211, -0.523, 0.312)])
     from_yiq = np.linalg.inv(to_yiq)
-    # The rotation is cos and sin times fixed matrices; rows that are not Y sum to 0,
-    # so that grey stays grey.
+    # The rotation is a combination of fixed matrices with factors cos and sin. Make the
+    # rows of I and Q sum to 0, so that gray stays gray.
     to_yiq[1:] -= to_yiq[1:].mean(axis=1, keepdims=True)
     parts = [np.outer(np.ones(3), LUMA)]
     parts.append(np.eye(3) - parts[0])
@@ -231,18 +235,18 @@ def color_maps(brightness, levels, contrast, saturation, hue) -> tf.Tensor:
 
 
 def to_grey(image: tf.Tensor) -> tf.Tensor:
-    """Takes the colors away, uint8 [h, w, 3]."""
+    """Converts an image to gray, uint8 `[h, w, 3]`."""
     grey = to_uint8(luma(tf.cast(image, tf.float32)))
     return tf.tile(grey, [1, 1, 3])
 
 
 def low_resolution(image: tf.Tensor, size: tf.Tensor, methods: tf.Tensor) -> tf.Tensor:
-    """Makes an image small and large again (AdaFace, arXiv:2204.00964).
+    """Shrinks an image and enlarges it again (AdaFace, arXiv:2204.00964).
 
     Args:
-        image: uint8 [h, w, 3] of static size.
-        size: int32 [2], height and width in between.
-        methods: int32 [2], places in `METHODS` of the way down and the way up.
+        image: uint8 `[h, w, 3]` of static size.
+        size: int32 `[2]`, height and width of the small image.
+        methods: int32 `[2]`, indices into `METHODS` for shrinking and enlarging.
     """
     small = _resize(image, size, methods[0])
     large = _resize(small, list(image.shape[:2]), methods[1])
@@ -260,7 +264,7 @@ def _resize(image, size, method):
 
 
 def _shaped(image, like):
-    # Known, not checked: an op less at run time than `ensure_shape`.
+    # The shape is known, so skip the run-time check of `ensure_shape`.
     image.set_shape(like.shape)
     return image
 

@@ -1,4 +1,4 @@
-"""Which random changes a training image may see, and how large they are."""
+"""Options that specify the random changes to training images and their ranges."""
 
 from __future__ import annotations
 
@@ -7,59 +7,63 @@ from typing import Any
 
 
 def _within(upper: float, default: float = 0.0) -> Any:
-    """A field of one number in 0...upper."""
+    """Returns a field for a number in 0...upper."""
     return dataclasses.field(default=default, metadata={"upper": upper})
 
 
 def _share(default: tuple[float, float] | None) -> Any:
-    """A field (smallest, largest) of shares of an area or a side."""
+    """Returns a field for (smallest, largest) fractions of an area or a side."""
     rule = "0 < smallest <= largest <= 1"
     return dataclasses.field(default=default, metadata={"pair": rule})
 
 
 def _factor() -> Any:
-    """A field (smallest, largest) of factors, or None."""
+    """Returns a field for (smallest, largest) factors, or None."""
     rule = "0 <= smallest <= largest"
     return dataclasses.field(default=None, metadata={"pair": rule})
 
 
 @dataclasses.dataclass(frozen=True)
 class Augmentation:
-    """What may happen to a training image; every field's 0 switches it off.
+    """The possible random changes to a training image; 0 disables a change.
 
     Args:
         flip: probability of mirroring left and right.
-        rotate: largest rotation either way, in degrees (PLSC: 10).
-        shift: largest shift either way, as a share of height and width; whole
-            pixels.
-        crop_scale: (smallest, largest) share of the area that a random resized crop
-            keeps, with an aspect ratio of 3/4 to 4/3 (PLSC: 0.08, 1.0); None for no
-            crop.
-        zoom: largest change of size, larger or smaller, as a share.
-        shear: largest shear either way, as a share of the height.
-        color_jitter: brightness, contrast and saturation are multiplied by factors
-            in 1 - color_jitter ... 1 + color_jitter (PLSC: 0.2).
-        grey: probability of a grey image.
-        cutout: largest side of an erased square, as a share of the shorter side.
-        rotate_probability: of a rotation, where `rotate` is set.
-        crop_probability: of a random resized crop, where `crop_scale` is set.
-        color_probability: of a change of colors, where one is set.
-        cutout_probability: of an erased square, where `cutout` is set.
-        brightness: largest number of levels (of 255) added or taken away.
-        contrast: (smallest, largest) factor of the contrast instead of the one of
-            `color_jitter`; None for that one.
-        saturation: the same for the saturation.
-        hue: largest turn of the hue either way, as a share of the full circle.
-        low_resolution: probability of an image made smaller and large again, by
-            random interpolations (AdaFace: 0.2).
-        low_resolution_scale: (smallest, largest) share of the sides in between.
-        crop_in_place: probability that all but a random rectangle is black
+        rotate: maximum rotation in either direction, in degrees (PLSC: 10).
+        shift: maximum shift in either direction, as a fraction of height and width;
+            rounded to whole pixels.
+        crop_scale: (smallest, largest) fraction of the area that a random resized crop
+            keeps, with an aspect ratio of 3/4 to 4/3 (PLSC: 0.08, 1.0); None disables
+            it.
+        zoom: maximum relative change of size, up or down.
+        shear: maximum shear in either direction, as a fraction of the height.
+        color_jitter: brightness, contrast and saturation are multiplied by random
+            factors in 1 - color_jitter ... 1 + color_jitter (PLSC: 0.2).
+        grey: probability of converting the image to gray.
+        cutout: maximum side of an erased square, as a fraction of the shorter side.
+        rotate_probability: probability of a rotation, if `rotate` is set.
+        crop_probability: probability of a random resized crop, if `crop_scale` is set.
+        color_probability: probability of a color change, if one is set.
+        cutout_probability: probability of an erased square, if `cutout` is set.
+        brightness: maximum number of levels (of 255) to add or subtract.
+        contrast: (smallest, largest) factor for the contrast; None uses
+            `color_jitter`.
+        saturation: (smallest, largest) factor for the saturation; None uses
+            `color_jitter`.
+        hue: maximum rotation of the hue in either direction, as a fraction of the full
+            circle.
+        low_resolution: probability of shrinking the image and enlarging it again, with
+            random interpolation methods (AdaFace: 0.2).
+        low_resolution_scale: (smallest, largest) fraction of the sides to shrink to.
+        crop_in_place: probability of blackening everything outside a random rectangle
             (AdaFace: 0.2).
-        crop_in_place_scale: (smallest, largest) share of the area that is kept.
-        randaugment_layers: RandAugment's N, operations one after the other.
-        randaugment_magnitude: RandAugment's M, their strength in 0...10.
-        erasing: probability that a rectangle becomes noise (random erasing: 0.5).
-        erasing_scale: (smallest, largest) share of the area that it has.
+        crop_in_place_scale: (smallest, largest) fraction of the area to keep.
+        randaugment_layers: RandAugment's N, the number of successive operations.
+        randaugment_magnitude: RandAugment's M, the strength of the operations in
+            0...10.
+        erasing: probability of filling a random rectangle with noise (random erasing:
+            0.5).
+        erasing_scale: (smallest, largest) fraction of the area to fill.
     """
 
     flip: float = _within(1)
@@ -108,7 +112,10 @@ class Augmentation:
 
     @classmethod
     def named(cls, name: str | Augmentation | None) -> Augmentation | None:
-        """Returns the augmentation of this name: "face" (mirroring) or "none"."""
+        """Returns the augmentation for a name: "face" (mirroring) or "none" (None).
+
+        Returns an `Augmentation` or None unchanged.
+        """
         if name is None or isinstance(name, Augmentation):
             return name
         if name == "face":
@@ -122,7 +129,7 @@ class Augmentation:
 
     @property
     def warps(self) -> bool:
-        """Whether pixels land between pixels, so that the image is interpolated."""
+        """Whether a change requires interpolating between pixels."""
         return bool(
             (self.rotate and self.rotate_probability)
             or (self.crop_scale and self.crop_probability)
@@ -139,7 +146,10 @@ class Augmentation:
 
 
 def _is_pair(value, rule):
-    """Whether a value is (smallest, largest), shares if the rule ends with 1."""
+    """Returns whether a value is a valid (smallest, largest) under a rule.
+
+    A rule that ends with "1" is for fractions, any other rule for factors.
+    """
     try:
         low, high = value
         return 0 < low <= high <= 1 if rule.endswith("1") else 0 <= low <= high

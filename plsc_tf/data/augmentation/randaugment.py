@@ -1,9 +1,9 @@
 """RandAugment's operations (Cubuk et al. 2019, arXiv:1909.13719).
 
-Each is a pure function of an image uint8 [h, w, 3] of static size and an amount in
--1...1, 0 for no change: its size is M / 10, its sign is drawn. Largest changes are
-those of AutoAugment: 30 degrees, a shear of 0.3, a shift of 0.45 of the side (150 of
-331 pixels), factors of 0.1 and 1.9, 4 bits of ops.
+Each is a pure function of an image, uint8 `[h, w, 3]` of static size, and an amount in
+-1...1 (0 for no change) whose absolute value is M / 10 and whose sign is random. The
+maximum changes are AutoAugment's: a rotation of 30 degrees, a shear of 0.3, a shift of
+0.45 of the side (150 of 331 pixels), factors of 0.1 and 1.9, and removing 4 bits.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from plsc_tf.data.augmentation import operations as ops
 
 
 def identity(image, amount):
-    """The image as it is."""
+    """Returns the image unchanged."""
     del amount
     return image
 
 
 def auto_contrast(image, amount):
-    """Stretches each channel to 0...255; a channel of one level stays."""
+    """Stretches each channel to 0...255; keeps channels that have a single level."""
     del amount
     pixels = tf.reshape(tf.cast(image, tf.float32), [-1, 3])
     low, high = tf.reduce_min(pixels, 0), tf.reduce_max(pixels, 0)
     scale = tf.where(high > low, 255 / (high - low), 1.0)
-    # The last summand keeps 255 from becoming 254.99.
+    # 1e-3 compensates for rounding errors: 254.99... must become 255.
     offset = tf.where(high > low, -low * scale, 0.0) + 1e-3
     stretched = tf.nn.bias_add(tf.matmul(pixels, tf.linalg.diag(scale)), offset)
     return tf.cast(tf.reshape(stretched, image.shape), tf.uint8)
 
 
 def equalize(image, amount):
-    """Spreads the levels of each channel evenly, by its cumulated histogram."""
+    """Equalizes the histogram of each channel."""
     del amount
     levels = tf.cast(tf.reshape(image, [-1, 3]), tf.int32)
     channels = []
     for channel in tf.unstack(levels, axis=1):
         histogram = tf.math.bincount(channel, minlength=256, maxlength=256)
-        # Pillow's rule: the brightest level's pixels do not count into the step.
+        # As in Pillow, pixels of the brightest level do not count toward the step.
         step = (tf.size(channel) - histogram[tf.reduce_max(channel)]) // 255
         below = tf.cumsum(histogram, exclusive=True) + step // 2
         table = tf.where(step > 0, below // tf.maximum(step, 1), tf.range(256))
@@ -50,43 +50,43 @@ def equalize(image, amount):
 
 
 def rotate(image, amount):
-    """Turns by up to 30 degrees."""
+    """Rotates by up to 30 degrees."""
     angle = amount * math.radians(30)
     cos, sin = tf.cos(angle), tf.sin(angle)
     return _moved(image, ((cos, -sin), (sin, cos)))
 
 
 def shear_x(image, amount):
-    """Slants columns by up to 0.3 of the height."""
+    """Shears horizontally by up to 0.3 of the height."""
     return _moved(image, ((1.0, 0.3 * amount), (0.0, 1.0)))
 
 
 def shear_y(image, amount):
-    """Slants rows by up to 0.3 of the width."""
+    """Shears vertically by up to 0.3 of the width."""
     return _moved(image, ((1.0, 0.0), (0.3 * amount, 1.0)))
 
 
 def translate_x(image, amount):
-    """Moves sideways by up to 0.45 of the width, whole pixels."""
+    """Shifts horizontally by up to 0.45 of the width, in whole pixels."""
     pixels = tf.cast(tf.round(amount * 0.45 * image.shape[1]), tf.int32)
     return ops.move(image, 0, pixels, ops.GREY)
 
 
 def translate_y(image, amount):
-    """Moves up or down by up to 0.45 of the height, whole pixels."""
+    """Shifts vertically by up to 0.45 of the height, in whole pixels."""
     pixels = tf.cast(tf.round(amount * 0.45 * image.shape[0]), tf.int32)
     return ops.move(image, pixels, 0, ops.GREY)
 
 
 def solarize(image, amount):
-    """Inverts pixels from a level on: 256 for no change, 0 for all."""
+    """Inverts levels at or above a threshold: 256 (none) down to 0 (all)."""
     threshold = tf.cast(tf.math.ceil(256 * (1 - tf.abs(amount))), tf.int16)
     bright = tf.cast(tf.cast(image, tf.int16) >= threshold, tf.uint8)
     return tf.bitwise.bitwise_xor(image, 255 * bright)
 
 
 def posterize(image, amount):
-    """Leaves fewer bits of each level: 8 for no change, 4 at most."""
+    """Clears up to 4 of the low bits of each level."""
     dropped = tf.cast(tf.round(4 * tf.abs(amount)), tf.uint8)
     shifted = tf.bitwise.right_shift(image, dropped)
     return tf.bitwise.left_shift(shifted, dropped)
@@ -102,7 +102,7 @@ def saturate(image, amount):
 
 
 def contrast(image, amount):
-    """Multiplies the contrast about the mean luma by 0.1 to 1.9."""
+    """Multiplies the contrast, relative to the mean luma, by 0.1 to 1.9."""
     pixels = tf.cast(image, tf.float32)
     return _blended(pixels, tf.round(tf.reduce_mean(ops.luma(pixels))), amount)
 
@@ -113,9 +113,10 @@ def brighten(image, amount):
 
 
 def sharpen(image, amount):
-    """Multiplies what differs from a smoothed image by 0.1 to 1.9."""
+    """Multiplies the difference from a smoothed image by 0.1 to 1.9."""
     pixels = tf.cast(image, tf.float32)
-    # Pillow's SMOOTH: 5 in the middle, 1 around, over 13; the border stays.
+    # Pillow's SMOOTH kernel: 5 in the center, 1 around it, divided by 13. The border is
+    # not changed.
     total = tf.nn.avg_pool2d(pixels[tf.newaxis], 3, 1, "VALID")[0] * 9
     smooth = tf.round((total + 4 * pixels[1:-1, 1:-1]) / 13)
     inner = _blended(pixels[1:-1, 1:-1], smooth, amount)
@@ -133,23 +134,23 @@ OPERATIONS = {
 
 
 def choose(chance: tf.Tensor, magnitude: float):
-    """Turns uniform numbers into operations and amounts, one of each per number.
+    """Turns each uniform random number into an operation and an amount.
 
     Args:
-        chance: float [n].
+        chance: float `[n]`, uniform in [0, 1).
         magnitude: M in 0...10.
 
     Returns:
-        int32 [n], places in `OPERATIONS`, and float [n], signed amounts.
+        Indices into `OPERATIONS`, int32 `[n]`, and signed amounts, float `[n]`.
     """
-    # One number gives both: the halves of each operation's share are the signs.
+    # Each operation has an equal interval of chance; its halves stand for the signs.
     halves = tf.cast(tf.floor(chance * (2 * len(OPERATIONS))), tf.int32)
     sign = tf.cast(1 - 2 * (halves % 2), tf.float32)
     return halves // 2, sign * (magnitude / 10)
 
 
 def apply(image: tf.Tensor, operation: tf.Tensor, amount: tf.Tensor) -> tf.Tensor:
-    """Carries out one operation, given by its place in `OPERATIONS`."""
+    """Applies one operation, given by its index in `OPERATIONS`."""
 
     def branch(function):
         return lambda: tf.ensure_shape(function(image, amount), image.shape)

@@ -1,1 +1,1 @@
-"""The data doctor: what is wrong with a data set, before a training finds out."""
+"""Checks a data set for problems before a training encounters them."""

@@ -1,6 +1,6 @@
-"""The whole check of a data set, and problems that only the whole set shows.
+"""Checks a data set, including problems that concern several images or classes.
 
-`table` is always that of a survey, one row per image of the listing.
+Every `table` in this module is the result of `survey`, with one row per image.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from plsc_tf.data.readers import image_list
 from plsc_tf.data.request import DataRequest
 
 _BAND_BITS = 16
-# Two hashes that differ in fewer bits than there are bands share a band.
+# Two hashes that differ in fewer bits than this have at least one equal band.
 _BANDS = 4
-# Labels that a finding names.
+# Maximum number of labels listed in a finding.
 _NAMED = 10
 
 
@@ -35,8 +35,8 @@ class CheckResult:
 
     Attributes:
         listing: the images.
-        table: of the survey.
-        report: plain values, for JSON.
+        table: the survey's table.
+        report: the report, as JSON-compatible values.
     """
 
     listing: Listing
@@ -45,7 +45,7 @@ class CheckResult:
 
     @property
     def sound(self) -> bool:
-        """Whether there are no errors; there may be warnings."""
+        """Whether there are no errors; there may still be warnings."""
         return self.report["sound"]
 
 
@@ -58,22 +58,23 @@ def check(
     threads: int = 0,
     on_progress=lambda count, share: None,
 ) -> CheckResult:
-    """Checks a data set; problems with the data are findings, not errors.
+    """Checks a data set; problems with the data are reported as findings.
 
     Args:
-        name: of the data set, as for `load`.
-        request: which examples; num_classes None takes it from the data.
+        name: name of the data set, as for `load`.
+        request: selects the examples.
         val_targets: verification sets that must not share images with the data set.
-        near: whether similar images count, too.
-        threads: that read and decode; 0: one per core.
-        on_progress: called with images done and the share of the whole.
+        near: whether to look for similar images as well.
+        threads: number of threads that read and decode; 0 uses one per core.
+        on_progress: function called with the number of images checked so far and the
+            completed fraction.
 
     Raises:
-        FileNotFoundError: there is no data set, list, or verification set.
-        ValueError: an unknown data set, or an impossible request.
+        FileNotFoundError: the data set, its list or a verification set does not exist.
+        ValueError: the data set is unknown, or the request is invalid.
     """
     start, findings = time.monotonic(), Findings()
-    # Before the long part: a missing set is a mistake of the call, not a finding.
+    # Load these first: a missing set is an error in the call and should fail early.
     verification = []
     for target in val_targets:
         verification += _examine_set(name, request, target, near, findings)
@@ -106,7 +107,7 @@ def check(
 
 
 def _examine_set(name, request, target, near, findings):
-    """Yields (place, `Examined`) of the images of a verification set."""
+    """Yields (place, `Examined`) for each image of a verification set."""
     try:
         pairs = data_load.load_val(name, request, target)
     except ValueError as error:
@@ -123,10 +124,10 @@ def _examine_set(name, request, target, near, findings):
 
 
 def find_duplicates(table: np.ndarray, listing: Listing, findings: Findings) -> None:
-    """Marks copies, and the same image under different labels.
+    """Marks copies, and identical images with different labels.
 
-    A group of equal images is decided by their decoded pixels. All of a group with
-    different labels are conflicts; of the others all but the first are copies.
+    Images are identical if their decoded pixels are. If their labels differ, all of
+    them are conflicts; otherwise, all but the first are copies.
     """
     known = np.flatnonzero(table["pixel_hash"])
     known = known[np.argsort(table["pixel_hash"][known], kind="stable")]
@@ -161,15 +162,15 @@ def find_leaks(
     findings: Findings,
     near: bool,
 ) -> None:
-    """Marks images of the data set that equal, or resemble, one of verification sets.
+    """Marks images that are identical or similar to a verification image.
 
     Args:
-        table: of the survey.
-        verification: (place, facts) of each image of the verification sets.
-        listing: of the data set.
-        findings: gets the images.
-        near: whether to look for similar ones, too: those whose difference hash differs
-            in fewer bits than there are bands.
+        table: the survey's table.
+        verification: (place, `Examined`) of each image of the verification sets.
+        listing: the images of the data set.
+        findings: findings to add to.
+        near: whether to look for similar images as well, which are images whose
+            difference hashes differ in fewer bits than there are bands.
     """
     leaks = np.full(len(table), -1)
     for name in ("pixel_hash", "byte_hash"):
@@ -191,7 +192,7 @@ def find_leaks(
 
 
 def _closest(hashes: np.ndarray, wanted: list[int]) -> np.ndarray:
-    """Returns the place of a similar one of `wanted` for each hash, or -1."""
+    """Returns, for each hash, the index of a similar hash in `wanted`, or -1."""
     closest = np.full(len(hashes), -1)
     for band in range(_BANDS):
         keys = (hashes >> np.uint64(band * _BAND_BITS)).astype(np.uint16)
@@ -212,15 +213,15 @@ def _closest(hashes: np.ndarray, wanted: list[int]) -> np.ndarray:
 def class_figures(
     table: np.ndarray, findings: Findings, num_classes: int | None
 ) -> dict:
-    """Counts the images of each class; labels out of range belong to none.
+    """Computes statistics of the classes, ignoring labels out of range.
 
     Args:
-        table: of the survey.
-        findings: gets empty classes and those of one image.
-        num_classes: number of classes; None: largest label + 1.
+        table: the survey's table.
+        findings: findings; adds empty classes and classes of one image.
+        num_classes: number of classes; None means the largest label + 1.
 
     Returns:
-        plain values for the report; {} if no label could be read.
+        JSON-compatible values for the report; {} if no label could be read.
     """
     labels = table["label"]
     in_range = (labels >= 0) & (labels < (num_classes or 2**63 - 1))
@@ -230,7 +231,7 @@ def class_figures(
     if not len(labels):
         return {}
     num_classes = num_classes or int(labels[-1]) + 1
-    # The first gaps lie within as many labels as there are, and these gaps.
+    # The first `_NAMED` empty classes have labels below this bound.
     first = np.arange(min(num_classes, len(labels) + _NAMED))
     empty, single = num_classes - len(labels), labels[counts == 1]
     for kind, few, count in (
@@ -241,7 +242,7 @@ def class_figures(
             more = " ..." if count > _NAMED else ""
             text = f"labels {', '.join(map(str, few[:_NAMED]))}{more}"
             findings.add(kind, text, count=count)
-    # Number of classes by images per class, in powers of two.
+    # Histogram of images per class, with bins that are powers of two.
     by_power = np.bincount(np.log2(counts).astype(np.int64)).tolist()
     names = ["1"] + [f"{2**k}-{2 ** (k + 1) - 1}" for k in range(1, len(by_power))]
     return {
@@ -255,17 +256,17 @@ def class_figures(
 
 
 def find_unlisted(listing: ListedImages, count: int, findings: Findings) -> bool:
-    """Searches the folders of the listed images for further ones.
+    """Searches the folders of the listed images for unlisted images.
 
-    Paths are compared as 64 bits each, so that millions fit.
+    Compares paths by 64-bit hashes, so that millions of them fit in memory.
 
     Args:
-        listing: that was read.
+        listing: the listing, all of whose items have been read.
         count: number of its items.
-        findings: gets the images.
+        findings: findings to add to.
 
     Returns:
-        False on remote file systems, where a search could take hours.
+        Whether it searched; False on remote stores, where that could take hours.
     """
     if "://" in listing.folder:
         return False
@@ -274,14 +275,15 @@ def find_unlisted(listing: ListedImages, count: int, findings: Findings) -> bool
         path = os.path.normpath(listing.path(index))
         hashes.append(hash64(path))
         tops.add(path.split(b"/", 1)[0] if b"/" in path else b"")
-    hashes.append(2**64 - 1)  # so that every search ends at one
+    hashes.append(2**64 - 1)  # Keeps `searchsorted` below from running past the end.
     known = np.sort(np.array(hashes, np.uint64))
     root = os.fsencode(listing.folder.rstrip("/") or "/")
     endings = tuple(ending.encode() for ending in paths.IMAGE_ENDINGS)
     for top in sorted(tops):
         for place, folders, files in os.walk(os.path.join(root, top)):
             if not top:
-                # The data root itself holds images: its folders may be others'.
+                # The list has images directly in the data root; its subfolders may
+                # belong to something else.
                 folders.clear()
             for name in sorted(
                 name for name in files if name.lower().endswith(endings)
@@ -294,13 +296,13 @@ def find_unlisted(listing: ListedImages, count: int, findings: Findings) -> bool
 
 
 def _paths_of_other_lists(listing: ListedImages) -> array.array:
-    """Hashes of the paths in the lists of other splits."""
+    """Returns hashes of the paths in the lists of other splits."""
     hashes = array.array("Q")
     for name in paths.listing(listing.folder):
         path = paths.join(listing.folder, name)
         is_list = name.startswith("label") and name.endswith(".txt")
         if is_list and path != listing.name:
-            # Another kind of file ends where it stops being a list.
+            # Reading stops with an error if the file is not a list.
             with contextlib.suppress(ValueError):
                 for line in image_list.lines(path):
                     if line.label is not None:

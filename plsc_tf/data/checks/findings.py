@@ -1,4 +1,4 @@
-"""The possible problems of a data set, and those that a check has found."""
+"""The kinds of problems that a data set can have, and the findings of a check."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import collections
 from collections.abc import Callable
 from typing import NamedTuple
 
-# Errors make a training fail or learn wrong things; warnings are worth a look.
+# Errors make a training fail or learn the wrong thing; warnings deserve a look.
 ERROR, WARNING = "error", "warning"
-# Findings of each kind that are stored in words.
+# Maximum number of findings of each kind that are stored with place and detail.
 _STORED = 1000
 
 
@@ -16,9 +16,9 @@ class Kind(NamedTuple):
     """One kind of finding.
 
     Attributes:
-        text: explanation in the table.
+        text: explanation for the table.
         severity: ERROR or WARNING.
-        removed: whether a cleaned list leaves the image out.
+        removed: whether a cleaned list omits the image.
     """
 
     text: str
@@ -66,7 +66,7 @@ KINDS = {
 
 
 class Findings:
-    """Counts all findings by the names of their kinds; stores the first in words."""
+    """Counts findings by kind and stores the details of the first ones."""
 
     def __init__(self):
         self._counts = collections.Counter()
@@ -75,14 +75,14 @@ class Findings:
     def add(
         self, kind: str, where: str | Callable = "", detail: str = "", count: int = 1
     ) -> None:
-        """Counts a finding.
+        """Adds a finding.
 
         Args:
             kind: a key of `KINDS`.
             where: the file, line or record, or a function that returns it, which is
                 called only if the finding is stored.
-            detail: further words.
-            count: the number of things it stands for.
+            detail: more text.
+            count: number of images or files that the finding represents.
         """
         self._counts[kind] += count
         if len(self._first[kind]) < _STORED:
@@ -90,12 +90,12 @@ class Findings:
             self._first[kind].append({"where": place, "detail": detail})
 
     def total(self, severity: str) -> int:
-        """Returns the number of findings of a severity."""
+        """Returns the number of findings with the given severity."""
         counts = self._counts.items()
         return sum(n for kind, n in counts if KINDS[kind].severity == severity)
 
     def as_list(self) -> list[dict]:
-        """Returns plain values for JSON, errors first."""
+        """Returns the findings as JSON-compatible values, errors first."""
         return [
             {
                 "kind": name,

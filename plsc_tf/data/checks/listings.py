@@ -1,4 +1,4 @@
-"""All images of a data set in order, past whatever is wrong with some of them."""
+"""Lists all images of a data set in order, continuing after faulty ones."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from plsc_tf.data.sampling import FILE_ORDER
 from plsc_tf.data.source import IndexedSource, dense
 from plsc_tf.storage import files
 
-# What sources raise when an example cannot be read.
+# Errors that sources raise if an example cannot be read.
 _FAULTS = (tf.errors.OpError, ValueError, OSError, EOFError)
 
 
 @dataclasses.dataclass(slots=True)
 class Item:
-    """One image, or something that should be one.
+    """An image, or an entry that should be an image.
 
     Attributes:
-        label: as in training; None if it cannot be read.
-        path: of its file, if it has one.
-        content: its bytes or pixels, if it has no file.
-        fault: the kind of problem, if there is neither.
-        detail: of the fault.
-        place: a short text from which the listing describes the item.
-        share: of the whole that is read up to here, 0 ... 1.
+        label: the label as in training; None if it cannot be read.
+        path: path of the image's file, if it has its own file.
+        content: the image's bytes or pixels, if it does not have its own file.
+        fault: kind of problem, if there is neither `path` nor `content`.
+        detail: details of the fault.
+        place: short text from which `Listing.describe` describes the item.
+        share: fraction of the data set read so far, in 0...1.
     """
 
     label: int | None = None
@@ -58,25 +58,26 @@ class Listing:
     """The images of a data set.
 
     Args:
-        layout: of its files.
-        name: of the list, folder or files.
-        folder: that the paths of a list are relative to; None without files.
+        layout: layout of the data set's files.
+        name: name of the list, the folder or the files.
+        folder: folder to which the images' paths are relative; None if images are not
+            separate files.
 
     Attributes:
-        num_classes: labels must be below it; None: unknown. Some files tell it only
-            when they are read.
-        heeds: as of `plsc_tf.data.source.Source`.
+        num_classes: number of classes; None if unknown. For some layouts it becomes
+            known only while the files are read.
+        heeds: see `plsc_tf.data.source.Source`.
     """
 
     def __init__(self, layout: layouts.Layout, name: str, folder: str | None = None):
         self.name, self.folder = name, folder
         self.num_classes, self.heeds = layout.request.num_classes, layout.heeds
         self._layout = layout
-        # Many short texts: 8 bytes each besides their own.
+        # Stores many short texts with an overhead of 8 bytes each.
         self._places, self._ends = bytearray(), array.array("q", [0])
 
     def items(self, findings: Findings) -> Iterator[Item]:
-        """Yields all items; what belongs to no item is added to the findings."""
+        """Yields all items; adds faults that do not belong to an item to `findings`."""
         offset = 0
         if self.heeds is not None and "labels_offset" in self.heeds:
             offset = self._layout.request.labels_offset
@@ -88,11 +89,11 @@ class Listing:
             yield item
 
     def describe(self, index: int) -> str:
-        """Names an item that was listed."""
+        """Describes an item that `items` has already yielded."""
         raise NotImplementedError
 
     def path(self, index: int) -> bytes:
-        """Returns the path of an item below `folder`."""
+        """Returns the path of an item, relative to `folder`."""
         return self._place(index)
 
     def _items(self, findings: Findings) -> Iterator[Item]:
@@ -103,7 +104,7 @@ class Listing:
 
 
 class ListedImages(Listing):
-    """The lines of an image list."""
+    """Lists the lines of an image list."""
 
     def __init__(self, layout: layouts.ImageListLayout):
         name = image_list.require_list(layout.folder, layout.list_name)
@@ -128,7 +129,7 @@ class ListedImages(Listing):
                 if label is None:
                     fault = "label_not_whole" if path else "bad_line"
                     item = Item(fault=fault, detail=repr(text.decode(errors="replace")))
-                # A line: path, space, label, end.
+                # A line has a path, a space, a label and a newline.
                 done += len(path) + len(str(label)) + 2
                 item.share = min(done / size, 1.0)
                 item.place = b"%d %b" % (number, path)
@@ -138,7 +139,7 @@ class ListedImages(Listing):
 
 
 class FolderImages(Listing):
-    """The files in class folders."""
+    """Lists the files in class folders."""
 
     def __init__(self, layout: layouts.ClassFoldersLayout):
         paths.require_folder(layout.folder)
@@ -172,7 +173,7 @@ class FolderImages(Listing):
 
 
 class ArrayImages(Listing):
-    """Files of pixels that are read as a whole."""
+    """Lists the images in files of pixels, which are loaded as a whole."""
 
     def __init__(self, layout: layouts.ArraysLayout):
         super().__init__(layout, layout.name)
@@ -190,7 +191,7 @@ class ArrayImages(Listing):
 
 
 class SourceImages(Listing):
-    """The examples of a source of any kind, one at a time."""
+    """Lists the examples of any source, one at a time."""
 
     def __init__(self, layout: layouts.Layout):
         self._source = layout.open()
@@ -200,7 +201,7 @@ class SourceImages(Listing):
         self.describe = self._source.describe
 
     def items(self, findings):
-        """See `Listing.items`; a source has subtracted labels_offset."""
+        """See `Listing.items`; the source itself subtracts labels_offset."""
         return self._items(findings)
 
     def _items(self, findings):
@@ -218,7 +219,7 @@ class SourceImages(Listing):
             findings.add("damaged_record", place, _first_line(error))
 
     def _item(self, block: dict) -> Item:
-        """Returns the only example of a block."""
+        """Returns the item for a block of one example."""
         try:
             example = self._source.read(block)
             image = dense(example["image"][0]).numpy()
@@ -228,7 +229,7 @@ class SourceImages(Listing):
 
 
 class PackedImages(Listing):
-    """TFRecord or base64 files; damage within one does not hide the next."""
+    """Lists the images in TFRecord or base64 files; continues after a damaged file."""
 
     def __init__(self, layout: layouts.TfrecordLayout | layouts.Base64Layout):
         first, last = layout.files[0], layout.files[-1]
@@ -253,13 +254,13 @@ class PackedImages(Listing):
                     item.share = min((before + position) / total, 1.0)
                     yield item
             except (ValueError, EOFError) as error:
-                # The rest of a file whose framing is lost.
+                # The rest of the file cannot be read without the record boundaries.
                 findings.add("damaged_record", file, str(error))
             before += sizes[place]
 
 
 def _tfrecords(file: str) -> Iterator[tuple[int, int, Item]]:
-    """Yields (number, first byte, item) of each record."""
+    """Yields (number, position, item) for each record."""
     stream = RandomAccessFile(file)
     for number, (begin, length) in enumerate(tfrecord.places(stream)):
         record = stream.read(begin, length + tfrecord.FOOTER)
@@ -275,11 +276,11 @@ def _tfrecords(file: str) -> Iterator[tuple[int, int, Item]]:
 
 
 def _base64_lines(file: str) -> Iterator[tuple[int, int, Item]]:
-    """Yields (number, end in the file, item) of each line, either column first."""
+    """Yields (number, end position, item) for each line; detects the column order."""
     try:
         label_first = base64_text.column_order(file)
     except ValueError:
-        # The order is then decided line by line.
+        # Detect the order for each line instead.
         label_first = None
     position = 0
     for number, line in paths.read_lines(file, base64_text.LONGEST_LINE):
@@ -294,7 +295,7 @@ def _base64_lines(file: str) -> Iterator[tuple[int, int, Item]]:
 
 
 class RecordioImages(Listing):
-    """The images of a .rec file."""
+    """Lists the images in a .rec file."""
 
     def __init__(self, layout: layouts.RecordioLayout):
         super().__init__(layout, layout.rec)
@@ -308,7 +309,7 @@ class RecordioImages(Listing):
         finder, share, images = self._finder, 0.0, 0
         try:
             for image in finder.find():
-                # Record 0 holds the number.
+                # The number of classes becomes known when record 0 is read.
                 self.num_classes = self.num_classes or finder.num_classes
                 if image.error is not None:
                     item = Item(fault=_fault(image), detail=str(image.error))
@@ -326,15 +327,15 @@ class RecordioImages(Listing):
 
 
 def open_listing(name: str, request: DataRequest) -> Listing:
-    """Returns the images of a data set.
+    """Returns the listing of a data set.
 
     Raises:
-        FileNotFoundError: there is no data set or list.
-        ValueError: an unknown data set, or an impossible request.
+        FileNotFoundError: the data set or its list does not exist.
+        ValueError: the data set is unknown, or the request is invalid.
     """
     layout = data_load.find_layout(name, request)
     kind = _LISTINGS.get(type(layout), SourceImages)
-    # The keys of a user's own parse_fn are not FastNN's.
+    # If the user has a parse_fn, the records do not have FastNN's keys.
     listing = (SourceImages if getattr(layout, "parse_fn", None) else kind)(layout)
     if isinstance(listing, ListedImages | PackedImages) and request.split == "train":
         known = data_load.info(data_load.find(name)).num_classes

@@ -1,4 +1,4 @@
-"""A check's result as a table, as JSON and as a cleaned list."""
+"""Presents a check's result as a table, as JSON and as a cleaned list."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LINES = 4096
 
 
 def rows(report: dict) -> list[tuple[str, str]]:
-    """Returns the rows of a table: figures, then errors, then warnings."""
+    """Returns the rows of the table: statistics, then errors, then warnings."""
     classes = report["classes"]
     table = [
         ("data set", f"{report['data_set']}: {report['read']}"),
@@ -53,25 +53,25 @@ def rows(report: dict) -> list[tuple[str, str]]:
 
 
 def write_report(path: str, report: dict) -> None:
-    """Writes the report as JSON; replaces an older one."""
+    """Writes the report as JSON, replacing an existing one."""
     text = json.dumps(report, indent=1, ensure_ascii=False)
-    # Names of files may hold bytes that are not UTF-8.
+    # File names may contain bytes that are not UTF-8.
     files.replace(path, text.encode(errors="backslashreplace"))
 
 
 def write_cleaned_list(path: str, listing: Listing, table: np.ndarray) -> int:
-    """Writes "path label" lines of the sound images.
+    """Writes "path label" lines for the images without errors.
 
-    One image of equal ones stays; none of those that have different labels, or that
-    are in a verification set.
+    Of identical images, keeps only the first, and none if their labels differ. Omits
+    images that are also in a verification set.
 
     Args:
-        path: a new file.
-        listing: of images that are files.
-        table: of the check.
+        path: path of a new file.
+        listing: the images, which must be files.
+        table: the check's table.
 
     Returns:
-        number of lines.
+        The number of lines.
     """
     good = np.flatnonzero(~table["removed"]).tolist()
     labels = table["label"]
@@ -79,14 +79,15 @@ def write_cleaned_list(path: str, listing: Listing, table: np.ndarray) -> int:
 
 
 def write_list(path: str, entries: Callable[[], Iterator[tuple[bytes, int]]]) -> int:
-    """Writes "path label" lines; leaves out paths with line ends.
+    """Writes "path label" lines; omits paths that contain a newline.
 
     Args:
-        path: a new file.
-        entries: yields (path, label) of each image; called again after a fault.
+        path: path of a new file.
+        entries: function that yields (path, label) of each image; called again if
+            writing must be retried.
 
     Returns:
-        number of lines.
+        The number of lines.
     """
     count = 0
 
@@ -103,11 +104,11 @@ def write_list(path: str, entries: Callable[[], Iterator[tuple[bytes, int]]]) ->
 
 
 def check_outputs(reports: dict[str, str], lists: dict[str, str]) -> None:
-    """Raises an error for outputs that cannot be written, or overwrite something.
+    """Raises an error if an output cannot be written or would overwrite a list.
 
     Args:
-        reports: {option: path or ""} of JSON files, which are replaced.
-        lists: {option: path or ""} of new files.
+        reports: {option: path or ""} of JSON files; existing ones will be replaced.
+        lists: {option: path or ""} of lists, which must be new files.
 
     Raises:
         FileExistsError: a list exists.
@@ -129,7 +130,7 @@ def check_outputs(reports: dict[str, str], lists: dict[str, str]) -> None:
 
 
 def check_listable(listing: Listing, option: str) -> None:
-    """Raises ValueError if a list cannot name the images, which are not files."""
+    """Raises ValueError if the images are not files, which a list requires."""
     if listing.folder is None:
         raise ValueError(
             f"{option} is a list of files, but the images of {listing.name!r} are not "

@@ -1,6 +1,6 @@
-"""One pass over all images: read, decoded and fingerprinted in threads.
+"""Reads, decodes and hashes all images of a data set in one pass, with threads.
 
-The table that it makes has 33 bytes per image, so that millions fit.
+The resulting table takes 33 bytes per image, so that millions fit in memory.
 """
 
 from __future__ import annotations
@@ -25,36 +25,38 @@ from plsc_tf.data.checks.listings import Item, Listing
 from plsc_tf.data.faults import reason
 from plsc_tf.storage import files
 
-# Stands for a label that cannot be read.
+# Marks a label that cannot be read.
 NO_LABEL = -(2**63)
-# `removed`: whether a cleaned list leaves the image out.
+# A row of the table; `removed` is whether a cleaned list omits the image.
 ROW = np.dtype(
     [("label", "i8"), ("removed", "?")]
     + [(name, "u8") for name in ("byte_hash", "pixel_hash", "near_hash")]
 )
-# Pillow's readers of other formats are not needed, and some start other programs.
+# Formats to open with Pillow. Its readers for other formats are not needed, and some of
+# them start other programs.
 _KNOWN = ("JPEG", "PNG", "GIF", "BMP", "PPM", "TIFF", "WEBP", "JPEG2000")
-# MPO: a JPEG with further images behind it, as some cameras write them.
+# Formats that training decodes. MPO is a JPEG followed by more images, which some
+# cameras write.
 _DECODED = ("JPEG", "MPO", "PNG", "GIF")
 _DAMAGED_STARTS = {b"\xff\xd8\xff": "JPEG", b"\x89PNG": "PNG", b"GIF8": "GIF"}
 _GREY_MODES = ("1", "L", "LA", "I", "I;16", "I;16B", "F")
 _ALPHA_MODES = ("LA", "PA", "RGBA", "La", "RGBa")
 _ORIENTATION = 0x0112
-# The byte with the bits of a channel.
+# The byte of a PNG file that contains the number of bits per channel.
 _PNG_DEPTH = slice(24, 25)
-# Images of one task, and tasks per thread that are read ahead.
+# Images per task, and tasks per thread to submit ahead.
 _AT_ONCE, _AHEAD = 32, 3
 
 
 @dataclasses.dataclass(slots=True)
 class Examined:
-    """The facts about an image.
+    """The result of examining an image.
 
     Attributes:
-        byte_hash: of its file, 64 bits; of its pixels for arrays.
-        pixel_hash: of its decoded pixels, 64 bits; 0 if they cannot be decoded.
-        near_hash: a difference hash, 64 bits; 0 if it was not requested.
-        faults: (kind, detail) of each.
+        byte_hash: 64-bit hash of the encoded image; for an array, of its pixels.
+        pixel_hash: 64-bit hash of the decoded pixels; 0 if they cannot be decoded.
+        near_hash: 64-bit difference hash; 0 if it was not requested.
+        faults: list of (kind, detail).
     """
 
     byte_hash: int = 0
@@ -79,13 +81,14 @@ def survey(
 
     Args:
         listing: the images.
-        findings: gets their faults.
+        findings: findings to add faults to.
         near: whether to compute difference hashes.
-        threads: that read and decode; 0: one per core.
-        on_progress: called with images done and the share of the whole.
+        threads: number of threads that read and decode; 0 uses one per core.
+        on_progress: function called with the number of images examined so far and the
+            completed fraction.
 
     Returns:
-        one `ROW` per item of the listing.
+        The table, with one `ROW` per item of the listing.
     """
     tables, count = [np.empty(0, ROW)], 0
     threads = threads or os.cpu_count() or 1
@@ -111,7 +114,7 @@ def survey(
 
 
 def _examined(items, near, pool, ahead):
-    """Yields (items, their `Examined`), in order."""
+    """Yields (items, their `Examined` results), in order."""
     waiting = collections.deque()
     while chunk := list(itertools.islice(items, _AT_ONCE)):
         waiting.append((chunk, pool.submit(_examine_all, chunk, near)))
@@ -133,7 +136,7 @@ def _examine_all(items: list[Item], near: bool) -> list[Examined]:
 
 
 def _examine(item: Item, near: bool) -> Examined:
-    """Reads and examines an image; any problem becomes a fault."""
+    """Reads and examines an image; records any problem as a fault."""
     result = Examined()
     if item.fault is not None:
         result.add(item.fault, item.detail)
@@ -152,12 +155,12 @@ def _examine(item: Item, near: bool) -> Examined:
 
 
 def examine(content: bytes | np.ndarray, near: bool = False) -> Examined:
-    """Examines an image; never fails, whatever it contains.
+    """Examines an image; never fails, whatever the content.
 
-    Pixels are decoded exactly as in training, by `images.decode`.
+    Decodes pixels exactly as in training, with `images.decode`.
 
     Args:
-        content: an encoded image, or uint8 [h, w] or [h, w, channels].
+        content: an encoded image, or uint8 `[h, w]` or `[h, w, channels]`.
         near: whether to compute the difference hash.
     """
     result = Examined()
@@ -175,17 +178,18 @@ def examine(content: bytes | np.ndarray, near: bool = False) -> Examined:
 
 
 def hash64(data, key: bytes = b"") -> int:
-    """Returns 64 bits of BLAKE2b; never 0, which stands for nothing."""
+    """Returns a 64-bit BLAKE2b hash; never 0, which means "no hash"."""
     digest = hashlib.blake2b(key, digest_size=8)
     digest.update(data)
     return int.from_bytes(digest.digest(), "little") or 1
 
 
 def difference_hash(pixels: np.ndarray) -> int:
-    """Returns 64 bits: whether brightness rises from left to right, on a 9 x 8 grid.
+    """Computes a hash that is similar for similar images.
 
-    Scaling, compression and slight changes of color leave most bits unchanged
-    (Krawetz, "Kind of like that", 2013).
+    Each of its 64 bits is whether brightness increases from left to right between two
+    cells of a 9 x 8 grid. Scaling, compression and slight color changes leave most bits
+    unchanged (Krawetz, "Kind of like that", 2013).
     """
     small = Image.fromarray(pixels).convert("L").resize((9, 8), Image.Resampling.BOX)
     grid = np.asarray(small, np.int16)
@@ -194,14 +198,14 @@ def difference_hash(pixels: np.ndarray) -> int:
 
 
 def _rgb(pixels: np.ndarray) -> np.ndarray:
-    """Converts uint8 pixels as `images.to_rgb`, without TensorFlow's overhead."""
+    """Converts uint8 pixels like `images.to_rgb`, without TensorFlow's overhead."""
     if pixels.ndim == 2:
         pixels = pixels[..., np.newaxis]
     return np.ascontiguousarray(np.broadcast_to(pixels, (*pixels.shape[:2], 3)))
 
 
 def _decoded(data: bytes, result: Examined) -> np.ndarray | None:
-    """Returns the pixels as in training, or None and adds the fault."""
+    """Returns the pixels as in training; if that fails, adds a fault, returns None."""
     if not data:
         result.add("empty")
         return None
@@ -226,7 +230,7 @@ def _decoded(data: bytes, result: Examined) -> np.ndarray | None:
 
 
 def _unidentified(data: bytes) -> tuple[str, str]:
-    """Returns the kind and detail of a file that Pillow does not know."""
+    """Returns kind and detail of the fault of a file that Pillow cannot identify."""
     for start, name in _DAMAGED_STARTS.items():
         if data.startswith(start):
             return "damaged_image", f"a {name} whose header cannot be read"
@@ -236,7 +240,7 @@ def _unidentified(data: bytes) -> tuple[str, str]:
 
 
 def _format(data: bytes, result: Examined) -> str:
-    """Reads the headers; returns the format and adds unusual properties."""
+    """Reads an image's headers, adds unusual properties and returns the format."""
     image = Image.open(io.BytesIO(data), formats=_KNOWN)
     width, height = image.size
     if width * height > (Image.MAX_IMAGE_PIXELS or 2**63):
@@ -257,12 +261,12 @@ def _format(data: bytes, result: Examined) -> str:
     orientation = _orientation(image) if "exif" in image.info else 1
     if orientation in range(2, 9):
         result.add("rotated", f"orientation {orientation}")
-    # Training may not decode an animated GIF, but it is not damaged.
+    # Training may fail to decode an animated GIF, but that does not mean it is damaged.
     return "animated GIF" if animated and image.format == "GIF" else image.format
 
 
 def _orientation(image: Image.Image) -> int:
-    """Returns the orientation in EXIF; 1, the usual one, if it cannot be read."""
+    """Returns the EXIF orientation; 1, the normal one, if it cannot be read."""
     try:
         return image.getexif().get(_ORIENTATION, 1)
     except Exception:  # noqa: BLE001 - Pillow raises all kinds on damage

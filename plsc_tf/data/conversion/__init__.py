@@ -1,1 +1,1 @@
-"""From any layout to shards of equal size, globally shuffled, in bounded memory."""
+"""Converts any layout to globally shuffled shards of equal size, in bounded memory."""

@@ -1,6 +1,7 @@
-"""The input of a conversion, read in batches of records in the output's format.
+"""Inputs of a conversion, read in batches of records in the output's format.
 
-An input can continue after each batch from its `position`, plain values for JSON.
+Reading can resume after each batch from the batch's `position`, which can be stored as
+JSON.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from plsc_tf.data.readers import base64_text, tfrecord
 from plsc_tf.data.source import IndexedSource, Source, label_error
 from plsc_tf.storage import files
 
-# Reading many small files waits for the disk more than for the processor.
+# Use threads because reading many small files is limited by the disk, not the CPU.
 _THREADS, _AT_ONCE = 4, 64
 _MOST_BUCKETS = 512
 _BUCKET_BYTES, _BUCKET_RECORDS = 1 << 26, 1 << 13
-# Records of sources of unknown length, as a guess.
+# Guess for the number of records of a source of unknown length.
 _UNKNOWN = 1 << 21
 _MOST_RECORDS = 1 << 14
-# First bytes of the formats that `plsc_tf.data.images.decode` reads.
+# Leading bytes of the formats that `plsc_tf.data.images.decode` supports.
 _BEGINNINGS = {
     b"\xff\xd8\xff": b"jpeg",
     b"\x89PNG\r\n\x1a\n": b"png",
@@ -34,15 +35,16 @@ _BEGINNINGS = {
 
 @dataclasses.dataclass(frozen=True)
 class Output:
-    """A format of shards.
+    """An output format.
 
     Attributes:
-        layout: its name.
-        lead: bytes of a record before its payload.
-        shard_name: pattern of (number, number of shards).
-        pack: function of (encoded images, labels, function that names an image by its
-            place, for errors) that returns records, and the bytes of their payloads.
-        file_list: name of a file that lists the shards, or "".
+        layout: name of the format.
+        lead: number of bytes of a record before its payload.
+        shard_name: format string for a shard's name, with the number of the shard and
+            the number of shards.
+        pack: function of (encoded images, labels, function that names the image at an
+            index, for errors) that returns records and the lengths of their payloads.
+        file_list: name of a file that lists the shards, or "" for no such file.
     """
 
     layout: str
@@ -92,10 +94,11 @@ class Batch:
     """Records in the output's format.
 
     Attributes:
-        records: buffers, each a whole record.
-        table: int64 [n, 3]: bytes of the record and of its payload, label.
-        position: where the input continues.
-        done: how much of the input's `total` this was.
+        records: buffers with one complete record each.
+        table: int64 `[n, 3]`: length of the record in bytes, length of its payload,
+            label.
+        position: input position after this batch.
+        done: the part of the input's `total` that this batch covers.
     """
 
     records: Sequence
@@ -105,16 +108,16 @@ class Batch:
 
 
 class _FilesInput:
-    """Files of many records each.
+    """Base class of inputs that read files with many records each.
 
     Args:
-        paths: the files, in order, on any store.
-        labels_offset: subtracted from each label.
-        num_classes: labels must be less than that; None: any.
+        paths: the files in order, on any store.
+        labels_offset: number to subtract from each label.
+        num_classes: upper bound of the labels (exclusive); None for no bound.
 
     Attributes:
-        total: bytes of all files.
-        unit: of `total`.
+        total: size of all files in bytes.
+        unit: unit of `total`.
     """
 
     unit = "bytes"
@@ -138,7 +141,7 @@ class _FilesInput:
         return _buckets(self.total / _BUCKET_BYTES)
 
     def fingerprint(self) -> dict:
-        """Returns facts that distinguish these files from others and older ones."""
+        """Returns facts that identify these files in their current version."""
         return {
             "files": [[path, files.size(path), _changed(path)] for path in self.paths],
             "labels_offset": self._offset,
@@ -172,7 +175,7 @@ class _FilesInput:
 
 
 class Base64Input(_FilesInput):
-    """PLSC's part files; their text is decoded only for another output format."""
+    """PLSC's base64 files; their text is decoded only if the output format differs."""
 
     layout = "base64"
 
@@ -181,7 +184,7 @@ class Base64Input(_FilesInput):
         return sum(base64_text.count_lines(path) for path in self.paths)
 
     def _blocks(self, path, output, batch_bytes, offset, line):
-        """Yields (records, payload bytes, labels, end in the file, next line)."""
+        """Yields (records, payload lengths, labels, end position, next line)."""
         for block in base64_text.read_blocks(path, batch_bytes, offset, line or 1):
             where = _place(path, "line", block.numbers)
             labels = self._shifted(block.labels, where)
@@ -198,16 +201,16 @@ class Base64Input(_FilesInput):
 
 
 class RecordInput(_FilesInput):
-    """TFRecord files; records keep their bytes and checksums if nothing changes."""
+    """TFRecord files; unchanged records are copied with their checksums."""
 
     layout = "tfrecord"
 
     def count(self) -> int:
-        """Returns the number of records, from their headers."""
+        """Returns the number of records; reads only their headers."""
         return sum(len(tfrecord.find_records(path)[0]) for path in self.paths)
 
     def _blocks(self, path, output, batch_bytes, offset, record):
-        """Yields (records, payload bytes, labels, end in the file, next record)."""
+        """Yields (records, payload lengths, labels, end position, next record)."""
         for block in tfrecord.read_blocks(path, batch_bytes, offset, record):
             following = record + len(block.payloads)
             where = _place(path, "record", range(record, following))
@@ -224,11 +227,11 @@ class RecordInput(_FilesInput):
 
 
 class SourceInput:
-    """Any source. Arrays become PNG files, encoded images keep their bytes.
+    """Any source; arrays are encoded as PNG, encoded images are not changed.
 
     Args:
         source: the `Source`.
-        identity: facts that distinguish it from others, for resuming.
+        identity: facts that identify the source, for resuming.
     """
 
     layout = "source"
@@ -244,7 +247,7 @@ class SourceInput:
         return _buckets((self.total or _UNKNOWN) / _BUCKET_RECORDS)
 
     def fingerprint(self) -> dict:
-        """Returns facts that distinguish this source; a stream has few."""
+        """Returns facts that identify this source; there are few for a stream."""
         facts = {**self._identity, "name": self._source.name, "count": self.total}
         if isinstance(self._source, IndexedSource):
             facts["content"] = self._source.fingerprint()
@@ -255,7 +258,7 @@ class SourceInput:
         return {"layout": self.layout, "name": self._source.name, **self._identity}
 
     def count(self) -> int:
-        """Returns the number of records; a source of unknown length is read once."""
+        """Returns the number of records; reads a source of unknown length once."""
         if self.total is not None:
             return self.total
         return sum(1 for _ in self._source.records())
@@ -280,7 +283,7 @@ class SourceInput:
                 yield Batch(records, table, {"record": first}, len(group))
 
     def _records(self, first, pool):
-        """Yields (image, label); files are read in threads."""
+        """Yields (image, label); reads image files in threads."""
         paths = getattr(self._source, "files", None)
         if paths is None:
             for record in self._source.records(first):
@@ -298,7 +301,7 @@ def _table(records, sizes, labels):
 
 
 def _each(items, function, where):
-    """Applies a function to each record's bytes; errors name the record."""
+    """Applies a function to each item; errors name the item's record."""
     results = []
     try:
         for item in items:
@@ -322,7 +325,7 @@ def _checked(labels, num_classes, where):
 
 
 def _groups(records, batch_bytes):
-    """Yields lists of records, of about so many bytes of images."""
+    """Yields lists of records with about `batch_bytes` bytes of images each."""
     group, size = [], 0
     for image, label in records:
         group.append((image, label))
@@ -347,7 +350,7 @@ def _encoded(image):
 
 
 def _changed(path):
-    """Returns when a local file last changed, in nanoseconds; else 0."""
+    """Returns a local file's modification time in nanoseconds; 0 for other files."""
     return os.stat(path).st_mtime_ns if files.is_local(path) else 0
 
 

@@ -1,13 +1,12 @@
-"""A whole conversion: read, shuffle, write, publish; each step can be resumed.
+"""Runs a conversion: read, shuffle, write, publish; every step can be resumed.
 
-The shuffle of more records than memory holds: each record goes to a bucket drawn at
-random; later each bucket is put into a random order, and the buckets follow one
-another. All orders are equally likely: Rao 1961, Sandelius 1962 ("A simple
-randomization procedure"). The order follows from the seed and the numbers of the
-records, not from memory or interruptions.
+To shuffle more records than fit in memory, each record is appended to a random bucket;
+then the buckets are written one after another, each in a random order. All orders are
+equally likely: Rao 1961, Sandelius 1962 ("A simple randomization procedure"). The order
+depends only on the seed and the record numbers, not on memory or interruptions.
 
-All of it happens in the folder `.<output>.converting` next to the output, so that the
-finished shards become the output in one move.
+All work is done in the folder `.<output>.converting` in the output's parent folder, so
+that publishing the finished shards is a single rename.
 """
 
 from __future__ import annotations
@@ -40,32 +39,34 @@ from plsc_tf.progress import Progress
 from plsc_tf.storage import files, local
 from plsc_tf.storage.errors import StorageError
 
-# Part of the fingerprint: versions whose orders differ must not resume each other.
+# Part of the fingerprint, because versions that produce different orders must not
+# resume each other's conversions.
 _VERSION = 1
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-# Streams of random numbers.
+# Seeds that distinguish the streams of random numbers.
 _BUCKET, _ORDER, _PADDING = 1, 2, 3
 # Buckets are drawn in blocks of this size, so that drawing can start anywhere.
 _DRAWS = 1 << 16
 _SYNC_THREADS = 8
-# Version 1 was journal.json, whose states cannot be resumed from.
+# Version 1 was journal.json; its states cannot be resumed.
 _JOURNAL, _LOCK = "journal-2.json", "lock"
 
 
 @dataclasses.dataclass(frozen=True)
 class ConversionPlan:
-    """The result to make of an input.
+    """Options of a conversion.
 
     Args:
-        output_dir: the folder to make; local, and new.
+        output_dir: the folder to create; must be local, and new or empty.
         output_format: "tfrecord" or "base64".
-        num_shards: files of equal numbers of records.
-        shuffle: whether to put all records into a random order.
-        pad: whether records drawn at random repeat, so that all files have exactly
-            as many; else these numbers differ by one at most.
-        seed: of order and padding.
-        memory_mb: about how much to use; changes nothing about the result.
-        commit_every_s: seconds of work that may be lost when the process is killed.
+        num_shards: number of files.
+        shuffle: whether to shuffle all records.
+        pad: whether to repeat random records so that all files have the same number of
+            records; otherwise the numbers may differ by one.
+        seed: random seed for shuffling and padding.
+        memory_mb: approximate memory to use; does not affect the result.
+        commit_every_s: interval in seconds at which progress is saved; a killed process
+            loses at most about this much work.
     """
 
     output_dir: str
@@ -87,33 +88,33 @@ class ConversionPlan:
             )
 
     def result(self) -> dict:
-        """Returns the options that decide on the result."""
+        """Returns the options that affect the result."""
         names = ("output_format", "num_shards", "shuffle", "pad", "seed")
         return {name: getattr(self, name) for name in names}
 
 
 def convert(source, plan: ConversionPlan) -> tuple[dict, bool]:
-    """Converts an input; resumes a conversion that was interrupted.
+    """Converts an input, or resumes an interrupted conversion.
 
     Args:
         source: a `Base64Input`, `RecordInput` or `SourceInput`.
-        plan: the `ConversionPlan`.
+        plan: the options.
 
     Returns:
-        (the manifest, whether the output existed before).
+        (the manifest, whether the output already existed).
 
     Raises:
-        FileExistsError: output_dir exists and holds something else.
-        ValueError: records that cannot be converted; files and positions are named.
-        StorageError: the disk is full; once there is room, the same call resumes.
-        RuntimeError: another process converts to output_dir, or the input changed.
+        FileExistsError: output_dir exists and contains something else.
+        ValueError: records cannot be converted; the message gives files and positions.
+        StorageError: the disk is full; once there is space, the same call resumes.
+        RuntimeError: another process is converting to output_dir, or the input changed.
     """
     fingerprint = _fingerprint(source, plan)
     parent, name = os.path.split(os.path.abspath(plan.output_dir))
     folder = os.path.join(parent, f".{name}.converting")
     earlier = finished(plan.output_dir, fingerprint)
     if earlier is not None:
-        # Left by a process that was killed after it had published.
+        # Remove what a process left behind that was killed after publishing.
         shutil.rmtree(folder, ignore_errors=True)
         return earlier, True
     with _locked(folder):
@@ -143,7 +144,7 @@ def convert(source, plan: ConversionPlan) -> tuple[dict, bool]:
 
 @contextlib.contextmanager
 def _locked(folder):
-    """Makes a folder, and locks it against other processes."""
+    """Creates a folder and holds a lock on it against other processes."""
     os.makedirs(folder, exist_ok=True)
     with open(os.path.join(folder, _LOCK), "ab") as lock:
         try:
@@ -157,7 +158,7 @@ def _locked(folder):
 
 
 def _fingerprint(source, plan):
-    """Distinguishes a conversion from others: input, options and way of ordering."""
+    """Returns a digest of the input, the options and the shuffling version."""
     facts = {
         "version": _VERSION,
         "numpy": np.__version__,
@@ -168,11 +169,12 @@ def _fingerprint(source, plan):
 
 
 class _Conversion:
-    """The phases of a conversion; `_state` is what the journal holds.
+    """The steps of a conversion.
 
-    It has `count`, records of the input, None while they are being read; `buckets`,
-    (records, bytes) of each; `position` in the input, or in the buckets, and `done` of
-    its units; `shards`, (records, bytes of the last shard) that are written.
+    The journal stores `_state`: `count`, the number of input records (None until all
+    are read); `buckets`, (records, bytes) of each bucket; `position` in the input or
+    the buckets; `done`, the units of the input read so far; and `shards`, (records
+    written, bytes of the last shard).
     """
 
     def __init__(self, source, plan, folder, fingerprint):
@@ -184,8 +186,8 @@ class _Conversion:
         self._output = OUTPUTS[plan.output_format]
         count = plan.num_shards
         self._names = [self._output.shard_name.format(k, count) for k in range(count)]
-        # Up to five forms of a block of input are in memory at a time. Below 32 MiB
-        # the C library keeps freed memory, which the system is slow to hand out anew.
+        # Up to five copies of a block of input are in memory at a time. Below 32 MiB,
+        # the C library reuses freed memory, which is faster than new allocations.
         self._batch_bytes = min(int(plan.memory_mb * (1 << 16)), 1 << 24)
         stored = self._stored_state()
         self._state = stored or {
@@ -221,14 +223,14 @@ class _Conversion:
         return time.monotonic() - self._committed >= self._plan.commit_every_s
 
     def _commit(self):
-        """Writes the state to the journal; the files it counts on are on the disk."""
+        """Writes the state to the journal; its files must already be synced to disk."""
         journal = {"fingerprint": self._fingerprint, "state": self._state}
         path = os.path.join(self._folder, _JOURNAL)
         files.replace(path, json.dumps(journal).encode())
         self._committed = time.monotonic()
 
     def read(self):
-        """Scatters the input over buckets, or counts it to keep its order."""
+        """Distributes the input to buckets; without shuffling, only counts records."""
         state = self._state
         if state["count"] is not None:
             return
@@ -246,7 +248,7 @@ class _Conversion:
         self._commit()
 
     def write(self):
-        """Writes the shards, from the buckets or directly from the input."""
+        """Writes the shards from the buckets or, without shuffling, from the input."""
         state, plan = self._state, self._plan
         count, total = state["count"], state["count"] + self._padding()
         shards = ShardWriter(
@@ -279,7 +281,7 @@ class _Conversion:
             shards.add(*repeated)
 
     def finish(self):
-        """Writes the manifest; returns it."""
+        """Writes and returns the manifest."""
         plan = self._plan
         facts = {
             "format": plan.output_format,
@@ -297,15 +299,15 @@ class _Conversion:
         return write_manifest(self._shards, self._names, facts, others)
 
     def publish(self):
-        """Makes the shards the output, and removes the rest."""
+        """Renames the folder of shards to the output and removes temporary files."""
         local.sync_folder(self._shards)
-        with contextlib.suppress(FileNotFoundError):  # an empty folder
+        with contextlib.suppress(FileNotFoundError):  # It may be an empty folder.
             os.rmdir(self._plan.output_dir)
         local.rename(self._shards, os.path.abspath(self._plan.output_dir))
         shutil.rmtree(self._folder)
 
     def _scatter(self):
-        """Appends each record of the input to a bucket drawn at random."""
+        """Appends each record of the input to a random bucket."""
         state, source = self._state, self._source
         buckets = [
             RecordFile(self._bucket(number), self._output.lead, *kept)
@@ -339,7 +341,7 @@ class _Conversion:
         commit()
 
     def _draw_buckets(self, first, count, num_buckets):
-        """Returns the buckets of records `[first, first + count)`."""
+        """Draws the buckets of records `[first, first + count)`."""
         blocks = range(first // _DRAWS, (first + count) // _DRAWS + 1)
         draws = [
             np.random.default_rng([self._plan.seed, _BUCKET, block]).integers(
@@ -351,7 +353,7 @@ class _Conversion:
         return np.concatenate(draws)[start : start + count]
 
     def _gather(self, first) -> Iterator[tuple]:
-        """Yields the records of the buckets from a number on, in their random order."""
+        """Yields the buckets' records in random order, skipping the first ones."""
         for number, (count, _) in enumerate(self._state["buckets"]):
             if first < count:
                 random = np.random.default_rng([self._plan.seed, _ORDER, number])
@@ -362,7 +364,7 @@ class _Conversion:
             first = max(first - count, 0)
 
     def _stream(self) -> Iterator[tuple]:
-        """Yields the records of the input from the journal's position on."""
+        """Yields the records of the input, starting at the journal's position."""
         for batch in self._batches():
             yield batch.records, batch.table, batch.position
 
@@ -371,7 +373,7 @@ class _Conversion:
         return self._source.batches(self._output, position, self._batch_bytes)
 
     def _remove_buckets(self, end):
-        """Removes buckets whose records are in the shards."""
+        """Removes buckets whose records are all in the shards."""
         for number in range(end):
             for ending in ("", INDEX_ENDING):
                 with contextlib.suppress(FileNotFoundError):
@@ -381,7 +383,7 @@ class _Conversion:
         return os.path.join(self._buckets, f"bucket_{number}")
 
     def _padding(self):
-        """Returns the number of records that repeat."""
+        """Returns the number of repeated records."""
         return -self._state["count"] % self._plan.num_shards if self._plan.pad else 0
 
     def _progress(self, action, total, unit, done):
@@ -391,7 +393,7 @@ class _Conversion:
 
 
 def _ahead(items: Iterator) -> Iterator:
-    """Yields the same items; a thread makes the next one meanwhile."""
+    """Yields the items, while a thread computes the next one."""
     end = object()
     with contextlib.closing(items), concurrent.futures.ThreadPoolExecutor(1) as pool:
         following = pool.submit(next, items, end)

@@ -1,8 +1,8 @@
-"""Files of records with an index: the buckets of a shuffle; shards and their manifest.
+"""Writes and reads files of records with an index: buckets, and shards with a manifest.
 
-An index is a numpy file of int64 [records, 3]: first byte of the record's payload, its
-bytes, its label. Arrays called `table` are int64 [n, 3], too: bytes of the whole
-record, bytes of its payload, label.
+An index is a numpy file of int64 `[records, 3]`: position and length of the record's
+payload in bytes, and its label. Arrays called `table` are also int64 `[n, 3]`: length
+of the whole record, length of its payload, label.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class RecordFile:
     """Appends records to a file, and rows to its index.
 
     Args:
-        path: of the file; what it holds beyond `count` and `size` is cut off.
-        lead: bytes of a record before its payload.
-        count: records to keep.
-        size: bytes to keep.
+        path: path of the file; an existing file is truncated to `count` and `size`.
+        lead: number of bytes of a record before its payload.
+        count: number of records to keep.
+        size: number of bytes to keep.
     """
 
     def __init__(self, path: str, lead: int, count: int = 0, size: int = 0):
@@ -62,14 +62,14 @@ class RecordFile:
 
 
 class ShardWriter:
-    """Writes records to files of known numbers of records, one after the other.
+    """Writes records to shards, one shard after another.
 
     Args:
-        paths: of the shards.
-        counts: records of each shard.
-        lead: bytes of a record before its payload.
-        count: records written before, to all shards together.
-        size: bytes written before, to the last of these.
+        paths: paths of the shards.
+        counts: number of records in each shard.
+        lead: number of bytes of a record before its payload.
+        count: number of records already written, in all shards.
+        size: number of bytes already written to the current shard.
     """
 
     def __init__(
@@ -88,11 +88,11 @@ class ShardWriter:
 
     @property
     def size(self) -> int:
-        """Bytes of the shard that is being written."""
+        """Size of the current shard in bytes."""
         return self._file.size if self._file else 0
 
     def add(self, records: Sequence, table: np.ndarray) -> None:
-        """Writes the next records; there must be room for them."""
+        """Writes the next records; the shards must have room for them."""
         while len(records):
             room = self._ends[self._number] - self.count
             self._file.add(records[:room], table[:room])
@@ -108,13 +108,13 @@ class ShardWriter:
             self._file.sync()
 
     def read(self, row: int) -> tuple[list[memoryview], np.ndarray]:
-        """Returns a record that was written and flushed, as `add` takes it."""
+        """Returns a synced record as arguments for `add`."""
         number = int(np.searchsorted(self._ends, row, side="right"))
         place = np.array([row - self._starts[number]])
         return next(read_records(self._paths[number], self._lead, place))
 
     def _open(self, size=0):
-        """Opens the shard of the next record, if there is one."""
+        """Opens the next record's shard, unless all shards are full."""
         self._number = int(np.searchsorted(self._ends, self.count, side="right"))
         self._file = None
         if self._number < len(self._paths):
@@ -126,14 +126,15 @@ class ShardWriter:
 def read_records(
     path: str, lead: int, order: np.ndarray
 ) -> Iterator[tuple[list[memoryview], np.ndarray]]:
-    """Yields (records, table) of a file in some order, about a megabyte at a time.
+    """Yields (records, table) of a file in a given order, about a megabyte at a time.
 
-    The file is mapped: how much of it is in memory is up to the system.
+    The file is memory-mapped, so the operating system controls how much of it is in
+    memory.
 
     Args:
-        path: of the file, which is not empty.
-        lead: bytes of a record before its payload.
-        order: numbers of the records.
+        path: path of the file, which must not be empty.
+        lead: number of bytes of a record before its payload.
+        order: numbers of the records to read, in order.
     """
     table = np.load(path + INDEX_ENDING)
     starts = table[:, 0] - lead
@@ -159,13 +160,17 @@ def _append(path, data):
 def write_manifest(
     folder: str, names: Sequence[str], facts: dict, others: dict[str, bytes]
 ) -> dict:
-    """Writes the manifest and the other files of a folder of shards; returns it.
+    """Writes the manifest and other files to a folder of shards.
 
     Args:
-        folder: of the shards and their indices.
-        names: of the shards.
-        facts: further entries; "num_examples" leaves out the padding at the end.
-        others: {name: content} of files that go with the shards.
+        folder: folder of the shards and their indices.
+        names: names of the shards.
+        facts: more entries for the manifest; its "num_examples" does not include the
+            padding at the end.
+        others: {name: content} of other files to write.
+
+    Returns:
+        The manifest.
     """
     for name, content in others.items():
         files.write(os.path.join(folder, name), content)
@@ -196,10 +201,10 @@ def write_manifest(
 
 
 def finished(output_dir: str, fingerprint: str) -> dict | None:
-    """Returns the manifest of this same conversion, None if there is no output yet.
+    """Returns the manifest of a finished conversion, or None if there is no output.
 
     Raises:
-        FileExistsError: output_dir holds something else.
+        FileExistsError: output_dir contains something else.
     """
     empty = os.path.isdir(output_dir) and not os.listdir(output_dir)
     if empty or not os.path.lexists(output_dir):
@@ -226,9 +231,9 @@ def finished(output_dir: str, fingerprint: str) -> dict | None:
 
 
 def _label_summary(columns, num_examples):
-    """Classes, range of labels and images per class of the first examples.
+    """Summarizes the labels of the first `num_examples` examples.
 
-    Memory grows with the number of classes and the examples of a shard.
+    Memory grows with the number of classes and the number of examples in a shard.
     """
     labels, counts = np.empty(0, np.int64), np.empty(0, np.int64)
     for column in columns:
