@@ -44,8 +44,8 @@ def in_memory(source: Source, blocks: tf.data.Dataset) -> Source:
 def on_disk(source: Source, blocks: tf.data.Dataset, folder: str, made: str) -> Source:
     """Returns a copy of the source whose images are in a file, written only once.
 
-    If several processes need the cache, one writes it and the others wait. The cache
-    is not updated when an image is replaced under the same name.
+    If several processes need the cache, one writes it and the others wait. Replacing an
+    image under the same name does not update the cache.
 
     Args:
         source: the source to cache, with a known number of examples.

@@ -358,9 +358,7 @@ class Canvas:
         return self.edge(np.sqrt(px * px + py * py) - np.float32(radius))
 
     def arc(self, x, y, wide, bend, radius) -> np.ndarray:
-        """Returns the mask of a parabolic arc; its ends are above its middle for
-        positive `bend`.
-        """
+        """Returns the mask of a parabolic arc; positive `bend` raises its ends."""
         u = (self.x - np.float32(x)) * np.float32(1 / wide)
         v = self.y - np.float32(y) + np.float32(bend * wide) * (u * u - np.float32(0.5))
         beyond = np.maximum(np.abs(u) - 1, 0) * np.float32(wide)

@@ -95,8 +95,8 @@ def to_rgb(image: tf.Tensor) -> tf.Tensor:
 def check_range(images: np.ndarray, name: str) -> None:
     """Rejects pixels that are already normalized, to 0...1 or around 0.
 
-    Accepts black images and values slightly out of range from an interpolation. Also
-    accepts NaN: training itself reports images that contain NaN.
+    Accepts black images, slight overshoots from interpolation, and NaN: training itself
+    reports images that contain NaN.
 
     Args:
         images: pixels of one image, or of several images checked together.

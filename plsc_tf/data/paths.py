@@ -195,7 +195,7 @@ def expand(patterns: Iterable[str], folder: str, flag: str = "train_files"):
             tried.insert(0, join(folder, pattern))
         for candidate in tried:
             matches = files.glob(candidate)
-            if candidate not in matches:  # a pattern
+            if candidate not in matches:  # It is a pattern.
                 matches = [m for m in matches if not m.endswith(INDEX_ENDING)]
             if matches:
                 expanded.extend(matches)

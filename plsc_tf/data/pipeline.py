@@ -44,7 +44,7 @@ _OF_THE_MACHINE = (
 
 @dataclasses.dataclass(frozen=True)
 class PipelineOptions:
-    """Options of the input pipeline; names that FastNN has are FastNN's.
+    """Options of the input pipeline; they have the same names as in FastNN.
 
     Args:
         image_size: (height, width) of the batches, in pixels.
@@ -240,12 +240,7 @@ class Batches:
     def part_of_epoch(
         self, epoch: int, start_step: int = 0, *, part: Part
     ) -> tf.data.Dataset:
-        """Returns one worker's part of each batch of an epoch.
-
-        Args:
-            epoch: see `epoch`.
-            start_step: see `epoch`.
-            part: the worker's part of a batch.
+        """Returns one worker's part of each batch of an epoch; see `epoch`.
 
         Returns:
             tf.data.Dataset of (images uint8 `[part.size, h, w, 3]`, labels int64
@@ -341,7 +336,7 @@ class Batches:
         return made.kept_size if self.options.training else made.image_size
 
     def _kept(self, image) -> tf.Tensor:
-        """Decodes one image to the size it is stored in: uint8 `[h, w, 3]`."""
+        """Decodes one image to `_kept_size`: uint8 `[h, w, 3]`."""
         image = dense(image)
         made = self._preprocessing
         return made.keep(image) if self.options.training else made.evaluate(image)
@@ -350,8 +345,7 @@ class Batches:
     def _make_block(self):
         """The function that maps a block's entries and the epoch's seed to images.
 
-        It is traced once for all epochs because tracing takes longer than making a few
-        batches.
+        It is traced once for all epochs, because tracing takes as long as many batches.
         """
         training, made = self.options.training, self._preprocessing
         source = self._cached or self.source

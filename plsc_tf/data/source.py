@@ -88,7 +88,7 @@ class Source:
             yield Record(image, int(item["label"]), int(item["index"]))
 
     def fingerprint(self) -> str:
-        """Returns a string that changes when file names, sizes or times change."""
+        """Returns a digest of what is known about the examples without reading them."""
         raise NotImplementedError
 
     def contents(self) -> str:

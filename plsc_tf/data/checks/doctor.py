@@ -169,7 +169,7 @@ def find_leaks(
         verification: (place, `Examined`) of each image of the verification sets.
         listing: the images of the data set.
         findings: findings to add to.
-        near: whether to look for similar images as well, which are images whose
+        near: whether to look for similar images as well. Images are similar if their
             difference hashes differ in fewer bits than there are bands.
     """
     leaks = np.full(len(table), -1)
@@ -217,7 +217,7 @@ def class_figures(
 
     Args:
         table: the survey's table.
-        findings: findings; adds empty classes and classes of one image.
+        findings: findings to which to add empty classes and classes of one image.
         num_classes: number of classes; None means the largest label + 1.
 
     Returns:

@@ -137,11 +137,11 @@ class _FilesInput:
         self._num_classes = num_classes
 
     def num_buckets(self) -> int:
-        """Returns the number of parts to shuffle in; follows from the input alone."""
+        """Returns the number of shuffle buckets; depends only on the input."""
         return _buckets(self.total / _BUCKET_BYTES)
 
     def fingerprint(self) -> dict:
-        """Returns facts that identify these files in their current version."""
+        """Returns facts that identify these files and change when the files change."""
         return {
             "files": [[path, files.size(path), _changed(path)] for path in self.paths],
             "labels_offset": self._offset,
@@ -155,7 +155,7 @@ class _FilesInput:
     def batches(
         self, output: Output, position: dict, batch_bytes: int
     ) -> Iterator[Batch]:
-        """Yields the records after a position ({}: all)."""
+        """Yields the records after a position; {} is the start of the input."""
         first = position.get("file", 0)
         for number, path in enumerate(self.paths[first:], first):
             start = position if number == first else {}
@@ -243,7 +243,7 @@ class SourceInput:
         self.total = source.num_examples
 
     def num_buckets(self) -> int:
-        """Returns the number of parts to shuffle in; follows from the input alone."""
+        """Returns the number of shuffle buckets; depends only on the input."""
         return _buckets((self.total or _UNKNOWN) / _BUCKET_RECORDS)
 
     def fingerprint(self) -> dict:
@@ -266,7 +266,7 @@ class SourceInput:
     def batches(
         self, output: Output, position: dict, batch_bytes: int
     ) -> Iterator[Batch]:
-        """Yields the records after a position ({}: all)."""
+        """Yields the records after a position; {} is the start of the input."""
         first = position.get("record", 0)
         with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
             for group in _groups(self._records(first, pool), batch_bytes):

@@ -39,8 +39,7 @@ from plsc_tf.progress import Progress
 from plsc_tf.storage import files, local
 from plsc_tf.storage.errors import StorageError
 
-# Part of the fingerprint, because versions that produce different orders must not
-# resume each other's conversions.
+# Part of the fingerprint: a version must not resume one that orders differently.
 _VERSION = 1
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 # Seeds that distinguish the streams of random numbers.
@@ -65,8 +64,7 @@ class ConversionPlan:
             records; otherwise the numbers may differ by one.
         seed: random seed for shuffling and padding.
         memory_mb: approximate memory to use; does not affect the result.
-        commit_every_s: interval in seconds at which progress is saved; a killed process
-            loses at most about this much work.
+        commit_every_s: seconds of work that may be lost if the process is killed.
     """
 
     output_dir: str

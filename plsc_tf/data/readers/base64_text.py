@@ -18,7 +18,7 @@ from plsc_tf.data.readers.packed import find_packed, packed_source
 from plsc_tf.data.source import IndexedSource
 from plsc_tf.storage import files
 
-# A line may hold a large photograph.
+# A line may contain a large photograph.
 LONGEST_LINE = 64 << 20
 _BOM = b"\xef\xbb\xbf"
 _MOST_DIGITS = 18

@@ -293,7 +293,7 @@ def _convert(item, name: str, number: int) -> tuple[bytes | np.ndarray, int]:
     try:
         image, label = item
         whole = int(label)
-        if whole != label or not -(2**63) <= whole < 2**63:  # int() cuts 1.7 to 1.
+        if whole != label or not -(2**63) <= whole < 2**63:  # int() truncates 1.7.
             raise ValueError
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(

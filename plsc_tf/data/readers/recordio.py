@@ -222,8 +222,7 @@ class ImageFinder:
         place = f"{self.file.path}, record {record.key} at byte {record.position}"
         if record.is_empty:
             raise ValueError(f"{place}: expected an image, received a header alone.")
-        # NaN fails this check because it is not equal to itself. Note that float32
-        # represents all whole numbers exactly only up to 2^24.
+        # NaN fails this check because it is not equal to itself.
         if not (label == label // 1 and abs(label) < 2**31):
             raise ValueError(
                 f"{place}: expected a whole number as label. Received: {label!r}."
