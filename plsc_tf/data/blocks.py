@@ -20,8 +20,8 @@ def block_size(batch_size: int, image_size: tuple[int, int]) -> int:
     """Returns the number of images to process together.
 
     tf.data's overhead per element of a `map` is a fifth of the time it takes to decode
-    a small image, so a block holds many images. It is limited to a few megabytes: with
-    larger blocks, some threads would be idle and memory could run out.
+    a small image, so a block has many images. Its size is limited to a few megabytes:
+    with larger blocks, some threads would be idle and memory could run out.
     """
     fitting = _BLOCK_BYTES // (3 * image_size[0] * image_size[1])
     return min(_MOST_IMAGES, max(1, fitting), batch_size)

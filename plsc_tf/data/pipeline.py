@@ -44,7 +44,7 @@ _OF_THE_MACHINE = (
 
 @dataclasses.dataclass(frozen=True)
 class PipelineOptions:
-    """Options of the input pipeline; they have the same names as in FastNN.
+    """Options of the input pipeline, with FastNN's names for those that FastNN has.
 
     Args:
         image_size: (height, width) of the batches, in pixels.
@@ -345,7 +345,7 @@ class Batches:
     def _make_block(self):
         """The function that maps a block's entries and the epoch's seed to images.
 
-        It is traced once for all epochs, because tracing takes as long as many batches.
+        It is traced only once, because tracing takes longer than making a few batches.
         """
         training, made = self.options.training, self._preprocessing
         source = self._cached or self.source

@@ -252,7 +252,7 @@ def dataset_options() -> tf.data.Options:
     options = tf.data.Options()
     options.deterministic = True
     # TensorFlow's graph rewrites would copy every captured table and cached image in
-    # each epoch, and would not improve these pipelines.
+    # each epoch without improving these pipelines.
     options.experimental_optimization.apply_default_optimizations = False
     # Autotuning runs in a thread that must finish before an epoch can end, which took
     # up to two minutes. The degrees of parallelism are options anyway.

@@ -1,1 +1,1 @@
-"""Checks a data set for problems before a training encounters them."""
+"""Checks a data set for problems before a training run encounters them."""

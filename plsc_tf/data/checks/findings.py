@@ -6,7 +6,7 @@ import collections
 from collections.abc import Callable
 from typing import NamedTuple
 
-# Errors make a training fail or learn the wrong thing; warnings deserve a look.
+# Errors make a training run fail or learn the wrong thing; warnings may be harmless.
 ERROR, WARNING = "error", "warning"
 # Maximum number of findings of each kind that are stored with place and detail.
 _STORED = 1000

@@ -222,7 +222,8 @@ class ImageFinder:
         place = f"{self.file.path}, record {record.key} at byte {record.position}"
         if record.is_empty:
             raise ValueError(f"{place}: expected an image, received a header alone.")
-        # NaN fails this check because it is not equal to itself.
+        # NaN fails this check because it is not equal to itself. Labels are float32,
+        # which represents all whole numbers exactly only up to 2^24.
         if not (label == label // 1 and abs(label) < 2**31):
             raise ValueError(
                 f"{place}: expected a whole number as label. Received: {label!r}."
