@@ -1,1 +1,1 @@
-"""The training step, the loop that runs it, and what they need."""
+"""Contains `Classifier`, its training loop and step, and the parts they use."""

@@ -1,4 +1,4 @@
-"""The loss of auxiliary logits, which a zoo network has while it is trained."""
+"""Computes the loss of the auxiliary logits that some zoo networks train with."""
 
 from __future__ import annotations
 
@@ -8,25 +8,26 @@ import tensorflow as tf
 from plsc_tf.backbones.precision import Precision
 from plsc_tf.backbones.zoo import auxiliary
 
-# Every replica holds all of the auxiliary classifier, 768 numbers for each class.
+# Every replica holds the whole auxiliary classifier, with 768 weights per class.
 MOST_CLASSES = 50_000
 
 
 class Auxiliary:
-    """A second softmax classifier on the middle of a backbone.
+    """A second softmax classifier on a middle layer of a backbone.
 
-    Its weights train with the backbone's and are part of a training's checkpoints, but
-    not of the backbone: nothing else sees them.
+    Its weights are trained together with the backbone and stored in training
+    checkpoints. They are not part of the backbone, so inference and export do not
+    include them.
 
     Args:
-        backbone: of `plsc_tf.backbones.build`.
-        num_classes: classes.
-        weight: factor of its loss (FastNN: 0.4).
-        label_smoothing: as the head's.
+        backbone: a network made by `plsc_tf.backbones.build`.
+        num_classes: number of classes.
+        weight: factor of this classifier's loss (FastNN: 0.4).
+        label_smoothing: same as the head's.
         precision: the `Precision` of the backbone.
 
     Raises:
-        ValueError: the network has none, or there are too many classes for it.
+        ValueError: the network has no auxiliary logits, or there are too many classes.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class Auxiliary:
     def __call__(
         self, images: tf.Tensor, labels: tf.Tensor, upstream: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Embeds normalized images, as in training, and computes the loss.
+        """Computes embeddings in training mode, and the auxiliary loss.
 
         Args:
             images: `[batch, h, w, 3]`, normalized.
@@ -66,7 +67,7 @@ class Auxiliary:
             upstream: `[batch]`, see `plsc_tf.heads.base.Head.loss_and_gradients`.
 
         Returns:
-            (embeddings `[batch, emb]`, the replica's part of the weighted loss).
+            (embeddings `[batch, emb]`, the replica's share of the weighted loss).
         """
         embeddings, logits = self._network(images, training=True)
         logs = tf.nn.log_softmax(tf.cast(logits, upstream.dtype))
@@ -77,5 +78,5 @@ class Auxiliary:
 
 
 def has_auxiliary_logits(backbone: keras.Model) -> bool:
-    """Whether a backbone is one that has auxiliary logits."""
+    """Returns whether a backbone supports auxiliary logits."""
     return auxiliary.tap_of(backbone) is not None

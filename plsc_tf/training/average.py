@@ -1,4 +1,4 @@
-"""Exponential moving averages of the weights, of backbone and class rows alike."""
+"""Maintains exponential moving averages of the backbone's and the head's weights."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from plsc_tf.heads.margins import require
 if TYPE_CHECKING:
     from plsc_tf.parallel.rows import ShardedRows
 
-# The slot of the class rows that holds their average.
+# Name of the slot that holds the average of the class rows.
 SLOT = "average"
 
 
 @dataclasses.dataclass(frozen=True)
 class Averaging:
-    """How weights are averaged: average ← d · average + (1 − d) · weight per update.
+    """Settings of the averages: average ← d · average + (1 − d) · weight per update.
 
-    The slots of an optimizer are not averaged, nor are batch-norm statistics, which
-    follow the weights by themselves. Rows that Partial FC does not sample in a step
-    neither move nor are averaged then.
+    Optimizer slots are not averaged. Neither are batch-norm statistics, which are
+    already moving averages. In a step with Partial FC, rows that are not sampled are
+    neither updated nor averaged.
 
     Attributes:
         decay: d.
-        warm_up: whether d is at most (1 + t) / (10 + t) after t updates, so that the
-            first weights are soon forgotten (tf.train.ExponentialMovingAverage's
-            num_updates).
-        in_use: whether to verify, export and keep as the best the averages.
+        warm_up: limits d to (1 + t) / (10 + t) after t updates, so that the initial
+            weights lose their influence quickly
+            (tf.train.ExponentialMovingAverage's num_updates).
+        in_use: whether verification, export and the best checkpoint use the averages
+            instead of the weights.
     """
 
     decay: float
@@ -44,10 +45,10 @@ class Averaging:
         require(0 < self.decay < 1, rule, decay=self.decay)
 
     def decay_at(self, step: tf.Tensor) -> tf.Tensor:
-        """d of an update, float32 scalar.
+        """Returns d for an update, a float32 scalar.
 
         Args:
-            step: updates before it, int64 scalar.
+            step: int64 scalar, number of previous updates.
         """
         decay = tf.constant(self.decay, tf.float32)
         if not self.warm_up:
@@ -57,7 +58,7 @@ class Averaging:
 
 
 def mixed(average: tf.Tensor, weight: tf.Tensor, decay: tf.Tensor) -> tf.Tensor:
-    """The new average of a weight, in the average's type."""
+    """Computes the new average of a weight, in the average's dtype."""
     decay = tf.cast(decay, weight.dtype)
     new = decay * tf.cast(average, weight.dtype) + (1 - decay) * weight
     return tf.cast(new, average.dtype)
@@ -70,8 +71,8 @@ class Averages:
         averaging: the `Averaging`.
         strategy: the `tf.distribute.Strategy`.
         replicated: list of mirrored `keras.Variable`s.
-        rows: `{name: ShardedRows}` of a sharded head.
-        row_averages: `{name: ShardedRows}` of their averages.
+        rows: `{name: ShardedRows}`, the weights of a sharded head.
+        row_averages: `{name: ShardedRows}`, the averages of `rows`.
     """
 
     def __init__(
@@ -99,10 +100,10 @@ class Averages:
             ]
 
     def start(self, step: int) -> None:
-        """Starts at the weights as they are, unless a training is resumed.
+        """Sets the averages to the current weights unless the run was resumed.
 
         Args:
-            step: updates so far.
+            step: number of updates so far; if it isn't 0, the averages are kept.
         """
         if step == 0:
             for weight, average in zip(self.replicated, self.variables, strict=True):
@@ -113,10 +114,12 @@ class Averages:
         self.started = True
 
     def update(self, step: tf.Tensor) -> None:
-        """Moves the averages of the mirrored weights; cross-replica, after an update.
+        """Updates the averages of the mirrored weights after the weights' update.
+
+        Call it in cross-replica context.
 
         Args:
-            step: updates before it.
+            step: number of updates before this one.
         """
         decay = self.averaging.decay_at(step)
         for weight, average in zip(self.replicated, self.variables, strict=True):
@@ -129,9 +132,10 @@ class Averages:
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
-        """Within it the model has the averages, and the averages are the weights.
+        """Context manager in which the model uses the averages instead of its weights.
 
-        They change places, bit for bit and without memory for a third copy of all.
+        Weights and averages are exchanged one variable at a time, so the exchange needs
+        no memory for a third copy of all weights, and it is exact.
         """
         if self.exchanged or not self.averaging.in_use:
             yield
@@ -143,7 +147,7 @@ class Averages:
             self.exchange()
 
     def exchange(self) -> None:
-        """Lets weights and averages change places."""
+        """Exchanges the weights and the averages."""
         for weight, average in zip(self.replicated, self.variables, strict=True):
             value = tf.identity(self._value(weight))
             weight.assign(self._value(average))
@@ -156,7 +160,7 @@ class Averages:
         self.exchanged = not self.exchanged
 
     def _value(self, variable):
-        """The first replica's value of a mirrored variable."""
+        """Returns the first replica's value of a mirrored variable."""
         return self.strategy.experimental_local_results(variable.value)[0]
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""From global batches to what each replica gets."""
+"""Checks and pads global batches and splits them over the replicas."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from plsc_tf.parallel.strategy import local_replicas
 
 
 def whole_labels(labels: Any) -> np.ndarray:
-    """Labels int64 `[N]` of an array `[N]` or `[N, 1]`.
+    """Converts labels of shape `[N]` or `[N, 1]` to int64 `[N]`.
 
     Raises:
-        ValueError: it has another shape, or holds something else than whole numbers.
+        ValueError: the array has another shape, or its values are not whole numbers.
     """
     labels = np.asarray(labels)
     check_label_shape(labels.shape)
@@ -30,17 +30,17 @@ def whole_labels(labels: Any) -> np.ndarray:
 
 
 def bad_weights(weights: Any) -> np.ndarray:
-    """Which weights are no numbers from 0 on, or infinite: their places, in order."""
+    """Returns the indices of weights that are negative, NaN or infinite."""
     weights = np.asarray(weights)
     return np.flatnonzero(~((weights >= 0) & (weights < np.inf)))
 
 
 def check_rank(shape: Sequence[int], name: str) -> None:
-    """Raises ValueError where an array is not a batch of images `[N, h, w, channels]`.
+    """Raises ValueError unless an array is a batch of images `[N, h, w, channels]`.
 
     Args:
-        shape: of the array.
-        name: what it is called.
+        shape: the array's shape.
+        name: the array's name in the error message.
     """
     if len(shape) != 4:
         raise ValueError(
@@ -51,11 +51,11 @@ def check_rank(shape: Sequence[int], name: str) -> None:
 
 
 def check_channels(shape: Sequence[int], channels: int) -> None:
-    """Raises ValueError where images have other channels than a network takes.
+    """Raises ValueError if images do not have the network's number of channels.
 
     Args:
-        shape: `[N, h, w, channels]`, the last of which may be None.
-        channels: of the network.
+        shape: `[N, h, w, channels]`; the last number may be None.
+        channels: the network's number of channels.
     """
     if shape[3] in (None, channels):
         return
@@ -71,11 +71,11 @@ def check_channels(shape: Sequence[int], channels: int) -> None:
 
 
 def check_shape(shape: Sequence[int], input_shape: tuple) -> None:
-    """Raises ValueError where images are not what a network takes.
+    """Raises ValueError if images do not have the network's input shape.
 
     Args:
-        shape: `[N, h, w, channels]`, of which any may be None.
-        input_shape: of the network, (None, height, width, channels).
+        shape: `[N, h, w, channels]`; each number may be None.
+        input_shape: the network's input shape, (None, height, width, channels).
     """
     check_channels(shape, input_shape[3])
     size, wanted = tuple(shape[1:3]), input_shape[1:3]
@@ -91,7 +91,7 @@ def _by(size):
 
 
 def check_label_shape(shape: Sequence[int]) -> None:
-    """Raises ValueError where labels are not `[batch]` or `[batch, 1]`."""
+    """Raises ValueError unless labels are `[batch]` or `[batch, 1]`."""
     if len(shape) > 1 and tuple(shape[1:]) != (1,):
         raise ValueError(
             "Labels must be integers [batch]; of one-hot labels take argmax(axis=1). "
@@ -102,20 +102,20 @@ def check_label_shape(shape: Sequence[int]) -> None:
 def pad(
     images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor | None, size: int
 ) -> tuple[tf.Tensor, ...]:
-    """Fills a global batch up to `size` examples that do not count.
+    """Pads a global batch to `size` examples; the added examples have weight 0.
 
-    The added examples repeat real ones, so that per-batch statistics of a network
-    see images and not black squares.
+    The added examples repeat real ones, because blank images would distort a network's
+    batch statistics.
 
     Args:
         images: `[n, ...]` with n ≤ size.
         labels: int64 `[n]`.
-        weights: float32 `[n]`, or None where all examples weigh the same.
-        size: examples wanted.
+        weights: float32 `[n]`, or None if all examples have the same weight.
+        size: number of examples after padding.
 
     Returns:
-        (images, labels, real), or (images, labels, weights, real): `real` is float32
-        `[size]`, 1 for the examples of the batch and 0 for the added ones.
+        (images, labels, real), or (images, labels, weights, real) with weights. `real`
+        is float32 `[size]`, 1 for the examples of the batch and 0 for the added ones.
     """
     count = tf.shape(labels)[0]
     index = tf.range(size) % tf.maximum(count, 1)
@@ -130,20 +130,20 @@ def pad(
 
 
 def padded_size(batch_size: int, num_replicas: int) -> int:
-    """The smallest multiple of the replica count that holds the batch."""
+    """Returns the smallest multiple of the replica count that fits the batch."""
     return -(-batch_size // num_replicas) * num_replicas
 
 
 def prepare(
     dataset: tf.data.Dataset, batch_size: int, num_replicas: int, num_classes: int
 ) -> tf.data.Dataset:
-    """Pads every batch of a dataset and checks its labels; batches are as of `pad`.
+    """Checks the labels of every batch of a dataset and pads the batch with `pad`.
 
     Args:
         dataset: `tf.data.Dataset` of (images, labels) or (images, labels, weights),
             global batches of at most `batch_size`.
-        batch_size: examples of a full global batch.
-        num_replicas: what the padded size must be divisible by.
+        batch_size: number of examples in a full global batch.
+        num_replicas: the padded size is a multiple of this number.
         num_classes: labels outside [0, num_classes) are an error.
     """
     size = padded_size(batch_size, num_replicas)
@@ -173,7 +173,7 @@ def prepare(
 
 
 def _whole(labels):
-    """Labels as int64, of which those that are no whole numbers are an error."""
+    """Converts labels to int64; labels that are not whole numbers are an error."""
     if labels.dtype == tf.string:
         raise ValueError("Labels must be whole numbers from 0 on. Received: strings.")
     if labels.dtype.is_floating:
@@ -183,7 +183,7 @@ def _whole(labels):
 
 
 def _checked_weights(weights, count):
-    """Weights `[count]` or `[count, 1]` as float32 `[count]`, none negative."""
+    """Converts weights to float32 `[count]`; negative or infinite ones are errors."""
     weights = tf.reshape(tf.cast(weights, tf.float32), [-1])
     tf.debugging.Assert(
         count == tf.shape(weights)[0],
@@ -196,10 +196,10 @@ def _checked_weights(weights, count):
 
 
 def checked(dataset: tf.data.Dataset, num_classes: int) -> tf.data.Dataset:
-    """A dataset of padded batches whose labels are checked.
+    """Adds a check of the labels to a dataset of padded batches.
 
     Args:
-        dataset: `tf.data.Dataset` of what `pad` returns.
+        dataset: `tf.data.Dataset` of batches padded as by `pad`.
         num_classes: labels outside [0, num_classes) are an error.
     """
     size = dataset.element_spec[1].shape[0]
@@ -214,7 +214,7 @@ def checked(dataset: tf.data.Dataset, num_classes: int) -> tf.data.Dataset:
 
 
 def _label_check(num_classes, most):
-    """A function that fails on labels out of range, of which it shows so many."""
+    """Returns a function that fails on labels out of range, and shows up to `most`."""
     complaint = f"A label is outside [0, num_classes={num_classes}); labels:"
 
     def check(labels):
@@ -226,17 +226,17 @@ def _label_check(num_classes, most):
 
 def _options():
     options = tf.data.Options()
-    # As in `data.pipeline`, for a user's data set: with autotuning, the end of
-    # every epoch waits for a planning thread, up to two minutes on two cores.
+    # With autotuning, the end of every epoch waits for a planning thread, up to two
+    # minutes on two cores. `data.pipeline` disables it as well.
     options.autotune.enabled = False
     return options
 
 
 def own_range(strategy: tf.distribute.Strategy, size: int) -> tuple[int, int]:
-    """The examples of a padded global batch that this process's replicas get.
+    """Returns which examples of a padded global batch this process's replicas get.
 
     Returns:
-        (first, last + 1).
+        (index of the first example, index of the last + 1).
     """
     share = size // strategy.num_replicas_in_sync
     here = local_replicas(strategy)
@@ -246,12 +246,12 @@ def own_range(strategy: tf.distribute.Strategy, size: int) -> tuple[int, int]:
 def split(
     strategy: tf.distribute.Strategy, tensors: Sequence[tf.Tensor], local: bool = False
 ) -> Any:
-    """Cuts padded global tensors `[n · b, ...]` into each replica's `[b, ...]`.
+    """Splits padded global tensors `[n · b, ...]` into each replica's `[b, ...]`.
 
     Args:
         strategy: the `tf.distribute.Strategy`.
         tensors: the global batch.
-        local: whether they are this process's part of it only, as of `own_range`.
+        local: whether `tensors` are only this process's part of it, see `own_range`.
     """
     here = local_replicas(strategy) if local else range(strategy.num_replicas_in_sync)
     share = tensors[0].shape[0] // len(here)

@@ -1,4 +1,4 @@
-"""Keras callbacks that verify and log a training."""
+"""Contains Keras callbacks for verification, validation and logging."""
 
 from __future__ import annotations
 
@@ -23,21 +23,22 @@ __all__ = ["TrainingLog", "Validation", "Verification", "format_seconds"]
 
 
 class Verification(keras.callbacks.Callback):
-    """Verifies pairs while training (PLSC: with_test, val_targets).
+    """Verifies pairs during training (PLSC: with_test, val_targets).
 
-    `<name>_accuracy` joins the logs of an epoch whose last weights are verified.
+    An epoch's logs get `<name>_accuracy` if the weights at the end of the epoch were
+    verified.
 
     Args:
-        pairs: `{name: what plsc_tf.load_pairs returns}`.
+        pairs: `{name: pairs}`, with the pairs returned by `plsc_tf.load_pairs`.
         every_n_steps: steps between verifications; 0 verifies after each epoch.
-        after_epochs: whether to verify after each epoch also with every_n_steps;
-            `Checkpoint(save_best=True)` needs it.
-        batch_size: images at a time (PLSC: test_batch_size).
-        recorder: the `Recorder` that gets the figures.
+        after_epochs: also verify after each epoch if `every_n_steps` is set;
+            `Checkpoint(save_best=True)` needs this.
+        batch_size: images per batch (PLSC: test_batch_size).
+        recorder: the `Recorder` that records the results.
 
     Attributes:
         results: `{name: VerificationResult}` of the last verification.
-        verified_step: the global step it was made at.
+        verified_step: the global step of the last verification.
     """
 
     def __init__(
@@ -59,28 +60,28 @@ class Verification(keras.callbacks.Callback):
         self.verified_step: int | None = None
 
     def wants(self, step: int) -> bool:
-        """Whether this step is verified, see `several_steps`."""
+        """Returns whether to verify after this step, see `several_steps`."""
         return bool(self.every_n_steps) and step % self.every_n_steps == 0
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
-        """Verifies when `every_n_steps` steps are done."""
+        """Verifies after every `every_n_steps` steps."""
         step = self.model.trainer.position.global_step
         if self.wants(step):
             self.verify(step)
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-        """Verifies after the epoch, unless steps decide."""
+        """Verifies after the epoch if `every_n_steps` is 0 or `after_epochs` is set."""
         step = self.model.trainer.position.global_step
         if self.after_epochs or not self.every_n_steps:
             self.verify(step)
-        # An earlier verification was of other weights than the epoch ends with.
+        # An earlier verification does not describe the weights at the epoch's end.
         if logs is None or self.verified_step != step:
             return
         for name, result in self.results.items():
             logs[f"{name}_accuracy"] = result.accuracy
 
     def verify(self, step: int) -> dict[str, VerificationResult]:
-        """Verifies now, unless it was done at this step already."""
+        """Verifies the current weights unless this step was already verified."""
         if self.verified_step == step:
             return self.results
         for name, pairs in self.pairs.items():
@@ -104,10 +105,10 @@ class Verification(keras.callbacks.Callback):
 
 
 class EpochLength(keras.callbacks.Callback):
-    """Warns once where an epoch has other steps than the run was planned for.
+    """Warns once if an epoch does not have the planned number of steps.
 
     Args:
-        steps_per_epoch: as planned.
+        steps_per_epoch: planned number of steps.
         global_batch_size: images per step.
     """
 
@@ -119,15 +120,15 @@ class EpochLength(keras.callbacks.Callback):
         self._warned = False
 
     def wants(self, step: int) -> bool:
-        """Never the model of a certain step, see `several_steps`."""
+        """Returns False: this callback does not use the model, see `several_steps`."""
         return False
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
-        """Counts the steps of the epoch, those of an earlier process too."""
+        """Counts the epoch's steps, including those before a resume."""
         self._steps = self.model.trainer.position.step
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-        """Compares, where the epoch is whole."""
+        """Compares the numbers of steps if the epoch is complete."""
         steps, self._steps = self._steps, 0
         whole = steps and self.model.trainer.position.epoch > epoch
         if self._warned or not whole or steps == self.steps_per_epoch:
@@ -146,7 +147,7 @@ class EpochLength(keras.callbacks.Callback):
 
 @dataclasses.dataclass
 class _Clock:
-    """Time of some steps."""
+    """Adds up the duration of steps."""
 
     seconds: float = 0.0
     steps: int = 0
@@ -160,24 +161,24 @@ class _Clock:
 
 
 class TrainingLog(keras.callbacks.Callback):
-    """Logs loss, learning rate, images/s and the time left.
+    """Logs the loss, the learning rate, images/s and the remaining time.
 
-    On a terminal the line is redrawn in place, elsewhere each one stays.
+    On a terminal, the progress line is redrawn in place; elsewhere, every line is kept.
 
     Args:
         every_n_steps: steps between two lines (FastNN: log_loss_every_n_iters).
-        total_steps: steps of the whole run, None when unknown.
+        total_steps: steps of the whole run, or None if unknown.
         global_batch_size: images per step.
-        recorder: the `Recorder` that gets the figures.
-        interruptions: after how many steps others verify or save, which is not
-            counted as time of training.
-        lines: whether to log lines; the figures are recorded in any case.
+        recorder: the `Recorder` that records the values.
+        interruptions: step intervals at which other callbacks verify or save; their
+            time is not counted as training time.
+        lines: whether to log lines; the values are recorded in any case.
 
     Attributes:
-        images_per_second: mean over the steps of this process, without its first, in
-            which the graph is traced, and without verification and saving. The first
-            counts only when it is alone.
-        timed_steps: [first, last] global step that the mean is of; None before a step.
+        images_per_second: mean over this process's steps, excluding verification,
+            saving, and the first step, which traces the graph. While there is only one
+            step, its speed.
+        timed_steps: [first, last] global step of the mean; None before the first step.
     """
 
     def __init__(
@@ -201,38 +202,42 @@ class TrainingLog(keras.callbacks.Callback):
         self._line = ProgressLine(total_steps) if lines else None
         self._shown = Guard("the line of progress")
         self._since_line: list[dict[str, float]] = []
-        # Seconds of each step since the first one, the last line, the epoch's begin.
+        # Duration of the steps after the first step, since the last line, and since
+        # the epoch began.
         self._run, self._of_line, self._of_epoch = _Clock(), _Clock(), _Clock()
         self._steps = 0
         self._last = 0.0
         self._paused = True
 
     def on_train_begin(self, logs: dict | None = None) -> None:
-        """Tells the recorder the step the run starts at."""
+        """Passes the step at which the run starts to the recorder."""
         self.recorder.begin(self.model.trainer.position.global_step)
         self._paused = True
 
     def wants(self, step: int) -> bool:
-        """Whether there is a line after this step, see `several_steps`."""
+        """Returns whether a line or an interruption is due after this step.
+
+        See `several_steps`.
+        """
         return self._is_due(step) or any(step % n == 0 for n in self.interruptions)
 
     def on_train_batch_begin(self, batch: int, logs: dict | None = None) -> None:
-        """Starts the clock again after verification and saving."""
+        """Restarts the clock after verification or saving."""
         if self._paused:
             self._last, self._paused = time.monotonic(), False
 
     def pause(self) -> None:
-        """Stops the clock until the next step, and ends an open line."""
+        """Stops the clock until the next step, and ends the progress line."""
         self._paused = True
         if self._line:
             self._shown(self._line.end)
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
-        """Counts the step; prints when `every_n_steps` are done."""
+        """Counts the step; logs a line after every `every_n_steps` steps."""
         now = time.monotonic()
         seconds, self._last = now - self._last, now
         step = self.model.trainer.position.global_step
-        if self.model.trainer.step_result:  # none of a step that was skipped
+        if self.model.trainer.step_result:  # empty if the step was skipped
             self._since_line.append(self.model.trainer.step_result)
         self._count(seconds, step)
         if self._since_line and self._is_due(step):
@@ -247,7 +252,7 @@ class TrainingLog(keras.callbacks.Callback):
             self.pause()
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-        """Records the epoch's means and times (MindSpore: TimeMonitor)."""
+        """Records the epoch's means and durations (MindSpore: TimeMonitor)."""
         self.pause()
         values = {
             f"epoch/{name}": float(value)
@@ -276,7 +281,7 @@ class TrainingLog(keras.callbacks.Callback):
         self._of_epoch.add(seconds)
         self._steps += 1
         self.timed_steps = [step - max(self._steps - 2, 0), step]
-        if self._steps == 1:  # it counts only when it is alone
+        if self._steps == 1:  # the first step counts only while it is the only one
             self.images_per_second = self.global_batch_size / max(seconds, 1e-9)
             return
         self._run.add(seconds)
@@ -284,7 +289,7 @@ class TrainingLog(keras.callbacks.Callback):
         self.images_per_second = self._run.rate() * self.global_batch_size
 
     def _values(self):
-        """The figures since the last line."""
+        """Returns means since the last line, and the current rate, scale and speed."""
         count = len(self._since_line)
         values = {
             name: sum(result[name] for result in self._since_line) / count
@@ -320,13 +325,14 @@ class Validation(keras.callbacks.Callback):
     """Adds `val_loss` and `val_` metrics to an epoch's logs, before other callbacks.
 
     Args:
-        data: what `Classifier.evaluate` takes as `x`.
-        freq: epochs between two validations, or numbers of epochs, from 1.
-        steps: batches of one; None: all.
-        callbacks: those of the training, whose `on_test_…` are called.
+        data: data that `Classifier.evaluate` accepts as `x`.
+        freq: number of epochs between two validations, or the epochs to validate
+            after, counted from 1.
+        steps: maximum number of batches per validation, or None for all.
+        callbacks: the training's callbacks; their `on_test_…` methods are called.
 
     Raises:
-        ValueError: freq is neither.
+        ValueError: `freq` is neither a positive number nor a list.
     """
 
     def __init__(
@@ -342,11 +348,11 @@ class Validation(keras.callbacks.Callback):
         fits = is_number or isinstance(freq, list | tuple | set)
         require(fits, rule, validation_freq=freq)
         self._data, self._freq, self._steps = data, freq, steps
-        # Without a model: they have theirs.
+        # No model is passed: the callbacks already have it.
         self._callbacks = keras.callbacks.CallbackList(list(callbacks))
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-        """Evaluates after every `freq` epochs."""
+        """Evaluates the model if validation is due after this epoch."""
         number = epoch + 1
         freq = self._freq
         due = number % freq == 0 if isinstance(freq, int) else number in freq
