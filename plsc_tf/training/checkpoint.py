@@ -1,4 +1,4 @@
-"""The Keras callback that saves and resumes a training."""
+"""Contains the Keras callback that saves checkpoints and resumes training."""
 
 from __future__ import annotations
 
@@ -29,40 +29,43 @@ NEXT = ".next"
 class Checkpoint(keras.callbacks.Callback):
     """Saves `<directory>/<epoch>/` after each epoch, as PLSC does.
 
-    A directory has one writer: no other process or callback saves there meanwhile. Of
-    older checkpoints only those of this training are removed.
+    Only one process or callback at a time can save to a directory. Only checkpoints of
+    this training are removed when newer ones are saved.
 
     Example:
         checkpoint = plsc_tf.Checkpoint("runs/ms1m", every_n_steps=2000)
         model.fit(faces, epochs=20, callbacks=[checkpoint], **checkpoint.restore(model))
 
     Args:
-        directory: the run's folder, on any store.
-        max_to_keep: newest checkpoints that stay; 0 keeps all.
+        directory: the run's folder, on any supported storage.
+        max_to_keep: number of newest checkpoints to keep; 0 keeps all.
         every_n_steps: also save `<directory>/step_<n>/` every n steps.
-        every_n_epochs: epochs between two checkpoints; 0: by steps and at the end.
-        weights_only: leave out what only a resume needs; half the size or less.
-        background: training continues while files are written, which takes memory for
-            at most one copy of weights and slots; otherwise it waits.
+        every_n_epochs: epochs between two checkpoints; 0 saves no checkpoints by epoch,
+            only by steps and at the end of training.
+        weights_only: omit data that only a resume needs, which at least halves the
+            size.
+        background: continue training while files are written, which takes memory for
+            at most one copy of weights and slots; if False, training waits.
         save_best: keep the weights of the epoch with the best mean `…_accuracy` of
             `Verification` in `<directory>/best/`.
-        on_error: "stop" the training when a checkpoint cannot be written, or
-            "continue" without it. Older ones stay whatever happens.
-        on_damaged: what `restore` does when the newest checkpoint is damaged: "stop",
-            or take the "previous" one.
+        on_error: "stop" the training if a checkpoint cannot be written, or "continue"
+            without it. Older checkpoints are kept in both cases.
+        on_damaged: action of `restore` if the newest checkpoint is damaged: "stop", or
+            load the "previous" one.
         extra: dict that is stored with each checkpoint.
 
     Attributes:
-        lock: the `WriterLock` of the directory; where it is not held the callback
-            takes it from the begin of `fit` to its end.
+        lock: the directory's `WriterLock`. If it is not held when `fit` begins, the
+            callback acquires it and releases it at the end of `fit`.
 
     Raises:
-        FolderInUseError: when training begins: another one saves to the directory.
-        ValueError: an unknown value; when training begins, if the directory holds
-            checkpoints of another training.
+        FolderInUseError: when training begins, if another training saves to the
+            directory.
+        ValueError: an argument has an unknown value; when training begins, if the
+            directory holds checkpoints of another training.
     """
 
-    # What `Snapshots` changes.
+    # Overridden by `Snapshots`.
     things, option = "checkpoints", "directory"
     averages = True
 
@@ -100,7 +103,7 @@ class Checkpoint(keras.callbacks.Callback):
         self.lock = WriterLock(f"Wait until it ends, or give another {self.option}.")
         self._took_lock = False
         self.saved_step: int | None = None
-        # Found again in the states of this training's checkpoints.
+        # Identifies this training in the states of its checkpoints.
         self._run: str | None = secrets.token_hex(8)
         self._saver = BackgroundSaver()
         self._continues = False
@@ -108,12 +111,17 @@ class Checkpoint(keras.callbacks.Callback):
         self._ranked = True
 
     def set_model(self, model: Classifier) -> None:
-        """Lets the model know what is still being written; see `Sentinel`."""
+        """Lets the trainer wait for a checkpoint being written, see `Sentinel`."""
         super().set_model(model)
         model.trainer.finish_saving = self.wait
 
     def on_train_begin(self, logs: dict | None = None) -> None:
-        """Refuses a directory with the checkpoints of another training."""
+        """Acquires the lock; refuses a directory with another training's checkpoints.
+
+        Raises:
+            FolderInUseError: another training saves to the directory.
+            ValueError: the directory holds checkpoints of another training.
+        """
         files.prepare(self.directory)
         if self._is_chief():
             if not self.lock.held:
@@ -139,23 +147,24 @@ class Checkpoint(keras.callbacks.Callback):
         """Loads the newest checkpoint of the directory, if any.
 
         Args:
-            model: the `Classifier`; before `compile` only its weights are loaded.
-            path: the checkpoint, if `catalog.newest` returned it just now.
-            allow_changes: of "loss", "scale" and "label_smoothing" those that may
-                differ from the checkpoint's; None: all.
+            model: the `Classifier`; if it is not compiled, only its weights are loaded.
+            path: the checkpoint that `catalog.newest` has just returned, if known.
+            allow_changes: which of "loss", "scale" and "label_smoothing" may differ
+                from the checkpoint's; None allows all.
 
         Returns:
-            `{"initial_epoch": …, "initial_step": …}` to hand to `model.fit`.
+            `{"initial_epoch": …, "initial_step": …}`, arguments for `model.fit`.
 
         Raises:
-            DamagedCheckpointError: it is not what was written, and `on_damaged` says
-                stop.
-            ValueError: it is of another network, head, optimizer or loss.
-            OSError: the directory cannot be reached.
+            DamagedCheckpointError: the checkpoint's files have changed since they were
+                written, and `on_damaged` is "stop".
+            ValueError: the checkpoint has another network, head, optimizer or loss.
+            OSError: the directory cannot be accessed.
         """
         if path is None:
             files.prepare(self.directory)
-            # Only what sets damaged ones aside changes the directory.
+            # The lock is needed only for moving damaged checkpoints aside; otherwise
+            # nothing in the directory changes.
             changes = self.on_damaged == "previous" and model.trainer.group.is_chief
             free = contextlib.nullcontext()
             with self.lock.holding(self.directory) if changes else free:
@@ -174,26 +183,29 @@ class Checkpoint(keras.callbacks.Callback):
             if allow_changes is not None:
                 model_config.check_head(path, stored, model.head, allow_changes)
             state.restore(path, model, verified=True)
-            self._run = stored.get("run")  # older ones have none
+            self._run = stored.get("run")  # older checkpoints have none
             self.saved_step = model.trainer.position.global_step
             self._continues = True
         position = model.trainer.position
         return {"initial_epoch": position.epoch, "initial_step": position.step}
 
     def wants(self, step: int) -> bool:
-        """Whether this step is saved, see `several_steps`."""
+        """Returns whether to save after this step, see `several_steps`."""
         return bool(self.every_n_steps) and step % self.every_n_steps == 0
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
-        """Saves when `every_n_steps` steps are done."""
+        """Saves after every `every_n_steps` steps."""
         self._settle(self._saver.check)
         if self.wants(self._step()):
             self.save(f"step_{self._step():08d}", logs)
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-        """Saves after a whole epoch under its number, else under the step's."""
+        """Saves a complete epoch under its number, an incomplete one under its step.
+
+        If `save_best` is set, also saves the weights of the best epoch so far.
+        """
         finished = self.model.trainer.position.epoch
-        if finished == epoch:  # stopped in the middle of it
+        if finished == epoch:  # training stopped in the middle of the epoch
             self.save(f"step_{self._step():08d}", logs)
         elif self.every_n_epochs and finished % self.every_n_epochs == 0:
             self.save(str(epoch), logs)
@@ -201,7 +213,7 @@ class Checkpoint(keras.callbacks.Callback):
             self._save_best(epoch, logs or {})
 
     def on_train_end(self, logs: dict | None = None) -> None:
-        """Saves what is not saved yet, and waits until all is written."""
+        """Saves the last step unless it is saved already, and waits for all files."""
         self.wait()
         if self.saved_step != self._step():
             self.save(f"step_{self._step():08d}", logs)
@@ -209,21 +221,23 @@ class Checkpoint(keras.callbacks.Callback):
         self._give_up()
 
     def on_train_abandoned(self) -> None:
-        """Gives the directory up after an error, when the files are written."""
+        """Releases the lock after an error, once all files are written."""
         try:
             if self._took_lock:
                 self.wait()
-        except Exception as error:  # noqa: BLE001 - what ended the training comes first
+        except Exception as error:  # noqa: BLE001 - raise the training's error instead
             logging.error("%s", error)
         finally:
             self._give_up()
 
     def save(self, name: str, logs: dict | None = None) -> None:
-        """Saves now, unless this step is saved already under another name.
+        """Saves a checkpoint now.
+
+        A `step_…` checkpoint is not written if this step is already saved.
 
         Args:
-            name: of the folder in the directory.
-            logs: numbers to store with it.
+            name: the checkpoint's folder name in the directory.
+            logs: numbers to store with the checkpoint.
         """
         if self.lock.held or not self._is_chief():
             self._save(name, logs)
@@ -235,7 +249,7 @@ class Checkpoint(keras.callbacks.Callback):
     def _save(self, name, logs):
         if self.saved_step == self._step() and not name.isdigit():
             return
-        # An error of the save before must not prevent this one.
+        # An error in the previous save must not prevent this one.
         self.wait()
         path = files.join(self.directory, name)
         write = functools.partial(self._write, path)
@@ -244,19 +258,26 @@ class Checkpoint(keras.callbacks.Callback):
 
     @property
     def writing(self) -> bool:
-        """Whether a save is in flight."""
+        """True while a checkpoint is being written in the background."""
         return self._saver.busy
 
     def wait(self) -> None:
-        """Waits for a save in flight, and raises what went wrong in it."""
+        """Waits for a save in the background; handles its error as `on_error` says."""
         self._settle(self._saver.wait)
 
     def _start(self, write, logs, *, weights_only, **more):
-        """Takes a snapshot and writes it, or begins to; returns whether it succeeded.
+        """Takes a snapshot and writes it now or in the background.
 
-        `write` is a function of the `Content`; `more` is stored with it.
+        Args:
+            write: function that takes the `Content` and writes it.
+            logs: numbers to store.
+            weights_only: omits data that only a resume needs.
+            **more: further values to store.
+
+        Returns:
+            whether there was no error so far.
         """
-        # Weights alone are for inference, so these are the averages.
+        # Weights without training state are for inference, so save the averages.
         averaged = weights_only and self.averages
         unchanged = contextlib.nullcontext()
         with self.model.trainer.averaged() if averaged else unchanged:
@@ -288,7 +309,7 @@ class Checkpoint(keras.callbacks.Callback):
             catalog.prune(self.directory, self.max_to_keep, self._run)
 
     def _settle(self, function):
-        """Calls what may raise an error of a save; returns whether there was none."""
+        """Calls a function that may raise a save's error; returns whether it didn't."""
         try:
             function()
             return True
@@ -306,7 +327,7 @@ class Checkpoint(keras.callbacks.Callback):
             return False
 
     def _save_best(self, epoch, logs):
-        """Replaces `best` where the epoch's verification is better than its."""
+        """Replaces `best` if the epoch's verification accuracy is higher."""
         verified = self._verified(logs)
         if not verified:
             if self._ranked:
@@ -326,7 +347,7 @@ class Checkpoint(keras.callbacks.Callback):
         self._start(write, logs, weights_only=True, best_accuracy=accuracy)
 
     def _verified(self, logs):
-        """The accuracies of verification, and not those on classes in training."""
+        """Returns the verification accuracies, without training and validation ones."""
         trained = self.model.ranked_metrics
         others = {*trained, *(f"val_{name}" for name in trained)}
         return [
@@ -336,7 +357,10 @@ class Checkpoint(keras.callbacks.Callback):
         ]
 
     def _read_best(self):
-        """The accuracy of `best`, whose replacement may have been interrupted."""
+        """Returns the accuracy of `best`, after completing an interrupted replacement.
+
+        Returns −1 if there is no `best` yet.
+        """
         path = files.join(self.directory, BEST)
         if files.exists(files.join(f"{path}{NEXT}", manifest.NAME)):
             _replace(path)
@@ -370,7 +394,7 @@ class Checkpoint(keras.callbacks.Callback):
 
 
 def _replace(path):
-    """Takes what was saved under the next name."""
+    """Replaces a folder with the one saved under its name plus `NEXT`."""
     if files.is_dir(path):
         catalog.remove(path)
     files.rename(f"{path}{NEXT}", path)

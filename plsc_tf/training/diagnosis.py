@@ -1,8 +1,8 @@
-"""Which tensor of a training step is the first that is not finite.
+"""Finds the first tensor of a training step that contains NaN or infinity.
 
-The passes of the step run again on the batch, without changing the model; in a cluster
-on all workers, which come to the same finding. Only outputs of layers, losses and
-gradients are watched, and only here: the graph of a step is as fast as without.
+The step's passes run again on the batch without changing the model. In a cluster, all
+workers run them and reach the same finding. Layer outputs, losses and gradients are
+examined only in this second run, so the graph of an ordinary step is not slower.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from plsc_tf.training.classifier import Classifier
 
 BLOCK_ROWS = 16384
-# Numbers of examples or classes that a finding holds, and that its text shows.
+# How many example or class numbers a finding keeps, and how many its text shows.
 KEPT = 16
 SHOWN = 4
 ADVICE = "Lower the learning rate, warm up, or clip the gradients (max_gradient_norm)"
 # Kinds of findings whose rows are examples of the batch.
 BY_EXAMPLE = ("images", "output", "embeddings", "loss", "embedding gradient")
-# Those of the backward pass; the class weights are looked at before it.
+# Kinds that are examined after the class weights: the loss and the backward pass.
 BACKWARD = ("loss", "embedding gradient", "class gradient", "gradient")
 WORDS = {
     "images": "the images of the batch",
@@ -47,18 +47,18 @@ WORDS = {
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """The first tensor that is not finite.
+    """The first tensor that contains NaN or infinity.
 
     Attributes:
-        kind: one of `WORDS`.
-        name: of the layer, weight or array.
-        shape: of the tensor.
-        dtype: of the tensor.
-        nan: how many of its numbers are NaN.
-        inf: how many are infinite.
-        rows: the first few rows that are not finite: numbers of examples in the
-            global batch (kinds `BY_EXAMPLE`) or of classes; empty where rows mean
-            neither.
+        kind: a key of `WORDS`.
+        name: name of the layer, weight or array.
+        shape: the tensor's shape.
+        dtype: the tensor's dtype.
+        nan: number of NaN values.
+        inf: number of infinite values.
+        rows: the first few rows with NaN or infinity, as numbers of examples in the
+            global batch (kinds `BY_EXAMPLE`) or of classes; empty if rows are neither
+            examples nor classes.
     """
 
     kind: str
@@ -73,7 +73,7 @@ class Finding:
         return f"{WORDS[self.kind].format(self.name)} ({self.numbers()})"
 
     def numbers(self) -> str:
-        """Type, shape, and which numbers are not finite."""
+        """Returns a text with dtype, shape, numbers of NaN and infinity, and rows."""
         rows = ""
         if self.rows:
             what = "examples" if self.kind in BY_EXAMPLE else "classes"
@@ -84,11 +84,14 @@ class Finding:
 
 
 def describe(finding: Finding | None, step: int) -> tuple[str, str]:
-    """(sentence about the tensor that is not finite in a step, advice).
+    """Describes a finding in a sentence, and gives advice.
 
     Args:
-        finding: the `Finding`, or None where the batch is finite when it is run again.
+        finding: the `Finding`, or None if everything is finite in the second run.
         step: number of the step.
+
+    Returns:
+        (sentence, advice).
     """
     if finding is None:
         text = (
@@ -106,10 +109,10 @@ def describe(finding: Finding | None, step: int) -> tuple[str, str]:
 
 
 def error(model: Classifier, batch: Any) -> FloatingPointError:
-    """The FloatingPointError about a step that was not finite.
+    """Creates the FloatingPointError for a step that produced NaN or infinity.
 
     Args:
-        model, batch: as of `first_nonfinite`.
+        model, batch: as in `first_nonfinite`.
     """
     step = model.trainer.position.global_step + 1
     message, advice = describe(first_nonfinite(model, batch), step)
@@ -122,18 +125,18 @@ def error(model: Classifier, batch: Any) -> FloatingPointError:
 
 
 def first_nonfinite(model: Classifier, batch: Any) -> Finding | None:
-    """Runs a batch again and names the first tensor that is not finite.
+    """Runs a batch again and finds the first tensor with NaN or infinity.
 
-    The order is that of the step: images, the layers' weights and outputs, the
-    embeddings, penalties, an auxiliary classifier's loss, the class weights, losses,
-    then the gradients backwards from the loss.
+    Tensors are examined in the order of the step: images, the layers' weights and
+    outputs, the embeddings, penalties, an auxiliary classifier's loss, the class
+    weights, losses, and the gradients backwards from the loss.
 
     Args:
-        model: the compiled `Classifier`, with the weights of before the step.
-        batch: per-replica tensors, as `Trainer.run_step` took them.
+        model: the compiled `Classifier`, with the weights from before the step.
+        batch: per-replica tensors, as passed to `Trainer.run_step`.
 
     Returns:
-        a `Finding`, or None when everything is finite this time.
+        a `Finding`, or None if everything is finite in this run.
     """
     parts = np.split(_whole(model, batch[0]), model.trainer.batch_parts)
     for number, images in enumerate(parts):
@@ -149,12 +152,15 @@ def first_nonfinite(model: Classifier, batch: Any) -> Finding | None:
 
 
 def global_batch(model: Classifier, batch: Any) -> tuple[np.ndarray, ...]:
-    """The arrays (images, labels, weights) of a per-replica batch, with padding."""
+    """Gathers (images, labels, weights) of a per-replica batch, including padding."""
     return tuple(_whole(model, value) for value in batch[:3])
 
 
 def first_nonfinite_class(model: Classifier) -> Finding | None:
-    """A `Finding` about the head's weights, or None; reads them block by block."""
+    """Returns a `Finding` about the head's weights, or None.
+
+    The weights are read block by block.
+    """
     for name, array in model.head.arrays().items():
         for low in range(0, array.shape[0], BLOCK_ROWS):
             rows = array.read(low, min(low + BLOCK_ROWS, array.shape[0]))
@@ -165,7 +171,7 @@ def first_nonfinite_class(model: Classifier) -> Finding | None:
 
 
 def _whole(model, value):
-    """What all replicas of all workers hold, one after the other."""
+    """Concatenates a value's parts on all replicas of all workers."""
     local = [v.numpy() for v in model.strategy.experimental_local_results(value)]
     return gather(model.strategy, local).astype(local[0].dtype)
 
@@ -175,10 +181,11 @@ class _Tensor:
     """A tensor of the passes.
 
     Attributes:
-        about: the `Finding`, without numbers.
-        layer: that returned it, or None.
+        about: the `Finding` without counts and rows.
+        layer: the layer that returned the tensor, or None.
         part: number of the part of the replica's batch.
-        counts: of `_counts`; of all replicas `[replicas, 2 + KEPT]`.
+        counts: result of `_counts` for one replica; `[replicas, 2 + KEPT]` once the
+            passes have run.
     """
 
     about: Finding
@@ -188,7 +195,7 @@ class _Tensor:
 
 
 class _Watch:
-    """Runs the passes of a step again and looks at their tensors.
+    """Runs the passes of a step again and counts NaN and infinity in their tensors.
 
     Args:
         model: the `Classifier`.
@@ -200,7 +207,7 @@ class _Watch:
         self._tensors = []
 
     def run(self, batch):
-        """The `_Tensor`s of a per-replica batch, in the order of the step."""
+        """Returns the `_Tensor`s of a per-replica batch, in the order of the step."""
         model = self.model
 
         @tf.function(autograph=False)
@@ -232,7 +239,8 @@ class _Watch:
         of_classes = gradients[len(variables) :]
         for name, gradient in zip(model.head.arrays(), of_classes, strict=False):
             self._add("class gradient", name, gradient)
-        # Backwards: what overflows at one layer is not finite in all before it.
+        # Go backwards: an overflow in one layer's gradient also makes the gradients of
+        # all earlier layers NaN or infinite.
         for variable, gradient in zip(variables[::-1], of_network[::-1], strict=True):
             self._add("gradient", variable.path, gradient)
         self._tensors = self._local.tensors
@@ -243,7 +251,7 @@ class _Watch:
             self._add("output", layer.path, output, layer)
 
     def _see_forward(self, outcome):
-        # The output of a layer may not be the model's: operations can follow it.
+        # The last layer's output may differ from the model's: operations can follow it.
         embeddings, penalties, extra = outcome
         self._add("embeddings", "embeddings", embeddings)
         self._add("penalty", "penalty", tf.add_n([tf.zeros([]), *penalties]))
@@ -265,7 +273,7 @@ class _Watch:
 
 @contextlib.contextmanager
 def _returned(owner, name, see):
-    """Calls `see` with what a method of an object returns."""
+    """Context manager that calls `see` with each return value of an object's method."""
     method = getattr(owner, name)
 
     def call_and_see(*args, **kwargs):
@@ -281,16 +289,17 @@ def _returned(owner, name, see):
 
 
 def _first(tensors, parts):
-    """The first of all replicas' tensors that is not finite, a `Finding`, or None.
+    """Returns the `Finding` about the first tensor with NaN or infinity, or None.
 
     Args:
-        tensors: of `_Watch`.
-        parts: images of each part of all replicas.
+        tensors: the `_Tensor`s of `_Watch.run`.
+        parts: the images of each part, over all replicas.
     """
     replicas, size = len(tensors[0].counts), len(parts[0])
     for replica in range(replicas):
         for one in tensors:
-            # An example meets the classes once with each of its labels.
+            # With two labels per example, the head's tensors have two rows per example,
+            # so `_finding` takes row numbers modulo the size.
             first = (replica * len(parts) // replicas + one.part) * size
             finding = _finding(one.about, one.counts[replica], first, size)
             if finding is not None:
@@ -299,7 +308,7 @@ def _first(tensors, parts):
 
 
 def _finding(about, counts, first, size):
-    """The `Finding` with the numbers of `_counts`, None where all are finite."""
+    """Adds the result of `_counts` to a `Finding`; returns None if all are finite."""
     nan, inf, *rows = counts
     if not nan and not inf:
         return None
@@ -308,7 +317,12 @@ def _finding(about, counts, first, size):
 
 
 def _counts(value, with_rows):
-    """[NaN, infinite, the first few rows that are not finite or -1], float64."""
+    """Counts NaN and infinity in a tensor.
+
+    Returns:
+        float64 `[2 + KEPT]`: number of NaN, number of infinite values, and the first
+        rows that contain either, padded with -1.
+    """
     value = tf.cast(value, tf.float64)
     nan, inf = (
         tf.reduce_sum(tf.cast(test(value), tf.float64))
@@ -323,19 +337,19 @@ def _counts(value, with_rows):
 
 
 def _in_weights(layer):
-    """The first weight that a layer's call in training reads and that is not finite."""
+    """Returns a `Finding` about a weight that the layer reads in training, or None."""
     weights = layer.trainable_weights if layer.trainable else layer.weights
     findings = (_examine("weight", w.path, w.numpy()) for w in weights)
     return next(filter(None, findings), None)
 
 
 def _examine(kind, name, values, first=None):
-    """A `Finding` where an array is not finite, else None.
+    """Returns a `Finding` if an array contains NaN or infinity, else None.
 
     Args:
-        kind, name: of the tensor, see `Finding`.
+        kind, name: kind and name of the tensor, see `Finding`.
         values: the array.
-        first: number of its first row; None where rows are not numbered.
+        first: number of the array's first row, or None to report no rows.
     """
     dtype = tf.as_dtype(values.dtype)
     if not dtype.is_floating:

@@ -321,7 +321,7 @@ class Trainer:
         return self.updater.averages.in_use()
 
     def check_compiled(self) -> None:
-        """Raises ValueError before `compile`."""
+        """Raises ValueError if `compile` has not been called."""
         if self.updater is None:
             raise ValueError(
                 "Call model.compile(optimizer=...) first, inside strategy.scope()."
