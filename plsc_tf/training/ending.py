@@ -1,8 +1,8 @@
-"""How a training ends before its time: by a signal, by a vote, by an error.
+"""Ends training early: after a signal, a vote of the workers, or an error.
 
-One worker of a cluster cannot stop by itself: the others would wait for it in the next
-step. So each worker adds its votes to every step, where they are summed with the flag
-that says whether all is finite, and all workers act on the sum.
+One worker of a cluster cannot stop by itself, because the others would wait for it in
+the next step. So each worker adds its votes to every step. They are summed over the
+workers together with the flag for NaN or infinity, and all workers act on the sum.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ STOP, ABORT = range(2)
 
 
 class EndedElsewhereError(RuntimeError):
-    """Another worker had a reason to end the training of all."""
+    """Raised when another worker has ended the training of all workers."""
 
     exit_status = LOST_STATUS
 
 
 class Votes:
-    """The votes of one worker, and their outcome.
+    """The votes of one worker, and the outcome of all workers' votes.
 
     Args:
         group: the `plsc_tf.parallel.group.Group` of the workers.
 
     Attributes:
-        ended: whether all workers have decided to end the training.
+        ended: True once all workers end the training.
     """
 
     def __init__(self, group: Group) -> None:
@@ -60,16 +60,16 @@ class Votes:
         """Votes to discard the next step and to end the training.
 
         Args:
-            error: why: this worker has nothing to bring to the step.
+            error: the reason why this worker cannot take part in the step.
         """
         self._error = error
         self._votes[ABORT].assign(1.0)
 
     def count(self, unhealthy: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Adds up a step's votes; called in replica context.
+        """Sums a step's votes over all replicas; call it in replica context.
 
         Args:
-            unhealthy: float32 scalar, 1 where something is not finite here.
+            unhealthy: float32 scalar, 1 if this replica has NaN or infinity, else 0.
 
         Returns:
             (sum of `unhealthy` over all replicas, bool scalars `{"stop", "aborted"}`).
@@ -79,14 +79,14 @@ class Votes:
         return unhealthy, {"stop": stop > 0, "aborted": abort > 0}
 
     def check_abort(self, aborted: bool) -> None:
-        """Ends the training where the step was aborted.
+        """Raises an error if the step was aborted.
 
         Args:
-            aborted: whether it was.
+            aborted: whether a worker voted to abort the step.
 
         Raises:
-            Exception: on the worker that aborted, its error.
-            EndedElsewhereError: on the others, with its message.
+            Exception: the error passed to `abort`, if this worker called it.
+            EndedElsewhereError: another worker aborted; contains its error message.
         """
         if not aborted:
             return
@@ -100,27 +100,27 @@ class Votes:
         raise EndedElsewhereError(" ".join(reasons))
 
 
-# What a shell reports for a process that SIGTERM has ended.
+# The exit status that a shell reports for a process ended by SIGTERM.
 STATUS = 128 + signal.SIGTERM
 
 
 class Terminated(SystemExit):
-    """Ends the process with the status of SIGTERM."""
+    """Ends the process with the exit status of SIGTERM."""
 
     def __init__(self) -> None:
         super().__init__(STATUS)
 
 
 class Termination(keras.callbacks.Callback):
-    """Ends a training between two steps when a signal asks for it.
+    """Ends training between two steps after SIGTERM or SIGINT.
 
-    Schedulers send SIGTERM some seconds before they kill; Ctrl-C is SIGINT. In the
-    middle of a step the weights may be ahead of the count of steps, so the signal
-    waits for its end; elsewhere it works at once. In a cluster all workers end after
-    the same step, the next one that begins.
+    Schedulers send SIGTERM some seconds before they kill a process; Ctrl-C sends
+    SIGINT. During a step, the weights may be ahead of the step count, so the signal
+    takes effect at the end of the step; at other times it takes effect at once. In a
+    cluster, all workers end after the same step, the next one to begin.
 
     Attributes:
-        in_step: whether a step is under way.
+        in_step: True while a step runs.
     """
 
     def __init__(self) -> None:
@@ -131,39 +131,48 @@ class Termination(keras.callbacks.Callback):
         self._requested = None
 
     def listen(self) -> None:
-        """Takes over SIGTERM and SIGINT; call it in the main thread."""
+        """Installs the handlers of SIGTERM and SIGINT; call it in the main thread."""
         endings = {signal.SIGTERM: Terminated, signal.SIGINT: KeyboardInterrupt}
         for number, ending in endings.items():
             before = signal.signal(number, lambda *_, e=ending: self._request(e))
             self._before.setdefault(number, before)
 
     def listen_again(self) -> None:
-        """Takes them back from TensorFlow's servers, which take SIGTERM silently."""
+        """Reinstalls the handlers after TensorFlow's servers have replaced them.
+
+        These servers silently install their own SIGTERM handler.
+        """
         if self._before:
             self.listen()
 
     def stop_listening(self) -> None:
-        """Restores the handlers of before; call it in the main thread."""
+        """Restores the previous handlers; call it in the main thread."""
         for number, before in self._before.items():
-            # A handler that is not Python's cannot be set from here.
+            # A handler that was not installed from Python is None and cannot be
+            # restored.
             signal.signal(number, signal.SIG_DFL if before is None else before)
         self._before = {}
 
     def wants(self, step: int) -> bool:
-        """A training ends between two calls of steps, see `several_steps`."""
+        """Returns False: training ends only between calls, see `several_steps`."""
         return False
 
     def on_train_batch_begin(self, batch: int, logs: dict | None = None) -> None:
-        """From here on the model is being changed."""
+        """Marks the start of a step; in a cluster, votes if a signal has arrived."""
         self.in_step = True
         if self._requested is not None and self._votes() is not None:
             self._votes().stop()
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
-        """Ends the training if a signal came during the step."""
+        """Ends the training if a signal has arrived.
+
+        Raises:
+            Terminated: after SIGTERM.
+            KeyboardInterrupt: after SIGINT.
+        """
         calls = None if self.model is None else self.model.trainer.calls
         if calls is not None and calls.unreported:
-            return  # the weights are those of a later step
+            return  # the weights already belong to a later step
         self.in_step = False
         if self._requested is None:
             return
@@ -174,11 +183,11 @@ class Termination(keras.callbacks.Callback):
             raise self._requested
 
     def on_train_begin(self, logs: dict | None = None) -> None:
-        """From here on the workers of a cluster meet in every step."""
+        """Makes signals wait for a vote in a cluster, now that steps can follow."""
         self._training = True
 
     def on_train_end(self, logs: dict | None = None) -> None:
-        """There is no further step."""
+        """Makes signals take effect at once again, as no further step follows."""
         self._training = False
 
     def _request(self, ending):
@@ -200,40 +209,40 @@ def rescue(
     before: int,
     error: BaseException,
 ) -> None:
-    """Saves the steps that are done, whatever ended the training, also Ctrl-C.
+    """Saves the finished steps after any error or signal that ended the training.
 
-    Except an interruption in the middle of a step, when the weights may be ahead of
-    the count of steps: then the log says what is lost.
+    After an interruption in the middle of a step, the weights may be ahead of the step
+    count. In this case nothing is saved, and the log says which steps are lost.
 
     Args:
         model: the `Classifier`.
         checkpoints: the `Checkpoint`.
         termination: the `Termination`.
-        before: steps that were done when this process began.
-        error: what ended the training.
+        before: global step at which this process began.
+        error: the exception that ended the training.
     """
     step, save_dir = model.trainer.position.global_step, checkpoints.directory
     votes = model.trainer.votes
     if votes is not None and isinstance(error, FloatingPointError):
-        votes.ended = True  # all workers have the same error
+        votes.ended = True  # all workers raise the same error
     if votes is not None and not votes.ended:
         if checkpoints.writing:
             checkpoints.lock.keep()
-        return  # the others cannot come to save
+        return  # saving needs all workers, and the others are still in a step
     if termination.in_step and isinstance(error, KeyboardInterrupt):
         _log_loss(model, checkpoints, "Interrupted in the middle of a step.")
         return
     try:
         if step > before and checkpoints.saved_step != step:
             epoch = model.trainer.position.epoch
-            ended = epoch and not model.trainer.position.step  # but its end is not done
+            ended = epoch and not model.trainer.position.step  # but is not saved yet
             checkpoints.save(str(epoch - 1) if ended else f"step_{step:08d}")
         checkpoints.wait()
         saved_ones = catalog.find_all(save_dir)
     except KeyboardInterrupt:
         _log_loss(model, checkpoints, "Interrupted while saving.")
         raise
-    except Exception as failure:  # noqa: BLE001 - what ended the training comes first
+    except Exception as failure:  # noqa: BLE001 - raise the training's error instead
         logging.error("%s", failure)
         return
     if saved_ones and model.trainer.group.is_chief:
@@ -246,7 +255,7 @@ def rescue(
 
 
 def _log_loss(model, checkpoints, why):
-    """Logs which steps no checkpoint has."""
+    """Logs how many steps are lost because no checkpoint has them."""
     if not model.trainer.group.is_chief:
         return
     step = model.trainer.position.global_step
@@ -254,7 +263,7 @@ def _log_loss(model, checkpoints, why):
     saved, path = checkpoint[-1] if checkpoint else (0, "none")
     waits = ""
     if checkpoints.writing:
-        # The process ends when the files are written, and not before.
+        # The process ends only when the files are written.
         checkpoints.lock.keep()
         waits = " A checkpoint is still being written; the process waits for it."
     logging.warning(

@@ -1,4 +1,4 @@
-"""The position of a run in its data, and the batches of each replica."""
+"""Contains the position of a run in its data, and creates per-replica batches."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from plsc_tf.training import batching
 if TYPE_CHECKING:
     from plsc_tf.training.classifier import Classifier
 
-# What a step's examples are counted in; see `Position.sums`.
+# Keys of the counts of a step's examples and their weights; see `Position.sums`.
 COUNTS = EXAMPLES, WEIGHTS = "examples", "weights"
 
 
 @dataclasses.dataclass
 class Position:
-    """The position of a run, which a resume needs besides the weights.
+    """The position of a run, which a resume needs in addition to the weights.
 
     Attributes:
-        epoch: number of the running epoch, from 0.
-        step: steps of it that are done.
-        global_step: steps done since the run began.
-        sums: of the epoch's examples so far, their number as "examples", of their
-            weights as "weights" where there are weighted metrics, and figure by figure.
+        epoch: number of the current epoch, from 0.
+        step: number of finished steps in the current epoch.
+        global_step: number of finished steps since the run began.
+        sums: totals over the epoch's examples so far: their number ("examples"), the
+            sum of their weights ("weights", if there are weighted metrics), and the sum
+            of the loss and of each metric.
     """
 
     epoch: int = 0
@@ -38,7 +39,7 @@ class Position:
     sums: dict = dataclasses.field(default_factory=dict)
 
     def go_to(self, other: Position) -> None:
-        """Takes over another position."""
+        """Copies another position into this one."""
         for field in dataclasses.fields(self):
             setattr(self, field.name, getattr(other, field.name))
 
@@ -48,14 +49,15 @@ class Position:
         counts: Mapping[str, float],
         weighted: Iterable[str] = (),
     ) -> None:
-        """Counts a step's figures.
+        """Adds a step's results to `sums`.
 
         Args:
-            figures: means over the step's examples.
-            counts: `{"examples": their number}`, and their "weights".
-            weighted: names of the figures that are means by weight.
+            figures: `{name: mean over the step's examples}`, loss and metrics.
+            counts: the step's number of "examples" and, if weighted metrics are used,
+                the sum of their "weights".
+            weighted: names of the figures that are weighted means.
         """
-        # A new dict: copies of this position keep theirs.
+        # Make a new dict: copies of this position share the old one.
         sums = {**dict.fromkeys(counts, 0.0), **self.sums}
         for name, value in counts.items():
             sums[name] += value
@@ -65,7 +67,7 @@ class Position:
         self.sums = sums
 
     def means(self, weighted: Iterable[str] = ()) -> dict[str, float]:
-        """The epoch's figures so far; `weighted` as of `add`."""
+        """Returns the epoch's means so far; `weighted` as in `add`."""
         totals = {name: max(self.sums.get(name, 0.0), 1e-12) for name in COUNTS}
         return {
             name: value / totals[WEIGHTS if name in weighted else EXAMPLES]
@@ -75,10 +77,10 @@ class Position:
 
 
 class Passes:
-    """One pass after the other over a user's data set, whatever epochs are.
+    """Iterates over a user's data set again and again, independently of epochs.
 
-    A run that is resumed leaves out what was trained on, if the data set is always the
-    same.
+    A resumed run skips the batches it has already trained on, which is correct if the
+    data set always yields the same batches.
 
     Args:
         model: the `Classifier`.
@@ -106,7 +108,7 @@ class Passes:
 
     @property
     def element_spec(self) -> Any:
-        """Of the padded global batches."""
+        """The `element_spec` of the padded global batches."""
         return self._iterator.element_spec
 
     def _from(self, step):
@@ -117,7 +119,17 @@ class Passes:
 
 
 def batches_of_epoch(model: Classifier, data: Any, passes: Any) -> Iterator[Any]:
-    """Yields per-replica batches; explains what is wrong with a bad example."""
+    """Yields an epoch's per-replica batches from the trainer's position on.
+
+    Args:
+        model: the `Classifier`.
+        data: the training data.
+        passes: the `Passes` to take batches from, or None to read the epoch.
+
+    Raises:
+        ValueError: a batch could not be read; names the bad example if possible. In a
+            cluster, this worker votes to abort instead.
+    """
     part, where = _local_part(model, data), dataclasses.replace(model.trainer.position)
     iterator, last = passes, None
     if passes is None:
@@ -129,7 +141,7 @@ def batches_of_epoch(model: Classifier, data: Any, passes: Any) -> Iterator[Any]
             fault = explained(data, where, error, part)
             if model.trainer.votes is None:
                 raise fault from error
-            # The others are in their step already: end it together.
+            # The other workers are already in the step, so end it together with them.
             model.trainer.votes.abort(fault)
             batch = last or _nothing(iterator.element_spec)
         if batch is None:
@@ -142,7 +154,7 @@ def batches_of_epoch(model: Classifier, data: Any, passes: Any) -> Iterator[Any]
 
 
 def _local_part(model, data):
-    """The `Part` of the global batches that this worker reads; None: all of them."""
+    """Returns the `Part` of each global batch that this worker reads; None for all."""
     if model.trainer.group.size == 1 or not hasattr(data, "part_of_epoch"):
         return None
     size = batching.padded_size(data.batch_size, model.trainer.batch_parts)
@@ -150,7 +162,7 @@ def _local_part(model, data):
 
 
 def _dataset(model, data, part):
-    """The padded global batches that are left of an epoch, or a part of each."""
+    """Returns the epoch's remaining padded global batches, or a part of each."""
     position, classes = model.trainer.position, model.head.num_classes
     if part is not None:
         part_of_epoch = data.part_of_epoch(position.epoch, position.step, part=part)
@@ -162,13 +174,16 @@ def _dataset(model, data, part):
 def prepared(
     model: Classifier, data: Any, left: tf.data.Dataset, parts: int
 ) -> tf.data.Dataset:
-    """What is left of a data set as checked and padded global batches.
+    """Checks and pads the remaining global batches of an epoch.
 
     Args:
         model: the `Classifier`.
-        data: where it comes from.
-        left: `tf.data.Dataset` of (images, labels[, weights]).
-        parts: what the padded size must be divisible by.
+        data: the data, which has `batch_size`.
+        left: `tf.data.Dataset` of the remaining batches (images, labels[, weights]).
+        parts: the padded size is a multiple of this number.
+
+    Returns:
+        `tf.data.Dataset` of batches padded by `batching.pad`.
     """
     spec = left.element_spec
     shape = getattr(spec[0] if isinstance(spec, tuple) else spec, "shape", None)
@@ -188,14 +203,14 @@ def explained(
     part: Part | None = None,
     what: str = "training data",
 ) -> Exception:
-    """A ValueError that names the bad example, if the data has `explain`.
+    """Creates a ValueError, which names the bad example if the data has `explain`.
 
     Args:
-        data: what was read.
+        data: the data that was read.
         position: the `Position` of the batch that failed.
-        error: TensorFlow's.
-        part: the `Part` of the global batches that was read; None: all of them.
-        what: the data is, for the message.
+        error: TensorFlow's error.
+        part: the `Part` of the global batches that was read, or None for all.
+        what: description of the data for the message.
     """
     explain, only = getattr(data, "explain", None), {}
     if part is not None:

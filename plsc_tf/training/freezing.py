@@ -1,4 +1,4 @@
-"""Layers that keep the weights they start with."""
+"""Freezes layers, which keep their initial weights during training."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from plsc_tf.hints import nearest
 
 
 def freeze(network: keras.Model, pattern: str) -> list[str]:
-    """Excludes layers from training: their weights and their moving statistics stay.
+    """Freezes layers: their weights and moving statistics do not change in training.
 
-    Batch normalisations among them work as at inference.
+    Frozen batch-normalization layers run in inference mode.
 
     Args:
-        network: a built Keras model, before it is compiled.
+        network: a built Keras model, not compiled yet.
         pattern: regular expression that matches the beginning of the layers' names.
 
     Returns:
-        names of the layers, of those that have weights.
+        names of the frozen layers; layers without weights are not included.
 
     Raises:
-        ValueError: no regular expression, or no layer with weights matches.
+        ValueError: the pattern is not a regular expression or matches no layer with
+            weights.
     """
     matches = layers_named(network, pattern, "freeze_layers")
     for layer in matches:
@@ -39,15 +40,16 @@ def freeze(network: keras.Model, pattern: str) -> list[str]:
 
 
 def layers_named(network: keras.Model, pattern: str, option: str) -> list:
-    """The layers with weights whose names begin as a regular expression says.
+    """Returns the layers with weights whose names match a regular expression.
 
     Args:
         network: a built Keras model.
-        pattern: the regular expression.
-        option: name of the option, for errors.
+        pattern: regular expression that matches the beginning of the layers' names.
+        option: name of the option, for error messages.
 
     Raises:
-        ValueError: no regular expression, or no layer with weights matches.
+        ValueError: the pattern is not a regular expression or matches no layer with
+            weights.
     """
     try:
         expression = re.compile(pattern)
@@ -70,10 +72,10 @@ def layers_named(network: keras.Model, pattern: str, option: str) -> list:
 
 
 def is_frozen(variable: keras.Variable) -> bool:
-    """Whether a Keras variable was made to be trained, and is not.
+    """Returns whether a Keras variable was created as trainable but is frozen.
 
     Args:
-        variable: one of a model's `non_trainable_variables`, whose moving statistics
-            and random states were never to be trained.
+        variable: one of a model's `non_trainable_variables`. These also include moving
+            statistics and random states, which were not created as trainable.
     """
     return not variable.trainable and bool(variable.value.trainable)

@@ -1,4 +1,4 @@
-"""`evaluate` and `predict` of a `Classifier`: its networks as at inference."""
+"""Implements `evaluate`, `predict` and `embed` of `Classifier`, in inference mode."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from plsc_tf.training.feed import EXAMPLES, WEIGHTS, Position
 if TYPE_CHECKING:
     from plsc_tf.training.classifier import Classifier
 
-# Images at a time (PLSC: test_batch_size).
+# Default number of images per batch (PLSC: test_batch_size).
 BATCH = 120
 
 
 def embed_function(model: Classifier) -> Callable:
-    """A `tf.function` that embeds a per-replica batch (images,) as at inference."""
+    """Returns a `tf.function` that embeds a per-replica batch (images,)."""
 
     def embed(images):
         return tf.cast(model(images, training=False), tf.float32)
@@ -37,14 +37,14 @@ def embed_function(model: Classifier) -> Callable:
 
 
 def evaluate_function(model: Classifier) -> Callable:
-    """A `tf.function` of a per-replica batch that runs `evaluate_step` on replicas."""
+    """Returns a `tf.function` that runs `evaluate_step` on a per-replica batch."""
     return _in_float32(model, functools.partial(evaluate_step, model))
 
 
 def _in_float32(model, step):
     def run(batch):
-        # Half precision is for training: moving statistics lag behind the batches', and
-        # what they normalize badly in the first steps overflows float16.
+        # Half precision is for training only. In the first steps, moving statistics lag
+        # behind the batch statistics, and badly normalized values overflow float16.
         with in_float32(model.backbone):
             return model.strategy.run(step, args=batch)
 
@@ -58,9 +58,10 @@ def in_parts(
 
     Args:
         model: the `Classifier`.
-        function: of a per-replica batch (images,), which returns embeddings.
+        function: function that takes a per-replica batch (images,) and returns its
+            embeddings.
         images: `[N, h, w, 3]`.
-        batch_size: images at a time over all replicas.
+        batch_size: images per batch over all replicas.
     """
     batching.check_rank(np.shape(images), "images")
     batching.check_channels(np.shape(images), model.backbone.input_shape[3])
@@ -86,7 +87,7 @@ def predict(
     verbose: int | str,
     steps: int | None,
 ) -> np.ndarray:
-    """Embeddings under a progress bar; args as of `Classifier.predict`."""
+    """Computes embeddings with a progress bar; arguments as in `Classifier.predict`."""
     x = user_data.in_order(x)
     if user_data.is_ours(x):
         x = x.epoch(0)
@@ -119,7 +120,7 @@ def _of_batches(model, dataset, batch_size):
 
 
 def _padded(model, batch_size, images):
-    """Images of a batch: at most all of them, and equally many on each replica."""
+    """Returns the batch size, limited to all images and divisible by the replicas."""
     replicas = model.strategy.num_replicas_in_sync
     return batching.padded_size(max(1, min(batch_size, len(images))), replicas)
 
@@ -132,21 +133,21 @@ def evaluate(
     callbacks: Any,
     verbose: int | str,
 ) -> dict[str, float]:
-    """Means over the data's first epoch.
+    """Computes the means of the loss and the metrics over the data's first epoch.
 
     Args:
         model: the compiled `Classifier`.
-        function: what `function` made.
-        data: has `batch_size` and `epoch(number)`.
-        steps: cuts the data to this many batches; None: all.
+        function: the function returned by `evaluate_function`.
+        data: object with `batch_size` and `epoch(number)`.
+        steps: maximum number of batches, or None for all.
         callbacks: Keras callbacks, or a `keras.callbacks.CallbackList`.
         verbose: as in Keras.
 
     Returns:
-        `{"loss": ..., and the metrics}`.
+        `{name: mean}` with "loss" and the metrics.
 
     Raises:
-        ValueError: there is no example, or a bad one, which is named.
+        ValueError: there are no examples, or an example is bad; names the example.
     """
     if not isinstance(callbacks, keras.callbacks.CallbackList):
         callbacks = keras.callbacks.CallbackList(
@@ -173,7 +174,7 @@ def evaluate(
 
 
 def values(results: Mapping[str, float]) -> float | list[float]:
-    """Loss and metrics as Keras returns them without names."""
+    """Returns the loss, or a list of loss and metrics, as Keras does without names."""
     values = [value for name, value in results.items() if name != "finite"]
     return values if len(values) > 1 else results["loss"]
 
@@ -185,19 +186,20 @@ def evaluate_step(
     weights: tf.Tensor,
     real: tf.Tensor | None = None,
 ) -> dict[str, tf.Tensor]:
-    """Sums over a global batch, of one replica's share; nothing is updated.
+    """Computes sums over a global batch from each replica's part; updates nothing.
 
     Args:
         model: the compiled `Classifier`.
-        images: `[b, h, w, 3]` of this replica.
+        images: this replica's images `[b, h, w, 3]`.
         labels: int64 `[b]`.
         weights: float32 `[b]`, 0 for padding.
-        real: float32 `[b]`, 1 and for padding 0; None: the weights are just that.
+        real: float32 `[b]`, 1 for examples and 0 for padding; None if `weights` are
+            exactly that.
 
     Returns:
-        dict of scalars, equal on every replica: `examples`, their number; `weights`,
-        their sum; `loss` and the metrics, sums over examples, of weight times value for
-        the loss and weighted metrics.
+        dict of scalars, equal on every replica: `examples` (number of examples),
+        `weights` (sum of their weights), and the sums of `loss` and each metric over
+        the examples. The loss and weighted metrics are summed as weight · value.
     """
     dtype = keras.config.floatx()
     weights = tf.cast(weights, dtype)
@@ -226,7 +228,7 @@ def evaluate_step(
 
 
 def _batches(model, data, steps):
-    """Yields per-replica batches of the data's first epoch, as of `batching.pad`."""
+    """Yields per-replica batches of the data's first epoch, padded."""
     parts = model.strategy.num_replicas_in_sync
     dataset = feed.prepared(model, data, data.epoch(0), parts)
     iterator = iter(dataset.take(steps) if steps else dataset)

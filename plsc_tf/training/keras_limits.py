@@ -1,4 +1,4 @@
-"""Checks of what Keras hands to a `Classifier`, and refusals of what it cannot do."""
+"""Checks Keras arguments of a `Classifier` and refuses unsupported Keras features."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import keras
 
 from plsc_tf.heads.margins import require
 
-# Name and k of top-k accuracy.
+# `{name: k}` of top-k accuracies.
 METRICS = {"accuracy": 1, "top5_accuracy": 5}
 
 _FIT = {
@@ -33,17 +33,18 @@ _HINTS = {"fit": _FIT, "compile": _COMPILE}
 def metrics(
     plain: str | Iterable[str] | None, weighted: str | Iterable[str] | None
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """The metrics of `compile`.
+    """Checks and names the metrics of `compile`.
 
     Args:
-        plain, weighted: as of Keras's `compile`: a name, some of them, or None.
+        plain, weighted: `metrics` and `weighted_metrics` of Keras's `compile`: a name,
+            several names, or None.
 
     Returns:
-        (`{name: k}`, the same of weighted ones). A weighted one that is among the plain
-        ones too is called "weighted_...", as in Keras.
+        (`{name: k}` of the plain metrics, `{name: k}` of the weighted ones). A weighted
+        metric that is also a plain one is called "weighted_...", as in Keras.
 
     Raises:
-        ValueError: one is unknown, or no name.
+        ValueError: a metric is unknown, or not a name.
     """
     plain, weighted = _names(plain), _names(weighted)
     names = {name: f"weighted_{name}" if name in plain else name for name in weighted}
@@ -65,11 +66,11 @@ def _names(metrics):
 
 
 def refuse(method: str, names: Iterable[str], allowed: Iterable[str] = ()) -> None:
-    """Raises TypeError for arguments that a method does not have, and says what to do.
+    """Raises TypeError, with a hint, for arguments that a method does not have.
 
     Args:
         method: "fit" or "compile".
-        names: of the arguments.
+        names: names of the arguments.
         allowed: names that are accepted.
     """
     for name in names:
@@ -79,10 +80,10 @@ def refuse(method: str, names: Iterable[str], allowed: Iterable[str] = ()) -> No
 
 
 def check_own(gradient_accumulation_steps: int, head_slot_dtype: str | None) -> None:
-    """Checks arguments of `compile` that Keras does not have.
+    """Checks arguments of `compile` that Keras's `compile` does not have.
 
     Raises:
-        ValueError: one is out of range.
+        ValueError: an argument is out of range.
     """
     count, dtype = gradient_accumulation_steps, head_slot_dtype
     rule = "gradient_accumulation_steps must be at least 1"
@@ -93,7 +94,7 @@ def check_own(gradient_accumulation_steps: int, head_slot_dtype: str | None) -> 
 
 
 def check_backbone(backbone: Any) -> None:
-    """Raises ValueError unless a network takes images and returns embeddings.
+    """Raises ValueError unless a model maps images of known size to embeddings.
 
     Args:
         backbone: the Keras model.
@@ -123,28 +124,28 @@ ADVICE = (
     "name of model.backbone for the embedding network alone; "
     "plsc_tf.export_saved_model(model, path) for serving."
 )
-# Callbacks that would come to the methods below, after an epoch or more of work.
+# Callbacks that would call the methods refused below, after an epoch or more of work.
 # Not every version of Keras has all of them.
 CALLBACKS = ("BackupAndRestore", "ModelCheckpoint", "OrbaxCheckpoint")
 
 
-# Methods of `keras.Model` that are refused, and what the error calls them.
+# Methods of `keras.Model` that raise an error, and their names in the message.
 _WEIGHTS = ("save_weights", "load_weights", "get_weights", "set_weights")
 _OTHERS = ("save", "export", "get_state_tree", "set_state_tree")
 REFUSED = {
     **{name: f"model.{name}" for name in (*_WEIGHTS, *_OTHERS)},
-    # What saving a model, and pickling it, begin with.
+    # Saving or pickling a model calls this method first.
     "get_config": "Saving by Keras",
-    # What all of Keras's files of weights begin with.
+    # All of Keras's weight files are written and read with these methods.
     "save_own_variables": "Saving by Keras",
     "load_own_variables": "Loading by Keras",
-    # The way of `tf.train.Checkpoint` and `tf.saved_model.save`.
+    # `tf.train.Checkpoint` and `tf.saved_model.save` call this method.
     "_trackable_children": "Saving by TensorFlow",
 }
 
 
 def refused(kind: type) -> type:
-    """A class decorator: methods that would leave out the head raise a ValueError."""
+    """Makes methods that would omit the head raise ValueError; a class decorator."""
     for name, what in REFUSED.items():
         setattr(kind, name, _refusing(what))
     return kind
@@ -159,13 +160,13 @@ def _refusing(what):
 
 
 def check_callbacks(callbacks: Any) -> None:
-    """Refuses callbacks that would save or keep the model without its head.
+    """Refuses callbacks that would save or restore the model without its head.
 
     Args:
-        callbacks: what a user hands to `fit`: a callback, a list of them, or None.
+        callbacks: the `callbacks` argument of `fit`: a callback, a list, or None.
 
     Raises:
-        ValueError: names the callback, and what to use instead.
+        ValueError: a callback is not supported; names the callback and an alternative.
     """
     kinds = [getattr(keras.callbacks, name, None) for name in CALLBACKS]
     for callback in listed(callbacks):
@@ -180,11 +181,11 @@ def check_callbacks(callbacks: Any) -> None:
 
 
 def listed(callbacks: Any) -> list:
-    """The callbacks of a Keras user: one, a list, a `CallbackList` or None."""
+    """Returns a list of callbacks from one, a list, a `CallbackList` or None."""
     callbacks = getattr(callbacks, "callbacks", callbacks) or []
     return list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks]
 
 
 def refusal(what: str) -> ValueError:
-    """The error that says why something is not done, and what to use."""
+    """Creates the error that says why `what` is refused, and names alternatives."""
     return ValueError(f"{what} would leave out the class weights of the head. {ADVICE}")
