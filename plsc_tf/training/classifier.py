@@ -97,9 +97,7 @@ class Classifier(keras.Model):
     def forward(
         self, images: tf.Tensor, labels: tf.Tensor, upstream: tf.Tensor
     ) -> tuple[tf.Tensor, list[tf.Tensor], tf.Tensor | None]:
-        """Runs the networks' forward pass in training mode.
-
-        Every pass whose gradients are used goes through this method.
+        """Runs the networks' forward pass in training mode, for all gradients.
 
         Args:
             images: `[b, h, w, 3]` in 0 ... 255.
@@ -128,10 +126,7 @@ class Classifier(keras.Model):
         return [v for network in self.networks() for v in network.trainable_variables]
 
     def untrained_variables(self) -> list[keras.Variable]:
-        """Returns variables that a step changes without gradients.
-
-        These are batch-norm statistics and random states.
-        """
+        """Returns variables that a step changes: statistics and random states."""
         return [
             variable
             for network in self.networks()
@@ -161,20 +156,17 @@ class Classifier(keras.Model):
         """Sets the optimizer of backbone and head, and the training metrics.
 
         Args:
-            optimizer: a Keras optimizer or its name; default `plsc_tf.Momentum()`. A
-                `LossScaleOptimizer` is replaced by its inner optimizer and a
-                `LossScale`.
+            optimizer: a Keras optimizer or its name; default `plsc_tf.Momentum()`.
+                `LossScaleOptimizer` becomes its inner optimizer and a `LossScale`.
             metrics: "accuracy" (top-1), "top5_accuracy" or both, computed without
                 margins; they cost one more pass over the logits.
             weighted_metrics: the same, weighted by `sample_weight` and `class_weight`.
             l2: factor of an L2 penalty, for optimizers that have none.
             loss_scale: `plsc_tf.LossScale` for a backbone in float16, created inside
                 `strategy.scope()`; dynamic by default under Keras's mixed_float16.
-            gradient_accumulation_steps: number of parts into which each replica's batch
-                is divided; their gradients are summed for one update. Batch
-                normalization computes its statistics per part.
-            head_slot_dtype: "bfloat16" halves the memory of a sharded head's optimizer
-                slots.
+            gradient_accumulation_steps: number of parts of each replica's batch, whose
+                gradients are summed for one update; batch norm works on each part.
+            head_slot_dtype: "bfloat16" halves a sharded head's optimizer slots.
             transport: `plsc_tf.parallel.collectives.Transport` for the gradients.
             averaging: `plsc_tf.training.average.Averaging` of all weights.
             steps_per_execution: steps per call of one `tf.function`, see
@@ -182,8 +174,8 @@ class Classifier(keras.Model):
             head_rule: the head's `plsc_tf.training.weight_rules.WeightRule`.
             rate_factors: `{regular expression of layer names: factor of the learning
                 rate}`; the last match applies.
-            weight_decay_on: `{regular expression of layer names: weight decay}`, which
-                replaces the optimizer's weight decay; the last match applies.
+            weight_decay_on: `{regular expression: weight decay}` in the same way; it
+                replaces the optimizer's weight decay.
             mixing: `plsc_tf.training.mixing.Mixing` of the images, for plain softmax.
             *positional, **others: not accepted; the error names the replacement.
 
@@ -248,8 +240,7 @@ class Classifier(keras.Model):
                 (images, labels[, weights]), or an array of images.
             batch_size: images per global batch if `x` is an array; 32 by default.
             validation_data: (images, labels[, weights]) or any data that `x` accepts.
-                For classes that are not in the training set, use
-                `plsc_tf.Verification`.
+                For classes not in the training set, use `plsc_tf.Verification`.
             steps_per_epoch: steps of an epoch. The next epoch continues from there in
                 the `tf.data.Dataset`, which restarts when it ends.
             **options: `initial_step`, `stop_at_step` and `sentinel`, see
@@ -305,8 +296,7 @@ class Classifier(keras.Model):
     ) -> float | list[float] | dict[str, float]:
         """Computes the loss and the compiled metrics on labeled images.
 
-        The networks run in inference mode. The loss is the training loss, including
-        its margins; the metrics are computed without margins.
+        The networks run in inference mode. The loss has margins, the metrics do not.
 
         Args:
             x: as in `fit`; data returned by `plsc_tf.load` is read in file order and
@@ -377,9 +367,8 @@ class Classifier(keras.Model):
             `"finite": False` if the step was skipped.
 
         Raises:
-            FloatingPointError: the loss or a gradient is NaN or infinite and there is
-                no loss scale. The message names the first such tensor; the weights are
-                unchanged.
+            FloatingPointError: the loss or a gradient is NaN or infinite without a loss
+                scale; names the first such tensor. The weights are unchanged.
         """
         self.trainer.check_compiled()
         batch = user_data.one_batch(self, images, labels, sample_weight, class_weight)
@@ -443,8 +432,7 @@ class Classifier(keras.Model):
     def synchronize_statistics(self) -> None:
         """Sets every replica's batch-norm statistics to their mean over all replicas.
 
-        Keras updates the statistics separately on each replica. All workers must call
-        this method.
+        Keras updates them separately on each replica. All workers must call this.
         """
         state.synchronize(self)
 
