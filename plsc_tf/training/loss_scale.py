@@ -1,4 +1,4 @@
-"""The factor that lifts small gradients into the range of float16."""
+"""Contains the loss scale, which lifts small gradients into the range of float16."""
 
 from __future__ import annotations
 
@@ -12,42 +12,43 @@ from absl import logging
 
 from plsc_tf.heads.margins import require
 
-# Paddle's rule never goes below this, and MindSpore refuses less.
+# Paddle's rule never goes below this scale, and MindSpore refuses a smaller one.
 MINIMUM = 1.0
-# More skips in a row than a scale of 2^24 needs down to 1 are no overflow of a scale
-# that was too high: 48 by halves, twice at each.
+# Lowering a scale of 2^24 to 1 takes 48 skips in a row: 24 halvings with two skips
+# each. More skips cannot be explained by a scale that was too high.
 HIGH = 2.0**24
 MIN_SKIPS_IN_A_ROW = 48
-# Of keras.optimizers.LossScaleOptimizer: the default initial scale.
+# Defaults of keras.optimizers.LossScaleOptimizer.
 KERAS_INITIAL = 2.0**15
 KERAS_GROWTH_STEPS = 2000
 
 
 class LossScale:
-    """Loss scale of PLSC, dynamic or fixed; make it inside `strategy.scope()`.
+    """PLSC's loss scale, dynamic or fixed; create it inside `strategy.scope()`.
 
     The step multiplies the objective by `value()`, divides the gradients by it, and
-    calls `update` once with whether all of them were finite. The dynamic rule is
-    Paddle's `update_loss_scaling` (`paddle/phi/kernels/impl/amp_kernel_impl.h`):
+    calls `update` once with a flag that says if all gradients were finite. The dynamic
+    rule is Paddle's `update_loss_scaling`
+    (`paddle/phi/kernels/impl/amp_kernel_impl.h`):
 
-    - a finite step resets the count of bad steps; the `incr_every_n_steps`-th of
-      them in a row multiplies the scale by `incr_ratio`, unless that is more than
-      float32 holds, and resets their count too;
-    - any other step resets the count of good steps; the `decr_every_n_nan_or_inf`-th
-      in a row multiplies the scale by `decr_ratio`, but not to less than 1, and
-      resets their count too.
+    - A finite step is good and resets the count of bad steps. After
+      `incr_every_n_steps` good steps in a row, the scale is multiplied by `incr_ratio`
+      unless it would overflow float32, and the count of good steps is reset.
+    - Any other step is bad and resets the count of good steps. After
+      `decr_every_n_nan_or_inf` bad steps in a row, the scale is multiplied by
+      `decr_ratio`, but stays at least 1, and the count of bad steps is reset.
 
     Args:
         initial: scale of the first step, at least 1 (PLSC: init_loss_scaling).
-        dynamic: whether the rule applies (PLSC: use_dynamic_loss_scaling); False
-            keeps `initial` (FastNN and MindSpore: loss_scale).
-        incr_every_n_steps: finite steps in a row before the scale grows.
-        decr_every_n_nan_or_inf: other steps in a row before it shrinks.
-        incr_ratio: factor of growth, above 1.
-        decr_ratio: factor of shrinking, between 0 and 1.
+        dynamic: whether to apply the dynamic rule (PLSC: use_dynamic_loss_scaling);
+            False keeps `initial` (FastNN and MindSpore: loss_scale).
+        incr_every_n_steps: number of good steps in a row before the scale grows.
+        decr_every_n_nan_or_inf: number of bad steps in a row before the scale shrinks.
+        incr_ratio: factor by which the scale grows, above 1.
+        decr_ratio: factor by which the scale shrinks, between 0 and 1.
 
     Raises:
-        ValueError: a number is out of its range.
+        ValueError: a number is out of range.
     """
 
     def __init__(
@@ -81,27 +82,27 @@ class LossScale:
         self._scale = _scalar(initial, tf.float32, "loss_scale")
         self._good_steps = _scalar(0, tf.int64, "good_steps")
         self._bad_steps = _scalar(0, tf.int64, "bad_steps")
-        # What `explains_skip` needs: the scale of the last step, and how many steps
-        # up to it were skipped in a row.
+        # For `explains_skip`: the scale of the last step, and the number of skipped
+        # steps in a row up to and including it.
         self._used = _scalar(initial, tf.float32, "used_loss_scale")
         self._skips = _scalar(0, tf.int64, "skips_in_a_row")
 
     def value(self) -> tf.Tensor:
-        """The scale of the next step, a float32 scalar; also in replica context."""
+        """Returns the next step's scale, a float32 scalar; works in replica context."""
         return tf.convert_to_tensor(self._scale)
 
     def last_value(self) -> float:
-        """The scale that the last step was run with, as a Python float."""
+        """Returns the scale that the last step was run with, as a Python float."""
         return float(self._used.numpy())
 
     def update(self, finite: tf.Tensor) -> None:
-        """Takes note of a step; call it in cross-replica context, or eagerly.
+        """Updates the scale after a step; call it in cross-replica context or eagerly.
 
         Args:
-            finite: bool scalar, whether everything was finite on all replicas.
+            finite: bool scalar, True if all gradients were finite on all replicas.
         """
         strategy = tf.distribute.get_strategy()
-        # Of what a merge_call hands over, all replicas' values are the same.
+        # In a merge_call, `finite` has one value per replica, all equal.
         finite = strategy.experimental_local_results(finite)[0]
         finite = tf.convert_to_tensor(finite, tf.bool)
         scale = tf.convert_to_tensor(self._scale)
@@ -123,16 +124,16 @@ class LossScale:
         self._bad_steps.assign(tf.where(shrinks, zero, bad))
 
     def explains_skip(self) -> bool:
-        """Whether the last step was not finite because of a scale that is too high.
+        """Returns whether too high a scale can explain why the last step was skipped.
 
-        Not so when the scale was at its minimum already, or when too many steps were
-        skipped in a row for that; then something else is wrong.
+        It cannot if the scale was already at its minimum, or if more steps in a row
+        were skipped than it takes to lower the scale to its minimum.
         """
         in_range = 0 < int(self._skips.numpy()) <= self._max_skips
         return in_range and self.last_value() > MINIMUM
 
     def _skips_from(self, scale):
-        """How many skips in a row a scale, or a high one, may need to its minimum."""
+        """Returns how many skips in a row may be needed to lower a scale to 1."""
         if not self.dynamic:
             return MIN_SKIPS_IN_A_ROW
         span = math.log(max(scale, HIGH) / MINIMUM)
@@ -141,7 +142,7 @@ class LossScale:
         return max(MIN_SKIPS_IN_A_ROW, shrinks * every)
 
     def state(self) -> dict[str, float | int]:
-        """What a checkpoint keeps: `{"scale", "good_steps", "bad_steps"}`, numbers."""
+        """Returns the state for a checkpoint: "scale", "good_steps", "bad_steps"."""
         return {
             "scale": float(self._scale.numpy()),
             "good_steps": int(self._good_steps.numpy()),
@@ -149,10 +150,10 @@ class LossScale:
         }
 
     def restore(self, state: dict) -> None:
-        """Goes on from a `state()`; a fixed scale stays what it was made with.
+        """Restores a state; a fixed scale keeps its initial value.
 
         Args:
-            state: what `state` returned.
+            state: dict returned by `state()`.
         """
         self._skips.assign(0)
         if not self.dynamic:
@@ -167,21 +168,22 @@ class LossScale:
 def from_keras(
     optimizer: Any, loss_scale: LossScale | None, policy: str
 ) -> tuple[keras.optimizers.Optimizer, LossScale | None]:
-    """Replaces Keras's loss scaling by a `LossScale` of the same settings.
+    """Replaces Keras's loss scaling with a `LossScale` that has the same settings.
 
-    `keras.optimizers.LossScaleOptimizer` looks at the gradients of one replica, and at
-    none of the head's shards; a step here is applied everywhere or nowhere.
+    `keras.optimizers.LossScaleOptimizer` checks only one replica's gradients and none
+    of the head's shards. A `Classifier` needs a check of all gradients, because it
+    applies a step on all replicas or on none.
 
     Call it inside `strategy.scope()`.
 
     Args:
         optimizer: a Keras optimizer, possibly a `LossScaleOptimizer`.
-        loss_scale: the `LossScale` that the caller asks for, or None.
-        policy: name of the model's dtype policy. Keras's `compile` scales the loss
-            of a model in mixed_float16.
+        loss_scale: the `LossScale` passed to `compile`, or None.
+        policy: name of the model's dtype policy. As in Keras's `compile`, the loss of
+            a model in mixed_float16 is scaled.
 
     Returns:
-        (the optimizer without a loss scale of Keras's, `LossScale` or None).
+        (the optimizer without Keras's loss scaling, `LossScale` or None).
 
     Raises:
         ValueError: there are two loss scales.
@@ -211,6 +213,6 @@ def from_keras(
 
 
 def _scalar(value, dtype, name):
-    # Every replica computes the same; a strategy may take any of them.
+    # Every replica computes the same value, so the strategy can use the first one's.
     first = tf.VariableAggregation.ONLY_FIRST_REPLICA
     return tf.Variable(value, False, dtype=dtype, name=name, aggregation=first)

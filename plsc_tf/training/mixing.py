@@ -1,4 +1,4 @@
-"""Mixup and cutmix: training images made of two, with the labels of both."""
+"""Implements mixup and cutmix: training on mixtures of two images and their labels."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ if TYPE_CHECKING:
 class Mixing:
     """Mixes each image of a batch with its neighbor, 0 with 1, 2 with 3, and so on.
 
-    The batch is in random order, so a neighbor is a random partner; and neighbors are
-    on one replica, whatever the number of replicas, as long as each has an even number
-    of images. The share of the two, drawn once per step, follows from seed and step.
+    The batch is in random order, so a neighbor is a random partner. Neighbors are
+    always on the same replica if every replica has an even number of images. The share
+    of the first image is drawn once per step and depends only on seed and step.
 
     Args:
-        mixup: parameter a of Beta(a, a), from which the share is drawn; 0 for none
-            (Zhang et al. 2017, arXiv:1710.09412).
-        cutmix: the same for a rectangle that shows the partner (Yun et al. 2019,
-            arXiv:1905.04899). With both, each step takes one of them at random.
-        seed: of the shares and rectangles.
+        mixup: parameter a of Beta(a, a), the distribution of the share in a blend of
+            both images (Zhang et al. 2017, arXiv:1710.09412); 0 disables mixup.
+        cutmix: parameter of the same distribution for cutmix, which replaces a
+            rectangle with the partner's pixels (Yun et al. 2019, arXiv:1905.04899); 0
+            disables it. If both are set, each step uses one of them at random.
+        seed: random seed for the shares and rectangles.
 
     Raises:
         ValueError: a parameter is negative.
@@ -43,7 +44,7 @@ class Mixing:
             )
 
     def check(self, model: Classifier) -> None:
-        """Checks that a `Classifier` has a loss that images of two classes can have.
+        """Checks that the loss of a `Classifier` is defined for mixed images.
 
         Raises:
             ValueError: the loss has a margin, or there are auxiliary logits.
@@ -65,12 +66,12 @@ class Mixing:
         Args:
             images: `[b, h, w, 3]` in 0 … 255.
             labels: int64 `[b]`.
-            weights: `[b]`, 0 for padding, with which nothing is mixed.
+            weights: `[b]`; images with weight 0 (padding) are not mixed into others.
             step: int64 scalar, number of the update.
 
         Returns:
-            (float `[b, h, w, 3]`; int64 `[b, 2]`, the image's label and the partner's;
-            scalar share of the first label).
+            (float images `[b, h, w, 3]`, int64 labels `[b, 2]` of the image and its
+            partner, scalar share of the first label).
 
         Raises:
             ValueError: b is odd.
@@ -106,22 +107,27 @@ class Mixing:
         return mixed, labels, share
 
     def _seeds(self, step):
-        """`[4, 2]` seeds of a step."""
-        # The second number separates these draws from Partial FC's and the pipeline's.
+        """Returns a step's four seeds, `[4, 2]`."""
+        # The second number keeps these random numbers independent of the ones of
+        # Partial FC and of the pipeline.
         key = tf.constant([self.seed, 0x6D6978], tf.int32)
         key = tf.random.experimental.stateless_fold_in(key, tf.cast(step, tf.int32))
         return tf.random.experimental.stateless_split(key, 4)
 
 
 def _beta(parameter, seed):
-    """A number of Beta(a, a)."""
+    """Draws a number from Beta(a, a)."""
     one, other = tf.unstack(tf.random.stateless_gamma([2], seed, alpha=parameter))
-    total = one + other  # both may be too small for float32
+    total = one + other  # 0 if both are too small for float32
     return tf.where(total > 0, one / tf.where(total > 0, total, 1.0), 0.5)
 
 
 def _paste(images, others, share, seed):
-    """A rectangle of others in images, and the share of the images that is left."""
+    """Replaces a rectangle of the images with the others' pixels.
+
+    Returns:
+        (images, share of the original pixels).
+    """
     sides = tf.constant([float(side) for side in images.shape[1:3]])
     half = tf.sqrt(1 - share) * sides / 2
     center = tf.random.stateless_uniform([2], seed) * sides
@@ -143,9 +149,10 @@ def of_both_labels(
     share: tf.Tensor,
     of_head: dict,
 ) -> HeadStep:
-    """The `HeadStep` of share · loss(first label) + (1 - share) · loss(second label).
+    """Computes the head's step for the loss of two labels.
 
-    Every example goes through the head twice, once with each label.
+    The loss is share · loss(first label) + (1 - share) · loss(second label). Every
+    example passes through the head twice, once with each label.
     """
     outcome = head.loss_and_gradients(
         tf.concat([embeddings, embeddings], axis=0),

@@ -1,4 +1,4 @@
-"""The network and the head of a model as JSON: to make both again, or to compare."""
+"""Describes a model's backbone and head as JSON, to recreate or compare them."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ LOSSES = {
 
 
 def describe(model: Classifier) -> dict:
-    """What a checkpoint keeps of how its model is made.
+    """Describes how to create a model, for its checkpoints.
 
     Args:
         model: the `Classifier`.
 
     Returns:
-        `{"network": JSON of the backbone, None where it has none; "head": dict}`
+        dict with "network", the backbone's JSON or None if Keras cannot serialize it,
+        and "head", the result of `describe_head`.
     """
     return {
         "network": _network_text(model.backbone),
@@ -46,9 +47,9 @@ def describe(model: Classifier) -> dict:
 
 
 def describe_head(head: Head) -> dict:
-    """What a checkpoint keeps of a head, as a dict of JSON values.
+    """Describes a head as a dict of JSON values.
 
-    A user's loss or head has a dotted name as its "kind".
+    The "kind" of a user-defined loss or head is its dotted name.
     """
     return {
         "kind": _name(head, HEADS),
@@ -60,14 +61,14 @@ def describe_head(head: Head) -> dict:
 
 
 def make_network(text: str) -> keras.Model:
-    """The backbone of `describe`, with initial weights.
+    """Creates a backbone from its description, with initial weights.
 
     Args:
-        text: Keras's JSON.
+        text: the backbone's JSON.
 
     Raises:
-        ValueError: it has layers whose code is not known here, or custom code,
-            which is never run.
+        ValueError: the backbone has unknown layers, or contains custom code, which is
+            never run.
     """
     try:
         return keras.saving.deserialize_keras_object(json.loads(text), safe_mode=True)
@@ -76,11 +77,14 @@ def make_network(text: str) -> keras.Model:
 
 
 def make_head(num_classes: int, described: dict) -> DenseHead | ShardedHead | None:
-    """The head of `describe_head`, None if the user's code makes it.
+    """Creates a head from its description.
 
     Args:
-        num_classes: classes.
-        described: the dict.
+        num_classes: number of classes.
+        described: dict returned by `describe_head`.
+
+    Returns:
+        the head, or None if the head or its loss is user-defined.
     """
     kind, loss = HEADS.get(described["kind"]), _make_loss(described["loss"])
     if kind is None or loss is None:
@@ -98,14 +102,14 @@ def _network_text(backbone):
 
 
 def _name(thing, library):
-    """The name of a thing's class, with its module where it is not the library's."""
+    """Returns the name of an object's class, with its module if user-defined."""
     kind = type(thing)
     name = kind.__name__
     return name if library.get(name) is kind else f"{kind.__module__}.{name}"
 
 
 def _loss(loss):
-    """`{"kind": name, field: value}` with the fields that JSON can hold."""
+    """Returns `{"kind": name, field: value}` with the fields that fit in JSON."""
     described = {"kind": _name(loss, LOSSES)}
     for field in dataclasses.fields(loss) if dataclasses.is_dataclass(loss) else ():
         value = getattr(loss, field.name)
@@ -118,7 +122,7 @@ def _loss(loss):
 
 
 def _make_loss(described):
-    """The loss of `_loss`, None where it is not the library's."""
+    """Creates the loss that `_loss` described; returns None if it is user-defined."""
     options = {
         name: _make_loss(value) if isinstance(value, dict) else value
         for name, value in described.items()
@@ -128,23 +132,24 @@ def _make_loss(described):
     return None if kind is None or None in options.values() else kind(**options)
 
 
-# What `Checkpoint.restore` compares, of `describe_head`.
+# The keys of `describe_head` that `Checkpoint.restore` compares.
 HEAD = ("loss", "scale", "label_smoothing")
 
 
 def check_head(
     checkpoint: str, stored: dict, head: Head, allowed: Iterable[str]
 ) -> None:
-    """Checks that a model has the loss of its checkpoint.
+    """Checks that a model's head has the same loss settings as its checkpoint.
 
     Args:
-        checkpoint: its folder.
-        stored: its state.
-        head: the model's.
-        allowed: names of `HEAD` that may change.
+        checkpoint: the checkpoint folder.
+        stored: the checkpoint's state.
+        head: the model's head.
+        allowed: names of `HEAD` that may differ.
 
     Raises:
-        ValueError: a name is unknown, or another one has changed.
+        ValueError: `allowed` has an unknown name, or a setting that is not allowed to
+            differ has changed.
     """
     unknown = sorted(set(allowed) - set(HEAD))
     if unknown:
@@ -152,7 +157,7 @@ def check_head(
             f"allow_changes may hold {', '.join(HEAD)}. Received: {', '.join(unknown)}."
         )
     now, unscaled = describe_head(head), not head.loss.normalized
-    before = stored.get("head", now)  # older ones have none
+    before = stored.get("head", now)  # older checkpoints have none
     changes = {
         name: [_words(before[name], now[name]), _words(now[name], before[name])]
         for name in HEAD
@@ -173,16 +178,19 @@ def check_head(
 
 
 def _same(old, new):
-    """Whether two values are equal, as far as both versions of the library know."""
+    """Returns whether two values are equal, comparing dicts only by common keys.
+
+    A key is missing if a version of the library did not have the setting.
+    """
     if not isinstance(old, dict) or not isinstance(new, dict):
         return old == new
-    # A loss's gradient is how it is trained, not what it is.
+    # A loss's "gradient" setting changes how the loss is trained, not its value.
     names = [name for name in old if name in new and name != "gradient"]
     return all(_same(old[name], new[name]) for name in names)
 
 
 def _words(value, other):
-    """A value in words; of a dict what differs from another."""
+    """Formats a value as text; for a dict, only its differences from the other."""
     if not isinstance(value, dict) or not isinstance(other, dict):
         return str(value)
     if value.get("kind") != other.get("kind"):

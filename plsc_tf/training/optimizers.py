@@ -1,4 +1,4 @@
-"""Momentum and LARS, as Keras optimizers that also update a head in shards."""
+"""Contains Momentum and LARS, Keras optimizers that can also update a sharded head."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from plsc_tf.heads.margins import require
 class Momentum(keras.optimizers.Optimizer):
     """v = momentum · v + gradient + l2 · w;  w −= learning_rate · v.
 
-    Keras's SGD keeps learning_rate · v in its slot, which differs whenever the rate
-    changes, and its `weight_decay` is decoupled from the momentum. Here the rate
-    stays outside and the L2 term goes through the momentum, as in PLSC (Paddle's
-    Momentum with L2Decay) and arcface_torch (torch.optim.SGD).
+    Keras's SGD stores learning_rate · v in its slot, which gives different results when
+    the rate changes, and its `weight_decay` is decoupled from the momentum. Here the
+    slot does not include the rate, and the L2 term goes through the momentum, as in
+    PLSC (Paddle's Momentum with L2Decay) and arcface_torch (torch.optim.SGD).
 
     Args:
         learning_rate: float, or a Keras `LearningRateSchedule`.
         momentum: decay of the velocity.
-        l2: factor of the L2 penalty's gradient (PLSC: 5e-4); weights named by
-            `exclude_from_weight_decay` have none.
-        nesterov: look ahead by one step, as torch.optim.SGD does.
-        **kwargs: those of `keras.optimizers.Optimizer`.
+        l2: factor of the L2 penalty's gradient (PLSC: 5e-4); weights excluded with
+            `exclude_from_weight_decay` have no penalty.
+        nesterov: use Nesterov momentum, as torch.optim.SGD defines it.
+        **kwargs: arguments of `keras.optimizers.Optimizer`.
 
     Raises:
         ValueError: momentum is outside [0, 1) or l2 is negative.
@@ -50,7 +50,7 @@ class Momentum(keras.optimizers.Optimizer):
         self.nesterov = nesterov
 
     def build(self, variables: list[keras.Variable]) -> None:
-        """Makes one velocity per variable."""
+        """Creates one velocity per variable."""
         if self.built:
             return
         super().build(variables)
@@ -71,7 +71,7 @@ class Momentum(keras.optimizers.Optimizer):
         self.assign_sub(variable, learning_rate * direction)
 
     def get_config(self) -> dict:
-        """The constructor's arguments."""
+        """Returns the constructor's arguments."""
         return {
             **super().get_config(),
             "momentum": self.momentum,
@@ -84,19 +84,19 @@ class Momentum(keras.optimizers.Optimizer):
 class Lars(Momentum):
     """v = momentum · v + learning_rate · t · (gradient + l2 · w);  w −= v.
 
-    You, Gitman, Ginsburg, arXiv:1708.03888, algorithm 1, for large batches. Each
-    weight has its own trust ratio t = coefficient · ‖w‖ / (‖gradient‖ + l2 · ‖w‖);
-    where a norm is 0, t is 1. Vectors (biases, scales and shifts of norms, slopes of
-    PReLU) have t = 1 and no L2, as in the published large-batch recipes of ResNet-50
-    (MLPerf). A weight that is split over replicas is one weight: its norms are totals
-    over all shards, see `plsc_tf.training.updates.Updater`.
+    LARS (You, Gitman, Ginsburg, arXiv:1708.03888, algorithm 1) is for large batches.
+    Each weight has its own trust ratio t = coefficient · ‖w‖ / (‖gradient‖ + l2 · ‖w‖);
+    t is 1 if ‖w‖ or the denominator is 0. Vectors (biases, scales and offsets of
+    normalization layers, slopes of PReLU) have t = 1 and no L2 penalty, as in the
+    published large-batch recipes for ResNet-50 (MLPerf). The norms of a sharded weight
+    are computed over all shards, see `plsc_tf.training.updates.Updater`.
 
     Args:
         learning_rate: float, or a Keras `LearningRateSchedule`.
         momentum: decay of the velocity.
         l2: factor of the L2 penalty's gradient, β in the paper.
         coefficient: η in the paper.
-        **kwargs: those of `keras.optimizers.Optimizer`.
+        **kwargs: arguments of `keras.optimizers.Optimizer`.
 
     Raises:
         ValueError: momentum is outside [0, 1), or another number is negative.
@@ -115,11 +115,11 @@ class Lars(Momentum):
         rule = "coefficient must be positive"
         require(coefficient > 0, rule, coefficient=coefficient)
         self.coefficient = coefficient
-        # False for rows of a larger weight, whose trust ratio is in the rate.
+        # False for rows of a larger weight: the rate already has their trust ratio.
         self.whole = True
 
     def trust(self, weight_norm: tf.Tensor, gradient_norm: tf.Tensor) -> tf.Tensor:
-        """The trust ratio of a weight, a scalar, from its norm and its gradient's."""
+        """Computes a weight's scalar trust ratio from its norm and its gradient's."""
         bound = gradient_norm + self.l2 * weight_norm
         known = keras.ops.logical_and(weight_norm > 0, bound > 0)
         ratio = self.coefficient * weight_norm / keras.ops.where(known, bound, 1.0)
@@ -147,14 +147,14 @@ class Lars(Momentum):
         self.assign_sub(variable, moved)
 
     def _is_vector(self, variable):
-        """Whether it is one; of rows a single one stands for many."""
+        """Returns whether a weight is a vector; rows of a matrix are not."""
         shape = tuple(variable.shape)
         if not self.whole:
             return len(shape) < 2  # noqa: PLR2004 - rows of a matrix
         return math.prod(shape) == max(shape, default=1)
 
     def get_config(self) -> dict:
-        """The constructor's arguments."""
+        """Returns the constructor's arguments."""
         config = {**super().get_config(), "coefficient": self.coefficient}
         del config["nesterov"]
         return config

@@ -1,4 +1,4 @@
-"""A Keras optimizer, applied to class shards tile by tile."""
+"""Applies a Keras optimizer to class shards, tile by tile."""
 
 from __future__ import annotations
 
@@ -22,32 +22,33 @@ if TYPE_CHECKING:
     from plsc_tf.training.average import Averaging
     from plsc_tf.training.weight_rules import WeightRule
 
-# Compiling takes longer than it saves on fewer rows to a tile.
+# With fewer rows per tile, compiling takes longer than it saves.
 COMPILE_ROWS = 2048
 
 
 class RowRules:
-    """The rule of a Keras optimizer as a function of tensors, and its slots.
+    """The update rule of a Keras optimizer as a function of tensors, and its slots.
 
-    A strategy applies an optimizer in a way that cannot be used for shards: it would
-    sum the gradients of different classes. So a twin of the optimizer is built on
-    stand-ins of one row; its `update_step` runs on a tile's tensors in their place
-    (`keras.StatelessScope`), compiled into one pass that reads weights, gradient and
-    slots once and writes the new ones where the old ones were.
+    A strategy cannot apply an optimizer to shards, because it would sum the gradients
+    of different classes. So a copy of the optimizer, the twin, is built on stand-in
+    variables of one row. Its `update_step` runs on a tile's tensors in place of the
+    stand-ins (`keras.StatelessScope`), compiled into one pass that reads weights,
+    gradient and slots once and updates weights and slots in place.
 
     Args:
-        optimizer: a Keras optimizer whose rule is its `update_step`, row by row.
+        optimizer: a Keras optimizer whose `update_step` updates each row independently.
         arrays: `{name: ShardedRows}`.
-        gradients: function of (arrays of a tile, what the step knows about it) that
-            returns `{name: (gradient, share of the weights to take off, or None)}`.
+        gradients: function of a tile's arrays and its `part` (see `update`) that
+            returns `{name: (gradient, share)}`; share · weight is subtracted from the
+            gradient unless share is None.
         l2: factor of an L2 penalty on every weight, added to the clipped gradients.
-        slot_dtype: type that slots are stored in, "bfloat16" to halve them; None for
-            that of the weights.
-        averaging: the `Averaging` of the rows, or None; it makes one more slot.
+        slot_dtype: dtype of the stored slots, "bfloat16" to halve their size; None for
+            the weights' dtype.
+        averaging: the `Averaging` of the rows, which adds a slot, or None.
         weight_rule: the head's `WeightRule`, or None.
 
     Raises:
-        ValueError: the optimizer keeps something that is not one number per weight.
+        ValueError: the optimizer has state other than one number per weight.
     """
 
     def __init__(
@@ -76,14 +77,14 @@ class RowRules:
         self._slots: dict[str, dict[str, ShardedRows]] = {name: {} for name in arrays}
         for variable in self._twin.variables:
             if variable is self._twin.iterations or variable.shape == ():
-                continue  # the twin's counter and rate
+                continue  # the twin's step counter and learning rate
             name, slot = self._owner(variable, type(optimizer).__name__)
             first = float(np.ravel(variable.numpy())[0])
             rows = arrays[name].filled(first, f"head_{name}_{slot}", slot_dtype)
             self._slot_stand_ins[name][slot] = variable
             self._slots[name][slot] = rows
         for name in arrays if averaging else ():
-            # The last of the slots, which is not of the optimizer's rule.
+            # The last slot is the average, which the optimizer's rule does not use.
             self._slots[name][SLOT] = arrays[name].filled(0.0, f"head_{name}_{SLOT}")
         # A class may have several rows, `[classes, sub_centers, emb]`.
         sizes = [
@@ -98,7 +99,7 @@ class RowRules:
         self._update = apart(self._update_tile)
 
     def _owner(self, variable, kind):
-        """Which weight a slot belongs to, and what the slot is called."""
+        """Returns the name of the weight that a slot belongs to, and the slot's name."""
         for name, stand_in in self._stand_ins.items():
             prefix = f"{stand_in.name}_"
             if variable.name.startswith(prefix) and variable.shape == stand_in.shape:
@@ -110,7 +111,7 @@ class RowRules:
         )
 
     def slots(self) -> dict[str, ShardedRows]:
-        """The optimizer's state for the shards: `{"weight/velocity": ShardedRows}`."""
+        """Returns the shards' optimizer state: `{"weight/velocity": ShardedRows}`."""
         return {
             f"{name}/{slot}": rows
             for name, slots in self._slots.items()
@@ -128,24 +129,23 @@ class RowRules:
         step: tf.Tensor,
         factors: Mapping[str, tf.Tensor],
     ) -> tf.Tensor:
-        """Forms the gradients of a tile and updates it and its slots in place.
+        """Computes a tile's gradients and updates its weights and slots in place.
 
-        Called in replica context. Where only some rows are chosen, the others' slots
-        stay as they are: a class that is not sampled neither moves nor forgets, as
-        in arcface_torch.
+        Call it in replica context. If only some rows are chosen, the weights and slots
+        of the other rows do not change, as in arcface_torch.
 
         Args:
-            index: of the tile.
+            index: number of the tile.
             handles: `{name: variable}` of the tile.
-            chosen: int64 rows that take part, or None for all.
-            part: what the step knows about the tile.
+            chosen: int64, the sampled rows of the tile, or None for all rows.
+            part: data of the head's step for this tile, passed to `gradients`.
             rate: scalar learning rate.
-            step: int64 scalar, updates so far.
-            factors: `{name: scalar}` that gradients are multiplied with (clipping), and
-                "name/rate" what the learning rate is multiplied with (LARS).
+            step: int64 scalar, number of updates so far.
+            factors: `{name: scalar}` factors of the gradients (clipping), and
+                `{"name/rate": scalar}` factors of the learning rate (LARS).
 
         Returns:
-            a tensor that is there when the update is done.
+            a tensor that is available when the update is done.
         """
         slots = {
             name: [rows.local()[index if chosen is None else 0] for rows in s.values()]
@@ -194,7 +194,7 @@ class RowRules:
     def _rule(  # noqa: PLR0913 - tensors of one compiled function
         self, name, gradient, share, weight, slots, rate, step, factor
     ):
-        """New weight and slots of a tile, all tensors."""
+        """Computes the new weight and slots of a tile, all tensors."""
         twin, stand_in = self._twin, self._stand_ins[name]
         averages = []
         if self.averaging is not None:
@@ -211,7 +211,7 @@ class RowRules:
         if self.l2 and private_apis.uses_weight_decay(twin, stand_in):
             gradient += self.l2 * weight
         if decays(twin, stand_in):
-            # Keras's order: decoupled weight decay first, then the rule.
+            # As in Keras, apply decoupled weight decay before the rule.
             weight -= tf.cast(rate, dtype) * twin.weight_decay * weight
         slot_stand_ins = self._slot_stand_ins[name].values()
         with keras.StatelessScope() as scope:
@@ -233,7 +233,7 @@ class RowRules:
 
 
 def _make_twin(optimizer, arrays):
-    """Stand-ins of one row for the arrays, and the optimizer built on them."""
+    """Returns stand-ins of one row for the arrays, and the twin built on them."""
     stand_ins = {
         name: keras.Variable(
             np.zeros((1, *rows.shape[1:]), rows.dtype), name=f"head_{name}"
@@ -250,7 +250,7 @@ def _make_twin(optimizer, arrays):
 
 
 def decays(optimizer: keras.optimizers.Optimizer, variable: keras.Variable) -> bool:
-    """Whether Keras's decoupled weight decay applies to a variable."""
+    """Returns whether Keras's decoupled weight decay applies to a variable."""
     return optimizer.weight_decay is not None and private_apis.uses_weight_decay(
         optimizer, variable
     )

@@ -84,7 +84,7 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
         return rate * keras.ops.power(T2T_START, 1.0 - done)
 
     def get_config(self) -> dict:
-        """The constructor's arguments."""
+        """Returns the constructor's arguments."""
         names = ("schedule", "warmup_steps", "scheme", "first_rate", "start", "bound")
         return {name: getattr(self, name) for name in names}
 
