@@ -99,7 +99,7 @@ class RowRules:
         self._update = apart(self._update_tile)
 
     def _owner(self, variable, kind):
-        """Returns the name of the weight that a slot belongs to, and the slot's name."""
+        """Returns the names of the weight that a slot belongs to and of the slot."""
         for name, stand_in in self._stand_ins.items():
             prefix = f"{stand_in.name}_"
             if variable.name.startswith(prefix) and variable.shape == stand_in.shape:

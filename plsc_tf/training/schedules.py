@@ -1,4 +1,4 @@
-"""Learning rates over the steps of a run; docs/schedules.md has the formulas."""
+"""Contains learning-rate schedules; docs/schedules.md has the formulas."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from plsc_tf.heads.margins import require
 
 # FastNN's t2t warm-up starts at this share of the rate.
 T2T_START = 0.01
-# Share of the steps before the first interval of a scheme, and its number of decays.
+# For each scheme: the share of steps before the first interval, and number of decays.
 LUONG = {"luong234": (2 / 3, 4), "luong5": (1 / 2, 5), "luong10": (1 / 2, 10)}
 
 
 @keras.saving.register_keras_serializable("plsc_tf")
 class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
-    """Grows to a schedule's start, then follows the schedule.
+    """Warms up to a schedule's initial rate, and follows the schedule afterwards.
 
-    The schedule counts steps from the start of training, as PLSC's and
-    arcface_torch's do.
+    The schedule counts steps from the start of training, as in PLSC and arcface_torch.
 
     Args:
         schedule: Keras `LearningRateSchedule`, or a float.
-        warmup_steps: steps of growth.
-        scheme: how it grows in n steps to the rate r. "linear": r (step + 1) / n;
-            "linear_from_zero": r step / n (MindSpore, arcface_torch);
-            "linear_from_lr": from `first_rate` to r (PLSC's code); "t2t":
+        warmup_steps: number of warm-up steps.
+        scheme: formula of the warm-up in n steps to the rate r. "linear":
+            r (step + 1) / n; "linear_from_zero": r step / n (MindSpore, arcface_torch);
+            "linear_from_lr": linear from `first_rate` to r (PLSC's code); "t2t":
             r 0.01^((n - step) / n) (FastNN).
         first_rate: rate of step 0 for "linear_from_lr".
-        start: step that the schedule begins at; it is at its start before.
-        bound: the smallest rate of the schedule (FastNN: end_learning_rate).
+        start: step at which the schedule begins; before it, the schedule has its
+            initial rate.
+        bound: lower bound of the schedule's rate (FastNN: end_learning_rate).
 
     Raises:
-        ValueError: an unknown scheme.
+        ValueError: the scheme is unknown.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
         self.bound = bound
 
     def __call__(self, step: tf.Tensor) -> tf.Tensor:
-        """The rate of a step, float32 scalar."""
+        """Computes the rate of a step, a float32 scalar."""
         step = keras.ops.cast(step, "float32")
         after = self._scheduled(step)
         if not self.warmup_steps:
@@ -91,13 +91,13 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """Facts of a run that a schedule depends on.
+    """Properties of a run that a schedule depends on.
 
     Attributes:
         global_batch_size: images per step.
-        steps_per_epoch: steps of an epoch, for what is counted in epochs.
-        total_steps: steps of num_epochs, where the decays end.
-        stop_at_step: step that the run ends at, 0 for total_steps.
+        steps_per_epoch: steps of an epoch, to convert options given in epochs.
+        total_steps: number of steps in num_epochs, at which the decays end.
+        stop_at_step: step at which the run ends, 0 for total_steps.
     """
 
     global_batch_size: int
@@ -107,22 +107,28 @@ class Run:
 
 
 def scaled_rate(rate: float, global_batch_size: int, base_batch_size: int) -> float:
-    """PLSC's rule lr · total batch / 1024; a base of 0 leaves the rate as it is."""
+    """Scales a rate by the batch size (PLSC: lr · total batch / 1024).
+
+    Args:
+        rate: learning rate for the base batch size.
+        global_batch_size: images per step.
+        base_batch_size: batch size that `rate` is for; 0 returns `rate` unchanged.
+    """
     if not base_batch_size:
         return rate
     return rate * global_batch_size / base_batch_size
 
 
 def build(options: Any, run: Any) -> WarmUp:
-    """The schedule that the learning-rate flags ask for.
+    """Builds the schedule from the learning-rate options.
 
     Args:
-        options: the `LearningRate` flags.
+        options: the `LearningRate` options.
         run: the `Run`.
 
     Raises:
-        ValueError: the warm-up is longer than the run, or the decay has fewer steps
-            than it needs, or none at all.
+        ValueError: the warm-up is as long as the run or longer, or there are not enough
+            steps for the decay.
     """
     rate = scaled_rate(
         options.learning_rate, run.global_batch_size, options.lr_base_batch_size
@@ -152,10 +158,10 @@ def build(options: Any, run: Any) -> WarmUp:
 
 
 def depends_on_length(options: Any) -> bool:
-    """Whether a rate depends on how long an epoch or the training is.
+    """Returns whether the rates depend on the length of an epoch or of the training.
 
     Args:
-        options: the `LearningRate` settings.
+        options: the `LearningRate` options.
     """
     if options.decay_scheme or (options.warmup_epochs and not options.warmup_steps):
         return True
@@ -164,9 +170,9 @@ def depends_on_length(options: Any) -> bool:
 
 
 def rate_of_last_step(optimizer: keras.optimizers.Optimizer) -> float:
-    """The learning rate that the last update was made with, a float.
+    """Returns the learning rate of the last update, a float.
 
-    Keras's `optimizer.learning_rate` is a schedule's rate of the update to come.
+    With a schedule, Keras's `optimizer.learning_rate` is the rate of the next update.
 
     Args:
         optimizer: Keras optimizer.
@@ -187,7 +193,7 @@ def _own_steps(options, run, steps):
 
 
 def _decay(options, run, rate, total, warmup):
-    """(the schedule, arguments of `WarmUp`)."""
+    """Returns (decay schedule, further arguments of `WarmUp`)."""
     schedules = keras.optimizers.schedules
     kind = options.learning_rate_decay_type
     end = min(options.end_learning_rate, rate)
@@ -226,10 +232,11 @@ def _piecewise(options, run, rate):
 
 
 def _luong(options, rate, total):
-    """FastNN's decay schemes: (the schedule, arguments of `WarmUp`).
+    """Returns FastNN's decay schemes: (schedule, further arguments of `WarmUp`).
 
-    The k-th decay acts k intervals behind the start, so that the last one falls on
-    the last step, as in FastNN's code and TensorFlow's NMT tutorial that it is from.
+    The k-th decay takes effect k intervals after the start, so the last one is at the
+    last step. FastNN's code does the same, as does its source, TensorFlow's NMT
+    tutorial.
     """
     share, times = LUONG[options.decay_scheme]
     start = int(total * share)
@@ -249,7 +256,7 @@ def _luong(options, rate, total):
 
 
 def _steps_down(rate, steps, values):
-    """`values` one after the other, changing at `steps`."""
+    """Returns a schedule of constant `values` that change at `steps`."""
     if not steps:
         return rate
     # Keras changes the rate one step after a boundary.

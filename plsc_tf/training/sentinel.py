@@ -1,4 +1,4 @@
-"""What happens to a run whose loss or gradients are not finite."""
+"""Handles steps whose loss or gradients contain NaN or infinity."""
 
 from __future__ import annotations
 
@@ -24,30 +24,31 @@ ACTIONS = ("stop", "rollback", "skip")
 
 
 class Sentinel:
-    """Names the tensor, keeps the batch, then stops, rolls back or skips.
+    """Reports a step with NaN or infinity, and stops, rolls back or skips the batch.
 
-    Pass it to `model.fit(..., sentinel=Sentinel(...))`. It is called when a step was
-    not finite and no loss scale explains that (`LossScale.explains_skip`); the step
-    has changed nothing then. It writes `<directory>/nonfinite/step_<n>.npz` with the
-    global batch (images, labels, weights, padding included) and `step_<n>.json` with
-    the first tensor that is not finite, and then, as `action` says:
+    Pass it to `model.fit(..., sentinel=Sentinel(...))`. The trainer calls it if a step
+    produced NaN or infinity that the loss scale does not explain
+    (`LossScale.explains_skip`); such a step has not changed the weights. The sentinel
+    writes `<directory>/nonfinite/step_<n>.npz` with the global batch (images, labels,
+    weights, including padding) and `step_<n>.json` with the first tensor that contains
+    NaN or infinity. It continues according to `action`:
 
-    - "stop": raises FloatingPointError. A resumed run meets the same batch.
-    - "rollback": loads the newest checkpoint of `directory` whose weights are finite:
-      weights, optimizer slots, random states and loss scale. The data continues after
-      the batch; steps and learning rate keep counting.
-    - "skip": continues with the weights of the step before.
+    - "stop": raises FloatingPointError. A resumed run reads the same batch again.
+    - "rollback": loads weights, optimizer slots, random states and loss scale from the
+      newest checkpoint in `directory` whose weights are finite. Training continues with
+      the next batch; the step count and the learning rate are not rolled back.
+    - "skip": continues with the weights from before the step.
 
     Args:
         directory: the run's folder.
         action: "stop", "rollback" or "skip".
-        limit: rollbacks or skips at most; one more stops the run.
+        limit: maximum number of rollbacks or skips; one more stops the run.
 
     Raises:
-        ValueError: an unknown action or a limit below 1.
+        ValueError: the action is unknown, or the limit is below 1.
 
     Attributes:
-        count: how many steps were not finite so far.
+        count: number of steps with NaN or infinity so far.
     """
 
     def __init__(self, directory: str, action: str = "stop", *, limit: int = 5) -> None:
@@ -60,14 +61,14 @@ class Sentinel:
         self.count = 0
 
     def handle(self, model: Classifier, batch: Any) -> None:
-        """Deals with the step that has just failed; returns if the run continues.
+        """Handles the step that has just failed; returns if the run continues.
 
         Args:
             model: the compiled `Classifier`; its position is before the step.
-            batch: per-replica tensors of the step, as `Trainer.run_step` took them.
+            batch: per-replica tensors of the step, as passed to `Trainer.run_step`.
 
         Raises:
-            FloatingPointError: the run must stop; names tensor, step and files.
+            FloatingPointError: the run must stop; names the tensor, step and files.
         """
         self.count += 1
         step = model.trainer.position.global_step + 1
@@ -92,7 +93,7 @@ class Sentinel:
         logging.warning("%s %s.", message, done)
 
     def _write(self, model, batch, step, finding):
-        """Writes batch and report; returns the path of the report."""
+        """Writes the batch and the report; returns the report's path."""
         path = os.path.join(self.directory, "nonfinite", f"step_{step:08d}")
         images, labels, weights = diagnosis.global_batch(model, batch)
         if model.trainer.group.is_chief:
@@ -124,20 +125,21 @@ class Sentinel:
         return report
 
     def _roll_back(self, model, message):
-        """Loads the newest good checkpoint; returns its path."""
+        """Loads the newest checkpoint with finite weights; returns its path."""
         position = dataclasses.replace(model.trainer.position)
         iterations = model.optimizer.iterations.numpy()
         if model.trainer.finish_saving is not None:
             model.trainer.finish_saving()
         paths = [path for _, path in reversed(catalog.find_all(self.directory))]
-        # A worker may see the folder as it was a little earlier.
+        # Use the chief's list: other workers may see an older state of the folder.
         for path in model.trainer.group.gather("roll back to", paths)[0]:
             try:
                 state.restore(path, model)
             except ValueError as error:
                 logging.warning("Not rolled back to %s: %s", path, error)
                 continue
-            # The data and the schedule continue; only the training is taken back.
+            # Keep the position and the step count, so that the data and the schedule
+            # continue.
             model.trainer.position.go_to(position)
             model.optimizer.iterations.assign(iterations)
             weights = (v.numpy() for v in model.backbone.weights)

@@ -1,11 +1,12 @@
-"""Several steps per call of one `tf.function` (steps_per_execution).
+"""Runs several steps per call of one `tf.function` (steps_per_execution).
 
-The batches of a call are gathered before it, and the results of its steps are
-reported after it, one by one. So callbacks, losses and positions see every step, while
-weights are those of the call's last one. A callback that looks at the model in
-`on_train_batch_begin` or `on_train_batch_end` says where: its method `wants(step)` is
-true for the global steps after which the model must be as it was then, and calls
-end there. A callback with such a hook and without `wants` wants every step.
+The batches of a call are collected before it, and the results of its steps are reported
+after it, one by one. So every step reaches the callbacks, but the model already has the
+weights of the call's last step. A callback that uses the model in
+`on_train_batch_begin` or `on_train_batch_end` must declare the steps at which it does:
+its method `wants(step)` returns True for each global step after which it needs the
+model's weights from that step, and calls end at these steps. A callback that has one of
+these hooks but no `wants` is treated as if it wanted every step.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ HOOKS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_bat
 
 
 def check(steps: Any, votes: Votes | None) -> None:
-    """Raises ValueError where so many steps in a call are impossible.
+    """Raises ValueError if this number of steps per call is invalid or not supported.
 
     Args:
         steps: steps per call.
-        votes: the `Votes` of a cluster, or None.
+        votes: this worker's `Votes` in a cluster, or None.
     """
     whole = isinstance(steps, int) and not isinstance(steps, bool) and steps >= 1
     rule = "steps_per_execution must be a whole number, at least 1"
@@ -48,14 +49,14 @@ def check(steps: Any, votes: Votes | None) -> None:
 
 
 def calls_of(trainer: Trainer, callbacks: Any) -> Calls | None:
-    """The `Calls` of a training, or None with one step per call.
+    """Creates the `Calls` of a training; returns None if each call runs one step.
 
     Args:
         trainer: the `Trainer`.
-        callbacks: the Keras callbacks of the training.
+        callbacks: the training's Keras callbacks.
 
     Raises:
-        ValueError: the model's steps are not those of `train_step`.
+        ValueError: the trainer has a custom step or updater.
     """
     steps = trainer.model.steps_per_execution
     if steps == 1:
@@ -69,11 +70,11 @@ def calls_of(trainer: Trainer, callbacks: Any) -> Calls | None:
 
 
 def run(trainer: Trainer, batches: Any) -> tf.Tensor:
-    """Runs steps one after the other, in a `tf.function`.
+    """Runs steps one after the other, inside a `tf.function`.
 
-    Behind one that is not finite the others leave no trace. The steps stand in the
-    graph side by side: within a loop, or as separate functions, TensorFlow rewrites
-    their sums in another order, and the last bits are others.
+    If a step produces NaN or infinity, the following steps of the call change nothing.
+    The graph contains the steps one by one: in a loop or in separate functions,
+    TensorFlow would reorder their sums, and the results would differ in the last bits.
 
     Args:
         trainer: the `Trainer`.
@@ -98,32 +99,32 @@ def run(trainer: Trainer, batches: Any) -> tf.Tensor:
 
 
 class _Gate:
-    """`Votes` by which a step of a call is aborted when one before it was not finite.
+    """Stands in for `Votes` to abort the steps after one with NaN or infinity.
 
     Args:
-        aborted: bool scalar.
+        aborted: bool scalar, True to abort the step.
     """
 
     def __init__(self, aborted):
         self._aborted = aborted
 
     def count(self, unhealthy):
-        """See `plsc_tf.training.ending.Votes.count`."""
+        """Sums a step's flags, see `plsc_tf.training.ending.Votes.count`."""
         return collectives.all_sum(unhealthy), {"aborted": self._aborted}
 
 
 def result_names(model: Classifier) -> list[str]:
-    """What a step without votes returns, see `plsc_tf.training.trainer.train_step`."""
+    """Returns the names of the results of `train_step` without votes."""
     weights = ["weights"] if model.weighted_metrics else []
     return ["loss", "examples", "finite", *weights, *model.ranked_metrics]
 
 
 class Calls:
-    """Runs a training's steps, several per call; results are handed out singly.
+    """Runs a training's steps, several per call, and returns their results one by one.
 
     Args:
         trainer: the `Trainer`.
-        callbacks: the Keras callbacks of the training.
+        callbacks: the training's Keras callbacks.
 
     """
 
@@ -137,17 +138,18 @@ class Calls:
 
     @property
     def unreported(self) -> int:
-        """Number of steps that are done and not reported yet."""
+        """Number of finished steps whose results have not been returned yet."""
         return len(self._results)
 
     def gathered(self, batches: Any) -> Iterator[Any]:
-        """Yields the batches, of which those of a call are taken before it.
+        """Yields the batches, after collecting all batches of the next call.
 
         Args:
             batches: iterator of per-replica batches.
 
         Raises:
-            Exception: of the iterator, after all batches before it were trained on.
+            Exception: the iterator's error, raised after all earlier batches have been
+                yielded.
         """
         batches, error, ended = iter(batches), None, False
         self._gathered.clear()
@@ -165,18 +167,19 @@ class Calls:
             batch = self._gathered[0]
             yield batch
             if self._gathered and self._gathered[0] is batch:
-                self._gathered.popleft()  # its step was made in another way
+                self._gathered.popleft()  # `outcome` was not called for this batch
         if error is not None:
             raise error
 
     def outcome(self, batch: Any) -> dict[str, float] | None:
-        """The results of the step on this batch; None: it is to be made singly.
+        """Returns the results of the step on a batch, after running a call if needed.
 
         Args:
-            batch: the one that `gathered` has yielded last.
+            batch: the batch that `gathered` yielded last.
 
         Returns:
-            dict of floats, as of `plsc_tf.training.trainer.train_step`.
+            dict of floats with the results of `plsc_tf.training.trainer.train_step`;
+            None if the caller must run this step by itself.
         """
         if not self._gathered or batch is not self._gathered[0]:
             return None
@@ -186,21 +189,22 @@ class Calls:
         return self._results.popleft() if self._results else None
 
     def catch_up(self) -> None:
-        """Counts steps whose results are not reported because of an error.
+        """Counts finished steps whose results were not reported because of an error.
 
-        So that a checkpoint of these weights has their position. A step that is not
-        finite has left no trace and is not counted: a resumed run meets its batch.
+        This moves the position to the step of the current weights, for a checkpoint. A
+        step with NaN or infinity has changed nothing and is not counted; a resumed run
+        repeats its batch.
         """
         self._advance(sum(bool(outcome["finite"]) for outcome in self._results))
         self._results.clear()
         self._gathered.clear()
 
     def _run(self):
-        """The next call, if the gathered batches fill one."""
+        """Runs the next call if there are enough collected batches."""
         function = self._trainer.several_steps_function
         batches = [self._gathered[i % len(self._gathered)] for i in range(self._most)]
         if not self._warm:
-            # Who takes the time leaves out the first step, so that it makes the graphs.
+            # Trace the graph in the first step, which time measurements leave out.
             function.get_concrete_function(batches)
             self._warm = True
             return
@@ -210,7 +214,7 @@ class Calls:
         try:
             table = function(batches).numpy()
         except BaseException:
-            # The step that failed was not the first of the call.
+            # Steps before the one that failed have already updated the weights.
             self._advance(int(self._model.optimizer.iterations.numpy() - updates))
             raise
         names = result_names(self._model)
@@ -224,7 +228,7 @@ class Calls:
         self._trainer.position.global_step += steps
 
     def _room(self):
-        """Steps until the next one that a callback wants, and so many at most."""
+        """Returns how many steps the next call may run before a callback wants one."""
         most = self._most if self._warm else 1
         step = self._trainer.position.global_step
         for i in range(1, most):
@@ -234,7 +238,7 @@ class Calls:
 
 
 def _looks(callback):
-    """Whether a callback does something before or after single steps."""
+    """Returns whether a callback has hooks before or after single steps."""
     kind, base = type(callback), keras.callbacks.Callback
     return not isinstance(callback, keras.callbacks.ProgbarLogger) and any(
         name in vars(callback) or getattr(kind, name) is not getattr(base, name)
