@@ -1,4 +1,4 @@
-"""What a checkpoint holds of a `Classifier`."""
+"""Saves the state of a `Classifier` in checkpoints and restores it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from plsc_tf.training.feed import Position
 if TYPE_CHECKING:
     from plsc_tf.training.classifier import Classifier
 
-# The way out for another optimizer, in a sentence.
+# Advice in errors for continuing with another optimizer.
 WEIGHTS_ALONE = (
     "take the weights alone: Checkpoint.restore(model) before model.compile, or "
     "plsc_tf.load_model; on the command line checkpoint_dir and another model_save_dir"
@@ -28,12 +28,12 @@ WEIGHTS_ALONE = (
 
 
 def training_variables(model: Classifier) -> dict[str, keras.Variable]:
-    """`{name: keras.Variable}` of what only a resume needs.
+    """Returns `{name: keras.Variable}` of the variables that only a resume needs.
 
-    These are the optimizer's variables, except a fixed learning rate, which is set
-    by the flags of a run, the random states of layers such as dropout, and the
-    auxiliary classifier. Keras's names count layers over the whole process, so they
-    are numbered instead.
+    These are the optimizer's variables, the random states of layers such as dropout,
+    the auxiliary classifier, and the averages of the weights. A fixed learning rate is
+    not included, as it is set by the run's options. The variables are numbered because
+    Keras's names depend on the other layers created in the process.
     """
     rate = getattr(model.optimizer, "_learning_rate", None)
     weights = {id(weight) for weight in model.backbone.weights}
@@ -57,7 +57,10 @@ def _averages(model):
 
 
 def _places(model, with_head=True):
-    """Weights by the names of their averages: the backbone's number, or "head n"."""
+    """Returns `{place: weight}`; a place is the backbone weight's number or "head n".
+
+    Checkpoints store the places to identify the weights' averages.
+    """
     weights: dict = dict(enumerate(model.backbone.weights))
     if with_head and not model.head.sharded:
         of_head = enumerate(model.head.variables_replicated)
@@ -66,14 +69,14 @@ def _places(model, with_head=True):
 
 
 def _averaged_places(model):
-    """Name of each of `_averages`; None in an auxiliary classifier, for training."""
+    """Returns the place of each average; None in an auxiliary classifier."""
     places = {id(weight): place for place, weight in _places(model).items()}
     averages = model.trainer.updater.averages
     return [places.get(id(weight)) for weight in averages.replicated]
 
 
 def head_state(model: Classifier) -> dict[str, float]:
-    """`{name: float}` of what a loss carries from step to step, such as AdaFace's."""
+    """Returns `{name: float}`, the loss function's state, such as AdaFace's means."""
     variables = model.head.state_variables
     return {name: float(variable.numpy()) for name, variable in variables.items()}
 
@@ -81,15 +84,15 @@ def head_state(model: Classifier) -> dict[str, float]:
 def snapshot(
     model: Classifier, state: dict, *, weights_only: bool = False, held: bool = True
 ) -> Content:
-    """The model, its optimizer and its position as they are now.
+    """Takes a snapshot of the model, its optimizer and its position.
 
     Args:
         model: the `Classifier`, compiled unless weights_only.
-        state: dict of what else a resume needs.
-        weights_only: leaves out what only a resume needs.
-        held: keep the class rows as they are while training continues, see
-            `plsc_tf.checkpoints.writer`. Otherwise they are read when they are
-            written, which needs no memory, and training has to wait for it.
+        state: dict of further data to store.
+        weights_only: omits data that only a resume needs.
+        held: preserve the current class rows while training continues, see
+            `plsc_tf.checkpoints.writer`. If False, the rows are read when they are
+            written; this needs no extra memory, but training must wait.
 
     Returns:
         a `Content`.
@@ -140,7 +143,7 @@ def _position(model, weights_only):
 
 
 def _value(model, variable):
-    """A variable's value, the first replica's of a mirrored one."""
+    """Returns a variable's value; for a mirrored variable, the first replica's."""
     local = model.strategy.experimental_local_results(variable.value)
     return tf.convert_to_tensor(local[0])
 
@@ -151,7 +154,7 @@ def save(path: str, model: Classifier, state: dict) -> None:
     Args:
         path: the checkpoint folder, which must not exist.
         model: the compiled `Classifier`.
-        state: dict of what else a resume needs.
+        state: dict of further data that a resume needs.
     """
     writer.save(path, snapshot(model, state, held=False))
 
@@ -162,18 +165,18 @@ def save_weights(path: str, model: Classifier) -> None:
 
 
 def restore(path: str, model: Classifier, *, verified: bool = False) -> dict:
-    """Loads everything of a checkpoint, to resume training.
+    """Loads a complete checkpoint to resume training; sets `model.trainer.position`.
 
     Args:
         path: the checkpoint folder.
         model: the compiled `Classifier`, on any number of replicas.
-        verified: whether all its files were verified just now.
+        verified: True if all files of the checkpoint have just been verified.
 
     Returns:
-        the state dict; `model.trainer.position` is set.
+        the checkpoint's state dict.
 
     Raises:
-        ValueError: the checkpoint is of another network, head or optimizer.
+        ValueError: the checkpoint has another network, head or optimizer.
     """
     content = manifest.read(path)
     _check_optimizer(path, content, model)
@@ -196,7 +199,7 @@ def restore(path: str, model: Classifier, *, verified: bool = False) -> dict:
 
 def _check_optimizer(path, content, model):
     if content["kind"] != "training":
-        return  # said by `reader.restore`
+        return  # `reader.restore` raises the error
     trained_with = content["state"].get("optimizer")
     optimizer = type(model.optimizer).__name__
     if trained_with != optimizer:
@@ -221,10 +224,10 @@ def _check_optimizer(path, content, model):
 
 
 def _as_stored(content, model):
-    """`training_variables` under the names that they have in a checkpoint.
+    """Returns `training_variables` under their names in a checkpoint.
 
-    The variable of a fixed learning rate leaves a gap in the numbers of the
-    optimizer's variables, which a schedule does not.
+    The numbers of the optimizer's variables have a gap for a fixed learning rate, but
+    not for a schedule, so they may differ between the model and the checkpoint.
     """
     variables = training_variables(model)
     stored, current = (
@@ -238,7 +241,10 @@ def _as_stored(content, model):
 
 
 def _restore_statistics(path, content, model):
-    """On as many replicas each gets its statistics back; otherwise all get the mean."""
+    """Restores each replica's own statistics if the number of replicas is the same.
+
+    Otherwise all replicas keep the mean, which was loaded with the weights.
+    """
     names = [name for name in content["training"]["variables"] if "statistics/" in name]
     replicas = model.strategy.num_replicas_in_sync
     model.trainer.statistics_differ = False
@@ -254,8 +260,8 @@ def _restore_statistics(path, content, model):
 
 
 def restore_head_state(model: Classifier, state: dict) -> None:
-    """Takes over what a loss carries from step to step; `state` is a state dict."""
-    # Checkpoints of another loss have none.
+    """Restores the loss function's state from a checkpoint's state dict."""
+    # Checkpoints with another loss do not have these values.
     stored = state.get("head_state", {})
     for name, variable in model.head.state_variables.items():
         if name in stored:
@@ -276,15 +282,18 @@ def restore_head(path: str, model: Classifier) -> None:
 
 
 def restore_averages(path: str, model: Classifier, with_head: bool = False) -> bool:
-    """Replaces the weights by their averages, where a checkpoint has them.
+    """Replaces the weights with their averages if a checkpoint has them.
+
+    A checkpoint of weights only has no separate averages: if averages were in use, its
+    weights are the averages.
 
     Args:
         path: the checkpoint folder, from which the weights were loaded.
         model: the `Classifier`.
-        with_head: also the class weights.
+        with_head: also replace the class weights.
 
     Returns:
-        whether there are any. A checkpoint of weights only has those that were in use.
+        True if the checkpoint has averages.
     """
     content = manifest.read(path)
     places = content["state"].get("averages")
@@ -305,7 +314,10 @@ def restore_averages(path: str, model: Classifier, with_head: bool = False) -> b
 
 
 def synchronize(model: Classifier) -> None:
-    """Gives every replica the mean of all; see `Classifier.synchronize_statistics`."""
+    """Sets all replicas' statistics to their mean.
+
+    See `Classifier.synchronize_statistics`.
+    """
     trainer, replicas = model.trainer, model.strategy.num_replicas_in_sync
     if not trainer.statistics_differ or replicas == 1:
         return
@@ -315,7 +327,7 @@ def synchronize(model: Classifier) -> None:
 
 
 def statistics(model: Classifier) -> list[keras.Variable]:
-    """The backbone's weights that are not trained and that replicas differ in."""
+    """Returns the backbone's batch-norm statistics, which differ between replicas."""
     return [
         variable
         for variable in model.backbone.non_trainable_weights
@@ -324,17 +336,20 @@ def statistics(model: Classifier) -> list[keras.Variable]:
 
 
 def copies(model: Classifier, variable: keras.Variable) -> Sequence[tf.Variable]:
-    """The replicas' values of one of them: list of `tf.Variable`."""
+    """Returns this process's per-replica `tf.Variable`s of a Keras variable."""
     return model.strategy.experimental_local_results(variable.value)
 
 
 def stacked_statistics(model: Classifier) -> dict[str, np.ndarray]:
-    """Values of all replicas, `{name: [replicas, ...]}`; all workers must call it."""
+    """Gathers all replicas' statistics: `{name: [replicas, ...]}`.
+
+    All workers must call it.
+    """
     differing = statistics(model)
     if not differing:
         return {}
     columns = [copies(model, variable) for variable in differing]
-    # In one piece: a message takes longer than what it carries.
+    # Gather them in one message, because latency dominates the transfer time.
     flat = [
         np.concatenate([column[i].numpy().ravel() for column in columns])[None]
         for i in range(len(local_replicas(model.strategy)))
@@ -349,11 +364,11 @@ def stacked_statistics(model: Classifier) -> dict[str, np.ndarray]:
 
 
 def mean_statistics(model: Classifier, values: dict[str, np.ndarray]) -> list:
-    """What all replicas would agree on: `[(keras.Variable, array)]`.
+    """Computes the statistics' means over replicas: `[(keras.Variable, array)]`.
 
     Args:
         model: the `Classifier`.
-        values: of `stacked_statistics`.
+        values: dict returned by `stacked_statistics`.
     """
     return [
         (variable, np.mean(values[f"statistics/{i:04d}"], axis=0))

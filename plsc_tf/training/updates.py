@@ -1,4 +1,4 @@
-"""Applies one Keras optimizer to mirrored weights and to class shards alike."""
+"""Applies one Keras optimizer to both mirrored weights and class shards."""
 
 from __future__ import annotations
 
@@ -25,42 +25,43 @@ if TYPE_CHECKING:
     from plsc_tf.training.loss_scale import LossScale
     from plsc_tf.training.weight_rules import WeightRule
 
-# Their rule looks at a whole weight at once: applied shard by shard it would mean
-# something else than Keras means.
+# The rules of these optimizers use statistics of a whole weight. Applied to each shard
+# separately, they would compute something else.
 NOT_ROW_WISE = ("Adafactor", "Lamb", "Muon")
 
 
 class Updater:
-    """Clips, decays and updates all weights, or none of them.
+    """Clips gradients, decays weights, and updates all weights or none.
 
-    Keras clips before a strategy sums the gradients, and would sum those of different
-    classes. So the optimizer's rule is called directly: inside
-    `strategy.extended.update` for mirrored weights, and by `RowRules` for shards.
+    Keras clips gradients before the strategy sums them, and the strategy would sum the
+    gradients of different classes. So the updater calls the optimizer's rule directly:
+    inside `strategy.extended.update` for mirrored weights, and in `RowRules` for shards.
 
     Args:
         optimizer: the Keras optimizer.
         strategy: the `tf.distribute.Strategy`.
         replicated: list of mirrored `keras.Variable`s.
-        head: the sharded head, or None; it offers `arrays()`, `pieces(pending)`,
-            `tile_gradients(arrays, part)`, `square_norms(pending)` and
-            `square_weights(pending)`.
+        head: the sharded head, or None; it has the methods `arrays()`,
+            `pieces(pending)`, `tile_gradients(arrays, part)`, `square_norms(pending)`
+            and `square_weights(pending)`.
         l2: factor of an L2 penalty on every weight, added to the clipped gradients,
             for optimizers that have none.
-        slot_dtype: type that the shards' slots are stored in, see `RowRules`.
-        loss_scale: `plsc_tf.training.loss_scale.LossScale` that the gradients of the
-            replicated weights were multiplied with, or None.
-        transport: `plsc_tf.parallel.collectives.Transport` of the replicated weights'
+        slot_dtype: dtype of the shards' stored slots, see `RowRules`.
+        loss_scale: `plsc_tf.training.loss_scale.LossScale` by which the gradients of
+            the replicated weights were multiplied, or None.
+        transport: `plsc_tf.parallel.collectives.Transport` for the replicated weights'
             gradients.
-        votes: `plsc_tf.training.ending.Votes` of the workers of a cluster, or None.
+        votes: this worker's `plsc_tf.training.ending.Votes` in a cluster, or None.
         averaging: `plsc_tf.training.average.Averaging` of the weights, or None.
-        head_rule: `plsc_tf.training.weight_rules.WeightRule` of the head, or None.
-        layer_rules: those of mirrored weights, `{id of a keras.Variable: WeightRule}`.
+        head_rule: the head's `plsc_tf.training.weight_rules.WeightRule`, or None.
+        layer_rules: `{id of a keras.Variable: WeightRule}` for mirrored weights.
 
     Attributes:
         averages: the `plsc_tf.training.average.Averages`, or None.
 
     Raises:
-        ValueError: the optimizer cannot mean for shards what Keras means by it.
+        ValueError: the optimizer cannot update shards, or was not created inside
+            `strategy.scope()`.
     """
 
     def __init__(  # noqa: PLR0913 - most have defaults
@@ -120,7 +121,7 @@ class Updater:
             )
 
     def slots(self) -> dict[str, ShardedRows]:
-        """The optimizer's state for the shards: `{"weight/velocity": ShardedRows}`."""
+        """Returns the shards' optimizer state: `{"weight/velocity": ShardedRows}`."""
         return {} if self.rules is None else self.rules.slots()
 
     def apply(
@@ -129,20 +130,21 @@ class Updater:
         pending: Any,
         healthy: tf.Tensor,
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Updates everything, on every replica, unless something is not finite.
+        """Updates all weights on every replica unless there is NaN or infinity.
 
-        Called in replica context.
+        Call it in replica context.
 
         Args:
-            replicated_gradients: this replica's share, one per mirrored weight,
-                None where a weight has no part in the loss; times the loss scale.
-            pending: of the head's step, from which the shards' gradients are made
-                when it is known that all is well; None without a sharded head.
-            healthy: bool scalar, whether this replica's losses and embeddings'
-                gradients are finite.
+            replicated_gradients: this replica's share of each mirrored weight's
+                gradient, times the loss scale; None for a weight that the loss does not
+                depend on.
+            pending: the `pending` tensors of the head's step, from which the shards'
+                gradients are computed after the checks; None without a sharded head.
+            healthy: bool scalar, True if this replica's loss and embedding gradients
+                are finite.
 
         Returns:
-            (bool scalar: whether the update was applied, what the workers have voted:
+            (bool scalar, True if the update was applied; outcome of the workers' votes,
             see `Votes.count`).
         """
         present = [i for i, g in enumerate(replicated_gradients) if g is not None]
@@ -162,8 +164,8 @@ class Updater:
         if self.rules is not None and isinstance(self.optimizer, Lars):
             factors["weight/rate"] = self._trust(pending, factors["weight"])
         variables = [self.replicated[i] for i in present]
-        # A function, not `pending` itself: a replica may have a tile more than another,
-        # and what goes into `merge_call` must be nested alike everywhere.
+        # Pass a function instead of `pending`: arguments of `merge_call` must have the
+        # same structure on all replicas, but replicas may differ in the number of tiles.
         pieces = None
         if self.head is not None:
             pieces = functools.partial(self.head.pieces, pending)
@@ -174,7 +176,7 @@ class Updater:
         return finite, votes
 
     def _trust(self, pending, clipping):
-        """LARS's trust ratio of the class weights, whose norms are of all shards."""
+        """Computes LARS's trust ratio of the class weights, from norms over shards."""
         gradient, weight = collectives.all_sum(
             [
                 self.head.square_norms(pending)["weight"],
@@ -193,7 +195,7 @@ class Updater:
     def _apply_everywhere(  # noqa: PLR0913 - a merge_call takes no other form
         self, variables, strategy, finite, aborted, summed, pieces, factors
     ):
-        """Cross-replica: the only place where an update may be conditional."""
+        """Applies the update in cross-replica context, where it can be conditional."""
 
         def update():
             rate = tf.convert_to_tensor(self.optimizer.learning_rate)
@@ -226,15 +228,16 @@ class Updater:
     def _update_shards(self, rate, step, pieces, factors):
         previous = []
         for piece in pieces():
-            # One tile after the other: a gradient is as large as its tile.
+            # Update one tile after the other: a gradient is as large as its tile, and
+            # only one at a time should be in memory.
             with tf.control_dependencies(previous):
                 done = self.rules.update(*piece, rate=rate, step=step, factors=factors)
             previous = [done]
 
     def _update_one(self, rule, variable, gradient, rate):
-        """Keras's order: decoupled weight decay first, then the rule."""
+        """Applies decoupled weight decay and the rule to a weight, in Keras's order."""
         if not rule.rate_factor:
-            return  # Ftrl divides by the rate
+            return  # the weight must not change, and Ftrl would divide by a rate of 0
         rate = rule.rate(rate)
         with rule.applied(self.optimizer, self.l2) as l2:
             if l2 and private_apis.uses_weight_decay(self.optimizer, variable):
@@ -245,11 +248,11 @@ class Updater:
             self.optimizer.update_step(gradient, variable, rate)
 
     def _clip(self, replicated, pending):
-        """Keras's clipping options, on gradients of the global batch.
+        """Applies Keras's clipping options to the gradients of the global batch.
 
         Returns:
-            (clipped gradients of the replicated weights, `{name: scalar}` factors of
-            the shards' gradients, whose values are clipped by `RowRules`).
+            (clipped gradients of the replicated weights, `{name: scalar}` factors for
+            the shards' gradients). `RowRules` applies `clipvalue` to the shards.
         """
         optimizer = self.optimizer
         factors = {}
@@ -264,7 +267,7 @@ class Updater:
         squares = [tf.reduce_sum(tf.square(g)) for g in replicated]
         shard_squares = []
         if factors:
-            # A weight that is cut into shards is one weight to Keras.
+            # As in Keras, a sharded weight counts as one weight: use its total norm.
             norms = self.head.square_norms(pending)
             shard_squares = collectives.all_sum([norms[name] for name in factors])
         if optimizer.global_clipnorm:
@@ -313,5 +316,5 @@ def _all_finite(tensors):
 
 
 def _factor(square, bound):
-    """What shrinks a gradient of this squared norm to the bound, at most 1."""
+    """Returns the factor, at most 1, that limits a gradient's norm to the bound."""
     return bound / tf.maximum(tf.sqrt(square), bound)

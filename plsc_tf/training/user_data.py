@@ -1,7 +1,8 @@
-"""User data for `fit` and `evaluate`, with the same interface as our own data.
+"""Wraps user data for `fit` and `evaluate` in the interface of plsc_tf's own data.
 
-That is `batch_size`, `steps_per_epoch` and `epoch(number, start_step)`, which returns a
-`tf.data.Dataset` of global batches (images, labels[, weights]).
+The interface consists of `batch_size`, `steps_per_epoch` and
+`epoch(number, start_step)`, which returns a `tf.data.Dataset` of global batches
+(images, labels[, weights]).
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ class DatasetBatches:
         dataset: yields (images, labels) or (images, labels, weights).
 
     Raises:
-        ValueError: it yields something else, or nothing.
+        ValueError: the data set yields other elements, or none.
     """
 
-    # With steps_per_epoch an epoch continues where the previous one ended, as in Keras.
+    # With steps_per_epoch, an epoch continues where the previous one ended, as in
+    # Keras.
     one_pass = True
 
     def __init__(self, dataset: tf.data.Dataset) -> None:
@@ -54,24 +56,25 @@ class DatasetBatches:
         self.steps_per_epoch = size if size > 0 else None
 
     def cardinality(self) -> tf.Tensor:
-        """As of the data set itself."""
+        """Returns the data set's number of batches, as `tf.data.Dataset` does."""
         return self._dataset.cardinality()
 
     def epoch(self, epoch: int, start_step: int = 0) -> tf.data.Dataset:
-        """The data set from batch `start_step` on, whichever the epoch."""
-        del epoch  # the data set knows only itself
+        """Returns the data set from batch `start_step` on, the same in every epoch."""
+        del epoch  # a `tf.data.Dataset` does not depend on the epoch
         return self._dataset.skip(start_step) if start_step else self._dataset
 
 
 class ArrayBatches:
-    """Arrays, in another order in each epoch, which its number decides.
+    """Batches of arrays, in an order that depends on the number of the epoch.
 
     Args:
-        arrays: images `[N, h, w, 3]`, labels `[N]` and, it may be, weights `[N]`.
+        arrays: images `[N, h, w, 3]`, labels `[N]` and optionally weights `[N]`.
         batch_size: images per global batch.
-        shuffle: whether they are shuffled.
-        begun: (steps done before the first epoch, its number). So a second `fit` has
-            other orders than the first, and one that resumes has the same.
+        shuffle: whether to shuffle the examples.
+        begun: (global step at which the first epoch begins, its number). They determine
+            the random seed: a second `fit` uses other orders than the first, and a
+            resumed run continues with the same orders.
     """
 
     def __init__(
@@ -90,7 +93,7 @@ class ArrayBatches:
         self._seed = max(steps - epoch * self.steps_per_epoch, 0)
 
     def epoch(self, epoch: int, start_step: int = 0) -> tf.data.Dataset:
-        """The batches of an epoch from a step on."""
+        """Returns the batches of an epoch from `start_step` on."""
         order = np.arange(len(self._arrays[1]))
         if self._shuffle:
             order = np.random.default_rng([self._seed, epoch]).permutation(order)
@@ -104,14 +107,14 @@ class ArrayBatches:
 
 
 class WeighedBatches:
-    """Batches whose examples weigh what their class weighs.
+    """Batches whose examples are weighted by class.
 
     Args:
-        data: has `epoch`, as `training.feed` wants it.
-        class_weight: `{label: weight}`; other classes weigh 1.
+        data: data with the interface that `training.feed` needs.
+        class_weight: `{label: weight}`; other classes have weight 1.
 
     Raises:
-        ValueError: class_weight is something else.
+        ValueError: `class_weight` has another form, or an invalid weight.
     """
 
     def __init__(self, data: Any, class_weight: Mapping[int, float]) -> None:
@@ -130,7 +133,7 @@ class WeighedBatches:
         return lambda *where, **part: self._weighed(value(*where, **part), padded=True)
 
     def epoch(self, epoch: int, start_step: int = 0) -> tf.data.Dataset:
-        """The weighed batches of an epoch from a step on."""
+        """Returns the weighted batches of an epoch from `start_step` on."""
         return self._weighed(self._data.epoch(epoch, start_step))
 
     def _weighed(self, dataset, padded=False):
@@ -139,7 +142,7 @@ class WeighedBatches:
             class_weights = tf.reshape(class_weights, [-1])
             if weights is not None:
                 class_weights *= tf.cast(tf.reshape(weights, [-1]), tf.float32)
-            # Of padded batches the weights say which examples are real.
+            # In padded batches, the original weights mark the real examples.
             weighed = images, labels, class_weights
             return (*weighed, weights) if padded else weighed
 
@@ -163,19 +166,19 @@ def training_data(
     shuffle: bool = True,
     begun: tuple[int, int] = (0, 0),
 ) -> Any:
-    """User data for `fit`, as `training.feed` takes it.
+    """Converts user data for `fit` to the interface that `training.feed` needs.
 
     Args:
-        x: what `plsc_tf.load` returns, a `tf.data.Dataset`, or an array.
-        y: labels when `x` is an array.
-        batch_size: images per global batch when `x` is an array.
-        sample_weight: `[N]` when `x` is an array.
+        x: data returned by `plsc_tf.load`, a `tf.data.Dataset`, or an array.
+        y: labels if `x` is an array.
+        batch_size: images per global batch if `x` is an array.
+        sample_weight: weights `[N]` if `x` is an array.
         class_weight: `{label: weight}`.
-        shuffle: whether an array is shuffled.
-        begun: of an array's order, see `ArrayBatches`.
+        shuffle: whether to shuffle an array.
+        begun: determines an array's order, see `ArrayBatches`.
 
     Raises:
-        ValueError: they do not go together.
+        ValueError: the arguments do not fit together.
     """
     if is_ours(x) or isinstance(x, tf.data.Dataset):
         if y is not None or sample_weight is not None:
@@ -199,14 +202,14 @@ def training_data(
 
 
 def is_ours(x: Any) -> bool:
-    """Whether x has the interface of our own batches."""
+    """Returns whether x has the interface of plsc_tf's own data."""
     return hasattr(x, "epoch") and hasattr(x, "batch_size")
 
 
 def evaluation_data(
     x: Any, y: Any = None, *, batch_size: int | None = None, sample_weight: Any = None
 ) -> Any:
-    """User data for `evaluate`, in order and unchanged.
+    """Converts user data for `evaluate`, in file order and without augmentation.
 
     Args:
         x, y, batch_size, sample_weight: see `training_data`.
@@ -221,17 +224,17 @@ def evaluation_data(
 
 
 def in_order(x: Any) -> Any:
-    """Our own batches in file order without augmentation; others unchanged."""
+    """Returns plsc_tf's data in file order without augmentation; others unchanged."""
     return x.in_order() if hasattr(x, "in_order") else x
 
 
 def validation_batches(data: Any, batch_size: int | None, steps: int | None) -> Any:
-    """`validation_data` of Keras's `fit` as `Classifier.evaluate` takes it.
+    """Converts `validation_data` of `fit` to data for `Classifier.evaluate`.
 
     Args:
-        data: (images, labels[, weights]), or what `evaluate` takes as `x`.
-        batch_size: images per global batch of arrays.
-        steps: number of batches to evaluate; None: all.
+        data: (images, labels[, weights]), or any data that `evaluate` accepts as `x`.
+        batch_size: images per global batch if the data are arrays.
+        steps: number of batches to evaluate, or None for all.
     """
     labels = weights = None
     if isinstance(data, tuple | list):
@@ -246,12 +249,12 @@ def validation_batches(data: Any, batch_size: int | None, steps: int | None) -> 
 
 
 def check_endless(data: Any, steps: int | None, argument: str) -> None:
-    """Raises ValueError where a data set without an end is to be gone through.
+    """Raises ValueError if all batches of an infinite data set are requested.
 
     Args:
-        data: as of `training_data`, or a `tf.data.Dataset`.
-        steps: number of batches; None: all.
-        argument: that says so.
+        data: result of `training_data`, or a `tf.data.Dataset`.
+        steps: number of batches to read, or None for all.
+        argument: name of the argument that sets `steps`, for the message.
     """
     if steps is not None or not hasattr(data, "cardinality"):
         return
@@ -262,7 +265,7 @@ def check_endless(data: Any, steps: int | None, argument: str) -> None:
 
 
 def _arrays(images, labels, weights, name):
-    """Images `[N, h, w, 3]`, labels `[N]` and perhaps weights `[N]`, all checked."""
+    """Checks images `[N, h, w, 3]`, labels `[N]` and weights `[N]`; returns arrays."""
     images, labels = np.asarray(images), batching.whole_labels(labels)
     batching.check_rank(images.shape, name)
     check_range(images, name)
@@ -286,14 +289,14 @@ def one_batch(
     sample_weight: Any,
     class_weight: Mapping[int, float] | None,
 ) -> Any:
-    """A global batch of arrays as the per-replica batch of a step.
+    """Converts arrays that form a global batch to the per-replica batch of a step.
 
     Args:
         model: the `Classifier`.
-        images, labels, sample_weight, class_weight: of `Classifier.train_on_batch`.
+        images, labels, sample_weight, class_weight: see `Classifier.train_on_batch`.
 
     Raises:
-        ValueError: they do not fit together, or not the model.
+        ValueError: the arrays do not fit together, or do not fit the model.
     """
     arrays = _arrays(images, labels, sample_weight, "images")
     labels, classes = arrays[1], model.head.num_classes

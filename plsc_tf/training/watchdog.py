@@ -1,4 +1,4 @@
-"""The watchdog of a training: a step that stalls ends the process with an error."""
+"""Contains the watchdog, which ends the process with an error if training stalls."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ if TYPE_CHECKING:
     from plsc_tf.parallel.group import Group
     from plsc_tf.training.classifier import Classifier
 
-# Workers are heard of every second: one that was silent for so long is suspect.
+# Workers report every second, so a longer silence than this means that one has stalled.
 SILENT_S = 5.0
 
 
 class Watchdog(keras.callbacks.Callback):
-    """Ends the process when a step, or anything else, takes too long.
+    """Ends the process if a step or any other activity takes too long.
 
-    It writes the stacks of all threads, and names the workers that the others wait
-    for. All workers end with status 75. Put it before other callbacks: what they do
-    between two steps is then no part of a step. It watches from the first step on.
+    It prints the stacks of all threads and names the workers that the others wait for.
+    All workers end with status 75. Put the watchdog before other callbacks, so that
+    their work between two steps does not count as part of a step. It watches from the
+    first step on.
 
     Args:
-        timeout_s: the longest time between two signs of progress, in seconds. The first
-            step traces and compiles the graph, and must find time for that, too. What
-            takes longer, such as verification, calls `model.trainer.heartbeat()`.
+        timeout_s: longest allowed time between two signs of progress, in seconds. It
+            must be enough for the first step, which traces and compiles the graph.
+            Longer activities, such as verification, call `model.trainer.heartbeat()`.
         group: the `plsc_tf.parallel.group.Group` of workers; None, or a group of one,
-            when this process is alone.
+            in a single process.
 
     Raises:
         ValueError: `timeout_s` is not positive.
@@ -49,35 +50,38 @@ class Watchdog(keras.callbacks.Callback):
         self._thread: threading.Thread | None = None
 
     def set_model(self, model: Classifier) -> None:
-        """Lets long work report progress."""
+        """Installs `heartbeat` in the trainer, for long activities to call."""
         super().set_model(model)
         model.trainer.heartbeat = self.heartbeat
 
     def wants(self, step: int) -> bool:
-        """A call of several steps is one to wait for, see `several_steps`."""
+        """Returns False: a call of several steps is watched as one activity.
+
+        See `several_steps`.
+        """
         return False
 
     def on_train_batch_begin(self, batch: int, logs: dict | None = None) -> None:
-        """A step begins."""
+        """Reports that a step begins, and starts to watch."""
         self.begin(f"step {self._next_step()}")
         self.start()
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
-        """A step is done; data, verification and checkpoints come before the next."""
+        """Reports that a step is done; data, verification and checkpoints may follow."""
         self.begin(f"what comes before step {self._next_step()}")
 
     def on_train_end(self, logs: dict | None = None) -> None:
-        """Ends watching."""
+        """Stops watching."""
         self.stop()
 
     def _next_step(self):
         return self.model.trainer.position.global_step + 1
 
     def begin(self, activity: str) -> None:
-        """Reports the activity that begins now, and restarts the clock.
+        """Reports the start of an activity, and restarts the clock.
 
         Args:
-            activity: a few words; workers that do the same must say the same.
+            activity: a short description, identical on all workers in this activity.
         """
         self._activity = (activity, time.monotonic())
         if self._group:
@@ -88,7 +92,7 @@ class Watchdog(keras.callbacks.Callback):
         self._activity = (self._activity[0], time.monotonic())
 
     def start(self) -> None:
-        """Begins to watch; does nothing while it watches already."""
+        """Starts to watch; does nothing if it is already watching."""
         if self._thread and self._thread.is_alive():
             return
         self.heartbeat()
@@ -97,7 +101,7 @@ class Watchdog(keras.callbacks.Callback):
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends watching, also after an exception."""
+        """Stops watching; also call it after an exception."""
         self._stopped.set()
         if self._thread:
             self._thread.join()
@@ -109,7 +113,7 @@ class Watchdog(keras.callbacks.Callback):
             now = time.monotonic()
             activity, began = self._activity
             if now - last > interval + self._timeout_s / 2:
-                # The process was suspended, which is no stall.
+                # The process was suspended, which does not count as a stall.
                 self._activity = (activity, now)
             elif now - began > self._timeout_s:
                 self._end(activity, now - began)
@@ -123,7 +127,7 @@ class Watchdog(keras.callbacks.Callback):
             end_process(STALL_STATUS, text)
         behind = who_is_behind(group.names, group.activities(), group.silences())
         finding = f"no progress for {seconds:.0f} s. {behind}"
-        # All report the first worker's finding.
+        # All workers report the finding of the first one that failed.
         lost = group.fail(finding, STALL_STATUS)
         end_process(lost.exit_status if lost else STALL_STATUS, lost or finding)
 
@@ -133,12 +137,12 @@ def who_is_behind(
     activities: Sequence[tuple[str, float]],
     silences: Sequence[float],
 ) -> str:
-    """Says which workers the others wait for.
+    """Returns a text that says which workers the others wait for.
 
     Args:
-        names: of the workers.
-        activities: for each one (activity, seconds since it began).
-        silences: for how many seconds each one was not heard of.
+        names: names of the workers.
+        activities: (activity, seconds since it began) for each worker.
+        silences: seconds since the last report of each worker.
     """
     silent = [i for i, seconds in enumerate(silences) if seconds > SILENT_S]
     if silent:
@@ -147,7 +151,8 @@ def who_is_behind(
             f"{activities[i][0]}."
             for i in silent
         )
-    # Who is furthest said so last; who is behind has said nothing since.
+    # The worker that is furthest ahead has made the latest report; workers that are
+    # behind still have an earlier activity.
     latest, seconds = min(activities, key=lambda reported: reported[1])
     behind = [i for i, (activity, _) in enumerate(activities) if activity != latest]
     if not behind:

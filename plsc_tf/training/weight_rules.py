@@ -1,4 +1,4 @@
-"""Weights whose learning rate or decay differs from that of all others."""
+"""Gives some weights their own learning rate or weight decay."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from plsc_tf.training.freezing import layers_named
 
 @dataclasses.dataclass(frozen=True)
 class WeightRule:
-    """What differs in the updates of some weights (Paddle: a ParamAttr).
+    """Learning rate and weight decay of some weights (Paddle: a ParamAttr).
 
     Attributes:
-        rate_factor: multiple of the learning rate.
-        weight_decay: replaces the optimizer's, in the form that it has there: the L2
-            penalty of Momentum and Lars, Keras's decoupled decay, or else an L2
-            penalty. None: as it is. Weights that the optimizer spares stay spared.
+        rate_factor: factor by which the learning rate is multiplied.
+        weight_decay: replaces the optimizer's weight decay, or None to keep it. It has
+            the optimizer's form: the L2 penalty of Momentum and Lars, Keras's decoupled
+            decay, or an L2 penalty for other optimizers. Weights that the optimizer
+            excludes from weight decay remain excluded.
     """
 
     rate_factor: float = 1.0
@@ -32,14 +33,14 @@ class WeightRule:
         return rate if self.rate_factor == 1 else self.rate_factor * rate
 
     def decay(self, optimizer: keras.optimizers.Optimizer, l2: float) -> float:
-        """Gives an optimizer the weight decay of these weights.
+        """Sets an optimizer's weight decay to the one of these weights.
 
         Args:
             optimizer: a Keras optimizer, changed in place.
             l2: factor of the L2 penalty that is added to all gradients.
 
         Returns:
-            the factor of the penalty to add to the gradients of these weights.
+            factor of the L2 penalty to add to the gradients of these weights.
         """
         if self.weight_decay is None:
             return l2
@@ -55,7 +56,10 @@ class WeightRule:
     def applied(
         self, optimizer: keras.optimizers.Optimizer, l2: float
     ) -> Iterator[float]:
-        """Does as `decay` while a graph is traced, which keeps the numbers."""
+        """Context manager that applies `decay` and restores the optimizer at its end.
+
+        Use it while a graph is traced: the graph keeps the changed values.
+        """
         names = [name for name in ("l2", "weight_decay") if hasattr(optimizer, name)]
         values = {name: getattr(optimizer, name) for name in names}
         try:
@@ -65,7 +69,7 @@ class WeightRule:
                 setattr(optimizer, name, value)
 
 
-# As the optimizer says.
+# The rule of all other weights: the optimizer's own rate and decay.
 COMMON = WeightRule()
 
 
@@ -78,10 +82,10 @@ def of_layers(
 
     Args:
         network: a built Keras model.
-        rate_factors: `{regular expression: multiple of the learning rate}`, which
-            matches the beginning of layers' names, as freeze_layers does; where several
-            match, the last one counts.
-        weight_decays: the same for weight decays.
+        rate_factors: `{regular expression: factor of the learning rate}`. Expressions
+            match the beginning of layer names, as with freeze_layers; if several match,
+            the last one applies.
+        weight_decays: `{regular expression: weight decay}`, matched in the same way.
 
     Raises:
         ValueError: a pattern names no layer with trainable weights.
