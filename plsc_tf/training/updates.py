@@ -35,7 +35,7 @@ class Updater:
 
     Keras clips gradients before the strategy sums them, and the strategy would sum the
     gradients of different classes. So the updater calls the optimizer's rule directly:
-    inside `strategy.extended.update` for mirrored weights, and in `RowRules` for shards.
+    inside `strategy.extended.update` for mirrored weights, in `RowRules` for shards.
 
     Args:
         optimizer: the Keras optimizer.
@@ -165,7 +165,7 @@ class Updater:
             factors["weight/rate"] = self._trust(pending, factors["weight"])
         variables = [self.replicated[i] for i in present]
         # Pass a function instead of `pending`: arguments of `merge_call` must have the
-        # same structure on all replicas, but replicas may differ in the number of tiles.
+        # same structure on all replicas, but one may have a tile more than another.
         pieces = None
         if self.head is not None:
             pieces = functools.partial(self.head.pieces, pending)

@@ -67,7 +67,7 @@ class Watchdog(keras.callbacks.Callback):
         self.start()
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
-        """Reports that a step is done; data, verification and checkpoints may follow."""
+        """Reports the end of a step; data, verification and checkpoints may follow."""
         self.begin(f"what comes before step {self._next_step()}")
 
     def on_train_end(self, logs: dict | None = None) -> None:

@@ -29,7 +29,7 @@ class WeightRule:
     weight_decay: float | None = None
 
     def rate(self, rate: tf.Tensor) -> tf.Tensor:
-        """Returns the learning rate of these weights."""
+        """Returns the learning rate of these weights for the optimizer's `rate`."""
         return rate if self.rate_factor == 1 else self.rate_factor * rate
 
     def decay(self, optimizer: keras.optimizers.Optimizer, l2: float) -> float:
