@@ -1,1 +1,1 @@
-"""Replicas, and the values that are split over them."""
+"""Strategies, workers, collectives, and arrays that are sharded over the replicas."""

@@ -1,4 +1,4 @@
-"""Addresses of workers: their texts, and which of them are this machine's."""
+"""Parses and checks the network addresses of workers."""
 
 import contextlib
 import errno
@@ -11,17 +11,17 @@ _PLAIN = re.compile(r"([A-Za-z0-9._-]+)(?::(\d+))?")
 
 
 def split(text: str, origin: str = "an address") -> tuple[str, int | None]:
-    """Returns (host, port) of `host`, `host:port`, `[IPv6]` or `[IPv6]:port`.
+    """Splits `host`, `host:port`, `[IPv6]` or `[IPv6]:port` into (host, port).
 
-    The port is None if there is none; hosts are in lower case, IPv6 addresses without
-    brackets.
+    The host is in lower case and has no brackets. The port is None if the address has
+    none.
 
     Args:
         text: the address.
-        origin: its source, for errors.
+        origin: the address's source, for the error message.
 
     Raises:
-        ValueError: the text is none of these.
+        ValueError: the text has none of these forms, or the port is out of range.
     """
     match = _BRACKETED.fullmatch(text) or _PLAIN.fullmatch(text)
     if not match:
@@ -37,19 +37,19 @@ def split(text: str, origin: str = "an address") -> tuple[str, int | None]:
 
 
 def join(host: str, port: int) -> str:
-    """Returns `host:port`, an IPv6 address in brackets."""
+    """Returns `host:port`, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def check(addresses: Iterable[str], origin: str) -> tuple[str, ...]:
-    """Returns the addresses in the form of `join`.
+    """Checks addresses and returns them in the format of `join`.
 
     Args:
-        addresses: texts, each with a port.
-        origin: their source, for errors.
+        addresses: addresses, each with a port.
+        origin: the addresses' source, for the error message.
 
     Raises:
-        ValueError: one is malformed, has no port, or appears twice.
+        ValueError: an address is malformed, has no port, or appears twice.
     """
     checked: list[str] = []
     for text in addresses:
@@ -68,10 +68,10 @@ def check(addresses: Iterable[str], origin: str) -> tuple[str, ...]:
 
 
 def is_local(host: str) -> bool:
-    """Whether `host` is an address of this machine, by trying to listen on it.
+    """Returns whether `host` is this machine, by trying to bind a socket to it.
 
     Raises:
-        OSError: the name is not known here.
+        OSError: the name cannot be resolved on this machine.
     """
     for family, *_, address in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM):
         with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -84,7 +84,7 @@ def is_local(host: str) -> bool:
 
 
 def free_ports(host: str, count: int) -> list[int]:
-    """Returns ports that are free now, as the kernel assigns them."""
+    """Returns `count` currently free ports, assigned by the kernel."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for opened in sockets:
@@ -93,7 +93,7 @@ def free_ports(host: str, count: int) -> list[int]:
 
 
 def listen_problem(error: OSError) -> str:
-    """Says why a worker cannot listen on its address."""
+    """Describes why a worker cannot listen on its address."""
     return {
         errno.EADDRINUSE: "the port is in use, by a process of an earlier run or by "
         "another program. End it, or choose another port",
@@ -103,7 +103,7 @@ def listen_problem(error: OSError) -> str:
 
 
 def require_free(address: str) -> None:
-    """Makes sure that a worker can listen on its address.
+    """Checks that a worker can listen on its address.
 
     Raises:
         OSError: the port is in use, or the address is not this machine's.
@@ -111,8 +111,8 @@ def require_free(address: str) -> None:
     host, port = split(address)
     family, *_, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     with socket.socket(family, socket.SOCK_STREAM) as probe:
-        # As TensorFlow's server does: a port whose last connections only wait for
-        # their end is free.
+        # TensorFlow's server sets this too: a port is free even if its last connections
+        # are still in TIME_WAIT.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(place)

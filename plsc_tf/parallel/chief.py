@@ -1,4 +1,4 @@
-"""The chief's view of all workers, and its decisions."""
+"""The chief's record of all workers, and its decision about a lost worker."""
 
 import threading
 import time
@@ -7,20 +7,20 @@ from typing import Any
 
 from plsc_tf.parallel.worker_lost import LOST_STATUS, describe_loss, silence
 
-# A connection that ends without a word tells more than a worker that reports an error,
-# which may be a consequence: the chief waits so long before it believes a report.
+# Seconds that the chief waits before it acts on a reported error. The error may only be
+# a consequence of another worker's loss, which a closed connection then reveals.
 SETTLE_S = 1.0
 
 
 class Chief:
-    """Collects what workers bring, and decides who is lost.
+    """Collects the workers' messages and values, and decides which worker is lost.
 
-    The first verdict is the only one. All methods are thread-safe.
+    The chief decides at most once. All methods are thread-safe.
 
     Args:
-        names: what workers are called, in order of index.
-        silence_s: a worker that is silent for so long is lost.
-        announce: called with each message that is for all workers.
+        names: the workers' names in messages, in order of index.
+        silence_s: seconds without a message after which a worker is considered lost.
+        announce: called with each message for all workers.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Chief:
         self._decided = False
 
     def receive(self, index: int, message: dict) -> None:
-        """Takes a message from a worker, which may be the chief itself."""
+        """Processes a message from a worker, which may be the chief itself."""
         with self._lock:
             now = time.monotonic()
             self._heard[index] = now
@@ -58,18 +58,22 @@ class Chief:
                     self.end()
             elif kind == "fail":
                 self._reports.append((now, index, message["text"], message["status"]))
-            elif kind == "lost":  # all have given the chief up while it was suspended
+            elif (
+                kind == "lost"
+            ):  # the worker gave up on this chief, which was suspended
                 self._decide(message["index"], message["text"], LOST_STATUS)
 
     def closed(self, index: int) -> None:
-        """A worker's connection has ended."""
+        """Processes the end of a worker's connection."""
         with self._lock:
             reported = any(index == reporter for _, reporter, *_ in self._reports)
             if index not in self._gone_well and not reported:
                 self._lose(index, "has gone (its connection was closed)")
 
     def look(self, now: float) -> None:
-        """Finds out who is silent, who failed and which values did not come.
+        """Checks for silent workers, failed workers and overdue values.
+
+        It also sends the state of each worker to all workers.
 
         Args:
             now: `time.monotonic()`.
@@ -94,16 +98,16 @@ class Chief:
             self._announce({"kind": "beat", "workers": states})
 
     def forgive(self, now: float) -> None:
-        """Starts all clocks anew, after this process was suspended."""
+        """Restarts the measurement of silence, after this process was suspended."""
         with self._lock:
             self._heard = [now] * len(self._names)
 
     def end(self) -> None:
-        """Says that the group ends orderly."""
+        """Announces the group's normal end."""
         self._announce({"kind": "end"})
 
     def _take_value(self, index, message, now):
-        """Adds a value to the first round of its name that lacks this worker's."""
+        """Adds a value to the name's first round that lacks one from this worker."""
         rounds = self._rounds.setdefault(message["name"], [])
         current = next((r for r in rounds if index not in r["values"]), None)
         if current is None:
@@ -121,7 +125,7 @@ class Chief:
         self._require_all_present()
 
     def _require_all_present(self):
-        """A worker that has left brings no more values, so nobody must wait for it."""
+        """Declares a worker lost if it has left but others wait for its value."""
         for name, rounds in self._rounds.items():
             for current in rounds:
                 for index in self._gone_well - set(current["values"]):

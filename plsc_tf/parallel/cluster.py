@@ -1,8 +1,8 @@
-"""Which processes train together, and which of them this one is.
+"""Determines which processes train together, and this process's index among them.
 
-A worker is one process, a member of the cluster; worker 0 is the chief. TF_CONFIG (from
-the launcher or Kubeflow's TFJob), flags or Slurm describe the cluster. The flags have
-the names of Paddle's launcher; task_index is FastNN's.
+A worker is one process of the cluster; worker 0 is the chief. TF_CONFIG (from the
+launcher or Kubeflow's TFJob), flags or Slurm describe the cluster. The names of the
+flags come from Paddle's launcher, except for FastNN's task_index.
 """
 
 import dataclasses
@@ -12,9 +12,9 @@ from typing import Any, NoReturn
 
 from plsc_tf.parallel import addresses
 
-# Paddle's first port (its launcher's started_port).
+# The default of started_port in Paddle's launcher.
 DEFAULT_PORT = 6170
-# The index of a pod in an indexed job of Kubernetes.
+# The environment variable with a pod's index in an indexed Kubernetes job.
 _POD_INDEX = "JOB_COMPLETION_INDEX"
 _KINDS = ("chief", "worker")
 _REASONS = {
@@ -34,12 +34,12 @@ _SLURM = (
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """The workers that train together, seen by one of them.
+    """The workers that train together, and this process's index among them.
 
     Attributes:
         addresses: "host:port" of every worker.
-        index: which of them this process is.
-        source: where the addresses come from.
+        index: this worker's index.
+        source: where the addresses come from, for messages.
     """
 
     addresses: tuple[str, ...]
@@ -53,30 +53,30 @@ class Cluster:
 
     @property
     def is_chief(self) -> bool:
-        """Whether this is worker 0, which writes what is written once."""
+        """True for worker 0, which writes the files that only one worker writes."""
         return self.index == 0
 
     @property
     def address(self) -> str:
-        """The "host:port" of this worker."""
+        """This worker's "host:port"."""
         return self.addresses[self.index]
 
     def tf_config(self) -> str:
-        """Returns the text of TF_CONFIG for this worker."""
+        """Returns the value of TF_CONFIG for this worker."""
         task = {"type": "worker", "index": self.index}
         return json.dumps({"cluster": {"worker": self.addresses}, "task": task})
 
 
 def resolve(options: Any, environ: Mapping[str, str]) -> Cluster | None:
-    """Returns the `Cluster` of this process, None if it trains alone.
+    """Returns this process's `Cluster`, or None if it trains alone.
 
     Args:
         options: the option group `cluster`.
-        environ: the environment, as `os.environ`.
+        environ: the environment variables, such as `os.environ`.
 
     Raises:
-        ValueError: the flags or the environment are malformed or describe no cluster
-            that can train; TF_CONFIG and the flags differ; this machine is none of
+        ValueError: the flags or the environment are malformed or describe an unusable
+            cluster; TF_CONFIG and the flags differ; or this machine matches no entry of
             cluster_node_ips, or more than one.
     """
     wanted = options.cluster_resolver
@@ -105,13 +105,13 @@ def resolve(options: Any, environ: Mapping[str, str]) -> Cluster | None:
 
 
 def _cluster(place, source):
-    """Returns the `Cluster` of (addresses, index), None for a single address."""
+    """Returns the `Cluster` for (addresses, index), or None for a single address."""
     members, index = place
     return Cluster(members, index, source) if len(members) > 1 else None
 
 
 def _require_same(place, options):
-    """Compares the workers of TF_CONFIG with those of the flags."""
+    """Raises ValueError if TF_CONFIG and the flags describe different workers."""
     members, index = place
     by_flags = worker_addresses(options)
     if by_flags != members:
@@ -130,10 +130,10 @@ def _require_same(place, options):
 
 
 def _from_tf_config(text):
-    """Returns (addresses, index of this process), None if the text names no cluster.
+    """Returns (addresses, this process's index), or None if the text has no cluster.
 
-    The chief comes before the workers, as in TensorFlow. Some systems write the index
-    as text.
+    The chief comes before the workers, as in TensorFlow. The index may be a string, as
+    some systems write it.
     """
     try:
         content = json.loads(text or "{}")
@@ -165,16 +165,16 @@ def _refuse(problem, text) -> NoReturn:
 
 
 def _in_slurm_step(environ):
-    """Whether this is one of several processes that srun has started."""
+    """Returns whether this is one of several processes started by srun."""
     tasks = environ.get("SLURM_STEP_NUM_TASKS", "1")
     return "SLURM_PROCID" in environ and tasks.isdecimal() and int(tasks) > 1
 
 
 def _from_slurm(first_port, environ):
-    """Returns (addresses, index of this process); TensorFlow reads the list of nodes.
+    """Returns (addresses, this process's index), using TensorFlow's Slurm resolver.
 
-    Its resolver sorts the nodes by name, while Slurm numbers tasks in an order of its
-    own. So this worker is identified by its node and its number on that node.
+    The resolver sorts the nodes by name, but Slurm may number the tasks in a different
+    order. Therefore, this worker's index is found from its node and its local ID.
     """
     missing = [name for name in _SLURM if name not in environ]
     if missing:
@@ -186,8 +186,8 @@ def _from_slurm(first_port, environ):
 
     resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(
         port_base=first_port,
-        # By default it divides by the number of GPUs, which may be 0, and changes
-        # CUDA_VISIBLE_DEVICES, which is Slurm's to set.
+        # By default, the resolver divides by the number of GPUs, which may be 0, and
+        # overwrites CUDA_VISIBLE_DEVICES, which Slurm sets.
         gpus_per_node=int(environ["SLURM_STEP_NUM_TASKS"]),
         gpus_per_task=1,
         auto_set_gpu=False,
@@ -203,7 +203,7 @@ def _from_slurm(first_port, environ):
 
 
 def worker_addresses(options: Any) -> tuple[str, ...]:
-    """Returns "host:port" of all workers of cluster_node_ips, machine by machine.
+    """Returns "host:port" of all workers in cluster_node_ips, machine by machine.
 
     Args:
         options: the option group `cluster`.
@@ -231,10 +231,10 @@ def _machines(options):
 
 
 def _own_index(options, environ):
-    """Returns which of cluster_node_ips this machine is.
+    """Returns this machine's index in cluster_node_ips.
 
-    By task_index or node_ip, else the index of a Kubernetes pod, else the address that
-    this machine can listen on.
+    The index comes from task_index or node_ip if either is set, else from the index of
+    the Kubernetes pod, else from the address on which this machine can listen.
     """
     named = _named_index(options)
     if named is not None:
@@ -252,7 +252,7 @@ def _own_index(options, environ):
 
 
 def _named_index(options):
-    """Returns which of cluster_node_ips task_index or node_ip name, None: neither."""
+    """Returns the index given by task_index or node_ip, or None if neither is set."""
     machines, index = _machines(options), options.task_index
     by_ip = _find(options.node_ip, machines) if options.node_ip else None
     if index is None:
@@ -288,7 +288,7 @@ def _find(node_ip, machines):
 
 
 def _local_index(options):
-    """Returns the index of the machine with an address of this one."""
+    """Returns the index of the only entry that is an address of this machine."""
     matches, unknown = [], []
     for i, (host, _) in enumerate(_machines(options)):
         try:

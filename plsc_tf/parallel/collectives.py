@@ -1,7 +1,7 @@
-"""Collectives between replicas, called inside a replica function.
+"""Collectives between replicas; call them inside a replica function.
 
-Every collective between workers has a fixed cost, however small it is, so tensors
-travel together where they can.
+Every collective between workers has a fixed cost regardless of size, so several tensors
+share one collective if possible.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from plsc_tf.private_apis import CollectiveLauncher
 
 
 def replica_id() -> int:
-    """Returns the number of the calling replica, as a Python int even while tracing."""
+    """Returns the calling replica's number, as a Python int even while tracing."""
     context = tf.distribute.get_replica_context()
     return int(tf.get_static_value(context.replica_id_in_sync_group))
 
@@ -25,16 +25,16 @@ def num_replicas() -> int:
 
 
 def all_gather(values: Any) -> Any:
-    """Concatenates `[b, ...]` of every replica to `[num_replicas * b, ...]`.
+    """Concatenates every replica's `[b, ...]` into `[num_replicas * b, ...]`.
 
-    Every replica must bring the same shapes.
+    The shapes must be the same on every replica.
 
     Args:
-        values: a tensor, or a list of tensors `[b, ...]` of 4 or 8 bytes per number,
-            which travel in one collective.
+        values: a tensor `[b, ...]`, or a list of such tensors, which share one
+            collective and must have a dtype of 4 or 8 bytes.
 
     Returns:
-        a tensor, or a list of them.
+        A tensor `[num_replicas * b, ...]`, or a list of such tensors.
     """
     if num_replicas() == 1:
         return tf.nest.map_structure(tf.identity, values)
@@ -48,7 +48,7 @@ def all_gather(values: Any) -> Any:
 
 
 def all_sum(value: Any) -> Any:
-    """Adds a tensor, or each tensor of a list, over all replicas."""
+    """Sums a tensor, or each tensor in a list, over all replicas."""
     context = tf.distribute.get_replica_context()
     return context.all_reduce(
         tf.distribute.ReduceOp.SUM, tf.nest.map_structure(tf.identity, value)
@@ -56,11 +56,12 @@ def all_sum(value: Any) -> Any:
 
 
 def reduce_scatter(value: tf.Tensor) -> tf.Tensor:
-    """Adds `[num_replicas * b, ...]` over all replicas; each keeps its own `[b, ...]`.
+    """Sums `[num_replicas * b, ...]` over all replicas; each keeps its own `[b, ...]`.
 
-    On CPUs every replica sends each of the others its part, which they add up: half the
-    bytes of a sum for all, in one round, and the terms are always added in the same
-    order. On GPUs it is a sum for all: the alternative has not been tried there.
+    On CPUs, every replica sends each other replica its part, and each replica sums the
+    parts that it receives. This takes one round and half the bytes of an all-reduce,
+    and always adds the terms in the same order. On GPUs, this function uses an
+    all-reduce, because the exchange of parts has not been tested there.
     """
     count = num_replicas()
     launcher = _launcher() if count > 1 else None
@@ -72,7 +73,7 @@ def reduce_scatter(value: tf.Tensor) -> tf.Tensor:
 
 
 def own_slice(value: tf.Tensor) -> tf.Tensor:
-    """Returns the calling replica's `[b, ...]` of `[num_replicas * b, ...]`."""
+    """Returns the calling replica's `[b, ...]` from `[num_replicas * b, ...]`."""
     size = value.shape[0] // num_replicas()
     start = replica_id() * size
     return value[start : start + size]
@@ -80,20 +81,22 @@ def own_slice(value: tf.Tensor) -> tf.Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class Transport:
-    """How sums of many tensors, such as a network's gradients, travel.
+    """Configures how many tensors, such as a network's gradients, are summed.
 
     Attributes:
-        bucket_bytes: tensors are sent together in buckets of about this size; 0 sends
-            all in one.
-        dtype: type they travel in, "float32", "float16" or "bfloat16"; the sum is
-            formed in that type too.
+        bucket_bytes: approximate size of the buckets in which tensors are sent; 0 sends
+            all tensors in one bucket.
+        dtype: "float32", "float16" or "bfloat16", in which tensors are sent and summed.
     """
 
     bucket_bytes: int = 0
     dtype: str = "float32"
 
     def all_sum(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Adds each float tensor of a list over all replicas, in replica context."""
+        """Sums each float tensor in a list over all replicas.
+
+        The sums have the dtypes of `values`. Call it in replica context.
+        """
         if num_replicas() == 1:
             return [tf.identity(value) for value in values]
         short = self.dtype != "float32"
@@ -107,9 +110,9 @@ class Transport:
 
 
 def _launcher():
-    """The `CollectiveLauncher` of this replica; None where copies do its work."""
+    """Returns this replica's `CollectiveLauncher`, or None to use the strategy."""
     if tf.executing_eagerly():
-        return None  # a process's replicas run one after the other and would not meet
+        return None  # eager replicas run one after another, so a launch would hang
     return CollectiveLauncher.of_this_replica()
 
 
@@ -119,16 +122,16 @@ def _all_gather(value):
     if launcher is not None:
         gathered = launcher.all_gather(value)
     else:
-        # With one replica per worker TensorFlow cannot tell the device of a raw
-        # function argument; an identity gives it one.
+        # With one replica per worker, TensorFlow cannot determine the device of a raw
+        # function argument; `tf.identity` places the value on a device.
         context = tf.distribute.get_replica_context()
         gathered = context.all_gather(tf.identity(value), axis=0)
-    # Among workers TensorFlow forgets how many rows that makes.
+    # With several workers, TensorFlow loses the static number of rows.
     return tf.ensure_shape(gathered, shape)
 
 
 def _as_columns(value):
-    """The bits of `[b, ...]` as float32 `[b, k]`, which any collective can carry."""
+    """Returns the bits of `[b, ...]` as float32 `[b, k]`, to share one collective."""
     return tf.reshape(tf.bitcast(value, tf.float32), [value.shape[0], -1])
 
 

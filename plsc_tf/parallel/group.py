@@ -1,8 +1,8 @@
-"""Processes that train together and exchange messages outside of TensorFlow.
+"""The group of workers, which exchange messages without TensorFlow.
 
-All messages go through the chief, over one TCP connection per worker: a star. The chief
-notices a worker that fails, ends or stops, and all others end with one clear error,
-also those whose main thread hangs in a collective.
+All messages go through the chief, over one TCP connection per worker. The chief detects
+when a worker fails, ends or stops responding. All other workers then end with the same
+error, even if their main threads hang in a collective.
 """
 
 import collections
@@ -29,15 +29,16 @@ from plsc_tf.parallel.worker_lost import (
 
 __all__ = ["LOST_STATUS", "Group", "JoinError", "SingleWorker", "WorkerLostError"]
 
-# The longest value that a worker can bring to a gather, as JSON.
+# Maximum size of a worker's value in `gather`, encoded as JSON.
 MAX_VALUE_BYTES = 1 << 25
-# Exit status of a failed worker that could not end by itself, as of an exception.
+# Exit status of a failed worker that did not end by itself: the same as after an
+# uncaught exception.
 FAILED_STATUS = 1
-# The longest wait for the others when leaving, and for the end of a connection.
+# Maximum seconds to wait for the others when leaving, and for connections to close.
 LEAVE_S = 5.0
-# The longest wait for others to be told of a loss.
+# Maximum seconds to wait until messages about a loss have been sent.
 FLUSH_S = 1.0
-# The longest wait for the chief's verdict after a failure was reported.
+# Maximum seconds to wait for the chief's decision after reporting a failure.
 VERDICT_S = SETTLE_S + 3.0
 
 
@@ -50,23 +51,23 @@ class SingleWorker:
     lost = None
 
     def gather(self, name: str, value: Any, timeout_s: float | None = None) -> list:
-        """Returns the values of all workers, `[value]`."""
+        """Returns the values of all workers: `[value]`."""
         del name, timeout_s
         return [value]
 
     def tell(self, activity: str) -> None:
-        """Does nothing: there are no others."""
+        """Does nothing, because there are no other workers."""
 
 
 class Group:
-    """The workers of a cluster, as seen by one of them. Made by `Group.join`.
+    """A worker's connection to the other workers; create it with `Group.join`.
 
     Attributes:
-        index: which worker this process is.
+        index: this worker's index.
         size: the number of workers.
         is_chief: whether this is worker 0.
-        names: what the workers are called in messages, with their addresses.
-        run_id: a random text, the same on all workers, new for each `join`.
+        names: the workers' names in messages, which include their addresses.
+        run_id: a random string, the same on all workers and new for each `join`.
     """
 
     def __init__(
@@ -116,20 +117,21 @@ class Group:
         silence_s: float = 30.0,
         grace_s: float = 10.0,
     ) -> "Group":
-        """Waits until all workers have joined.
+        """Waits until all workers have joined, and returns the group.
 
-        Every worker listens on its own address until then and no longer, so that
-        TensorFlow can listen there afterwards.
+        Each worker listens on its own address only until all have joined, because
+        TensorFlow listens there afterwards.
 
         Args:
             cluster: the `Cluster`.
-            timeout_s: how long to wait for the others, in seconds.
-            silence_s: a worker that is silent for so many seconds is lost.
-            grace_s: when a worker was lost this process has so many seconds to end by
-                itself; then it is ended.
+            timeout_s: seconds to wait for the other workers.
+            silence_s: seconds without a message after which a worker is considered
+                lost.
+            grace_s: seconds that this process has to end by itself after a worker is
+                lost; the group then ends the process.
 
         Raises:
-            JoinError: they did not come together, and why.
+            JoinError: the workers could not join; the message says why.
         """
         meet = joining.ChiefJoin if cluster.is_chief else joining.WorkerJoin
         meeting = meet(cluster, timeout_s)
@@ -148,24 +150,25 @@ class Group:
 
     @property
     def lost(self) -> WorkerLostError | None:
-        """The `WorkerLostError`, or None while all is well."""
+        """The `WorkerLostError`, or None while no worker is lost."""
         return self._lost
 
     def gather(self, name: str, value: Any, timeout_s: float | None = None) -> list:
-        """Returns the values of all workers, in order of index, on each of them.
+        """Returns the values of all workers, in order of index, on every worker.
 
-        Several threads may gather at the same time under different names. A name may
-        be used again.
+        Several threads may call it at the same time with different names. A name can be
+        reused.
 
         Args:
-            name: what is gathered; the same on all workers.
-            value: what JSON can hold, up to 32 MB.
-            timeout_s: how long to wait for the others.
+            name: identifies the values; the same on all workers.
+            value: a value that JSON can represent, up to 32 MB.
+            timeout_s: seconds to wait for the other workers; None waits without limit.
 
         Raises:
             WorkerLostError: a worker was lost.
-            TimeoutError: it names who did not come. The group is of no use then.
-            ValueError: the value is too long.
+            TimeoutError: values did not arrive in time; the message names the missing
+                workers. The group cannot be used afterwards.
+            ValueError: the value is too large.
         """
         message = {"kind": "value", "name": name, "value": value}
         frame = wire.encode({**message, "timeout_s": timeout_s})
@@ -193,36 +196,38 @@ class Group:
         return answer["values"]
 
     def tell(self, activity: str) -> None:
-        """Says what this worker does from now on; the others hear it within a second.
+        """Sets this worker's current activity; the others learn of it within seconds.
 
         Args:
-            activity: a few words, as "step 57".
+            activity: a short description, such as "step 57".
         """
         self._activity = (activity, time.monotonic())
 
     def activities(self) -> list[tuple[str, float]]:
-        """Returns (activity, seconds since it began) of each worker, as last heard."""
+        """Returns the last known (activity, seconds since its start) of each worker."""
         return [(activity, since) for activity, since, _ in self._current_states()]
 
     def silences(self) -> list[float]:
-        """Returns for how many seconds each worker was not heard of."""
+        """Returns the seconds since the chief's last message from each worker."""
         return [silent for *_, silent in self._current_states()]
 
     def fail(
         self, message: str, exit_status: int = LOST_STATUS
     ) -> WorkerLostError | None:
-        """Tells the others why this worker ends; only the first call does anything.
+        """Reports this worker's failure and returns the chief's decision.
 
-        Waits a few seconds for the chief's verdict, because the cause may be another
-        worker that has gone. This process has `grace_s` to end, too.
+        Only the first call sends a report. It waits a few seconds for the decision,
+        because the loss of another worker may have caused the failure. After the
+        decision, this process also has `grace_s` seconds to end.
 
         Args:
-            message: why.
-            exit_status: that the other workers shall end with.
+            message: the reason for the failure.
+            exit_status: exit status for the other workers.
 
         Returns:
-            the `WorkerLostError` that all workers end with; its `index` is this
-            worker's, or that of the real culprit. None when the chief does not answer.
+            The `WorkerLostError` with which all workers end, or None if the chief does
+            not answer. Its `index` is that of the worker that caused the failure, which
+            may be another one.
         """
         with self._changed:
             first, self._has_failed = not self._has_failed, True
@@ -234,7 +239,7 @@ class Group:
         return self._lost
 
     def leave(self) -> None:
-        """Ends the group orderly: waits for the others at most a few seconds."""
+        """Leaves the group normally, waiting at most a few seconds for the others."""
         with self._changed:
             if self._has_left:
                 return
@@ -250,9 +255,9 @@ class Group:
             peer.close(max(until - time.monotonic(), 0.1))
 
     def flush(self) -> None:
-        """Waits a moment until what was said is on its way to the others.
+        """Waits at most a second until all queued messages have been sent.
 
-        For what stops all threads of this process, or ends it.
+        Call it before all threads of this process stop or the process ends.
         """
         until = time.monotonic() + FLUSH_S
         for sent in [peer.all_sent() for peer in self._peers.values()]:
@@ -263,7 +268,7 @@ class Group:
             peer.start()
         self._watch.start()
 
-    # What goes out
+    # Outgoing messages
 
     def _tell_chief(self, frame):
         if self._chief:
@@ -272,15 +277,15 @@ class Group:
             self._peers[0].send(frame)
 
     def _announce(self, message):
-        """The chief's words to all, itself included."""
+        """Sends a message from the chief to all workers, including itself."""
         frame = wire.encode(message)
         for peer in self._peers.values():
             peer.send(frame)
         if message["kind"] == "lost":
-            self.flush()  # before this process, hearing it, ends
+            self.flush()  # this process ends once it processes the message itself
         self._hear(json.loads(frame))
 
-    # What comes in
+    # Incoming messages
 
     def _receive(self, index, message):
         if self._chief:
@@ -295,7 +300,7 @@ class Group:
             self._lose_chief("has gone (its connection was closed)")
 
     def _hear(self, message):
-        """Takes a message of the chief."""
+        """Processes a message from the chief."""
         with self._changed:
             self._heard = time.monotonic()
             kind = message["kind"]
@@ -316,12 +321,12 @@ class Group:
             self._lost = WorkerLostError(text, index, status)
 
     def _lose_chief(self, what):
-        """Called by all workers but the chief."""
+        """Records the loss of the chief; only the other workers call this."""
         if self._lost or self._has_left or self._has_ended:
             return
         activities = [activity for activity, _ in self.activities()]
         text = describe_loss(self.names, 0, what, activities)
-        # It may be suspended only: then it learns this when it goes on.
+        # The chief may only be suspended. If it resumes, it receives this message.
         self._peers[0].send(wire.encode({"kind": "lost", "index": 0, "text": text}))
         self.flush()
         with self._changed:
@@ -329,7 +334,7 @@ class Group:
             self._changed.notify_all()
 
     def _current_states(self):
-        """Returns (activity, seconds since, seconds of silence) of each worker."""
+        """Returns [(activity, seconds since its start, seconds of silence)]."""
         now = time.monotonic()
         with self._changed:
             passed = now - self._states_at
@@ -338,7 +343,7 @@ class Group:
         states[self.index] = (activity, now - began, 0.0)
         return states
 
-    # The thread that looks after the group
+    # The thread that sends heartbeats and checks for lost workers
 
     def _look(self):
         interval = min(1.0, self._silence_s / 6)
@@ -352,8 +357,8 @@ class Group:
                 break
             now = time.monotonic()
             if now - last > interval + self._silence_s / 2:
-                # This process was suspended. What the others said meanwhile is still
-                # to be read.
+                # This process was suspended, and the messages that arrived in the
+                # meantime have not been read yet, so the others are not silent.
                 self._heard = now
                 if self._chief:
                     self._chief.forgive(now)
@@ -372,7 +377,7 @@ class Group:
             self._lose_chief(silence(self._silence_s))
 
     def _end_process(self):
-        """Ends this process, unless it does so by itself in time."""
+        """Ends this process unless it ends by itself within `grace_s`."""
         logging.warning("%s This process ends.", self._lost)
         time.sleep(self._grace_s)
         own_fault = self._has_failed and self._lost.index == self.index

@@ -1,4 +1,4 @@
-"""Rows of a head at one moment, and rows that every replica holds."""
+"""Snapshots of a head's rows, and rows that are replicated on every replica."""
 
 import math
 import threading
@@ -9,28 +9,29 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-# TensorFlow 2.17 mixes up the places of parts that threads overwrite at the same time
-# on a device that is not the first: rows would land elsewhere, mostly silently. And a
-# part of a replicated value is overwritten by reading and writing the whole.
+# If several threads assign to slices at the same time on a device other than the first,
+# TensorFlow 2.17 confuses the positions and writes rows to the wrong place, mostly
+# without an error. Also, `ReplicatedRows.write` reads and writes the whole value.
 OVERWRITING = threading.Lock()
 
-# Rows are handed out in pieces of about this size.
+# Approximate size of the arrays that `pieces` yields.
 PIECE_BYTES = 16_000_000
 
 
 class HeldRows:
-    """Values of the tiles of `ShardedRows`, each freed when `release` names its rows.
+    """A snapshot of the tiles of `ShardedRows`; `release` frees their memory.
 
-    On CPUs a value is a reference: TensorFlow updates a variable in new memory while
-    its old value is held. Values on other devices are copied to the host at once.
+    On CPUs, the snapshot holds references: while a variable's old value is referenced,
+    TensorFlow writes updates to new memory. Values on other devices are copied to the
+    host immediately.
 
     Args:
-        shape: `(num_rows, ...)` of the whole.
-        dtype: name of the type that `pieces` yields.
-        values: for every shard, by its number, the list of its tiles' values.
+        shape: `(num_rows, ...)`, the shape of all rows together.
+        dtype: name of the dtype that `pieces` yields.
+        values: {shard: values of its tiles}.
         places: function of (low, high) that yields (shard, tile, first row within
             the tile, last + 1, first global row).
-        here: the global rows of this process, (first, last + 1).
+        here: this process's global rows, (first, last + 1).
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class HeldRows:
         self._lock = threading.Lock()
 
     def here(self) -> tuple[int, int]:
-        """Returns the global rows of this process, (first, last + 1)."""
+        """Returns this process's global rows, (first, last + 1)."""
         return self._here
 
     def pieces(self, low: int, high: int) -> Iterator[np.ndarray]:
@@ -67,7 +68,10 @@ class HeldRows:
                 yield as_numpy(value[first : min(first + step, end)])
 
     def release(self, low: int, high: int) -> None:
-        """Frees rows that are no longer needed; each may be named once."""
+        """Marks rows as no longer needed; a tile is freed once all its rows are.
+
+        Release each row only once.
+        """
         with self._lock:
             for shard, tile, begin, end, _ in self._places(low, high):
                 self._left[shard][tile] -= end - begin
@@ -76,9 +80,9 @@ class HeldRows:
 
 
 def as_numpy(value: Any) -> np.ndarray:
-    """Returns a tensor as numpy, if possible without a copy.
+    """Converts a tensor to a numpy array, without a copy if possible.
 
-    numpy's files do not support bfloat16, which becomes float32.
+    bfloat16 becomes float32, because numpy's file format does not support it.
     """
     if isinstance(value, np.ndarray):
         return value
@@ -88,7 +92,7 @@ def as_numpy(value: Any) -> np.ndarray:
 
 
 def piece_rows(shape: Sequence[int], dtype: Any) -> int:
-    """Returns how many rows of `[rows, ...]` make a piece."""
+    """Returns how many rows of an array `[rows, ...]` a piece contains."""
     row_bytes = tf.as_dtype(dtype).size * math.prod(shape[1:])
     return max(1, PIECE_BYTES // row_bytes)
 
@@ -101,7 +105,10 @@ def _on_host(value):
 
 
 class ReplicatedRows:
-    """`[num_rows, ...]`, whole on every replica; used like `ShardedRows`."""
+    """An array `[num_rows, ...]` replicated on every replica.
+
+    It has the interface of `ShardedRows`.
+    """
 
     sparse = False
 
@@ -112,15 +119,15 @@ class ReplicatedRows:
         self.tile_rows = self.shape[0]
 
     def local(self) -> list[tf.Tensor]:
-        """Returns the one tile of the calling replica."""
+        """Returns the calling replica's only tile."""
         return [tf.convert_to_tensor(self.variable)]
 
     def here(self) -> tuple[int, int]:
-        """Returns the rows of this process: all of them."""
+        """Returns this process's rows, which are all rows, as (first, last + 1)."""
         return 0, self.shape[0]
 
     def read(self, low: int, high: int) -> np.ndarray:
-        """Returns the rows `[low, high)` as numpy."""
+        """Returns the rows `[low, high)` as a numpy array."""
         return self.variable.value[low:high].numpy()
 
     def pieces(self, low: int, high: int) -> Iterator[np.ndarray]:
@@ -131,7 +138,7 @@ class ReplicatedRows:
         """Does nothing; see `HeldRows`."""
 
     def held(self) -> HeldRows:
-        """Returns these rows as they are now, whatever happens to the variable."""
+        """Returns a snapshot of the rows that later updates don't change."""
         value = tf.convert_to_tensor(self.variable.value)
 
         def places(low, high):
@@ -140,12 +147,12 @@ class ReplicatedRows:
         return HeldRows(self.shape, self.dtype, {0: [value]}, places, self.here())
 
     def spans(self, low: int, high: int, most: int) -> Iterator[tuple[int, int]]:
-        """Cuts the rows `[low, high)` into spans of at most `most` rows."""
+        """Yields (first row, last + 1) of spans of `[low, high)`, each at most `most`."""
         for begin in range(low, high, most):
             yield begin, min(begin + most, high)
 
     def write(self, low: int, rows: np.ndarray) -> None:
-        """Overwrites the rows that start at `low`, `[n, ...]`."""
+        """Overwrites the rows from `low` with `rows`, `[n, ...]`."""
         value = self.variable.value
         with OVERWRITING:
             head, tail = value[:low], value[low + len(rows) :]

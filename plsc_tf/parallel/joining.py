@@ -1,6 +1,7 @@
-"""How the workers of a cluster find each other before training, over TCP.
+"""Connects the workers of a cluster over TCP before training.
 
-Every worker listens on its own address; each connects to the chief.
+Every worker listens on its own address and, unless it is the chief, connects to the
+chief.
 """
 
 import errno
@@ -16,31 +17,33 @@ from plsc_tf.parallel import addresses
 from plsc_tf.parallel.cluster import Cluster
 from plsc_tf.parallel.wire import PROTOCOL, Connection, StrangerError
 
-# A worker of the last attempt may still hold the port for some seconds.
+# Seconds to retry listening: a worker of the previous attempt may still use the port.
 BIND_S = 5.0
-# Time for one attempt to reach a worker that listens.
+# Maximum seconds for one attempt to connect to a worker.
 ATTEMPT_S = 5.0
 RETRY_S = 0.2
-# How much longer than its own time limit a worker waits for the chief's decision, and
-# the chief for latecomers, to report a problem to them.
+# Extra seconds, beyond its own time limit, that a worker waits for the chief's
+# decision; also the seconds that a failed chief waits for late workers, to report the
+# problem to them.
 DECISION_S = 5.0
 
 
 class JoinError(RuntimeError):
-    """The workers of a cluster could not come together."""
+    """The workers of a cluster could not connect to each other."""
 
 
 class Listener:
-    """Listens on this worker's address and passes on other workers.
+    """Listens on this worker's address and accepts connections from other workers.
 
-    Each caller is greeted in its own thread, so strangers delay no worker.
+    Each connection is checked in its own thread, so other programs that connect cannot
+    delay the workers.
 
     Args:
         cluster: the `Cluster`.
-        welcome: called with (connection, hello) of each worker, in that thread.
+        welcome: called with (connection, hello) for each worker, in that thread.
 
     Raises:
-        JoinError: this process cannot listen there.
+        JoinError: this process cannot listen on its address.
     """
 
     def __init__(self, cluster: Cluster, welcome: Callable) -> None:
@@ -53,14 +56,14 @@ class Listener:
         self._thread.start()
 
     def close(self) -> None:
-        """Stops listening, so that TensorFlow can listen on the port."""
+        """Stops listening and releases the port for TensorFlow."""
         self._closing.set()
         self._thread.join()
         self._listener.close()
 
     def _accept(self):
-        # The timeout is for the listener alone: a thread that waits in accept would
-        # keep the port after close.
+        # Without a timeout, a thread that waits in `accept` would keep the port in use
+        # after `close`.
         self._listener.settimeout(0.1)
         while not self._closing.is_set():
             try:
@@ -79,7 +82,7 @@ class Listener:
                 return
             self._welcome(connection, hello)
         except (OSError, EOFError, ValueError, KeyError, TypeError):
-            connection.close()  # a stranger, or a worker that has ended
+            connection.close()  # another program, or a worker that has ended
 
 
 def refuse(connection: Connection, problem: str) -> None:
@@ -87,17 +90,20 @@ def refuse(connection: Connection, problem: str) -> None:
     try:
         connection.send({"problem": problem})
     except OSError:
-        pass  # it has ended
+        pass  # the worker has ended
     connection.close()
 
 
 def connect(cluster: Cluster, timeout_s: float, problem: str = "") -> Connection:
-    """Reaches the chief, which may not have started yet.
+    """Connects to the chief, which may not have started yet.
 
     Args:
         cluster: the `Cluster`.
-        timeout_s: how long to try.
-        problem: why this worker cannot join, if so.
+        timeout_s: seconds to keep trying.
+        problem: the reason if this worker cannot join, else empty.
+
+    Returns:
+        The connection, over which this worker's hello has been sent.
 
     Raises:
         JoinError: the chief cannot be reached.
@@ -128,7 +134,7 @@ def connect(cluster: Cluster, timeout_s: float, problem: str = "") -> Connection
 
 
 def name(cluster: Cluster, index: int) -> str:
-    """Returns the name of a worker in messages."""
+    """Returns a worker's name for messages."""
     return f"Worker {index} ({cluster.addresses[index]})"
 
 
@@ -154,14 +160,14 @@ def _listen(cluster):
     hosts = {addresses.split(address)[0] for address in cluster.addresses}
     named = place[0] != host and len(hosts) > 1
     if named and ipaddress.ip_address(place[0]).is_loopback:
-        # Some systems give their own name a loopback address, which the other
-        # machines cannot reach.
+        # Some systems resolve their own host name to a loopback address, which other
+        # machines cannot reach, so listen on all addresses.
         place = ("", port)
     deadline = time.monotonic() + BIND_S
     while True:
         listener = socket.socket(family, socket.SOCK_STREAM)
-        # TensorFlow listens on the same port afterwards, while connections that were
-        # accepted here stay.
+        # TensorFlow listens on the same port afterwards, while the connections accepted
+        # here are still open.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind(place)
@@ -180,7 +186,7 @@ def _connect(address, timeout_s):
     connection = Connection(sock)
     try:
         if sock.getsockname() == sock.getpeername():
-            # TCP may connect a socket with itself if no process listens.
+            # If no process listens, TCP may connect a socket to itself.
             raise ConnectionRefusedError(errno.ECONNREFUSED, "connection refused")
         connection.greet(timeout_s)
     except (OSError, EOFError):
@@ -190,13 +196,13 @@ def _connect(address, timeout_s):
 
 
 class WorkerJoin:
-    """How a worker that is not the chief joins it."""
+    """Joins the cluster as a worker other than the chief."""
 
     def __init__(self, cluster: Cluster, timeout_s: float) -> None:
         self._cluster, self._timeout_s = cluster, timeout_s
 
     def welcome(self, connection: Connection, hello: dict) -> None:
-        """Refuses a worker that takes this one for the chief."""
+        """Refuses a worker that mistakes this one for the chief."""
         del hello
         refuse(
             connection,
@@ -206,7 +212,7 @@ class WorkerJoin:
         )
 
     def meet_all(self) -> tuple[dict[int, Connection], str]:
-        """Returns (`{0: connection}`, run id) when all workers have joined.
+        """Waits until all workers have joined; returns (`{0: connection}`, run id).
 
         Raises:
             JoinError: the chief cannot be reached, or reports a problem.
@@ -228,15 +234,15 @@ class WorkerJoin:
         return {0: connection}, answer["run_id"]
 
     def call_off(self, problem: str) -> None:
-        """Tells the chief, if it can be reached, that this worker cannot join."""
+        """Tells the chief that this worker cannot join, if the chief can be reached."""
         try:
             connect(self._cluster, ATTEMPT_S, problem).close()
         except JoinError:
-            pass  # the chief notices that this worker does not come
+            pass  # the chief's own time limit reports this worker as missing
 
 
 class ChiefJoin:
-    """How the chief receives the others."""
+    """Accepts the other workers as the chief."""
 
     def __init__(self, cluster: Cluster, timeout_s: float) -> None:
         self._cluster = cluster
@@ -244,20 +250,21 @@ class ChiefJoin:
         self._deadline = self._start + timeout_s
         self._callers: queue.SimpleQueue = queue.SimpleQueue()
         self._members: dict[int, Connection] = {}
-        self._present: list[Connection] = []  # also those that cannot be members
+        self._present: list[Connection] = []  # includes workers that cannot join
 
     def welcome(self, connection: Connection, hello: dict) -> None:
-        """Takes a worker that wants to join."""
+        """Queues a worker that wants to join."""
         self._callers.put((connection, hello))
 
     def call_off(self, problem: str) -> None:
-        """Does nothing: without a listener there are no callers to tell."""
+        """Does nothing: without a listener, no worker has connected."""
 
     def meet_all(self) -> tuple[dict[int, Connection], str]:
-        """Returns (`{index: connection}`, run id) when all workers have joined.
+        """Waits until all workers have joined; returns (`{index: connection}`, run id).
 
         Raises:
-            JoinError: a worker is late or has a problem; all that came are told.
+            JoinError: a worker is late or has a problem; all workers that have
+                connected are informed.
         """
         try:
             while len(self._members) < self._cluster.size - 1:
@@ -275,7 +282,7 @@ class ChiefJoin:
         return self._members, run_id
 
     def _refuse_all(self, problem):
-        """Tells all that came, and those that come within a few seconds."""
+        """Refuses all connected workers, and those that connect in the next seconds."""
         for connection in self._present:
             refuse(connection, problem)
         until = min(self._deadline, time.monotonic() + DECISION_S)
@@ -290,11 +297,11 @@ class ChiefJoin:
     def _admit(self, connection, hello):
         index = hello["index"]
         problem = hello["problem"] or self._compare(index, hello["addresses"])
-        # One that came and has ended may come again.
+        # A worker that joined and ended may have been started again.
         if not problem and index in self._members and self._members[index].is_open():
             if not connection.is_open():
                 connection.close()
-                return  # it ended before it came again, but was greeted later
+                return  # an earlier connection of the same worker, handled late
             problem = (
                 f"Two processes say that they are {name(self._cluster, index)}. Each "
                 "worker needs its own node_ip or task index."
@@ -306,7 +313,7 @@ class ChiefJoin:
         self._deadline = min(self._deadline, time.monotonic() + hello["wait_s"])
 
     def _compare(self, index, others):
-        """Returns a problem of a worker's list of addresses, or None."""
+        """Returns the problem with a worker's list of addresses, or None."""
         own = list(self._cluster.addresses)
         if others == own and 0 < index < len(own):
             return None

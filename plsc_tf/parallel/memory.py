@@ -1,4 +1,4 @@
-"""How much memory a replica's device has."""
+"""Determines the memory of devices, the machine and this process."""
 
 import contextlib
 import dataclasses
@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from plsc_tf import private_apis
 
-# What containers may use, by the two versions of Linux's control groups.
+# Files with a container's memory limit, for cgroup v2 and v1.
 LIMITS = (
     "/sys/fs/cgroup/memory.max",
     "/sys/fs/cgroup/memory/memory.limit_in_bytes",
@@ -21,9 +21,10 @@ class Devices:
 
     Attributes:
         kind: "GPU" or "CPU".
-        replicas: how many there are.
-        bytes: memory of each.
-        shared: whether that is an equal share of one memory.
+        replicas: number of replicas, one per device.
+        bytes: memory of each device.
+        shared: whether the devices share one memory, of which `bytes` is an equal
+            share.
     """
 
     kind: str
@@ -36,12 +37,12 @@ def devices(num_replicas: int = 0, memory_gb: float | None = None) -> Devices:
     """Returns the devices that `plsc_tf.strategy(num_replicas)` would use.
 
     Args:
-        num_replicas: as for `strategy`; there may be more than this machine has GPUs
-            if `memory_gb` is given.
-        memory_gb: memory of each in 10⁹ bytes; None: that of this machine.
+        num_replicas: as for `strategy`; may exceed this machine's number of GPUs if
+            `memory_gb` is given.
+        memory_gb: memory of each device in 10⁹ bytes; None reads it from this machine.
 
     Raises:
-        ValueError: more GPUs than the machine has, or its memory is unknown.
+        ValueError: the machine has fewer GPUs, or its memory is unknown.
     """
     gpus = tf.config.list_physical_devices("GPU")
     kind = "GPU" if gpus else "CPU"
@@ -60,14 +61,14 @@ def devices(num_replicas: int = 0, memory_gb: float | None = None) -> Devices:
 
 
 def machine_memory() -> int:
-    """Returns the bytes of this machine's memory, or of what its container may use.
+    """Returns the bytes of this machine's memory, or its container's limit if lower.
 
     Raises:
         ValueError: the system is not Linux.
     """
     sizes = []
     for path in LIMITS:
-        with contextlib.suppress(OSError, ValueError):  # no such group, or "max"
+        with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
             sizes.append(int(pathlib.Path(path).read_text(encoding="ascii")))
     try:
         return min([*sizes, read_bytes("/proc/meminfo", "MemTotal")])
@@ -79,24 +80,24 @@ def machine_memory() -> int:
 
 
 def process_memory() -> int:
-    """Returns the bytes that this process holds in memory now; 0 if unknown."""
+    """Returns the bytes of memory that this process uses now; 0 if unknown."""
     with contextlib.suppress(OSError):
         return read_bytes("/proc/self/status", "VmRSS")
     return 0
 
 
 def free_memory() -> int:
-    """Returns the bytes that are available without swapping; 0 if unknown."""
+    """Returns the bytes of memory available without swapping; 0 if unknown."""
     with contextlib.suppress(OSError):
         return read_bytes("/proc/meminfo", "MemAvailable")
     return 0
 
 
 def read_bytes(path: str, name: str) -> int:
-    """Returns the bytes of a line `name: 123 kB` of one of Linux's tables.
+    """Reads the number of bytes from a line `name: 123 kB` of a file in /proc.
 
     Raises:
-        OSError: there is no such table or line.
+        OSError: the file or the line does not exist.
     """
     for line in pathlib.Path(path).read_text(encoding="ascii").splitlines():
         if line.startswith(f"{name}:"):

@@ -1,4 +1,4 @@
-"""Checks of several workers before they train together."""
+"""Checks that several workers can train together."""
 
 import os
 import threading
@@ -14,24 +14,25 @@ from plsc_tf.parallel.collectives import (
     replica_id,
 )
 
-# How many differences an error lists, and how much of each value.
+# Maximum number of differences in an error, and maximum characters of each value.
 MOST_DIFFERENCES = 8
 MOST_CHARACTERS = 80
-# Values under names with these words are not shown.
+# If a name contains one of these words, its value is not shown.
 SECRETS = ("password", "token", "ugi", "secret")
-# How much later than its own limit a worker still waits for the others' results.
+# Extra seconds, beyond the time limit, that a worker waits for the others' results.
 PATIENCE_S = 10.0
 
 
 def compare(facts: Sequence[dict]) -> None:
-    """Makes sure that all workers have the same facts.
+    """Checks that all workers have the same versions, flags and data.
 
     Args:
-        facts: of each worker, a dict with texts, numbers and dicts of such, as
+        facts: one dict per worker with strings, numbers and nested dicts, such as
             {"versions": {"tensorflow": "2.17.1"}, "flags": {…}, "data": "sha"}.
 
     Raises:
-        ValueError: they differ; it names what, and the workers' values.
+        ValueError: the facts differ; the message lists the differences and the
+            workers' values.
     """
     flat = [{name: repr(value) for name, value in _flatten(one)} for one in facts]
     different = []
@@ -53,18 +54,19 @@ def compare(facts: Sequence[dict]) -> None:
 def try_collectives(
     strategy: tf.distribute.Strategy, group: Any, timeout_s: float
 ) -> None:
-    """Runs once every kind of collective that training needs.
+    """Runs every kind of collective that training needs once.
 
     Args:
-        strategy: the `tf.distribute.Strategy` of the training.
-        group: the `plsc_tf.parallel.group.Group` of its workers, or None.
-        timeout_s: the time that it may take, in seconds.
+        strategy: the `tf.distribute.Strategy` used for training.
+        group: the workers' `plsc_tf.parallel.group.Group`, or None.
+        timeout_s: time limit in seconds.
 
     Raises:
-        RuntimeError: it failed or did not end in time, on which workers and why; or the
-            results are wrong. TensorFlow's collectives are of no use afterwards.
-        WorkerLostError: a worker was lost meanwhile.
-        TimeoutError: a worker does not take part.
+        RuntimeError: a collective failed, exceeded the time limit or gave a wrong
+            result; the message names the workers and the reasons. TensorFlow's
+            collectives cannot be used afterwards.
+        WorkerLostError: a worker was lost during the check.
+        TimeoutError: a worker did not take part.
     """
     if group:
         group.tell("trying the collectives")
@@ -86,7 +88,7 @@ def try_collectives(
 
 
 def _attempt(strategy, timeout_s):
-    """Returns what went wrong, or None; never hangs."""
+    """Runs the collectives in a thread; returns the problem or None, never hangs."""
     outcome = []
 
     def attempt():
@@ -95,7 +97,7 @@ def _attempt(strategy, timeout_s):
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told to all
             outcome.append(f"{type(error).__name__}: {error}")
 
-    # A daemon: a collective that hangs must not keep the process.
+    # A daemon thread, because a collective that hangs must not keep the process alive.
     thread = threading.Thread(target=attempt, name="preflight", daemon=True)
     thread.start()
     thread.join(timeout_s)
@@ -103,7 +105,7 @@ def _attempt(strategy, timeout_s):
 
 
 def _wrong_result(strategy):
-    """Runs the collectives; returns which result is wrong, or None."""
+    """Runs the collectives; returns a description of a wrong result, or None."""
     count = strategy.num_replicas_in_sync
 
     def replica_function():
@@ -145,13 +147,13 @@ def _flatten(facts, prefix=""):
 
 
 def _describe(name, shown):
-    """Says which workers have which value."""
+    """Describes which workers have which value."""
     if any(word in name.lower() for word in SECRETS):
         return "differs (its value is not shown)"
     workers = {}
     for index, value in enumerate(shown):
         workers.setdefault(value, []).append(str(index))
-    # Long values are shown from where they differ.
+    # Show long values from shortly before the first difference.
     start = max(len(os.path.commonprefix(shown)) - MOST_CHARACTERS // 2, 0)
     return "; ".join(
         f"{_shorten(value, start)} on worker{'s'[: len(who) - 1]} {', '.join(who)}"
