@@ -58,9 +58,7 @@ class Chief:
                     self.end()
             elif kind == "fail":
                 self._reports.append((now, index, message["text"], message["status"]))
-            elif (
-                kind == "lost"
-            ):  # the worker gave up on this chief, which was suspended
+            elif kind == "lost":  # sent to a suspended chief by a worker that gave up
                 self._decide(message["index"], message["text"], LOST_STATUS)
 
     def closed(self, index: int) -> None:

@@ -11,7 +11,8 @@ import tensorflow as tf
 
 # If several threads assign to slices at the same time on a device other than the first,
 # TensorFlow 2.17 confuses the positions and writes rows to the wrong place, mostly
-# without an error. Also, `ReplicatedRows.write` reads and writes the whole value.
+# without an error. Also, `ReplicatedRows.write` reads and writes the whole value, so
+# concurrent writes would undo each other.
 OVERWRITING = threading.Lock()
 
 # Approximate size of the arrays that `pieces` yields.
@@ -147,7 +148,7 @@ class ReplicatedRows:
         return HeldRows(self.shape, self.dtype, {0: [value]}, places, self.here())
 
     def spans(self, low: int, high: int, most: int) -> Iterator[tuple[int, int]]:
-        """Yields (first row, last + 1) of spans of `[low, high)`, each at most `most`."""
+        """Cuts `[low, high)` into spans (first, last + 1) of at most `most` rows."""
         for begin in range(low, high, most):
             yield begin, min(begin + most, high)
 

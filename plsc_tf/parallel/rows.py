@@ -1,4 +1,4 @@
-"""Arrays `[num_rows, ...]` whose rows are split over the replicas."""
+"""Arrays `[num_rows, ...]` whose rows are sharded over the replicas."""
 
 import concurrent.futures
 import dataclasses
@@ -12,16 +12,17 @@ from plsc_tf.parallel import collectives
 from plsc_tf.parallel.held_rows import OVERWRITING, HeldRows, as_numpy, piece_rows
 from plsc_tf.parallel.strategy import gather, local_replicas
 
-# A tile of more rows is filled in parts, to need no second one while it is made.
+# A tile with more rows is filled in parts, so that its creation doesn't need twice its
+# memory.
 LARGE_TILE = 1 << 16
 
 
 @dataclasses.dataclass(frozen=True)
 class RowSplit:
-    """The rows of each replica: `num_rows // n + (r < num_rows % n)` of them.
+    """Splits rows into shards: shard r of n gets `num_rows // n + (r < num_rows % n)`.
 
-    PLSC cuts at `ceil(num_rows / n)`, which leaves replicas without rows when
-    there are few of them; this split differs by at most one row.
+    The sizes of the shards differ by at most one row. PLSC gives each shard
+    `ceil(num_rows / n)` rows, which leaves some replicas without rows if there are few.
     """
 
     num_rows: int
@@ -36,16 +37,16 @@ class RowSplit:
             )
 
     def size(self, shard: int) -> int:
-        """Returns the number of rows of one shard."""
+        """Returns a shard's number of rows."""
         return self.first(shard + 1) - self.first(shard)
 
     def first(self, shard: int) -> int:
-        """Returns the global number of the first row of one shard."""
+        """Returns the global number of a shard's first row."""
         base, extra = divmod(self.num_rows, self.num_shards)
         return shard * base + min(shard, extra)
 
     def ranges(self, low: int, high: int) -> Iterator[tuple[int, int, int, int]]:
-        """Cuts the global rows `[low, high)` at the borders of the shards.
+        """Cuts the global rows `[low, high)` at shard boundaries.
 
         Yields:
             (shard, first row within the shard, last + 1, first global row).
@@ -59,17 +60,17 @@ class RowSplit:
 
 
 def outside_scope(function: Callable) -> Any:
-    """Calls `function` outside of any `strategy.scope()`, and returns its value.
+    """Calls `function` outside any `strategy.scope()` and returns its result.
 
-    A variable made inside a scope is mirrored on every device, even under a
-    `tf.device`. A scope belongs to its thread, so another thread is outside it.
+    A variable created inside a scope is mirrored on every device, even under
+    `tf.device`. A scope applies only to its thread, so `function` runs in another one.
     """
     with concurrent.futures.ThreadPoolExecutor(max_workers=1) as outside:
         return outside.submit(function).result()
 
 
 def _devices(strategy):
-    """The devices of this process's replicas: `{number of the replica: device}`."""
+    """Returns the devices of this process's replicas, `{replica number: device}`."""
     if tf.distribute.has_strategy() or strategy.num_replicas_in_sync > 1:
         devices = strategy.extended.worker_devices
         return dict(zip(local_replicas(strategy), devices, strict=True))
@@ -78,26 +79,27 @@ def _devices(strategy):
 
 
 class ShardedRows:
-    """`[num_rows, ...]`, split over the replicas, and on each of them into tiles.
+    """An array `[num_rows, ...]` sharded over the replicas; each shard is cut in tiles.
 
-    A tile is a plain variable of its replica. Strategy variables cannot do this: they
-    hold one value, or save one of several (tensorflow/tensorflow#27726). Tiles of a
-    few megabytes are read, differentiated and updated one after the other, so that
-    nothing else of the size of the whole has to exist.
+    A tile is a plain `tf.Variable` on its replica's device. A strategy's variables
+    cannot be used: they hold the same value everywhere, or save only one of the values
+    (tensorflow/tensorflow#27726). Tiles of a few megabytes are read, differentiated and
+    updated one after another, so no temporary tensor has the size of a whole shard.
 
-    A worker of a cluster holds the rows of its own replicas. `read` is for all workers
-    together; everything else is about the rows that are here.
+    In a cluster, each worker holds the rows of its own replicas. All workers must call
+    `read` together; all other methods handle only this process's rows.
 
     Attributes:
+        strategy: the `tf.distribute.Strategy` whose replicas hold the rows.
         split: the `RowSplit`.
-        shape: `(num_rows, ...)`, the shape of the whole.
-        dtype: name of the type that `read` returns.
-        tiles: for every replica of this process, by its number, the list of its
-            `tf.Variable`s, each of `tile_rows` rows but for the last.
-        tile_rows: rows of a tile.
-        sparse: whether rows are gathered and scattered. Once that has happened,
-            TensorFlow copies a variable at every plain read; so plain tiles are only
-            read and assigned, and sparse ones only gathered and scattered.
+        shape: `(num_rows, ...)`, the shape of the whole array.
+        dtype: name of the dtype that `read` returns.
+        tiles: {replica number: list of `tf.Variable`s} for the replicas of this
+            process; every tile but a replica's last has `tile_rows` rows.
+        tile_rows: number of rows in a tile.
+        sparse: whether tiles are only gathered and scattered, rather than only read and
+            assigned. The two cannot be mixed: after a variable's first gather or
+            scatter, TensorFlow copies it at every plain read.
     """
 
     def __init__(
@@ -112,7 +114,7 @@ class ShardedRows:
         self.tile_rows, self.sparse = tile_rows, sparse
         first = next(iter(tiles.values()))[0]
         self.shape = (split.num_rows, *first.shape[1:])
-        # numpy's files do not know bfloat16.
+        # numpy's file format does not support bfloat16.
         self.dtype = "float32" if first.dtype == tf.bfloat16 else first.dtype.name
 
     @classmethod
@@ -126,16 +128,18 @@ class ShardedRows:
         tile_rows: int | None = None,
         sparse: bool = False,
     ) -> "ShardedRows":
-        """Makes the variables.
+        """Creates the variables and fills them with initial rows.
 
         Args:
             strategy: the `tf.distribute.Strategy` whose replicas hold the rows.
             initial_rows: function of (first, last + 1) that returns these rows,
-                `[last + 1 - first, ...]`, the same whichever replica asks.
-            num_rows: rows of the whole.
-            name: name of the variables; numbers of replica and tile are added.
-            tile_rows: rows of a tile; one tile per replica unless given.
-            sparse: the rows will be gathered and scattered; makes one tile.
+                `[last + 1 - first, ...]`; its result must not depend on the replica.
+            num_rows: number of rows of the whole array.
+            name: prefix of the variables' names, to which the numbers of the replica
+                and the tile are appended.
+            tile_rows: number of rows in a tile; None creates one tile per replica.
+            sparse: whether tiles are gathered and scattered; if True, creates one tile
+                per replica.
         """
         split = RowSplit(num_rows, strategy.num_replicas_in_sync)
         if sparse or tile_rows is None:
@@ -160,12 +164,12 @@ class ShardedRows:
         return cls(strategy, outside_scope(make), split, tile_rows, sparse)
 
     def filled(self, value: Any, name: str, dtype: Any = None) -> "ShardedRows":
-        """Rows of one number, split and tiled like these.
+        """Returns new rows with the same sharding and tiles, filled with one value.
 
         Args:
-            value: the number, or one row `[...]`.
-            name: name of the variables.
-            dtype: their type, if it differs.
+            value: a number, or one row `[...]`.
+            name: prefix of the variables' names.
+            dtype: the variables' dtype; None uses the dtype of these rows.
         """
         dtype = dtype or next(iter(self.tiles.values()))[0].dtype
 
@@ -185,19 +189,19 @@ class ShardedRows:
         )
 
     def local(self) -> list[tf.Variable]:
-        """Returns the tiles of the calling replica."""
+        """Returns the calling replica's tiles."""
         return self.tiles[collectives.replica_id()]
 
     def here(self) -> tuple[int, int]:
-        """Returns the global rows of this process, (first, last + 1)."""
+        """Returns this process's global rows, (first, last + 1)."""
         first, end = min(self.tiles), max(self.tiles) + 1
         return self.split.first(first), self.split.first(end)
 
     def read(self, low: int, high: int) -> np.ndarray:
-        """Returns the global rows `[low, high)`; all workers must ask for them."""
+        """Returns the global rows `[low, high)`; all workers must call it together."""
         if len(self.tiles) == self.split.num_shards:
             return np.concatenate(list(self._read_pieces(low, high)))
-        # Each replica brings its rows of them, filled up to as many as the largest.
+        # Each replica contributes its part of the rows, padded to the largest part.
         cut = {
             shard: (start, stop)
             for shard, start, stop, _ in self.split.ranges(low, high)
@@ -225,7 +229,7 @@ class ShardedRows:
         """Does nothing; see `HeldRows`."""
 
     def held(self) -> HeldRows:
-        """Returns these rows as they are now, whatever happens to the variables."""
+        """Returns a snapshot of the rows that later updates don't change."""
         values = {
             shard: [tile.read_value() for tile in tiles]
             for shard, tiles in self.tiles.items()
@@ -233,7 +237,7 @@ class ShardedRows:
         return HeldRows(self.shape, self.dtype, values, self._places, self.here())
 
     def write(self, low: int, rows: np.ndarray) -> None:
-        """Overwrites the global rows that start at `low`, `[n, ...]`."""
+        """Overwrites the global rows from `low` with `rows`, `[n, ...]`."""
         for tile, start, stop, first in self._pieces(low, low + len(rows)):
             piece = tf.cast(rows[first - low : first - low + stop - start], tile.dtype)
             if self.sparse:
@@ -245,14 +249,15 @@ class ShardedRows:
                     tile[start:stop].assign(piece)
 
     def spans(self, low: int, high: int, most: int) -> Iterator[tuple[int, int]]:
-        """Cuts the global rows `[low, high)` as `write` takes them fastest.
+        """Cuts the global rows `[low, high)` into spans that `write` handles fastest.
 
-        Overwriting a part of a tile takes ten times as long as the whole of it.
+        A span never crosses a tile boundary, because overwriting part of a tile takes
+        ten times as long as overwriting all of it.
 
         Args:
             low: first row.
             high: last row + 1.
-            most: rows of a span at most.
+            most: maximum number of rows in a span.
 
         Yields:
             (first row, last + 1), in order.
@@ -263,19 +268,19 @@ class ShardedRows:
                 yield begin, min(begin + most, end)
 
     def bytes_per_replica(self) -> list[int]:
-        """Returns the bytes that each replica of this process holds."""
+        """Returns the size in bytes of the tiles on each of this process's replicas."""
         return [
             sum(tile.shape.num_elements() * tile.dtype.size for tile in tiles)
             for tiles in self.tiles.values()
         ]
 
     def _read_pieces(self, low, high):
-        """Those of the global rows `[low, high)` that are here, tile by tile."""
+        """Yields this process's part of the global rows `[low, high)`, tile by tile."""
         for tile, start, stop, _ in self._pieces(low, high):
             yield self._read(tile, start, stop)
 
     def _padded(self, start, stop, shard, size):
-        """A shard's rows `[start, stop)`, and zeros behind them: `[size, ...]`."""
+        """Returns a shard's rows `[start, stop)` padded with zeros to `[size, ...]`."""
         first = self.split.first(shard)
         rows = np.zeros((size, *self.shape[1:]), self.dtype)
         if start < stop:
@@ -284,7 +289,7 @@ class ShardedRows:
         return rows
 
     def _read(self, tile, start, stop):
-        """Rows `[start, stop)` of a tile as numpy."""
+        """Returns a tile's rows `[start, stop)` as a numpy array."""
         if self.sparse:
             piece = tile.sparse_read(tf.range(start, stop))
         elif (start, stop) == (0, tile.shape[0]):
@@ -294,14 +299,14 @@ class ShardedRows:
         return as_numpy(piece)
 
     def _pieces(self, low, high):
-        """Yields (tile, first row within it, last + 1, first global row)."""
+        """Yields (tile, first row within the tile, last + 1, first global row)."""
         for shard, i, begin, end, place in self._places(low, high):
             yield self.tiles[shard][i], begin, end, place
 
     def _places(self, low, high):
-        """Yields (shard, number of its tile, first row within it, last + 1, place).
+        """Yields (shard, tile number, first row in it, last + 1, first global row).
 
-        Rows of shards that are not here are left out.
+        Skips the rows of other processes.
         """
         for shard, start, stop, first in self.split.ranges(low, high):
             if shard not in self.tiles:
@@ -314,7 +319,7 @@ class ShardedRows:
 
 
 def _make_tile(initial_rows, low, high, name):
-    """A variable of the global rows `[low, high)`."""
+    """Creates a variable with the global rows `[low, high)`."""
     if high - low <= LARGE_TILE:
         return tf.Variable(initial_rows(low, high), name=name)
     rows = initial_rows(low, low + LARGE_TILE)

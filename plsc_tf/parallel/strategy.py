@@ -1,4 +1,4 @@
-"""The strategy: all GPUs of a machine, logical CPU devices, or a whole cluster."""
+"""Creates strategies for a machine's GPUs, logical CPU devices or a whole cluster."""
 
 import functools
 import itertools
@@ -14,18 +14,19 @@ from plsc_tf.parallel.cluster import Cluster
 
 
 def strategy(num_replicas: int = 0) -> tf.distribute.MirroredStrategy:
-    """Returns the `MirroredStrategy` over this machine's devices.
+    """Returns a `MirroredStrategy` over this machine's devices.
 
-    The same call returns the same object, so a notebook cell can run twice.
+    Calls with the same devices return the same object, so a notebook cell can be run
+    twice.
 
     Args:
-        num_replicas: how many replicas; 0 takes every GPU, or one CPU device where
-            there is no GPU. Without GPUs the replicas are logical CPU devices, which
-            are created here unless TensorFlow has started.
+        num_replicas: number of replicas; 0 uses every GPU, or one CPU device if there
+            are no GPUs. Without GPUs, the replicas are logical CPU devices, which this
+            function creates unless enough exist; TensorFlow must not have started yet.
 
     Raises:
         ValueError: `num_replicas` is negative, or exceeds the number of GPUs.
-        RuntimeError: TensorFlow already runs with fewer logical CPU devices.
+        RuntimeError: TensorFlow is already running with fewer logical CPU devices.
     """
     if num_replicas < 0:
         raise ValueError(
@@ -47,29 +48,30 @@ def strategy(num_replicas: int = 0) -> tf.distribute.MirroredStrategy:
     return _mirrored(tuple(f"CPU:{i}" for i in range(count)))
 
 
-# A day. TensorFlow's own service would give up a slow worker after 10 seconds, without
-# naming it; `plsc_tf.parallel.group` does that.
+# One day, to disable TensorFlow's own heartbeats: they would drop a slow worker after
+# 10 seconds without naming it. `plsc_tf.parallel.group` detects lost workers instead.
 HEARTBEAT_MS = 24 * 3600 * 1000
 
 
 def cluster_strategy(
     cluster: Cluster, num_replicas: int = 0, *, implementation: str = "auto"
 ) -> tf.distribute.MultiWorkerMirroredStrategy:
-    """Returns the `MultiWorkerMirroredStrategy` over the devices of all workers.
+    """Returns a `MultiWorkerMirroredStrategy` over the devices of all workers.
 
-    It starts this process's server and waits for those of the others: call it in all
-    of them at about the same time, once, before anything is computed. TensorFlow
-    holds Python's lock while it waits, so no other thread runs.
+    It starts this process's TensorFlow server and waits for the other workers' servers.
+    Call it once in every worker, at about the same time, before any computation.
+    TensorFlow holds Python's global interpreter lock while waiting, so no other thread
+    runs.
 
     Args:
         cluster: the `plsc_tf.parallel.cluster.Cluster`.
-        num_replicas: GPUs of this worker; 0 takes all. Without GPUs a worker is one
-            replica.
-        implementation: of the collectives: "ring" over TensorFlow's own connections,
-            "nccl", or "auto".
+        num_replicas: number of this worker's GPUs to use; 0 uses all. Without GPUs, a
+            worker has one replica.
+        implementation: the collectives' implementation: "ring" over TensorFlow's own
+            connections, "nccl", or "auto".
 
     Raises:
-        ValueError: this worker has fewer GPUs.
+        ValueError: this worker has fewer GPUs than `num_replicas`.
     """
     gpus = tf.config.list_physical_devices("GPU")
     if gpus and num_replicas > len(gpus):
@@ -78,7 +80,7 @@ def cluster_strategy(
             "a cluster num_replicas counts those of each worker; 0 takes all."
         )
     if not gpus and num_replicas > 1:
-        # So that the flag file of one process serves several.
+        # Not an error, so that a flag file for one process also works in a cluster.
         logging.warning(
             "num_replicas=%d is for one process: without GPUs a worker of a cluster "
             "has one replica, which makes %d in all.",
@@ -102,7 +104,7 @@ def cluster_strategy(
 
 
 def num_workers(strategy: tf.distribute.Strategy) -> int:
-    """Returns how many processes a strategy spans."""
+    """Returns the number of processes that a strategy spans."""
     if strategy.num_replicas_in_sync == 1:
         return 1  # TensorFlow's default strategy has no list of devices
     return strategy.num_replicas_in_sync // len(strategy.extended.worker_devices)
@@ -119,16 +121,17 @@ def local_replicas(strategy: tf.distribute.Strategy) -> range:
 def gather(
     strategy: tf.distribute.Strategy, values: Sequence[np.ndarray]
 ) -> np.ndarray:
-    """Concatenates a numpy array of every replica; all workers must call it.
+    """Concatenates one numpy array from each replica; all workers must call it.
 
-    Small integers and truth values come back as int32: TensorFlow gathers no others.
+    With several workers, booleans and unsigned integers come back as int32, because
+    TensorFlow cannot gather them.
 
     Args:
         strategy: the `tf.distribute.Strategy`.
-        values: this process's replicas' arrays `[n, ...]`, in their order.
+        values: one array `[n, ...]` for each replica of this process, in order.
 
     Returns:
-        `[replicas · n, ...]` over all workers, on every worker.
+        The arrays of all workers' replicas, `[replicas · n, ...]`, on every worker.
     """
     if num_workers(strategy) == 1:
         return np.concatenate(values)
@@ -142,19 +145,19 @@ def gather(
 
 
 def make_deterministic(seed: int) -> None:
-    """Makes TensorFlow choose operations that always give the same results.
+    """Makes TensorFlow use only deterministic operations.
 
-    It holds for the rest of the process; call it before anything is computed.
+    This applies to the rest of the process; call it before any computation.
 
     Args:
-        seed: of random numbers of TensorFlow and Keras without their own seed.
+        seed: random seed for TensorFlow and Keras, used wherever no other seed is set.
     """
     tf.config.experimental.enable_op_determinism()
     keras.utils.set_random_seed(seed)
 
 
 def _require_logical_cpus(count):
-    """Makes sure that TensorFlow has `count` logical CPU devices."""
+    """Creates `count` logical CPU devices unless enough exist."""
     cpu = tf.config.list_physical_devices("CPU")[0]
     configured = tf.config.get_logical_device_configuration(cpu) or [None]
     if len(configured) >= count:
@@ -173,12 +176,16 @@ def _require_logical_cpus(count):
 
 @functools.cache
 def _mirrored(devices):
-    """One strategy per list of devices: a second one would break its collectives."""
+    """Returns the only strategy for these devices.
+
+    A second strategy for the same devices would break the first one's collectives.
+    """
     if not devices[0].startswith("CPU"):
         return tf.distribute.MirroredStrategy(devices)
-    # Logical CPU devices share their memory: plain copies are up to 100 times faster
-    # here than ring collectives, and a failed one does not poison the process.
-    # HierarchicalCopyAllReduce halves the devices and forgets the odd one.
+    # Logical CPU devices share their memory, so plain copies are up to 100 times as
+    # fast as ring collectives, and a failed copy does not break later ones.
+    # HierarchicalCopyAllReduce splits the devices in two halves and, if their number is
+    # odd, ignores one.
     copies = (
         tf.distribute.HierarchicalCopyAllReduce()
         if len(devices) % 2 == 0

@@ -1,4 +1,4 @@
-"""JSON messages over a TCP connection, each with its length in front."""
+"""Sends JSON messages over TCP, each preceded by its length."""
 
 import json
 import queue
@@ -9,21 +9,21 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-# Both sides send it first, to recognize other programs.
+# Both sides send these bytes first, to detect connections with other programs.
 MAGIC = b"plsc_tf\n"
-# Changes with the messages: workers of different versions refuse each other.
+# Increase this number if the messages change: workers refuse other versions.
 PROTOCOL = 2
-# The longest frame of a caller that has not identified itself, in bytes.
+# Maximum frame size, in bytes, until the other side is known to be a worker.
 HELLO_BYTES = 1 << 20
 _LENGTH = struct.Struct(">Q")
 
 
 class StrangerError(ConnectionError):
-    """The other side is no worker."""
+    """The other side of the connection is not a worker."""
 
 
 def encode(message: Any) -> bytes:
-    """Returns the message as JSON, in bytes."""
+    """Returns the message as JSON bytes."""
     return json.dumps(message, separators=(",", ":")).encode()
 
 
@@ -34,26 +34,27 @@ class Connection:
         sock: the connected socket.
 
     Attributes:
-        max_bytes: the longest frame that is accepted.
+        max_bytes: maximum size of a received frame, in bytes.
     """
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
         self.max_bytes = HELLO_BYTES
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # The port may be another worker's: it must be able to listen there.
+        # This socket's local port may be another worker's port, on which that worker
+        # must still be able to listen.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 
     def wait_for_ever(self) -> None:
-        """Lifts the time limits of earlier calls."""
+        """Removes the time limit that an earlier call has set."""
         self._socket.settimeout(None)
 
     def greet(self, timeout_s: float) -> None:
-        """Exchanges the magic.
+        """Exchanges `MAGIC` with the other side.
 
         Raises:
-            StrangerError: the other side answers with something else.
-            OSError, EOFError: it does not answer at all.
+            StrangerError: the other side sends something else.
+            OSError, EOFError: the other side does not answer.
         """
         try:
             self._socket.settimeout(timeout_s)
@@ -65,7 +66,7 @@ class Connection:
             raise StrangerError(f"it answered {answer!r}, so it is another program")
 
     def send(self, message: Any) -> None:
-        """Sends a message; waits until the system has taken it."""
+        """Sends a message; blocks until the operating system has accepted it."""
         self.send_frame(encode(message))
 
     def send_frame(self, frame: bytes) -> None:
@@ -77,9 +78,10 @@ class Connection:
 
         Raises:
             EOFError: the other side has closed the connection.
-            TimeoutError: no whole message came in time.
+            TimeoutError: no complete message arrived in time.
             OSError: the connection is broken.
-            ValueError: what came is no message, or too long.
+            ValueError: the received bytes are not a message, or the message is too
+                long.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         (length,) = _LENGTH.unpack(self._read(_LENGTH.size, deadline))
@@ -88,7 +90,10 @@ class Connection:
         return json.loads(self._read(length, deadline))
 
     def is_open(self) -> bool:
-        """Whether the other side, which is silent for now, has the connection open."""
+        """Returns whether the other side has not closed the connection.
+
+        Call it only while the other side sends nothing.
+        """
         self._socket.setblocking(False)
         try:
             return self._socket.recv(1, socket.MSG_PEEK) != b""
@@ -100,7 +105,7 @@ class Connection:
             self._socket.settimeout(None)
 
     def end_sending(self) -> None:
-        """Tells the other side that nothing more will come."""
+        """Tells the other side that no more messages will follow."""
         try:
             self._socket.shutdown(socket.SHUT_WR)
         except OSError:
@@ -126,15 +131,16 @@ class Connection:
 
 
 class Peer:
-    """A connection with a thread that reads and one that writes.
+    """A connection with a reading thread and a writing thread.
 
-    So a peer that has stopped reading never makes the sender wait.
+    `send` therefore never blocks, even if the other side has stopped reading.
 
     Args:
         connection: a `Connection`.
-        name: for the threads' names.
+        name: the other side's name, used in the threads' names.
         on_message: called with each message, in the reading thread.
-        on_end: called without arguments when nothing more will come.
+        on_end: called without arguments, in the reading thread, when the connection has
+            ended.
     """
 
     def __init__(
@@ -161,17 +167,21 @@ class Peer:
         self._writer.start()
 
     def send(self, frame: bytes) -> None:
-        """Puts a frame, which `encode` made, into the outbox."""
+        """Queues a frame, as returned by `encode`, for sending."""
         self._outbox.put(frame)
 
     def all_sent(self) -> threading.Event:
-        """Returns a `threading.Event` of the moment when the outbox will be empty."""
+        """Returns an event that is set once all frames queued so far have been sent."""
         sent = threading.Event()
         self._outbox.put(sent)
         return sent
 
     def close(self, timeout_s: float) -> None:
-        """Sends what is in the outbox, waits for the other side's end, and closes."""
+        """Sends the queued frames, waits for the other side to close, and closes.
+
+        Args:
+            timeout_s: maximum seconds for sending, and again for waiting.
+        """
         self._outbox.put(None)
         self._writer.join(timeout_s)
         self._connection.end_sending()
@@ -194,4 +204,4 @@ class Peer:
                 try:
                     self._connection.send_frame(item)
                 except OSError:
-                    broken = True  # the reading thread finds out, too
+                    broken = True  # the reading thread reports the end

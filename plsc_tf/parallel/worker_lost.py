@@ -1,4 +1,4 @@
-"""A lost worker: the exit statuses, the error, and the end of a process that hangs."""
+"""Handles lost workers: exit statuses, the error, and ending a process that hangs."""
 
 import faulthandler
 import os
@@ -10,21 +10,21 @@ from absl import logging
 
 # Exit status of a process that ends because another worker was lost.
 LOST_STATUS = 76
-# Exit status of a training that ended, but could not save its last weights (EX_IOERR of
-# sysexits.h).
+# Exit status of a training run that ended but could not save its last weights (EX_IOERR
+# in sysexits.h).
 NOT_SAVED_STATUS = 74
 # Exit status of all workers when training makes no progress.
 STALL_STATUS = 75
-# Writing blocks for ever if no process reads the output.
+# Maximum seconds for the last output: if no process reads it, writing blocks forever.
 WRITE_S = 5.0
 
 
 class WorkerLostError(RuntimeError):
-    """A worker of the group failed, has ended or is silent.
+    """A worker in the group failed, ended or became silent.
 
     Attributes:
-        index: which worker was lost.
-        exit_status: of the workers that end for that reason.
+        index: the lost worker's index.
+        exit_status: exit status for the workers that end because of the loss.
     """
 
     def __init__(
@@ -36,20 +36,20 @@ class WorkerLostError(RuntimeError):
 
 
 def silence(silence_s: float) -> str:
-    """Describes a worker that is silent."""
+    """Describes a worker that was silent for `silence_s` seconds."""
     return f"was silent for {silence_s:g} s (stopped, or its machine is gone)"
 
 
 def describe_loss(
     names: Sequence[str], index: int, what: str, activities: Sequence[str]
 ) -> str:
-    """Names the lost worker, how it was lost, and what all were doing.
+    """Describes which worker was lost, how, and what each worker was doing.
 
     Args:
-        names: of the workers in messages, in order of index.
-        index: which worker was lost.
-        what: what happened to it.
-        activities: what each worker said last that it does.
+        names: the workers' names in messages, in order of index.
+        index: the lost worker's index.
+        what: what happened to the lost worker.
+        activities: each worker's last reported activity.
     """
     others: dict[str, list[str]] = {}
     for i, activity in enumerate(activities):
@@ -66,13 +66,14 @@ def describe_loss(
 
 
 def end_process(status: int, *lines: object) -> None:
-    """Writes the stacks of all threads to stderr, logs the lines, and ends.
+    """Writes the stacks of all threads to stderr, logs the lines and ends the process.
 
-    The main thread may hang. The reason comes last, where people look for it.
+    It works even if the main thread hangs. The lines come last, where users look for
+    the reason.
 
     Args:
         status: the exit status.
-        *lines: what to log as errors.
+        *lines: lines to log as errors.
     """
     threading.Timer(WRITE_S, os._exit, (status,)).start()
     faulthandler.dump_traceback(sys.__stderr__ or 2)

@@ -1,1 +1,1 @@
-"""Starting the workers of a machine, and seeing to their end; without TensorFlow."""
+"""Starts, supervises and ends the workers on one machine; works without TensorFlow."""

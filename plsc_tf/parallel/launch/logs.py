@@ -1,4 +1,4 @@
-"""The output of the workers: a file for each, and what the terminal shows of them."""
+"""The workers' log files, and the display of their output in the terminal."""
 
 import os
 import tempfile
@@ -10,33 +10,33 @@ _TAIL_BYTES = 1 << 16
 
 
 class Log:
-    """Where a worker writes; the launcher reads it again.
+    """The file to which a worker writes its output; the launcher reads it.
 
-    The worker writes to the file itself, so its output does not depend on the launcher
-    to go on.
+    The worker writes directly to the file, so its output does not depend on the
+    launcher.
 
     Args:
-        path: of the file, which is added to; None: one that has no name.
+        path: path of the file, to which output is appended; None for a temporary file.
     """
 
     def __init__(self, path: str | None) -> None:
         self.path = path
-        # Closed with the process: a log is written to until then.
+        # Not closed explicitly: it is used until the process ends.
         self._file = open(path, "a+b") if path else tempfile.TemporaryFile("a+b")
         self._start = self._shown = 0
 
     def fileno(self) -> int:
-        """Returns the descriptor that a worker writes to."""
+        """Returns the file descriptor to which a worker writes."""
         return self._file.fileno()
 
     def begin(self, title: str) -> None:
-        """Starts an attempt with a line of its own."""
+        """Marks the start of an attempt with a title line."""
         line = f"==== {title}, {time.strftime('%Y-%m-%d %H:%M:%S')} ====\n"
         os.write(self.fileno(), line.encode())
         self._start = self._shown = os.fstat(self.fileno()).st_size
 
     def new(self) -> bytes:
-        """Returns the bytes that were written since the last call."""
+        """Returns the bytes written since the last call."""
         parts = []
         while part := os.pread(self.fileno(), _CHUNK, self._shown):
             self._shown += len(part)
@@ -44,7 +44,7 @@ class Log:
         return b"".join(parts)
 
     def last_lines(self, count: int) -> list[str]:
-        """Returns the last lines of this attempt."""
+        """Returns the last `count` lines of this attempt."""
         size = os.fstat(self.fileno()).st_size
         start = max(self._start, size - _TAIL_BYTES)
         content = os.pread(self.fileno(), _TAIL_BYTES, start)
@@ -52,14 +52,14 @@ class Log:
 
 
 def open_logs(folder: str, indices: Iterable[int]) -> dict[int, Log]:
-    """Returns a dict from the index of each worker to its `Log`.
+    """Returns {worker index: `Log`}.
 
     Args:
-        folder: that the files worker-0.log and so on are in; empty: no files.
-        indices: of the workers.
+        folder: folder of the files worker-0.log and so on; empty for temporary files.
+        indices: the workers' indices.
 
     Raises:
-        ValueError: the folder is on another file system.
+        ValueError: the folder is not a local path.
         OSError: a file cannot be written.
     """
     if "://" in folder:
@@ -73,12 +73,12 @@ def open_logs(folder: str, indices: Iterable[int]) -> dict[int, Log]:
 
 
 class Screen:
-    """Shows what workers write, as it comes.
+    """Copies the workers' output to the terminal as it is written.
 
     Args:
-        logs: dict from index to the `Log`s to show. A single one is shown as it is, of
-            several each line begins with the worker's index.
-        descriptor: that is written to.
+        logs: {worker index: `Log`} to show. The output of a single worker is shown
+            unchanged; with several workers, each line starts with the worker's index.
+        descriptor: file descriptor of the terminal.
     """
 
     def __init__(self, logs: Mapping[int, Log], descriptor: int = 1) -> None:
@@ -87,11 +87,16 @@ class Screen:
         self._begun = {i: b"" for i in logs}
 
     def shows_only(self, index: int) -> bool:
-        """Whether this worker's output is all that is shown."""
+        """Returns whether this worker's log is the only one shown."""
         return set(self._logs) == {index}
 
     def show(self, last: bool = False) -> None:
-        """Shows what is new; lines that have no end yet only when it is the last."""
+        """Shows the new output of all logs.
+
+        Args:
+            last: True in the last call; with several logs, unfinished lines are shown
+                only then.
+        """
         for i, log in self._logs.items():
             content = self._begun[i] + log.new()
             self._begun[i] = b""
@@ -104,12 +109,12 @@ class Screen:
             while content:
                 content = content[os.write(self._descriptor, content) :]
         except OSError:
-            # The reader is gone (`| head`); the training goes on.
+            # The reader of a pipe has ended (`| head`); training continues.
             self._logs = {}
 
 
 def _with_index(index, content, last):
-    """Returns (whole lines with their worker's index, the begun line after them)."""
+    """Returns (complete lines prefixed with the index, the unfinished last line)."""
     whole, newline, begun = content.rpartition(b"\n")
     if last and begun:
         whole, newline, begun = content, b"\n", b""

@@ -1,4 +1,4 @@
-"""The launcher's plan: which workers this machine starts, their program and place."""
+"""The launcher's plan: which workers this machine starts, and how."""
 
 import dataclasses
 import glob
@@ -12,7 +12,7 @@ from plsc_tf.parallel.cluster import Cluster, resolve, worker_addresses
 
 _HERE = "127.0.0.1"
 _GPUS = "CUDA_VISIBLE_DEVICES"
-# Options of the group `cluster` that only the workers' program acts on.
+# Options in the group `cluster` that only the workers' program uses.
 _OF_WORKERS = (
     "join_timeout",
     "worker_timeout",
@@ -25,13 +25,14 @@ _OF_WORKERS = (
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """The workers of a cluster, and those among them that are this machine's.
+    """The workers of a cluster, and which of them this machine starts.
 
     Attributes:
         size: number of workers in the cluster.
-        local: indices of this machine's.
-        addresses: "host:port" of all; None: this machine alone, on free ports.
-        gpus: CUDA_VISIBLE_DEVICES of each local worker; None: left as it is.
+        local: indices of this machine's workers.
+        addresses: "host:port" of all workers; None if all run on this machine and use
+            free ports.
+        gpus: CUDA_VISIBLE_DEVICES of each local worker; None leaves it unchanged.
     """
 
     size: int
@@ -40,10 +41,10 @@ class Plan:
     gpus: tuple[str, ...] | None
 
     def places(self) -> list[Cluster]:
-        """Returns the `Cluster` of each local worker; free ports differ at every call.
+        """Returns each local worker's `Cluster`; every call chooses new free ports.
 
         Raises:
-            OSError: a worker could not listen on its address.
+            OSError: a worker cannot listen on its address.
         """
         members = self.addresses
         if members is None:
@@ -57,13 +58,13 @@ class Plan:
     def environment(
         self, cluster: Cluster, environ: Mapping[str, str]
     ) -> dict[str, str]:
-        """Returns the environment of a local worker.
+        """Returns a local worker's environment variables.
 
         Args:
-            cluster: its place, one of `places`.
-            environ: the environment of the launcher.
+            cluster: the worker's `Cluster`, as returned by `places`.
+            environ: the launcher's environment variables.
         """
-        # So that lines reach the logs when they are printed.
+        # Without buffering, printed lines reach the logs immediately.
         result = {"PYTHONUNBUFFERED": "1", **environ}
         result.pop("TF_CONFIG", None)
         if self.size > 1:
@@ -76,16 +77,16 @@ class Plan:
 def make_plan(
     options: Any, selected_gpus: Sequence[int], environ: Mapping[str, str]
 ) -> Plan:
-    """Returns the `Plan` for this machine.
+    """Returns this machine's `Plan`.
 
     Args:
         options: the option group `cluster`.
-        selected_gpus: numbers of the GPUs to use; empty: all.
-        environ: the environment of the launcher.
+        selected_gpus: numbers of the GPUs to use; empty for all.
+        environ: the launcher's environment variables.
 
     Raises:
-        ValueError: the cluster makes no sense (as `cluster.resolve`), or the GPUs
-            cannot be shared out.
+        ValueError: the cluster is invalid (see `cluster.resolve`), or the GPUs cannot
+            be divided among the workers.
     """
     count = options.num_workers
     gpus = split_gpus(selected_gpus, count, environ)
@@ -113,7 +114,7 @@ def make_plan(
 
 
 def _addresses(options):
-    """Returns the addresses of the flags, None for any free ports."""
+    """Returns the addresses given by the flags, or None to use free ports."""
     if options.cluster_node_ips and options.cluster_resolver != "none":
         return worker_addresses(options)
     if options.node_port is None:
@@ -128,16 +129,18 @@ def split_gpus(
     environ: Mapping[str, str],
     devices: str | os.PathLike = "/dev",
 ) -> tuple[str, ...] | None:
-    """Returns CUDA_VISIBLE_DEVICES of each worker, None to leave it as it is.
+    """Returns each worker's CUDA_VISIBLE_DEVICES, or None to leave it unchanged.
 
     Args:
-        selected: numbers of the GPUs to use; empty: all.
+        selected: numbers of the GPUs to use; empty for all.
         count: number of workers on this machine.
-        environ: the environment; its CUDA_VISIBLE_DEVICES says which GPUs there are.
+        environ: the environment variables; if CUDA_VISIBLE_DEVICES is set, it lists the
+            available GPUs.
         devices: folder of the device files.
 
     Raises:
-        ValueError: the GPUs cannot be split evenly, or one is hidden or missing.
+        ValueError: the GPUs cannot be divided evenly, a GPU is hidden or missing, or
+            several workers would all use all GPUs.
     """
     visible = environ.get(_GPUS)
     has_gpus = glob.glob(os.path.join(devices, "nvidia[0-9]*"))
@@ -163,7 +166,7 @@ def split_gpus(
             f"{len(names)} GPUs cannot be split evenly over num_workers={count}. "
             f"Received: selected_gpus={','.join(names)}."
         )
-    # Windows shows its GPUs to Linux as one device without a number.
+    # WSL exposes all GPUs as the single device `dxg`, so they cannot be counted.
     if visible is None and not os.path.exists(os.path.join(devices, "dxg")):
         missing = ", ".join(str(gpu) for gpu in selected if gpu >= len(has_gpus))
         if missing:
@@ -175,10 +178,10 @@ def split_gpus(
 
 
 def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Returns (arguments of the launcher, words of the workers' program).
+    """Returns (the launcher's arguments, the workers' script and arguments).
 
-    They are separated by `--`; as in Paddle's launcher, a script needs none: everything
-    from the first word that ends in .py is the program.
+    `--` separates the two. As in Paddle's launcher, a script does not need it: without
+    `--`, the workers' part starts at the first word that ends in .py.
 
     Args:
         argv: the arguments after the launcher's name.
@@ -194,12 +197,12 @@ def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def check_own(argv: Sequence[str]) -> None:
-    """Refuses arguments of the launcher that belong to the workers' program.
+    """Refuses launcher arguments that only the workers' program uses.
 
-    In a flag file they may stand, because one file serves launcher and training.
+    A flag file may contain them, because the launcher and the training can share it.
 
     Raises:
-        ValueError: there is one.
+        ValueError: an argument is for the workers' program.
     """
     for word in argv:
         name = word.lstrip("-").partition("=")[0]
@@ -211,14 +214,14 @@ def check_own(argv: Sequence[str]) -> None:
 
 
 def command(module: str, words: Sequence[str]) -> list[str]:
-    """Returns the command line of a worker.
+    """Returns a worker's command line.
 
     Args:
-        module: what is run when the first of the words is no script.
+        module: module to run if the first word is not a script.
         words: the script and its arguments, or only arguments.
 
     Raises:
-        FileNotFoundError: there is no such script.
+        FileNotFoundError: the script does not exist.
     """
     if words and words[0].endswith(".py"):
         if not os.path.isfile(words[0]):

@@ -1,4 +1,4 @@
-"""Starts workers, waits for them, ends them together and starts them again."""
+"""Starts workers, waits for them, ends them together and restarts them."""
 
 import contextlib
 import dataclasses
@@ -20,10 +20,11 @@ _SHOWN_LINES = 20
 
 @dataclasses.dataclass(frozen=True)
 class Patience:
-    """How long the other workers have when one has failed.
+    """How long to wait for the other workers after one has failed.
 
     Attributes:
-        notice_s: seconds to notice it by themselves and to log it.
+        notice_s: seconds until SIGTERM, in which workers can detect and log the
+            failure.
         grace_s: seconds from SIGTERM to SIGKILL.
     """
 
@@ -32,15 +33,16 @@ class Patience:
 
 
 class Supervisor:
-    """The workers of this machine, from their start to the launcher's exit status.
+    """Runs this machine's workers and determines the launcher's exit status.
 
     Args:
         plan: the `Plan`.
-        command: the command line of a worker.
-        environ: the environment of the launcher.
-        log_dir: folder of the logs; empty: none.
-        max_restarts: how often all are started again after a failure.
-        patience: the `Patience` with the others then.
+        command: a worker's command line.
+        environ: the launcher's environment variables.
+        log_dir: folder of the log files; empty for none.
+        max_restarts: maximum number of times that all workers are restarted after a
+            failure.
+        patience: the `Patience` with the other workers; None uses the defaults.
     """
 
     def __init__(
@@ -56,14 +58,15 @@ class Supervisor:
         self._plan, self._command, self._environ = plan, command, environ
         self._max_restarts, self._patience = max_restarts, patience or Patience()
         self._logs, self._log_dir = open_logs(log_dir, plan.local), log_dir
-        # Without files only the terminal shows the output of the others.
+        # With log files, the terminal shows only the first worker. Without files, it
+        # shows all of them.
         shown = plan.local[:1] if log_dir else plan.local
         self._screen = Screen({i: self._logs[i] for i in shown})
-        # Signals that ask the launcher to end, in order.
+        # The received signals that ask the launcher to end, in order.
         self._signals: list[int] = []
 
     def run(self) -> int:
-        """Runs the workers until they are done, and returns the exit status.
+        """Runs the workers until they have ended; returns the launcher's exit status.
 
         Raises:
             OSError: a worker cannot be started, or cannot listen on its address.
@@ -81,7 +84,7 @@ class Supervisor:
 
     @contextlib.contextmanager
     def _signals_taken(self):
-        """Handles SIGTERM, Ctrl-C and a closed terminal; in the main thread only."""
+        """Records SIGTERM, SIGINT and SIGHUP; works in the main thread only."""
         signums = [signal.SIGTERM, signal.SIGINT]
         if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup
             signums.append(signal.SIGHUP)
@@ -128,7 +131,11 @@ class Supervisor:
         return workers_.Worker(cluster.index, self._command, environ, log)
 
     def _watch(self, workers):
-        """Waits for the workers, passes signals on, ends them when one has failed."""
+        """Waits for the workers; forwards signals, and ends all if one has failed.
+
+        Returns:
+            The `WorkerExit`s, in the order in which the workers ended.
+        """
         exits, running, passed_on, failed_at, asked = [], list(workers), 0, None, False
         while running:
             for worker in [w for w in running if w.ended()]:
@@ -158,7 +165,7 @@ class Supervisor:
         return exits
 
     def _pass_on(self, running):
-        """Passes the first signal on to the workers; a second one kills them."""
+        """Forwards the first signal to the workers; kills them after the second."""
         if len(self._signals) > 1:
             logging.warning("Second signal: the workers are killed.")
             for worker in running:
@@ -169,11 +176,11 @@ class Supervisor:
             "%s: the workers end too; once more kills them.", signal.Signals(first).name
         )
         for worker in running:
-            # Trainings do not handle SIGHUP.
+            # The training program does not handle SIGHUP.
             worker.tell(signal.SIGTERM if first == signal.SIGHUP else first)
 
     def _report(self, failed):
-        """Logs which worker failed and how, and shows its last lines."""
+        """Logs which worker failed and how, and shows the last lines of its output."""
         logging.error("Worker %d %s.", failed.index, workers_.describe(failed.status))
         if self._screen.shows_only(failed.index):
             return

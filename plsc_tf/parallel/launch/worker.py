@@ -1,4 +1,4 @@
-"""A worker as a child process of the launcher, and how it ended."""
+"""Runs a worker as a child process of the launcher, and explains how it ended."""
 
 import contextlib
 import ctypes
@@ -14,7 +14,7 @@ from plsc_tf.parallel.worker_lost import LOST_STATUS, NOT_SAVED_STATUS, STALL_ST
 
 _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of <linux/prctl.h>
 
-# The exit status of a wrong option.
+# The exit status after invalid options.
 USAGE_STATUS = 2
 _EXPLAINED = {
     STALL_STATUS: "its watchdog found that a step hung",
@@ -28,27 +28,28 @@ _SIGNALS: dict[int, str] = {
     signal.SIGABRT: "a crash in native code",
     signal.SIGBUS: "a crash in native code, or a full /dev/shm",
 }
-# How processes end that do what a signal of the launcher asks for.
+# The statuses of processes that ended because the launcher sent them a signal.
 _ENDERS = (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
 _OBEYED = {-signum for signum in _ENDERS} | {128 + signum for signum in _ENDERS}
 
 
 class Worker:
-    """A running worker, in its own process group.
+    """A worker process, which runs in a separate process group.
 
-    A terminal sends Ctrl-C to its whole foreground group; so the workers do not get it
-    from there, but once, from the launcher.
+    A terminal sends SIGINT (Ctrl-C) to its whole foreground group. In a separate group,
+    a worker receives the signal only once, from the launcher.
 
     Attributes:
-        index: its index in the cluster.
-        status: its exit status, or minus the signal that ended it; None: it runs.
-        signaled: whether it was sent a signal.
+        index: the worker's index in the cluster.
+        status: exit status, or minus the number of the signal that ended the worker;
+            None while it runs.
+        signaled: whether the launcher has sent it a signal.
 
     Args:
-        index: its index in the cluster.
-        command: its command line.
-        environ: its environment.
-        log: the `Log` that takes its output.
+        index: the worker's index in the cluster.
+        command: the worker's command line.
+        environ: the worker's environment variables.
+        log: the `Log` for the worker's output.
     """
 
     def __init__(
@@ -68,43 +69,50 @@ class Worker:
         )
 
     def ended(self) -> bool:
-        """Whether it has ended; then `status` says how, and its children are gone."""
+        """Returns whether the worker has ended; if so, sets `status`.
+
+        It also kills the remaining children of a worker that has ended.
+        """
         if self.status is None:
             options = os.WEXITED | os.WNOHANG | os.WNOWAIT
             if os.waitid(os.P_PID, self._process.pid, options) is None:
                 return False
-            # Until it is waited for, no other process can get its group's number.
+            # The number of the process group cannot be reused until `wait` is called,
+            # so the signal reaches only the worker's children.
             self._signal_group(signal.SIGKILL)
             self.status = self._process.wait()
         return True
 
     def stopped(self) -> bool:
-        """Whether it is stopped, by Ctrl-Z or SIGSTOP."""
+        """Returns whether the worker is stopped, for example by SIGSTOP."""
         options = os.WSTOPPED | os.WNOHANG | os.WNOWAIT
         return os.waitid(os.P_PID, self._process.pid, options) is not None
 
     def tell(self, signum: int) -> None:
-        """Sends it a signal, and wakes it if it is stopped."""
+        """Sends the worker a signal, and resumes it if it is stopped."""
         if not self.ended():
             self.signaled = True
             self._process.send_signal(signum)
             self._signal_group(signal.SIGCONT)
 
     def kill(self) -> None:
-        """Ends it at once, with all its children, and waits for that."""
+        """Kills the worker and its children, and waits until the worker has ended."""
         if not self.ended():
             self.signaled = True
             self._signal_group(signal.SIGKILL)
             self.status = self._process.wait()
 
     def _signal_group(self, signum):
-        # PermissionError: macOS, for a group of which only ended processes are left.
+        # macOS raises PermissionError if all processes in the group have ended.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signum)
 
 
 def _die_with_parent():
-    """Returns what a child calls before it runs its command; None where none can."""
+    """Returns a function for the child process that ties its life to the launcher's.
+
+    The child calls it before it runs its command. Returns None except on Linux.
+    """
     if not sys.platform.startswith("linux"):
         return None
     parent = os.getpid()
@@ -113,7 +121,7 @@ def _die_with_parent():
     def tie():
         libc.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
         if os.getppid() != parent:
-            os._exit(1)  # The launcher died before the line above.
+            os._exit(1)  # The launcher ended before the call of prctl.
 
     return tie
 
@@ -123,8 +131,8 @@ class WorkerExit:
     """How a worker ended.
 
     Attributes:
-        index: of the worker in the cluster.
-        status: its exit status, or minus the signal that ended it.
+        index: the worker's index in the cluster.
+        status: exit status, or minus the number of the signal that ended the worker.
         signaled: whether the launcher had sent it a signal.
     """
 
@@ -134,14 +142,14 @@ class WorkerExit:
 
 
 def first_failure(exits: Sequence[WorkerExit]) -> WorkerExit | None:
-    """Returns the exit of the worker that failed, None if none did.
+    """Returns the exit of the worker that caused the failure, or None without failure.
 
-    Workers that only ended because another one was lost, or hung with it, are victims;
-    if there are only victims here the culprit is on another machine, and the first
-    victim stands for it.
+    Workers that ended or hung because another worker was lost did not cause the
+    failure. If only such workers failed, the cause is on another machine, and the
+    function returns the first of them, preferring those that hung.
 
     Args:
-        exits: `WorkerExit`s in the order in which they happened.
+        exits: `WorkerExit`s in the order in which the workers ended.
     """
     failed = [e for e in exits if e.status]
     by_itself = [e for e in failed if not e.signaled]
@@ -155,12 +163,12 @@ def first_failure(exits: Sequence[WorkerExit]) -> WorkerExit | None:
 
 
 def exit_status(status: int) -> int:
-    """Returns the status as a shell reports it: 128 + n for signal n."""
+    """Converts a status to the shell's convention, 128 + n for signal n."""
     return status if status >= 0 else 128 - status
 
 
 def describe(status: int) -> str:
-    """Returns how a worker ended, in words."""
+    """Describes how a worker ended."""
     if status >= 0:
         note = _EXPLAINED.get(status)
         return f"ended with status {status}" + (f" ({note})" if note else "")
