@@ -25,13 +25,11 @@ from plsc_tf.storage import files
 
 DEFAULT_SIGNATURE = "serving_default"
 EMBEDDING_OUTPUT = "embedding"
-# Listed among the signatures, but it is the operation that TensorFlow runs after
-# loading.
+# Listed among the signatures, but TensorFlow only runs it after loading.
 _INIT_SIGNATURE = "__saved_model_init_op"
 # Height and width of the warm-up image if the model card has no image size.
 _SIDE = 112
-# Seconds to wait before loading a failed version again: after the first failure, and at
-# most.
+# Seconds before a failed version is loaded again: after the first failure, and at most.
 _FIRST_RETRY, _LONGEST_RETRY = 1.0, 60.0
 # Number of unloaded versions whose status is still reported.
 _MOST_ENDED = 20
@@ -251,10 +249,7 @@ def name_of(options) -> str:
 
 
 class Models:
-    """All versions of the served model; not thread-safe.
-
-    Call its methods only from the event loop's thread.
-    """
+    """All versions of the served model. Call it only from the event loop's thread."""
 
     def __init__(self, options, executor, metrics):
         """Prepares to serve; `start` loads the versions.
@@ -268,8 +263,7 @@ class Models:
         self._options, self._executor, self._metrics = options, executor, metrics
         self._labels = options.labels()
         self._served = {}
-        # {version: (state, code, message)} for versions that are not served, with TF
-        # Serving's states.
+        # {version: TF Serving's (state, code, message)} if the version is not served.
         self._others = {}
         self._retries = {}
 
