@@ -17,7 +17,7 @@ LIMITS = (
 
 @dataclasses.dataclass(frozen=True)
 class Devices:
-    """The devices of a run.
+    """The devices that a run uses.
 
     Attributes:
         kind: "GPU" or "CPU".

@@ -94,7 +94,7 @@ def _attempt(strategy, timeout_s):
     def attempt():
         try:
             outcome.append(_wrong_result(strategy))
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is told to all
+        except Exception as error:  # noqa: BLE001 - reported to all workers
             outcome.append(f"{type(error).__name__}: {error}")
 
     # A daemon thread, because a collective that hangs must not keep the process alive.

@@ -43,7 +43,7 @@ def write(
 def _field(number, content):
     """Encodes a string, bytes or a message as a field of a protobuf message."""
     length, digits = len(content), []
-    while length > 127:  # noqa: PLR2004 - seven bits a byte, the lowest first
+    while length > 127:  # noqa: PLR2004 - seven bits per byte, lowest first
         digits.append(length & 127 | 128)
         length >>= 7
     return bytes([number << 3 | 2, *digits, length]) + content

@@ -86,7 +86,7 @@ class Supervisor:
     def _signals_taken(self):
         """Records SIGTERM, SIGINT and SIGHUP; works in the main thread only."""
         signums = [signal.SIGTERM, signal.SIGINT]
-        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # set by nohup
             signums.append(signal.SIGHUP)
         before = {
             signum: signal.signal(signum, lambda n, _: self._signals.append(n))

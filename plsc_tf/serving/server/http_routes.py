@@ -219,7 +219,7 @@ class GalleryRoutes:
         )
 
     def close(self) -> None:
-        """Finishes running requests and closes the gallery."""
+        """Finishes the requests in progress and closes the gallery."""
         self._threads.shutdown()
         self._gallery.close()
 
