@@ -1,1 +1,1 @@
-"""How good embeddings are: face verification and the table a run ends with."""
+"""Evaluation of embeddings: protocols, metrics, charts and the evaluation card."""

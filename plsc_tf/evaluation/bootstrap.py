@@ -1,10 +1,10 @@
 """Confidence intervals by resampling identities.
 
-Pairs are not independent: those of one person rise and fall together, so resampling
-pairs gives intervals that are too narrow. Here identities are drawn, with replacement.
-One that is drawn c times makes its own pairs count c times, and a pair with another
-one that is drawn d times count c * d times (the vertex bootstrap of Snijders and
-Borgatti, "Non-parametric standard errors and tests for network statistics", 1999).
+Pairs that share a person are correlated, so resampling pairs gives intervals that are
+too narrow. This module resamples identities, with replacement. If an identity is drawn
+c times, its genuine pairs count c times; a pair with another identity, drawn d times,
+counts c * d times (the vertex bootstrap of Snijders and Borgatti, "Non-parametric
+standard errors and tests for network statistics", 1999).
 """
 
 import dataclasses
@@ -15,19 +15,20 @@ import numpy as np
 from plsc_tf.evaluation.report import Figure
 
 CONFIDENCE = 0.95
-# Of fewer identities the draws say little about a population.
+# Resampling fewer identities says little about the population.
 MIN_IDENTITIES = 10
-# Draws in which a figure does not exist, such as without any false pair.
+# Largest share of draws in which a metric may be undefined, for example because no
+# pair of different identities was drawn.
 _MAX_UNDEFINED = 0.05
 
 
 @dataclasses.dataclass(frozen=True)
 class Resampling:
-    """The draws behind the intervals.
+    """The bootstrap settings of the confidence intervals.
 
     Attributes:
-        samples: draws; 0: no intervals.
-        seed: of the draws.
+        samples: number of draws; 0 disables the intervals.
+        seed: random seed for the draws.
     """
 
     samples: int = 1000
@@ -41,17 +42,18 @@ def intervals(
     num_identities: int,
     resampling: Resampling,
 ) -> dict:
-    """Percentile intervals of several figures.
+    """Computes percentile intervals for several metrics.
 
     Args:
-        values: {name: value on the data as they are, or a `Figure` without a value}.
-        measure: callable, weights -> {name: value}; NaN where there is none.
-        weights: callable, counts of the identities -> what `measure` takes.
+        values: {name: value on the original data, or a `Figure` without a value}.
+        measure: callable, weights -> {name: value}; NaN if the value is undefined.
+        weights: callable, how often each identity was drawn -> the weights that
+            `measure` takes.
         num_identities: number of identities to draw from.
         resampling: `Resampling`.
 
     Returns:
-        {name: `Figure`}, the names and order of `values`.
+        {name: `Figure`}, with the names and order of `values`.
     """
     figures = {
         name: value if isinstance(value, Figure) else Figure(float(value))
@@ -78,7 +80,7 @@ def intervals(
 
 
 def _with_interval(figure, drawn):
-    """Adds the percentile interval if the draws make one."""
+    """Adds the percentile interval, or a note on why there is none."""
     defined = drawn[np.isfinite(drawn)]
     if len(defined) < (1 - _MAX_UNDEFINED) * len(drawn):
         note = "no interval: many draws of identities do not have this figure"
@@ -92,15 +94,15 @@ def _with_interval(figure, drawn):
 
 
 def linked(count, left, right):
-    """Numbers things so that linked ones share a number: connected components.
+    """Labels the connected components of a graph.
 
     Args:
-        count: number of things.
-        left: int [links], one side of each link.
-        right: int [links], the other one.
+        count: number of nodes.
+        left: int `[links]`, one end of each link.
+        right: int `[links]`, the other end of each link.
 
     Returns:
-        int64 [count], numbers from 0 without a gap.
+        int64 `[count]`, the component number of each node, from 0 without gaps.
     """
     parent = list(range(count))
 

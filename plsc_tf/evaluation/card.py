@@ -1,4 +1,4 @@
-"""The evaluation card: card.json, and card.html, which loads no other file."""
+"""The evaluation card: card.json and a self-contained card.html."""
 
 import json
 from collections.abc import Sequence
@@ -14,13 +14,13 @@ VERSION = 1
 def build(
     model: dict, data: dict, reports: Sequence[SetReport], resampling: Resampling
 ) -> dict:
-    """Returns the card as plain values.
+    """Returns the card as JSON-serializable values.
 
     Args:
-        model: {name: text or number} about the model and its checkpoint.
-        data: the same about the training data.
-        reports: of the sets, in the order of the page.
-        resampling: the draws behind the intervals.
+        model: {name: text or number}, facts about the model and its checkpoint.
+        data: {name: text or number}, facts about the training data.
+        reports: the reports of the evaluated sets, in the order of the page.
+        resampling: the bootstrap settings of the confidence intervals.
     """
     return {
         "version": VERSION,
@@ -57,7 +57,7 @@ def to_html(card: dict, reports: Sequence[SetReport]) -> bytes:
 
 
 def _headline(report):
-    """[(value, name)]: the main figure of a set, and its thresholds."""
+    """Returns [(value, name)] for a set's main metric and its thresholds."""
     headline, at = [], report.threshold
     if report.main:
         value, _, deviation = report.figures[report.main].text(4).partition(" ± ")
@@ -73,7 +73,7 @@ def _headline(report):
 
 
 def _overview(report):
-    """The row of a set in the table of all sets."""
+    """Returns the set's row in the overview table."""
     main, at = "", ["", ""]
     if report.main:
         main = f"{report.figures[report.main].text(4)} {short_name(report.main)}"
@@ -84,7 +84,7 @@ def _overview(report):
 
 
 def _hashes(card, reports):
-    """{name: SHA-256} of the model, its data and each set."""
+    """Returns {name: SHA-256} for the model, its training data and each set."""
     hashes = {
         f"{of} {name.removesuffix('sha256').strip('_')}".strip(): value
         for of in ("model", "data")

@@ -1,21 +1,21 @@
-"""Charts of curves and histograms, drawn by matplotlib as SVG or PNG."""
+"""Charts of curves and histograms, drawn with matplotlib as SVG or PNG."""
 
 import dataclasses
 import io
 
 COLORS = ("#1f5fa8", "#c2491d", "#3d7f3d", "#7a4a99", "#8a6d00", "#444444")
 INK, FAINT, GRID = "#222222", "#666666", "#e2e2e2"
-# Inches; small, so that the text stays legible on a narrow page.
+# Inches; small enough to keep the text legible on a narrow page.
 SIZE = (5.2, 3.5)
 
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """One line of a chart.
+    """One curve in a chart.
 
     Attributes:
-        label: for the legend.
-        points: list of (x, y), x ascending.
+        label: text in the legend.
+        points: list of (x, y), in ascending order of x.
         steps: whether y keeps its value until the next x.
     """
 
@@ -29,9 +29,9 @@ class Mark:
     """A dashed vertical line.
 
     Attributes:
-        label: for the legend; "": none.
-        x: where.
-        dash: of matplotlib's line styles.
+        label: text in the legend; "" leaves the line out of the legend.
+        x: position on the x axis.
+        dash: matplotlib line style.
     """
 
     label: str
@@ -41,13 +41,13 @@ class Mark:
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
-    """A direction of a chart.
+    """One axis of a chart.
 
     Attributes:
-        label: what is shown, with its unit.
-        low: its lower end; None: it fits the data.
-        high: its upper end; None: it fits the data.
-        log: whether it is logarithmic.
+        label: the quantity and its unit.
+        low: lower limit; None to fit the data.
+        high: upper limit; None to fit the data.
+        log: whether the scale is logarithmic.
     """
 
     label: str
@@ -58,16 +58,16 @@ class Axis:
 
 @dataclasses.dataclass(frozen=True)
 class Chart:
-    """A chart, drawn as SVG or PNG.
+    """A chart that can be drawn as SVG or PNG.
 
     Attributes:
-        title: short, for screen readers.
-        caption: the same in a sentence.
-        x: `Axis`.
-        y: `Axis`.
-        curves: list of `Curve`, at most as many as `COLORS`.
+        title: short title for screen readers.
+        caption: one-sentence description.
+        x: the x `Axis`.
+        y: the y `Axis`.
+        curves: list of `Curve`, no longer than `COLORS`.
         marks: list of `Mark`.
-        filled: whether the area under each curve is filled, as of histograms.
+        filled: whether to fill the area under each curve, as in a histogram.
     """
 
     title: str
@@ -79,10 +79,11 @@ class Chart:
     filled: bool = False
 
     def svg(self):
-        """The text of an SVG, from `<svg` on, to stand in a page or a file."""
+        """Returns the SVG text, starting at `<svg`, to embed in a page or save."""
         import matplotlib
 
-        # Text stays text; ids depend on the chart, so that charts can share a page.
+        # Keep text as text, and derive element ids from the title because several
+        # charts share a page.
         look = {"svg.fonttype": "none", "svg.hashsalt": self.title}
         unwanted = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         with matplotlib.rc_context(look):
@@ -92,14 +93,14 @@ class Chart:
         return drawn[drawn.index("<svg") :]
 
     def png(self):
-        """The bytes of a PNG."""
+        """Returns the chart as PNG bytes."""
         content = io.BytesIO()
         self.figure().savefig(content, format="png", dpi=150)
         return content.getvalue()
 
     def figure(self):
-        """A new `matplotlib.figure.Figure`."""
-        # The import takes half a second.
+        """Draws the chart in a new `matplotlib.figure.Figure` and returns it."""
+        # Imported here because it takes half a second.
         from matplotlib.figure import Figure
 
         figure = Figure(SIZE, layout="constrained")
@@ -131,7 +132,7 @@ class Chart:
             color=color,
             label=curve.label,
             drawstyle="steps-post" if curve.steps else "default",
-            marker="o" if len(x) == 1 else "",  # a line of no length is invisible
+            marker="o" if len(x) == 1 else "",  # a one-point line is invisible
         )
         if self.filled:
             step = "post" if curve.steps else None

@@ -1,30 +1,30 @@
-"""Accuracy on images of the classes that were trained (mnist, cifar10, products)."""
+"""Accuracy on test images of the trained classes (mnist, cifar10, products)."""
 
 import numpy as np
 
-# Numbers of a block of embeddings (64 MB); class weights are read once per block.
+# Elements in a block of embeddings (64 MB); class weights are read once per block.
 _BLOCK_NUMBERS = 16 * 1024 * 1024
-# Images and classes of one product (64 MB of scores).
+# Images and classes per matrix product (64 MB of scores).
 _IMAGES, _CLASSES = 1024, 16384
 
 
 def ranks(model, batches):
-    """The rank of each image's true class among all classes, without margins.
+    """Ranks each image's true class among all classes, without margins.
 
-    Every image counts once, whatever the sizes of the batches. Class weights are read
-    block by block; the scores of one block at a time are in memory.
+    Every image counts once, regardless of the batch sizes. Class weights are read
+    block by block, and only one block's scores are in memory at a time.
 
     Args:
-        model: the `Classifier`, with its head's weights.
-        batches: of `plsc_tf.load(..., split="test")`.
+        model: the `Classifier`, including its head's weights.
+        batches: the result of `plsc_tf.load(..., split="test")`.
 
     Returns:
-        (ranks, labels): int64 [images], 1 + the number of other classes that score as
-        high as the true one or higher; int64 [images].
+        (ranks, labels): int64 `[images]`, 1 + the number of other classes that score
+        at least as high as the true class; int64 `[images]`.
 
     Raises:
-        ValueError: there is no image, or a label that the head does not have.
-        FloatingPointError: an embedding or a class weight is not finite.
+        ValueError: there are no images, or a label is not one of the head's classes.
+        FloatingPointError: an embedding or a class weight contains NaN or infinity.
     """
     blocks, labels, embeddings, own = [], [], [], []
     most = max(_IMAGES, _BLOCK_NUMBERS // model.embedding_size)
@@ -43,7 +43,7 @@ def ranks(model, batches):
 
 
 def accuracy(model, batches):
-    """Share of images whose own class scores highest; see `ranks`.
+    """Computes the share of images whose true class scores highest; see `ranks`.
 
     Returns:
         (accuracy, number of images).
@@ -67,7 +67,8 @@ def _ranks(head, embeddings, labels):
         )
     scores = np.empty(len(own), np.float32)
     counts = np.ones(len(own), np.int64)
-    # The scores of the true classes first, then the classes that score as high.
+    # The first pass collects the true classes' scores; the second counts the other
+    # classes that score at least as high.
     for count in (False, True):
         for low, weights, bias in _class_blocks(head):
             for start in range(0, len(own), _IMAGES):
@@ -85,7 +86,7 @@ def _ranks(head, embeddings, labels):
 
 
 def _scores(embeddings, weights):
-    """`[images, classes]`, those of the best center where a class has several."""
+    """Returns scores `[images, classes]`; with several centers, the best one's."""
     if weights.ndim == 2:  # noqa: PLR2004 - one center per class
         return embeddings @ weights.T
     return np.maximum.reduce(
@@ -94,7 +95,7 @@ def _scores(embeddings, weights):
 
 
 def _class_blocks(head):
-    """Yields (first class, weights, bias) of all classes."""
+    """Yields (first class, weights, bias) for consecutive blocks of classes."""
     weight = head.arrays()["weight"]
     for low in range(0, head.num_classes, _CLASSES):
         high = min(low + _CLASSES, head.num_classes)

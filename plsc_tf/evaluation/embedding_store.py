@@ -1,26 +1,26 @@
-"""Embeddings with labels in scratch files, and what their classes sum up to."""
+"""Labeled embeddings in scratch files, and the class centers computed from them."""
 
 import os
 
 import numpy as np
 
-# Rows of classes that are worked on at a time (8 MB of 512 numbers).
+# Classes processed at a time (8 MB for 512-d embeddings).
 _ROWS = 4096
 
 
 class EmbeddingStore:
-    """Unit embeddings of any number, on a disk; in memory are 8 bytes of each.
+    """Stores unit embeddings on disk; only 8 bytes per image stay in memory.
 
     Args:
-        folder: for the files: 2 bytes per number of an embedding, 4 bytes per number
-            of a class's sum.
-        num_classes: labels are 0 … num_classes - 1.
-        size: numbers of an embedding.
+        folder: folder for the files, which take 2 bytes per element of an embedding
+            and 4 bytes per element of a class's sum.
+        num_classes: number of classes; labels are 0 … num_classes - 1.
+        size: embedding size.
 
     Attributes:
-        labels: int64 [images].
-        counts: int64 [classes], images of each.
-        sums: float32 [classes, size], sum of each class's embeddings.
+        labels: int64 `[images]`, or None before `finish`.
+        counts: int64 `[classes]`, number of images per class.
+        sums: float32 `[classes, size]`, sum of each class's embeddings.
     """
 
     def __init__(self, folder, num_classes, size):
@@ -33,14 +33,15 @@ class EmbeddingStore:
         self._labels, self.labels, self._rows = [], None, None
 
     def add(self, embeddings, labels):
-        """Stores the next images.
+        """Appends embeddings.
 
         Args:
-            embeddings: [n, size] of length 1.
-            labels: int [n].
+            embeddings: `[n, size]`, rows of length 1.
+            labels: int `[n]`.
 
         Raises:
-            ValueError: a label that is none, or numbers that are not finite.
+            ValueError: a label is out of range, or an embedding contains NaN or
+                infinity.
         """
         labels = np.asarray(labels, np.int64)
         wrong = labels[(labels < 0) | (labels >= self.num_classes)]
@@ -55,10 +56,10 @@ class EmbeddingStore:
         np.add.at(self.sums, labels, embeddings)
 
     def finish(self):
-        """Ends adding; the embeddings can be read then.
+        """Closes the store for writing and opens the embeddings for reading.
 
         Raises:
-            ValueError: there are none.
+            ValueError: the store is empty.
         """
         self._file.close()
         if not self._labels:
@@ -68,15 +69,22 @@ class EmbeddingStore:
         self._rows = np.memmap(self._path, np.float16, "r", shape=shape)
 
     def rows(self, chosen):
-        """Embeddings by a slice or numbers of images, float32 [n, size]."""
+        """Returns the embeddings at a slice or array of image indices.
+
+        The result is float32 `[n, size]`.
+        """
         return np.asarray(self._rows[chosen], np.float32)
 
     def agreement(self):
-        """Mean cosine of two images of each class, float64 [classes].
+        """Returns the mean cosine between two images of each class.
 
-        Of n unit vectors with the sum s it is (|s|² - n) / (n (n - 1)): unlike the
-        length of the mean, it does not depend on n. Classes of one image, and those
-        far below the others, get a number for what is usual.
+        For n unit vectors with sum s, it is (|s|² - n) / (n (n - 1)). Unlike the
+        length of the mean vector, its expected value does not depend on n. Classes
+        with fewer than two images get the median; all others get at least a quarter
+        of it.
+
+        Returns:
+            float64 `[classes]`.
         """
         square = np.empty(self.num_classes)
         for low in range(0, self.num_classes, _ROWS):
@@ -91,11 +99,11 @@ class EmbeddingStore:
 
 
 class MeanCenters:
-    """Centers of classes that are means of embeddings.
+    """Class centers computed as means of embeddings.
 
     Attributes:
-        num_classes: how many.
-        present: bool [classes], whether a class has images.
+        num_classes: number of classes.
+        present: bool `[classes]`, whether each class has images.
     """
 
     def __init__(self, store):
@@ -105,24 +113,26 @@ class MeanCenters:
         self._agreement = store.agreement()
 
     def unit(self, low, high):
-        """Centers `[low, high)` of length 1; zeros for those that are not present."""
+        """Returns centers `[low, high)`, normalized; zeros for absent classes."""
         return unit(self._store.sums[low:high])
 
     def comparable(self, low, high):
-        """Centers whose products are 1 where two classes show one identity.
+        """Returns centers `[low, high)`, scaled for comparison across classes.
 
-        The mean cosine of images of two classes, over the geometric mean of what it
-        is within each (Spearman's correction for attenuation): a center of few or of
-        scattered images is not further from others for that.
+        The expected product of two centers is 1 if both classes show one identity.
+        It is the mean cosine between images of the two classes, divided by the
+        geometric mean of the two within-class mean cosines (Spearman's correction for
+        attenuation), so classes with few or scattered images are not penalized.
         """
         counts = np.maximum(self._store.counts[low:high], 1)
         scale = counts * np.sqrt(self._agreement[low:high])
         return self._store.sums[low:high] / scale[:, np.newaxis].astype(np.float32)
 
     def own(self, rows, labels):
-        """Cosine of embeddings and the centers of the *other* images of their class.
+        """Returns cosines between embeddings and the rest of their class.
 
-        NaN where there is no other.
+        Each embedding is compared with the center of the *other* images of its class;
+        NaN if there are none.
         """
         rest = self._store.sums[labels] - rows
         found = np.einsum("ij,ij->i", rows, unit(rest))
@@ -130,11 +140,11 @@ class MeanCenters:
 
 
 class WeightCenters:
-    """Centers of classes that are the rows of a head.
+    """Class centers taken from a head's weights.
 
     Args:
-        read: function of (first, last + 1) that returns rows.
-        present: bool [classes], whether a class has images.
+        read: function that takes (low, high) and returns rows `[low, high)`.
+        present: bool `[classes]`, whether each class has images.
     """
 
     def __init__(self, read, present):
@@ -142,19 +152,19 @@ class WeightCenters:
         self.num_classes = len(present)
 
     def unit(self, low, high):
-        """Rows `[low, high)` of length 1."""
+        """Returns rows `[low, high)`, normalized."""
         return unit(np.asarray(self._read(low, high), np.float32))
 
     comparable = unit
 
     def own(self, rows, labels):
-        """Cosine of embeddings and the rows of their classes."""
+        """Returns cosines between embeddings and the rows of their classes."""
         found, place = np.unique(labels, return_inverse=True)
         centers = np.concatenate([self.unit(int(k), int(k) + 1) for k in found])
         return np.einsum("ij,ij->i", rows, centers[place])
 
 
 def unit(rows: np.ndarray) -> np.ndarray:
-    """Rows, or one, divided by their lengths; zeros stay."""
+    """Normalizes one row or several to length 1; rows of zeros stay zero."""
     norms = np.linalg.norm(rows, axis=-1, keepdims=True)
     return rows / np.maximum(norms, 1e-12)

@@ -1,7 +1,7 @@
-"""1:N identification: the identity of a probe among those of a gallery. Numpy only.
+"""1:N identification: finding a probe's identity in a gallery. NumPy only.
 
-Scores are cosines, computed as float32 matrix products block by block; what is kept is
-one rank and one score per probe.
+Scores are cosines, computed block by block as float32 matrix products. Only one rank
+and two scores per probe are kept.
 """
 
 import dataclasses
@@ -13,9 +13,9 @@ from plsc_tf.evaluation import roc, verification
 
 RANKS = (1, 5, 10, 20, 50, 100)
 FALSE_POSITIVE_RATES = (1e-1, 1e-2, 1e-3)
-# Rows of a block of scores: 8 MB, which stay in a processor's cache.
+# Size of a block of scores: 8 MB, which fits in the processor's cache.
 PROBES, ENTRIES = 1024, 2048
-# Float32 products of equal rows may differ by this much: the scores are tied.
+# Scores this close count as ties: float32 products of equal rows can differ this much.
 _TIE = 1e-6
 
 
@@ -24,14 +24,15 @@ class Search:
     """The result of searching a gallery for each probe.
 
     Attributes:
-        mated: [probes] bool, whether the probe's identity is in the gallery.
-        ranks: [probes] int64, 1 + how many other identities (or their entries) score
-            as high as the probe's own or higher; 0 for probes without a mate.
-        scores: [probes] float32, cosine of the probe and its own identity; NaN
-            without a mate.
-        strongest: [probes] float32, highest cosine of another identity; -inf when
-            the gallery has no other.
-        num_identities: identities in the gallery.
+        mated: `[probes]` bool, whether the probe's identity is in the gallery.
+        ranks: `[probes]` int64, 1 + the number of other identities (or their entries)
+            that score at least as high as the probe's own; 0 for probes without a
+            mate.
+        scores: `[probes]` float32, cosine between the probe and its own identity; NaN
+            for probes without a mate.
+        strongest: `[probes]` float32, highest cosine with another identity; -inf if
+            the gallery has no other identity.
+        num_identities: number of identities in the gallery.
     """
 
     mated: np.ndarray
@@ -50,24 +51,26 @@ def search(
 ) -> Search:
     """Ranks the identities of a gallery for each probe.
 
-    An identity with several entries scores as its best one. Ties count against the
-    model, or a model that maps everything to one point would be perfect.
+    An identity's score is the score of its best entry. Ties count against the model;
+    otherwise, a model that maps everything to one point would be perfect.
 
     Args:
-        gallery: [entries, embedding_size] float, of any length; may be a memory map.
-        gallery_ids: [entries] identity of each, any values that numpy can sort.
-        probes: [probes, embedding_size] float, of any length.
-        probe_ids: [probes] identity of each; one that is not in the gallery makes the
-            search an open-set one.
-        by_entry: ranks count the entries of other identities that score as high, as
-            TinyFace's protocol does, instead of these identities.
+        gallery: `[entries, embedding_size]` float, not necessarily normalized; may be
+            a memory map.
+        gallery_ids: `[entries]`, identity of each entry; any values that NumPy can
+            sort.
+        probes: `[probes, embedding_size]` float, not necessarily normalized.
+        probe_ids: `[probes]`, identity of each probe; an identity that is not in the
+            gallery makes the search open-set.
+        by_entry: whether ranks count entries of other identities, as in TinyFace's
+            protocol, instead of identities.
 
     Returns:
         A `Search`.
 
     Raises:
-        ValueError: shapes that do not fit, embeddings that are not finite, no entry or
-            no probe.
+        ValueError: the shapes do not match, an embedding contains NaN or infinity, or
+            there are no entries or no probes.
     """
     _check(gallery, gallery_ids, "gallery")
     _check(probes, probe_ids, "probes")
@@ -103,15 +106,16 @@ def search(
 
 
 def rank_rates(result: Search, ranks: Sequence = RANKS, weights=None) -> dict:
-    """Share of the mated probes whose mate is among the first k identities.
+    """Computes the share of mated probes whose mate is among the first k identities.
 
     Args:
         result: `Search`.
-        ranks: values of k; those as large as the gallery or larger are left out.
-        weights: [probes] how often each counts; None: once.
+        ranks: values of k; except for 1, values not smaller than the number of
+            identities are left out.
+        weights: `[probes]`, how often each probe counts; None means once.
 
     Returns:
-        {k: rate}; empty without a mated probe.
+        {k: rate}; empty if no probe has a mate.
     """
     chosen = result.ranks[result.mated]
     counts = None if weights is None else weights[result.mated]
@@ -125,7 +129,10 @@ def rank_rates(result: Search, ranks: Sequence = RANKS, weights=None) -> dict:
 
 
 def cumulative_matches(result: Search, highest: int = 100) -> np.ndarray:
-    """The CMC curve: [k] rank-k rates for k = 1 ... `highest` or the gallery's size."""
+    """Returns the CMC curve: rank-k rates for k = 1, 2, ...
+
+    It ends at `highest` or the number of identities, whichever is smaller.
+    """
     ranks = range(1, min(highest, result.num_identities) + 1)
     chosen = np.sort(result.ranks[result.mated])
     hits = np.searchsorted(chosen, ranks, side="right")
@@ -135,21 +142,21 @@ def cumulative_matches(result: Search, highest: int = 100) -> np.ndarray:
 def tpir_at_fpir(
     result: Search, rates: Sequence = FALSE_POSITIVE_RATES, weights=None
 ) -> dict:
-    """True positive identification rates of an open-set search.
+    """Computes true positive identification rates (TPIR) of an open-set search.
 
-    A probe without a mate is a false positive when any identity scores the threshold
-    or more. A mated probe is a true positive when its mate comes first and scores the
-    threshold or more (detection and identification rate at rank 1; ISO/IEC 19795-1,
+    A probe without a mate is a false positive if any identity scores above the
+    threshold. A mated probe is a true positive if its mate ranks first and scores above
+    the threshold (detection and identification rate at rank 1; ISO/IEC 19795-1,
     Grother et al., "Face Recognition Technology Evaluation, Identification").
 
     Args:
         result: `Search`.
-        rates: FPIRs to keep. One that would allow fewer than ten false positives is
-            left out.
-        weights: [probes] how often each counts; None: once.
+        rates: target FPIRs; a rate that allows fewer than ten false positives is left
+            out.
+        weights: `[probes]`, how often each probe counts; None means once.
 
     Returns:
-        {rate: (TPIR, threshold as a cosine)}; scores above the threshold count.
+        {rate: (TPIR, threshold as a cosine)}; only scores above the threshold count.
     """
     others = result.strongest[~result.mated]
     supported = [rate for rate in rates if roc.supports(rate, len(others))]
@@ -165,7 +172,7 @@ def tpir_at_fpir(
     scores = result.scores[result.mated]
     points = {}
     for rate in supported:
-        # The score of the first probe that may not be a false positive any more.
+        # The highest score that must not be a false positive.
         over = np.searchsorted(reached, rate * reached[-1] + 1e-9, side="right")
         threshold = others[order[min(over, len(order) - 1)]]
         hit = first & (scores > threshold)
@@ -174,9 +181,9 @@ def tpir_at_fpir(
 
 
 def _blocks(gallery, order, starts):
-    """Yields (first identity, unit rows, where identities start in them).
+    """Yields (first identity, unit rows, offset of each identity in the rows).
 
-    The gallery is sorted by identity; blocks hold whole identities.
+    The gallery is sorted by identity, and a block never splits an identity.
     """
     first = 0
     while first < len(starts) - 1:
@@ -188,7 +195,7 @@ def _blocks(gallery, order, starts):
 
 
 def _rank(result, rows, probes, identity, blocks, by_entry):
-    """Counts the other identities that score as high, and keeps the highest score."""
+    """Counts other identities that score as high, and updates the highest score."""
     limit = (result.scores[rows] - np.float32(_TIE))[:, np.newaxis]
     counts, strongest = result.ranks[rows], result.strongest[rows]
     for first, unit, offsets in blocks:
@@ -199,13 +206,13 @@ def _rank(result, rows, probes, identity, blocks, by_entry):
         elif len(offsets) < len(unit):
             scores = np.maximum.reduceat(scores, offsets, axis=1)
         scores[identity[:, np.newaxis] == numbers] = -np.inf
-        # Comparisons with NaN, of probes without a mate, are False.
+        # The limit is NaN for probes without a mate, so their comparisons are False.
         counts += np.count_nonzero(scores >= limit, axis=1)
         np.maximum(strongest, scores.max(axis=1), out=strongest)
 
 
 def _unit(rows):
-    """Float32 rows of length 1; those of zeros stay."""
+    """Normalizes rows to length 1 in float32; rows of zeros stay zero."""
     rows = np.asarray(rows, np.float32)
     scale = verification.lengths(rows)
     scale[scale == 0] = 1

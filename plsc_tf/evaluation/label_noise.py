@@ -1,7 +1,7 @@
-"""Labels that look wrong: one identity in two classes, images of strangers.
+"""Detection of wrong labels: split identities and images in the wrong class.
 
-Everything is done in blocks: neither all pairs of classes nor all images are in
-memory at any time.
+Everything is computed in blocks; neither all pairs of classes nor all images are ever
+in memory at once.
 """
 
 import collections
@@ -9,20 +9,20 @@ import dataclasses
 
 import numpy as np
 
-# Classes, and images, of one product (64 MB and 16 MB of scores).
+# Classes and images per matrix product (64 MB and 16 MB of scores).
 _CLASSES, _PICTURES = 4096, 1024
-# Pairs of classes that are kept at most, and what is never worth keeping.
+# Maximum number of pairs to keep, and the minimum similarity of a pair worth keeping.
 _PAIRS, _LEAST = 200_000, 0.5
 
 
 @dataclasses.dataclass(frozen=True)
 class Pairs:
-    """Pairs of classes that are much alike, the most alike first.
+    """Pairs of similar classes, most similar first.
 
     Attributes:
-        first: int64 [pairs], the smaller label.
-        second: int64 [pairs].
-        alike: float32 [pairs], product of the two centers.
+        first: int64 `[pairs]`, the smaller label.
+        second: int64 `[pairs]`, the larger label.
+        alike: float32 `[pairs]`, similarity: the product of the two centers.
     """
 
     first: np.ndarray
@@ -30,12 +30,12 @@ class Pairs:
     alike: np.ndarray
 
     def above(self, threshold):
-        """Those that are at least so much alike."""
+        """Returns the pairs whose similarity is at least `threshold`."""
         count = int(np.searchsorted(-self.alike, -threshold, side="right"))
         return Pairs(self.first[:count], self.second[:count], self.alike[:count])
 
     def groups(self):
-        """Classes that hang together by these pairs: sorted lists of labels."""
+        """Returns the classes that these pairs connect, as sorted lists of labels."""
         groups = {}
         for a, b in zip(self.first.tolist(), self.second.tolist(), strict=True):
             both = groups.setdefault(a, [a]), groups.setdefault(b, [b])
@@ -48,12 +48,12 @@ class Pairs:
 
 
 def closest_pairs(centers, most=_PAIRS, progress=lambda done, of: None):
-    """The pairs of classes whose centers are most alike.
+    """Finds the pairs of classes with the most similar centers.
 
     Args:
         centers: `MeanCenters` or `WeightCenters`.
-        most: pairs to keep.
-        progress: called with blocks done, and of how many.
+        most: maximum number of pairs to keep.
+        progress: callback that takes the number of finished blocks and the total.
 
     Returns:
         `Pairs`.
@@ -73,7 +73,7 @@ def closest_pairs(centers, most=_PAIRS, progress=lambda done, of: None):
             products[:, ~present[other:end]] = -np.inf
             if other == low:
                 products[np.tril_indices(len(rows))] = -np.inf
-            # Of embeddings that are all alike nearly everything would be kept.
+            # If all embeddings are similar, almost every pair would pass the minimum.
             high_ones = products[products >= floor]
             if len(high_ones) > most:
                 floor = np.partition(high_ones, -most)[-most]
@@ -101,13 +101,13 @@ def _largest(found, most):
 
 @dataclasses.dataclass(frozen=True)
 class Nearest:
-    """Where each image's embedding is.
+    """Each image's similarity to its own class and to the nearest other class.
 
     Attributes:
-        own: float32 [images], cosine with the center of its own class; NaN where
-            that has no other image.
-        other: float32 [images], cosine with the nearest center of another class.
-        label: int64 [images], that class.
+        own: float32 `[images]`, cosine with the center of the image's own class; NaN
+            if the class has no other image.
+        other: float32 `[images]`, cosine with the nearest center of another class.
+        label: int64 `[images]`, label of that other class.
     """
 
     own: np.ndarray
@@ -116,7 +116,7 @@ class Nearest:
 
     @property
     def excess(self):
-        """By how much another center is nearer, float32; NaN where `own` is."""
+        """`other - own`, float32: positive if another center is nearer; may be NaN."""
         return self.other - self.own
 
 
@@ -126,9 +126,9 @@ def nearest_centers(store, centers, alike, progress=lambda done, of: None):
     Args:
         store: the `EmbeddingStore`.
         centers: `MeanCenters` or `WeightCenters`.
-        alike: `Pairs` that seem to be one identity: which of the two is nearer says
-            nothing, so they are no strangers to each other.
-        progress: called with images done, and of how many.
+        alike: `Pairs` that seem to be one identity. The classes of a pair are not
+            compared with each other's images, since either may be the nearer one.
+        progress: callback that takes the number of finished images and the total.
 
     Returns:
         `Nearest`.
@@ -141,7 +141,7 @@ def nearest_centers(store, centers, alike, progress=lambda done, of: None):
     own = np.empty(total, np.float32)
     other = np.full(total, -np.inf, np.float32)
     label = np.zeros(total, np.int64)
-    # Centers are read once for many images.
+    # Large chunks, because all centers are read once per chunk.
     step = max(_PICTURES, 2**25 // store.size)
     for begin in range(0, total, step):
         chunk = slice(begin, min(begin + step, total))
@@ -166,7 +166,7 @@ def nearest_centers(store, centers, alike, progress=lambda done, of: None):
 
 
 def _leave_out(scores, labels, low, high, partners):
-    """Takes the own class, and what is alike, out of the comparison."""
+    """Excludes each image's own class and its similar classes from the comparison."""
     inside = np.flatnonzero((labels >= low) & (labels < high))
     scores[inside, labels[inside] - low] = -np.inf
     if not partners:

@@ -1,4 +1,7 @@
-"""Text files that list pairs, galleries, probes and templates. No TensorFlow."""
+"""Parsers for text files that list pairs, galleries, probes and templates.
+
+This module does not import TensorFlow.
+"""
 
 import collections
 import io
@@ -8,20 +11,21 @@ import numpy as np
 
 
 def _rows(text: bytes, path: str, form: str, parse: Callable, separator=None) -> list:
-    """The parsed fields of each line that is not empty.
+    """Parses the fields of each nonempty line.
 
-    A line with tabs and too many fields is split at the tabs only, so that names may
-    hold blanks.
+    A line with tabs and too many fields is split at tabs only, because its names may
+    contain spaces.
 
     Args:
-        text: of the file.
-        path: of the file, for messages.
-        form: a line with its fields, for messages.
-        parse: callable, fields -> anything; raises ValueError for other fields.
-        separator: of the fields; further fields are ignored. None: white space.
+        text: content of the file.
+        path: path of the file, for error messages.
+        form: example line that names the fields, for their number and error messages.
+        parse: callable, fields -> parsed row; raises ValueError for invalid fields.
+        separator: field separator, with which extra fields are ignored; None splits at
+            whitespace and allows no extra fields.
 
     Raises:
-        ValueError: a line has other fields; the message has its number.
+        ValueError: a line has invalid fields; the message contains the line number.
     """
     rows, width = [], len(form.split(separator))
     for number, line in enumerate(_decoded(text, path), 1):
@@ -45,20 +49,20 @@ def _rows(text: bytes, path: str, form: str, parse: Callable, separator=None) ->
 
 
 def read_pair_list(text: bytes, path: str) -> tuple:
-    """Reads "left right same" lines, same being 1 or 0.
+    """Reads "left right same" lines, in which same is 1 or 0.
 
-    Here and in the next two, names may hold blanks if tabs separate the fields.
+    Names may contain spaces if tabs separate the fields.
 
     Args:
-        text: of the file.
-        path: of the file, for messages.
+        text: content of the file.
+        path: path of the file, for error messages.
 
     Returns:
-        (names in order of their first appearance, left, right, same): int64 [pairs]
-        positions in the names, and bool [pairs].
+        (names, left, right, same): the names in order of first appearance, int64
+        `[pairs]` indices into the names, and bool `[pairs]`.
 
     Raises:
-        ValueError: a line has other fields; the message has its number.
+        ValueError: a line has invalid fields; the message contains the line number.
     """
 
     def parse(fields):
@@ -74,21 +78,23 @@ def read_pair_list(text: bytes, path: str) -> tuple:
 
 
 def read_identity_list(text: bytes, path: str) -> tuple:
-    """Reads "name identity" lines, of a gallery or of probes.
+    """Reads a gallery's or the probes' "name identity" lines.
+
+    Names may contain spaces if tabs separate the fields.
 
     Returns:
-        (names, identities), tuples of texts.
+        (names, identities), two tuples of strings.
 
     Raises:
-        ValueError: a line has other fields; the message has its number.
+        ValueError: a line has invalid fields; the message contains the line number.
     """
     return tuple(zip(*_rows(text, path, "name identity", tuple), strict=True))
 
 
 def read_names(text: bytes, path: str) -> tuple:
-    """Reads the names of saved embeddings, one per line; further words are ignored.
+    """Reads the names of saved embeddings, one per line; extra words are ignored.
 
-    A tab ends a name that holds blanks.
+    If the name contains spaces, a tab must follow it.
 
     Raises:
         ValueError: a name occurs twice.
@@ -107,11 +113,11 @@ def read_template_media(text: bytes, path: str) -> tuple:
     """Reads IJB's face_tid_mid.txt: "image template media" lines.
 
     Returns:
-        (names of the images, their templates, their media): the last two int64
-        [images].
+        (image names, template ids, media ids): a tuple of strings and two int64
+        `[images]` arrays.
 
     Raises:
-        ValueError: a line has other fields; the message has its number.
+        ValueError: a line has invalid fields; the message contains the line number.
     """
 
     def parse(fields):
@@ -124,13 +130,13 @@ def read_template_media(text: bytes, path: str) -> tuple:
 def read_template_pairs(text: bytes, path: str) -> tuple:
     """Reads IJB's template_pair_label.txt: "template template same" lines.
 
-    IJB-C has 15.7 million of them.
+    IJB-C has 15.7 million such lines.
 
     Returns:
-        (left, right, same): int64 [pairs] template ids, bool [pairs].
+        (left, right, same): int64 `[pairs]` template ids and bool `[pairs]`.
 
     Raises:
-        ValueError: a line has other fields.
+        ValueError: a line has invalid fields.
     """
     expected = f"{path}: expected 'template template label' lines, label 1 or 0."
     if not text.strip():
@@ -147,13 +153,14 @@ def read_template_pairs(text: bytes, path: str) -> tuple:
 def read_subjects(text: bytes, path: str) -> tuple:
     """Reads IJB's gallery and probe files: a header, then "template,subject,..." lines.
 
-    A template has a line for each of its images; all must name one subject.
+    A template has one line per image; all of them must name the same subject.
 
     Returns:
-        (templates, subjects): int64 [templates], ascending templates.
+        (templates, subjects): int64 `[templates]`, sorted by template.
 
     Raises:
-        ValueError: a line has other fields; the message has its number.
+        ValueError: a line has invalid fields (the message contains the line number),
+            or a template has several subjects.
     """
     first, _, rest = text.partition(b"\n")
     if not first.split(b",")[0].strip().lstrip(b"-").isdigit():
@@ -170,11 +177,11 @@ def read_faces(text: bytes, path: str) -> tuple:
     """Reads IJB's name_5pts_score.txt: an image, five points (x, y) and a score.
 
     Returns:
-        (names, points, scores): tuple, float32 [images, 5, 2] in pixels, float32
-        [images] of the detector.
+        (names, points, scores): a tuple of strings, float32 `[images, 5, 2]` in pixels,
+        and the detector's scores, float32 `[images]`.
 
     Raises:
-        ValueError: a line has other fields; the message has its number.
+        ValueError: a line has invalid fields; the message contains the line number.
     """
 
     def parse(fields):

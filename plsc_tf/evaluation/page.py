@@ -1,4 +1,4 @@
-"""Self-contained HTML pages, from the templates in `pages/`."""
+"""Renders self-contained HTML pages from the templates in `pages/`."""
 
 import base64
 import pathlib
@@ -9,13 +9,13 @@ TEMPLATES = pathlib.Path(__file__).parent / "pages"
 
 
 def render(template: str, **values) -> bytes:
-    """Returns a page; texts are escaped.
+    """Renders a template as HTML bytes; values are escaped.
 
     Args:
         template: file name in `pages/`.
-        **values: names that the template uses.
+        **values: the template's variables.
     """
-    # Only runs that write a page import it.
+    # Imported here because only runs that write a page need it.
     import jinja2
 
     environment = jinja2.Environment(
@@ -34,7 +34,7 @@ def render(template: str, **values) -> bytes:
 
 
 def numeric_columns(rows: Iterable[Sequence], count: int) -> list[bool]:
-    """Whether each column but the first holds numbers only."""
+    """Returns whether each column holds only numbers; False for the first column."""
     columns = list(zip(*rows, strict=True))[1:]
     numeric = [
         all(re.fullmatch(r"-?[\d,]*\.?\d+", str(value)) for value in column)
@@ -44,7 +44,7 @@ def numeric_columns(rows: Iterable[Sequence], count: int) -> list[bool]:
 
 
 def _breakable(value):
-    """Text that narrow pages break after underscores and commas."""
+    """Allows line breaks after underscores and commas, for narrow pages."""
     from markupsafe import Markup, escape
 
     text = escape(value)

@@ -1,4 +1,4 @@
-"""The figures of a verification set when its pairs count more or less than once."""
+"""Metrics of a verification set whose pairs are weighted."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ import numpy as np
 from plsc_tf.evaluation import roc
 from plsc_tf.evaluation.report import not_supported
 
-# Squared distances of unit vectors lie in 0..4; the steps are insightface's.
+# Squared distances of unit vectors lie in [0, 4]; the steps match insightface.
 ACCURACY_THRESHOLDS = np.arange(0.0, 4.0, 0.01)
 FAR_THRESHOLDS = np.arange(0.0, 4.0, 0.001)
 FAR_TARGET = 1e-3
@@ -16,15 +16,15 @@ CALIBRATED = "calibrated_threshold"
 
 
 class PairStatistics:
-    """Sorts the pairs of a verification set once, then measures them with any weights.
+    """Computes metrics of a verification set for any weights, sorting the pairs once.
 
-    Folds are consecutive, as scikit-learn's without shuffling. Each is scored at a
-    threshold that the other folds choose.
+    Folds are consecutive, as in scikit-learn's `KFold` without shuffling. Each fold is
+    scored at a threshold chosen on the other folds.
 
     Args:
         scores: `verification.PairScores`.
-        far: the FAR that the calibrated threshold keeps.
-        folds: of the protocol; 0 leaves its figures out.
+        far: target FAR of the calibrated threshold.
+        folds: number of folds; 0 omits the metrics that need folds.
     """
 
     def __init__(self, scores, far: float = 1e-3, folds: int = FOLDS):
@@ -42,7 +42,11 @@ class PairStatistics:
             }
 
     def values(self) -> dict:
-        """{name: value, or a `Figure` that says why there is none}, in table order."""
+        """Returns the unweighted metrics, in table order.
+
+        Returns:
+            {name: value, or a `Figure` whose note explains why there is no value}.
+        """
         values = self.measure(np.ones(len(self._same)))
         count = int(np.count_nonzero(~self._same))
         for name, rate in self._rate_of.items():
@@ -51,17 +55,17 @@ class PairStatistics:
         return values
 
     def curve(self) -> roc.Curve:
-        """The `roc.Curve` of all pairs."""
+        """Returns the `roc.Curve` of all pairs, unweighted."""
         return self._pairs.curve(np.ones(len(self._same)))
 
     def measure(self, weights: np.ndarray) -> dict:
-        """The figures with weights.
+        """Computes the weighted metrics.
 
         Args:
-            weights: float64 [pairs], how often each pair counts.
+            weights: float64 `[pairs]`, how often each pair counts.
 
         Returns:
-            {name: value}; NaN, or no such name, where there is none.
+            {name: value}; undefined metrics are NaN or missing.
         """
         same, norms, values = self._same, self._scores.norms, {}
         if not (np.any(weights[same] > 0) and np.any(weights[~same] > 0)):
@@ -85,34 +89,34 @@ class PairStatistics:
         return values | {CALIBRATED: calibrated}
 
     def accuracies(self, weights: np.ndarray) -> tuple[np.ndarray, float]:
-        """Accuracies at the thresholds that are best on the other folds.
+        """Computes each fold's accuracy at the best threshold of the other folds.
 
         Args:
-            weights: [pairs] float64, how often each pair counts.
+            weights: float64 `[pairs]`, how often each pair counts.
 
         Returns:
-            [folds] accuracies, NaN for a fold of no weight, and the threshold that is
-            best over all pairs; of equally good thresholds the smallest one counts.
+            Accuracies `[folds]`, NaN for a fold without weight, and the best threshold
+            over all pairs. Ties go to the smallest threshold.
         """
         grid, same = ACCURACY_THRESHOLDS, self._same
         correct = self._accepted(grid, same, weights)
         correct += self._count(~same, weights)[:, np.newaxis]
         correct -= self._accepted(grid, ~same, weights)
         total = correct.sum(axis=0)
-        best = np.argmax(total - correct, axis=1)  # the first of equally good ones
+        best = np.argmax(total - correct, axis=1)  # the first one if there is a tie
         sizes = self._count(np.ones_like(same), weights)
         scores = _ratio(correct[np.arange(self._folds), best], sizes)
         return scores, float(grid[np.argmax(total)])
 
     def validation_rates(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Accepted shares of each fold at the threshold of the others' FAR target.
+        """Computes each fold's acceptance rates at the other folds' FAR threshold.
 
         Args:
-            weights: [pairs] float64, how often each pair counts.
+            weights: float64 `[pairs]`, how often each pair counts.
 
         Returns:
-            [folds] accepted share of the same pairs and [folds] of the different pairs;
-            NaN for a fold that has none of the kind.
+            The accepted share of same pairs, `[folds]`, and of different pairs,
+            `[folds]`; NaN for a fold without pairs of that kind.
         """
         accepted = self._accepted(FAR_THRESHOLDS, ~self._same, weights)
         negatives = self._count(~self._same, weights)
@@ -122,8 +126,8 @@ class PairStatistics:
         for fold in np.flatnonzero(num_others > 0):
             rates = others[fold] / num_others[fold]
             if rates[-1] >= FAR_TARGET:
-                # The curve is flat in places. There np.interp starts from the last
-                # of the equal points, as the linear spline of the original does.
+                # Where the curve is flat, np.interp starts from the last of the equal
+                # points, like the linear spline in insightface.
                 thresholds[fold] = np.interp(FAR_TARGET, rates, FAR_THRESHOLDS)
         hit = self._scores.distances < thresholds[self._fold_of]
         val, far = (
@@ -133,11 +137,11 @@ class PairStatistics:
         return val, far
 
     def _count(self, kind, weights):
-        """[folds] weight of the pairs of a kind."""
+        """Returns the total weight of one kind of pairs per fold, `[folds]`."""
         return np.bincount(self._fold_of[kind], weights[kind], self._folds)
 
     def _accepted(self, grid, kind, weights):
-        """[folds, thresholds] weight of the pairs of a kind below each threshold."""
+        """Returns one kind's weight below each threshold, `[folds, thresholds]`."""
         width = len(grid) + 1
         cells = self._cells[len(grid)][kind]
         counts = np.bincount(cells, weights[kind], self._folds * width)
@@ -149,14 +153,15 @@ def _ratio(part, whole):
 
 
 def pair_weights(left: np.ndarray, right: np.ndarray) -> Callable:
-    """The weights of pairs when identities were drawn; for `bootstrap.intervals`.
+    """Returns the `weights` function that `bootstrap.intervals` needs for pairs.
 
     Args:
-        left: int [pairs], number of the identity on the left.
-        right: int [pairs], on the right; equal for pairs of one identity.
+        left: int `[pairs]`, index of the left side's identity.
+        right: int `[pairs]`, index of the right side's identity; equal to `left` for
+            same pairs.
 
     Returns:
-        Callable, counts of the identities -> float64 [pairs].
+        Callable, how often each identity was drawn -> float64 `[pairs]`.
     """
 
     def weights(counts):

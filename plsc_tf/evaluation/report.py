@@ -1,10 +1,10 @@
-"""Figures as people read them: names, values with their intervals, and a table."""
+"""Metrics formatted for people: names, values with intervals, and tables."""
 
 import dataclasses
 
-# A rate that fewer errors than these would make up is not measured.
+# A rate isn't measured if it would rest on fewer errors than this.
 MIN_ERRORS = 10
-# {name: (in a table on a terminal, on a page)}
+# {name: (name in a terminal table, name on a page)}
 _NAMES = {
     "accuracy": ("accuracy", "accuracy, mean of ten folds ± their deviation"),
     "best_threshold": ("threshold", "most accurate threshold, squared distance"),
@@ -20,14 +20,14 @@ _NAMES = {
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """A number that a data set says about a model.
+    """A metric of a model on one data set.
 
     Attributes:
-        value: the number; None where the data cannot support it.
-        low: lower end of its confidence interval; None without one.
-        high: upper end.
-        note: why there is no value, or no interval; or a remark on it.
-        std: standard deviation over folds, if there are any.
+        value: the number; None if the data set is too small to measure it.
+        low: lower end of the confidence interval; None if there is no interval.
+        high: upper end of the confidence interval; None if there is no interval.
+        note: why the value or the interval is missing, or another remark.
+        std: standard deviation over folds; None if there are no folds.
     """
 
     value: float | None
@@ -43,20 +43,20 @@ class Figure:
         return self.text() + interval
 
     def text(self, digits: int = 5) -> str:
-        """The value and its deviation, without the interval."""
+        """Formats the value and its standard deviation, without the interval."""
         if self.value is None:
             return "n/a"
         text = f"{self.value:.{digits}f}"
         return text if self.std is None else f"{text} ± {self.std:.{digits}f}"
 
     def as_cosine(self) -> "Figure":
-        """The cosine of a squared distance of normalized embeddings."""
+        """Converts a squared distance of normalized embeddings to a cosine."""
         squared = (self.value, self.high, self.low)
         value, low, high = (None if x is None else 1 - x / 2 for x in squared)
         return dataclasses.replace(self, value=value, low=low, high=high, std=None)
 
     def as_dict(self) -> dict:
-        """Plain values, for JSON."""
+        """Returns the figure as JSON-serializable values."""
         plain = {"value": self.value, "low": self.low, "high": self.high}
         if self.std is not None:
             plain["std"] = self.std
@@ -64,17 +64,17 @@ class Figure:
 
 
 def not_supported(what: str, count: float) -> Figure:
-    """The `Figure` of a rate that too few errors stand behind.
+    """Returns a `Figure` without a value, for a rate based on too few errors.
 
     Args:
-        what: the errors, in the plural.
-        count: their number, on average or in fact.
+        what: the kind of error, in the plural.
+        count: expected or actual number of these errors.
     """
     return Figure(None, note=f"{count:.3g} {what} behind it, {MIN_ERRORS} are needed")
 
 
 def short_name(name: str) -> str:
-    """A figure's name on a terminal: "tar@far=1e-03" is "TAR@FAR=0.001"."""
+    """Returns a metric's terminal name: "TAR@FAR=0.001" for "tar@far=1e-03"."""
     if name in _NAMES:
         return _NAMES[name][0]
     kind, _, rate = name.partition("=")
@@ -82,7 +82,7 @@ def short_name(name: str) -> str:
 
 
 def long_name(name: str) -> str:
-    """A figure's name on a page."""
+    """Returns a metric's name on a page."""
     if name in _NAMES:
         return _NAMES[name][1]
     kind, _, k = name.partition("_")
@@ -94,12 +94,12 @@ def format_table(rows) -> str:
     """Aligns names and values in two columns.
 
     Args:
-        rows: (name, value) pairs, in the order of the lines. Floats are shown with
-            five significant digits, everything else as `str` shows it; the lines of
-            a longer value stay in its column.
+        rows: (name, value) pairs, one per line. Floats are shown with five significant
+            digits, everything else with `str`. The lines of a multiline value are
+            aligned in the value column.
 
     Returns:
-        One string without a newline at its end; empty if there are no rows.
+        The table without a trailing newline; empty if there are no rows.
     """
     rows = [
         (str(name), f"{value:.5g}" if isinstance(value, float) else str(value))

@@ -1,4 +1,4 @@
-"""The report of one evaluated set: figures, threshold, curves, worst pairs."""
+"""Reports on evaluated sets: metrics, thresholds, curves and worst pairs."""
 
 import dataclasses
 
@@ -10,9 +10,9 @@ from plsc_tf.evaluation.charts import Axis, Chart, Curve, Mark
 from plsc_tf.evaluation.report import MIN_ERRORS, Figure, not_supported
 from plsc_tf.evaluation.verification import FOLDS, PairScores
 
-# The main figure of a set is the first one of these that it has.
+# The main metric of a set is the first of these that it has.
 MAIN = ("accuracy", "rank_1", "top_1", "tar@far=1e-04", "eer")
-# Bins of a histogram, points of an ROC curve.
+# Number of histogram bins and ROC curve points.
 _BINS, _POINTS = 50, 240
 
 
@@ -21,8 +21,8 @@ class Options:
     """Options of a report.
 
     Attributes:
-        resampling: the draws behind confidence intervals.
-        far: false accept rate that the threshold is calibrated at.
+        resampling: the bootstrap settings of the confidence intervals.
+        far: false accept rate at which the threshold is calibrated.
     """
 
     resampling: Resampling = Resampling(samples=0)
@@ -34,18 +34,20 @@ class SetReport:
     """All results of one set.
 
     Attributes:
-        name: of the set.
+        name: the set's name.
         kind: "verification", "templates", "identification" or "classes".
-        figures: {name: `Figure`}, in the order of a table.
+        figures: {name: `Figure`}, in table order.
         counts: {name: count}.
-        basis: how identities are drawn for the confidence intervals, a sentence.
-        threshold: the calibrated threshold as plain values; {} where none applies.
-        curves: plain values behind the charts.
+        basis: a sentence on how identities are drawn for the confidence intervals.
+        threshold: the calibrated threshold as JSON-serializable values; {} if none
+            applies.
+        curves: the charts' data as JSON-serializable values.
         charts: list of `charts.Chart`.
-        worst: [{"kind", "cosine", "left", "right", ...}], pairs, plain values.
-        sha256: of the set; "" where it has no contents of its own.
+        worst: the worst pairs, [{"kind", "cosine", "left", "right", ...}],
+            JSON-serializable.
+        sha256: checksum of the set; "" if the set has no contents of its own.
         duplicates: {other set: counts of shared images, or a note}.
-        pictures: {row of `worst`: (JPEG, JPEG)}.
+        pictures: {index in `worst`: (JPEG, JPEG)}.
     """
 
     name: str
@@ -63,17 +65,17 @@ class SetReport:
 
     @property
     def main(self) -> str:
-        """The name of the main figure; "" if the set has none."""
+        """The name of the main metric; "" if the set has none."""
         return next((name for name in MAIN if name in self.figures), "")
 
     @property
     def rate(self) -> str:
-        """The rate that the threshold keeps, such as "FAR 0.001"."""
+        """The threshold's target rate, such as "FAR 0.001"."""
         name = "far" if "far" in self.threshold else "fpir"
         return f"{name.upper()} {self.threshold[name]:g}" if self.threshold else ""
 
     def as_dict(self) -> dict:
-        """Plain values for card.json."""
+        """Returns the set's JSON-serializable entry in card.json."""
         names = (
             "kind",
             "sha256",
@@ -88,7 +90,7 @@ class SetReport:
         return plain | {"figures": figures, "intervals": self.basis}
 
     def _add_chart(self, name, values, caption, *content, **options):
-        """Adds a chart, and plain values behind it as `curves[name]`."""
+        """Adds a chart and stores its data as `curves[name]`."""
         self.curves[name] = values
         what = {"roc": "ROC", "cmc": "CMC", "histogram": "Score histogram"}[name]
         self.charts.append(
@@ -113,7 +115,7 @@ class SetReport:
         )
 
     def add_histogram(self, scores: PairScores) -> None:
-        """Adds the histograms of the cosines, with the thresholds."""
+        """Adds the histograms of the cosines and marks the thresholds."""
         cosines = 1 - scores.distances / 2
         low = np.floor(cosines.min() * 10) / 10
         high = max(np.ceil(cosines.max() * 10) / 10, low + 0.1)
@@ -167,15 +169,15 @@ def of_pairs(
     options: Options,
     kind: str = "verification",
 ) -> SetReport:
-    """The report of verification pairs, without images and checksum.
+    """Builds the report on verification pairs, without pictures and checksum.
 
     Args:
-        name: of the set.
-        scores: of the pairs.
-        identities: (left, right, basis): int [pairs] numbers of the identities, and
-            a sentence on how they are known.
-        options: of the report.
-        kind: "verification": with the ten folds; "templates": without.
+        name: the set's name.
+        scores: the pairs' `PairScores`.
+        identities: (left, right, basis): the identity indices, int `[pairs]`, of both
+            sides, and a sentence on how the identities are known.
+        options: the report's options.
+        kind: "verification" uses the ten folds, "templates" doesn't.
     """
     folds = FOLDS if kind == "verification" else 0
     left, right, basis = identities
@@ -219,13 +221,13 @@ def of_search(
     identities: np.ndarray,
     options: Options,
 ) -> SetReport:
-    """The report of a 1:N identification.
+    """Builds the report on a 1:N identification.
 
     Args:
-        name: of the set.
-        search: its result.
-        identities: [probes] of the probes.
-        options: of the report.
+        name: the set's name.
+        search: the result of the search.
+        identities: `[probes]`, identity of each probe.
+        options: the report's options.
     """
     num_open = int(np.count_nonzero(~search.mated))
 
@@ -263,13 +265,14 @@ def of_search(
 def of_classes(
     name: str, ranks: np.ndarray, labels: np.ndarray, options: Options
 ) -> SetReport:
-    """The report of a closed set: the accuracy on the trained classes.
+    """Builds the report on a closed set: the accuracy on the trained classes.
 
     Args:
-        name: of the set.
-        ranks: int [images], 1 + how many classes score higher than the true one.
-        labels: int [images].
-        options: of the report.
+        name: the set's name.
+        ranks: int `[images]`, 1 + the number of other classes that score at least as
+            high as the true class.
+        labels: int `[images]`.
+        options: the report's options.
     """
 
     def measure(weights=None):
@@ -285,7 +288,7 @@ def of_classes(
 
 
 def _intervals(values, measure, identities, options):
-    """Figures of items with an identity each, and the number of the identities."""
+    """Returns the figures of items with one identity each, and the identity count."""
     present, numbers = np.unique(identities, return_inverse=True)
     count, draw = len(present), lambda counts: counts[numbers]
     figures = bootstrap.intervals(values, measure, draw, count, options.resampling)
@@ -293,7 +296,10 @@ def _intervals(values, measure, identities, options):
 
 
 def _remarked(figure, behind):
-    """val@FAR is defined by interpolation, however few false pairs support it."""
+    """Replaces val@FAR with a note if too few false pairs support it.
+
+    Interpolation defines it for any number of false pairs.
+    """
     if behind >= MIN_ERRORS:
         return figure
     missing = not_supported("false pairs", behind)
@@ -302,7 +308,7 @@ def _remarked(figure, behind):
 
 
 def _threshold(calibrated, points, far):
-    """The calibrated threshold as plain values, as squared distance and cosine."""
+    """Returns the threshold, as squared distance and cosine, JSON-serializable."""
     scales = {"squared_l2": calibrated, "cosine": calibrated.as_cosine()}
     threshold = {"far": far} | {scale: one.value for scale, one in scales.items()}
     if calibrated.value is None:
@@ -321,7 +327,7 @@ def _threshold(calibrated, points, far):
 
 
 def _limits(rates):
-    """The limits of an axis of rates: from the lowest, rounded down, to 1."""
+    """Returns axis limits for rates: from the lowest rate, rounded down, to 1."""
     return min(np.floor(float(np.min(rates)) * 10) / 10, 0.9), 1.0
 
 

@@ -1,7 +1,8 @@
-"""Receiver operating characteristic of distances: TAR@FAR, AUC and EER.
+"""Receiver operating characteristic (ROC) of distances: TAR@FAR, AUC and EER.
 
-A pair is accepted when its distance is less than a threshold. TAR is the share of
-accepted pairs of the same identity, FAR that of accepted pairs of two identities.
+A pair is accepted if its distance is less than a threshold. TAR is the share of same
+pairs (one identity) that are accepted; FAR is the share of different pairs (two
+identities) that are accepted.
 """
 
 import dataclasses
@@ -16,13 +17,13 @@ FALSE_ACCEPT_RATES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """Every point of the curve, from "accept nothing" to "accept everything".
+    """All points of the curve, from "accept nothing" to "accept everything".
 
     Attributes:
-        false_accepts: [points] FAR, ascending from 0 to 1.
-        true_accepts: [points] TAR, ascending from 0 to 1.
-        distances: [points] the largest distance that is accepted; -inf at first.
-        num_different: how many pairs of two identities there are.
+        false_accepts: `[points]`, FAR, ascending from 0 to 1.
+        true_accepts: `[points]`, TAR, ascending from 0 to 1.
+        distances: `[points]`, the largest accepted distance; the first is -inf.
+        num_different: number of different pairs.
     """
 
     false_accepts: np.ndarray
@@ -33,10 +34,10 @@ class Curve:
 
 @dataclasses.dataclass(frozen=True)
 class OperatingPoint:
-    """A threshold and what it does to the pairs.
+    """A threshold with its TAR and FAR.
 
     Attributes:
-        threshold: pairs are accepted when their distance is less than this.
+        threshold: pairs are accepted if their distance is less than this.
         true_accepts: TAR.
         false_accepts: FAR, at most the requested rate.
     """
@@ -47,11 +48,12 @@ class OperatingPoint:
 
 
 class SortedPairs:
-    """Pairs in the order of their distances.
+    """Pairs sorted by distance.
 
     Args:
-        distances: [pairs] float, smaller means more alike.
-        same: [pairs] bool, whether both sides are one identity; both kinds occur.
+        distances: `[pairs]` float; smaller means more similar.
+        same: `[pairs]` bool, whether both sides show one identity; must contain both
+            True and False.
     """
 
     def __init__(self, distances: np.ndarray, same: np.ndarray):
@@ -65,13 +67,13 @@ class SortedPairs:
         self._num_different = int(np.count_nonzero(~same))
 
     def curve(self, weights: np.ndarray) -> Curve:
-        """Counts the pairs that each distinct threshold accepts.
+        """Computes the curve for weighted pairs.
 
         Args:
-            weights: [pairs] float64, how often each pair counts.
+            weights: `[pairs]` float64, how often each pair counts.
 
         Returns:
-            The `Curve`; pairs at equal distances are accepted together.
+            The `Curve`, with one point for all pairs at the same distance.
         """
         ordered = weights[self._order]
         accepted, true_accepts = (
@@ -88,18 +90,18 @@ class SortedPairs:
 
 
 def curve(distances: np.ndarray, same: np.ndarray) -> Curve:
-    """The `Curve` of pairs that count once; see `SortedPairs`."""
+    """Returns the `Curve` of unweighted pairs; see `SortedPairs`."""
     return SortedPairs(distances, same).curve(np.ones(len(same)))
 
 
 def supports(rate: float, num_different: int) -> bool:
-    """Whether a FAR of `rate` can be measured on that many pairs of two identities."""
+    """Returns whether `num_different` pairs are enough to measure a FAR of `rate`."""
     return rate * num_different + 1e-9 >= MIN_ERRORS
 
 
 def operating_point(points: Curve, rate: float) -> OperatingPoint:
-    """The largest threshold whose FAR is at most `rate`."""
-    # 1e-3 * 3000 is a rounding error away from 3.
+    """Returns the point with the largest threshold whose FAR is at most `rate`."""
+    # The tolerance absorbs rounding errors, as in 1e-3 * 3000, which is not exactly 3.
     last = np.searchsorted(points.false_accepts, rate + 1e-12, side="right") - 1
     after = points.distances[last + 1 : last + 2]
     return OperatingPoint(
@@ -110,14 +112,14 @@ def operating_point(points: Curve, rate: float) -> OperatingPoint:
 
 
 def tar_at_far(points: Curve, rates: Sequence[float] = FALSE_ACCEPT_RATES) -> dict:
-    """The best TAR among the thresholds whose FAR is at most each rate.
+    """Computes the best TAR whose FAR doesn't exceed each target.
 
     Args:
         points: `Curve`.
-        rates: FAR targets; those that the pairs do not support are left out.
+        rates: FAR targets; a target that too few pairs support is left out.
 
     Returns:
-        Dict of target to TAR.
+        {target: TAR}.
     """
     return {
         rate: operating_point(points, rate).true_accepts
@@ -127,14 +129,18 @@ def tar_at_far(points: Curve, rates: Sequence[float] = FALSE_ACCEPT_RATES) -> di
 
 
 def area_under_curve(points: Curve) -> float:
-    """Probability that a same pair is closer than a different one, ties half."""
+    """Computes the AUC.
+
+    It is the probability that a same pair is closer than a different pair; ties count
+    one half.
+    """
     width = np.diff(points.false_accepts)
     height = (points.true_accepts[1:] + points.true_accepts[:-1]) / 2
     return float(np.sum(width * height))
 
 
 def equal_error_rate(points: Curve) -> float:
-    """The error at which FAR equals 1 - TAR, on the straight line between points."""
+    """Computes the rate at which FAR equals 1 - TAR, by linear interpolation."""
     gap = points.false_accepts + points.true_accepts - 1.0  # ascending, from -1 to 1
     after = int(np.argmax(gap >= 0.0))
     before = after - 1

@@ -1,7 +1,7 @@
 """Template protocols: many images of a person become one embedding (IJB-B, IJB-C).
 
-Images of one media, such as the frames of a video, are averaged; the media of a
-template are added up; the sum is normalized. Numpy only.
+The images of one medium, such as the frames of a video, are averaged. The averages of a
+template's media are added up, and the sum is normalized. NumPy only.
 """
 
 import numpy as np
@@ -10,15 +10,16 @@ from plsc_tf.evaluation.verification import blocks, lengths
 
 
 class TemplatePool:
-    """Adds up the embeddings of templates as the images come.
+    """Accumulates template embeddings while images are embedded.
 
     Args:
-        templates: [images] int64, template of each image.
-        media: [images] int64, its media; ids count within a template.
-        weights: [images] float, such as detector scores; None: all 1.
+        templates: `[images]` int64, template of each image.
+        media: `[images]` int64, medium of each image; ids are local to a template.
+        weights: `[images]` float, such as detector scores; None means all 1.
 
     Attributes:
-        ids: [templates] int64, their ids, ascending: the rows of `embeddings`.
+        ids: `[templates]` int64, template ids in ascending order, matching the rows
+            that `embeddings` returns.
     """
 
     def __init__(self, templates, media, weights=None):
@@ -27,23 +28,23 @@ class TemplatePool:
         _, of, counts = np.unique(
             pairs, axis=1, return_inverse=True, return_counts=True
         )
-        # The mean over a media is a sum with the share of each image.
+        # Averaging over a medium means weighting each image by 1 / number of images.
         self._shares = 1.0 / counts[of.reshape(-1)]
         if weights is not None:
             self._shares = self._shares * np.asarray(weights, np.float64)
         self._sums, self._next = None, 0
 
     def add(self, embeddings):
-        """Adds the embeddings of the next images, in their order.
+        """Adds the embeddings of the next n images, in order.
 
         Args:
-            embeddings: [n, embedding_size] float, not normalized: a long embedding,
-                of a clear image, counts more.
+            embeddings: `[n, embedding_size]` float, not normalized, because clear
+                images have longer embeddings, which should count more.
         """
         rows = slice(self._next, self._next + len(embeddings))
         if self._sums is None:
             self._sums = np.zeros((len(self.ids), embeddings.shape[1]), np.float64)
-        # Sorted, so that each template's rows of the block are added in one sweep.
+        # Sort the rows so that `reduceat` can add up each template's rows at once.
         templates = self._rows[rows]
         order = np.argsort(templates, kind="stable")
         scaled = embeddings[order] * self._shares[rows][order, np.newaxis]
@@ -53,17 +54,20 @@ class TemplatePool:
         self._next = rows.stop
 
     def embeddings(self):
-        """[templates, embedding_size] float64, of length 1, in the order of `ids`.
+        """Returns the normalized template embeddings, in the order of `ids`.
+
+        Returns:
+            float64 `[templates, embedding_size]`.
 
         Raises:
-            ValueError: embeddings were not finite.
+            ValueError: an embedding contained NaN or infinity.
         """
         scale = lengths(self._sums)
         scale[scale == 0] = 1
         return self._sums / scale[:, np.newaxis]
 
     def find(self, ids, what):
-        """[n] rows of templates.
+        """Returns the rows of the templates with these ids, `[n]`.
 
         Raises:
             ValueError: a template has no image; `what` names the file that lists it.
@@ -79,15 +83,15 @@ class TemplatePool:
 
 
 def cosines(embeddings, left, right):
-    """Cosines of listed pairs of unit rows, block by block.
+    """Computes the cosines of listed pairs of unit rows, block by block.
 
     Args:
-        embeddings: [n, embedding_size] float, of length 1.
-        left: [pairs] int, rows.
-        right: [pairs] int, rows.
+        embeddings: `[n, embedding_size]` float, rows of length 1.
+        left: `[pairs]` int, row indices.
+        right: `[pairs]` int, row indices.
 
     Returns:
-        float32 [pairs].
+        float32 `[pairs]`.
     """
     embeddings = np.asarray(embeddings, np.float32)
     result = np.empty(len(left), np.float32)

@@ -1,4 +1,4 @@
-"""Classes whose images fall into two groups, as those of two identities do."""
+"""Detection of classes that may mix two identities, by splitting their images."""
 
 import dataclasses
 
@@ -6,24 +6,26 @@ import numpy as np
 
 from plsc_tf.evaluation.embedding_store import unit
 
-# A group holds at least this share of a class's images, and two of them.
+# A group contains at least this share of a class's images, and at least two images.
 _SHARE = 0.2
+# Classes with fewer images are not split.
 _FEWEST = 4
-# Images of a class that are looked at, starts of the search, and its steps.
+# Maximum number of images to use per class, and of starts and steps per search.
 _MOST, _STARTS, _STEPS = 1000, 6, 20
-# Classes of like size that are compared with each other, if there are as many.
+# Classes are compared only with classes of similar size if there are this many.
 _ENOUGH = 30
 
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """The best two groups of a class.
+    """The best split of a class into two groups.
 
     Attributes:
-        label: of the class.
-        first: int64, numbers of the images of the larger group.
-        second: int64, those of the other.
-        alike: mean cosine across the groups, over that within them.
+        label: the class's label.
+        first: int64, indices of the images in the larger group.
+        second: int64, indices of the images in the smaller group.
+        alike: mean cosine across the groups, divided by the geometric mean of the mean
+            cosines within the groups.
     """
 
     label: int
@@ -33,15 +35,15 @@ class Split:
 
 
 class Splitter:
-    """Parts the images of a class in two, as well as that can be done.
+    """Splits the images of a class into the best two groups.
 
     Args:
         store: the `EmbeddingStore`.
-        trusted: bool [images], those whose labels are not doubted.
+        trusted: bool `[images]`, whether each image's label is trusted.
 
     Attributes:
-        labels: int64, the classes of at least four trusted images.
-        sizes: int64, how many each of them has.
+        labels: int64, classes with at least four trusted images.
+        sizes: int64, number of trusted images in each of these classes.
     """
 
     def __init__(self, store, trusted):
@@ -53,7 +55,7 @@ class Splitter:
         self.sizes = sizes[self.labels]
 
     def split(self, label):
-        """The `Split` of a class, the same whenever it is asked for."""
+        """Returns the `Split` of a class; repeated calls return the same split."""
         end = int(self._ends[label])
         numbers = self._order[end - int(self._store.counts[label]) : end]
         numbers = numbers[self._trusted[numbers]]
@@ -67,7 +69,7 @@ class Splitter:
         return Split(label, *(numbers[group] for group in groups), alike)
 
     def alike(self, progress=lambda done, of: None):
-        """How much alike the groups of each of `labels` are, float64."""
+        """Returns `Split.alike` for each class in `labels`, float64."""
         result = []
         for label in self.labels.tolist():
             result.append(self.split(label).alike)
@@ -76,14 +78,14 @@ class Splitter:
 
 
 def two_groups(rows, random):
-    """Spherical 2-means whose groups are not too small.
+    """Runs spherical 2-means with a minimum group size.
 
     Args:
-        rows: unit vectors [n, size], n at least 4.
-        random: `numpy.random.Generator`, for the starts.
+        rows: unit vectors `[n, size]`, with n at least 4.
+        random: `numpy.random.Generator` that chooses the starting points.
 
     Returns:
-        bool [n], which of them are in the first group.
+        bool `[n]`, whether each row is in the first group.
     """
     count = len(rows)
     least = max(2, int(np.ceil(_SHARE * count)))
@@ -107,18 +109,19 @@ def two_groups(rows, random):
 
 
 def scores(alike, counts):
-    """How unusual it is that two groups are so little alike.
+    """Scores how unusually dissimilar the two groups of each class are.
 
-    A class of one identity falls into groups that are somewhat unlike, too, the more
-    so the fewer images it has. So classes are compared with those of like size, by
-    median and median absolute deviation, which some bad classes do not move.
+    The two groups of a class with a single identity differ, too, and they differ more
+    if the class has few images. Classes are therefore compared with classes of similar
+    size, using the median and the median absolute deviation, which are robust to a few
+    bad classes.
 
     Args:
-        alike: float [classes], of their `Split`s.
-        counts: int [classes], their images.
+        alike: float `[classes]`, `Split.alike` of each class.
+        counts: int `[classes]`, number of images in each class.
 
     Returns:
-        float64 [classes], deviations below the median.
+        float64 `[classes]`, distance below the median in deviations.
     """
     result = np.zeros(len(alike))
     sizes = np.floor(np.log2(np.maximum(counts, 1)))
@@ -132,7 +135,7 @@ def scores(alike, counts):
 
 
 def _alike(first, second):
-    """Mean cosine across two groups over the geometric mean of those within."""
+    """Computes `Split.alike` from the rows of the two groups."""
     within = 1.0
     (a, n), (b, m) = ((x.sum(0, dtype=np.float64), len(x)) for x in (first, second))
     for total, size in ((a, n), (b, m)):

@@ -1,4 +1,4 @@
-"""Ten-fold verification of pairs, as insightface and PLSC report it. Numpy only."""
+"""Ten-fold verification of pairs, as in insightface and PLSC. NumPy only."""
 
 import dataclasses
 from collections.abc import Callable
@@ -8,9 +8,9 @@ import numpy as np
 from plsc_tf.evaluation import pair_statistics, roc
 from plsc_tf.evaluation.pair_statistics import FOLDS
 
-# Float64 numbers of one side of a block of pairs (32 MiB).
+# Float64 elements in one side of a block of pairs (32 MiB).
 _BLOCK_NUMBERS = 4 * 1024 * 1024
-# Images that are decoded at a time (77 MB of 112 x 112).
+# Approximate number of images to decode at a time (77 MB of 112 x 112 images).
 _IMAGES = 2048
 
 
@@ -19,11 +19,12 @@ class PairScores:
     """The distances of the pairs of a verification set.
 
     Attributes:
-        distances: [pairs] float64, squared L2 distance of the normalized embeddings.
-        same: [pairs] bool, whether both sides show one identity.
-        norms: [pairs] mean norm of the two sides' embeddings before normalization;
-            None where undefined, as for templates.
-        flip: whether embeddings of mirror images were added.
+        distances: `[pairs]` float64, squared L2 distance between the normalized
+            embeddings.
+        same: `[pairs]` bool, whether both sides show one identity.
+        norms: `[pairs]`, mean norm of the two sides' embeddings before normalization;
+            None if undefined, as for templates.
+        flip: whether the embeddings of mirror images were added.
     """
 
     distances: np.ndarray
@@ -34,25 +35,26 @@ class PairScores:
 
 @dataclasses.dataclass(frozen=True)
 class VerificationResult:
-    """The figures of a network on one verification set.
+    """The metrics of a network on one verification set.
 
     Attributes:
         accuracy: mean accuracy of the held-out folds.
-        std: standard deviation of the folds' accuracies (population, as insightface).
-        threshold: squared distance that is best over *all* pairs, the smallest of
-            equally good ones. For use of the network; no fold was scored with it.
-        val_at_far: mean share of accepted same pairs of the held-out folds, at the
-            threshold that gives `far_target` on the other folds.
-        val_std: standard deviation of that share.
-        far: false accept rate that the held-out folds really had there.
-        far_target: the false accept rate aimed at.
-        tar_at_far: {FAR target: TAR} over all pairs, for the targets that the number
-            of different pairs allows to measure.
+        std: population standard deviation of the folds' accuracies, as in insightface.
+        threshold: the most accurate squared distance over *all* pairs; ties go to the
+            smallest. It is meant for deployment; no fold was scored with it.
+        val_at_far: share of same pairs accepted in a held-out fold at the threshold
+            that gives `far_target` on the other folds, averaged over folds.
+        val_std: standard deviation of that share over folds.
+        far: measured false accept rate in a held-out fold at the same threshold,
+            averaged over folds.
+        far_target: target false accept rate.
+        tar_at_far: {FAR target: TAR} over all pairs, for those targets that the number
+            of different pairs supports.
         auc: area under the ROC curve of all pairs.
         eer: equal error rate over all pairs.
         xnorm: mean L2 norm of the network's embeddings before normalization.
-        num_pairs: how many pairs were compared.
-        flip: whether embeddings of mirror images were added.
+        num_pairs: number of pairs.
+        flip: whether the embeddings of mirror images were added.
     """
 
     accuracy: float
@@ -83,28 +85,30 @@ def verify(
 ) -> VerificationResult:
     """Scores listed pairs of embeddings with k-fold cross-validation.
 
-    The protocol of insightface's `eval/verification.py` and PLSC 0.1: consecutive
-    folds without shuffling, squared L2 distances of normalized embeddings, each fold
-    scored at the threshold that is best on the others (the smallest of equally good
-    ones). Distances are computed for the listed pairs only, block by block.
+    This is the protocol of insightface's `eval/verification.py` and PLSC 0.1. Folds are
+    consecutive, without shuffling, and distances are squared L2 distances between
+    normalized embeddings. Each fold is scored at the most accurate threshold of the
+    other folds (the smallest if there is a tie). Distances are computed only for the
+    listed pairs, block by block.
 
-    A fold without a same pair has no validation rate and one without a different
-    pair no false accept rate: the means leave them out.
+    A fold without same pairs has no validation rate, and a fold without different pairs
+    has no false accept rate. The means leave such folds out.
 
     Args:
-        embeddings: [n, embedding_size] float, of any length; they are normalized here.
-        left: [pairs] int, rows of `embeddings`.
-        right: [pairs] int, rows of `embeddings`.
-        same: [pairs] bool, whether both rows show one identity.
+        embeddings: `[n, embedding_size]` float, normalized by this function.
+        left: `[pairs]` int, row indices in `embeddings`.
+        right: `[pairs]` int, row indices in `embeddings`.
+        same: `[pairs]` bool, whether both rows show one identity.
         folds: number of folds, at least 2 and at most the number of pairs.
 
     Returns:
-        A `VerificationResult`; `xnorm` is the mean norm of the rows that the pairs
-        list, each as often as it is listed.
+        A `VerificationResult`. Its `xnorm` averages the norms of both rows of every
+        pair.
 
     Raises:
-        ValueError: the shapes disagree, a row is missing or not finite, all pairs are
-            of one kind, or there are fewer pairs than folds.
+        ValueError: the shapes do not match, an index is out of range, an embedding
+            contains NaN or infinity, all pairs are of one kind, or there are fewer
+            pairs than folds.
     """
     return summarize(score(embeddings, left, right, same, folds), folds)
 
@@ -116,7 +120,7 @@ def score(
     same: np.ndarray,
     folds: int = FOLDS,
 ) -> PairScores:
-    """Distances of listed pairs of embeddings; see `verify`, which raises the same.
+    """Computes the distances of listed pairs; for the errors it raises, see `verify`.
 
     Returns:
         `PairScores`.
@@ -124,7 +128,7 @@ def score(
     embeddings = np.asarray(embeddings)
     left, right, same = _check_pairs(len(embeddings), left, right, same, folds)
     norms = lengths(embeddings)
-    # As scikit-learn's normalize does it: a row of zeros stays one.
+    # Rows of zeros stay zero, as with scikit-learn's `normalize`.
     scale = np.where(norms == 0.0, 1.0, norms)[:, np.newaxis]
     distances = np.empty(len(left), np.float64)
     for rows in blocks(len(left), embeddings):
@@ -135,7 +139,7 @@ def score(
 
 
 def summarize(scores: PairScores, folds: int = FOLDS) -> VerificationResult:
-    """The `VerificationResult` of `PairScores`."""
+    """Computes the `VerificationResult` of `PairScores`."""
     statistics = pair_statistics.PairStatistics(scores, folds=folds)
     once = np.ones(len(scores.same))
     accuracy, threshold = statistics.accuracies(once)
@@ -161,32 +165,33 @@ def summarize(scores: PairScores, folds: int = FOLDS) -> VerificationResult:
 def verify_pairs(embed, pairs, *, batch_size=120, image_size=None, flip=None):
     """Embeds the images of a verification set and scores its pairs.
 
-    Every image that a pair lists is embedded once, and once mirrored; the two
-    embeddings are added before they are normalized.
+    Every listed image is embedded once and, with `flip`, once mirrored. The two
+    embeddings are added before normalization.
 
     Args:
-        embed: callable, uint8 [n, height, width, 3] -> [n, embedding_size] float.
-        pairs: object with `left`, `right`, `same` and `decoded(image_size)` as
-            `plsc_tf.data.pairs.Pairs` has them. With `decoded_rows(rows, image_size)`
-            images are decoded as they are needed, not all at once.
+        embed: callable, uint8 `[n, height, width, 3]` -> float `[n, embedding_size]`.
+        pairs: object with `left`, `right`, `same` and `decoded(image_size)`, like
+            `plsc_tf.data.pairs.Pairs`. If it has `decoded_rows(rows, image_size)`,
+            images are decoded block by block instead of all at once.
         batch_size: images per call of `embed` (PLSC: test_batch_size, 120).
-        image_size: (height, width) handed to `pairs.decoded`; None keeps the images'.
-        flip: whether to add the embeddings of mirror images; None does so unless
-            `pairs.mirror` says that they show something else.
+        image_size: (height, width) to pass to `pairs.decoded`; None keeps the original
+            size.
+        flip: whether to add the embeddings of mirror images; None means `pairs.mirror`,
+            or True if that attribute doesn't exist.
 
     Returns:
-        A `VerificationResult`; `xnorm` is, as insightface prints it, the mean norm
-        over both passes of what the network returned, before the two are added.
+        A `VerificationResult`. As in insightface, `xnorm` is the mean norm of the
+        network's output over both passes, before the two embeddings are added.
 
     Raises:
-        ValueError: as `verify`; or `embed` returned something of another shape.
+        ValueError: `verify` would raise it, or `embed` returned the wrong shape.
     """
     options = {"batch_size": batch_size, "image_size": image_size, "flip": flip}
     return summarize(score_pairs(embed, pairs, **options))
 
 
 def score_pairs(embed, pairs, *, batch_size=120, image_size=None, flip=None):
-    """Embeds a verification set; the arguments are those of `verify_pairs`.
+    """Embeds a verification set; takes the same arguments as `verify_pairs`.
 
     Returns:
         `PairScores`.
@@ -224,18 +229,19 @@ def score_pairs(embed, pairs, *, batch_size=120, image_size=None, flip=None):
 def embed_batch(
     function: Callable, images: np.ndarray, flip: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Embeds images, and their mirror images if `flip`.
+    """Embeds images and, with `flip`, also their mirror images.
 
     Args:
-        function: callable, uint8 [n, height, width, 3] -> [n, embedding_size].
-        images: uint8 [n, height, width, 3].
-        flip: whether to embed mirror images too.
+        function: callable, uint8 `[n, height, width, 3]` -> `[n, embedding_size]`.
+        images: uint8 `[n, height, width, 3]`.
+        flip: whether to embed mirror images, too.
 
     Returns:
-        (sums over both passes [n, embedding_size], mean norms over both [n]), float64.
+        (sum of both passes' embeddings `[n, embedding_size]`, mean of both passes'
+        norms `[n]`), both float64.
 
     Raises:
-        ValueError: the function returned another shape, or numbers that are not finite.
+        ValueError: the function returned the wrong shape, NaN or infinity.
     """
     total = _embed(function, images)
     norms = lengths(total)
@@ -257,14 +263,14 @@ def _embed(function, images):
 
 
 def blocks(count, embeddings):
-    """Yields slices of `count` rows whose embeddings are a block of bounded size."""
+    """Yields slices that divide `count` rows into blocks of bounded memory."""
     size = max(1, _BLOCK_NUMBERS // max(1, embeddings.shape[1]))
     for start in range(0, count, size):
         yield slice(start, start + size)
 
 
 def lengths(embeddings: np.ndarray) -> np.ndarray:
-    """Float64 L2 norms of the rows, without a float64 copy of them all."""
+    """Returns the rows' L2 norms in float64 without copying all rows to float64."""
     if embeddings.ndim != 2:
         raise ValueError(
             "embeddings must be [n, embedding_size]. Received: shape "
@@ -285,16 +291,16 @@ def lengths(embeddings: np.ndarray) -> np.ndarray:
 
 
 def raw_pixels(images: np.ndarray) -> np.ndarray:
-    """Pixels as embeddings: the baseline of a verifier that has learned nothing.
+    """Returns pixels as embeddings, the baseline of an untrained verifier.
 
-    Each image's mean is taken off, so that the cosine of two embeddings is the
-    correlation of the two images, whatever their brightness and contrast.
+    Each image's mean is subtracted, which makes the cosine of two embeddings the
+    correlation of the two images, independent of brightness and contrast.
 
     Args:
-        images: uint8 [n, height, width, 3].
+        images: uint8 `[n, height, width, 3]`.
 
     Returns:
-        float32 [n, height * width * 3].
+        float32 `[n, height * width * 3]`.
     """
     images = np.asarray(images)
     flat = images.reshape(len(images), -1).astype(np.float32)
