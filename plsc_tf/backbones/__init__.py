@@ -1,10 +1,10 @@
 """Backbones: networks that turn an image into an embedding.
 
-`build(name)` makes a network of the library by name and `list()` names them all;
-`from_user` and `BaseModel` take a network of your own.
+`build(name)` creates one of the library's networks, and `list()` returns their names.
+`from_user` and `BaseModel` are for your own networks.
 
-Every network maps normalised float images [N, height, width, channels] to float32
-embeddings [N, embedding_size]; the normalisation of pixels belongs to the caller.
+Every network maps normalized float images `[N, height, width, channels]` to float32
+embeddings `[N, embedding_size]`. The caller normalizes the pixels.
 """
 
 from plsc_tf.backbones.build import build, default_image_size, zoo_entry

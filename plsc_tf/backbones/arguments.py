@@ -1,4 +1,4 @@
-"""The arguments that all networks share: embedding size, image shape, dropout."""
+"""Arguments common to all networks: embedding size, image shape, dropout."""
 
 import operator
 from dataclasses import dataclass
@@ -6,20 +6,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class NetworkArguments:
-    """The arguments that all networks share, checked.
+    """Arguments common to all networks.
 
     Args:
-        name: of the network.
-        embedding_size: numbers per embedding; None leaves a network of the zoo without
-            an embedding layer.
+        name: the network's name.
+        embedding_size: embedding size; None builds a zoo network without an embedding
+            layer.
         image_shape: (height, width, channels) of the images, in pixels.
-        dropout: share of the features that is dropped before the embedding layer,
-            in [0, 1); None means the network's default.
+        dropout: dropout rate before the embedding layer, in [0, 1); None means the
+            network's default.
         synchronized_batch_norm: whether batch normalization uses the statistics of
-            the global batch instead of each replica's.
+            the global batch instead of each replica's part.
 
     Raises:
-        ValueError: an argument is out of its range.
+        ValueError: `dropout` is out of range.
     """
 
     name: str
@@ -36,14 +36,14 @@ class NetworkArguments:
             )
 
     def dropout_or(self, default: float) -> float:
-        """The requested dropout, or the network's default."""
+        """Returns the requested dropout rate, or the network's default."""
         return default if self.dropout is None else float(self.dropout)
 
     def require_pixels(self, least: int) -> None:
-        """Refuses images that leave no pixel for the last layers.
+        """Checks that images are large enough for the last layers.
 
         Raises:
-            ValueError: an image has fewer pixels in a row or column than `least`.
+            ValueError: the height or width is less than `least` pixels.
         """
         if min(self.image_shape[:2]) < least:
             raise ValueError(
@@ -54,7 +54,11 @@ class NetworkArguments:
 
 
 def positive_integer(value, name: str) -> int:
-    """`value` as an int, refused with the argument's `name` unless it is positive."""
+    """Returns `value` as an int.
+
+    Raises:
+        ValueError: it isn't a positive integer; the message contains `name`.
+    """
     try:
         number = operator.index(value)
     except TypeError:
@@ -65,11 +69,11 @@ def positive_integer(value, name: str) -> int:
 
 
 def checked_image_shape(image_shape) -> tuple[int, int, int]:
-    """`image_shape` as three positive ints: height, width, channels.
+    """Returns `image_shape` as three positive ints: height, width, channels.
 
     Raises:
-        ValueError: it has another form; for PLSC's (channels, height, width) the
-            message says how to write it here.
+        ValueError: it has another form. For PLSC's (channels, height, width), the
+            message gives the correct order.
     """
     try:
         shape = tuple(positive_integer(size, "image_shape") for size in image_shape)

@@ -1,7 +1,7 @@
-"""Blocks: the layers and residual blocks that the networks share.
+"""Layers and residual blocks that the networks share.
 
-All convolutions pad symmetrically, as Paddle and PyTorch do. Keras's own "same"
-puts the odd pixel of a stride 2 convolution at the bottom and right, which would
+All convolutions pad symmetrically, as in Paddle and PyTorch. Keras's "same" padding
+puts the extra pixel of a convolution with stride 2 at the bottom and right, which would
 shift the features of imported weights by one pixel.
 """
 
@@ -17,7 +17,7 @@ POOLINGS = ("flatten", "gap", "gdc")
 
 
 def fan_out_normal(fan_in: int, fan_out: int) -> Initializer:
-    """N(0, 2 / fan_out): Paddle's Xavier with fan_in=0, He's initializer by output.
+    """Returns N(0, 2 / fan_out): Paddle's Xavier with fan_in=0, He's with fan_out.
 
     Source: PLSC v0.1.1 `plsc/models/resnet.py`; He et al. 2015, arXiv:1502.01852.
     """
@@ -25,36 +25,37 @@ def fan_out_normal(fan_in: int, fan_out: int) -> Initializer:
 
 
 def tenth_normal(fan_in: int, fan_out: int) -> Initializer:
-    """N(0, 0.1²), the convolutions of arcface_torch's `iresnet.py`."""
+    """Returns N(0, 0.1²), used for convolutions in arcface_torch's `iresnet.py`."""
     return keras.initializers.RandomNormal(stddev=0.1)
 
 
 def fan_in_uniform(fan_in: int, fan_out: int) -> Initializer:
-    """U(−1/√fan_in, 1/√fan_in), PyTorch's default for linear layers."""
+    """Returns U(−1/√fan_in, 1/√fan_in), PyTorch's default for linear layers."""
     limit = 1.0 / math.sqrt(fan_in)
     return keras.initializers.RandomUniform(-limit, limit)
 
 
 def zeros(fan_in: int, fan_out: int) -> Initializer:
-    """All zeros."""
+    """Returns an initializer of zeros."""
     return keras.initializers.Zeros()
 
 
 @dataclass(frozen=True)
 class Style:
-    """How one family of networks makes its layers.
+    """Creates the layers of one family of networks.
 
-    An initializer is a function of (fan_in, fan_out), so that every layer gets one of
-    its own: Keras initializers repeat their numbers when an instance is shared.
+    Initializers are given as functions of (fan_in, fan_out) to create a separate one
+    for each layer: a shared Keras initializer would repeat its numbers.
 
     Args:
-        epsilon: of batch normalization.
-        conv_initializer: of convolution kernels.
-        dense_initializer: of the embedding layer's kernel.
-        bias_initializer: of the embedding layer's bias.
+        epsilon: epsilon of batch normalization.
+        conv_initializer: creates the initializer of a convolution's kernel.
+        dense_initializer: creates the initializer of the embedding layer's kernel.
+        bias_initializer: creates the initializer of the embedding layer's bias.
         one_slope: whether PReLU learns one slope per layer (Paddle's mode "all")
             instead of one per channel.
-        synchronized: whether batch statistics are those of all replicas.
+        synchronized: whether batch normalization uses the statistics of the global
+            batch.
     """
 
     epsilon: float
@@ -65,18 +66,21 @@ class Style:
     synchronized: bool = False
 
     def conv(self, x, filters: int, size: int, *, stride: int = 1, name: str):
-        """[N, h, w, c] to [N, ⌈h/stride⌉, ⌈w/stride⌉, filters], without a bias.
+        """Applies a convolution without a bias.
 
         Args:
-            x: [N, h, w, c] tensor.
+            x: `[N, h, w, c]` tensor.
             filters: output channels.
-            size: odd kernel size in pixels.
-            stride: step in pixels.
+            size: kernel size in pixels, odd.
+            stride: stride in pixels.
             name: the layer's name.
+
+        Returns:
+            `[N, ⌈h/stride⌉, ⌈w/stride⌉, filters]` tensor.
         """
         if size == 1 and stride > 1:
-            # Equal to the strided convolution, whose gradient oneDNN (TF 2.17, fewer
-            # than 16 channels) gets wrong by writing outside its memory.
+            # Equivalent to a strided convolution, but avoids its gradient in oneDNN
+            # (TF 2.17, fewer than 16 channels), which writes out of bounds.
             x = layers.MaxPooling2D(1, strides=stride, name=f"{name}_pixels")(x)
             stride = 1
         x, padding = _pad(x, size, stride, name)
@@ -93,11 +97,12 @@ class Style:
         )(x)
 
     def depthwise(self, x, size: int | None, *, stride: int = 1, name: str):
-        """Depthwise convolution with the padding of `conv`, without a bias.
+        """Applies a depthwise convolution, padded like `conv`, without a bias.
 
-        Its fan_out counts all channels, as the sources' initializers do. Without a
-        size it has one weight per pixel and channel, [N, h, w, c] to [N, 1, 1, c]:
-        GDConv, Chen et al. 2018, arXiv:1804.07573, section 3.2.
+        The initializer's fan_out counts all channels, as in the original networks. If
+        `size` is None, the kernel has one weight per pixel and channel and maps
+        `[N, h, w, c]` to `[N, 1, 1, c]` (GDConv, Chen et al. 2018, arXiv:1804.07573,
+        section 3.2).
         """
         kernel, padding = x.shape[1:3], "valid"
         if size is not None:
@@ -114,9 +119,9 @@ class Style:
         )(x)
 
     def norm(self, x, *, name: str, scale: bool = True, dtype: str | None = None):
-        """Batch normalization over the last axis.
+        """Applies batch normalization over the last axis.
 
-        The momentum is Paddle's and Keras's 0.9, which PyTorch writes as 0.1.
+        The momentum is 0.9 in the convention of Paddle and Keras, 0.1 in PyTorch's.
         """
         return layers.BatchNormalization(
             momentum=0.9,
@@ -128,7 +133,7 @@ class Style:
         )(x)
 
     def prelu(self, x, *, name: str):
-        """PReLU that starts at the slope 0.25, as in Paddle and PyTorch."""
+        """Applies PReLU with an initial slope of 0.25, as in Paddle and PyTorch."""
         return layers.PReLU(
             alpha_initializer=keras.initializers.Constant(0.25),
             shared_axes=[1, 2, 3] if self.one_slope else [1, 2],
@@ -136,19 +141,19 @@ class Style:
         )(x)
 
     def norm_prelu(self, x, *, name: str, number: int | str = ""):
-        """Batch normalization, then PReLU."""
+        """Applies batch normalization, followed by PReLU."""
         x = self.norm(x, name=f"{name}_bn{number}")
         return self.prelu(x, name=f"{name}_prelu{number}")
 
     def embedding(self, x, size: int, dropout: float, pooling="flatten", **dense):
-        """[N, h, w, c] features to [N, size] embeddings.
+        """Maps features `[N, h, w, c]` to embeddings `[N, size]`.
 
         Args:
-            x: [N, h, w, c] tensor.
-            size: numbers per embedding.
-            dropout: share of the features dropped before the dense layer.
+            x: `[N, h, w, c]` tensor.
+            size: embedding size.
+            dropout: dropout rate before the dense layer.
             pooling: "flatten" keeps every pixel (arcface_torch, PLSC), "gap" averages
-                the pixels, "gdc" weights them by a global depthwise convolution
+                the pixels, and "gdc" weights them by a global depthwise convolution
                 (MobileFaceNet).
             **dense: options of `embedding_dense`.
         """
@@ -168,14 +173,14 @@ class Style:
         return self.embedding_dense(x, size, **dense)
 
     def embedding_dense(self, x, size: int, bias: bool = True, scale: bool = True):
-        """[N, features] to [N, size] embeddings: a dense layer and its normalization.
+        """Applies a dense layer and batch normalization to get the embeddings.
 
-        Both compute in the precision of their weights, so in float32 under mixed
-        policies, as arcface_torch has it.
+        Both compute in the precision of their weights. This is float32 under mixed
+        policies, as in arcface_torch.
 
         Args:
-            x: [N, features] tensor.
-            size: numbers per embedding.
+            x: `[N, features]` tensor.
+            size: embedding size.
             bias: whether the dense layer has a bias.
             scale: whether the batch normalization learns a scale; arcface_torch fixes
                 it at 1.
@@ -194,7 +199,7 @@ class Style:
 
 
 def _pad(x, size: int, stride: int, name: str):
-    """Returns x, padded where Keras's "same" would not be symmetric, and the mode."""
+    """Returns x, padded if Keras's "same" would be asymmetric, and the padding mode."""
     if stride == 1 or size == 1:
         return x, "same"
     return layers.ZeroPadding2D(size // 2, name=f"{name}_pad")(x), "valid"
@@ -206,11 +211,11 @@ def basic_block(x, filters: int, stride: int, style: Style, name: str):
     Source: PLSC `bottleneck_block` for 50 layers; arcface_torch `IBasicBlock`.
 
     Args:
-        x: [N, h, w, c] tensor.
-        filters: channels of the output.
-        stride: of the second convolution.
-        style: how the layers are made.
-        name: the block's name, before the layers' names.
+        x: `[N, h, w, c]` tensor.
+        filters: output channels.
+        stride: stride of the second convolution.
+        style: creates the layers.
+        name: the block's name, a prefix of its layers' names.
     """
     y = style.norm(x, name=f"{name}_bn1")
     y = style.conv(y, filters, 3, name=f"{name}_conv1")
@@ -221,9 +226,10 @@ def basic_block(x, filters: int, stride: int, style: Style, name: str):
 
 
 def relu_block(x, filters: int, stride: int, style: Style, name: str):
-    """Conv 3×3 (stride) – BN – ReLU – conv 3×3 – BN, plus the shortcut, then ReLU.
+    """Conv 3×3 (stride) – BN – ReLU – conv 3×3 – BN, plus the shortcut – ReLU.
 
-    Source: He et al. 2015, arXiv:1512.03385, figure 5 left. Args as basic_block.
+    Source: He et al. 2015, arXiv:1512.03385, figure 5 left. The arguments are those of
+    `basic_block`.
     """
     y = style.conv(x, filters, 3, stride=stride, name=f"{name}_conv1")
     y = layers.ReLU(name=f"{name}_relu1")(style.norm(y, name=f"{name}_bn1"))
@@ -236,7 +242,8 @@ def bottleneck_block(x, filters: int, stride: int, style: Style, name: str):
     """BN – conv 1×1 – BN – PReLU – conv 3×3 – BN – PReLU – conv 1×1 (stride) – BN.
 
     The first two convolutions have filters // 4 channels; the shortcut is added.
-    Source: PLSC v0.1.1 `bottleneck_block` for 101 and 152 layers. Args as basic_block.
+    Source: PLSC v0.1.1 `bottleneck_block` for 101 and 152 layers. The arguments are
+    those of `basic_block`.
     """
     y = style.norm(x, name=f"{name}_bn1")
     y = style.conv(y, filters // 4, 1, name=f"{name}_conv1")
@@ -258,16 +265,16 @@ def _add_shortcut(x, y, stride: int, style: Style, name: str):
 def inverted_residual(x, filters: int, expansion: int, stride: int, style: Style, name):
     """Conv 1×1 – BN – PReLU – depthwise 3×3 – BN – PReLU – conv 1×1 – BN.
 
-    The input is added where stride and channels leave its shape alone.
+    The input is added if the output has the same shape.
     Source: Sandler et al. 2018, arXiv:1801.04381, with PReLU as in arXiv:1804.07573.
 
     Args:
-        x: [N, h, w, c] tensor.
-        filters: channels of the output.
-        expansion: channels inside, as a multiple of c.
-        stride: of the depthwise convolution.
-        style: how the layers are made.
-        name: the block's name, before the layers' names.
+        x: `[N, h, w, c]` tensor.
+        filters: output channels.
+        expansion: inner channels, as a multiple of c.
+        stride: stride of the depthwise convolution.
+        style: creates the layers.
+        name: the block's name, a prefix of its layers' names.
     """
     channels = x.shape[-1]
     y = style.conv(x, channels * expansion, 1, name=f"{name}_conv1")

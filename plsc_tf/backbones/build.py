@@ -1,4 +1,4 @@
-"""Build: the library's networks by name."""
+"""Builds the library's networks by name."""
 
 import inspect
 import re
@@ -36,17 +36,17 @@ BUILDERS = {
     **{name: partial(vit, *sizes) for name, sizes in TRANSFORMERS.items()},
     **{name: entry.build for name, entry in ENTRIES.items()},
 }
-# How a name is written without case, "-", "_" and blanks.
+# {name without underscores: name}, to look up names spelled differently.
 PLAIN = {name.replace("_", ""): name for name in BUILDERS}
-# Face networks turn 112 x 112 pixels into 512 numbers.
+# By default, face networks map 112 x 112 pixels to 512 numbers.
 FACE_EMBEDDING_SIZE = 512
 FACE_IMAGE_SIZE = 112
-# What arcface_torch's configurations call these networks.
+# Names of these networks in arcface_torch's configurations.
 ALIASES = {f"r{layers}": f"iresnet{layers}" for layers in (18, 34, 50, 100, 200)}
 
 
 def names() -> list[str]:
-    """The names of all networks that `build` knows, sorted by family and size."""
+    """Returns the names of all networks, sorted by family and size."""
 
     def key(name: str):
         family = name.rstrip("0123456789")
@@ -65,34 +65,35 @@ def build(
     dtype: str = "float32",
     **options,
 ) -> keras.Model:
-    """A new network of the library, with fresh weights.
+    """Builds one of the library's networks, with new random weights.
 
     Example: `build("iresnet", depths=(1, 1, 1), width=32, image_shape=(48, 48, 3))`.
 
     Args:
-        name: one of `names()`; case, "-", "_" and blanks do not matter, and PLSC's
-            "RestNet50" and arcface_torch's "r50" are understood.
-        embedding_size: numbers per embedding; None means 512 for a face network, and
-            for one of the zoo the features that its logits are made of, in their own
-            number and without an embedding layer.
-        image_shape: (height, width, channels) in pixels; None means 112 x 112 for a
-            face network, else `default_image_size(name)`, with 3 channels.
-        dropout: share of features dropped before the embedding layer; None means the
-            network's default (0.4 for PLSC's ResNets; docs/zoo.md has the zoo's).
-        synchronized_batch_norm: whether batch statistics are those of all replicas.
-        dtype: "float32", or "float16" or "bfloat16" for half precision everywhere but
-            in the embedding layers; `plsc_tf.backbones.precision` has finer control.
-            Weights are float32.
-        **options: of the family: `variant` (resnet), `depths`, `width`,
-            `stem_stride`, `head` (iresnet, resnet10), `drop_path`, `patch` (vit),
-            `batch_norm_momentum` (zoo).
+        name: one of `names()`, ignoring case, "-", "_" and spaces. PLSC's "RestNet50"
+            and arcface_torch's "r50" also work.
+        embedding_size: embedding size. None means 512 for a face network; a zoo network
+            then has no embedding layer and returns the features that its logits would
+            be computed from.
+        image_shape: (height, width, channels) in pixels; None means three channels and
+            `default_image_size(name)`, which is 112 for face networks.
+        dropout: dropout rate before the embedding layer; None means the network's
+            default (0.4 for PLSC's ResNets; docs/zoo.md lists the zoo's defaults).
+        synchronized_batch_norm: whether batch normalization uses the statistics of the
+            global batch.
+        dtype: "float32", or "float16" or "bfloat16" for half precision everywhere
+            except in the embedding layers. Weights are always float32. For finer
+            control, see `plsc_tf.backbones.precision`.
+        **options: options of the network's family: `variant` (resnet), `depths`,
+            `width`, `stem_stride`, `head` (iresnet, resnet10), `drop_path`, `patch`
+            (vit), `batch_norm_momentum` (zoo).
 
     Returns:
-        A functional model from float32 images [N, height, width, channels], already
-        normalized, to float32 embeddings [N, embedding_size].
+        A functional model from normalized float32 images `[N, height, width, channels]`
+        to float32 embeddings `[N, embedding_size]`.
 
     Raises:
-        ValueError: for an unknown name or option and for values out of range.
+        ValueError: a name or option is unknown, or a value is out of range.
     """
     canonical = _canonical(name)
     builder, entry = BUILDERS[canonical], ENTRIES.get(canonical)
@@ -122,32 +123,32 @@ def build(
 
 
 def default_image_size(name: str) -> int:
-    """Height and width in pixels of the images that a network is made for.
+    """Returns the default height and width, in pixels, of a network's images.
 
     Args:
-        name: as `build` takes it.
+        name: a name that `build` accepts.
 
     Raises:
-        ValueError: there is no network of this name.
+        ValueError: there is no network with this name.
     """
     entry = zoo_entry(name)
     return FACE_IMAGE_SIZE if entry is None else entry.image_size
 
 
 def zoo_entry(name: str) -> Entry | None:
-    """What belongs to a network of the zoo; None for a face network.
+    """Returns the catalog entry of a zoo network, or None for a face network.
 
     Args:
-        name: as `build` takes it.
+        name: a name that `build` accepts.
 
     Raises:
-        ValueError: there is no network of this name.
+        ValueError: there is no network with this name.
     """
     return ENTRIES.get(_canonical(name))
 
 
 def _canonical(name: str) -> str:
-    """The key of `BUILDERS` that a user's spelling means."""
+    """Returns the key of `BUILDERS` for a user's spelling of it."""
     if not isinstance(name, str):
         raise ValueError(
             f"name must be one of {', '.join(names())}. Received: name={name!r}. "

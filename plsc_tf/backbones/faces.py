@@ -1,7 +1,7 @@
 """Convolutional networks for faces: PLSC's ResNet, IResNet, ResNet10, MobileFaceNet.
 
-The residual ones are a 3×3 convolution, stages of residual blocks of which each starts
-with stride 2, and a dense embedding layer over the whole last feature map.
+The residual networks consist of a 3×3 convolution, stages of residual blocks that each
+start with stride 2, and a dense embedding layer over the whole last feature map.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ PLSC_DEPTHS = {
 }
 NARROW = (64, 128, 256, 512)
 WIDE = (256, 512, 1024, 2048)
-# The three forms in which PLSC had its networks of more than 100 layers.
+# The three versions of PLSC's networks with more than 100 layers.
 PLSC_VARIANTS = {
     "v0.2": (blocks.basic_block, NARROW),
     "v0.1": (blocks.bottleneck_block, NARROW),
@@ -37,23 +37,25 @@ MOBILE_BOTTLENECKS = (
 
 
 def resnet(depth: int, image, arguments: NetworkArguments, *, variant: str = "v0.2"):
-    """PLSC's face ResNet.
+    """Builds PLSC's face ResNet.
 
-    Source: PaddlePaddle/PLSC `plsc/models/resnet.py`. Batch normalization has epsilon
-    2e-5, PReLU one slope per layer, dropout is 0.4, kernels start at N(0, 2/fan_out).
+    Source: PaddlePaddle/PLSC `plsc/models/resnet.py`. Batch normalization has an
+    epsilon of 2e-5, PReLU has one slope per layer, dropout is 0.4, and kernels are
+    initialized with N(0, 2/fan_out).
 
     Args:
-        depth: layers: 50, 100, 101 or 152.
+        depth: number of layers: 50, 100, 101 or 152.
         image: symbolic images.
-        arguments: of the network.
-        variant: matters for 101 and 152 layers. "v0.2": basic blocks with 64…512
-            channels, which PLSC settled on in March 2020 ("align to mxnet"); "v0.1":
-            those of releases 0.1.0 and 0.1.1, bottlenecks with 64…512 channels
-            outside and a quarter inside; "readme": the bottlenecks with 256…2048
-            channels of the manual's example. All agree for 50 layers.
+        arguments: the network's common arguments.
+        variant: version of the networks with 101 and 152 layers. "v0.2" has basic
+            blocks with 64…512 channels, which PLSC adopted in March 2020 ("align to
+            mxnet"). "v0.1", of releases 0.1.0 and 0.1.1, has bottlenecks with 64…512
+            outer channels and a quarter as many inner channels. "readme", the example
+            in the manual, has bottlenecks with 256…2048 channels. The variant makes no
+            difference for 50 and 100 layers.
 
     Returns:
-        [N, embedding_size] tensor.
+        `[N, embedding_size]` tensor.
     """
     if variant not in PLSC_VARIANTS:
         raise ValueError(
@@ -87,25 +89,27 @@ def iresnet(  # noqa: PLR0913 - options of the family
     stem_stride: int = 1,
     head: str = "flatten",
 ):
-    """arcface_torch's IResNet, of any depth and width.
+    """Builds arcface_torch's IResNet with any depth and width.
 
     Source: deepinsight/insightface `recognition/arcface_torch/backbones/iresnet.py`.
-    Batch normalization has epsilon 1e-5, PReLU one slope per channel, dropout is 0,
-    convolutions start at N(0, 0.1²), the dense layer as PyTorch's, and the scale of
-    the last batch normalization is fixed at 1. The dense layer sees pixels in the
-    order (height, width, channels), PyTorch's in (channels, height, width).
+    Batch normalization has an epsilon of 1e-5, PReLU has one slope per channel, and
+    dropout is 0. Convolutions are initialized with N(0, 0.1²), the dense layer with
+    PyTorch's default. The scale of the last batch normalization is fixed at 1. The
+    dense layer's inputs are in the order (height, width, channels), unlike PyTorch's
+    (channels, height, width).
 
     Args:
         image: symbolic images.
-        arguments: of the network.
+        arguments: the network's common arguments.
         depths: blocks per stage; each stage halves height and width.
-        width: channels of the first stage, doubled from stage to stage, or the
-            channels of every stage.
-        stem_stride: stride of the first convolution; 2 quarters the work.
-        head: "flatten", "gap" or "gdc", see `Style.embedding`.
+        width: channels of the first stage, doubled in each later stage, or a list of
+            the channels of all stages.
+        stem_stride: stride of the first convolution; 2 quarters the amount of
+            computation.
+        head: "flatten", "gap" or "gdc"; see `Style.embedding`.
 
     Returns:
-        [N, embedding_size] tensor.
+        `[N, embedding_size]` tensor.
     """
     depths, filters, stride = _stage_filters(depths, width, stem_stride, arguments)
     style = Style(
@@ -132,10 +136,10 @@ def small_resnet(  # noqa: PLR0913 - options of the family
     stem_stride: int = 1,
     head: str = "flatten",
 ):
-    """He et al.'s basic blocks behind a 3×3 stem, in a size that two CPU cores train.
+    """Builds He et al.'s basic blocks after a 3×3 stem, small enough for two CPU cores.
 
-    Both convolutions of a stage's first block see the halved image, unlike
-    IResNet's, which makes a step of the same width about twice as fast on a CPU.
+    Unlike in IResNet, the first convolution of a stage already has stride 2, which
+    makes a step about twice as fast on a CPU at the same width.
     Source: He et al. 2015, arXiv:1512.03385, section 4.2. Dropout is 0.4. The
     arguments are those of `iresnet`.
     """
@@ -154,19 +158,19 @@ def small_resnet(  # noqa: PLR0913 - options of the family
 
 
 def mobilefacenet(image, arguments: NetworkArguments):
-    """The primary MobileFaceNet of the paper, for phones and CPUs.
+    """Builds the paper's primary MobileFaceNet, for phones and CPUs.
 
-    With 128 numbers out it trains 1,003,136 parameters; 993,344 are left, the paper's
-    0.99 M and 4.0 MB, once batch normalization is folded into the kernels.
+    With an embedding size of 128, it has 1,003,136 trainable parameters. After folding
+    batch normalization into the kernels, 993,344 remain: the paper's 0.99 M and 4.0 MB.
 
-    Source: Chen et al. 2018, arXiv:1804.07573, table 1. Not arcface_torch's "mbf",
-    which doubles the channels and other details. The paper leaves the initialization
-    open: N(0, 2/fan_out) is what insightface's MXNet and PyTorch forms share. The
-    global depthwise convolution is as large as the last feature map, 7×7 for images
-    of 112×112.
+    Source: Chen et al. 2018, arXiv:1804.07573, table 1. This is not arcface_torch's
+    "mbf", which has twice the channels and differs in other details. The paper does not
+    specify the initialization; N(0, 2/fan_out) is used by both insightface's MXNet and
+    PyTorch versions. The global depthwise convolution is as large as the last feature
+    map, 7×7 for 112×112 images.
 
     Returns:
-        [N, embedding_size] tensor.
+        `[N, embedding_size]` tensor.
     """
     arguments.require_pixels(16)
     style = Style(
@@ -192,7 +196,7 @@ def mobilefacenet(image, arguments: NetworkArguments):
 
 
 def _stages(x, block, depths, filters, style):
-    """Residual blocks, the first of each stage with stride 2."""
+    """Applies the stages of residual blocks; a stage's first block has stride 2."""
     stages = zip(depths, filters, strict=True)
     for stage, (depth, channels) in enumerate(stages, start=1):
         for index in range(depth):
@@ -202,7 +206,7 @@ def _stages(x, block, depths, filters, style):
 
 
 def _stage_filters(depths, width, stem_stride, arguments):
-    """Checked options of a family: `depths`, the channels of each stage, the stride."""
+    """Checks a family's options; returns depths, channels per stage and stem stride."""
     depths = _integers(depths, "depths")
     if isinstance(width, Sequence):
         filters = _integers(width, "width")

@@ -1,4 +1,4 @@
-"""Precision: which layers of a network compute in half precision."""
+"""Chooses which layers of a network compute in half precision."""
 
 import contextlib
 from dataclasses import dataclass
@@ -21,19 +21,19 @@ NORMALIZATIONS = (
 
 @dataclass(frozen=True)
 class Precision:
-    """The precision of a network's layers; their weights are float32 in any case.
+    """The precision of a network's layers; their weights are always float32.
 
     Args:
         dtype: "float32", "float16" (Keras's policy mixed_float16) or "bfloat16"
             (mixed_bfloat16).
-        keep_batchnorm_fp32: whether batch normalizations also hand on float32
-            (MindSpore). Their own arithmetic and statistics are float32 either way.
-        white: class names or names of layers that compute in half precision, also
-            where the rules of `apply` say float32 (PLSC: amp_lists).
-        black: class names or names of layers that compute in float32.
+        keep_batchnorm_fp32: whether batch normalizations also output float32
+            (MindSpore). Their computation and statistics are always float32.
+        white: names or class names of layers that compute in half precision, even if
+            the rules of `apply` would choose float32 (PLSC: amp_lists).
+        black: names or class names of layers that compute in float32.
 
     Raises:
-        ValueError: an unknown dtype, or a name in both lists.
+        ValueError: the dtype is unknown, or a name is in both lists.
     """
 
     dtype: str = "float32"
@@ -55,24 +55,24 @@ class Precision:
 def apply(network: keras.Model, precision: Precision) -> keras.Model:
     """Sets the precision of a network's layers, in place.
 
-    In half precision everything computes in it but the end of the network, as in
-    arcface_torch: the last dense layer and the normalizations, or layers without
-    weights, behind it. A network that ends otherwise gets a cast at its end, so that
-    embeddings are float32. A layer's own name in a list counts more than its class's,
-    and both count more than these rules.
+    With half precision, only the end of the network computes in float32, as in
+    arcface_torch: the last dense layer and any normalizations and layers without
+    weights that follow it. For a network with a different ending, a cast is added to
+    make the embeddings float32. A layer's name in `white` or `black` takes precedence
+    over its class name, and both take precedence over these rules.
 
-    Layers with another dtype than float32 weights, such as quantized ones, stay as
-    they are.
+    Layers whose weights are not float32, such as quantized layers, are unchanged.
 
     Args:
-        network: from [N, height, width, channels] to [N, embedding_size], built.
-        precision: that its layers shall compute in; float32 changes nothing.
+        network: built network from `[N, height, width, channels]` to
+            `[N, embedding_size]`.
+        precision: precision to set; float32 changes nothing.
 
     Returns:
         `network`, or a model that shares its layers and casts its output.
 
     Raises:
-        ValueError: a list names what is in no layer of this network.
+        ValueError: a listed name matches no layer or class in this network.
     """
     if precision.dtype not in HALF:
         return network
@@ -90,9 +90,9 @@ def apply(network: keras.Model, precision: Precision) -> keras.Model:
 
 @contextlib.contextmanager
 def in_float32(network: keras.Model):
-    """Lets a network compute in float32 for a while, as for its export.
+    """Makes a network compute in float32 within the block, for example for export.
 
-    What is traced inside keeps computing in float32.
+    A graph traced within the block keeps computing in float32 afterwards.
 
     Args:
         network: any Keras model.
@@ -108,7 +108,10 @@ def in_float32(network: keras.Model):
 
 
 def _computing_layers(network) -> list:
-    """All layers with float32 weights, or none, at any depth; not plain containers."""
+    """Returns all layers, at any depth, that have float32 weights or no weights.
+
+    Functional models, input layers and quantized layers are left out.
+    """
     return [
         layer
         for layer in private_apis.layers_inside(network, include_self=True)
@@ -120,7 +123,7 @@ def _computing_layers(network) -> list:
 
 
 def _is_graph(layer) -> bool:
-    """Whether a layer only passes tensors on between its own layers."""
+    """Returns whether a layer is a model that only connects its own layers."""
     return isinstance(layer, keras.Model) and getattr(layer, "inputs", None) is not None
 
 
@@ -134,7 +137,10 @@ def _is_half(layer, precision, at_the_end) -> bool:
 
 
 def _ending(network) -> list:
-    """The layers at the end that stay in float32; empty if their order is unknown."""
+    """Returns the last layers, which stay in float32.
+
+    The list is empty if the order of the layers is unknown.
+    """
     sequence = _in_order(network)
     if sequence is None:
         return []
@@ -149,7 +155,7 @@ def _ending(network) -> list:
 
 
 def _in_order(network) -> list | None:
-    """The layers in the order of computation, or None where code decides on it."""
+    """Returns the layers in order of computation, or None if code determines it."""
     if not _is_graph(network):
         return None
     sequence = []

@@ -1,4 +1,4 @@
-"""Networks of the user's own: a Keras model, a `build_network` class, a dotted path."""
+"""The user's own networks: Keras models, `build_network` classes and dotted paths."""
 
 import inspect
 from functools import partial
@@ -14,8 +14,8 @@ from plsc_tf.backbones.arguments import checked_image_shape
 class BaseModel:
     """Base class for networks in PLSC's form.
 
-    A subclass implements `build_network` with Keras layers and operations; the head
-    over the classes is added by the library. Example:
+    A subclass implements `build_network` with Keras layers and operations. The library
+    adds the head. Example:
 
         class Tiny(BaseModel):
             def build_network(self, input, label, is_train=True):
@@ -28,15 +28,15 @@ class BaseModel:
         """Builds the network once, on symbolic tensors.
 
         Args:
-            input: [N, height, width, channels] symbolic float32 images, normalized;
-                PLSC's are [N, channels, height, width].
-            label: always None: the network does not depend on labels here.
-            is_train: always None: one network serves training and inference, and
-                Keras layers know by themselves which it is. Pass it on as `training`
-                or leave it out, but do not branch on it.
+            input: normalized symbolic float32 images, `[N, height, width, channels]`;
+                in PLSC, `[N, channels, height, width]`.
+            label: always None, because the network does not depend on labels.
+            is_train: always None, because the same network serves training and
+                inference, and Keras layers detect which one is running. You can pass it
+                on as `training` or ignore it, but do not branch on it.
 
         Returns:
-            [N, embedding_size] symbolic embeddings.
+            Symbolic embeddings, `[N, embedding_size]`.
         """
         raise NotImplementedError(
             f"{type(self).__name__} must implement build_network(self, input, label, "
@@ -44,14 +44,15 @@ class BaseModel:
         )
 
     def to_keras(self, image_shape=(112, 112, 3), embedding_size=None) -> keras.Model:
-        """The network as a Keras model, checked as by `from_user`.
+        """Builds the network as a Keras model and checks it like `from_user`.
 
         Args:
             image_shape: (height, width, channels) in pixels.
-            embedding_size: numbers per embedding to insist on; None takes any.
+            embedding_size: required embedding size; None accepts any.
 
         Raises:
-            ValueError: `build_network` does not return [N, embedding_size] embeddings.
+            ValueError: `build_network` does not return `[N, embedding_size]`
+                embeddings.
         """
         image = keras.Input(checked_image_shape(image_shape), name="image")
         name = type(self).__name__
@@ -64,25 +65,27 @@ class BaseModel:
 def from_user(
     model, *, embedding_size: int | None = None, image_shape=(112, 112, 3)
 ) -> keras.Model:
-    """A network of the user's own, checked before anything is trained with it.
+    """Checks a user's network and returns it as a Keras model.
+
+    A warning is logged if the network scales the pixels itself.
 
     Args:
         model: a Keras model or layer; a `BaseModel` object or class; a function or
-            class that makes one, called with those of embedding_size (or emb_dim) and
-            image_shape that it names; or the dotted path of any of these, as in
-            "my_package.networks.Tiny".
-        embedding_size: numbers per embedding to insist on; None takes the model's.
+            class that creates one of these, called with embedding_size (or emb_dim) and
+            image_shape if its signature has them; or the dotted path of any of these,
+            as in "my_package.networks.Tiny".
+        embedding_size: required embedding size; None accepts the model's.
         image_shape: (height, width, channels) of the images, in pixels.
 
     Returns:
-        A Keras model from [N, height, width, channels] to [N, embedding_size] float32.
-        It is `model` itself where that already fits, otherwise it shares its weights.
-        A network that scales the pixels itself causes a warning.
+        A Keras model from `[N, height, width, channels]` to float32
+        `[N, embedding_size]`: `model` itself if its shapes and dtype already match,
+        otherwise a model that shares its weights.
 
     Raises:
-        ImportError: where the dotted path leads nowhere.
-        TypeError: where `model` is none of the above.
-        ValueError: where inputs or outputs have other shapes than requested.
+        ImportError: the dotted path does not exist.
+        TypeError: `model` is none of the above.
+        ValueError: the input or output does not have the requested shape.
     """
     image_shape = checked_image_shape(image_shape)
     if isinstance(model, str) and all(dotted_paths.split(model)):
@@ -104,11 +107,11 @@ def from_user(
 
 
 def _make(factory, embedding_size, image_shape):
-    """Calls a function or class with those arguments that its signature names."""
+    """Calls a function or class with the arguments that its signature contains."""
     offered = {"image_shape": image_shape}
     if embedding_size is not None:
         offered.update(embedding_size=embedding_size, emb_dim=embedding_size)
-    # Keras layers take anything in __new__, so a class is requested its __init__.
+    # Inspect a class's __init__, because __new__ of Keras layers accepts anything.
     target = partial(factory.__init__, None) if isinstance(factory, type) else factory
     parameters = inspect.signature(target).parameters
     return factory(**{k: v for k, v in offered.items() if k in parameters})
@@ -117,7 +120,7 @@ def _make(factory, embedding_size, image_shape):
 def _checked_model(model, embedding_size, image_shape) -> keras.Model:
     name = f"The network {model.name!r}"
     inputs, own_shape = getattr(model, "inputs", None), None
-    if inputs is not None:  # it was built on inputs
+    if inputs is not None:  # the model was built with known inputs
         own_shape = tuple(inputs[0].shape)
         sizes = zip(own_shape[1:], image_shape, strict=False)
         fits = all(own in (None, size) for own, size in sizes)
@@ -138,20 +141,20 @@ def _checked_model(model, embedding_size, image_shape) -> keras.Model:
             f"call. Received: a {type(model).__name__}"
         ) from error
     embedding = _checked_embedding(output, embedding_size, name)
-    # A model of free size does not say its image size; one of a fixed batch size takes
-    # no other.
+    # Wrap models with an unspecified image size, because callers read the size, and
+    # models with a fixed batch size, because they accept no other.
     if own_shape == (None, *image_shape) and embedding is output:
         return model
     return keras.Model(image, embedding, name=model.name)
 
 
 def _warn_of_scaling(network):
-    """Warns of a layer that makes pixels of 0...255 small once more."""
-    # Keras yields the layers from the last one to the first.
+    """Warns about a layer that scales the already normalized pixels again."""
+    # `layers_inside` yields the layers from last to first.
     for layer in reversed(list(private_apis.layers_inside(network))):
         rescales = isinstance(layer, keras.layers.Rescaling)
         if rescales and np.max(np.abs(layer.scale)) >= 1:
-            return  # it undoes the normalization
+            return  # this layer undoes the normalization
         if rescales or isinstance(layer, keras.layers.Normalization):
             logging.warning(
                 "The network '%s' scales its images itself, in layer '%s' (%s), but "
@@ -167,7 +170,10 @@ def _warn_of_scaling(network):
 
 
 def _checked_embedding(embedding, embedding_size, name: str):
-    """The tensor [N, embedding_size], not in half precision; `name` begins errors."""
+    """Checks an `[N, embedding_size]` tensor; casts half precision to float32.
+
+    Error messages start with `name`.
+    """
     shape = tuple(getattr(embedding, "shape", ()))
     symbolic = keras.utils.is_keras_tensor(embedding)
     if not symbolic or len(shape) != 2 or shape[1] is None:

@@ -6,45 +6,46 @@ from keras import layers, ops
 from plsc_tf.backbones.arguments import NetworkArguments
 from plsc_tf.backbones.blocks import Style
 
-# Width and depth of arcface_torch's networks; all have 8 heads and patches of 9 pixels.
+# Width and depth of arcface_torch's networks; all have 8 heads and 9×9 patches.
 SIZES = {"vit_t": (256, 12), "vit_s": (512, 12), "vit_b": (512, 24), "vit_l": (768, 24)}
 HEADS = 8
 PATCH = 9
 
 
 def truncated_normal():
-    """N(0, 0.02²), cut off at two deviations, of all weights of a transformer."""
+    """Returns N(0, 0.02²), truncated at two deviations, for a transformer's weights."""
     return keras.initializers.TruncatedNormal(stddev=0.02)
 
 
 @keras.saving.register_keras_serializable(package="plsc_tf")
 class PositionEmbedding(layers.Layer):
-    """Adds a learned vector to each place of a sequence [N, places, width]."""
+    """Adds a learned vector to each place of a sequence `[N, places, width]`."""
 
     def build(self, input_shape):
-        """Makes the vectors."""
+        """Creates the vectors."""
         self.position = self.add_weight(
             shape=(1, *input_shape[1:]), initializer=truncated_normal(), name="position"
         )
 
     def call(self, inputs):
-        """Adds them."""
+        """Adds the vectors to the inputs."""
         return inputs + ops.cast(self.position, inputs.dtype)
 
     def compute_output_shape(self, input_shape):
-        """The input's shape."""
+        """Returns the input's shape."""
         return input_shape
 
 
 @keras.saving.register_keras_serializable(package="plsc_tf")
 class Attention(layers.Layer):
-    """Scaled dot products of queries and keys choose among the values.
+    """Multi-head scaled dot-product attention.
 
-    Takes [N, places, 3 · width], queries, keys and values side by side, and gives
-    [N, places, width]. The products are float32 in any case, as in arcface_torch.
+    Maps concatenated queries, keys and values, `[N, places, 3 · width]`, to
+    `[N, places, width]`. The products are always computed in float32, as in
+    arcface_torch.
 
     Args:
-        heads: parts that the width is cut into.
+        heads: number of attention heads.
     """
 
     def __init__(self, heads, **options):
@@ -52,7 +53,7 @@ class Attention(layers.Layer):
         self.heads = heads
 
     def call(self, inputs):
-        """Attends."""
+        """Applies attention."""
         _, places, width = inputs.shape
         size = width // 3 // self.heads
         parts = ops.reshape(
@@ -68,11 +69,11 @@ class Attention(layers.Layer):
         return ops.cast(mixed, self.compute_dtype)
 
     def compute_output_shape(self, input_shape):
-        """A third of the input's last axis."""
+        """Returns the input's shape with a third of its last axis."""
         return (*input_shape[:-1], input_shape[-1] // 3)
 
     def get_config(self):
-        """The arguments, for saving."""
+        """Returns the layer's arguments, for saving."""
         return {**super().get_config(), "heads": self.heads}
 
 
@@ -85,30 +86,32 @@ def vit(  # noqa: PLR0913 - a row of `SIZES` and the options of the family
     drop_path: float = 0.1,
     patch: int = PATCH,
 ):
-    """The face transformer of arcface_torch (`backbones/vit.py`), without masking.
+    """Builds arcface_torch's face transformer (`backbones/vit.py`), without masking.
 
-    Patches of 9×9 pixels, position embeddings, blocks of attention and a ReLU6
-    perceptron of four times the width, each behind a layer normalization; then a dense
-    layer over all places, and the embedding. Source of the blocks: Dosovitskiy et al.
-    2020, arXiv:2010.11929; of leaving out blocks: arXiv:1603.09382.
+    The network splits the image into patches of 9×9 pixels and adds position
+    embeddings. Each block consists of attention and a ReLU6 perceptron of four times
+    the width, each after a layer normalization. A dense layer over all places and the
+    embedding layer follow. Sources: Dosovitskiy et al. 2020, arXiv:2010.11929 (blocks);
+    arXiv:1603.09382 (stochastic depth).
 
-    arcface_torch also leaves out a tenth of the patches while it trains vit_t, vit_s
-    and vit_b (mask_ratio), but none in its WebFace42M recipes of vit_t and vit_s.
+    arcface_torch also drops a tenth of the patches when it trains vit_t, vit_s and
+    vit_b (mask_ratio), but not in its WebFace42M recipes for vit_t and vit_s.
 
     Args:
-        width: numbers of each place.
-        depth: blocks.
+        width: features per place.
+        depth: number of blocks.
         image: symbolic images.
-        arguments: of the network; dropout is 0, and is on the places' features.
-        drop_path: share of examples for which the last block is left out, less in those
-            before; 0.05 in the WebFace42M recipes.
-        patch: side of a patch in pixels.
+        arguments: the network's common arguments; dropout is 0 by default and applies
+            to the flattened features of all places.
+        drop_path: share of examples that skip the last block; it decreases linearly to
+            0 at the first block. The WebFace42M recipes use 0.05.
+        patch: height and width of a patch in pixels.
 
     Returns:
-        [N, embedding_size] tensor.
+        `[N, embedding_size]` tensor.
     """
     arguments.require_pixels(patch)
-    # Only its batch normalization is used.
+    # Only `Style.norm` is used, so no initializers are needed.
     style = Style(2e-5, None, None, synchronized=arguments.synchronized_batch_norm)
     x = layers.Conv2D(
         width, patch, strides=patch, kernel_initializer=truncated_normal(), name="patch"

@@ -1,5 +1,5 @@
-"""The classic networks of image classification, by TF-Slim's names.
+"""Classic image classification networks under TF-Slim's names.
 
-A network of the zoo gives the features that its logits are made of, in its own number,
-behind its own dropout; with an embedding size an embedding layer follows.
+A zoo network returns the features that its logits would be computed from, after the
+network's own dropout. If an embedding size is set, an embedding layer follows.
 """

@@ -10,20 +10,21 @@ from plsc_tf.backbones.zoo.layers import conv_norm_relu
 
 
 def branch(network: keras.Model, num_classes: int, precision: Precision):
-    """The layers from a network's middle to auxiliary logits.
+    """Builds the layers from the middle of a network to auxiliary logits.
 
-    Average pooling of 5×5 with stride 3, 128 channels, a convolution over all pixels
-    that are left with 768, and the logits. Source: Szegedy et al. 2015,
-    arXiv:1512.00567, section 4, in the form of TF-Slim's Inceptions and NASNets.
+    These are 5×5 average pooling with stride 3, a 1×1 convolution with 128 channels, a
+    convolution with 768 channels over all remaining pixels, and a dense layer. Source:
+    Szegedy et al. 2015, arXiv:1512.00567, section 4, as in TF-Slim's Inceptions and
+    NASNets.
 
     Args:
-        network: of `plsc_tf.backbones.build`.
-        num_classes: classes.
-        precision: that the network computes in; the logits are float32.
+        network: network built by `plsc_tf.backbones.build`.
+        num_classes: number of classes.
+        precision: the network's precision; the logits are float32.
 
     Returns:
-        (name of the layer that they read, model from its output to the logits
-        [N, num_classes]), or None for a network that has none.
+        (name of the layer to read, model from its output to logits
+        `[N, num_classes]`), or None if the network has no auxiliary logits.
     """
     tap = tap_of(network)
     if tap is None:
@@ -38,12 +39,12 @@ def branch(network: keras.Model, num_classes: int, precision: Precision):
     x = layers.Flatten(name="auxiliary_flatten")(x)
     x = layers.Dense(num_classes, name="auxiliary_logits")(x)
     model = keras.Model(features, x, name=f"{network.name}_auxiliary")
-    # Lists of layers are the network's; what they say of it is not for these layers.
+    # Use only the dtype, because the lists name the network's layers.
     return tap, precisions.apply(model, Precision(precision.dtype))
 
 
 def tap_of(network: keras.Model) -> str | None:
-    """The layer that auxiliary logits read; None where a network has none."""
+    """Returns the name of the layer that auxiliary logits read, or None."""
     entry = ENTRIES.get(network.name)
     names = {layer.name for layer in network.layers}
     return entry.auxiliary if entry and entry.auxiliary in names else None

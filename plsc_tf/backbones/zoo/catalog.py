@@ -1,4 +1,4 @@
-"""All networks of the zoo by name, and what TF-Slim pairs with each."""
+"""The catalog of the zoo: networks by name, with TF-Slim's image size and so on."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,15 +16,16 @@ from plsc_tf.backbones.zoo.resnet200 import resnet200
 
 @dataclass(frozen=True)
 class Entry:
-    """A network of the zoo.
+    """A network in the zoo.
 
     Args:
         build: function of (symbolic images, `NetworkArguments`, options) that returns
-            the features its logits are made of, [N, features].
+            the features for the logits, `[N, features]`.
         image_size: default height and width in pixels.
-        smallest: smallest height and width in pixels that it can be built for.
-        preprocessing: name of the preprocessing that TF-Slim pairs with it.
-        auxiliary: name of the layer that auxiliary logits read, if there are any.
+        smallest: minimum height and width in pixels.
+        preprocessing: name of the preprocessing that TF-Slim uses with the network.
+        auxiliary: name of the layer that auxiliary logits read; None if the network has
+            no auxiliary logits.
     """
 
     build: Callable
@@ -35,14 +36,14 @@ class Entry:
 
 
 def finish(image, features, arguments: NetworkArguments, momentum: float):
-    """Features to a model, with an embedding layer if a size is requested.
+    """Builds the model, with an embedding layer if an embedding size is set.
 
     Args:
         image: the symbolic input.
-        features: [N, features] tensor.
-        arguments: of the network.
-        momentum: of all batch normalizations, of which Slim's 0.9997 needs tens of
-            thousands of steps until the statistics are those of the data.
+        features: `[N, features]` tensor.
+        arguments: the network's common arguments.
+        momentum: momentum of all batch normalizations. With Slim's 0.9997, the
+            statistics take tens of thousands of steps to match the data.
     """
     if arguments.embedding_size is not None:
         style = Style(1e-3, fan_out_normal, fan_in_uniform)
@@ -56,13 +57,13 @@ def finish(image, features, arguments: NetworkArguments, momentum: float):
 
 
 def application(maker: str, default_dropout: float, options: dict, image, arguments):
-    """A network of `keras.applications`; its layers have Keras's names.
+    """Builds a network from `keras.applications`; its layers keep Keras's names.
 
     Args:
-        maker: the function of `keras.applications`.
-        default_dropout: share of the features that is dropped, TF-Slim's.
-        options: of the function; "dense" are sizes of dense layers between pooling and
-            logits, as VGG has them.
+        maker: name of the function in `keras.applications`.
+        default_dropout: TF-Slim's dropout rate.
+        options: options of that function. An additional option, "dense", lists the
+            sizes of dense layers before the logits, as in VGG.
         image: symbolic images.
         arguments: `NetworkArguments`.
     """

@@ -1,23 +1,23 @@
-"""Inception v1, v2 and v4; v3 and Inception-ResNet v2 are Keras's."""
+"""Inception v1, v2 and v4; v3 and Inception-ResNet v2 come from Keras."""
 
 from keras import layers
 
 from plsc_tf.backbones.arguments import NetworkArguments
 from plsc_tf.backbones.zoo.layers import conv_norm_relu, dropout
 
-# Layers in order; "|" separates the branches of a module, "," the steps of a branch and
-# "+" two steps side by side at its end. "224 1x7" is a convolution with 224 filters,
-# "halve" its stride of 2, "valid" no padding, "reduce" both. "avg" and "max_same" are
-# pooling of 3 x 3 that keeps all pixels, "max" without padding and with stride 2,
-# "pool 3" with padding and stride 2.
+# The tables list layers in order. "|" separates the branches of a module, "," the steps
+# of a branch, and "+" two parallel steps at its end. "224 1x7" is a convolution with
+# 224 filters; "halve" means stride 2, "valid" no padding, and "reduce" both. "avg" and
+# "max_same" are 3 x 3 poolings with stride 1 and padding, "max" has stride 2 and no
+# padding, and "pool 3" has stride 2 and padding.
 _STEM = {
     "pool_2a": "pool 3",
     "conv_2b": "64 1",
     "conv_2c": "192 3",
     "pool_3a": "pool 3",
 }
-# Szegedy et al. 2014, arXiv:1409.4842, table 1; `slim/nets/inception_v1.py`, whose
-# 5 x 5 convolutions are 3 x 3, with batch normalization.
+# Szegedy et al. 2014, arXiv:1409.4842, table 1; `slim/nets/inception_v1.py`, which has
+# 3 x 3 instead of 5 x 5 convolutions and batch normalization.
 V1 = {
     "conv_1a": "64 7 halve",
     **_STEM,
@@ -87,10 +87,10 @@ _STRIDES = {
 
 
 def inception(table: dict, image, arguments: NetworkArguments):
-    """A network of a table, see `V1`; dropout is 0.2.
+    """Builds a network from a table such as `V1`; dropout is 0.2.
 
     Returns:
-        [N, features] tensor.
+        `[N, features]` tensor.
     """
     x = image
     for name, text in table.items():

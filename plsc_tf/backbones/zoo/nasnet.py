@@ -1,6 +1,6 @@
-"""NASNet-A for CIFAR and PNASNet-5: networks of searched cells.
+"""NASNet-A for CIFAR and PNASNet-5: networks found by architecture search.
 
-Keras has NASNet-A mobile and large.
+NASNet-A mobile and large come from Keras.
 """
 
 from dataclasses import dataclass
@@ -11,8 +11,9 @@ from keras import layers
 from plsc_tf.backbones.arguments import NetworkArguments
 from plsc_tf.backbones.zoo.layers import conv, dropout, norm
 
-# A cell: each new state is the sum of two operations on the last state (0), the one
-# before it (1) or a new one (2, 3, ...); then the states that are concatenated.
+# A cell consists of a list of states and the numbers of the states to concatenate. Each
+# new state is the sum of two operations. Their inputs are the outputs of the previous
+# cell (0) and of the cell before that (1), or new states (2, 3, ...).
 # Zoph et al. 2017, arXiv:1707.07012, figure 4.
 NASNET_NORMAL = (
     "separable5 0 + separable3 1, separable5 1 + separable3 1, average 0 + none 1, "
@@ -37,15 +38,16 @@ class Nasnet:
     """A network of cells.
 
     Args:
-        filters: of the cells before the first reduction.
-        cells: normal cells; filters double after each third.
-        normal: the cell.
-        reduction: the cell that halves, or None where the normal one with stride 2
-            takes the place of one.
+        filters: filters of the cells before the first reduction.
+        cells: number of normal cells; after each third of them, the number of filters
+            doubles.
+        normal: the normal cell.
+        reduction: the reduction cell, which halves height and width; None to use a
+            normal cell with stride 2 instead.
         stem: filters of the first convolution.
-        stem_cells: cells with stride 2 before the first one.
-        dropout: share of the features that is dropped.
-        epsilon: of batch normalization.
+        stem_cells: number of cells with stride 2 before the first normal cell.
+        dropout: default dropout rate.
+        epsilon: epsilon of batch normalization.
     """
 
     filters: int
@@ -58,16 +60,17 @@ class Nasnet:
     epsilon: float = 1e-3
 
     def __call__(self, image, arguments: NetworkArguments, *, drop_path: float = 0.0):
-        """The network.
+        """Builds the network.
 
         Args:
             image: symbolic images.
-            arguments: of the network.
-            drop_path: share of examples for which an operation of the last cell is
-                left out, less in those before; it does not grow with time as Slim's.
+            arguments: the network's common arguments.
+            drop_path: share of examples that skip an operation of the last cell;
+                smaller in earlier cells. Unlike in Slim, it does not increase during
+                training.
 
         Returns:
-            [N, features] tensor.
+            `[N, features]` tensor.
         """
         stem = {"stride": 2, "padding": "valid"} if self.stem_cells else {}
         x = conv(image, self.stem, 3, name="stem_conv", **stem)
@@ -94,14 +97,14 @@ class Nasnet:
 
 
 class _Builder:
-    """Makes cells, one after the other."""
+    """Builds cells one after another."""
 
     def __init__(self, epsilon, drop_path, total):
         self._epsilon, self._drop_path, self._total = epsilon, drop_path, total
         self._made = 0
 
     def __call__(self, cell, states, filters, stride, name):
-        """A cell behind the last two of `states`."""
+        """Builds a cell whose inputs are the last two of `states`."""
         self._made += 1
         pairs, outputs = cell
         previous, last = states[-2:]
@@ -126,7 +129,7 @@ class _Builder:
         return layers.Concatenate(name=name)(joined)
 
     def _fitted(self, previous, last, filters, name):
-        """The state before the last, in the last one's size."""
+        """Returns the second-to-last state, converted to the last state's shape."""
         if previous is None:
             return last
         halve = previous.shape[2] != last.shape[2]
@@ -135,7 +138,10 @@ class _Builder:
         return self._reduced(layers.ReLU()(previous), filters, halve, name)
 
     def _reduced(self, x, filters, halve, name):
-        """Other filters, and with `halve` every second pixel of two grids."""
+        """Changes the number of filters and, with `halve`, halves height and width.
+
+        Halving takes every second pixel from two grids that are one pixel apart.
+        """
         if not halve:
             return self._conv(x, filters, name)
         shifted = layers.ZeroPadding2D(((0, 1), (0, 1)), name=f"{name}_pad")(x)

@@ -1,7 +1,7 @@
-"""Networks of one layer after the other: LeNet, CifarNet, AlexNet, OverFeat, VGG.
+"""Sequential networks: LeNet, CifarNet, AlexNet, OverFeat and VGG.
 
-Their first dense layer is as large as the last feature map, so that images of other
-sizes than the default change its number of weights.
+The first dense layer covers the whole last feature map, so its number of weights
+depends on the image size.
 """
 
 import keras
@@ -10,10 +10,11 @@ from keras import layers
 from plsc_tf.backbones.arguments import NetworkArguments
 from plsc_tf.backbones.zoo.layers import LocalResponseNormalization, dropout
 
-# Layers in order. "conv1 64 11 4 valid" has 64 filters of 11 x 11 pixels, stride 4 and
-# that padding (else 1 and "same"), "pool1 3" is max pooling of 3 x 3 with stride 2,
-# "norm1" local response normalization, "fc6 4096" a dense layer.
-# LeCun et al. 1998, as TensorFlow's first MNIST tutorial and `slim/nets/lenet.py`.
+# The tables list layers in order. "conv1 64 11 4 valid" has 64 filters of 11 x 11
+# pixels, stride 4 (default 1) and "valid" padding (default "same"). "pool1 3" is 3 x 3
+# max pooling with stride 2, "norm1" is local response normalization, and "fc6 4096" is
+# a dense layer.
+# LeCun et al. 1998, as in TensorFlow's first MNIST tutorial and `slim/nets/lenet.py`.
 LENET = "conv1 32 5, pool1 2, conv2 64 5, pool2 2, flatten, fc3 1024, dropout"
 # cuda-convnet's layers for CIFAR-10: `slim/nets/cifarnet.py`.
 CIFARNET = (
@@ -37,17 +38,17 @@ VGG_A = (
 
 
 def plain(table: str, initial: dict, image, arguments: NetworkArguments):
-    """A network of a table; dropout is 0.5.
+    """Builds a network from a table; dropout is 0.5.
 
     Args:
-        table: see `LENET`.
-        initial: {"conv", "fc": standard deviation of the initial weights, Glorot's if
-            missing; "bias": initial bias of the dense layers}.
+        table: a table such as `LENET`.
+        initial: initial values. "conv" and "fc" are standard deviations of the weights
+            (Glorot initialization if missing); "bias" is the bias of the dense layers.
         image: symbolic images.
-        arguments: of the network.
+        arguments: the network's common arguments.
 
     Returns:
-        [N, features] tensor.
+        `[N, features]` tensor.
     """
     x = image
     for step in table.split(", "):
@@ -77,7 +78,8 @@ def _conv(name, initial, filters, size, stride=1, padding="same"):  # noqa: PLR0
 
 
 def _dense(name, initial, size):
-    # Each initializer draws a seed: without this one a seeded run would change.
+    # Create it even if it's replaced below: each initializer draws a seed, and one
+    # fewer would change the results of seeded runs.
     kernel = keras.initializers.GlorotUniform()
     if "fc" in initial:
         kernel = keras.initializers.TruncatedNormal(stddev=initial["fc"])

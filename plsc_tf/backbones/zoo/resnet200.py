@@ -1,4 +1,4 @@
-"""ResNet v1 and v2 of 200 layers, in the form that Keras gives to those up to 152."""
+"""ResNet v1 and v2 with 200 layers, built like Keras's ResNets with up to 152."""
 
 from keras import layers
 
@@ -11,14 +11,14 @@ EPSILON = 1.001e-5
 
 
 def resnet200(version: int, image, arguments: NetworkArguments):
-    """Bottlenecks, in v2 with batch normalization in front of each convolution.
+    """Builds a ResNet of bottlenecks; v2 normalizes before each convolution.
 
-    As in `keras.applications`, the stride is in the first convolution of a stage in
-    v1 and in its last block in v2. Sources: He et al. 2015, arXiv:1512.03385, with the
-    stages of arXiv:1603.05027.
+    As in `keras.applications`, a stage's stride is in its first convolution in v1 and
+    in its last block in v2. Sources: He et al. 2015, arXiv:1512.03385, with the stages
+    of arXiv:1603.05027.
 
     Returns:
-        [N, features] tensor.
+        `[N, features]` tensor.
     """
     x = layers.ZeroPadding2D(3, name="conv1_pad")(image)
     x = _conv(x, 64, 7, "conv1", stride=2, padding="valid")
