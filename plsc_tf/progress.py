@@ -1,4 +1,4 @@
-"""Progress of long work: a line that a terminal redraws, elsewhere lines of the log."""
+"""Progress display: a line redrawn in place on a terminal, otherwise log lines."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ REDRAW_S = 0.5
 
 
 class ProgressLine:
-    """Redrawn in place on a terminal, with a bar; elsewhere a line of the log.
+    """Shows progress as a line redrawn in place on a terminal, or as log lines.
 
     Args:
-        total: of the work, for the bar; None: no bar.
-        stream: None: stderr.
+        total: total amount of work, for a progress bar; None shows no bar.
+        stream: output stream; None means stderr.
     """
 
     def __init__(self, total: int | None = None, stream: TextIO | None = None):
@@ -30,22 +30,22 @@ class ProgressLine:
 
     @property
     def on_terminal(self) -> bool:
-        """Whether the stream is a terminal."""
+        """True if the stream is a terminal."""
         return self._to().isatty()
 
     def tell(self, done: int, text: str) -> None:
-        """Shows a line that is due."""
+        """Shows the line on the terminal or in the log."""
         if self.on_terminal:
             self.redraw(done, text)
         else:
             logging.info("%s", text)
 
     def wants_more(self, now: float) -> bool:
-        """Whether a terminal's line is old; `now` as of `time.monotonic`."""
+        """Returns whether to redraw a terminal's line; `now` is `time.monotonic()`."""
         return now - self._drawn >= REDRAW_S and self.on_terminal
 
     def redraw(self, done: int, text: str) -> None:
-        """Draws over the previous line, cut to the terminal's width."""
+        """Replaces the previous line; the text is cut to the terminal's width."""
         width, bar = shutil.get_terminal_size().columns, ""
         if self._total:
             marks = min(round(BAR * done / self._total), BAR)
@@ -55,7 +55,7 @@ class ProgressLine:
         self._open, self._drawn = True, time.monotonic()
 
     def end(self) -> None:
-        """Ends the line of a terminal."""
+        """Moves to a new line if a line is open on the terminal."""
         if self._open:
             self._to().write("\n")
             self._open = False
@@ -65,15 +65,15 @@ class ProgressLine:
 
 
 class Progress:
-    """Counts work, and shows amount, share, rate and remaining time.
+    """Counts work and shows the amount, percentage, rate and remaining time.
 
-    Any thread may count.
+    `add` and `at` are thread-safe.
 
     Args:
-        doing: the work in a few words.
-        total: in bytes or records; None if unknown.
-        unit: "bytes", or the things that are counted: "records", "images".
-        log_every_s: seconds between two lines of a log.
+        doing: short description of the work.
+        total: total amount of work in `unit`; None if unknown.
+        unit: "bytes", or a plural such as "records" or "images".
+        log_every_s: seconds between two log lines.
     """
 
     def __init__(
@@ -87,28 +87,28 @@ class Progress:
         self._lock = threading.Lock()
 
     def resumed(self, done: int) -> None:
-        """Adds the work of an earlier process, which the rate leaves out."""
+        """Adds work done by an earlier process, which doesn't count toward the rate."""
         self._done += done
         self._before += done
 
     def add(self, done: int, note: str = "") -> None:
-        """Counts work, and shows a line when it is time."""
+        """Counts additional work and shows a line if it is due."""
         with self._lock:
             self._done += done
             self._report(self._done / self._total if self._total else 0, note)
 
     def at(self, done: int, share: float) -> None:
-        """Sets the amount that is done, and its share of the whole."""
+        """Sets the amount of finished work and its share of the total."""
         with self._lock:
             self._done = done
             self._report(share)
 
     def close(self) -> None:
-        """Ends the line of a terminal."""
+        """Ends the terminal's line."""
         self._shown.end()
 
     def _report(self, share, note=""):
-        """Shows a line when it is time."""
+        """Shows a line if it is due."""
         now = time.monotonic()
         if now - self._last < self._every_s:
             return
@@ -132,7 +132,7 @@ class Progress:
 
 
 def format_seconds(seconds: float) -> str:
-    """`1:02:03` or `2:03`; negative times are 0."""
+    """Formats a duration as `1:02:03` or `2:03`; negative durations become 0."""
     minutes, seconds = divmod(max(round(seconds), 0), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:

@@ -1,1 +1,1 @@
-"""Reports of a training: logs, charts, traces, metrics files."""
+"""Training reports: logs, charts, traces and metrics files."""

@@ -1,4 +1,4 @@
-"""Histograms of the angles that margins act on."""
+"""Histograms of the angles between embeddings and class centers."""
 
 import keras
 import numpy as np
@@ -12,15 +12,15 @@ NAMES = ("angles/own_centre", "angles/nearest_other")
 
 
 class AngleHistograms(keras.callbacks.Callback):
-    """Records θ to the own class center and to the nearest other one, in degrees.
+    """Records angles to the true class's center and the nearest other, in degrees.
 
-    Every so many steps the batch goes through the network once more, as at inference
-    and without gradients; the class weights stay where they are. All workers of a
-    cluster must have it.
+    Every `every_n_steps` steps, the network processes the batch once more, in inference
+    mode and without gradients. The class weights are not moved between devices. All
+    workers in a cluster must use this callback.
 
     Args:
         recorder: the `Recorder`.
-        every_n_steps: steps between two histograms.
+        every_n_steps: number of steps between two histograms.
     """
 
     def __init__(self, recorder, every_n_steps):
@@ -29,11 +29,11 @@ class AngleHistograms(keras.callbacks.Callback):
         self._function = None
 
     def wants(self, step):
-        """Whether angles are measured after this step, see `several_steps`."""
+        """Returns whether angles are measured after this step; see `several_steps`."""
         return step % self.every_n_steps == 0
 
     def on_train_batch_end(self, batch, logs=None):
-        """Records where it is due."""
+        """Records the angles if a histogram is due."""
         step = self.model.trainer.position.global_step
         if step % self.every_n_steps == 0 and self.model.trainer.step_result:
             angles_to = self.measure(self.model.trainer.step_batch)
@@ -42,10 +42,14 @@ class AngleHistograms(keras.callbacks.Callback):
                 self.recorder.scalars(step, {f"{name}_mean": degrees.mean()})
 
     def measure(self, batch):
-        """(own, nearest other) angles of a batch in degrees, float32 `[examples]`.
+        """Measures a batch's angles in degrees.
 
         Args:
-            batch: per-replica tensors, of which padding weighs 0.
+            batch: per-replica tensors, in which padding has weight 0.
+
+        Returns:
+            (angles to the true class's center, angles to the nearest other center),
+            both float32 `[examples]`.
         """
         if self._function is None:
             self._function = tf.function(self._distributed, autograph=False)
@@ -58,7 +62,7 @@ class AngleHistograms(keras.callbacks.Callback):
         return own[real > 0], other[real > 0]
 
     def _distributed(self, batch):
-        # As `Classifier.embed`: what overflows in half precision would be no angle.
+        # Use float32, like `Classifier.embed`, because half precision may overflow.
         with in_float32(self.model.backbone):
             return self.model.strategy.run(self._replica, args=batch)
 

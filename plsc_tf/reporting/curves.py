@@ -1,18 +1,19 @@
-"""The curves of a run, from its rows of figures, as charts."""
+"""Charts of a run, drawn from its metrics rows."""
 
 import math
 from collections.abc import Sequence
 
 from plsc_tf.evaluation.charts import COLORS, Axis, Chart, Curve, Mark
 
-# More points than a chart has pixels are drawn as means of neighbors.
+# Maximum number of points per curve; longer curves are averaged, because a chart has
+# no more pixels.
 POINTS = 400
-# From this ratio of the largest to the smallest value on, an axis is logarithmic.
+# An axis is logarithmic if the ratio of its largest to its smallest value exceeds this.
 DECADES = 20
 
 
-# {title: (caption, label of the axis, its lower end or "log")}; "log" is for values
-# that are orders of magnitude apart.
+# {title: (caption, label of the y axis, its lower limit or "log")}; "log" is for values
+# that may differ by orders of magnitude.
 _CHARTS = {
     "Loss": (
         "Loss: means of the steps since the last line of progress",
@@ -40,20 +41,20 @@ _CHARTS = {
 
 
 def loss(rows: list[dict], resumed: Sequence[int] = ()) -> Chart | None:
-    """The chart of the loss, None without points.
+    """Returns the chart of the loss, or None if there are no points.
 
     Args:
-        rows: of `MetricsFiles`.
+        rows: `MetricsFiles.rows`.
         resumed: steps after which the run was resumed.
     """
     return _chart("Loss", rows, ["loss"], resumed)
 
 
 def all_of(rows: list[dict], resumed: Sequence[int] = ()) -> list[Chart]:
-    """All charts of a run that have points.
+    """Returns all charts of a run that have points.
 
     Args:
-        rows: of `MetricsFiles`.
+        rows: `MetricsFiles.rows`.
         resumed: steps after which the run was resumed.
     """
     names = dict.fromkeys(name for row in rows for name in row)
@@ -61,7 +62,7 @@ def all_of(rows: list[dict], resumed: Sequence[int] = ()) -> list[Chart]:
     rates = [name for name in rates if "/" not in name] + [
         name for name in rates if name.startswith("verification/")
     ]
-    # At most one curve per color in each.
+    # Split the accuracies into charts with at most one curve per color.
     groups = [rates[i : i + len(COLORS)] for i in range(0, len(rates), len(COLORS))]
     numbers = [f", {n}" if len(groups) > 1 else "" for n in range(1, len(groups) + 1)]
     charts = [
@@ -79,7 +80,7 @@ def all_of(rows: list[dict], resumed: Sequence[int] = ()) -> list[Chart]:
 
 
 def _chart(title, rows, names, resumed, suffix=""):
-    """A chart of the curves of those names that have points; None if none has."""
+    """Returns a chart of the named metrics that have points; None if none have any."""
     curves = []
     for name in names:
         points = [
@@ -107,11 +108,11 @@ def _chart(title, rows, names, resumed, suffix=""):
 
 
 def thinned(points: list, most: int = POINTS) -> list:
-    """Reduces a curve to at most `most` points, each the mean of its neighbors.
+    """Reduces a curve to at most `most` points by averaging consecutive points.
 
     Args:
-        points: list of (x, y), x ascending.
-        most: their largest number.
+        points: list of (x, y), in ascending order of x.
+        most: maximum number of points.
     """
     if len(points) <= most:
         return points

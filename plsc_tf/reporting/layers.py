@@ -1,4 +1,4 @@
-"""The layers of a network: outputs, shapes, contents, variables and devices."""
+"""Text descriptions of a network's layers, variables and devices."""
 
 import collections
 import contextlib
@@ -13,17 +13,17 @@ from plsc_tf import private_apis
 from plsc_tf.evaluation import report
 
 FIRST_VALUES = 4
-# Rows of the head that are read at a time.
+# Number of head rows to read at a time.
 BLOCK_ROWS = 16384
 
 
 @contextlib.contextmanager
 def watched(network, see):
-    """Calls `see(layer, outputs)` on every layer's call, in the order of their returns.
+    """Calls `see(layer, outputs)` whenever a layer's call returns.
 
     Args:
-        network: the Keras model; it is as before when the block ends.
-        see: the function.
+        network: the Keras model; restored at the end of the block.
+        see: the function to call.
     """
     before = []
 
@@ -48,13 +48,13 @@ def watched(network, see):
 
 
 class LayerCheck(keras.callbacks.Callback):
-    """Prints each layer's parameters and outputs for the first batch (Paddle course).
+    """Logs each layer's parameters and outputs for the first batch (Paddle course).
 
-    The batch of the first replica goes through the network once more, layer by layer,
-    before the first step; nothing of the model changes.
+    Before the first step, the network processes the first replica's part of the batch
+    once more. The model does not change.
 
     Args:
-        content: print statistics and first values too (check_content).
+        content: whether to add statistics and first values (check_content).
     """
 
     def __init__(self, content: bool = False):
@@ -62,11 +62,14 @@ class LayerCheck(keras.callbacks.Callback):
         self.content, self._done = content, False
 
     def wants(self, step):
-        """Only before the first step, see `several_steps`."""
+        """Returns False, because it runs only before the first step.
+
+        See `several_steps`.
+        """
         return False
 
     def on_train_batch_begin(self, batch, logs=None):
-        """Prints before the first step."""
+        """Logs the layers before the first step."""
         if self._done:
             return
         self._done = True
@@ -77,17 +80,20 @@ class LayerCheck(keras.callbacks.Callback):
 
 
 def describe(model, images, content=False):
-    """Rows (what, shape and content) of the network's layers and of the head.
+    """Describes the network's layers and the head.
 
     Args:
         model: the `Classifier`.
-        images: `[N, h, w, 3]` in 0 … 255.
+        images: `[N, h, w, 3]`, values in [0, 255].
         content: whether to add statistics and first values.
+
+    Returns:
+        Table rows: (name, shape and content).
     """
     rows = [("images", _tell(images, content))]
 
     def see(layer, outputs):
-        # A layer with parts has their weights.
+        # Layers with sublayers also list their sublayers' weights; skip those.
         whole = not any(True for _ in private_apis.layers_inside(layer))
         for weight in layer.weights if whole else ():
             rows.append((f"  {weight.path}", _tell(weight, content)))
@@ -122,10 +128,11 @@ def _tell(tensor, content):
 
 
 def statistics(model) -> str:
-    """The text that `print_model_statistics` prints.
+    """Returns the text that `print_model_statistics` prints.
 
-    Keras's table of the network's layers, then every trainable variable with its shape
-    and the sum of its numbers, then the totals. In a cluster all workers must call it.
+    It consists of Keras's summary of the network, every trainable variable with its
+    shape and the sum of its elements, and the totals. In a cluster, all workers must
+    call it.
 
     Args:
         model: the `Classifier`.
@@ -156,9 +163,9 @@ def statistics(model) -> str:
 
 
 def placement(model) -> str:
-    """The text that `log_device_placement` prints: devices and their variables."""
+    """Returns the text that `log_device_placement` prints: variables per device."""
     local = model.strategy.experimental_local_results
-    held = collections.defaultdict(lambda: ([], []))  # of the network, of the head
+    held = collections.defaultdict(lambda: ([], []))  # network's, head's
     for variable in model.backbone.variables:
         for copy in local(variable.value):
             held[copy.device][0].append(copy)
@@ -178,7 +185,7 @@ def placement(model) -> str:
 
 
 def _size(arrays):
-    """(numbers, bytes) of variables, tensors or rows."""
+    """Returns the total (elements, bytes) of variables, tensors or rows."""
     counts = [(math.prod(array.shape), array.dtype) for array in arrays]
     return (
         sum(count for count, _ in counts),

@@ -1,4 +1,4 @@
-"""The figures of a run as JSON lines and as a table (CSV)."""
+"""Metrics of a run as JSON lines and as a table (CSV)."""
 
 import csv
 import io
@@ -13,34 +13,33 @@ JSONL, CSV = "metrics.jsonl", "metrics.csv"
 
 
 class MetricsFiles(Sink):
-    """Keeps one row per step that has figures, in two files.
+    """Writes two files with one row per step that has metrics.
 
-    `metrics.jsonl` has one JSON object per line, `metrics.csv` the same as a table.
-    A resumed run removes the rows that are later than its first step, so that each
-    step has one row.
+    `metrics.jsonl` has one JSON object per line; `metrics.csv` has the same data as a
+    table. A resumed run removes the rows of later steps because it writes them again.
 
-    Figures of the same step (a verification's, an epoch's) join its row. On a local
-    disk JSON lines are appended at once: until the end of the epoch, when both files
-    are written anew, a step whose row has grown has several lines, the last of which
-    counts.
+    All metrics of a step, including those of a verification or an epoch, share one row.
+    On a local disk, JSON lines are appended immediately. If a step's row grows, the
+    file has several lines for this step, of which the last one counts. Both files are
+    rewritten at the end of the epoch.
 
     Args:
-        folder: of the run.
-        written: False only keeps the rows of this process, and writes nothing.
+        folder: the run's folder.
+        written: whether to write the files; if False, rows are only kept in memory.
 
     Attributes:
-        rows: list of `{"step": int, name: number}`, steps ascending.
+        rows: list of `{"step": int, name: number}`, in ascending order of steps.
     """
 
     def __init__(self, folder: str, written: bool = True):
         self.rows, self.written = [], written
         self._jsonl, self._csv = files.join(folder, JSONL), files.join(folder, CSV)
         self._guards = {path: Guard(path) for path in (self._jsonl, self._csv)}
-        # Until it begins, its rows must not replace those of the files.
+        # Before `begin`, writing would replace the rows in existing files.
         self._begun = False
 
     def begin(self, step: int) -> None:
-        """Reads the rows of the run so far, up to a step."""
+        """Reads the run's existing rows up to `step`."""
         if not self.written:
             return
         self.flush()
@@ -52,7 +51,7 @@ class MetricsFiles(Sink):
         self.flush()
 
     def scalars(self, step: int, values: dict) -> None:
-        """Adds figures to the row of a step."""
+        """Adds metrics to the step's row."""
         if not self.rows or self.rows[-1]["step"] != step:
             self.rows.append({"step": step})
         self.rows[-1] |= {name: float(value) for name, value in values.items()}
@@ -82,7 +81,7 @@ class MetricsFiles(Sink):
 
 
 def read(path: str) -> list[dict]:
-    """The rows of JSON lines with a step; without the last one if it is cut off."""
+    """Reads rows from JSON lines; stops at the first invalid line."""
     if not files.exists(path):
         return []
     rows = []
@@ -90,7 +89,7 @@ def read(path: str) -> list[dict]:
         try:
             row = json.loads(line)
         except ValueError:
-            break  # a machine that lost power
+            break  # the line is incomplete, for example after a power loss
         if not isinstance(row, dict) or not isinstance(row.get("step"), int):
             break
         rows.append(row)
@@ -98,7 +97,7 @@ def read(path: str) -> list[dict]:
 
 
 def _json_line(row):
-    """JSON has no NaN and no infinity."""
+    """Encodes a row; NaN and infinity become null, because JSON has neither."""
     finite = {
         n: v if v is not None and math.isfinite(v) else None for n, v in row.items()
     }

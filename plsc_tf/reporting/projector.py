@@ -1,4 +1,4 @@
-"""Embeddings with their images, for TensorBoard's projector."""
+"""Exports embeddings with their images to TensorBoard's projector."""
 
 import io
 import json
@@ -13,26 +13,26 @@ from plsc_tf.evaluation import bootstrap
 from plsc_tf.storage import files
 
 PICTURES = 1000
-# The projector takes one image of at most 8192 × 8192 pixels with all of them.
+# The projector needs all images in one sheet of at most 8192 × 8192 pixels.
 SPRITE_SIDE = 8192
 SMALLEST, LARGEST = 16, 100
 
 
 def write(folder, name, embeddings, labels, pictures):
-    """Writes what TensorBoard's projector shows.
+    """Writes the files that TensorBoard's projector shows.
 
     Args:
-        folder: of TensorBoard's logs.
-        name: of the points, any text.
+        folder: TensorBoard's log folder.
+        name: any name for the set of embeddings.
         embeddings: `[N, emb]`.
-        labels: N texts, without tabs and line ends.
+        labels: N strings without tabs or newlines.
         pictures: uint8 `[N, h, w, 3]`.
     """
     per_row = int(np.ceil(np.sqrt(len(pictures))))
     side = int(np.clip(SPRITE_SIDE // per_row, SMALLEST, LARGEST))
     table = io.BytesIO()
     np.savetxt(table, embeddings, fmt="%.6g", delimiter="\t")
-    # Protocol buffers as text escape as JSON does.
+    # The text format of protocol buffers escapes strings like JSON.
     quoted = json.dumps(name, ensure_ascii=False)
     file = re.sub(r"[^\w.-]", "_", name)
     parts = {
@@ -53,11 +53,14 @@ def write(folder, name, embeddings, labels, pictures):
 
 
 def of_pairs(model, pairs):
-    """(embeddings, labels, images) of the first images of a verification set.
+    """Embeds the first images of a verification set.
 
     Args:
         model: the `Classifier`; all workers must call this.
         pairs: `Pairs`.
+
+    Returns:
+        (embeddings, labels, images).
     """
     rows = np.arange(min(len(pairs.images), PICTURES))
     pictures = pairs.decoded_rows(rows, model.image_size)
@@ -67,11 +70,14 @@ def of_pairs(model, pairs):
 
 
 def of_batch(model, batches):
-    """(embeddings, labels, images) of the first training images.
+    """Embeds the first batch's training images.
 
     Args:
         model: the `Classifier`; all workers must call this.
         batches: the training data.
+
+    Returns:
+        (embeddings, labels, images).
     """
     images, labels, *_ = next(iter(batches.epoch(0)))
     pictures = np.clip(np.rint(np.asarray(images, np.float32)), 0, 255)

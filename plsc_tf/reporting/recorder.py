@@ -1,4 +1,4 @@
-"""Passes the figures of a run on to files and logs, whose failure does not end it."""
+"""Passes a run's metrics to files and logs; their failure doesn't end the run."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -10,13 +10,13 @@ from absl import logging
 
 
 class Guard:
-    """Calls functions whose failure costs what they write, and not the training.
+    """Calls functions without letting their exceptions end the training.
 
-    The first failure is logged and nothing more is tried, so that a disk that is full
-    does not fill the log at every step.
+    The first failure is logged; after that, further calls do nothing. Otherwise, a full
+    disk would cause a warning at every step.
 
     Args:
-        what: what is written, for the log.
+        what: the name of the output, for the log.
 
     Attributes:
         broken: whether a call has failed.
@@ -32,7 +32,7 @@ class Guard:
             return default
         try:
             return write()
-        except Exception as error:  # noqa: BLE001 - nothing here is worth a training
+        except Exception as error:  # noqa: BLE001 - must not end the training
             self.broken = True
             logging.warning(
                 "Could not write %s; the training is not affected: %s: %s",
@@ -44,11 +44,11 @@ class Guard:
 
 
 class GuardedCallback(keras.callbacks.Callback):
-    """A callback that only reports on the run, in a `Guard`.
+    """Runs a reporting callback in a `Guard`.
 
     Args:
-        callback: the Keras callback; it must have `wants`, see `several_steps`.
-        what: what it writes, for the log.
+        callback: the Keras callback; it must have `wants` (see `several_steps`).
+        what: the name of its output, for the log.
     """
 
     def __init__(self, callback: keras.callbacks.Callback, what: str):
@@ -57,63 +57,63 @@ class GuardedCallback(keras.callbacks.Callback):
         self._guard = Guard(what)
 
     def set_model(self, model):
-        """See `keras.callbacks.Callback`."""
+        """Sets the model for both callbacks; see `keras.callbacks.Callback`."""
         super().set_model(model)
         self._callback.set_model(model)
 
     def wants(self, step):
-        """Whether the callback looks at the model after this step."""
+        """Returns whether the callback needs the model after this step."""
         return not self._guard.broken and self._callback.wants(step)
 
     def on_train_begin(self, logs=None):
-        """Guards the callback's own method, as those below do."""
+        """Calls the callback's method in the guard."""
         self._guard(lambda: self._callback.on_train_begin(logs))
 
     def on_train_batch_begin(self, batch, logs=None):
-        """Guards the callback's own method."""
+        """Calls the callback's method in the guard."""
         self._guard(lambda: self._callback.on_train_batch_begin(batch, logs))
 
     def on_train_batch_end(self, batch, logs=None):
-        """Guards the callback's own method."""
+        """Calls the callback's method in the guard."""
         self._guard(lambda: self._callback.on_train_batch_end(batch, logs))
 
     def on_train_end(self, logs=None):
-        """Guards the callback's own method."""
+        """Calls the callback's method in the guard."""
         self._guard(lambda: self._callback.on_train_end(logs))
 
 
 class Sink:
-    """A file or log that takes the figures of a run; this one ignores them.
+    """Base class for files and logs that receive a run's metrics; ignores everything.
 
-    Steps never go back, except by `begin`.
+    Steps never decrease, except in `begin`.
     """
 
     def begin(self, step: int) -> None:
-        """Removes what is later than `step`, after which the run continues."""
+        """Removes everything after `step`, from which the run continues."""
 
     def scalars(self, step: int, values: dict[str, float]) -> None:
-        """Takes `{name: number}`."""
+        """Records `{name: number}`."""
 
     def histogram(self, step: int, name: str, values: np.ndarray) -> None:
-        """Takes numbers whose distribution matters."""
+        """Records the distribution of `values`."""
 
     def images(self, step: int, name: str, pictures: np.ndarray) -> None:
-        """Takes images, uint8 `[N, height, width, 3]`."""
+        """Records images, uint8 `[N, height, width, 3]`."""
 
     def flush(self) -> None:
-        """Writes everything to where others can read it."""
+        """Makes everything recorded so far visible to readers."""
 
     def close(self) -> None:
-        """Ends the log; `begin` opens it again."""
+        """Closes the log; `begin` reopens it."""
 
 
 class Recorder(Sink):
-    """Passes scalars, histograms and images on to sinks.
+    """Passes scalars, histograms and images to sinks.
 
-    A sink that fails gets nothing more; the training goes on.
+    If a sink fails, it receives nothing more, and the training continues.
 
     Args:
-        sinks: `Sink`s.
+        sinks: the `Sink`s.
     """
 
     def __init__(self, sinks: Sequence[Sink] = ()):
@@ -121,7 +121,7 @@ class Recorder(Sink):
         self._guards: dict[int, Guard] = {}
 
     def begin(self, step):
-        """See `Sink`, as for the methods below; 0 for a new run."""
+        """See `Sink`; `step` is 0 for a new run."""
         self._each("begin", step)
 
     def scalars(self, step, values):

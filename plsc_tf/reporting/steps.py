@@ -1,4 +1,4 @@
-"""Callbacks that write something after single steps: lines, traces, input images."""
+"""Callbacks that record individual steps: lines, traces and input images."""
 
 from collections.abc import Callable
 
@@ -12,15 +12,15 @@ from plsc_tf.reporting.recorder import Sink
 from plsc_tf.storage import files
 from plsc_tf.storage.paths import local_path
 
-# Images of a step that are kept.
+# Number of images to record per step.
 COUNT = 16
 
 
 def only_local(path: str, option: str) -> str:
-    """A path on a local disk.
+    """Returns the path without a scheme, after checking that it is local.
 
     Raises:
-        ValueError: it is on another store, whose files cannot be appended to.
+        ValueError: it is on a remote store, which cannot append to files.
     """
     if not files.is_local(path):
         raise ValueError(
@@ -34,15 +34,15 @@ def only_local(path: str, option: str) -> str:
 class StepLines(keras.callbacks.Callback):
     """Appends a line to a file after each step.
 
-    A resumed run appends its own lines, so a step that is repeated after a kill is in
-    the file twice.
+    A resumed run appends to the same file, so a step that is repeated after a kill
+    appears twice.
 
     Args:
         path: the file, on a local disk.
-        line: function of the model that returns a line, or "" for none.
+        line: function that takes the model and returns a line, or "" to write none.
 
     Raises:
-        ValueError: the file is on another store, which cannot append.
+        ValueError: the file is on a remote store, which cannot append.
     """
 
     def __init__(self, path: str, line: Callable[[keras.Model], str]):
@@ -50,12 +50,15 @@ class StepLines(keras.callbacks.Callback):
         self.path, self._line, self._file = only_local(path, "save_losses"), line, None
 
     def on_train_begin(self, logs=None):
-        """Opens the file at its end."""
+        """Opens the file for appending."""
         files.make_dirs(files.parent(self.path))
         self._file = open(self.path, "a", encoding="ascii", buffering=1)
 
     def wants(self, step):
-        """Needs the step's result only, not the model; see `several_steps`."""
+        """Returns False, because it needs only the step's result, not the model.
+
+        See `several_steps`.
+        """
         return False
 
     def on_train_batch_end(self, batch, logs=None):
@@ -69,7 +72,10 @@ class StepLines(keras.callbacks.Callback):
 
 
 def exact_loss(model) -> str:
-    """`<global step> <loss>`, as `float.fromhex` reads it; "" if it was skipped."""
+    """Returns `<global step> <loss>`, or "" if the step was skipped.
+
+    The loss is in hexadecimal, for `float.fromhex`.
+    """
     trainer = model.trainer
     if not trainer.step_result:
         return ""
@@ -77,14 +83,15 @@ def exact_loss(model) -> str:
 
 
 class Traces(keras.callbacks.Callback):
-    """Traces every n-th step on one worker: operations, devices and their times.
+    """Traces the operations and devices of every n-th step on one worker.
 
-    `<folder>/plugins/profile/<time>/*.xplane.pb` is what TensorBoard's profile plug-in
-    shows. The first step of a process is never traced: its graph is made there.
+    Writes `<folder>/plugins/profile/<time>/*.xplane.pb` for TensorBoard's profile
+    plugin. The first step in a process is never traced, because it builds the graph.
 
     Args:
-        folder: of TensorBoard's logs.
-        every_n_steps: steps between two traces (FastNN: profile_every_n_iters).
+        folder: TensorBoard's log folder.
+        every_n_steps: number of steps between two traces (FastNN:
+            profile_every_n_iters).
     """
 
     def __init__(self, folder: str, every_n_steps: int):
@@ -93,18 +100,18 @@ class Traces(keras.callbacks.Callback):
         self._warm = self._running = False
 
     def wants(self, step):
-        """A step that is traced has a call of its own, see `several_steps`."""
+        """Returns True to run a traced step in a separate call; see `several_steps`."""
         return step % self.every_n_steps == 0 or (step + 1) % self.every_n_steps == 0
 
     def on_train_batch_begin(self, batch, logs=None):
-        """Begins a trace where one is due."""
+        """Starts a trace if one is due."""
         step = self.model.trainer.position.global_step + 1
         if self._warm and step % self.every_n_steps == 0:
             tf.profiler.experimental.start(self.folder)
             self._running = True
 
     def on_train_batch_end(self, batch, logs=None):
-        """Ends it."""
+        """Ends the trace, if any."""
         self._warm = True
         if self._running:
             self._running = False
@@ -114,14 +121,14 @@ class Traces(keras.callbacks.Callback):
 
 
 class InputImages(keras.callbacks.Callback):
-    """Records some images of a step, as they are fed: framed, augmented, in 0 ... 255.
+    """Records some of a step's input images after framing and augmentation.
 
-    Those of the first step of a process are kept, for `jpegs`.
+    The images of the process's first step are kept for `jpegs`.
 
     Args:
         recorder: the `Recorder`.
-        every_n_steps: steps between two records, the first of which is at the first
-            step; 0: none.
+        every_n_steps: number of steps between two records, starting with the first
+            step; 0 records nothing.
     """
 
     def __init__(self, recorder: Sink, every_n_steps: int):
@@ -130,16 +137,19 @@ class InputImages(keras.callbacks.Callback):
         self._next, self._first = 0, None
 
     def wants(self, step):
-        """Needs the batch only, not the model; see `several_steps`."""
+        """Returns False, because it needs only the batch, not the model.
+
+        See `several_steps`.
+        """
         return False
 
     def on_train_batch_end(self, batch, logs=None):
-        """Records where it is due."""
+        """Records the images if they are due."""
         step, every = self.model.trainer.position.global_step, self.every_n_steps
         due = every and (step >= self._next or step % every == 0)
         if self._first is not None and not due:
             return
-        # Of the first replica's part of the step.
+        # Use the first replica's part of the batch.
         local = self.model.strategy.experimental_local_results
         parts = self.model.trainer.step_batch[:2]
         images, labels = (np.asarray(local(part)[0][:COUNT]) for part in parts)
@@ -150,7 +160,7 @@ class InputImages(keras.callbacks.Callback):
             self.recorder.images(step, "input", images)
 
     def jpegs(self) -> list[tuple[int, bytes]]:
-        """[(label, JPEG)]; empty before the first step."""
+        """Returns [(label, JPEG)] of the first step; empty before it."""
         return [
             (int(label), encode(image, "JPEG", quality=90))
             for label, image in zip(*(self._first or ((), ())), strict=True)

@@ -1,4 +1,4 @@
-"""Logs for TensorBoard."""
+"""Writes logs for TensorBoard."""
 
 import contextlib
 import time
@@ -13,17 +13,17 @@ from plsc_tf.storage.deadline import Worker
 
 
 class TensorBoard(Sink):
-    """Writes the logs that TensorBoard shows.
+    """Writes logs for TensorBoard.
 
     Args:
-        folder: on any store.
-        limit_s: seconds that a call may take; a store may hang.
+        folder: log folder, on any store.
+        limit_s: time limit of a call in seconds, because a remote store may hang.
 
     Raises:
-        OSError: there can be no such folder.
+        OSError: the folder cannot be created.
 
     Attributes:
-        folder: where the logs are.
+        folder: log folder.
     """
 
     def __init__(self, folder: str, limit_s: float = files.RETRY.limit_s):
@@ -33,7 +33,7 @@ class TensorBoard(Sink):
         self._end_of_worker = contextlib.ExitStack()
 
     def begin(self, step):
-        """Removes what an earlier process of the run wrote after `step`."""
+        """Hides everything that an earlier process of the run wrote after `step`."""
         self._call(lambda: self._mark(step))
 
     def scalars(self, step, values):
@@ -71,9 +71,9 @@ class TensorBoard(Sink):
                 write(name, value)
 
     def _mark(self, step):
-        """Marks the start of a session, from whose step on TensorBoard drops records.
+        """Marks a session start, which makes TensorBoard drop all later steps.
 
-        The first start of a folder is taken for the run's own and drops nothing.
+        The mark is written twice because TensorBoard ignores the first one in a folder.
         """
         writer = EventFileWriter(self.folder, filename_suffix=".begins")
         start = SessionLog(status=SessionLog.START)
@@ -83,7 +83,7 @@ class TensorBoard(Sink):
         writer.close()
 
     def _call(self, function):
-        """Calls in a thread, because a store that hangs cannot be interrupted."""
+        """Calls a function in a thread, because a hanging call can't be interrupted."""
         if self._worker is None:
             self._worker = self._end_of_worker.enter_context(Worker())
         self._worker.run(function, self._limit_s, f"write to {self.folder}")

@@ -1,10 +1,10 @@
-"""Logs for VisualDL, written without its package.
+"""Writes logs for VisualDL without its package.
 
-The package needs another numpy than TensorFlow does. A log is a file whose name holds
-`vdlrecords`, one per folder: a sequence of records, each as its length in 8 bytes
-(little-endian) and a protocol buffer with the fields of `_MESSAGES` (VisualDL 2.5,
-visualdl/proto/record.proto). The first record is meta data with the tag
-`meta_data_tag`.
+The package requires a different NumPy version than TensorFlow. Each folder has one log
+file, whose name contains `vdlrecords`. It is a sequence of records; each consists of its
+length in 8 bytes (little-endian) and a protocol buffer with the fields in `_MESSAGES`
+(VisualDL 2.5, visualdl/proto/record.proto). The first record contains metadata and has
+the tag `meta_data_tag`.
 """
 
 import functools
@@ -22,7 +22,8 @@ from plsc_tf.storage import files
 
 FOLDER = "visualdl"
 BINS = 50
-# {message: "field number type, ..."} of the fields that are written here; * repeats.
+# {message: "field number type, ..."} for the fields that this module writes; * marks
+# repeated fields.
 _MESSAGES = {
     "Image": "encoded_image_string 4 BYTES",
     "Histogram": "hist 1 DOUBLE*, bin_edges 2 DOUBLE*",
@@ -34,26 +35,26 @@ _MESSAGES = {
 
 
 class VisualDL(Sink):
-    """Writes what `visualdl --logdir=<folder>` shows.
+    """Writes a log for `visualdl --logdir=<folder>`.
 
-    A resumed run appends to the file, as VisualDL shows the newest in a folder only,
-    and removes records that are later than its first step.
+    A resumed run appends to the existing file, because VisualDL shows only the newest
+    file in a folder, and removes the records of later steps.
 
     Args:
-        folder: on a local disk.
+        folder: log folder, on a local disk.
 
     Raises:
-        ValueError: it is elsewhere, where nothing can be added to a file.
+        ValueError: the folder is on a remote store, which cannot append to files.
 
     Attributes:
-        folder: where the log is.
+        folder: log folder.
     """
 
     def __init__(self, folder: str):
         self.folder, self._file = only_local(folder, "visualdl"), None
 
     def begin(self, step):
-        """Opens the log of the run and removes records later than `step`."""
+        """Opens the run's log and removes records after `step`."""
         self.close()
         files.make_dirs(self.folder)
         logs = sorted(n for n in files.list_dir(self.folder) if "vdlrecords" in n)
@@ -66,18 +67,18 @@ class VisualDL(Sink):
             self._write(0, "meta_data_tag", meta_data={})
 
     def scalars(self, step, values):
-        """Writes `{name: number}` at a step."""
+        """Writes `{name: number}`."""
         for name, value in values.items():
             self._write(step, name, value=value)
 
     def histogram(self, step, name, values):
-        """Writes the distribution of the numbers that are finite."""
+        """Writes the distribution of `values` without NaN and infinity."""
         values = np.asarray(values, np.float64)
         counts, edges = np.histogram(values[np.isfinite(values)], BINS)
         self._write(step, name, histogram={"hist": counts, "bin_edges": edges})
 
     def images(self, step, name, pictures):
-        """Writes images, uint8 `[N, height, width, 3]`, each under its number."""
+        """Writes each image, uint8 `[N, height, width, 3]`, as `<name>/<number>`."""
         for number, picture in enumerate(pictures):
             image = {"encoded_image_string": encode(picture)}
             self._write(step, f"{name}/{number}", image=image)
@@ -98,7 +99,7 @@ class VisualDL(Sink):
 
 @functools.cache
 def record_class():
-    """The message class of a record."""
+    """Returns the protocol buffer class of a record."""
     file = descriptor_pb2.FileDescriptorProto(
         name="plsc_tf/visualdl.proto", package="plsc_tf.visualdl", syntax="proto3"
     )
@@ -119,9 +120,9 @@ def record_class():
 
 
 def _length_until(data, step):
-    """Bytes of the whole records that are not later than a step.
+    """Returns the length in bytes of the complete records up to a step.
 
-    Anything unreadable, such as the zeros that a loss of power leaves, ends the log.
+    The log ends at the first unreadable data, such as zeros after a power loss.
     """
     start = 0
     while start + 8 <= len(data):
