@@ -1,10 +1,10 @@
 """Writes logs for VisualDL without its package.
 
 The package requires a different NumPy version than TensorFlow. Each folder has one log
-file, whose name contains `vdlrecords`. It is a sequence of records; each consists of its
-length in 8 bytes (little-endian) and a protocol buffer with the fields in `_MESSAGES`
-(VisualDL 2.5, visualdl/proto/record.proto). The first record contains metadata and has
-the tag `meta_data_tag`.
+file, whose name contains `vdlrecords`. It is a sequence of records, each consisting of
+its length in 8 bytes (little-endian) and a protocol buffer with the fields in
+`_MESSAGES` (VisualDL 2.5, visualdl/proto/record.proto). The first record contains
+metadata and has the tag `meta_data_tag`.
 """
 
 import functools
