@@ -1,1 +1,1 @@
-"""Classes of a trained checkpoint: edited, and searched for wrong labels."""
+"""Edits the classes of a trained checkpoint, and finds wrong labels."""

@@ -1,18 +1,18 @@
-"""Edits the classes of a checkpoint, or reports labels that look wrong."""
+"""`python -m plsc_tf.classes`: edits a checkpoint's classes or reports wrong labels."""
 
 from plsc_tf.jobs.classes import edit, noise
 from plsc_tf.storage import files, fs_options
 
 
 def run(settings):
-    """Edits or reports; returns the rows of a table.
+    """Edits classes or reports wrong labels; returns table rows.
 
     Args:
-        settings: the `Settings`; `classes` says which of the two.
+        settings: the `Settings`; `classes` chooses between the two.
 
     Raises:
-        ValueError: neither is asked for; or as `jobs.classes.edit.edit` and
-            `jobs.classes.noise.report`.
+        ValueError: the settings request neither, or `jobs.classes.edit.edit` or
+            `jobs.classes.noise.report` raises it.
     """
     given = settings.classes
     if not (given.edit_dir or given.noise_report):

@@ -1,4 +1,4 @@
-"""From the options to a checkpoint with edited classes."""
+"""Writes a checkpoint with edited classes."""
 
 import functools
 import re
@@ -27,18 +27,18 @@ def edit(settings):
     """Edits the classes of the checkpoint that the settings name.
 
     Args:
-        settings: the `Settings`; `classes` says what to do, `checkpoints` names the
-            checkpoint, `dataset` the training data.
+        settings: the `Settings`; `classes` specifies the edit, `checkpoints` names the
+            checkpoint, and `dataset` names the training data.
 
     Returns:
-        the rows of a table.
+        Table rows.
 
     Raises:
-        FileExistsError: a folder or file to make exists.
-        FolderInUseError: another process writes into edit_dir.
-        FileNotFoundError: there is no checkpoint, list or folder.
-        ValueError: unknown classes, rows of another size, or state that cannot be
-            edited; nothing is written.
+        FileExistsError: an output folder or file already exists.
+        FolderInUseError: another process is writing to edit_dir.
+        FileNotFoundError: the checkpoint, a list or a folder does not exist.
+        ValueError: a class is unknown, rows have the wrong size, or the checkpoint's
+            state cannot be edited. Nothing is written.
     """
     options = settings.classes
     source = trained.find(settings.checkpoints)
@@ -77,7 +77,7 @@ def edit(settings):
             )
             labels.write(labels_map, names, rows.names)
     except BaseException:
-        # The writer removes what it wrote, which leaves an empty folder.
+        # The writer removes its files, which leaves an empty folder.
         if files.is_dir(options.edit_dir) and not files.list_dir(options.edit_dir):
             files.remove_tree(options.edit_dir)
         raise
@@ -90,7 +90,7 @@ def edit(settings):
 
 
 def _check(options, source, content):
-    """Raises an error if nothing can be written or edited."""
+    """Checks that the outputs don't exist and that the checkpoint can be edited."""
     for path in filter(None, (options.edit_dir, options.new_list)):
         if files.exists(path):
             raise FileExistsError(f"'{path}' already exists; nothing is overwritten.")
@@ -100,13 +100,14 @@ def _check(options, source, content):
 
 
 def read_groups(text):
-    """Reads groups of labels: "3,17" is two of one, "3+17,5+9" two of two, else a file.
+    """Reads groups of labels from a string or a file.
 
-    In a file each line is a group, of labels separated by spaces.
+    "3,17" means two groups of one label, "3+17,5+9" two groups of two labels. Any other
+    text is the path of a file with one group per line, its labels separated by spaces.
 
     Raises:
-        FileNotFoundError: neither labels nor a file.
-        ValueError: a line of the file holds something else.
+        FileNotFoundError: the text is neither labels nor an existing file.
+        ValueError: a line of the file is invalid.
     """
     if not text.strip():
         return []
@@ -134,7 +135,7 @@ def read_groups(text):
 
 
 def _data_facts(settings, labels):
-    """Returns (images per class or None, names of classes or (), why without)."""
+    """Returns (images per class or None, class names or (), why names are missing)."""
     count = len(labels.new_labels)
     counted = labels.groups and settings.classes.merge_weights == "pictures"
     try:
@@ -161,7 +162,7 @@ def _data_facts(settings, labels):
 
 
 def _fills(content, run, weights_only):
-    """Returns the first values of biases and slots, as in a new training."""
+    """Returns the initial values of biases and optimizer slots for new classes."""
     fills = {"bias": run.head.head_initial_bias}
     if weights_only or content["kind"] != "training":
         return fills
@@ -191,7 +192,7 @@ def _fills(content, run, weights_only):
 
 
 def _name(source, state):
-    """Returns a name with the step, as the folder of a run needs it."""
+    """Returns a valid checkpoint name, which contains the step."""
     name = files.name(source)
     if catalog.NAMES.fullmatch(name):
         return name
@@ -226,7 +227,7 @@ def _write_list(settings, labels, dominant):
 
 
 def _next_steps(options, content, labels, run):
-    """Tells how to train further; writes a flags.cfg if a resume is possible."""
+    """Returns advice on further training; writes flags.cfg if a run can resume."""
     start = (
         "start a training with it",
         f"--checkpoint_dir={options.edit_dir} --num_classes={labels.num_classes} "

@@ -1,4 +1,4 @@
-"""The training images of a checkpoint: settings, embeddings, and lists of them."""
+"""A checkpoint's training images: their settings, embeddings and lists."""
 
 import dataclasses
 
@@ -23,15 +23,16 @@ _NAMES = (
 
 
 def complete(settings, path):
-    """Completes settings by those that a checkpoint was trained with.
+    """Completes a command's settings with the settings of the checkpoint's training.
 
     Args:
-        settings: the `Settings` of the command.
+        settings: the command's `Settings`.
         path: the checkpoint folder.
 
     Returns:
-        (the same with data and preprocessing of the training, where options are not
-        given, and its number of classes; settings of the training).
+        (completed settings, settings of the training). The completed settings take the
+        number of classes from the checkpoint, and data and preprocessing options that
+        were not given from the training.
     """
     state = manifest.read(path)["state"]
     flags = state.get("flags", {})
@@ -40,11 +41,11 @@ def complete(settings, path):
 
 
 def open_batches(settings, source=None):
-    """Opens the training images, or others, as batches in the order of the files.
+    """Opens the training images as `Batches`, in file order.
 
     Args:
         settings: the `Settings`.
-        source: of other images.
+        source: `Source` of other images to open instead.
     """
     module = data_load.find(settings.dataset.dataset_name)
     options = PipelineOptions(
@@ -59,7 +60,7 @@ def open_batches(settings, source=None):
 
 
 def embeddings(model, batches):
-    """Yields (unit embeddings float32 [n, size], labels int64 [n]) batch by batch."""
+    """Yields (unit embeddings float32 `[n, size]`, labels `[n]`) batch by batch."""
     for images, labels in batches:
         rows = model.embed(images, batches.batch_size)
         norms = np.linalg.norm(rows, axis=1, keepdims=True)
@@ -67,22 +68,22 @@ def embeddings(model, batches):
 
 
 def check_listable(settings):
-    """Raises ValueError if a new_list cannot name the images, which are not files."""
+    """Raises ValueError if a new_list can't name the images, as they aren't files."""
     report.check_listable(_listing(settings), "new_list")
 
 
 def write_list(path, settings, new_label, embedded=None):
-    """Writes "path label" lines of the training images, as `plsc_tf.check` does.
+    """Writes "path label" lines for the training images, like `plsc_tf.check`.
 
     Args:
-        path: a new file.
-        settings: the `Settings`; its images are files.
-        new_label: function of (number of the image, label) that returns its label in
-            the list, below 0 to leave it out.
-        embedded: labels of the images when they were embedded; None if they were not.
+        path: path of the new list.
+        settings: the `Settings`; the data set's images must be files.
+        new_label: function that takes an image's index and label and returns its label
+            in the list; a negative label leaves the image out.
+        embedded: the images' labels when they were embedded; None if they were not.
 
     Returns:
-        a row of a table.
+        A table row.
 
     Raises:
         ValueError: the data set has changed since the images were embedded.

@@ -1,4 +1,4 @@
-"""Labels that look wrong: found by embeddings, reported as JSON, text and sheets."""
+"""Finds wrong labels from embeddings; reports them as JSON, text and sheets."""
 
 import dataclasses
 import json
@@ -30,11 +30,11 @@ from plsc_tf.options.settings import Settings
 from plsc_tf.progress import Progress
 from plsc_tf.storage import files
 
-# Similarity of the centers of one identity, by kind of center.
+# Minimum similarity between two centers of one identity, by kind of center.
 ALIKE = {"embeddings": 0.97, "weights": 0.7}
-# Findings of each kind in the text, and on a sheet.
+# Maximum number of findings per kind in the text and on a sheet.
 _LINES, _ROWS = 50, 30
-# Images of each class on a sheet, and their height and width.
+# Images per class on a sheet, and their (height, width).
 _IMAGES, _SIZE = 5, (56, 56)
 _HEADINGS = {
     "near_duplicates": "Two classes, one identity: similarity, classes, images",
@@ -49,12 +49,12 @@ class NoiseFindings:
 
     Attributes:
         store: the `EmbeddingStore`.
-        pairs: `Pairs` of classes, the most alike first.
-        alike: those of them that seem to be one identity.
-        nearest: `Nearest` of every image.
-        mislabelled: bool [images].
-        splits: list of the first ones' `Split`s.
-        scores: float64, of all classes that could be judged, the most unusual first.
+        pairs: `Pairs` of classes, most similar first.
+        alike: the pairs that seem to be one identity.
+        nearest: `Nearest` of all images.
+        mislabelled: bool `[images]`, whether the label looks wrong.
+        splits: list of `Split`s of the classes with the highest scores.
+        scores: float64, scores of all classes that can be split, highest first.
         thresholds: `{"pair", "margin", "split"}`.
     """
 
@@ -72,12 +72,12 @@ class _Finding(NamedTuple):
     """One finding.
 
     Attributes:
-        values: for JSON, with "found": whether it is beyond its threshold, where that
-            varies.
-        score: for text and sheet, as the next one.
-        subject: the classes.
-        detail: for the text.
-        groups: numbers of images for the sheet.
+        values: JSON values. "found" is whether the finding exceeds its threshold; if
+            it's missing, it does.
+        score: score, for the text and the sheet.
+        subject: the classes, for the text and the sheet.
+        detail: further information, for the text.
+        groups: groups of image indices, for the sheet.
     """
 
     values: dict
@@ -91,17 +91,18 @@ def report(settings: Settings) -> list[tuple[str, str]]:
     """Embeds the training images and reports labels that look wrong.
 
     Args:
-        settings: the `Settings`; `classes` says what to write, `checkpoints` names the
-            checkpoint, `dataset` the training data.
+        settings: the `Settings`; `classes` names the outputs, `checkpoints` names the
+            checkpoint, and `dataset` names the training data.
 
     Returns:
-        the rows of a table.
+        Table rows.
 
     Raises:
-        FileExistsError: new_list exists.
-        FileNotFoundError: there is no checkpoint, data set or folder for the report.
-        ValueError: labels that the checkpoint does not have, or a new_list of a data
-            set whose images are not files.
+        FileExistsError: new_list already exists.
+        FileNotFoundError: the checkpoint, the data set or the report's folder does not
+            exist.
+        ValueError: a label is not one of the checkpoint's classes, or new_list is set
+            and the data set's images are not files.
     """
     options = settings.classes
     path = trained.find(settings.checkpoints)
@@ -172,7 +173,7 @@ def find(store, centers, options):
     nearest = label_noise.nearest_centers(
         store, centers, alike, progress=_progress("comparing images", "images")
     )
-    mislabelled = nearest.excess > thresholds["margin"]  # False if it is NaN
+    mislabelled = nearest.excess > thresholds["margin"]  # False for NaN
     splitter = two_in_one.Splitter(store, ~mislabelled)
     similarity = splitter.alike(progress=_progress("splitting classes", "classes"))
     scores = two_in_one.scores(similarity, splitter.sizes)
@@ -185,7 +186,7 @@ def find(store, centers, options):
 
 
 def _progress(action, unit):
-    """Returns a function that reports the amounts done and in all."""
+    """Returns a callback that takes the amount of finished work and the total."""
     progress = Progress(action, None, unit, log_every_s=30)
 
     def report(done, total):
@@ -197,17 +198,17 @@ def _progress(action, unit):
 
 
 def _write_report(options, findings, source: Source, facts) -> list[tuple[str, str]]:
-    """Writes the report, its text, the sheets, and the groups of one identity.
+    """Writes the report as JSON and text, the sheets, and a list of classes to merge.
 
     Args:
-        options: the `Classes` settings; names the JSON file, next to which are .txt
-            and .merge.txt.
+        options: the `Classes` settings; noise_report names the JSON file, and the .txt
+            and .merge.txt files are next to it.
         findings: the `NoiseFindings`.
-        source: of the images.
+        source: the images' `Source`.
         facts: `{"checkpoint", "data_set"}`.
 
     Returns:
-        the rows of a table.
+        Table rows.
     """
     names = getattr(source, "class_names", ())
     store, scores = findings.store, findings.scores
@@ -258,7 +259,7 @@ def _write_report(options, findings, source: Source, facts) -> list[tuple[str, s
 
 
 def _pairs(findings, names, top) -> Iterator[_Finding]:
-    """Pairs of classes that are much alike."""
+    """Yields pairs of similar classes."""
     store, pairs = findings.store, findings.pairs
     columns = pairs.first[:top], pairs.second[:top], pairs.alike[:top]
     for k, (a, b, alike) in enumerate(
@@ -278,7 +279,7 @@ def _pairs(findings, names, top) -> Iterator[_Finding]:
 
 
 def _mislabelled(findings, source, names, top) -> Iterator[_Finding]:
-    """Images that are nearer to another center."""
+    """Yields images that are nearer to another class's center."""
     store, nearest = findings.store, findings.nearest
     numbers = np.flatnonzero(findings.mislabelled)
     numbers = numbers[np.argsort(-nearest.excess[numbers], kind="stable")][:top]
@@ -300,7 +301,7 @@ def _mislabelled(findings, source, names, top) -> Iterator[_Finding]:
 
 
 def _splits(findings, source, names) -> Iterator[_Finding]:
-    """Classes that fall into two groups."""
+    """Yields classes whose images form two groups."""
     for split, score in zip(findings.splits, findings.scores, strict=False):
         groups = split.first, split.second
         values = {
@@ -318,7 +319,7 @@ def _splits(findings, source, names) -> Iterator[_Finding]:
 
 
 def _members(store, label, without=-1):
-    """Returns the first images of a class, without one of them."""
+    """Returns the indices of a class's first images, except `without`."""
     numbers = np.flatnonzero(store.labels == label)[: _IMAGES + 1]
     return numbers[numbers != without][:_IMAGES]
 
@@ -351,7 +352,7 @@ def _write(path, text):
 
 
 def _draw_sheets(folder, lists, source):
-    """Draws the images of the first findings side by side; returns rows of a table."""
+    """Draws the images of the first findings side by side; returns table rows."""
     if not isinstance(source, IndexedSource):
         return [("sheets", f"none: single images of {source.name} cannot be read")]
     files.make_dirs(folder)
@@ -369,7 +370,7 @@ def _draw_sheets(folder, lists, source):
 
 
 def _images(source, groups):
-    """Returns the images of groups with a gap between them; short groups are filled."""
+    """Returns the groups' images with gaps in between; pads short groups."""
     gap, row = np.full((*_SIZE, 3), 255, np.uint8), []
     for position, numbers in enumerate(groups):
         row += [gap] if position else []

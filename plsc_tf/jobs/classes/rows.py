@@ -1,8 +1,8 @@
-"""Rows of classes that embeddings decide: new classes, dominant sub-centers.
+"""Computes class rows from embeddings: new classes and dominant sub-centers.
 
-Sub-center ArcFace (Deng et al., ECCV 2020), section 3.3: after a training with several
-centers per class the dominant one stays, and images farther than 75 degrees from it are
-left out of the data, on which an ordinary head is trained then.
+Source: sub-center ArcFace (Deng et al., ECCV 2020), section 3.3. After training with
+several centers per class, only the dominant center is kept. Images more than 75 degrees
+from it are removed from the data, and an ordinary head is trained on the rest.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from plsc_tf.progress import Progress
 from plsc_tf.storage import files
 from plsc_tf.storage.paths import local_path
 
-# Rows for the usual length of a row, and rows of a file that are checked at a time.
+# Number of rows used to estimate the mean length, and of rows checked at a time.
 _SAMPLE = 4096
 
 
@@ -28,10 +28,10 @@ class NewRows:
     """Rows of new classes.
 
     Attributes:
-        known: [n, size] of the first ones.
-        draw: function of (first, last + 1) that returns the following ones, counted
-            from the first of all.
-        names: of the new classes; those without one come last.
+        known: `[n, size]`, rows of the first n new classes.
+        draw: function that takes (low, high) and returns random rows for the new
+            classes `[low, high)`, which come after the known rows.
+        names: names of the first new classes; the others have no names.
     """
 
     known: np.ndarray
@@ -39,7 +39,7 @@ class NewRows:
     names: tuple
 
     def read(self, low, high):
-        """Returns the rows `[low, high)` of all."""
+        """Returns the rows of the new classes `[low, high)`."""
         known = self.known[low:high]
         if high <= len(self.known):
             return known
@@ -48,25 +48,25 @@ class NewRows:
 
 
 def collect(settings, run, source, stored, make_labels):
-    """Collects the rows of the new classes that the settings name.
+    """Collects the rows of the new classes that the settings specify.
 
     Args:
         settings: the `Settings`.
-        run: those of the training.
-        source: the checkpoint.
-        stored: its class rows.
-        make_labels: function of the number of new classes that returns the
-            `LabelsMap`, after checking all labels.
+        run: the `Settings` of the training.
+        source: the checkpoint folder.
+        stored: the checkpoint's class rows.
+        make_labels: function that takes the number of new classes, checks all labels
+            and returns the `LabelsMap`.
 
     Returns:
         (`NewRows`, the `LabelsMap`).
 
     Raises:
-        FileNotFoundError: there is no such file or folder.
-        ValueError: rows of another size.
+        FileNotFoundError: a file or folder does not exist.
+        ValueError: rows have the wrong size, or labels are invalid.
     """
     options, size = settings.classes, stored.shape[1]
-    make_labels(1)  # reports wrong labels before the work
+    make_labels(1)  # raises an error for invalid labels before any work
     parts, names = [], ()
     if options.class_rows:
         parts.append(_load(options.class_rows, size))
@@ -74,12 +74,12 @@ def collect(settings, run, source, stored, make_labels):
         means, folders = _means(settings, source, stored)
         names = ("-",) * sum(map(len, parts)) + tuple(folders)
         parts.append(means)
-    # A single file of rows stays in its file.
+    # A single file of rows is not copied to memory.
     known = parts[0] if parts else np.empty((0, size), np.float32)
     if len(parts) > 1:
         known = np.concatenate(parts)
     labels = make_labels(len(known) + options.add_classes)
-    # Drawn like those of the head of a new training.
+    # The other rows are initialized like the head's rows in a new training.
     head = make_head(run.replace(num_classes=labels.num_classes))
     head.embedding_size = size
     first = len(labels.origins)
@@ -91,7 +91,7 @@ def collect(settings, run, source, stored, make_labels):
 
 
 def _load(path, size):
-    """Returns the rows of a .npy file, mapped if it is a local one."""
+    """Returns the rows in a .npy file, memory-mapped if the file is local."""
     if not files.exists(path):
         raise FileNotFoundError(f"There is no file of class rows {path!r}.")
     try:
@@ -113,7 +113,10 @@ def _load(path, size):
 
 
 def _means(settings, source, stored):
-    """Returns (mean embeddings as long as the checkpoint's rows, names of classes)."""
+    """Returns (mean embeddings, class names).
+
+    The means are scaled to the mean length of the checkpoint's rows.
+    """
     model = trained.load(settings.replace(checkpoint_dir=source)).model
     folders = class_folders.class_folders(settings.classes.class_images)
     names = folders.class_names
@@ -132,14 +135,14 @@ def _means(settings, source, stored):
 
 @dataclasses.dataclass(frozen=True)
 class Dominant:
-    """The dominant centers and the images around them.
+    """The dominant center of each class, and the images' angles to it.
 
     Attributes:
-        centers: int64 [classes], the center that most images of a class are nearest
-            to; the first one for a class without images.
-        counts: int64 [classes, sub_centers], images nearest to each center.
-        labels: int64 [images].
-        angles: float32 [images], to the dominant center, in degrees.
+        centers: int64 `[classes]`, number of the center that is nearest to most of the
+            class's images; 0 for a class without images.
+        counts: int64 `[classes, sub_centers]`, number of images nearest to each center.
+        labels: int64 `[images]`.
+        angles: float32 `[images]`, angle to the dominant center in degrees.
     """
 
     centers: np.ndarray
@@ -152,16 +155,16 @@ def find_dominant(settings, source, stored):
     """Embeds the training images and assigns each to a center of its class.
 
     Args:
-        settings: the `Settings` of data and preprocessing.
+        settings: the `Settings` of the data and the preprocessing.
         source: the checkpoint folder.
-        stored: its class rows, `[classes, sub_centers, emb]`.
+        stored: the checkpoint's class rows, `[classes, sub_centers, emb]`.
 
     Returns:
         `Dominant`.
 
     Raises:
-        ValueError: the data set has no image, or labels that the checkpoint does not
-            have.
+        ValueError: the data set has no images, or a label is not one of the
+            checkpoint's classes.
     """
     classes, centers, _ = stored.shape
     counts = np.zeros((classes, centers), np.int64)
@@ -192,7 +195,7 @@ def find_dominant(settings, source, stored):
 
 
 def dominant_table(dominant, limit):
-    """Returns rows of a table, for an angle of `limit` degrees."""
+    """Returns table rows; counts images more than `limit` degrees from the center."""
     total = len(dominant.labels)
     own = int(dominant.counts.max(axis=1).sum())
     empty = int(np.count_nonzero(dominant.counts.sum(axis=1) == 0))

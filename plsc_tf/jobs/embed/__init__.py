@@ -1,1 +1,1 @@
-"""Everything that `python -m plsc_tf.embed` does."""
+"""The implementation of `python -m plsc_tf.embed`."""

@@ -1,4 +1,4 @@
-"""`python -m plsc_tf.embed`: images in, embeddings and names out."""
+"""`python -m plsc_tf.embed`: writes the embeddings and names of images."""
 
 import dataclasses
 import functools
@@ -24,14 +24,14 @@ from plsc_tf.progress import Progress
 from plsc_tf.serving import versions
 from plsc_tf.storage import files
 
-# Unreadable images that are named in the log.
+# Maximum number of unreadable images to name in the log.
 _NAMED = 10
 _CARD = "assets.extra/model_card.json"
 
 
 @dataclasses.dataclass(frozen=True)
 class _Model:
-    """A model to embed with: its kind and path, and how images reach it."""
+    """The model that computes embeddings, with its kind, path and preprocessing."""
 
     kind: str
     path: str
@@ -44,17 +44,17 @@ def embed(settings: Settings) -> list[tuple]:
     """Embeds images with a trained or an exported model.
 
     Args:
-        settings: `embedding` names the images and the output, `checkpoint_dir`,
-            `model_save_dir` or `saved_model` the model.
+        settings: `embedding` names the images and the output; `checkpoint_dir`,
+            `model_save_dir` or `saved_model` names the model.
 
     Returns:
-        Rows of a table.
+        Table rows.
 
     Raises:
-        FileExistsError: the output exists.
-        FileNotFoundError: there is no such model, folder or list.
-        ValueError: an image cannot be read, unless skip_bad_records is set, or options
-            that exclude each other.
+        FileExistsError: the output already exists.
+        FileNotFoundError: the model, folder or list does not exist.
+        ValueError: an image cannot be read and skip_bad_records is not set, or options
+            contradict each other.
     """
     options = settings.embedding
     if not options.output:
@@ -102,7 +102,7 @@ def _trained_model(settings):
 
 
 def _exported_model(settings):
-    """A SavedModel that `plsc_tf` exported, by its signature `images`."""
+    """Loads a SavedModel exported by `plsc_tf` and uses its signature `images`."""
     options = settings.embedding
     folders = versions.find_models(options.saved_model, "saved_model")
     if not folders:
@@ -127,7 +127,7 @@ def _exported_model(settings):
     name = "face" if name == "resize" else name
     frame = preprocessing.build(name, tuple(card["image_size"]), augmentation=None)
     if flip is None:
-        # The data set is unknown: do as its preprocessing does in training.
+        # The data set is unknown, so flip if the preprocessing flips in training.
         augmentation = own_augmentation(frame.name)
         flip = augmentation is not None and augmentation.flip > 0
     if flip and card.get("normalize"):
@@ -146,7 +146,7 @@ def _exported_model(settings):
 
 
 def _write(output, model, options, paths, points, skipped):
-    """Embeds all images; returns the numbers of the readable ones."""
+    """Embeds all images; returns the indices of the readable images."""
     source = Pictures(model.embed, model.framing, options.embed_batch_size, model.flip)
     progress = Progress("embedding", len(paths), "images")
     chosen = []
@@ -168,7 +168,7 @@ def _write(output, model, options, paths, points, skipped):
 
 
 def _finished(embeddings, paths, rows, normalize):
-    """float32 [n, size], divided by their lengths if requested."""
+    """Converts embeddings `[n, size]` to float32, normalized if requested."""
     lengths = np.linalg.norm(embeddings, axis=1, keepdims=True)
     if not np.isfinite(lengths).all():
         bad = int(np.argmin(np.isfinite(lengths[:, 0])))

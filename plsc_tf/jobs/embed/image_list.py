@@ -1,4 +1,4 @@
-"""The images to embed, and the points of the faces in them."""
+"""Lists the images to embed and their facial landmarks."""
 
 import os
 
@@ -7,27 +7,28 @@ import numpy as np
 from plsc_tf.data import paths
 from plsc_tf.storage import files
 
-# x and y of five points.
+# The x and y coordinates of five points.
 _NUMBERS = 10
 
 
 def list_images(
     images: str, image_dir: str = "", landmarks: str = ""
 ) -> tuple[list[str], list[str], np.ndarray | None]:
-    """The images that the options name.
+    """Lists the images that the options name.
 
     Args:
-        images: a folder or a list, see the option.
-        image_dir: folder of the names in a list; "": the list's folder.
-        landmarks: file of points, or "".
+        images: path of a folder or a list; see the option.
+        image_dir: folder that the names in a list are relative to; "" means the list's
+            folder.
+        landmarks: path of a file with landmarks, or "".
 
     Returns:
-        (names, paths, points): points are float32 [images, 5, 2], or None if images
+        (names, paths, points): points are float32 `[images, 5, 2]`, or None if images
         are not aligned.
 
     Raises:
-        FileNotFoundError: there is no such folder, list or file of points.
-        ValueError: no image, a name twice, or a line of another form.
+        FileNotFoundError: the folder, list or landmarks file does not exist.
+        ValueError: there are no images, a name occurs twice, or a line is invalid.
     """
     if not images:
         raise ValueError("images must name a folder or a list of images. It is empty.")
@@ -48,7 +49,7 @@ def list_images(
 
 
 def _names_below(folder):
-    """Images below a folder, sorted by name."""
+    """Returns the names of all images below a folder, sorted."""
     root = folder.rstrip("/") + "/"
     names = sorted(
         f"{place.rstrip('/')}/{name}".removeprefix(root)
@@ -65,7 +66,7 @@ def _names_below(folder):
 
 
 def _points_of(names, landmarks):
-    """Points of images, from a file that may hold others too."""
+    """Reads images' points from a file that may contain other images, too."""
     known, points = _read(landmarks, with_points=True)
     rows = {name: row for row, name in enumerate(known)}
     missing = [name for name in names if name not in rows]
@@ -78,7 +79,15 @@ def _points_of(names, landmarks):
 
 
 def _read(path, with_points=None):
-    """(names, float32 [n, 5, 2] or None) of a list; None: as its first line."""
+    """Reads a list of images, with or without points.
+
+    Args:
+        path: path of the list.
+        with_points: whether lines must have points; None means like the first line.
+
+    Returns:
+        (names, points): points are float32 `[n, 5, 2]` or None.
+    """
     points = {}
     for number, line in paths.read_lines(path):
         text = os.fsdecode(line).strip()
@@ -104,7 +113,7 @@ def _read(path, with_points=None):
 
 
 def _split(text):
-    """(name, ten numbers or None); a detector's score after them is dropped."""
+    """Splits a line into (name, ten numbers or None); ignores a detector's score."""
     name, tab, rest = text.partition("\t")
     if tab:
         values = _numbers(rest.split())

@@ -1,4 +1,4 @@
-"""Rows of a .npy file, written as they come; the file appears when it is complete."""
+"""Writes a .npy file row by row; the file appears only when it is complete."""
 
 import os
 import tempfile
@@ -10,21 +10,23 @@ from plsc_tf.storage import files
 
 
 class RowsFile:
-    """Writes float32 [rows, size] to a .npy file, and a name for each row.
+    """Writes float32 `[rows, size]` to a .npy file, and the rows' names to a .txt file.
 
-    Rows are appended to a file with a temporary name, so that a full disk is an error
-    (a mapped file would end the process) and half a file never has the final name.
-    Remote files are made in the machine's temporary folder and copied at the end.
+    Rows are appended to a temporary file, so an incomplete file never has the final
+    name. The file is not memory-mapped because a full disk would then kill the process
+    instead of raising an error. Remote files are written to the machine's temporary
+    folder and copied at the end.
 
     Args:
-        path: of the .npy file; the names go into a .txt of the same name.
+        path: path of the .npy file; the .txt file has the same name.
 
     Attributes:
-        path, names_path: of the two files.
-        shape: (rows, size) so far.
+        path: path of the .npy file.
+        names_path: path of the .txt file.
+        shape: (rows, size) written so far.
 
     Raises:
-        FileExistsError: one of the two exists.
+        FileExistsError: one of the two files already exists.
     """
 
     def __init__(self, path: str):
@@ -36,7 +38,7 @@ class RowsFile:
                 raise FileExistsError(f"{existing} exists already. Set another output.")
 
     def __enter__(self):
-        """Makes a temporary folder, next to a local output."""
+        """Creates a temporary folder, next to the output if that is local."""
         folder = None
         if files.is_local(self.path):
             folder = files.parent(self.path) or "."
@@ -49,12 +51,12 @@ class RowsFile:
         return self
 
     def __exit__(self, *error):
-        """Removes what is left in the temporary folder."""
+        """Removes the temporary folder."""
         self._file.close()
         self._folder.cleanup()
 
     def add(self, rows: np.ndarray) -> None:
-        """Appends rows: [n, size] numbers."""
+        """Appends rows `[n, size]`."""
         count, _ = self.shape
         self.shape = (count + len(rows), rows.shape[1])
         if not count:
@@ -62,25 +64,25 @@ class RowsFile:
         self._file.write(np.ascontiguousarray(rows, "<f4"))
 
     def finish(self, names: Iterable[str]) -> None:
-        """Gives the files their names.
+        """Completes both files under their final names.
 
         Args:
-            names: of the rows, in order.
+            names: the rows' names, in order.
 
         Raises:
-            ValueError: there is no row.
+            ValueError: no rows were added.
         """
         if not self.shape[0]:
             raise ValueError("There is no image that can be read.")
         self._file.seek(0)
-        self._write_header()  # as long as before: it has room for any number of rows
+        self._write_header()  # as long as before: NumPy pads the row count
         self._file.flush()
         os.fsync(self._file.fileno())
-        # A tab ends a name with blanks, as `evaluation.lists` reads it.
+        # `evaluation.lists` expects a tab after a name that contains spaces.
         lines = [
             f"{name}\t\n" if len(name.split()) > 1 else f"{name}\n" for name in names
         ]
-        # The names come first: if the .npy exists, both are complete.
+        # Write the names first, so an existing .npy file means that both are complete.
         files.replace(self.names_path, "".join(lines).encode())
         if files.is_local(self.path):
             os.replace(self._temporary, self.path)
@@ -94,11 +96,10 @@ class RowsFile:
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Finds names that no line of a list can hold, before any work is done.
+    """Checks that every name can be a line of a list, before any work is done.
 
     Raises:
-        ValueError: a name with a tab or the end of a line in it, or one that is not
-            UTF-8.
+        ValueError: a name contains a tab or a newline, or is not valid UTF-8.
     """
     for name in names:
         one_line = len(f"{name}.".splitlines()) == 1 and "\t" not in name

@@ -1,1 +1,1 @@
-"""Everything that `python -m plsc_tf.evaluate` can do with a trained model."""
+"""The evaluations that `python -m plsc_tf.evaluate` runs."""

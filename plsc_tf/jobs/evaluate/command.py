@@ -1,4 +1,4 @@
-"""`python -m plsc_tf.evaluate`: all requested evaluations, in one table."""
+"""`python -m plsc_tf.evaluate`: runs the requested evaluations."""
 
 import functools
 import os
@@ -25,21 +25,21 @@ from plsc_tf.storage import files
 def evaluate(settings: Settings, parts: Parts = NONE) -> list[tuple] | None:
     """Evaluates a trained model or saved embeddings.
 
-    Writes the card and the charts if the settings ask for them. The workers of a
-    cluster share the embedding; the chief does all else.
+    Writes the card and the charts if the settings request them. In a cluster, all
+    workers compute embeddings, and the chief does everything else.
 
     Args:
-        settings: `checkpoint_dir` or `model_save_dir` name the model, `scoring` the
-            comparisons besides `val_targets`.
-        parts: the `Parts` of a training whose backbone was given in Python; its pairs
+        settings: `checkpoint_dir` or `model_save_dir` names the model; `scoring`
+            names comparisons in addition to `val_targets`.
+        parts: the `Parts` of a training whose backbone was created in Python; its pairs
             replace `val_targets`.
 
     Returns:
-        Rows of a table; None on the workers of a cluster that are not its chief.
+        Table rows; None on workers other than the chief.
 
     Raises:
-        FileNotFoundError: a checkpoint, a list or a set does not exist.
-        ValueError: settings that exclude each other, or invalid files.
+        FileNotFoundError: a checkpoint, list or data set does not exist.
+        ValueError: the settings contradict each other, or a file is invalid.
     """
     scoring, targets = settings.scoring, settings.evaluation.val_targets
     if scoring.embeddings and targets and "val_targets" in settings.given:
@@ -90,14 +90,14 @@ def _check_files(scoring):
 
 
 class _Evaluation:
-    """Collects the reports of all sets, and writes them.
+    """Collects and writes the reports on all sets.
 
     Attributes:
         options: the `reports.Options`.
         reports: list of `SetReport`.
-        fingerprints: of the images of the sets.
-        model: about the model, for the card.
-        data: about its training data, for the card.
+        fingerprints: fingerprints of the sets' images.
+        model: facts about the model, for the card.
+        data: facts about the training data, for the card.
     """
 
     def __init__(self, settings):
@@ -109,14 +109,20 @@ class _Evaluation:
         self.reports, self.model, self.data = [], {}, {}
 
     def add(self, report):
-        """Adds a report under a name of its own."""
+        """Adds a report; appends a number to its name if the name is taken."""
         taken = [other.name for other in self.reports]
         if report.name in taken:
             report.name = f"{report.name} {taken.count(report.name) + 1}"
         self.reports.append(report)
 
     def add_lists(self, source, with_fingerprints=False):
-        """Runs the protocols of lists and folders on the embeddings of a source."""
+        """Runs the requested protocols on a source's embeddings.
+
+        Args:
+            source: `Pictures` or `Saved`.
+            with_fingerprints: whether to collect fingerprints of listed images for the
+                card.
+        """
         scoring, options = self.scoring, self.options
         for path in scoring.pair_lists:
             folder = scoring.picture_dir or files.parent(path)
@@ -140,7 +146,7 @@ class _Evaluation:
             self.add(protocols.search(*lists, source, scoring.picture_dir, options))
 
     def add_pairs(self, name, pairs, scores):
-        """Adds a verification set."""
+        """Adds the report on a verification set."""
         listed = pairs.files if pairs.path.endswith(".txt") else ()
         sides = pairs.left, pairs.right
         identities = protocols.pair_identities(listed, *sides, pairs.same)
@@ -157,11 +163,11 @@ class _Evaluation:
         self.add(report)
 
     def add_origins(self, model, settings):
-        """Adds hashes of the model and its data, and images that sets share.
+        """Adds facts about the model and its data, and images that sets share.
 
         Args:
             model: the `Trained` model.
-            settings: of its training.
+            settings: the settings of its training.
         """
         self.model = provenance.of_model(model)
         self.data = provenance.of_data(settings)
@@ -177,7 +183,7 @@ class _Evaluation:
                 )
 
     def write(self):
-        """Writes card and charts; returns the rows of the table."""
+        """Writes the card and the charts; returns table rows."""
         rows = [row for report in self.reports for row in self._rows(report)]
         if self.scoring.plot_dir:
             rows.append(("charts", _write_charts(self.scoring.plot_dir, self.reports)))
@@ -212,10 +218,10 @@ class _Evaluation:
 
 
 def _evaluate_model(evaluation, settings, parts, joined):
-    """Evaluates a trained model on verification sets, its own classes, and lists.
+    """Evaluates a trained model on verification sets, the test split and lists.
 
     Returns:
-        the path of its checkpoint.
+        The path of the model's checkpoint.
     """
     without_sets = settings.scoring.has_lists and "val_targets" not in settings.given
     with_head = recipe.TEST_SPLIT in settings.evaluation.val_targets
@@ -250,7 +256,7 @@ def _evaluate_model(evaluation, settings, parts, joined):
 
 
 def _read(paths, row):
-    """The bytes of an image; None if the name is not a file's, such as a number."""
+    """Returns an image's bytes; None if its name isn't a file, such as a row number."""
     path = paths[row]
     return files.read(path) if files.exists(path) and not files.is_dir(path) else None
 

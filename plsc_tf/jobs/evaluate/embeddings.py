@@ -1,4 +1,4 @@
-"""Embeddings by name: of images, decoded as they are needed, or saved ones."""
+"""Sources of embeddings by name: image files, or saved embeddings."""
 
 import io
 import os
@@ -13,23 +13,23 @@ from plsc_tf.evaluation import lists
 from plsc_tf.evaluation.verification import embed_batch
 from plsc_tf.storage import files
 
-# Rows of saved embeddings that are passed on at a time.
+# Number of saved embeddings per block.
 ROWS = 2048
-# Images that are decoded ahead, and the bytes of their pixels.
+# Maximum number of images to decode ahead, and the maximum size of their pixels.
 _AHEAD, _AHEAD_BYTES = 512, 128 << 20
 
 
 class PictureError(ValueError):
-    """An image cannot be read or decoded; the message says which."""
+    """An image cannot be read or decoded; the message contains its path."""
 
 
 class Pictures:
-    """Embeds images by the names of their files.
+    """Embeds image files by name.
 
     Args:
-        embed: callable, uint8 [n, height, width, 3] -> [n, embedding_size].
+        embed: callable, uint8 `[n, height, width, 3]` -> `[n, embedding_size]`.
         framing: the `Preprocessing` whose `evaluate` frames the images.
-        batch_size: images per step over all replicas.
+        batch_size: number of images in a global batch.
         flip: whether to add the embeddings of mirror images.
     """
 
@@ -41,12 +41,13 @@ class Pictures:
         """Yields (embeddings, norms) of consecutive images, batch by batch.
 
         Args:
-            names: of the files, below `folder` or absolute.
-            folder: path.
-            points: as for `rows`.
+            names: file names relative to `folder`, or absolute paths.
+            folder: path of the images' folder.
+            points: see `rows`.
 
         Raises:
-            ValueError: an image cannot be read or decoded; says which.
+            ValueError: an image cannot be read or decoded; the message contains its
+                path.
         """
         paths = [files.join(folder, name) for name in names]
         try:
@@ -61,18 +62,18 @@ class Pictures:
     def rows(self, paths, points=None, skipped=None):
         """Yields (rows, embeddings, norms) of images, batch by batch.
 
-        Embeddings are float64, and the sum of both passes with `flip`; the norms are
-        the mean of both.
+        Embeddings are float64. With `flip`, they are the sum of both passes'
+        embeddings, and the norms are the mean of both passes' norms.
 
         Args:
-            paths: of the files.
-            points: float32 [images, 5, 2], where the eyes, the nose and the corners of
-                the mouth are, to align the images by; None: they are not aligned.
-            skipped: dict that gets {path: error} of the images that cannot be read,
-                which are left out then; None: the first one is an error.
+            paths: paths of the files.
+            points: float32 `[images, 5, 2]`, positions of the eyes, nose and corners of
+                the mouth, used to align the images; None doesn't align them.
+            skipped: dict to which unreadable images are added as {path: error} and
+                which are then left out; None raises an error at the first one.
 
         Raises:
-            PictureError: an image cannot be read or decoded.
+            PictureError: an image cannot be read or decoded, and `skipped` is None.
         """
         shape = (self._batch_size, *self._framing.image_size, 3)
         pixels, rows = np.empty(shape, np.uint8), []
@@ -92,10 +93,10 @@ class Pictures:
                 rows = []
 
     def _decoded(self, paths, points):
-        """A data set of framed images, decoded ahead."""
+        """Returns a `tf.data.Dataset` of framed images, decoded ahead."""
         size = self._framing.image_size
         cut_size = alignment.stored_size(size)
-        moves = np.zeros((len(paths), 1), np.float32)  # `unbatch` crashes on no numbers
+        moves = np.zeros((len(paths), 1), np.float32)  # `unbatch` fails on zero columns
         if points is not None:
             moves = alignment.transforms(points, cut_size)
 
@@ -125,16 +126,17 @@ class Pictures:
 
 
 class Saved:
-    """Embeddings of a .npy file, by their names.
+    """Looks up the embeddings in a .npy file by name.
 
     Args:
-        path: of the .npy file; a local one is read as it is needed.
-        names_path: of the list of names; "": that next to it, or row numbers.
+        path: path of the .npy file; a local file is memory-mapped.
+        names_path: path of the list of names; "" means the .txt file next to the .npy
+            file, or row numbers if there is no such file.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it does not hold [n, embedding_size] numbers, or the list of names
-            has another length.
+        FileNotFoundError: the file does not exist.
+        ValueError: the file does not contain floats `[n, embedding_size]`, or the list
+            does not have n names.
     """
 
     def __init__(self, path, names_path=""):
@@ -160,7 +162,7 @@ class Saved:
         self._rows = {name: row for row, name in enumerate(names)}
 
     def blocks(self, names, folder, points=None):
-        """As `Pictures.blocks`; folder and points have no effect."""
+        """See `Pictures.blocks`; `folder` and `points` have no effect."""
         rows = self._find(names)
         for start in range(0, len(rows), ROWS):
             block = self._matrix[rows[start : start + ROWS]].astype(np.float64)
@@ -185,7 +187,11 @@ class Saved:
 
 
 def gathered(blocks, dtype=np.float32):
-    """(embeddings, norms) of all blocks: [n, embedding_size], float64 [n]."""
+    """Concatenates blocks.
+
+    Returns:
+        (embeddings `[n, embedding_size]`, norms float64 `[n]`).
+    """
     embeddings, norms = [], []
     for block, lengths in blocks:
         embeddings.append(block.astype(dtype))

@@ -1,4 +1,4 @@
-"""From the files of a protocol to the report of a set."""
+"""Evaluation protocols: read a protocol's files and report on the set."""
 
 import dataclasses
 import fnmatch
@@ -18,24 +18,26 @@ LINKED = (
     "identities are drawn; the set does not name them, so pictures are one identity "
     "where pairs of the same person link them, which may make intervals too narrow"
 )
-# The folders of TinyFace.
+# TinyFace's folders.
 TINYFACE = ("Gallery_Match", "Gallery_Distractor", "Probe")
 SUBJECTS = "identities are drawn; they are the subjects of the 1:N lists"
 
 
 def pair_identities(names, left, right, same):
-    """Who is on the two sides of each pair.
+    """Determines the identities on both sides of each pair.
+
+    Identities are the images' folders if these are consistent with every pair;
+    otherwise, same pairs link images of one identity.
 
     Args:
-        names: of the images, or () where they have none.
-        left: int [pairs], images.
-        right: int [pairs].
-        same: bool [pairs].
+        names: the images' names, or () if they have none.
+        left: int `[pairs]`, image indices.
+        right: int `[pairs]`, image indices.
+        same: bool `[pairs]`, whether both images show one identity.
 
     Returns:
-        (left, right, basis): int [pairs] numbers of identities, and how they are
-        known: by the images' folders where these agree with every pair, else by the
-        pairs that link images.
+        (left, right, basis): the identity numbers of both sides, int `[pairs]`, and a
+        sentence on how the identities are known.
     """
     if names:
         folders = [files.parent(name) for name in names]
@@ -51,9 +53,9 @@ def pair_list(path, source, folder, options):
     """Verifies the pairs of a list.
 
     Args:
-        path: of the list, see `lists.read_pair_list`.
+        path: path of the list; see `lists.read_pair_list`.
         source: `Pictures` or `Saved`.
-        folder: that the images are below.
+        folder: folder that the names are relative to.
         options: `reports.Options`.
 
     Returns:
@@ -76,13 +78,13 @@ def pair_list(path, source, folder, options):
 
 
 def search(gallery: str, probes: str, source, folder: str, options) -> SetReport:
-    """Looks for the identities of a list of probes in those of a gallery.
+    """Searches a gallery for the identities of a list of probes.
 
     Args:
-        gallery: path of a list, see `lists.read_identity_list`.
-        probes: path of another one.
+        gallery: path of the gallery's list; see `lists.read_identity_list`.
+        probes: path of the probes' list.
         source: `Pictures` or `Saved`.
-        folder: of the images; "": the folder of each list.
+        folder: folder that the names are relative to; "" means each list's folder.
         options: `reports.Options`.
     """
     digest, sides = hashlib.sha256(), []
@@ -97,19 +99,19 @@ def search(gallery: str, probes: str, source, folder: str, options) -> SetReport
 
 
 def tinyface(folder: str, source, options) -> SetReport:
-    """TinyFace's protocol (Cheng, Zhu, Gong, ACCV 2018): 1:N among distractors.
+    """Runs TinyFace's protocol (Cheng, Zhu, Gong, ACCV 2018): 1:N with distractors.
 
-    A file's name begins with the number of its identity. Ranks are those of gallery
-    images, as in the authors' and AdaFace's code.
+    A file's name starts with the number of its identity. Ranks count gallery images, as
+    in the authors' and AdaFace's code.
 
     Args:
-        folder: Testing_Set/, or its images aligned, in the same folders.
+        folder: Testing_Set/, or a folder with the same structure and aligned images.
         source: `Pictures` or `Saved`.
         options: `reports.Options`.
 
     Raises:
-        FileNotFoundError: a folder is missing or holds no image.
-        ValueError: a file's name begins with no number.
+        FileNotFoundError: a folder is missing or contains no images.
+        ValueError: a file's name doesn't start with a number.
     """
     digest, sides = hashlib.sha256(), []
     for part in TINYFACE:
@@ -119,7 +121,7 @@ def tinyface(folder: str, source, options) -> SetReport:
         if not listed:
             raise FileNotFoundError(f"There is no image in {below!r}.")
         names = [f"{part}/{name}" for name in listed]
-        identities = names  # each distractor is another person
+        identities = names  # every distractor is a different person
         if part != "Gallery_Distractor":
             identities = [_identity(name) for name in listed]
         digest.update("".join(f"{name}\n" for name in names).encode())
@@ -149,18 +151,18 @@ def _identity(name):
 
 
 def templates(folder, source, options, with_scores=True):
-    """Runs the protocols of a folder in IJB's file formats.
+    """Runs the protocols for a folder in IJB's file formats.
 
     Args:
-        folder: with meta/ and, for images, loose_crop/.
+        folder: folder with meta/ and, for images, loose_crop/.
         source: `Pictures` or `Saved`.
         options: `reports.Options`.
-        with_scores: whether to weight images with the detector's scores, if there are
-            any.
+        with_scores: whether to weight images by the detector's scores, if they are
+            available.
 
     Yields:
-        `SetReport`s: of the template pairs, and of each gallery with each of the probe
-        lists.
+        A `SetReport` on the template pairs, and one on each combination of gallery and
+        probe list.
     """
     meta = files.join(folder, "meta")
     listed = files.list_dir(meta)
@@ -219,7 +221,7 @@ def _template_pairs(name, path, pool, embeddings, subjects, options):
 
 
 def _faces(meta, listed, names):
-    """(five points, detector scores) of the images; (None, None) without a file."""
+    """Reads the images' points and detector scores; (None, None) without a file."""
     if not fnmatch.filter(listed, "*_name_5pts_score.txt"):
         return None, None
     path = _only(meta, listed, "*_name_5pts_score.txt")
@@ -233,7 +235,7 @@ def _faces(meta, listed, names):
 
 
 def _subjects(meta, listed, kind):
-    """The 1:N lists of a kind: {label: (templates, subjects)}."""
+    """Reads the 1:N lists of a kind as {label: (templates, subjects)}."""
     sides = {}
     for name in fnmatch.filter(listed, f"*_1N_{kind}_*.csv"):
         path = files.join(meta, name)

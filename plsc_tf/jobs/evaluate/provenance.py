@@ -1,4 +1,4 @@
-"""Facts for the card: origins, checksums, shared images and the worst pairs of sets."""
+"""Facts for the card: origins, checksums, shared images and worst pairs."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -17,12 +17,13 @@ from plsc_tf.data.images import encode
 from plsc_tf.jobs.builders import recipe
 from plsc_tf.storage import files
 
-# Shared images that are named, worst pairs of each kind, and pixels of their images.
+# Number of shared images to name, of worst pairs per kind, and the maximum height and
+# width of their images in pixels.
 _FIRST, _WORST, _SIDE = 3, 8, 128
 
 
 def of_model(trained):
-    """Plain values about a `Trained` model."""
+    """Returns JSON-serializable facts about a `Trained` model."""
     path = trained.checkpoint
     content = manifest.read(path)
     digest = hashlib.sha256()
@@ -41,7 +42,7 @@ def of_model(trained):
 
 
 def of_data(settings):
-    """Plain values about the training data."""
+    """Returns JSON-serializable facts about the training data."""
     dataset = settings.dataset
     facts = {"dataset_name": dataset.dataset_name, "dataset_dir": dataset.dataset_dir}
     try:
@@ -56,11 +57,11 @@ def of_data(settings):
 
 
 def set_checksum(pairs):
-    """SHA-256 of a verification set.
+    """Computes the SHA-256 of a verification set.
 
-    Of the file itself for a .bin, as `sha256sum` gives it. Else of the images' own
-    SHA-256, one after the other, and the pairs as little-endian int64: all on the left,
-    all on the right, and 1 or 0.
+    For a .bin file, it is the hash of the file, as printed by `sha256sum`. Otherwise,
+    the input is the concatenated SHA-256 digests of the images, followed by the pairs
+    as little-endian int64: all left images, all right images, and 1 or 0 for each pair.
     """
     if pairs.path.endswith(".bin"):
         return files.checksum(pairs.path)[1]
@@ -74,7 +75,7 @@ def set_checksum(pairs):
 
 
 class Fingerprints:
-    """Bytes and pixels of the images of each verification set, 64 bits of each."""
+    """64-bit hashes of the bytes and pixels of all images in verification sets."""
 
     def __init__(self):
         self._sets, self._names = {}, {}
@@ -83,25 +84,26 @@ class Fingerprints:
         """Adds a set.
 
         Args:
-            name: of the set.
-            pictures: iterable of their bytes or pixels; those that cannot be read have
-                been reported before.
-            names: of the images; () without.
+            name: the set's name.
+            pictures: iterable of the images' bytes or pixels; unreadable images have
+                already been reported.
+            names: the images' names; () if they have none.
         """
         hashes = [(one.byte_hash, one.pixel_hash) for one in map(examine, pictures)]
         self._sets[name] = np.array(hashes, np.uint64).reshape(-1, 2).T
         self._names[name] = names
 
     def overlaps(self, settings, with_training=True):
-        """Images of each set that are in another one or in the training set.
+        """Finds images that each set shares with other sets or the training set.
 
         Args:
-            settings: whose `dataset` is the training set.
-            with_training: whether to read that, all of it.
+            settings: settings whose `dataset` is the training set.
+            with_training: whether to compare with the training set, which reads all of
+                it.
 
         Returns:
-            {set: {other: {"images", "same_bytes", "same_pixels", "first"}}}, or
-            {"note"} for sets that were not compared.
+            {set: {other: {"pictures", "same_bytes", "same_pixels", "first"}}}, with
+            {"note"} in place of the counts if the sets were not compared.
         """
         training = {"note": "not compared: --card_duplicates=false"}
         if with_training and self._sets:
@@ -120,7 +122,7 @@ class Fingerprints:
 
 
 def _training(settings):
-    """(byte hashes, pixel hashes) of the training set, or why there are none."""
+    """Returns the training set's (byte hashes, pixel hashes), or {"note": reason}."""
     try:
         name, request = settings.dataset.dataset_name, recipe.data_request(settings)
         table = survey(open_listing(name, request), Findings())
@@ -146,15 +148,16 @@ def _shared(own, other, names):
 def add_worst(  # noqa: PLR0913 - the columns of a set of pairs
     report, scores, left: np.ndarray, right: np.ndarray, names: Sequence, read: Callable
 ) -> None:
-    """Adds the worst pairs of both kinds to a report, with their images.
+    """Adds the worst same and different pairs to a report, with their images.
 
     Args:
         report: the `SetReport`; its threshold accepts or rejects the pairs.
         scores: `PairScores`.
-        left: int [pairs], images.
-        right: int [pairs].
-        names: of the images.
-        read: callable, image -> its bytes or pixels, or None without any.
+        left: int `[pairs]`, image indices.
+        right: int `[pairs]`, image indices.
+        names: the images' names.
+        read: callable, image index -> the image's bytes or pixels, or None if there is
+            no image.
     """
     threshold = report.threshold.get("squared_l2")
     if threshold is None:
@@ -183,13 +186,13 @@ def add_worst(  # noqa: PLR0913 - the columns of a set of pairs
 
 
 def short_name(path: str) -> str:
-    """The file of a path, with its folder unless the file's name begins with it."""
+    """Returns a path's file name, with the folder unless the name starts with it."""
     *_, folder, file = ("", *path.replace("\\", "/").split("/"))
     return file if file.startswith(folder) else f"{folder}/{file}"
 
 
 def _jpeg(image):
-    """A small JPEG of an image as bytes or pixels; None without one, or damaged."""
+    """Returns a small JPEG of an image; None if the image is missing or damaged."""
     if image is None:
         return None
     try:
