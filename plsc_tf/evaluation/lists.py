@@ -21,8 +21,8 @@ def _rows(text: bytes, path: str, form: str, parse: Callable, separator=None) ->
         path: path of the file, for error messages.
         form: example line that names the fields, for their number and error messages.
         parse: callable, fields -> parsed row; raises ValueError for invalid fields.
-        separator: field separator, with which extra fields are ignored; None splits at
-            whitespace and allows no extra fields.
+        separator: field separator; extra fields are ignored. None splits at whitespace
+            and allows no extra fields.
 
     Raises:
         ValueError: a line has invalid fields; the message contains the line number.
@@ -49,7 +49,7 @@ def _rows(text: bytes, path: str, form: str, parse: Callable, separator=None) ->
 
 
 def read_pair_list(text: bytes, path: str) -> tuple:
-    """Reads "left right same" lines, in which same is 1 or 0.
+    """Reads "left right same" lines; same is 1 or 0.
 
     Names may contain spaces if tabs separate the fields.
 

@@ -101,7 +101,7 @@ def supports(rate: float, num_different: int) -> bool:
 
 def operating_point(points: Curve, rate: float) -> OperatingPoint:
     """Returns the point with the largest threshold whose FAR is at most `rate`."""
-    # The tolerance absorbs rounding errors, as in 1e-3 * 3000, which is not exactly 3.
+    # The tolerance absorbs rounding errors in the rates.
     last = np.searchsorted(points.false_accepts, rate + 1e-12, side="right") - 1
     after = points.distances[last + 1 : last + 2]
     return OperatingPoint(

@@ -69,8 +69,8 @@ class Pictures:
             paths: paths of the files.
             points: float32 `[images, 5, 2]`, positions of the eyes, nose and corners of
                 the mouth, used to align the images; None doesn't align them.
-            skipped: dict to which unreadable images are added as {path: error} and
-                which are then left out; None raises an error at the first one.
+            skipped: dict that collects {path: error} of unreadable images, which are
+                left out; None raises an error for the first one.
 
         Raises:
             PictureError: an image cannot be read or decoded, and `skipped` is None.
