@@ -1,17 +1,18 @@
-"""The common machinery of the tests.
+"""Fixtures that tests share, and the scheduling of tests.
 
 * `logical_devices`: four CPU replicas in each test process.
-* `finished_run`: one finished training per process, which any test may read (evaluate,
-  export, embed, load) but not write into: copy its folder, or resume it elsewhere.
-* `tests/jobs/tiny_run.py`: settings of such a training for a run of the test's own; by
-  default it neither verifies nor exports, because these take half of its time.
+* `finished_run`: one finished training per process. Tests may read it (evaluate,
+  export, embed, load) but must not write to it. Copy its folder, or resume elsewhere.
+* `tests/jobs/tiny_run.py`: settings of a tiny training, for tests that need their own
+  run. By default it neither verifies nor exports, which would double its time.
 * `tests/commands.py`: `run("train", "--flagfile=...")` runs a command in this process.
 
-TensorFlow takes six seconds to start, a training five or more: share them.
+TensorFlow takes six seconds to start and a training five or more, so share them.
 
-`python -m pytest` runs the whole suite with two processes per core (pytest-xdist): a
-file, or a folder of SHARED, stays in one process. Parts of the suite run in pytest's
-own process, as everything does with `-n0` or without pytest-xdist.
+`python -m pytest` runs the whole suite with two processes per core (pytest-xdist). All
+tests of a file, or of a folder in SHARED, run in the same process. If only a part of
+the suite is selected, with `-n0`, or without pytest-xdist, all tests run in pytest's
+own process.
 """
 
 import dataclasses
@@ -24,7 +25,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 TESTS = pathlib.Path(__file__).parent
 # Folders whose tests share something that takes long to set up.
 SHARED = ("boost", "classes", "hdfs", "reporting", "server")
-# These begin first, so that at the end no process has long to go alone.
+# These start first; otherwise a long test could run alone at the end.
 LONGEST = (
     "hdfs",
     "cluster/test_cluster_training.py",
@@ -42,7 +43,10 @@ LONGEST = (
 
 
 def unit(file):
-    """What one process runs as a whole: a folder of SHARED, or a file."""
+    """Returns the unit of a test file, a folder in SHARED or the file itself.
+
+    All tests of a unit run in the same process.
+    """
     path = pathlib.Path(file).relative_to("tests")
     return path.parts[0] if path.parts[0] in SHARED else str(path)
 
@@ -51,17 +55,17 @@ def unit(file):
 def pytest_cmdline_main(config):
     """Runs the whole suite on all cores."""
     if hasattr(config, "workerinput"):
-        return  # a process of pytest-xdist starts no others
+        return  # this is a process of pytest-xdist, which must not start others
     whole = [pathlib.Path(arg).resolve() for arg in config.args] == [TESTS]
     if whole and config.getoption("numprocesses", 0) is None:
-        # Twice as many as cores: tests of workers and of HDFS mostly wait.
+        # Two processes per core, because tests of workers and of HDFS mostly wait.
         config.option.numprocesses = 2 * len(os.sched_getaffinity(0))
         config.option.loadscopereorder = False
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Hands out units in the order of the tests."""
+    """Returns a scheduler that distributes units in the order of the tests."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByUnit(LoadScopeScheduling):
@@ -79,7 +83,7 @@ def pytest_collection_modifyitems(items):
 
 @dataclasses.dataclass(frozen=True)
 class FinishedRun:
-    """A training that has ended: its folder, and its results."""
+    """The folder and the results of a finished training."""
 
     folder: pathlib.Path
     outcome: dict
@@ -87,7 +91,7 @@ class FinishedRun:
 
 @pytest.fixture(scope="session")
 def finished_run(tmp_path_factory, logical_devices):
-    """A `FinishedRun` of `tests/jobs/tiny_run.py`, verified and exported."""
+    """A `FinishedRun` with the settings of `tests/jobs/tiny_run.py` and `FULL`."""
     from plsc_tf.jobs import train
     from tests.jobs.tiny_run import FULL, settings
 
@@ -98,11 +102,11 @@ def finished_run(tmp_path_factory, logical_devices):
 
 @pytest.fixture
 def gfile_root(tmp_path, monkeypatch):
-    """A folder that is reached through TensorFlow's file systems.
+    """The `file://` URL of a folder that is accessed through TensorFlow's file systems.
 
-    `file://` is one of them, with a disk behind it, once the library's short cut for
-    local paths is closed. (TensorFlow's `ram://` appends instead of overwriting, and
-    loses the files of a folder that is renamed.)
+    The fixture disables the library's shortcut for local paths, so `file://` is treated
+    as a remote store. TensorFlow's `ram://` cannot be used: it appends instead of
+    overwriting, and loses the files of a renamed folder.
     """
     from plsc_tf.storage import paths
 
@@ -114,7 +118,7 @@ def gfile_root(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="session")
 def data_dir():
-    """Folder with unpacked real image sets, named by PLSC_TF_TEST_DATA."""
+    """Folder with unpacked real image sets, from PLSC_TF_TEST_DATA."""
     folder = os.environ.get("PLSC_TF_TEST_DATA", "")
     if not folder:
         pytest.skip("PLSC_TF_TEST_DATA is not set: no real images to test on")
@@ -123,7 +127,7 @@ def data_dir():
 
 @pytest.fixture(scope="session", autouse=True)
 def logical_devices():
-    """Four CPU replicas; set once, because TensorFlow cannot change them later."""
+    """Four logical CPU devices; TensorFlow can set their number only once."""
     import tensorflow as tf
 
     cpu = tf.config.list_physical_devices("CPU")[0]

@@ -1,4 +1,4 @@
-"""A worker of test_preflight.py: tries the collectives, well and then with problems.
+"""A worker of test_preflight.py: tries collectives that work, then ones that fail.
 
 Arguments: addresses, index. Prints a JSON line for each attempt.
 """
@@ -49,7 +49,7 @@ def main():
             group.gather("something else", None, timeout_s=20)
     except (TimeoutError, WorkerLostError) as error:  # the chief ends first
         say(f"{type(error).__name__}: {error}")
-    # A collective that hangs would keep TensorFlow from ending.
+    # A regular exit would wait forever for a collective that hangs.
     os._exit(0)
 
 

@@ -1,4 +1,4 @@
-"""Trainings with a backbone, an optimizer, data and pairs given in Python."""
+"""Tests trainings with a backbone, an optimizer, data and pairs given in Python."""
 
 import dataclasses
 import logging
@@ -24,7 +24,7 @@ LABELS = np.arange(COUNT) % CLASSES
 
 
 def network():
-    """A network that is built before the training has its devices."""
+    """Returns a network that is built before the training creates its strategy."""
     keras.utils.set_random_seed(1)
     return keras.Sequential(
         [
@@ -82,7 +82,7 @@ def settings(folder, **changes):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A finished run: (its folder, its results)."""
+    """The folder and the results of a finished run."""
     folder = tmp_path_factory.mktemp("given") / "run"
     _, outcome = train.train(settings(folder, with_test=True), parts=parts())
     return folder, outcome
@@ -162,7 +162,7 @@ def test_data_of_unknown_length_is_refused_where_the_rate_needs_it(tmp_path, cap
     for depends in ({"learning_rate_decay_type": "cosine"}, {"warmup_epochs": 0.5}):
         with pytest.raises(ValueError, match="does not say how many examples an epoch"):
             train.train(left_open(**depends), parts=parts())
-    # A script of PLSC, whose rate falls at steps.
+    # PLSC's piecewise rate depends on steps, not on the length of an epoch.
     by_steps = {"learning_rate_decay_type": "piecewise", "lr_steps": (2,)}
     with caplog.at_level(logging.WARNING, logger="absl"):
         _, outcome = train.train(left_open(**by_steps), parts=parts())

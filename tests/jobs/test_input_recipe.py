@@ -1,4 +1,4 @@
-"""From flags to preprocessing options, and to batches."""
+"""Tests that options become the right preprocessing options and batches."""
 
 import logging
 
@@ -108,12 +108,12 @@ def test_records_have_the_classes_of_their_data_set(tmp_path, given):
     assert load("cifar10").num_classes == (given or 10)
 
 
-# How many classes a training has: as many as requested, or as the data has.
+# The number of classes of a training: the requested number, or the data's.
 
 
 @pytest.fixture(scope="module")
 def listed(tmp_path_factory):
-    """label.txt with the labels 0 to 3."""
+    """A folder whose label.txt has the labels 0 to 3."""
     folder = tmp_path_factory.mktemp("listed")
     make_train_data(folder, [0, 1, 2, 3])
     return folder / "train_data"
@@ -121,7 +121,7 @@ def listed(tmp_path_factory):
 
 @pytest.fixture
 def folders(tmp_path):
-    """Four class folders with an image each."""
+    """Four class folders with one image each."""
     for name in "abcd":
         (tmp_path / name).mkdir()
         Image.fromarray(np.zeros((4, 4, 3), np.uint8)).save(tmp_path / name / "0.png")
@@ -129,7 +129,7 @@ def folders(tmp_path):
 
 
 def opened(folder, name="image_list", **options):
-    """(settings, batches) of a training on a folder."""
+    """Returns (settings, batches) of a training on a folder."""
     settings = Settings.from_values(
         dataset_name=name, dataset_dir=str(folder), image_shape=(3, 4, 4), **options
     )
@@ -184,7 +184,7 @@ def test_labels_that_begin_at_1_propose_an_offset(asked, tmp_path):
     folder = tmp_path / "train_data"
     with pytest.raises(ValueError, match=r"1\.\.\.3.*--labels_offset=1; .* 3 classes"):
         opened(folder, **asked)
-    # As many classes as labels, and one too many.
+    # num_classes equals the number of labels, so the largest label is out of range.
     with pytest.raises(ValueError, match="Label 3.*begin at 1: set labels_offset to 1"):
         opened(folder, num_classes=3)
     assert opened(folder, labels_offset=1)[0].dataset.num_classes == 3
@@ -193,6 +193,6 @@ def test_labels_that_begin_at_1_propose_an_offset(asked, tmp_path):
 
 
 def test_gaps_between_labels_are_no_error(tmp_path):
-    """A part of a data set, which keeps the numbers of its classes."""
+    """A subset of a data set keeps its original labels, so labels may be missing."""
     make_train_data(tmp_path, [0, 0, 7])
     assert opened(tmp_path / "train_data")[0].dataset.num_classes == 8

@@ -1,4 +1,4 @@
-"""A loss of the user's own, by its dotted path, and the checks for its tests."""
+"""Tests a user's loss, given by its dotted path, and `plsc_tf.testing.check_loss`."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""The plan of a training's memory: its arithmetic, its advice and its command."""
+"""Tests the memory planner: its arithmetic, its suggestions and its command."""
 
 import dataclasses
 import json
@@ -31,7 +31,10 @@ TINY = {
 
 @pytest.fixture(autouse=True)
 def fresh_process(monkeypatch):
-    """The command plans in a fresh process; tests before these have left much."""
+    """Fixes the memory of the process, which earlier tests may have increased.
+
+    The command plans in a fresh process.
+    """
     monkeypatch.setattr(planner, "process_memory", lambda: 5 * 10**8)
 
 
@@ -65,7 +68,7 @@ def load(**changes):
     ],
 )
 def test_tiles_are_those_of_the_head(classes, replicas, rate, tile, centers):
-    # Embeddings of one number make the weights small.
+    # One-dimensional embeddings keep the weights small.
     head = plsc_tf.ShardedHead(
         classes, sample_rate=rate, tile_rows=tile, sub_centers=centers
     )
@@ -108,7 +111,7 @@ def test_weights_and_slots_are_those_of_the_training(tmp_path, options, slots):
 
     assert found["head weights"] == held(model.head.arrays().values())
     assert found["head slots"] == held(model.trainer.updater.slots().values())
-    # 501 of 1001 classes, with a bias in plain softmax.
+    # The fullest replica has 501 of 1001 classes. Plain softmax has a bias too.
     numbers = 9 if "softmax" in asked.head.loss_type else 8 * asked.head.sub_centers
     assert found["head weights"] == 501 * numbers * 4
     assert found["head slots"] == slots * found["head weights"]
@@ -150,12 +153,12 @@ def test_as_many_logits_are_kept_as_the_head_keeps(kilobytes, rate):
 
 def test_a_load_by_hand():
     sampled = load(num_classes=200, sample_rate=0.05, global_batch=64)
-    # A batch that is larger than the sample is one tile.
+    # If the batch is larger than the sample, the rows of the batch form one tile.
     assert (sampled.working_rows, sampled.tiles) == (64, [64])
     cut = load(global_batch=10, parts=2)
     assert (cut.kept_tiles, cut.own_batch, cut.batch) == (0, 6, 12)
     whole = memory.held(load(sharded=False))
-    # Logits of the replica's own 5 examples, with all classes.
+    # A replicated head computes logits of its own 5 examples with all classes.
     assert (whole["head weights"], whole["kept logits"]) == (1000 * 32, 1000 * 5 * 4)
 
 
@@ -168,14 +171,15 @@ def test_activations_of_a_network_by_hand():
         network = keras.Model(image, keras.layers.Dense(2, use_bias=False)(x))
         model = plsc_tf.Classifier(network, plsc_tf.ShardedHead(1))
     found, _ = activations.trace(model, batch=7)
-    # Kept for the backward pass: the normalised image, 48 numbers, and tanh, 80.
-    # At the turn there are tanh's gradient, 80, and what becomes of it, 80.
+    # The backward pass needs the normalized image (48 numbers) and tanh's output (80).
+    # At the peak, the gradients of tanh's output (80) and of its input (80) exist too.
     assert found == 7 * 4 * (48 + 80 + 80 + 80)
     assert activations.trace(model, batch=14)[0] == 2 * found
 
 
 def test_a_plan_includes_the_making_of_the_weights(tmp_path):
-    # Partial FC over more rows than are made at a time: zeros, their copy, and numpy's.
+    # Partial FC with more rows than are initialized at a time: the device holds zeros
+    # and their copy, the host numpy's parts.
     job = planner.plan(settings(tmp_path, num_replicas=1))
     head = load(num_classes=200_000, replicas=1, row_bytes=1000, sample_rate=0.1)
     assert memory.making(head) == (2 * 200_000 * 1000, 3 * 65_536 * 1000)
@@ -200,7 +204,8 @@ def test_the_fullest_moment_of_a_head_by_hand(replicas):
     )
     held = memory.held(head)
     assert (held["head weights"], held["head slots"]) == (3000 * 1000, 3000 * 1000)
-    # A plain second pass: six tensors of products, the gradient, and three new values.
+    # An uncompiled second pass: six tensors of products, the gradient, and three
+    # tensors of new values.
     expected = 6 * 1000 * 4 * replicas + (3 + 1) * 1000 * 1000
     assert memory.second_pass(head) == expected > memory.first_pass(head)
 
@@ -222,7 +227,7 @@ def test_parts_repeat_the_graph_and_shrink_the_activations(tmp_path):
 def test_mixed_images_meet_the_classes_once_with_each_label(tmp_path, loss):
     asked = settings(tmp_path, loss_type=loss)
     plain, mixed = (planner.plan(asked.replace(mixup=share)) for share in (0.0, 0.2))
-    # Rows of a replica x the images that meet them x 4 bytes.
+    # Rows on a replica x images compared with them x 4 bytes.
     logits = {"softmax": 1001 * 5 * 4, "dist_softmax": 501 * 10 * 4}[loss]
     assert memory.held(plain.head)["kept logits"] == logits
     assert memory.held(mixed.head)["kept logits"] == 2 * logits
@@ -322,7 +327,7 @@ def test_what_a_training_refuses_is_not_planned(tmp_path, options, complaint):
 
 
 def test_the_memory_of_this_machine():
-    pages = tf.constant(0)  # TensorFlow is there
+    pages = tf.constant(0)  # makes sure that TensorFlow has started
     del pages
     whole = device_memory.machine_memory()
     assert device_memory.process_memory() < whole

@@ -1,4 +1,4 @@
-"""Workers that differ or cannot reach each other are found before training."""
+"""Tests that workers which differ or are unreachable are found before training."""
 
 import json
 import pathlib

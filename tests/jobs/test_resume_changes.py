@@ -1,4 +1,4 @@
-"""A resume says what it changes, and changes the meaning of a run on request only."""
+"""Tests that a resume logs changed options and refuses to change a run's meaning."""
 
 import json
 import logging
@@ -20,7 +20,7 @@ QUICK = {"with_test": False, "export_at_end": False}
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """The folder of a run of an epoch."""
+    """The folder of a run of one epoch."""
     folder = tmp_path_factory.mktemp("run") / "a"
     run.train(settings(folder, num_epochs=1, **QUICK))
     return folder
@@ -65,7 +65,7 @@ def test_data_that_other_classes_change_says_so(finished):
 
 
 def test_what_is_the_same_in_other_words_is_accepted(finished):
-    # ArcFace's own margin; a loss without margin3.
+    # 0.5 is ArcFace's own margin, and ArcFace has no margin3.
     same = {"margin": 0.5, "margin3": 0.0}
     _, checkpoint = choose_folder(settings(finished, **same), 2)
     assert checkpoint == f"{finished}/0"
@@ -117,7 +117,7 @@ def test_changes_are_logged_and_kept(finished, tmp_path, caplog):
     assert state["changes"] == [{"step": 5, "changed": expected}]
     page = (folder / "report.html").read_text().replace("<wbr>", "")
     assert "learning_rate 0.05 -&gt; 0.1" in page
-    # From now on this is what the run is.
+    # The run now has these options, so repeating them changes nothing.
     caplog.clear()
     with caplog.at_level(logging.INFO, logger="absl"):
         run.train(settings(folder, **changed))

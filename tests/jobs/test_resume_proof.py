@@ -1,4 +1,4 @@
-"""Proving on a user's options that a resume is exact."""
+"""Tests the proof, with the user's options, that a resume is exact."""
 
 import json
 import pathlib
@@ -37,12 +37,12 @@ def test_the_command_proves_that_a_resume_is_exact(tmp_path):
     assert said.startswith("Exact: 6 losses")
     proof = json.loads(said.splitlines()[-1])
     assert proof["exact"] and proof["files_differ"] == []
-    # The stop was in the middle of an epoch of five steps, and was one.
+    # The training really stopped at step 3, in the middle of an epoch of five steps.
     resumed = pathlib.Path(proof["folder"], "resumed")
     results = json.loads((resumed / "results.json").read_text())
     assert results["loss_type"] == OPTIONS["loss_type"]
     assert {"step_00000003", "step_00000006"} <= {p.name for p in resumed.iterdir()}
-    # A bit that is another one is found.
+    # A difference of one bit is detected.
     lines = (resumed / "losses.txt").read_text().splitlines()
     assert len(lines) == 6
     step, loss = lines[4].split()

@@ -1,4 +1,4 @@
-"""The main job on small drawn images: train, resume, evaluate, export."""
+"""Tests training, resuming, evaluation and export on small synthetic images."""
 
 import json
 import pathlib
@@ -24,7 +24,7 @@ from tests.jobs.tiny_run import FULL, settings
 
 @pytest.fixture
 def finished(finished_run, tmp_path):
-    """A copy of a finished run: (its folder, its results)."""
+    """The folder and the results of a copy of a finished run."""
     folder = tmp_path / "a"
     shutil.copytree(finished_run.folder, folder)
     return folder, finished_run.outcome
@@ -43,7 +43,7 @@ def test_results_say_everything(finished_run):
     shown = results.table(settings(folder, **FULL), outcome)
     for words in ("verification accuracy", "±", outcome["export_dir"], "next, try"):
         assert words in shown
-    # What the run has done already is not what comes next.
+    # The suggested next command is one that the run has not already done.
     for changes, exported, following in (
         ({"with_test": True}, "1", f"evaluate --flagfile={folder}/flags.cfg"),
         ({}, "1", f"serve --model_dir={folder}/export"),
@@ -134,11 +134,11 @@ def test_warm_start_takes_the_weights_and_evaluate_then_means_the_new_run(
         )
     )
     assert outcome["steps"] == 1  # not the steps of the run it starts from
-    # A step at rate 0 leaves the weights as they came.
+    # A step at learning rate 0 does not change the loaded weights.
     np.testing.assert_array_equal(
         stored_rows(outcome["checkpoint_dir"]), stored_rows(folder / "1")
     )
-    # flags.cfg of the new run names both folders: its own checkpoint is meant.
+    # flags.cfg of the new run names both folders; the new run's checkpoint is used.
     flags = parse([f"--flagfile={tmp_path}/c/flags.cfg"])
     assert trained.find(flags.checkpoints) == outcome["checkpoint_dir"]
     other = flags.checkpoints.__class__(checkpoint_dir=str(folder / "0"))
@@ -159,7 +159,7 @@ def test_other_classes_need_finetune_which_starts_a_new_head(tmp_path, finished)
 
 
 def test_stopping_early_does_not_change_the_schedule(tmp_path):
-    """Stop, resume on another number of replicas, compare with an unbroken run."""
+    """A run resumed on another number of replicas equals an uninterrupted one."""
     smooth = {
         "learning_rate_decay_type": "cosine",
         "synchronized_batch_norm": True,
@@ -179,7 +179,7 @@ def test_stopping_early_does_not_change_the_schedule(tmp_path):
     used, parts = train.train(flags)
     assert used.training.global_batch_size == 10
     assert parts["steps"] == whole["steps"] == 10
-    # Of this process, without its first step, which builds the graph.
+    # Only this process's steps count, without the first, which builds the graph.
     assert parts["images_per_second_steps"] == [9, 10]
     shown = results.table(used, parts)
     assert re.search(r"images/s +\S+ \(steps 9 to 10, since the resume\)", shown)
@@ -189,7 +189,7 @@ def test_stopping_early_does_not_change_the_schedule(tmp_path):
         rtol=1e-3,
         atol=1e-5,
     )
-    # Once more: there is nothing left to do, though step 10 is saved under two names.
+    # Resuming again trains nothing, although step 10 was saved under two names.
     _, again = train.train(settings(folder, **smooth))
     assert again["steps"] == 10 and again["loss"] == parts["loss"]
 
@@ -211,7 +211,7 @@ def test_an_error_in_mid_epoch_keeps_the_steps_that_are_done(tmp_path):
         prefetch_buffer_size=1,
         num_parallel_batches=1,
     )
-    # The picture that comes last in the first epoch.
+    # Damage the image that comes last in the first epoch.
     source = recipe.load_batches(asked, 10).source
     last = Order().indices(source.num_examples, lambda: source.labels)[-1]
     (data / "images" / f"{last}.png").write_bytes(b"\x89PNG broken")
@@ -232,7 +232,7 @@ def test_the_flags_of_saving_reach_the_checkpoints(tmp_path):
         with_test=True,
     )
     _, outcome = train.train(asked)
-    # Of epochs 0, 1 and 2 only 1 is saved, and then the end, which replaces it.
+    # Of epochs 0, 1 and 2, only 1 is saved; the save at the end then replaces it.
     kept = [p for p in sorted((tmp_path / "s").iterdir()) if p.is_dir()]
     assert [p.name for p in kept] == ["best", "step_00000015"]
     assert outcome["checkpoint_dir"] == str(kept[1])
@@ -259,11 +259,11 @@ def test_the_best_is_verified_where_verification_goes_by_steps(tmp_path):
         row for row in map(json.loads, rows) if "verification/mock_xnorm" in row
     ]
     assert [row["step"] for row in verified] == [3, 5]
-    # A run without training keeps the figures of the training.
+    # A repeated run that trains nothing keeps the training's figures.
     names = ("training_accuracy", "training_top5_accuracy")
     _, again = train.train(asked)
     assert all(again[name] == outcome[name] for name in names)
-    # An export and figures of other steps would be of other weights.
+    # Stored results from another step describe other weights and are discarded.
     older = {**outcome, "steps": 3, "export_dir": "elsewhere"}
     (tmp_path / "results.json").write_text(json.dumps(older))
     _, again = train.train(asked)
@@ -366,14 +366,14 @@ def test_the_options_of_the_head_reach_the_step(tmp_path, monkeypatch):
     (model,) = built
     assert np.isfinite(outcome["loss"])
     assert model.accumulation_steps == 2
-    # 7 classes on 2 replicas, in tiles of 2 rows: 2 + 2 and 2 + 1.
+    # Tiles of 2 rows split the 7 classes on 2 replicas into 2 + 2 and 2 + 1.
     slot = model.trainer.updater.slots()["weight/velocity"]
     assert [[t.shape[0] for t in tiles] for tiles in slot.tiles.values()] == [
         [2, 2],
         [2, 1],
     ]
     assert slot.tiles[0][0].dtype == "bfloat16"
-    # Evaluating needs no class at all, however large the tiles are.
+    # Evaluation does not need the class weights, whatever the tile size.
     asked = parse([f"--flagfile={used.checkpoints.model_save_dir}/flags.cfg"])
     assert dict(command.evaluate(asked))["mock: pairs"] > 0
 

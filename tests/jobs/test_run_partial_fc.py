@@ -1,4 +1,4 @@
-"""Runs with Partial FC, resumed: the sample and the loss's state go on."""
+"""Tests that a resumed run with Partial FC continues its samples and loss state."""
 
 import pathlib
 import shutil
@@ -11,8 +11,8 @@ from plsc_tf.checkpoints import manifest
 from plsc_tf.jobs import train
 from tests.jobs.tiny_run import settings
 
-# Partial FC whose sample holds more than the batch's classes, with a loss that carries
-# statistics from step to step.
+# The sample of Partial FC is larger than the number of classes in a batch, and the loss
+# keeps statistics from step to step.
 SAMPLED = {
     "loss_type": "dist_adaface",
     "num_classes": 60,
@@ -23,7 +23,7 @@ SAMPLED = {
 
 
 def contents(checkpoint):
-    """A checkpoint's arrays by file, and its state without flags and mean losses."""
+    """Returns a checkpoint's arrays by file, and its state without flags and logs."""
     checkpoint = pathlib.Path(checkpoint)
     arrays = {file.name: np.load(file) for file in checkpoint.glob("rows/*.npy")}
     arrays |= np.load(checkpoint / "training.npz")
@@ -36,7 +36,7 @@ def contents(checkpoint):
             )
         )
     state = manifest.read(str(checkpoint))["state"]
-    # A resumed epoch has the mean of the steps that were left.
+    # The logs of a resumed epoch are means over its remaining steps only.
     return arrays, {**state, "flags": None, "logs": None}
 
 
@@ -49,13 +49,13 @@ def test_a_resumed_partial_fc_equals_an_unbroken_one_bit_for_bit(tmp_path):
     found, found_state = contents(parts["checkpoint_dir"])
     assert found_state.pop("run") != state.pop("run")  # a name of each run
     assert found_state == state and state["global_step"] == 10
-    # The statistics of the norms have left their first values, 20 and 100.
+    # The statistics of the norms differ from their initial values, 20 and 100.
     assert state["head_state"]["norm_mean"] != pytest.approx(20, abs=0.1)
     assert state["head_state"]["norm_deviation"] < 99
     assert found.keys() == expected.keys()
     for name, array in expected.items():
         np.testing.assert_array_equal(found[name], array, err_msg=name)
-    # A checkpoint without a loss's state resumes with the first one.
+    # A checkpoint without the loss's state resumes with the initial state.
     path = tmp_path / "older" / "step_00000007"
     content = manifest.read(str(path))
     del content["state"]["head_state"]

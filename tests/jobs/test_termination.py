@@ -1,6 +1,6 @@
-"""A run that a signal ends saves and can be resumed; lost steps are named.
+"""Tests that a run ended by a signal is saved and can be resumed.
 
-Steps are lost after two Ctrl-C, and without disk space.
+Steps are lost, and the log says so, only after two Ctrl-C or if the disk is full.
 """
 
 import json
@@ -51,14 +51,14 @@ def _text(value):
 
 
 def losses(folder):
-    """The lines of losses.txt, one for each step."""
+    """Returns the lines of losses.txt, one per step."""
     path = pathlib.Path(folder) / "losses.txt"
     return path.read_text().splitlines() if path.exists() else []
 
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory):
-    """`{signal: (folder, exit status, what was said)}` of two runs of the command."""
+    """`{signal: (folder, exit status, output)}` of two runs of the command."""
     folder = tmp_path_factory.mktemp("ended")
     signals = (signal.SIGTERM, signal.SIGINT)
     started = {which: start(folder / which.name) for which in signals}
@@ -86,7 +86,7 @@ def test_it_saves_the_last_step_and_says_how_to_go_on(ended, which, status):
     folder, returncode, said = ended[which]
     assert returncode == status, said
     (step, path), *_ = reversed(catalog.find_all(str(folder)))
-    # Every step that is done is in the checkpoint, and nothing of the next one.
+    # The checkpoint contains every finished step and nothing of the next one.
     assert step == len(losses(folder)) >= 3
     state = manifest.read(path)["state"]
     assert state["global_step"] == 50 * state["epoch"] + state["step"] == step
@@ -116,10 +116,10 @@ def termination():
 
 
 class AtTheEnd(keras.callbacks.Callback):
-    """Sends SIGTERM when an epoch has ended, before it is saved."""
+    """Sends SIGTERM after the first epoch ends and before it is saved."""
 
     def on_epoch_end(self, epoch, logs=None):
-        """Sends it after the first one."""
+        """Sends SIGTERM if this is the first epoch."""
         if epoch == 0:
             os.kill(os.getpid(), signal.SIGTERM)
 
@@ -137,7 +137,7 @@ def test_an_epoch_that_has_ended_is_saved_under_its_number(tmp_path, termination
     assert names == [f"{tmp_path}/0", f"{tmp_path}/1"]
 
 
-# The callback itself
+# Tests of the callback itself.
 
 
 def test_between_two_steps_a_signal_works_at_once(termination):

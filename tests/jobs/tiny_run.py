@@ -1,6 +1,7 @@
-"""Settings of a run that takes seconds: small drawn images, two replicas.
+"""Settings of a run that takes seconds: small synthetic images, two replicas.
 
-It neither verifies nor exports, which take half of its time: `**FULL` does.
+By default the run neither verifies nor exports, which would double its time; pass
+`**FULL` to do both.
 """
 
 from plsc_tf.options.settings import Settings

@@ -1,4 +1,4 @@
-"""Runs the documents' own command lines, and draws the images that they speak of."""
+"""Runs command lines from the documents, and draws the images that they need."""
 
 import io
 import os
@@ -12,7 +12,7 @@ from PIL import Image
 from plsc_tf.data import figures
 
 ROOT = pathlib.Path(__file__).parents[2]
-# The networks of the documents, small enough for a test.
+# Options that make the documents' networks small enough for a test.
 SMALL = (
     "--model_name=iresnet --model_options=depths=1-1-1,width=8,head=gap --emb_size=16 "
     "--image_shape=3,32,32 --batch_size=16 --num_replicas=1 --export_at_end=false "
@@ -20,7 +20,7 @@ SMALL = (
 
 
 def environment():
-    """The environment of a shell where `python` has plsc_tf."""
+    """Returns the environment of a shell in which `python` can import plsc_tf."""
     paths = {
         "PATH": [os.path.dirname(sys.executable), os.environ["PATH"]],
         "PYTHONPATH": [str(ROOT), os.environ.get("PYTHONPATH", "")],
@@ -30,7 +30,7 @@ def environment():
 
 
 def shell(line, folder):
-    """Runs a line in a folder; returns what it wrote, and shows it if it failed."""
+    """Runs a command line in a folder; returns its output, or fails and shows it."""
     done = subprocess.run(
         ["bash", "-c", line],
         cwd=folder,
@@ -45,14 +45,14 @@ def shell(line, folder):
 
 
 def jpeg(label, number, size=32):
-    """The bytes of a JPEG of a drawn figure."""
+    """Returns the bytes of a JPEG with a synthetic figure."""
     stream = io.BytesIO()
     Image.fromarray(figures.draw(0, label, number, (size, size))).save(stream, "JPEG")
     return stream.getvalue()
 
 
 def class_folders(folder, classes, images, first=0):
-    """Draws `images` JPEGs in each of the folders class_0, class_1, ..."""
+    """Writes `images` synthetic JPEGs to each of the folders class_0, class_1, ..."""
     for label in range(classes):
         place = pathlib.Path(folder) / f"class_{label}"
         place.mkdir(parents=True)
@@ -61,7 +61,7 @@ def class_folders(folder, classes, images, first=0):
 
 
 def tfrecord(path, classes, images):
-    """Writes a TFRecord file with FastNN's keys."""
+    """Writes a TFRecord file of synthetic images with FastNN's keys."""
     with tf.io.TFRecordWriter(str(path)) as writer:
         for number in range(images):
             label = number % classes

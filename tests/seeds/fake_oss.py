@@ -1,4 +1,4 @@
-"""A server that answers as Alibaba's object store does, to reads."""
+"""A server that answers read requests like Alibaba's object store."""
 
 import http.server
 import threading
@@ -9,14 +9,14 @@ DATE = "2020-01-01T00:00:00.000Z"
 
 
 class FakeOss(http.server.ThreadingHTTPServer):
-    """Serves objects on loopback, to requests that someone has signed.
+    """Serves objects on loopback to requests signed by one user.
 
     Args:
         objects: `{name: bytes}`; a folder is an object whose name ends with a slash.
-        user: whose signatures are taken.
+        user: access key ID of the user.
 
     Attributes:
-        endpoint: host and port.
+        endpoint: host and port of the server.
     """
 
     def __init__(self, objects, user):
@@ -42,7 +42,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def log_message(self, *_):
-        """Nothing on standard error."""
+        """Logs nothing, to keep standard error clean."""
 
     def _answer(self):
         parts = urllib.parse.urlsplit(self.path)

@@ -1,4 +1,4 @@
-"""A folder as PLSC has it, and a `plsc` whose trainings are small."""
+"""Creates PLSC's data folder, and a `plsc` library whose trainings are small."""
 
 import functools
 import importlib
@@ -25,12 +25,12 @@ SMALL = {
 
 
 def make_train_data(folder, labels, size=16):
-    """train_data/ with images/, label.txt and lfw.bin of ten pairs.
+    """Creates train_data/ with images/, label.txt, and lfw.bin with ten pairs.
 
     Args:
-        folder: path that gets it.
-        labels: of the pictures.
-        size: of a side, in pixels.
+        folder: path in which to create train_data/.
+        labels: labels of the images.
+        size: width and height of the images in pixels.
     """
     images = folder / "train_data" / "images"
     images.mkdir(parents=True)
@@ -50,15 +50,17 @@ def make_train_data(folder, labels, size=16):
 
 
 def results(folder):
-    """results.json of a run."""
+    """Returns the content of a run's results.json."""
     return json.loads((pathlib.Path(folder) / "results.json").read_text())
 
 
 def modules(**options):
-    """What PLSC's scripts import, for `sys.modules`: ours, with a small network.
+    """Returns the modules that PLSC's scripts import, for `sys.modules`.
+
+    The modules are those of plsc_tf, with a small network.
 
     Args:
-        **options: of `Entry`, besides those of `SMALL`.
+        **options: options of `Entry`, in addition to `SMALL`.
     """
     library = types.ModuleType("plsc")
     library.Entry = functools.partial(plsc_tf.Entry, **{**SMALL, **options})
@@ -75,10 +77,10 @@ def modules(**options):
 
 
 def write_library(folder):
-    """Writes the same `plsc` as a file, for scripts that run as processes.
+    """Writes `plsc` as a file, for scripts that run in their own process.
 
     Args:
-        folder: where the scripts run.
+        folder: folder in which the scripts run.
     """
     (folder / "plsc.py").write_text(
         "import functools, plsc_tf\n"

@@ -1,4 +1,4 @@
-"""The scripts of PLSC's documents, seeds 000 and 004, to the letter."""
+"""The scripts of PLSC's documents (seeds 000 and 004), verbatim unless noted."""
 
 TRAIN = """
 from plsc import Entry
@@ -80,7 +80,7 @@ fs.with_model(model_path = '/XXX/XXX')
 fs.run(gpu_index = 0, port = 8010)
 """
 
-# The manual's last line says bc.close().
+# The manual's last line is bc.close(), but the variable is named fc.
 CLIENT = """
 from face_service import FaceService
 with open('./data/00000000.jpg', 'rb') as f:
@@ -92,7 +92,7 @@ print(result[0])
 fc.close()
 """
 
-# Rewritten: layers are Keras's, and the network is built once for both modes.
+# Adapted: the layers are Keras layers, and one network serves both modes.
 CUSTOM_MODEL = """
 import keras
 from plsc import Entry
@@ -161,7 +161,7 @@ if __name__ == "__main__":
     ins.train()
 """
 
-# The manual's end is lost; its first half lacks two imports and a function.
+# Completed: the manual's text breaks off, and lacks two imports and a function.
 CUSTOM_READER = """
 import random
 import os
@@ -197,7 +197,7 @@ if __name__ == "__main__":
     ins.train()
 """
 
-# The manual names the reader, and shows no script.
+# The manual names the reader but shows no script.
 BASE64_READER = """
 from plsc import Entry
 from plsc.utils import base64_reader

@@ -1,4 +1,4 @@
-"""FastNN's manual: each command, file and program in it, as it stands there."""
+"""Tests each command, file and program of FastNN's manual, unchanged."""
 
 import json
 import signal
@@ -42,14 +42,14 @@ def test_the_sample_file_means_what_it_says(tmp_path):
         "optimizer": "sgd",
         "num_classes": 5,
         "job_name": "worker",
-        # What FastNN trains and no file of it says.
+        # FastNN always trains this way, so its files do not state it.
         "loss_type": "softmax",
         "no_weight_decay_on": ("norms", "biases", "prelus"),
         "with_test": False,
     }
 
 
-# No GPU here: another precision, and a network that takes seconds.
+# Without a GPU, the test uses another precision and a network that takes seconds.
 SHORT = (
     "--use_fp16=false --model_name=cifarnet --batch_size=8 --num_replicas=1 "
     "--stop_at_step=2 --export_at_end=false"
@@ -70,7 +70,7 @@ def test_the_sample_file_trains_from_oss(tmp_path, monkeypatch):
         (tmp_path / "sample.cfg").write_text(sample)
         line = "python -m plsc_tf.train --flagfile=sample.cfg"
         told = shell(f"{line} {SHORT}", tmp_path)
-        # A later start that fails names the folder, and no key.
+        # The error of a later run names the folder but does not show the key.
         failed = shell(f"{line} {SHORT} --train_files=x 2>&1 || true", tmp_path)
     assert "flowers: 20 images" in told and "oss://pai-online-beijing." in told
     assert told.count(ASSUMED) == 1
@@ -94,7 +94,8 @@ def test_keys_of_oss_come_from_the_environment_only(monkeypatch):
         with pytest.raises(cli.UsageError, match="must not hold keys") as caught:
             cli.parse([f"--dataset_dir=oss://bucket{keys}/flowers"])
         assert "hush" not in str(caught.value)
-    # An unreachable server would look like an empty folder.
+    # Other folders cannot be on OSS, because an unreachable server would look like an
+    # empty folder.
     with pytest.raises(StorageError, match="for dataset_dir only"):
         files.exists("oss://bucket.host/runs")
 
@@ -109,15 +110,15 @@ def test_what_the_file_names_is_not_assumed(tmp_path):
     assert own.optimizer.no_weight_decay_on == ()
     assert parsed("margin=0.4").head.loss_type == "dist_arcface"
     assert parsed("no_weight_decay_on=norms").optimizer.no_weight_decay_on == ("norms",)
-    # A learning rate of the file is meant as it is, as FastNN means it.
+    # A learning rate in the file is not scaled, as in FastNN.
     assert parsed().learning_rate.lr_base_batch_size == 1024
     assert parsed("learning_rate=0.01").learning_rate.lr_base_batch_size == 0
     scaled = parsed("learning_rate=0.01", "lr_base_batch_size=256")
     assert scaled.learning_rate.lr_base_batch_size == 256
-    # Nor is anything in files of others.
+    # FastNN's defaults do not apply to options of other systems.
     plsc = cli.parse(["--num_classes=5", "--job_name=worker"])
     assert plsc.head.loss_type == "dist_arcface" and plsc.evaluation.with_test
-    # flags.cfg of such a run says it all.
+    # flags.cfg of such a run states the assumed values.
     cli.write_flags(parsed(), tmp_path / "flags.cfg")
     again = cli.parse([f"--flagfile={tmp_path}/flags.cfg"])
     assert again.head.loss_type == "softmax" and not again.evaluation.with_test
@@ -134,8 +135,8 @@ def test_train_files_of_cifar10(tmp_path):
     assert (source.num_examples, source.num_classes) == (20, 10)
 
 
-# "Create the file cifar10.py in the directory datasets." TensorFlow 2 calls
-# tf.parse_single_example and tf.FixedLenFeature tf.io.….
+# "Create the file cifar10.py in the directory datasets." In TensorFlow 2,
+# tf.parse_single_example and tf.FixedLenFeature have moved to tf.io.
 CIFAR10 = '''
 """Provides data for the Cifar10 dataset. """
 from __future__ import division
@@ -171,7 +172,7 @@ def test_a_parse_function_of_the_manual(tmp_path, monkeypatch):
     assert labels == sorted([*range(10)] * 2)
 
 
-# "dataset_name: ... mock data by default": no option at all is a job.
+# "dataset_name: ... mock data by default": a run needs no options.
 def test_training_without_any_option_begins_the_quick_start(tmp_path):
     process = subprocess.Popen(
         ["python", "-m", "plsc_tf.train"],
@@ -193,7 +194,7 @@ def test_training_without_any_option_begins_the_quick_start(tmp_path):
     told = "".join(lines)
     assert "No option was given: training the quick start on drawn images" in lines[0]
     assert "step 10/376" in told, told
-    # Nothing of it depends on the folder that it was called from.
+    # The quick start's options do not depend on the working directory.
     started = cli.parse([f"--flagfile={tmp_path}/output/quickstart/flags.cfg"])
     documented = cli.parse([f"--flagfile={ROOT}/hparams/quickstart.cfg"])
     assert started == documented.replace(global_batch_size=64)

@@ -1,4 +1,4 @@
-"""MindSpore's tutorial and the Paddle course: their commands, as they stand there."""
+"""Tests the commands of MindSpore's tutorial and of the Paddle course, unchanged."""
 
 import json
 import pathlib
@@ -25,7 +25,7 @@ def outcome(folder):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """The tutorial's layout: dataset/{train,validation_preprocess}, and its scripts."""
+    """A folder with the tutorial's images, in its layout, and its scripts."""
     folder = tmp_path_factory.mktemp("mindspore")
     class_folders(folder / "imagenet" / "train", classes=4, images=8)
     class_folders(folder / "imagenet" / "validation_preprocess", 4, 3, first=100)
@@ -47,9 +47,9 @@ def test_stage_1(folder):
     assert "4 steps, fewer than snapshots_per_epoch=8: after 1 epochs" in told
     results = outcome(folder / "device0_stage_1")
     assert results["steps"] == 12 and results["num_classes"] == 4
-    # "acc = model.eval(ds_eval)", of the images in validation_preprocess.
+    # "acc = model.eval(ds_eval)" evaluates the images in validation_preprocess.
     assert results["test"]["images"] == 12
-    # TimeMonitor(data_size=step_size): the time of each epoch and step.
+    # TimeMonitor(data_size=step_size) logs the time of each epoch and step.
     assert len(re.findall(r"epoch \d took [\d.]+ s, [\d.]+ ms per step", told)) == 3
     rows = (folder / "device0_stage_1" / "metrics.jsonl").read_text().splitlines()
     times = [row for row in map(json.loads, rows) if "epoch/seconds" in row]
@@ -61,7 +61,7 @@ def test_stage_1(folder):
 
 
 # "bash run_stage_2.sh ./imagenet ./device0_stage_1/checkpoint_stage_1/
-# resnet-70_625.ckpt", and with "/path/pca_mat.npy" after it.
+# resnet-70_625.ckpt", with and without a further argument "/path/pca_mat.npy".
 def test_stage_2_and_its_projection(folder):
     stage_1 = "./device0_stage_1"
     if not (folder / stage_1).exists():
@@ -85,7 +85,7 @@ def test_stage_2_and_its_projection(folder):
 
 @pytest.mark.slow
 def test_both_stages_on_photographs(tmp_path, data_dir):
-    """The documented lines alone, without any option of ours."""
+    """Runs the documented command lines without any further options."""
     for path in sorted((data_dir / "flower_photos").rglob("*.jpg")):
         held_back = crc32(path.stem.encode()) % 5 == 0
         split = "validation_preprocess" if held_back else "train"
@@ -131,7 +131,8 @@ def test_the_tutorials_settings():
     assert one.head.label_smoothing == two.head.label_smoothing == 0.1
     assert (one.optimizer.optimizer, one.optimizer.momentum) == ("momentum", 0.9)
     assert one.precision.use_fp16 and one.precision.loss_scale == 1024
-    # keep_checkpoint_max=40 of each epoch's weights; step_size * 10 and 10 of all.
+    # Weights: every epoch, keep_checkpoint_max=40. Full checkpoints: every 10 epochs
+    # (step_size * 10), keep_checkpoint_max=10.
     assert (one.boost.snapshots_per_epoch, one.boost.snapshot_max) == (1, 40)
     assert (
         one.checkpoints.save_checkpoints_epochs
@@ -146,8 +147,8 @@ def test_the_tutorials_settings():
 
 
 # "$ python -m paddle.distributed.launch --selected_gpus=0,1,2,3 --log_dir ./mylog
-# train_multi_gpu.py", and what its program does, as options: accuracy, check_shape and
-# check_content, a regularizer of all weights and of one layer, curves, checkpoints.
+# train_multi_gpu.py". Options replace the course's program: accuracy, check_shape and
+# check_content, a regularizer for all weights and for one layer, curves, checkpoints.
 def test_the_course_on_two_workers(folder):
     line = (
         "python -m plsc_tf.launch --num_workers=2 --log_dir ./mylog -- "

@@ -1,4 +1,4 @@
-"""PLSC's documents, seeds 000 and 004: each command and script does what it says."""
+"""Tests each command and script of PLSC's documents (seeds 000 and 004)."""
 
 import base64
 import os
@@ -32,7 +32,7 @@ TOOL = (
     "python tools/process_base64_files.py --data_dir=./dataset "
     "--file_list=file_list.txt --nranks=8"
 )
-# All methods, one after the other in the same processes.
+# Calls all methods one after another in the same processes.
 TRAIN_AND_MORE = f"""{scripts.TRAIN}
     ins.test()
     ins.set_train_epochs(2)
@@ -63,7 +63,7 @@ for number, (folder, timeout) in enumerate(
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Where the scripts run, in the order of the tests."""
+    """The folder in which the scripts run; the tests depend on their order."""
     folder = tmp_path_factory.mktemp("plsc")
     make_train_data(folder, [number % 5 for number in range(12)])
     dataset = folder / "dataset"
@@ -81,7 +81,10 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def run_script(folder, monkeypatch):
-    """Runs a script in the folder, as `python script.py` would; returns its names."""
+    """A function that runs a script in the folder, like `python script.py`.
+
+    The function returns the script's global names.
+    """
 
     def run(script, **options):
         with monkeypatch.context() as patch:
@@ -96,7 +99,7 @@ def run_script(folder, monkeypatch):
 
 
 def run(command, folder):
-    """Runs a command of `python` in a folder."""
+    """Runs a `python ...` command line in a folder."""
     done = subprocess.run(
         [sys.executable, *shlex.split(command)[1:]],
         cwd=folder,
@@ -112,7 +115,7 @@ def test_train_val_and_export(run_script, folder, capsys):
     assert (folder / "saved_model" / "0" / "manifest.json").is_file()
     found = results(folder / "saved_model")
     assert found["steps"] == 3  # 12 images, 4 at a time
-    # The script says nothing, and PLSC's default is 85,742.
+    # The script does not set the number; the data's replaces PLSC's default of 85,742.
     assert found["num_classes"] == 5
     accuracy = found["verification"]["lfw"]["accuracy"]
     printed = capsys.readouterr().out
@@ -135,7 +138,7 @@ def test_train_val_and_export(run_script, folder, capsys):
 def test_a_number_of_classes_holds_where_it_was_set(run_script, folder):
     with pytest.raises(ValueError, match="has 5 classes.* set_class_num") as told:
         run_script(scripts.CLASSES, model_save_dir="given")
-    # The script's own line, and where it left our library.
+    # The traceback ends with the script's own line and one line of plsc_tf.
     frames = [frame.filename for frame in traceback.extract_tb(told.tb)][-2:]
     assert [pathlib.Path(name).name for name in frames] == [
         "script.py",
@@ -162,7 +165,7 @@ def test_an_error_of_the_users_own_code_keeps_its_traceback(run_script):
     "loss", ["dist_arcface", pytest.param("arcface", marks=pytest.mark.slow)]
 )
 def test_the_heads_attributes(loss, run_script, folder):
-    """set_distfc_attr with a ParamAttr that initializes, and keeps the weights so."""
+    """set_distfc_attr sets the initial weights, and a learning rate of 0 keeps them."""
     script = scripts.TRAIN.replace(
         "    ins.train()",
         "    import keras\n"
@@ -179,7 +182,7 @@ def test_the_heads_attributes(loss, run_script, folder):
     run_script(script, seed=3)
     trained_in = folder / f"head_of_{loss}"
     settings = cli.parse([f"--flagfile={trained_in}/flags.cfg"])
-    # Keras's penalty is 1e-4 x sum(w^2).
+    # Keras's penalty is 1e-4 x sum(w^2), whose derivative is 2e-4 x w.
     assert settings.head.head_weight_decay == 2e-4
     found = trained.load(
         settings.replace(checkpoint_dir=str(trained_in / "0")), with_head=True
@@ -200,7 +203,7 @@ def test_a_network_of_ones_own(run_script, folder):
 
 
 def test_readers_of_ones_own(run_script, folder):
-    # In the reader's order, without the mirror of either side.
+    # The images come in the reader's order; plsc_tf does not flip them again.
     for script in (scripts.CUSTOM_READER, scripts.BASE64_READER):
         name = f"reader{scripts.CUSTOM_READER == script}"
         known = {"num_classes": 5} if script == scripts.CUSTOM_READER else {}
@@ -223,7 +226,7 @@ def test_optimizer_and_test_reader(folder, monkeypatch):
         (pictures[i], pictures[(i + i % 2) % 20], i % 2 == 0) for i in range(10)
     )
     found = entry.train()
-    # Equal pictures have equal embeddings: the best threshold knows them.
+    # Identical images have identical embeddings, so a threshold can separate them.
     assert found["verification"]["test_reader"]["accuracy"] == 1.0
     entry = plsc_tf.Entry(**SMALL, model_save_dir="sgd", num_replicas=2)
     with pytest.raises(ValueError, match="optimizer given in Python"):
@@ -262,10 +265,10 @@ def test_the_base64_tool(folder, monkeypatch):
     before = lines(sorted((folder / "dataset").glob("dataset.part*")))
     convert.main(cli.parse(shlex.split(TOOL)[2:], convert.GROUPS))
     made = sorted((folder / "dataset" / "shuffled_8").glob("base64_rank_?"))
-    # 12 images on 8 ranks are 2 for each, 4 of them twice.
+    # 12 images are distributed over 8 ranks, 2 per rank, so 4 images appear twice.
     assert [len(lines([name])) for name in made] == [2] * 8
     assert set(lines(made)) == set(before)
-    # A list that lies in the working directory only.
+    # This list exists only in the working directory.
     (folder / "my_list.txt").write_text("dataset.part1\n")
     other = TOOL.replace("file_list.txt", "my_list.txt").replace("=8", "=2")
     convert.main(cli.parse(shlex.split(other)[2:], convert.GROUPS))
@@ -287,7 +290,7 @@ def _few(workers):
 
 @pytest.mark.parametrize("workers", [_few(count) for count in (1, 2, 3)])
 def test_every_method_under_the_launcher(workers, tmp_path):
-    """`python -m paddle.distributed.launch --selected_gpus=... script.py`."""
+    """Runs `python -m paddle.distributed.launch --selected_gpus=... script.py`."""
     make_train_data(tmp_path, [number % 5 for number in range(12)])
     write_library(tmp_path)
     (tmp_path / "train.py").write_text(TRAIN_AND_MORE)
@@ -295,7 +298,7 @@ def test_every_method_under_the_launcher(workers, tmp_path):
     (tmp_path / "pretrain_model").symlink_to("saved_model")
 
     def launch(script):
-        """Returns what the chief printed, and then each of the others."""
+        """Returns the output of each worker, the chief's first."""
         command = f"python -m plsc_tf.launch --num_workers={workers} --log_dir=logs"
         run(f"{command}/{script} {script}", tmp_path)
         logs = sorted((tmp_path / "logs" / script).glob("worker-*.log"))
@@ -305,7 +308,7 @@ def test_every_method_under_the_launcher(workers, tmp_path):
     def is_for(log, accuracy):
         return f"lfw: accuracy        {accuracy:.5f}" in log
 
-    # The chief prints the tables.
+    # Only the chief prints the tables.
     chief, *others = launch("train.py")
     found = results(tmp_path / "saved_model")
     assert (found["steps"], found["num_classes"]) == (-(-3 // workers) * 2, 5)
@@ -330,14 +333,14 @@ def test_every_method_under_the_launcher(workers, tmp_path):
     for log in [chief, *others] if workers > 1 else []:
         errors = re.findall("^error .*", log, re.MULTILINE)
         assert "Expected: worker_timeout=30.0. Received: worker_t" in errors[0]
-        # A run that fails ends the cluster: later ones in the same processes say so.
+        # A failed run leaves the cluster, so later runs in the same processes fail too.
         assert "nowhere" in errors[1]
         assert "This process has left its cluster after an error" in errors[2]
 
 
 @pytest.mark.slow
 def test_the_scripts_with_all_defaults(tmp_path):
-    """`python train.py`: ResNet50, 112 × 112 pixels, to the letter."""
+    """Runs `python train.py` verbatim: ResNet50 and 112 × 112 pixels."""
     make_train_data(tmp_path, [0, 0, 1, 2], size=112)
     (tmp_path / "plsc.py").write_text("from plsc_tf import *")
     (tmp_path / "pretrain_model").symlink_to("saved_model")

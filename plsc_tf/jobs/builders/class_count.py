@@ -9,7 +9,8 @@ from plsc_tf.options.settings import Settings
 def asked(settings: Settings) -> int | None:
     """Returns the number of classes to request of the data set; None if it decides.
 
-    The default of num_classes describes PLSC's data set, so it is seldom requested.
+    The default of num_classes describes PLSC's data set. It is requested only for mock
+    data, and for record files whose module does not define the number.
     """
     dataset = settings.dataset
     if "num_classes" in settings.given or dataset.dataset_name == "mock":
@@ -62,8 +63,8 @@ def check(settings, source, *, opened, training):
         return
     allow = "If you mean it, pass --allow_empty_classes."
     own = _own_classes(settings, source) if opened else known
-    # `held_back` may have taken all images of the first class folder, so the smallest
-    # label counts only without class folders.
+    # `held_back` may have taken all images of the first class folder, so a smallest
+    # label of 1 is an error only if there are no class folders.
     first = 0 if hasattr(source, "class_names") else (source.label_range or (0,))[0]
     if first == 1:
         last, advice = source.label_range[1], "Subtract 1 from them."

@@ -1,4 +1,4 @@
-"""From settings to the things of a run: data, model, verification sets."""
+"""Builds the data, the model and the verification sets of a run from the settings."""
 
 import keras
 import tensorflow as tf
@@ -22,33 +22,34 @@ from plsc_tf.training.classifier import Classifier
 from plsc_tf.training.loss_scale import LossScale
 from plsc_tf.training.mixing import Mixing
 
-# The preprocessing options that are those of the pipeline.
+# Preprocessing options that are passed to `PipelineOptions` under the same name.
 PIPELINE = (
     *("shuffle_buffer_size", "num_parallel_batches", "prefetch_buffer_size"),
     *("num_preprocessing_threads", "images_per_identity"),
 )
-# The precision options that set the loss scale.
+# Precision options that set the loss scale.
 LOSS_SCALE_OPTIONS = frozenset(
     "loss_scale init_loss_scaling use_dynamic_loss_scaling incr_every_n_steps "
     "decr_every_n_nan_or_inf incr_ratio decr_ratio".split()
 )
-# Of face networks and of the user's own, unless the flags say something.
+# Defaults for face networks and the user's own networks.
 EMBEDDING_SIZE, IMAGE_SIZE = 512, 112
 
 
 def completed(settings: Settings, own=None) -> Settings:
-    """Fills in what the flags leave to the network.
+    """Fills in options whose defaults depend on the network.
 
     Args:
         settings: the `Settings`.
-        own: a network that takes the place of model_name, or None.
+        own: a network that replaces model_name, or None.
 
     Returns:
-        the `Settings` with an image_shape; with an emb_size, unless a network of the
-        zoo keeps its own; with such a network's preprocessing_name.
+        The `Settings` with an image_shape. A network of the zoo also sets
+        preprocessing_name and keeps its own embedding size; for any other network,
+        emb_size is set.
 
     Raises:
-        ValueError: there is no network of this name.
+        ValueError: model_name is unknown.
     """
     name, changes, size = settings.model.model_name, {}, IMAGE_SIZE
     entry = None if own is not None or "." in name else backbones.zoo_entry(name)
@@ -64,7 +65,7 @@ def completed(settings: Settings, own=None) -> Settings:
 
 
 def data_request(settings, split="train"):
-    """What the settings ask of a data set."""
+    """Returns the `DataRequest` that the settings describe."""
     dataset = settings.dataset
     return DataRequest(
         dataset_dir=dataset.dataset_dir,
@@ -81,23 +82,23 @@ def data_request(settings, split="train"):
 
 
 def open_source(settings, split="train"):
-    """The pictures of a data set that the settings name, as a `Source`."""
+    """Opens a split of the data set that the settings name, as a `Source`."""
     request = data_request(settings, split)
     return data_load.open_source(settings.dataset.dataset_name, request)
 
 
 def load_batches(settings, global_batch_size, split="train", source=None):
-    """Opens the training data as global batches.
+    """Opens a split of the data as global batches.
 
     Args:
         settings: the `Settings`.
-        global_batch_size: pictures of a batch.
+        global_batch_size: number of images in a batch.
         split: "train" or "test".
-        source: a `Source` in the place of the data set's.
+        source: a `Source` that replaces the data set, or None.
 
     Raises:
-        ValueError: num_classes does not fit the data.
-        StorageError: nothing here serves the scheme of dataset_dir.
+        ValueError: num_classes does not match the data.
+        StorageError: the URL scheme of dataset_dir is not supported here.
     """
     given = settings.preprocessing
     training = split == "train"
@@ -133,7 +134,7 @@ def load_batches(settings, global_batch_size, split="train", source=None):
 
 
 def load_test(settings):
-    """Opens the data set's test split where `val_targets` names it, else None."""
+    """Opens the data set's test split; returns None if val_targets does not name it."""
     evaluation = settings.evaluation
     if not evaluation.with_test or TEST_SPLIT not in evaluation.val_targets:
         return None
@@ -141,14 +142,14 @@ def load_test(settings):
 
 
 def load_pairs(settings, given=None):
-    """Opens the verification sets, framed as the run does it: `{name: Pairs}`.
+    """Loads the verification sets, with the run's framing: `{name: Pairs}`.
 
     Args:
         settings: the `Settings`.
-        given: `{name: Pairs}` in the place of val_targets.
+        given: `{name: Pairs}` that replaces val_targets, or None.
 
     Raises:
-        ValueError: a set is too small for the folds.
+        ValueError: a set has fewer pairs than folds.
     """
     if not settings.evaluation.with_test:
         return {}
@@ -168,14 +169,14 @@ def load_pairs(settings, given=None):
 
 
 def build_model(settings, strategy, half=None, backbone=None):
-    """Builds backbone and head under a strategy; not compiled yet.
+    """Builds the uncompiled `Classifier`, backbone and head, under a strategy.
 
     Args:
         settings: the `Settings`.
         strategy: the `tf.distribute.Strategy`.
         half: the `backbones.precision.Precision` to train in; None for a model that
-            shall only embed.
-        backbone: what to make it of in the place of model_name, see `Parts`.
+            only computes embeddings.
+        backbone: a network that replaces model_name, see `Parts`; or None.
     """
     settings = completed(settings, backbone)
     keras.utils.set_random_seed(settings.training.seed)
@@ -192,13 +193,13 @@ def build_model(settings, strategy, half=None, backbone=None):
 
 
 def make_auxiliary(settings, backbone, half):
-    """The `Auxiliary` classifier, or None if the network or the flags want none.
+    """Returns the `Auxiliary` classifier, or None if the network has or needs none.
 
     Call it inside `strategy.scope()`.
 
     Args:
         settings: the `Settings`.
-        backbone: the network in its precision.
+        backbone: the network, already converted to its precision.
         half: the `backbones.precision.Precision`.
 
     Raises:
@@ -217,14 +218,14 @@ def make_auxiliary(settings, backbone, half):
 
 
 def check_parts(settings, replicas):
-    """Checks that every part of a replica's batch has examples.
+    """Checks that gradient accumulation leaves examples in every part of a batch.
 
     Args:
-        settings: the `Settings`, with global_batch_size as it will be used.
-        replicas: how many there are.
+        settings: the `Settings` with the final global_batch_size.
+        replicas: number of replicas.
 
     Raises:
-        ValueError: gradient_accumulation_steps cuts a batch into too many parts.
+        ValueError: gradient_accumulation_steps splits a batch into too many parts.
     """
     parts = settings.optimizer.gradient_accumulation_steps
     batch = settings.training.global_batch_size
@@ -237,7 +238,7 @@ def check_parts(settings, replicas):
 
 
 def backbone_precision(settings):
-    """The `backbones.precision.Precision` that a training shall compute in."""
+    """Returns the `backbones.precision.Precision` of a training."""
     given = settings.precision
     if given.use_fp16 and not tf.config.list_physical_devices("GPU"):
         logging.warning("float16 is up to 80 times slower on CPUs; use_bf16 is not.")
@@ -246,14 +247,14 @@ def backbone_precision(settings):
 
 
 def make_loss_scale(settings, optimizer=None):
-    """The loss scale of a training, or None where it needs none.
+    """Returns the `LossScale` of a training, or None if it needs none.
 
     Call it inside `strategy.scope()`.
 
     Args:
         settings: the `Settings`.
-        optimizer: of the training; a `keras.optimizers.LossScaleOptimizer` has its own
-            settings of the scale.
+        optimizer: the training's optimizer, or None. A
+            `keras.optimizers.LossScaleOptimizer` scales the loss by itself.
 
     Raises:
         ValueError: both the optimizer and the options set the loss scale.
@@ -283,7 +284,7 @@ def make_loss_scale(settings, optimizer=None):
 
 
 def make_mixing(settings):
-    """The `Mixing` of a training's images, or None where they stay as they are."""
+    """Returns the `Mixing` of the training images, or None without mixup and cutmix."""
     given = settings.preprocessing
     if not (given.mixup or given.cutmix):
         return None
@@ -291,7 +292,10 @@ def make_mixing(settings):
 
 
 def _build_backbone(settings, own=None):
-    """A network of the library by name, or the user's own, also by dotted path."""
+    """Builds a network of the library by name, or the user's own network.
+
+    The user's own network is `own`, or model_name if it is a dotted path.
+    """
     model = settings.model
     arguments = {
         "embedding_size": model.emb_size,

@@ -1,4 +1,4 @@
-"""Metrics, logs and the report of a run, as the settings ask for them."""
+"""Sets up a run's metrics, logs and report from the settings."""
 
 import functools
 
@@ -28,13 +28,13 @@ class RunReporter:
         group: the `Group` of workers; only the chief writes, except traces.
 
     Raises:
-        ValueError: no worker has the number profile_at_task, or an option needs a
-            local folder.
-        ImportError: a hook's path leads nowhere.
+        ValueError: no worker has the number profile_at_task, a name in hooks is
+            invalid, or an option needs a local folder.
+        ImportError: the path of a hook cannot be imported.
 
     Attributes:
-        recorder: the `Recorder` of figures.
-        shows_progress: whether lines of progress are shown.
+        recorder: the `Recorder` of the run's figures.
+        shows_progress: whether progress lines are logged.
     """
 
     def __init__(self, settings: Settings, group):
@@ -65,7 +65,7 @@ class RunReporter:
 
     @property
     def interruptions(self) -> tuple[int, ...]:
-        """Steps between writes that take time; 0: never."""
+        """Intervals, in steps, of the writes that take time; 0 means never."""
         return (
             self.options.angles_every_n_iters,
             self.options.images_every_n_iters,
@@ -73,7 +73,7 @@ class RunReporter:
         )
 
     def callbacks(self) -> list[keras.callbacks.Callback]:
-        """The callbacks that the settings ask for."""
+        """Returns the callbacks that the settings select."""
         options, made = self.options, {}
         angles, images, traces = self.interruptions
         if traces and self.group.index == options.profile_at_task:
@@ -86,7 +86,8 @@ class RunReporter:
         if angles:
             made["angles"] = AngleHistograms(self.recorder, angles)
         callbacks = [
-            # All workers measure angles together: none may skip them after a failure.
+            # Measuring angles needs all workers, so no worker may skip it after an
+            # error.
             one
             if name == "angles" and self.group.size > 1
             else GuardedCallback(one, name)
@@ -95,11 +96,11 @@ class RunReporter:
         return [*callbacks, *self._hooks]
 
     def begin(self, model, changes: dict) -> None:
-        """Logs the model before the training; all workers call it, the chief logs.
+        """Logs the model before the training; call it on all workers, the chief logs.
 
         Args:
             model: the `Classifier`.
-            changes: the options that a resume changed, `{name: [old, new]}`.
+            changes: the options that the resume changed, `{name: [old, new]}`.
         """
         texts = {}
         if self.options.print_model_statistics:
@@ -108,7 +109,8 @@ class RunReporter:
             texts["Device placement"] = layers.placement
         for title, describe in texts.items():
             call = functools.partial(describe, model)
-            # All workers read the head together: none of them may skip it.
+            # Reading the head needs all workers, so errors are guarded only without a
+            # cluster.
             text = self._guarded(title, call) if self.group.size == 1 else call()
             if text and self.group.is_chief:
                 logging.info("%s:\n%s", title, text)
@@ -123,11 +125,11 @@ class RunReporter:
             )
 
     def finish(self, model, outcome, batches, pairs):
-        """Writes what belongs to the end of a run; all workers call it.
+        """Writes the projector's files and the report; call it on all workers.
 
         Args:
             model: the trained `Classifier`.
-            outcome: the content of results.json; None on other workers than the chief.
+            outcome: the content of results.json; used only by the chief.
             batches: the training data.
             pairs: the verification sets, `{name: Pairs}`.
         """
@@ -138,17 +140,17 @@ class RunReporter:
         self.abandon(model, outcome, batches)
 
     def abandon(self, model=None, outcome=None, batches=None):
-        """Closes the logs of a run that has failed, and draws what there is.
+        """Closes the logs of a run, even a failed one, and plots the recorded losses.
 
         Args:
-            model: the `Classifier` if its training has ended: then a report is written
-                too, of what is known.
-            outcome: as of `finish`, as far as it goes.
+            model: the `Classifier` if its training is complete, which also writes the
+                report; None otherwise.
+            outcome: as in `finish`; entries may be missing.
             batches: the training data.
         """
         if not self.group.is_chief:
             return
-        # Of a store that does not answer, each file would wait for it.
+        # If the store does not answer, writing each file would wait for its timeout.
         stored = f"metrics, logs and report in {self.folder}"
         if self._guarded(stored, lambda: [files.exists(self.folder)]) is None:
             return
@@ -203,7 +205,7 @@ class RunReporter:
         logging.info("The report of the run: %s", path)
 
     def _resumed(self):
-        """The steps after which the run was resumed."""
+        """Returns the global steps after which the run was resumed."""
         return [start["step"] for start in self._starts() if start["step"]]
 
     def _starts(self):
@@ -212,7 +214,7 @@ class RunReporter:
         )
 
     def _project(self, model, batches, pairs):
-        with model.trainer.averaged():  # as it is verified and exported
+        with model.trainer.averaged():  # verification and export use averages too
             if pairs:
                 name, first = next(iter(pairs.items()))
                 points = projector.of_pairs(model, first)

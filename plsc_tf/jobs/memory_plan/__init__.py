@@ -1,1 +1,1 @@
-"""The memory that a training needs, computed before it starts."""
+"""Computes the memory that a training needs before it starts."""

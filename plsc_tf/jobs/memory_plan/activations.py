@@ -1,4 +1,4 @@
-"""The memory that a backbone's forward and backward pass need, from their graph."""
+"""Computes the memory of a backbone's forward and backward pass from their graph."""
 
 import itertools
 from collections.abc import Sequence
@@ -7,13 +7,13 @@ import tensorflow as tf
 
 from plsc_tf.training.classifier import Classifier
 
-# Their output is their input's memory.
+# The output of these operations shares the memory of their input.
 ALIASES = set(
     "ExpandDims Identity IdentityN PreventGradient Reshape Squeeze StopGradient".split()
 )
-# They hold no memory of their own: weights, arguments, small constants.
+# These operations allocate no memory: weights, arguments, small constants.
 FREE = {"Const", "Placeholder", "ReadVariableOp", "VarHandleOp"}
-# They read the shape of their input, which may be freed before.
+# These operations read only the shape of their input, which may already be freed.
 SHAPES = {"Rank", "Shape", "ShapeN", "Size"}
 
 
@@ -22,11 +22,11 @@ def trace(model: Classifier, batch: int) -> tuple[int, int]:
 
     Args:
         model: a `Classifier`.
-        batch: images at a time, on one replica.
+        batch: number of images per pass on one replica.
 
     Returns:
-        (most bytes at a time, except weights and their gradients; nodes of the graph,
-        each of which costs some memory on the host).
+        (peak bytes, without weights and their gradients; number of nodes in the graph,
+        each of which takes some memory on the host).
     """
     shape = [batch, *model.image_size, model.backbone.input_shape[3]]
     weight_gradients = []
@@ -58,18 +58,18 @@ def trace(model: Classifier, batch: int) -> tuple[int, int]:
 
 
 def peak(operations: list[tf.Operation], results: Sequence[tf.Tensor] = ()) -> int:
-    """Most bytes that exist at a time when operations run one after the other.
+    """Computes the peak memory of operations that run one after another, in bytes.
 
-    A tensor exists from the operation that makes it to the last one that reads it.
-    That an operation may write over its input is left out: it changes little where
-    the memory is fullest, at the turn from the forward to the backward pass. Tensors
-    whose size the graph does not know are not counted.
+    A tensor exists from the operation that creates it to the last one that reads it.
+    Operations that overwrite their input are not modeled: they hardly change the peak,
+    which lies between the forward and the backward pass. Tensors of unknown size are
+    not counted.
 
     Args:
-        operations: of a graph, in the order in which they run.
+        operations: operations of a graph, in the order in which they run.
         results: tensors that are not counted.
     """
-    roots: dict = {}  # the tensor in whose memory an alias is
+    roots: dict = {}  # alias -> the tensor whose memory it shares
     made, last = {}, {}
     for index, operation in enumerate(operations):
         read = [roots.get(t.ref(), t.ref()) for t in operation.inputs]

@@ -1,8 +1,8 @@
-"""The memory that a training will need, computed before anything is trained.
+"""Computes the memory that a training will need before it starts.
 
-Nothing of the size of the head is made and no data is read: the head's bytes follow
-from its shape, and the backbone's from its graph, of which one copy without a strategy
-is built. docs/planner.md has the formulas and compares them with measurements.
+The planner does not create the class weights and reads no data. It computes the head's
+bytes from its shape, and the backbone's from its graph, which is built once, without a
+strategy. docs/planner.md gives the formulas and compares them with measurements.
 """
 
 import dataclasses
@@ -23,37 +23,42 @@ from plsc_tf.parallel.memory import Devices, devices, process_memory
 from plsc_tf.training import auxiliary
 from plsc_tf.training.freezing import is_frozen
 
-# Taken by TensorFlow 2.17 on the host, as measured: the graph of a step and its XLA
-# programs, for each tile, and for each operation of the backbone's graph.
+# Host memory that TensorFlow 2.17 takes, as measured: for the graph of a step, its XLA
+# programs, each tile, and each operation of the backbone's graph.
 STEP_PROGRAM = 75e6
 COMPILED_PROGRAM = 50e6
 TILE_PROGRAM = 0.7e6
 OPERATION_PROGRAM = 55e3
-# Blocks of random numbers that the C library keeps from when the head was made.
+# Number of blocks of random numbers, used to initialize the head, that the C library
+# does not return to the system.
 BLOCKS_KEPT = 10
-# TensorFlow's allocator takes memory in ever larger regions and never returns it: about
-# so much more than large tensors that come and go, measured by `benchmarks.planner`.
+# TensorFlow's allocator takes memory in ever larger regions and never returns it. The
+# unused part is about this share of the large temporary tensors (measured by
+# `benchmarks.planner`).
 UNUSED_SHARE = 0.3
-# The largest number of classes is searched for up to such a share.
+# Relative accuracy of `Job.most_classes`.
 CLASSES_SHARE = 1 / 500
 
 
 @dataclasses.dataclass(frozen=True)
 class Backbone:
-    """What the backbone needs on one replica, in bytes; auxiliary logits included.
+    """Memory of the backbone on one replica, with its auxiliary logits, in bytes.
 
     Attributes:
-        weights: trained weights.
-        slots: of the optimizer.
-        statistics: other variables that a step changes: batch-norm statistics.
-        largest: the largest trained weight.
-        activations: of a pass over `traced_images`, without weights and gradients.
-        operations: nodes of this pass's graph.
-        traced_images: number of these images.
-        image: one image, uint8.
-        auxiliary_bytes: weights of the auxiliary logits per class; 0 without any.
-        auxiliary_classes: number of these classes.
-        frozen: weights that stay as they are.
+        weights: bytes of the trained weights.
+        slots: bytes of the optimizer's slots and of averaged weights.
+        statistics: bytes of other variables that a step changes: batch-norm
+            statistics.
+        largest: bytes of the largest trained weight.
+        activations: peak bytes of a pass over `traced_images` images, without weights
+            and gradients.
+        operations: number of nodes in the graph of this pass.
+        traced_images: number of images in this pass.
+        image: bytes of one uint8 image.
+        auxiliary_bytes: bytes of the auxiliary logits' weights per class; 0 without
+            auxiliary logits.
+        auxiliary_classes: number of classes of the auxiliary logits.
+        frozen: bytes of the weights that are not trained.
     """
 
     weights: int
@@ -69,10 +74,10 @@ class Backbone:
     frozen: int = 0
 
     def for_classes(self, classes: int) -> "Backbone":
-        """A copy whose auxiliary logits are of another number of classes.
+        """Returns a copy whose auxiliary logits have another number of classes.
 
-        Their weights change, with slots and gradients. That the logits themselves are
-        more or fewer is left out: a pass holds much more.
+        Adjusts their weights, slots and gradients, but not the logits themselves,
+        which are small compared with the activations of a pass.
         """
         if not self.auxiliary_classes:
             return self
@@ -89,16 +94,16 @@ class Backbone:
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A training, as far as its memory depends on it.
+    """The properties of a training that determine its memory.
 
     Attributes:
         head: the `HeadLoad`.
         backbone: the `Backbone`.
         devices: the `Devices`.
-        process: bytes of a process that has only started TensorFlow.
-        batches_ahead: batches that the input pipeline may hold.
+        process: bytes of a process that has started TensorFlow and done nothing else.
+        batches_ahead: number of batches that the input pipeline may hold.
         settings: the `Settings` as the training would use them.
-        stage: the `plsc_tf.jobs.stage.Stage` of it.
+        stage: the training's `plsc_tf.jobs.stage.Stage`.
     """
 
     head: memory.HeadLoad
@@ -111,11 +116,11 @@ class Job:
 
     @functools.cached_property
     def tensors(self) -> dict[str, int]:
-        """Bytes of a device's tensors at the fullest moment of a step."""
+        """Bytes of a device's tensors when a step's memory peaks, `{item: bytes}`."""
         return max(self._moments(), key=lambda moment: sum(moment.values()))
 
     def _moments(self) -> list[dict[str, int]]:
-        """Bytes of the tensors when a device may be fullest, `{item: bytes}` each."""
+        """Returns the tensors at each moment that may be the peak: `{item: bytes}`."""
         head, backbone = self.head, self.backbone
         images = head.own_batch // head.parts
         gradients, largest = backbone.weights, backbone.largest
@@ -130,16 +135,16 @@ class Job:
             "images": head.own_batch * backbone.image,
         }
         return [
-            # The turn from the forward to the backward pass, in the last part.
+            # Between the forward and the backward pass of the batch's last part.
             throughout
             | {
                 "activations": backbone.activations * images // backbone.traced_images,
                 "gradients": gradients if head.parts > 1 else 0,
                 "tile": memory.first_pass(head),
             },
-            # Gradients are packed into one piece for the exchange.
+            # The exchange packs a copy of all gradients into one tensor.
             throughout | {"gradients": gradients * min(2, head.replicas)},
-            # New values are made next to the old ones, one weight after the other.
+            # Weights are updated one after another; old and new values coexist.
             throughout | {"gradients": gradients, "new values": 2 * largest},
             throughout
             | {
@@ -149,37 +154,40 @@ class Job:
         ]
 
     def items(self) -> dict[str, int]:
-        """Bytes on a device at its fullest moment, `{item: bytes}`."""
+        """Returns the bytes on a device when a step's memory peaks, `{item: bytes}`."""
         tensors = {name: size for name, size in self.tensors.items() if size}
         passing = sum(
             tensors.get(name, 0) for name in ("activations", "gradients", "new values")
         )
         if self.head.sample_rate < 1:
-            passing += tensors["head weights"]  # of which there were two copies
+            passing += tensors["head weights"]  # a second copy exists while it is made
         allocator = int(UNUSED_SHARE * passing)
         stage = self.stage.memory(self.backbone, self.head, self.settings)
         return {**tensors, **stage, "allocator": allocator, **self._host()}
 
     def total(self) -> int:
-        """Most bytes that the fullest device holds at a time."""
+        """Returns the peak bytes of the fullest device."""
         return max(sum(self.items().values()), self.while_made())
 
     def while_made(self) -> int:
-        """Bytes on the fullest device while the head's weights are made."""
+        """Returns the bytes on the fullest device while the head is initialized."""
         device, numpy_rows = memory.making(self.head)
         made = self.backbone.weights + device
         if self.devices.kind == "CPU":
-            # One replica's after the other's.
+            # Replicas are initialized one after another and share this memory.
             host = numpy_rows + self._blocks() + self.process
             made += host // self.devices.replicas
         return made
 
     def fits(self) -> bool:
-        """Whether the fullest device has so much memory."""
+        """Returns whether the training fits on the fullest device."""
         return self.total() <= self.devices.bytes
 
     def with_head(self, **changes) -> "Job":
-        """A copy with attributes of the `HeadLoad` changed, and the devices' number."""
+        """Returns a copy with changed `HeadLoad` attributes.
+
+        The number of devices and the auxiliary logits change with the head.
+        """
         head = self.head.replace(**changes)
         return dataclasses.replace(
             self,
@@ -189,11 +197,11 @@ class Job:
         )
 
     def most_classes(self) -> int:
-        """About the largest number of classes that fits; 0 if none does."""
+        """Returns about the largest number of classes that fits; 0 if none fits."""
         low = self.head.replicas if self.head.sharded else 1
         if not self.with_head(num_classes=low).fits():
             return 0
-        # The weights of this number fill the memory.
+        # With this number of classes, the weights alone exceed the memory.
         high = low * (self.devices.bytes // self.head.row_bytes + 1)
         if self.backbone.auxiliary_classes:
             high = min(high, auxiliary.MOST_CLASSES + 1)
@@ -204,11 +212,11 @@ class Job:
         return low
 
     def _host(self):
-        """Bytes on the host beside the tensors of a step; none on GPUs."""
+        """Returns host memory besides a step's tensors, per replica; {} on GPUs."""
         if self.devices.kind != "CPU":
             return {}
         head, backbone = self.head, self.backbone
-        # The graph repeats the backbone for every replica and part of a batch.
+        # The graph contains the backbone once per replica and part of a batch.
         operations = backbone.operations * head.parts * head.replicas
         programs = STEP_PROGRAM + (COMPILED_PROGRAM if head.compiled else 0)
         programs += TILE_PROGRAM * len(head.tiles) * head.replicas
@@ -221,21 +229,21 @@ class Job:
         return {name: int(size / head.replicas) for name, size in shared.items()}
 
     def _blocks(self):
-        """Bytes that stay with the C library when the head has been made."""
+        """Returns the bytes that the C library keeps after the head is initialized."""
         head = self.head
         block = BLOCK_ROWS * head.sub_centers * head.embedding_size * memory.FLOAT
         return BLOCKS_KEPT * block
 
 
 def plan(settings: Settings, stage: Stage = ORDINARY) -> Job:
-    """The `Job` that the settings describe.
+    """Returns the `Job` that the settings describe.
 
     Args:
         settings: the `Settings`.
-        stage: the `plsc_tf.jobs.stage.Stage`.
+        stage: the training's `plsc_tf.jobs.stage.Stage`.
 
     Raises:
-        ValueError: the training would refuse these settings too.
+        ValueError: the settings are invalid; a training would refuse them too.
     """
     start, asked = process_memory(), settings.performance
     found = devices(asked.num_replicas, asked.device_memory_gb)
@@ -289,7 +297,7 @@ def plan(settings: Settings, stage: Stage = ORDINARY) -> Job:
 
 
 def _small_model(settings):
-    """The compiled model with a head of one class, on one device."""
+    """Returns the compiled model with a head of one class, on one device."""
     small = settings.replace(
         num_classes=1,
         loss_type=f"dist_{settings.head.loss}",
@@ -299,7 +307,7 @@ def _small_model(settings):
     half = recipe.backbone_precision(small)
     strategy = tf.distribute.get_strategy()
     model = recipe.build_model(small.replace(aux_logits_weight=0), strategy, half)
-    # These are of all classes.
+    # Unlike the head, the auxiliary logits get all classes.
     model.auxiliary = recipe.make_auxiliary(settings, model.backbone, half)
     optimizer, l2 = optimizers.build(settings.optimizer, 0.1)
     model.compile(
@@ -307,7 +315,7 @@ def _small_model(settings):
         l2=l2,
         head_slot_dtype=settings.head.head_slot_dtype,
         averaging=optimizers.averaging(settings.optimizer),
-        # For what `compile` checks; none of them takes memory.
+        # These take no memory, but `compile` checks them.
         rate_factors=settings.learning_rate.layer_factors,
         weight_decay_on=settings.optimizer.layer_decays,
         mixing=recipe.make_mixing(settings),
@@ -316,7 +324,7 @@ def _small_model(settings):
 
 
 def _backbone(model, images):
-    """The `Backbone` of a model in a pass over so many images."""
+    """Computes the `Backbone` of a model for a pass over this number of images."""
     passes, operations = activations.trace(model, images)
     averages, weights = (
         model.trainer.updater.averages,

@@ -1,6 +1,6 @@
-"""The plan of a training's memory as a table and as JSON.
+"""Presents the plan of a training's memory as a table and as JSON.
 
-If the training does not fit, the smallest change of each option that makes it fit.
+If the training does not fit, suggests for each option the smallest change that helps.
 """
 
 import json
@@ -12,15 +12,15 @@ from plsc_tf.jobs.memory_plan.planner import Job
 GB = 1e9
 RATES = (0.5, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01)
 FEWEST_TILE_ROWS = 1024
-# Each tile has its nodes in the graph, which take memory too.
+# The graph has nodes for each tile, which take memory too.
 MOST_TILES = 320
 POWERS = [2**n for n in range(1, 13)]
-# 2, 3, 4, 6, 8, 12, ...: as machines and clusters have them.
+# Usual numbers of devices: 2, 3, 4, 6, 8, 12, ...
 DEVICES = sorted({*POWERS, *(3 * n // 2 for n in POWERS)})
 
 
 def suggestions(job: Job) -> list[tuple[dict, Job]]:
-    """[(options, the job with them)], each of which makes a `Job` fit."""
+    """Returns [(options, `Job` with these options)]; each entry makes the job fit."""
     fitting = []
     for option, attribute, values in _candidates(job):
         for value, of_head in values:
@@ -35,10 +35,10 @@ def suggestions(job: Job) -> list[tuple[dict, Job]]:
 
 
 def _candidates(job):
-    """[(option, attribute of the `HeadLoad`, [(option's value, its value)])].
+    """Returns [(option, `HeadLoad` attribute, [(option value, attribute value)])].
 
-    The smallest change comes first, and so do options that change nothing about what
-    is learned.
+    Values are ordered from the smallest change up. Options that do not affect the
+    training's results come first.
     """
     head, given = job.head, job.settings.head
     images, most = head.global_batch, min(head.global_batch, head.num_classes)
@@ -64,7 +64,7 @@ def _candidates(job):
 
 
 def text(job: Job) -> str:
-    """The tables of a `Job`."""
+    """Returns the plan of a `Job` as tables."""
     head, devices, fits = job.head, job.devices, job.fits()
     share = ", a share of this machine's memory" if devices.shared else ""
     notes = _notes(job)
@@ -91,7 +91,7 @@ def text(job: Job) -> str:
 
 
 def as_json(job: Job) -> str:
-    """The same as one JSON object on one line."""
+    """Returns the plan of a `Job` as a JSON object on one line."""
     found = [] if job.fits() else suggestions(job)
     summary = {
         "fits": job.fits(),
@@ -118,7 +118,7 @@ def as_json(job: Job) -> str:
 
 
 def _notes(job):
-    """The remark on each item."""
+    """Returns {item: remark}."""
     head, settings, backbone = job.head, job.settings, job.backbone
     count, images = len(head.tiles), head.own_batch // head.parts
     each = backbone.activations / backbone.traced_images / 1e6
