@@ -67,8 +67,8 @@ def export_checkpoint(
     Raises:
         FileNotFoundError: the checkpoint or the card does not exist.
         ValueError: the card belongs to another checkpoint.
-        RuntimeError: the exported model differs from the network by more than the
-            bounds; nothing is published.
+        RuntimeError: the exported model differs from the network by more than allowed;
+            nothing is published.
     """
     options, card = settings.export, None
     if options.card:

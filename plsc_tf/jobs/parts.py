@@ -12,7 +12,7 @@ from plsc_tf.data.pairs import Pairs
 from plsc_tf.data.readers import python
 from plsc_tf.data.source import Source
 
-# This name in `val_targets` means accuracy on the classes that were trained.
+# This name in `val_targets` selects the accuracy on the trained classes.
 TEST_SPLIT = "test"
 
 

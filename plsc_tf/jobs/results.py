@@ -1,4 +1,4 @@
-"""The results of a run: the export, results.json and the closing table."""
+"""Stores the results of a run in results.json, and formats the table at its end."""
 
 import json
 import shlex

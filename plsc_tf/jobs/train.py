@@ -72,7 +72,7 @@ def _train(settings, joined, termination, parts, stage, lock):
     recipe.check_parts(settings, strategy.num_replicas_in_sync)
     export.check(settings)
     plan = make_plan(settings, checkpoint, batches)
-    earlier = results.read(save_dir)  # read now: a bad file must fail before training
+    earlier = results.read(save_dir)  # before training, so a bad file fails early
     half = recipe.backbone_precision(settings)
     reporter = RunReporter(settings, group)
     model = recipe.build_model(settings, strategy, half, parts.backbone)

@@ -116,7 +116,7 @@ class Job:
 
     @functools.cached_property
     def tensors(self) -> dict[str, int]:
-        """Bytes of a device's tensors when a step's memory peaks, `{item: bytes}`."""
+        """The tensors on a device when a step's memory peaks, `{item: bytes}`."""
         return max(self._moments(), key=lambda moment: sum(moment.values()))
 
     def _moments(self) -> list[dict[str, int]]:
