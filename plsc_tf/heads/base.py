@@ -1,4 +1,4 @@
-"""The classification head, whichever classes a replica holds."""
+"""Base class of the classification heads, sharded or replicated."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from plsc_tf.parallel import collectives
 
 @dataclasses.dataclass
 class HeadStep:
-    """Outcome of a head's first pass on one replica.
+    """The result of a head's first pass on one replica.
 
     Attributes:
         losses: `[batch]` losses of the replica's own examples.
-        embedding_gradients: `[batch, emb]` for the replica's own examples; None
-            without gradients.
-        ranks: int32 `[batch]`, how many classes score above the true one; None
-            unless asked for.
-        pending: dict of tensors from which the gradients of the weights are made,
-            tile by tile (`Head.pieces`) or in one piece (`Head.weight_gradients`);
-            empty without gradients.
-        state: `{name: scalar}` of the loss, to be stored with the update.
+        embedding_gradients: `[batch, emb]` for the replica's own examples; None if
+            gradients are not computed.
+        ranks: int32 `[batch]`, the number of classes that score above the true one;
+            None unless requested.
+        pending: dict of tensors from which the weight gradients are computed, tile by
+            tile (`Head.pieces`) or in one piece (`Head.weight_gradients`); empty if
+            gradients are not computed.
+        state: `{name: scalar}`, the loss function's state after this batch.
     """
 
     losses: tf.Tensor
@@ -48,35 +48,38 @@ class HeadStep:
 class Head(tf.Module):
     """A linear classifier over embeddings, with a margin loss or plain softmax.
 
-    `ShardedHead` and `DenseHead` differ by their variables and by `exchange`, which
+    `ShardedHead` and `DenseHead` differ in their variables and in `exchange`, which
     communicates between replicas.
 
     Args:
         num_classes: number of classes; labels are 0 … num_classes − 1.
         loss: `plsc_tf.ARCFACE` or another `plsc_tf.MarginLoss`.
-        scale: factor of the cosines (PLSC: scale); unused by plain softmax.
-        seed: of the initial weights, N(0, sqrt(2 / (emb + num_classes))) as in
-            PLSC, and of sampling.
+        scale: factor by which cosines are multiplied (PLSC: scale); plain softmax
+            ignores it.
+        seed: random seed for sampling and for the initial weights, by default
+            N(0, sqrt(2 / (emb + num_classes))) as in PLSC.
         initial_deviation: standard deviation of the initial weights (PLSC:
-            set_distfc_attr; arcface_torch: 0.01); None for PLSC's default above.
-        initializer: instead a Keras initializer without a seed, or its name with
-            arguments, as "truncated_normal(stddev=0.02)".
-        initial_bias: initial biases of plain softmax.
+            set_distfc_attr; arcface_torch: 0.01), or None for the default above.
+        initializer: a Keras initializer without a seed, or its name with arguments,
+            such as "truncated_normal(stddev=0.02)"; excludes `initial_deviation`.
+        initial_bias: initial value of the biases of plain softmax.
         label_smoothing: share of the target that is spread evenly over all classes
             (arXiv:1512.00567, section 7), in [0, 1).
-        logits_mb: MB per replica of logits to keep for the backward pass; others are
-            computed again.
-        sub_centers: weights of each class, of which the nearest one to an example
-            counts (Sub-center ArcFace, ECCV 2020, equation 3). Not for plain softmax.
+        logits_mb: maximum MB of logits that each replica keeps for the second pass;
+            the others are recomputed.
+        sub_centers: number of centers per class; only the one nearest to an example
+            counts (Sub-center ArcFace, ECCV 2020, equation 3). Plain softmax needs 1.
         dtype: "float32", "bfloat16" or "float16", the precision of the operands of the
             matrix products, which are summed in float32.
-        jit_compile: whether XLA compiles the elementwise work; None: for large tiles.
+        jit_compile: whether XLA compiles the elementwise work, or None to compile it
+            for large tiles only.
+        margins: deprecated name of `loss`.
 
     Raises:
-        ValueError: a number is out of range.
+        ValueError: an argument is out of range or excludes another one.
     """
 
-    # What `ShardedHead` changes.
+    # `ShardedHead` overrides these defaults.
     sharded = False
     sample_rate = 1.0
     tile_rows: int | None = None
@@ -139,14 +142,15 @@ class Head(tf.Module):
         require(normalized, rule, sub_centers=self.sub_centers, loss=loss)
 
     def build(self, embedding_size: int, strategy: tf.distribute.Strategy) -> None:
-        """Makes the weights.
+        """Creates the weights.
 
         Args:
             embedding_size: length of the embeddings.
             strategy: the `tf.distribute.Strategy` that will run the steps.
 
         Raises:
-            ValueError: more shards than classes, or fewer classes than in a tile.
+            ValueError: there are more shards than classes, or a tile is larger than a
+                replica's share of the classes.
         """
         self.layout = HeadLayout(
             num_classes=self.num_classes,
@@ -163,7 +167,7 @@ class Head(tf.Module):
         kernels = Kernels(self, self.layout.compiled if compiled is None else compiled)
         self.softmax = TiledSoftmax(kernels, self.logits_mb * 1e6)
         second = SecondPass(kernels, self.tiles)
-        # Of the `pending` of a `HeadStep`, see `SecondPass`.
+        # These take the `pending` of a `HeadStep`, see `SecondPass`.
         self.weight_gradients = second.whole_gradients
         self.square_norms = second.square_norms
         self.square_weights = second.square_weights
@@ -186,7 +190,7 @@ class Head(tf.Module):
         self.exchange = Exchange(self.num_classes, getattr(self.weight, "split", None))
 
     def _make_rows(self, strategy, initial_rows, name):
-        """`ShardedRows` or `ReplicatedRows` of `initial_rows(first, last + 1)`."""
+        """Creates rows filled with the values of `initial_rows(first, last + 1)`."""
         raise NotImplementedError
 
     @property
@@ -197,11 +201,11 @@ class Head(tf.Module):
 
     @property
     def rows_per_tile(self) -> int:
-        """Classes that a replica works on at a time."""
+        """Number of classes in a tile."""
         return self.layout.rows_per_tile
 
     def arrays(self) -> dict:
-        """`{"weight": rows, "bias": rows}`; the bias with plain softmax only."""
+        """Returns `{"weight": rows}`, with plain softmax also `"bias"`."""
         if self.embedding_size is None:
             raise ValueError(
                 "The head has no weights yet: give it to plsc_tf.Classifier, or call "
@@ -224,21 +228,22 @@ class Head(tf.Module):
         state: dict | None = None,
         gradients: bool = True,
     ) -> HeadStep:
-        """Losses and gradients of the embeddings, called in replica context.
+        """Computes losses and embedding gradients; call it in replica context.
 
         Args:
-            embeddings: `[batch, emb]` of the replica's examples, equally many on all.
+            embeddings: `[batch, emb]` embeddings of the replica's own examples; the
+                batch size is the same on all replicas.
             labels: int64 `[batch]`.
-            upstream: `[batch]` derivative of the objective by each loss, which is
-                the example's weight / the sum of weights of the global batch.
-            with_ranks: also rank the true class (top-1 / top-5 accuracy).
-            step: int64 scalar, number of the update; seeds the sampling.
-            chosen: of `sample`, for a batch that is worked on in parts.
-            state: of the `HeadStep` of the part before.
-            gradients: False for losses, ranks and state only, at half the work.
+            upstream: `[batch]` derivative of the objective with respect to each loss:
+                the example's weight divided by the sum of the global batch's weights.
+            with_ranks: whether to rank the true class (for top-1 / top-5 accuracy).
+            step: int64 scalar, the global step; part of the sampling seed.
+            chosen: the rows returned by `sample`, if a batch is processed in parts.
+            state: the `state` of the previous part's `HeadStep`, or None.
+            gradients: False to compute losses, ranks and state only, at half the work.
 
         Raises:
-            ValueError: the batch is empty, or the embeddings do not fit the weights.
+            ValueError: the batch is empty, or the shapes don't match.
         """
         examples = self._enter(embeddings, labels, upstream, step, chosen, state)
         exchange, softmax = self.exchange, self.softmax
@@ -264,7 +269,7 @@ class Head(tf.Module):
         return HeadStep(losses, own_gradients, ranks, pending, examples.state)
 
     def _enter(self, embeddings, labels, upstream, step, chosen, state):
-        """Gathers a batch and finds its classes: its `Examples`."""
+        """Gathers the batch, locates its true classes and returns its `Examples`."""
         self._check_batch(embeddings, labels)
         own, inverse = embeddings, None
         if self.loss.normalized:
@@ -296,12 +301,12 @@ class Head(tf.Module):
     def sample(
         self, labels: tf.Tensor, step: Any, gathered: bool = False
     ) -> tf.Tensor | None:
-        """The replica's rows that take part in a step, ascending; None for all.
+        """Samples the replica's rows for a step, ascending; None for all rows.
 
         Args:
-            labels: int64 `[batch]` of the replica's own examples.
-            step: int64 scalar, number of the update.
-            gathered: whether the labels are those of the global batch already.
+            labels: int64 `[batch]` labels of the replica's own examples.
+            step: int64 scalar, the global step.
+            gathered: True if `labels` already covers the global batch.
         """
         if self.sample_rate == 1:
             return None
@@ -312,13 +317,13 @@ class Head(tf.Module):
         return sample_rows(labels - first, count, self.sample_rate, seed)
 
     def tiles(self, chosen: tf.Tensor | None = None) -> LocalTiles | SampledTiles:
-        """The replica's classes, or the chosen ones of them, in tiles."""
+        """Returns tiles of the replica's classes, or of only its `chosen` rows."""
         if chosen is None:
             return LocalTiles(self.arrays())
         return SampledTiles(self.arrays(), chosen, self.rows_per_tile)
 
     def _check_batch(self, embeddings, labels):
-        self.arrays()  # it is built
+        self.arrays()  # raises if the head is not built
         shape, count = tuple(embeddings.shape), labels.shape[0]
         if count == 0 or shape != (count, self.embedding_size):
             raise ValueError(
@@ -340,18 +345,18 @@ class Head(tf.Module):
         """Stores the loss's new state if the update was applied.
 
         Args:
-            state: of a `HeadStep`.
-            applied: bool scalar.
+            state: the `state` of a `HeadStep`.
+            applied: bool scalar, whether the update was applied.
         """
         for name, variable in self.state_variables.items():
             old = tf.convert_to_tensor(variable)
             variable.assign(tf.where(applied, tf.cast(state[name], old.dtype), old))
 
     def weights_as_numpy(self) -> np.ndarray | dict[str, np.ndarray]:
-        """The class weights `[num_classes, embedding_size]` float32, all of them.
+        """Returns all class weights, float32 `[num_classes, embedding_size]`.
 
-        With several centers per class all of them are returned, `[num_classes,
-        sub_centers, embedding_size]`, as `set_weights_from_numpy` takes them.
+        With several centers per class, the shape is
+        `[num_classes, sub_centers, embedding_size]`.
         """
         weight = self.arrays()["weight"]
         whole = np.empty(weight.shape, np.float32)
@@ -361,10 +366,10 @@ class Head(tf.Module):
         return whole
 
     def set_weights_from_numpy(self, array: np.ndarray) -> None:
-        """Sets the class weights from an array as of `weights_as_numpy`.
+        """Sets the class weights from an array shaped like `weights_as_numpy()`.
 
         Raises:
-            ValueError: the shape is another one; nothing is changed then.
+            ValueError: the shape differs; the weights are unchanged.
         """
         weight = self.arrays()["weight"]
         if tuple(array.shape) != tuple(weight.shape):
@@ -376,7 +381,7 @@ class Head(tf.Module):
             weight.write(low, np.asarray(array[low : low + BLOCK_ROWS]))
 
     def initial_weight(self, low: int, high: int) -> np.ndarray:
-        """Rows `[low, high)` of the initial weights."""
+        """Returns rows `[low, high)` of the initial weights."""
         rows = class_rows(
             low,
             high,
@@ -388,5 +393,5 @@ class Head(tf.Module):
         return rows.astype(keras.config.floatx(), copy=False)
 
     def _initial_bias(self, low, high):
-        """Rows `[low, high)` of the initial biases: zeros in PLSC."""
+        """Returns rows `[low, high)` of the initial biases, which are zero in PLSC."""
         return np.full(high - low, self.initial_bias, keras.config.floatx())

@@ -1,17 +1,17 @@
-"""Cross entropy over classes that are split over replicas and worked on in tiles.
+"""Cross entropy over classes split across replicas and processed in tiles.
 
-Every replica sees the inputs of the whole global batch and its own classes. What it
-tells the others is a few numbers per example: the largest of its logits, the sum of
-their exponentials. The first pass over the tiles forms, beside these, the sum of the
-class weights weighted by their exponentials, rescaled whenever a larger logit comes
-up (the online softmax of Milakov and Gimelshein, arXiv:1805.02867, carried over to
-the gradient as in FlashAttention, arXiv:2205.14135). So the gradient of the inputs is
-known after one pass, and a second one (`second_pass`) makes the gradients of the
-weights, tile by tile, from logits that were kept or are computed again. Nothing of
-the size of all logits or all weights has to exist, and no collective runs under a
-gradient tape.
+Every replica sees the inputs of the whole global batch and holds its own classes.
+Replicas exchange only a few numbers per example, such as the largest logit and the sum
+of the exponentials of the logits. The first pass over the tiles also accumulates the
+sum of the class weights, each weighted by its exponential, and rescales it whenever a
+larger logit appears. This is the online softmax of Milakov and Gimelshein
+(arXiv:1805.02867), extended to the gradient as in FlashAttention (arXiv:2205.14135).
+The gradient with respect to the inputs is therefore known after one pass. A second
+pass (`second_pass`) computes the weight gradients, tile by tile, from logits that were
+kept or are recomputed. No tensor as large as all logits or all weights is needed, and
+no collective runs under a gradient tape.
 
-The true class is kept apart from the sums, since only its logit has a margin.
+The true class is kept out of the sums, since only its logit has a margin.
 """
 
 from __future__ import annotations
@@ -32,20 +32,23 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass
 class Examples:
-    """The global batch as a replica's head sees it; `batch` is its size.
+    """A replica's input for one step; `batch` is the size of the global batch.
 
     Attributes:
-        tiles: of the replica's classes.
-        chosen: rows of them that take part, or None for all.
-        own: `[own batch, emb]` the replica's embeddings, of length 1 for margin losses.
-        inverse: `[own batch, 1]` of `kernels.normalize`, or None.
-        inputs: `[batch, emb]`, of length 1 for margin losses.
-        rows: int32 `[batch]` row of the true class among the replica's, else −1.
-        toward: `[batch, emb]` of `TiledSoftmax.true_class`.
-        upstream: `[batch]` derivative of the objective by each loss.
-        score: `[batch]` score of the true class without margin, from any replica.
-        target: the loss's `Target`.
-        state: of the loss.
+        tiles: the tiles of the replica's classes.
+        chosen: the sampled rows of those tiles, or None for all rows.
+        own: `[own batch, emb]` the replica's own embeddings, normalized to length 1
+            for margin losses.
+        inverse: `[own batch, 1]` 1 / ‖x‖ from `kernels.normalize`, or None.
+        inputs: `[batch, emb]` embeddings, normalized to length 1 for margin losses.
+        rows: int32 `[batch]` row of the true class on this replica, or −1 if another
+            replica holds it.
+        toward: `[batch, emb]` ∂score/∂input from `TiledSoftmax.true_class`.
+        upstream: `[batch]` derivative of the objective with respect to each loss.
+        score: `[batch]` score of the true class without margin, whichever replica
+            holds the class.
+        target: the loss function's `Target`.
+        state: the loss function's state.
     """
 
     tiles: LocalTiles | SampledTiles
@@ -63,17 +66,19 @@ class Examples:
 
 @dataclasses.dataclass
 class FirstPass:
-    """What a replica finds in its own classes.
+    """The result of the first pass over a replica's own classes.
 
     Attributes:
-        statistics: `[batch, 2 or 3]`: largest logit, Σ exp(logit − largest), and with
-            smoothing Σ logits; all without the true class.
-        above: int32 `[batch]` scores above the true class's, or None.
-        pulled: `[batch, emb]` Σ exp(logit − largest) ∂value/∂input; None where no
-            gradients are wanted, and so are the following.
-        even: `[batch, emb]` Σ ∂value/∂input with smoothing, else None.
-        offsets: for every tile `[classes]` 1 / ‖w‖, or biases.
-        kept: for every tile its products `[classes, batch]`, or None.
+        statistics: `[batch, 2 or 3]`: the largest logit, Σ exp(logit − largest), and,
+            with label smoothing, Σ logits; all exclude the true class.
+        above: int32 `[batch]` number of scores above the true class's score, or None.
+        pulled: `[batch, emb]` Σ exp(logit − largest) ∂value/∂input, or None if
+            gradients are not computed.
+        even: `[batch, emb]` Σ ∂value/∂input with label smoothing, or None.
+        offsets: 1 / ‖w‖ or biases, `[classes]` for each tile; empty if gradients are
+            not computed.
+        kept: products `[classes, batch]` for each tile, or None for a tile whose
+            products are recomputed; empty if gradients are not computed.
     """
 
     statistics: tf.Tensor
@@ -85,12 +90,12 @@ class FirstPass:
 
 
 class TiledSoftmax:
-    """The first pass over a replica's tiles, and what joins the replicas.
+    """Runs the first pass over a replica's tiles and combines the replicas' results.
 
     Args:
-        kernels: the `Kernels`.
-        logits_bytes: limit for the products `[classes, batch]` that are kept from the
-            first pass to the second.
+        kernels: the head's `Kernels`.
+        logits_bytes: maximum size in bytes of the products `[classes, batch]` that
+            the first pass keeps for the second.
     """
 
     def __init__(self, kernels: Kernels, logits_bytes: float) -> None:
@@ -102,11 +107,11 @@ class TiledSoftmax:
     def true_class(
         self, tiles: LocalTiles | SampledTiles, inputs: tf.Tensor, rows: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Weights and scores of the true classes that are on this replica.
+        """Computes scores, and their gradients, of the true classes on this replica.
 
         Returns:
-            (`[batch, emb]` ∂score/∂input, `[batch]` score without margin); both 0
-            where the class is elsewhere.
+            (`[batch, emb]` ∂score/∂input, `[batch]` score without margin); both are 0
+            if another replica holds the class.
         """
         picked = tiles.pick(rows)
         here = tf.cast(rows >= 0, inputs.dtype)
@@ -122,7 +127,7 @@ class TiledSoftmax:
     def first_pass(
         self, examples: Examples, with_ranks: bool, gradients: bool = True
     ) -> FirstPass:
-        """Statistics and gradients of a replica's own classes: a `FirstPass`."""
+        """Computes the statistics and gradients of a replica's own classes."""
         tiles, zero = examples.tiles, tf.zeros_like(examples.score)
         maximum = zero if self.kernels.bounded else zero + LOWEST
         running = {"maximum": maximum, "total": zero}
@@ -138,7 +143,7 @@ class TiledSoftmax:
         count = kept_tiles(tiles.sizes, row_bytes, self.logits_bytes)
         offsets, kept = [], []
         for index, start in enumerate(tiles.starts):
-            # Each tile waits for the one before through what runs.
+            # Passing `running` on makes each tile wait for the previous one.
             products, offset, running = self._first_tile(
                 *tiles.handles(index),
                 examples.inputs,
@@ -167,26 +172,27 @@ class TiledSoftmax:
     def _first_pass_of_tile(
         self, handles, chosen, inputs, rows, target, state, score, running
     ):
-        """Takes one tile into what runs over the tiles.
+        """Adds one tile to the running results.
 
         Args:
-            handles: of the tile's arrays.
-            chosen: rows of them that take part, or None.
-            inputs: `[batch, emb]`.
-            rows: int32 `[batch]` row of the true class, if it is in this tile.
-            target: the `Target` of the examples.
-            state: of the loss.
-            score: `[batch]` of the true classes.
-            running: dict of tensors, "pulled" among them where gradients are wanted.
+            handles: the variables of the tile, see `tiles.read`.
+            chosen: the sampled rows of those variables, or None for all rows.
+            inputs: `[batch, emb]` embeddings.
+            rows: int32 `[batch]` row of the true class in this tile; outside the tile's
+                range if the class isn't in it.
+            target: the examples' `Target`.
+            state: the loss function's state.
+            score: `[batch]` scores of the true classes.
+            running: dict of running results, with "pulled" if gradients are computed.
 
         Returns:
-            (products `[classes, batch]`, `[classes]` 1 / ‖w‖ or biases, what runs);
-            the first two are None without gradients.
+            (products `[classes, batch]`, `[classes]` 1 / ‖w‖ or biases, updated
+            running results); the first two are None if gradients are not computed.
         """
         arrays = read(handles, chosen)
         weight, offset = flat(arrays["weight"]), self._offset(arrays)
-        # Before all else, so that nothing of this tile exists while another is
-        # worked on.
+        # The tile's first large tensor waits for the previous tile, so the tensors of
+        # only one tile exist at a time.
         with_gradients = "pulled" in running
         last = running["pulled" if with_gradients else "total"]
         with tf.control_dependencies([last]):
@@ -223,25 +229,26 @@ class TiledSoftmax:
         return products, offset, result
 
     def _total(self, found, offset):
-        """`[batch]` sum of the tile's exponentials."""
+        """Returns the `[batch]` sum of the tile's exponentials."""
         if "total" in found:
             return found["total"]
-        # What the pull was multiplied with is taken out again by a product, which is
-        # several times faster than another sum by columns.
+        # A matrix-vector product divides the pull by its factor `offset` and sums it;
+        # this is several times faster than another sum over columns.
         outward = 1.0 / offset if self.kernels.loss.normalized else tf.ones_like(offset)
         return tf.linalg.matvec(found["pull"], outward, transpose_a=True)
 
     def combine(
         self, statistics: tf.Tensor, examples: Examples
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Joins what all replicas found.
+        """Combines the statistics of all replicas into losses.
 
         Args:
-            statistics: `[num_replicas, batch, 2 or 3]` of all first passes.
+            statistics: `[num_replicas, batch, 2 or 3]` statistics of all replicas'
+                first passes.
             examples: the `Examples`.
 
         Returns:
-            (`[batch]` losses, dict of `[batch]` that the second pass needs).
+            (`[batch]` losses, dict of `[batch]` tensors for the gradients).
         """
         target = examples.target
         logit = self.kernels.scale * target.value
@@ -251,7 +258,7 @@ class TiledSoftmax:
         )
         total = others + tf.exp(logit - maximum)
         log_total = maximum + tf.math.log(total)
-        # Not exp(logit - log_total) - 1, which loses all digits as it nears 0.
+        # exp(logit - log_total) - 1 would lose all digits near 0.
         error = -others / total
         losses = (maximum - logit) + tf.math.log(total)
         if self.even_share:
@@ -270,12 +277,12 @@ class TiledSoftmax:
     def input_gradients(
         self, first: FirstPass, examples: Examples, example: dict
     ) -> tf.Tensor:
-        """A replica's share of the gradients by the inputs, `[batch, emb]`.
+        """Computes a replica's share of the input gradients, `[batch, emb]`.
 
         Args:
             first: the `FirstPass`.
             examples: the `Examples`.
-            example: dict of `combine`.
+            example: the dict returned by `combine`.
         """
         weight = tf.exp(first.statistics[:, 0] - example["log_total"])
         gradient = weight[:, None] * first.pulled
@@ -285,7 +292,7 @@ class TiledSoftmax:
         return example["factor"][:, None] * gradient
 
     def norm_gradients(self, examples: Examples, example: dict) -> tf.Tensor | None:
-        """`[batch]` gradient by ‖x‖ of a loss that looks at it, else None."""
+        """Returns the `[batch]` gradient with respect to ‖x‖; None if it isn't used."""
         target = examples.target
         if target.norm_slope is None:
             return None
@@ -297,7 +304,7 @@ class TiledSoftmax:
     def pending(
         self, first: FirstPass, examples: Examples, example: dict
     ) -> dict[str, tf.Tensor]:
-        """What the second pass needs, as a flat dict of tensors."""
+        """Returns the inputs of the second pass as a flat dict of tensors."""
         tensors = {
             "inputs": examples.inputs,
             "rows": examples.rows,
@@ -317,6 +324,6 @@ class TiledSoftmax:
     def _offset(self, arrays):
         if not self.kernels.loss.normalized:
             return arrays["bias"]
-        # One pass at the speed of the memory, unlike XLA's sum over the last axis.
+        # This runs at memory speed, unlike XLA's sum over the last axis.
         norms = tf.math.reduce_euclidean_norm(flat(arrays["weight"]), axis=1)
         return 1.0 / tf.maximum(norms, TINY**0.5)
