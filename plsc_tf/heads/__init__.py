@@ -1,1 +1,1 @@
-"""Classification heads: margins, distributed softmax, sharded and replicated."""
+"""Classification heads: margin losses, distributed softmax, sharding."""

@@ -1,4 +1,4 @@
-"""Margin losses that adapt: to the embedding's norm, or to how far training is."""
+"""Margin losses that adapt to the embedding's norm or to training progress."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ import tensorflow as tf
 
 from plsc_tf.heads.margins import MarginLoss, Target, add_angle, angle_of, require
 
-# The clips of AdaFace's published code, in which they are constants: of the norms,
-# of the angle with its margin (and π less it), and beside the deviation.
+# Constants of AdaFace's published code. Norms are clipped to NORM_RANGE. EPSILON keeps
+# the angle with margin away from 0 and π and is added to the deviation in a quotient.
 NORM_RANGE = (1e-3, 100.0)
 EPSILON = 1e-3
 
 
 @dataclasses.dataclass(frozen=True)
 class AdaFace(MarginLoss):
-    """AdaFace: images of high quality, told by ‖x‖, get another margin.
+    """AdaFace: the margin depends on image quality, estimated by ‖x‖.
 
-    Kim, Jain, Liu, arXiv:2204.00964, section 3.3, and head.py of their code. With
-    the quality z = clip(h (‖x‖ − μ) / (σ + 0.001), −1, 1), where μ and σ are running
-    mean and deviation of the norms, the target's cos θ becomes
-    cos(θ − m z) − (m + m z). ‖x‖ is clipped to [0.001, 100] and counts as a
-    constant, so no gradient flows through it.
+    Kim, Jain, Liu, arXiv:2204.00964, section 3.3, and head.py of their code. The
+    quality is z = clip(h (‖x‖ − μ) / (σ + 0.001), −1, 1), where μ and σ are the running
+    mean and standard deviation of the norms. The true class's cos θ becomes
+    cos(θ − m z) − (m + m z). ‖x‖ is clipped to [0.001, 100] and treated as a constant,
+    so no gradient flows through it.
 
-    As in the authors' code θ − m z stays within [0.001, π − 0.001], without slope at
-    the ends: below, the target's logit would fall while θ still shrinks. The code
-    also clips every cosine to ±0.999 to keep acos finite; here the other classes
-    keep theirs, as in the paper, and the target is clipped by what the type resolves.
-    The deviation is the unbiased one (torch.std); a batch of one example leaves σ
-    as it is. Statistics are of the global batch, not of each device's own part.
+    As in the authors' code, θ − m z is clipped to [0.001, π − 0.001], and the gradient
+    is zero outside that range: below it, the true class's logit would fall as θ
+    shrinks. Their code also clips every cosine to ±0.999 to keep acos finite. This
+    class follows the paper and leaves the other classes' cosines unchanged; the true
+    class's cosine is clipped just inside ±1 (see `margins.angle_of`). The standard
+    deviation is unbiased, as in torch.std; a batch of one example leaves σ unchanged.
+    Statistics cover the global batch rather than each device's part.
 
     Attributes:
         m: margin, in [0, 1).
-        h: how much of the norms' spread the margin follows, in [0, 1]; at 0 the loss
-            is CosFace.
+        h: factor of the normalized norm in z, in [0, 1]; at 0, the loss is CosFace.
         t_alpha: share of the new batch in the running statistics, in (0, 1]; the
             paper's α is 1 − t_alpha.
 
@@ -54,13 +54,13 @@ class AdaFace(MarginLoss):
         require(0 < share <= 1, "AdaFace's t_alpha must be in (0, 1]", t_alpha=share)
 
     def initial_state(self) -> dict[str, float]:
-        """Mean 20 and deviation 100 of the norms, as in the authors' code."""
+        """Returns mean 20 and deviation 100 of the norms, as in the authors' code."""
         return {"norm_mean": 20.0, "norm_deviation": 100.0}
 
     def next_state(
         self, cosine: tf.Tensor, norms: tf.Tensor, weights: tf.Tensor, state: dict
     ) -> dict[str, tf.Tensor]:
-        """See `MarginLoss.next_state`: running mean and deviation of the norms."""
+        """Updates the norms' running statistics, see `MarginLoss.next_state`."""
         norms = tf.clip_by_value(norms, *NORM_RANGE)
         mean, count = _mean(norms, weights)
         square, _ = _mean(tf.square(norms - mean), weights)
@@ -88,19 +88,20 @@ class AdaFace(MarginLoss):
 
 @dataclasses.dataclass(frozen=True)
 class CurricularFace(MarginLoss):
-    """CurricularFace: other classes that are hard count for more as training goes on.
+    """CurricularFace: hard negative classes gain weight as training progresses.
 
     Huang et al., arXiv:2004.00288, section 3.2 (the functions T and N), and
-    head/metrics.py of their code. The target's cos θ becomes cos(θ + m); another
-    class's cos θ_j, where it exceeds cos(θ + m), becomes cos θ_j (t + cos θ_j). t is
-    the running mean of the targets' cosines, a constant to the gradient.
+    head/metrics.py of their code. The true class's cos θ becomes cos(θ + m). Another
+    class is hard if its cos θ_j exceeds cos(θ + m); its cosine becomes
+    cos θ_j (t + cos θ_j). t is the running mean of the true classes' cosines and is
+    treated as a constant, so no gradient flows through it.
 
-    As in the authors' code, where θ + m exceeds π the target becomes
-    cos θ − m sin m, which keeps falling as θ grows; what is hard is still told by
-    cos(θ + m).
+    As in the authors' code, if θ + m exceeds π, the true class's cosine becomes
+    cos θ − m sin m, which keeps falling as θ grows. cos(θ + m) still decides which
+    classes are hard.
 
     Attributes:
-        m: angle added, in radians, in [0, π).
+        m: angle added to θ, in radians, in [0, π).
         momentum: share of the new batch in t, in (0, 1]; the paper's α is
             1 − momentum.
 
@@ -108,7 +109,7 @@ class CurricularFace(MarginLoss):
         ValueError: a number is out of range.
     """
 
-    # cos (t + cos), where t is a mean of cosines.
+    # The bound of cos θ (t + cos θ), since t and cos θ are at most 1.
     largest = 2.0
     m: float = 0.5
     momentum: float = 0.01
@@ -120,13 +121,13 @@ class CurricularFace(MarginLoss):
         require(0 < self.momentum <= 1, rule, momentum=self.momentum)
 
     def initial_state(self) -> dict[str, float]:
-        """t = 0, as in the paper."""
+        """Returns t = 0, as in the paper."""
         return {"t": 0.0}
 
     def next_state(
         self, cosine: tf.Tensor, norms: tf.Tensor, weights: tf.Tensor, state: dict
     ) -> dict[str, tf.Tensor]:
-        """See `MarginLoss.next_state`: the running mean of the targets' cosines."""
+        """Updates the running mean t, see `MarginLoss.next_state`."""
         mean, count = _mean(tf.clip_by_value(cosine, -1.0, 1.0), weights)
         return {"t": _moved(state["t"], mean, self.momentum, count > 0)}
 
@@ -154,26 +155,26 @@ class CurricularFace(MarginLoss):
 
 @dataclasses.dataclass(frozen=True)
 class MagFace(MarginLoss):
-    """MagFace: the margin grows with ‖x‖, and short embeddings cost something.
+    """MagFace: the margin grows with ‖x‖, and short embeddings are penalized.
 
     Meng et al., arXiv:2103.06627, section 3.2, and models/magface.py of their code.
-    With a = ‖x‖ clipped to [l_a, u_a], the target's cos θ becomes cos(θ + m(a)) with
-    m(a) linear from l_m at l_a to u_m at u_a, and each loss is increased by
-    λ_g g(a), g(a) = 1 / a + a / u_a². Gradients flow through ‖x‖, except where it
-    is clipped.
+    With a = ‖x‖ clipped to [l_a, u_a], the true class's cos θ becomes cos(θ + m(a)),
+    where m(a) rises linearly from l_m at l_a to u_m at u_a. Each loss is increased by
+    λ_g g(a), where g(a) = 1 / a + a / u_a². Gradients flow through ‖x‖ unless it is
+    clipped.
 
-    As in the authors' code (easy_margin) a cos θ ≤ 0 keeps its value: θ + m(a) never
-    exceeds π.
+    As in the authors' code (easy_margin), cos θ ≤ 0 is left unchanged, so θ + m(a)
+    never exceeds π.
 
     Attributes:
         l_a: lower end of the norms, positive.
         u_a: upper end of the norms, above l_a.
         l_m: margin at l_a, in radians, at least 0.
         u_m: margin at u_a, in radians, from l_m to below π / 2.
-        lambda_g: factor of g, at least 0. The paper and the code's recipe take 35,
-            the code's own default is 20. For norms to settle inside [l_a, u_a] the
-            paper needs at least scale (u_m − l_m) / (u_a − l_a) · u_a² l_a² /
-            (u_a² − l_a²), which is 22.6 here with scale 64.
+        lambda_g: factor of g, at least 0. The paper and the authors' recipe use 35;
+            the default in their code is 20. For norms to converge inside [l_a, u_a],
+            the paper requires at least scale (u_m − l_m) / (u_a − l_a) · u_a² l_a² /
+            (u_a² − l_a²), which is 22.6 for the defaults at scale 64.
 
     Raises:
         ValueError: a number is out of range.
@@ -215,16 +216,16 @@ class MagFace(MarginLoss):
 
 
 def _mean(values, weights):
-    """(mean over the examples whose weight is not 0, how many they are)."""
+    """Returns (mean over examples with a nonzero weight, number of them)."""
     real = tf.not_equal(weights, 0)
     count = tf.reduce_sum(tf.cast(real, values.dtype))
-    # Not a product: what padding holds may be infinite.
+    # Padding may hold infinity, and infinity times 0 would be NaN.
     total = tf.reduce_sum(tf.where(real, values, tf.zeros_like(values)))
     return total / tf.maximum(count, 1.0), count
 
 
 def _moved(old, new, share, known):
-    """`old` moved towards `new` by a share, or left where nothing new is known."""
+    """Moves `old` toward `new` by `share`; returns `old` if `known` is False."""
     old = tf.cast(old, new.dtype)
     return tf.where(known, share * new + (1.0 - share) * old, old)
 

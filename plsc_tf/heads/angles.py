@@ -1,4 +1,4 @@
-"""Angles between embeddings and class centers, over shards of classes."""
+"""Computes angles between embeddings and class centers across shards."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ if TYPE_CHECKING:
 
 
 def angles(head: Head, embeddings: tf.Tensor, labels: tf.Tensor) -> list[tf.Tensor]:
-    """Angles of examples to their own class center and to the nearest other one.
+    """Computes each example's angles to its own and the nearest other class center.
 
-    Weights stay on their replicas: the embeddings travel, as in a training step, and
-    the largest cosine of each replica.
+    Call this function in replica context. Weights stay on their replicas; replicas
+    exchange only embeddings and their largest cosines.
 
     Args:
-        head: a built `Head`; called in replica context.
-        embeddings: `[batch, emb]` of the replica's own examples.
+        head: a built `Head`.
+        embeddings: `[batch, emb]` embeddings of the replica's own examples.
         labels: int64 `[batch]`.
 
     Returns:
-        two tensors `[batch]` in degrees, 0 … 180, of the replica's own examples. With
-        one class there is no other, and the second is 180.
+        list of two tensors `[batch]` for the replica's own examples, in degrees from 0
+        to 180: the angle to the own class and the angle to the nearest other class,
+        which is 180 if there is only one class.
     """
     inputs = tf.math.l2_normalize(embeddings, axis=1)
     exchange = head.exchange
@@ -45,7 +46,7 @@ def angles(head: Head, embeddings: tf.Tensor, labels: tf.Tensor) -> list[tf.Tens
         found = tf.reduce_max(tf.where(mine, cosines, -2.0), axis=0)
         own = tf.where(here, found, own)
         rest = tf.reduce_max(tf.where(mine, -1.0, cosines), axis=0)
-        # One piece after the other: together they would need all their logits.
+        # Pieces run one at a time, so that only one piece's logits are in memory.
         with tf.control_dependencies([own]):
             other = tf.maximum(other, rest)
     own = exchange.total(own)
@@ -57,9 +58,9 @@ def angles(head: Head, embeddings: tf.Tensor, labels: tf.Tensor) -> list[tf.Tens
 
 
 def _pieces(head):
-    """Yields (int32 numbers of the replica's rows, their weights) piece by piece."""
+    """Yields (int32 row indices on the replica, their weights) piece by piece."""
     weight, chosen = head.arrays()["weight"], None
-    if weight.sparse:  # its rows are only ever gathered, see `ShardedRows`
+    if weight.sparse:  # a sparse variable must be read by rows, see `ShardedRows`
         chosen = tf.range(weight.local()[0].shape[0], dtype=tf.int64)
     tiles = head.tiles(chosen)
     for index, start in enumerate(tiles.starts):

@@ -1,4 +1,4 @@
-"""Collectives between the replicas of a head in a step."""
+"""Contains the collectives that a head's replicas run in a step."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from plsc_tf.parallel.rows import RowSplit
 
 
 class Exchange:
-    """Collectives between the replicas of a head.
+    """Runs the collectives between a head's replicas.
 
-    Replicas that each hold some of the classes work on the examples of the global
-    batch; replicas that hold all of them work on their own examples.
+    If each replica holds a part of the classes, it processes the examples of the global
+    batch. If each replica holds all classes, it processes only its own examples.
 
     Args:
         num_classes: number of classes.
-        split: the `RowSplit` of the classes; None where every replica holds all.
+        split: the `RowSplit` of the classes, or None if each replica holds all.
     """
 
     def __init__(self, num_classes: int, split: RowSplit | None) -> None:
@@ -26,36 +26,39 @@ class Exchange:
         self.split = split
 
     def local_classes(self) -> tuple:
-        """(first class of the calling replica, number of its classes)."""
+        """Returns (first class of the calling replica, number of its classes)."""
         if self.split is None:
             return 0, self.num_classes
         replica = collectives.replica_id()
         return self.split.first(replica), self.split.size(replica)
 
     def gather(self, values: Any) -> Any:
-        """`[batch, ...]` of the examples that a replica works on; also of a list."""
+        """Gathers `[batch, ...]` of all examples that the replica processes.
+
+        Lists of tensors are accepted as well.
+        """
         return values if self.split is None else collectives.all_gather(values)
 
     def gather_rest(self, values: Any) -> Any:
-        """What `gather` returned, of the examples of the global batch."""
+        """Gathers `[global_batch, ...]` from the result of `gather`."""
         return collectives.all_gather(values) if self.split is None else values
 
     def total(self, value: Any) -> Any:
-        """Sum over all replicas that share the classes."""
+        """Sums a value over all replicas among which the classes are split."""
         return value if self.split is None else collectives.all_sum(value)
 
     def own(self, value: Any) -> Any:
-        """The replica's examples of a gathered `[batch, ...]`."""
+        """Returns the slice of a gathered `[batch, ...]` for the replica's examples."""
         return value if self.split is None else collectives.own_slice(value)
 
     def own_total(
         self, gradients: tf.Tensor, above: tf.Tensor | None
     ) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """The replica's examples of what is summed over all that share the classes.
+        """Sums over the replicas and returns the slices for the replica's examples.
 
         Args:
             gradients: `[batch, emb]`.
-            above: int32 `[batch]`, or None; a column next to the gradients on its way.
+            above: int32 `[batch]`, or None; sent as an extra column of the gradients.
         """
         if self.split is None:
             return gradients, above

@@ -1,4 +1,4 @@
-"""The two heads: classes split over the replicas, or whole on each."""
+"""Contains the two heads: classes split over the replicas, or replicated."""
 
 from __future__ import annotations
 
@@ -13,27 +13,28 @@ from plsc_tf.parallel.rows import ShardedRows
 
 
 class ShardedHead(Head):
-    """Every replica holds `num_classes / n` classes (PLSC: dist_arcface, dist_softmax).
+    """A head whose classes are split across the replicas, `num_classes / n` on each.
 
-    The replicas gather each other's embeddings, compute the logits of their own
-    classes, and exchange a few numbers per example; neither logits nor weights nor
-    their gradients travel. With one replica the one shard is the whole head. The
-    classes are worked on in tiles (see `plsc_tf.heads.tiled_softmax`), each of which
-    is updated as soon as its gradient is known.
+    PLSC calls it dist_arcface and dist_softmax. The replicas gather each other's
+    embeddings, compute the logits of their own classes, and exchange a few numbers per
+    example. Logits, weights and weight gradients are never sent. With one replica, the
+    only shard is the whole head. Classes are processed in tiles (see
+    `plsc_tf.heads.tiled_softmax`), and each tile is updated as soon as its gradient is
+    known.
 
     Example:
         head = plsc_tf.ShardedHead(num_classes=85_742, loss=plsc_tf.ARCFACE)
 
     Args:
-        num_classes: as for `plsc_tf.heads.base.Head`, and so are the options.
-        sample_rate: share of a replica's classes that take part in a step: all true
-            classes of the global batch, filled up with a random choice of the others
-            (Partial FC, arXiv:2010.05222; arcface_torch: sample_rate), in (0, 1].
-        tile_rows: classes of a tile; None to choose it.
+        num_classes: number of classes.
+        sample_rate: share of a replica's classes used in a step, in (0, 1]: all true
+            classes of the global batch and a random sample of the others (Partial FC,
+            arXiv:2010.05222; arcface_torch: sample_rate).
+        tile_rows: number of classes in a tile, or None to choose it automatically.
         **options: see `plsc_tf.heads.base.Head`.
 
     Raises:
-        ValueError: a number is out of range.
+        ValueError: an argument is out of range or excludes another one.
     """
 
     sharded = True
@@ -73,17 +74,16 @@ class ShardedHead(Head):
 
 
 class DenseHead(Head):
-    """Every replica holds all classes (PLSC: loss types arcface and softmax).
+    """A head with all classes on every replica (PLSC loss types: arcface, softmax).
 
-    For few classes, or to compare with. Its gradients are summed over the replicas
-    like the backbone's.
-
-    Args and Raises: see `plsc_tf.heads.base.Head`.
+    Use it for few classes or as a reference for `ShardedHead`. Its gradients are summed
+    over the replicas, as the backbone's gradients are. For the arguments, see
+    `plsc_tf.heads.base.Head`.
     """
 
     @property
     def variables_replicated(self) -> list[keras.Variable]:
-        """The mirrored weights, which train like those of the backbone."""
+        """The mirrored weights, which are trained like the backbone's weights."""
         return [rows.variable for rows in self.arrays().values()]
 
     def _make_rows(self, strategy, initial_rows, name):
@@ -94,7 +94,7 @@ class DenseHead(Head):
 
 
 def describe(head: Head) -> str:
-    """A line about the head: rows, shards, parameters and loss."""
+    """Returns one line on the head's rows, shards, parameters and loss."""
     arrays = head.arrays()
     rows, *sizes = arrays["weight"].shape
     size = " × ".join(map(str, sizes))

@@ -1,4 +1,4 @@
-"""Initial class weights."""
+"""Generates the initial class weights."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import numpy as np
 
 from plsc_tf import initializers
 
-# They are drawn in blocks of rows, each from its own seed, so that a class starts with
-# the same weights on any number of replicas.
+# Each block of this many rows has its own random seed, so a class starts with the same
+# weights on any number of replicas.
 BLOCK_ROWS = 4096
-# Standard deviations at which a truncated normal distribution ends, as in Keras.
+# A truncated normal distribution ends at this many standard deviations, as in Keras.
 CUT = 2.0
 
 
@@ -22,18 +22,18 @@ def class_rows(
     deviation: float | None,
     seed: int,
 ) -> np.ndarray:
-    """Rows `[low, high)` of the initial weights of a head.
+    """Generates rows `[low, high)` of a head's initial weights.
 
     Args:
         low: first row.
         high: last row + 1.
-        shape: `(classes, sub_centers, emb)` of the whole.
-        initializer: of `initializers.described`, or None.
-        deviation: standard deviation if there is none; None for PLSC's.
-        seed: of the random numbers.
+        shape: shape of all weights, `(classes, sub_centers, emb)`.
+        initializer: the result of `initializers.described`, or None.
+        deviation: standard deviation if `initializer` is None; None for PLSC's default.
+        seed: random seed.
 
     Returns:
-        `[high - low, emb]`, or with several centers `[high - low, sub_centers, emb]`.
+        `[high - low, emb]`; with several centers, `[high - low, sub_centers, emb]`.
     """
     classes, centers, size = shape
     if initializer:
@@ -57,7 +57,7 @@ def class_rows(
 
 
 def _standard(generator, shape, kind):
-    """Float32 numbers of center 0 and spread 1."""
+    """Draws float32 numbers with center 0 and spread 1."""
     if kind == "uniform":
         return 2 * generator.random(shape, np.float32) - 1
     values = generator.standard_normal(shape, np.float32)
