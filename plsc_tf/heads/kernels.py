@@ -1,12 +1,13 @@
-"""What a head computes on one tile: matrix products, and passes over the logits.
+"""Computations of a head on one tile: matrix products and passes over the logits.
 
-XLA compiles the passes into one or two sweeps over `[classes, batch]`; the matrix
-products around them are TensorFlow's, whose kernels are faster on CPUs.
+XLA compiles the passes into one or two sweeps over `[classes, batch]`. The matrix
+products use TensorFlow's kernels, which are faster on CPUs.
 
-Several centers per class (Sub-center ArcFace, Deng et al., ECCV 2020): with noisy
-labels the dominant center of a class gathers its clean images and the others gather the
-rest, so that wrong labels pull less at it. The rows of a class follow each other,
-`[classes, sub_centers, emb]`, so a shard, a tile and a sample hold whole classes.
+A class may have several centers (Sub-center ArcFace, Deng et al., ECCV 2020). With
+noisy labels, the dominant center of a class attracts its clean images and the other
+centers attract the rest, so wrong labels distort the dominant center less. The centers
+of a class are adjacent, `[classes, sub_centers, emb]`, so shards, tiles and samples
+always contain whole classes.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ def product(
     transpose_a: bool = False,
     transpose_b: bool = False,
 ) -> tf.Tensor:
-    """a · b, summed in float32 whatever the operands' precision.
+    """Computes a · b with float32 sums, whatever the operands' precision.
 
-    On a GPU the result of half-precision operands stays float32. TensorFlow's CPU
-    kernels round it to the operands' type once, after the sum.
+    On a GPU, the result of half-precision operands stays float32. TensorFlow's CPU
+    kernels round the result to the operands' type once, after summing.
 
     Args:
         a: `[m, k]`, or `[k, m]` with `transpose_a`.
         b: `[k, n]`, or `[n, k]` with `transpose_b`.
-        dtype: one of `DTYPES`, the precision of the operands; "float32" leaves them
-            as they are, which may also be float64.
+        dtype: precision of the operands, one of `DTYPES`; "float32" leaves float32
+            and float64 operands unchanged.
         transpose_a: whether to transpose a.
         transpose_b: whether to transpose b.
 
@@ -62,12 +63,12 @@ def _wide(a, b, dtype, transpose_a, transpose_b):
     )
 
 
-# Squared norms below this count as zero vectors instead of dividing by zero.
+# Squared norms are raised to at least this value to avoid a division by zero.
 TINY = 1e-24
 
 
 def normalize(embeddings: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns (`[batch, emb]` of length 1, `[batch, 1]` 1 / ‖x‖)."""
+    """Returns (`[batch, emb]` rows normalized to length 1, `[batch, 1]` 1 / ‖x‖)."""
     square = tf.reduce_sum(embeddings * embeddings, axis=1, keepdims=True)
     inverse = tf.math.rsqrt(tf.maximum(square, TINY))
     return embeddings * inverse, inverse
@@ -76,32 +77,33 @@ def normalize(embeddings: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 def normalize_gradient(
     unit: tf.Tensor, inverse: tf.Tensor, gradient: tf.Tensor
 ) -> tf.Tensor:
-    """Takes the gradient by x / ‖x‖ back to the gradient by x, `[batch, emb]`."""
+    """Converts gradients with respect to x / ‖x‖ to gradients with respect to x."""
     along = tf.reduce_sum(unit * gradient, axis=1, keepdims=True)
     return (gradient - along * unit) * inverse
 
 
 def flat(weight: tf.Tensor) -> tf.Tensor:
-    """`[classes, emb]` or `[classes, sub_centers, emb]` as `[rows, emb]`."""
+    """Reshapes `[classes, emb]` or `[classes, sub_centers, emb]` to `[rows, emb]`."""
     if weight.shape.rank == 2:  # noqa: PLR2004 - one center per class
         return weight
     return tf.reshape(weight, [-1, weight.shape[2]])
 
 
 def nearest(scores: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """The largest score of each class; the first of equal ones.
+    """Finds the largest score of each class; the first center wins a tie.
 
     Args:
-        scores: `[classes · count, batch]`, those of a class one after the other.
+        scores: `[classes · count, batch]`; the rows of a class are adjacent.
         count: centers per class.
 
     Returns:
-        (`[classes, batch]` scores, int32 `[classes, batch]` which center has it).
+        (`[classes, batch]` largest scores, int32 `[classes, batch]` centers that have
+        them).
     """
     grouped = tf.reshape(scores, [-1, count, tf.shape(scores)[1]])
     best = grouped[:, 0]
     winner = tf.zeros_like(best, tf.int32)
-    # Comparisons fuse into one pass over the scores, which an argmax does not.
+    # XLA fuses comparisons, but not an argmax, into one pass over the scores.
     for center in range(1, count):
         better = grouped[:, center] > best
         best = tf.where(better, grouped[:, center], best)
@@ -110,11 +112,11 @@ def nearest(scores: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def spread(values: tf.Tensor, winner: tf.Tensor, count: int) -> tf.Tensor:
-    """Takes values of classes to the centers that won, and 0 to the others.
+    """Assigns each class's value to its winning center, and 0 to its other centers.
 
     Args:
         values: `[classes, batch]`.
-        winner: of `nearest`.
+        winner: the winning centers returned by `nearest`.
         count: centers per class.
 
     Returns:
@@ -126,11 +128,12 @@ def spread(values: tf.Tensor, winner: tf.Tensor, count: int) -> tf.Tensor:
 
 
 def pick_nearest(weight: tf.Tensor, inputs: tf.Tensor) -> tf.Tensor:
-    """The center of each example's own class that is nearest to it.
+    """Picks, for each example, the nearest center of its own class.
 
     Args:
-        weight: `[batch, emb]`, or `[batch, sub_centers, emb]` of its class.
-        inputs: `[batch, emb]`.
+        weight: `[batch, emb]` or `[batch, sub_centers, emb]` centers of each example's
+            own class.
+        inputs: `[batch, emb]` embeddings.
 
     Returns:
         `[batch, emb]`.
@@ -143,22 +146,22 @@ def pick_nearest(weight: tf.Tensor, inputs: tf.Tensor) -> tf.Tensor:
     return tf.gather(weight, tf.argmax(cosines, axis=1), batch_dims=1)
 
 
-# Takes the place of the logits of true classes, which are kept apart.
+# Replaces the logits of true classes, which are kept out of the sums.
 LOWEST = -1e30
-# exp of a sum up to this, which float32 holds, stays clear of its largest number.
+# exp(86) is safely below the largest float32 number.
 LOG_LARGEST = 86.0
 
 
 class Kernels:
-    """Elementwise passes over a tile, for the options of one head.
+    """Elementwise passes over a tile, configured by one head's options.
 
-    With several centers per class, `products` and `offset` below have as many rows per
-    class, and so do results of the same length; `rows` still counts classes.
+    With several centers per class, `products`, `offset` and results of the same length
+    have one row per center; `rows` still indexes classes.
 
     Args:
         head: the `Head`.
-        compiled: whether XLA compiles the passes. Compiling takes a while for each
-            shape of tile, which small tiles do not repay.
+        compiled: whether XLA compiles the passes. Each tile shape is compiled
+            separately, which costs more time than it saves for small tiles.
 
     Attributes:
         loss: the `MarginLoss`.
@@ -166,9 +169,10 @@ class Kernels:
         dtype: precision of the matrix products' operands, one of `DTYPES`.
         label_smoothing: share of the target spread evenly over all classes.
         even_share: label smoothing divided by the number of classes; 0 for none.
-        sub_centers: rows per class, of which the nearest one counts.
-        bounded: whether the exponentials of all logits can be summed in float32 as they
-            are. No logit of a margin loss exceeds scale · largest.
+        sub_centers: centers per class, of which only the nearest one counts.
+        bounded: whether float32 can hold the sum of the exponentials of all logits
+            without subtracting the largest logit first. No logit of a margin loss
+            exceeds scale · largest.
     """
 
     def __init__(self, head: Head, compiled: bool) -> None:
@@ -197,18 +201,19 @@ class Kernels:
             offset: `[classes]` 1 / ‖w‖, or the biases of plain softmax.
             rows: int32 `[batch]` row of the true class, if it is in this tile.
             target: the `Target` of the examples.
-            state: of the loss.
+            state: the loss function's state.
             plain: `[batch]` score of the true class, without margin.
             maximum: `[batch]` largest logit so far; 0 when bounded.
-            with_ranks: whether to count the scores above the true class's.
+            with_ranks: whether to count the scores above the true class's score.
 
         Returns:
-            dict of `pull` `[classes, batch]`, exp(logit − maximum) ∂value/∂product;
-            unless bounded, `maximum` so far and `shrink` `[batch]`, what former
-            exponentials must be multiplied with; unless the pull tells it, `total`
-            `[batch]` of the tile's exponentials; with ranks `above` int32 `[batch]`;
-            with smoothing `logits` `[batch]`, their sum, and `even`
-            `[classes, batch]`, the pull of a loss that weighs all classes alike.
+            dict of `pull` `[classes, batch]`: exp(logit − maximum) ∂value/∂product;
+            unless bounded, `maximum` `[batch]`: the largest logit so far, and `shrink`
+            `[batch]`: the factor that rescales earlier exponentials; if `others`
+            returns slopes, `total` `[batch]`: the sum of the tile's exponentials (it
+            can otherwise be computed from `pull`); with ranks, `above` int32 `[batch]`;
+            with label smoothing, `logits` `[batch]`: the sum of the logits, and `even`
+            `[classes, batch]`: ∂value/∂product.
         """
         score, value, slope, winner = self._scores(products, offset, target, state)
         hit = tf.range(tf.shape(score)[0])[:, None] == rows[None, :]
@@ -225,7 +230,7 @@ class Kernels:
         if slope is not None:
             result["total"] = tf.reduce_sum(exponential, axis=0)
         if with_ranks:
-            # The true class itself is left out: rounding may put it above itself.
+            # Excludes the true class: rounding could rank it above itself.
             above = tf.logical_and(score > plain, tf.logical_not(hit))
             result["above"] = tf.reduce_sum(tf.cast(above, tf.int32), axis=0)
         if self.even_share:
@@ -235,20 +240,20 @@ class Kernels:
         return result
 
     def _errors(self, products, offset, rows, target, state, example):
-        """The second pass: derivatives by the products.
+        """The second pass: derivatives with respect to the products.
 
         Args:
-            products: `[classes, batch]` as before.
-            offset: `[classes]` as before.
-            rows: int32 `[batch]` as before.
+            products: `[classes, batch]`, as in `_forward`.
+            offset: `[classes]`, as in `_forward`.
+            rows: int32 `[batch]`, as in `_forward`.
             target: the `Target` of the examples.
-            state: of the loss.
+            state: the loss function's state.
             example: dict of `[batch]`: `log_total`, `target_error` and `factor`.
 
         Returns:
-            (`[classes, batch]` derivative by the products, but for the example's
-            `factor`; `[classes]` share of w that must be taken off the weights'
-            gradient, or the biases' gradient of plain softmax).
+            (`[classes, batch]` derivative with respect to the products, not yet
+            multiplied by the example's `factor`; `[classes]` multiple of w to subtract
+            from the weight gradient, or the bias gradient of plain softmax).
         """
         score, value, slope, winner = self._scores(products, offset, target, state)
         hit = tf.range(tf.shape(score)[0])[:, None] == rows[None, :]
@@ -258,7 +263,7 @@ class Kernels:
         error = tf.where(hit, example["target_error"], error)
         if not self.loss.normalized:
             return error, tf.reduce_sum(error * example["factor"], axis=1)
-        # w / ‖w‖ does not change with what points along w.
+        # The gradient of w / ‖w‖ has no component along w.
         along = error * score * example["factor"]
         if winner is not None:
             error = spread(error, winner, self.sub_centers)
@@ -277,7 +282,7 @@ class Kernels:
         return cosine, value, slope, winner
 
     def _inward(self, weights, slope, offset, winner):
-        """The weights of the values, times d value / d product."""
+        """Multiplies `weights` by the derivatives ∂value/∂product."""
         if not self.loss.normalized:
             return weights
         if winner is not None:

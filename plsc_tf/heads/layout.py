@@ -1,6 +1,6 @@
-"""How a head is cut into shards and tiles, from its shape alone.
+"""Computes how a head is split into shards and tiles, from its shape alone.
 
-The head is built by it and the memory planner computes with it, so they cannot differ.
+The head and the memory planner both use this module, so they always agree.
 """
 
 import dataclasses
@@ -11,29 +11,29 @@ import tensorflow as tf
 
 from plsc_tf.parallel.rows import RowSplit
 
-# Weights of a tile. On CPUs a tile, its gradient and its slots should stay in the
-# last cache between product and update; on GPUs a kernel should have enough to do.
+# Bytes of weights in a tile. On CPUs, a tile, its gradient and its slots should fit in
+# the last-level cache until the update; on GPUs, larger tiles keep the kernels busy.
 TILE_BYTES = {"CPU": 8e6, "GPU": 64e6}
-# Shorter embeddings make no larger tiles: their logits would be what is large.
+# Shorter embeddings don't get more rows per tile, because the logits would dominate.
 SHORTEST = 128
-# The graph holds a node for each tile: hundreds take longer to build than they save.
+# Each tile is a node of the graph; hundreds take longer to build than they save.
 MOST_TILES = 40
-# Compiling takes longer than it saves with fewer rows in a tile.
+# Compiling takes longer than it saves for tiles with fewer rows.
 COMPILE_ROWS = 2048
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HeadLayout:
-    """Shards and tiles of a head.
+    """The shape of a head, and its division into shards and tiles.
 
     Attributes:
-        num_classes: of the whole head.
+        num_classes: number of classes in the whole head.
         embedding_size: length of the embeddings.
         replicas: number of replicas.
         sharded: whether each replica holds only its share of the classes.
-        sample_rate: share of a replica's classes in a step (Partial FC).
-        tile_rows: classes of a tile; None to choose it.
-        sub_centers: rows of weights per class.
+        sample_rate: share of a replica's classes used in a step (Partial FC).
+        tile_rows: number of classes in a tile, or None to choose it automatically.
+        sub_centers: number of centers per class.
     """
 
     num_classes: int
@@ -45,7 +45,7 @@ class HeadLayout:
     sub_centers: int = 1
 
     def check(self) -> None:
-        """Raises ValueError for a replica without classes, or for too large a tile."""
+        """Raises ValueError if a replica has no classes or a tile is too large."""
         if not self.sharded:
             return
         RowSplit(self.num_classes, self.replicas)
@@ -59,19 +59,19 @@ class HeadLayout:
 
     @property
     def rows(self) -> int:
-        """Classes of the replica that holds most."""
+        """Number of classes on the replica that holds the most."""
         if not self.sharded:
             return self.num_classes
         return -(-self.num_classes // self.replicas)
 
     @property
     def sampled_rows(self) -> int:
-        """Classes of that replica in a step, if the batch is no larger."""
+        """Number of its classes in a step, if the batch has no more true classes."""
         return sample_size(self.rows, self.sample_rate)
 
     @property
     def rows_per_tile(self) -> int:
-        """Classes that a replica works on at a time."""
+        """Number of classes in a tile."""
         if not self.sharded:
             return self.rows
         row_size = self.sub_centers * self.embedding_size
@@ -80,41 +80,41 @@ class HeadLayout:
 
     @property
     def compiled(self) -> bool:
-        """Whether tiles are large enough for XLA to pay."""
+        """True if tiles are large enough for XLA to save time."""
         return self.sub_centers * self.rows_per_tile >= COMPILE_ROWS
 
 
 def sample_size(rows: int, rate: float) -> int:
-    """Rows in a step of Partial FC, unless the batch has more true classes."""
+    """Returns the rows sampled in a step, if the batch has no more true classes."""
     return max(1, int(rate * rows))
 
 
 def tile_sizes(rows: int, rows_per_tile: int) -> list[int]:
-    """Rows of each tile."""
+    """Returns the number of rows of each tile."""
     return [min(rows_per_tile, rows - start) for start in range(0, rows, rows_per_tile)]
 
 
 def kept_tiles(sizes: list, row_bytes: int, limit_bytes: float) -> int:
-    """Number of first tiles whose logits are kept for the second pass.
+    """Returns how many tiles, from the first, keep their logits for the second pass.
 
     Args:
-        sizes: rows of each tile; None if unknown beforehand, which counts as 0.
-        row_bytes: logits of one row.
-        limit_bytes: for all that are kept.
+        sizes: rows of each tile; an unknown size is None and counts as 0.
+        row_bytes: bytes of the logits of one row.
+        limit_bytes: maximum bytes of all kept logits.
     """
     totals = itertools.accumulate((size or 0) * row_bytes for size in sizes)
     return sum(total <= limit_bytes for total in totals)
 
 
 def even_tile_rows(rows: int, row_size: int) -> int:
-    """Rows of a tile: about `TILE_BYTES`, more where there would be too many tiles.
+    """Chooses the rows of a tile: about `TILE_BYTES`, or more to limit the tile count.
 
-    All tiles are alike where that is possible: every other size is traced and
-    compiled on its own.
+    All tiles have the same size if possible, because each size is traced and compiled
+    separately.
 
     Args:
-        rows: that a replica works on.
-        row_size: numbers of a row.
+        rows: number of rows that a replica processes in a step.
+        row_size: number of weights in a row.
     """
     kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
     row_bytes = 4 * max(row_size, SHORTEST)

@@ -1,8 +1,8 @@
-"""What a margin loss makes of the cosines between embeddings and classes.
+"""Margin losses, which modify the cosines between embeddings and class centers.
 
-No gradient tape runs in a head: every loss returns derivatives beside its values.
-The functions hold no variables, so they work inside compiled functions, in float32
-and float64. The losses whose margin adapts are in `adaptive_margins`.
+A head doesn't use a gradient tape, so every loss returns derivatives with its values.
+The losses have no variables, so they work inside compiled functions, in float32 and
+float64. Losses with adaptive margins are in `adaptive_margins`.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ LARGEST_FACTOR = 4.0
 
 
 class Target(NamedTuple):
-    """What a loss makes of the true class's cosine; every tensor is `[batch]`.
+    """The true class's cosine after the margin; every tensor is `[batch]`.
 
-    It is a tuple, so that a `tf.function` may take and return it.
+    This is a tuple so that a `tf.function` can accept and return it.
 
     Attributes:
         value: cosine with the margin.
-        slope: derivative of the value by the cosine.
-        norm_slope: derivative of the value by ‖x‖; None where the norm plays no
-            part or counts as a constant.
-        penalty: what is added to each example's loss; None for nothing.
-        penalty_slope: derivative of the penalty by ‖x‖; None as the penalty is.
-        hard_above: other classes with a cosine above this are hard; None for a
-            loss that does not tell them apart.
+        slope: derivative of the value with respect to the cosine.
+        norm_slope: derivative of the value with respect to ‖x‖, or None if the loss
+            doesn't use the norm or treats it as a constant.
+        penalty: term added to each example's loss, or None.
+        penalty_slope: derivative of the penalty with respect to ‖x‖, or None if there
+            is no penalty.
+        hard_above: cosine above which another class is hard, or None if the loss
+            doesn't single out hard classes.
     """
 
     value: tf.Tensor
@@ -43,36 +44,38 @@ class Target(NamedTuple):
 
 
 class MarginLoss:
-    """Base of the margin losses: no state, the other classes keep their cosines.
+    """Base class of the margin losses.
+
+    By default, a loss has no state and leaves the other classes' cosines unchanged.
 
     Attributes:
-        normalized: whether the head computes cosines; False only for plain softmax,
-            where "cosine" below means logit.
-        largest: bound of what `others` may return.
+        normalized: whether the head computes cosines; False only for plain softmax, for
+            which "cosine" below means logit.
+        largest: upper bound of the values returned by `others`.
     """
 
     normalized = True
     largest = 1.0
 
     def initial_state(self) -> dict[str, float]:
-        """What the loss carries from step to step: `{name: float}`."""
+        """Returns the state before the first step, `{name: float}`."""
         return {}
 
     def next_state(
         self, cosine: tf.Tensor, norms: tf.Tensor, weights: tf.Tensor, state: dict
     ) -> dict[str, tf.Tensor]:
-        """The state with this step's batch in it; the same step already uses it.
+        """Updates the state with this step's batch; the same step uses the result.
 
         Args:
             cosine: `[global_batch]` cosine of each example and its own class.
-            norms: `[global_batch]` ‖x‖ of the embeddings as the backbone gives them.
-            weights: `[global_batch]` of the examples; one with weight 0 is padding
-                and takes no part, all others count alike.
-            state: `{name: scalar}` of the step before.
+            norms: `[global_batch]` ‖x‖ of the backbone's embeddings.
+            weights: `[global_batch]` weights of the examples; an example with weight 0
+                is padding and is ignored, all others count equally.
+            state: `{name: scalar}`, the state after the previous step.
 
         Returns:
-            `{name: scalar}` in the dtype of the cosines; the state as it was where
-            the batch has too few examples.
+            `{name: scalar}` in the dtype of the cosines; entries for which the batch
+            has too few examples are unchanged.
         """
         return state
 
@@ -82,7 +85,7 @@ class MarginLoss:
         Args:
             cosine: `[batch]` cosine of each example and its own class.
             norms: `[batch]` ‖x‖.
-            state: of `next_state`.
+            state: the state returned by `next_state`.
 
         Returns:
             a `Target`.
@@ -92,41 +95,41 @@ class MarginLoss:
     def others(
         self, cosine: tf.Tensor, target: Target, state: dict
     ) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """What becomes of the classes that are not the true one.
+        """Transforms the cosines of all classes other than the true class.
 
         Args:
             cosine: `[classes, batch]`; the caller masks the true class's entries.
             target: the `Target` of the same examples.
-            state: of `next_state`.
+            state: the state returned by `next_state`.
 
         Returns:
-            (`[classes, batch]` value, its derivative by the cosine); the derivative
-            is None when the value is the cosine itself.
+            (`[classes, batch]` value, its derivative with respect to the cosine); the
+            derivative is None if the value is the cosine itself.
         """
         return cosine, None
 
 
 @dataclasses.dataclass(frozen=True)
 class Margins(MarginLoss):
-    """Combined margin: the target's cos θ becomes cos(m1 θ + m2) − m3.
+    """Combined margin: the true class's cos θ becomes cos(m1 θ + m2) − m3.
 
-    ArcFace (arXiv:1801.07698, equation 4); the other classes keep cos θ. PLSC 0.2:
-    `set_loss_type(type, m1, m2, m3)`. Where m1 θ + m2 exceeds π the cosine rises
-    again: neither PLSC nor arcface_torch guards against that, and nor do we, so
-    that the same margins mean the same loss.
+    See ArcFace (arXiv:1801.07698, equation 4) and `set_loss_type(type, m1, m2, m3)` in
+    PLSC 0.2. The other classes' cosines are unchanged. If m1 θ + m2 exceeds π, the
+    cosine rises again. PLSC and arcface_torch don't guard against this, and neither
+    does this class, so the same margins give the same loss.
 
     Attributes:
-        m1: factor of the angle (SphereFace), in (0, 4].
-        m2: angle added, in radians (ArcFace), in [0, π).
-        m3: cosine taken off (CosFace), in [0, 2).
-        normalized: True for cosines of normalised weights and embeddings; False
-            for plain softmax, with a bias and without margins.
+        m1: factor of θ (SphereFace), in (0, 4].
+        m2: angle added to θ, in radians (ArcFace), in [0, π).
+        m3: number subtracted from the cosine (CosFace), in [0, 2).
+        normalized: True for cosines of normalized weights and embeddings; False for
+            plain softmax, with biases and without margins.
         gradient: "exact" differentiates through the margin, as PLSC does;
-            "straight_through" passes the gradient of the logit to cos θ as if
-            there were no margin, as arcface_torch does.
+            "straight_through" passes the gradient of the logit to cos θ as if there
+            were no margin, as arcface_torch does.
 
     Raises:
-        ValueError: a margin is out of range, or the gradient's name is unknown.
+        ValueError: a margin is out of range, or `gradient` is unknown.
     """
 
     m1: float = 1.0
@@ -147,7 +150,7 @@ class Margins(MarginLoss):
         require(self.normalized or plain, rule, m1=m1, m2=m2, m3=m3)
 
     def target(self, cosine: tf.Tensor, norms: tf.Tensor, state: dict) -> Target:
-        """See `MarginLoss.target`; neither norms nor state play a part."""
+        """See `MarginLoss.target`; `norms` and `state` are ignored."""
         one = tf.ones_like(cosine)
         if self.m1 == 1.0 and self.m2 == 0.0:
             return Target(cosine - self.m3, one)
@@ -159,21 +162,21 @@ class Margins(MarginLoss):
 
 @dataclasses.dataclass(frozen=True)
 class InterclassFilter(MarginLoss):
-    """Another loss, in which suspiciously similar other classes do not count.
+    """Wraps a loss and ignores other classes that are suspiciously similar.
 
-    Other classes whose cosine exceeds the threshold get the value 0 and no
-    gradient: with noisy labels they are often the same person (arcface_torch:
-    interclass_filtering_threshold, in its CombinedMarginLoss).
+    Other classes with a cosine above the threshold get the value 0 and no gradient:
+    with noisy labels, they are often the same person (in arcface_torch's
+    CombinedMarginLoss: interclass_filtering_threshold).
 
     Example:
         margins = InterclassFilter(plsc_tf.ARCFACE, threshold=0.4)
 
     Attributes:
-        loss: the `MarginLoss` that it is put around.
-        threshold: cosine in [0, 1); 0 switches the filter off.
+        loss: the `MarginLoss` to wrap.
+        threshold: cosine in [0, 1); 0 disables the filter.
 
     Raises:
-        ValueError: the threshold is out of range, or the loss has no cosines.
+        ValueError: the threshold is out of range, or the loss is plain softmax.
     """
 
     loss: MarginLoss
@@ -187,7 +190,7 @@ class InterclassFilter(MarginLoss):
         require(0 <= threshold < 1, rule, threshold=threshold)
         rule = "The inter-class filter needs cosines, which plain softmax does not have"
         require(not threshold or loss.normalized, rule, loss=loss)
-        # All but the other classes is as of the loss inside.
+        # Everything except `others` is delegated to the wrapped loss.
         for name in ("normalized", "largest", "initial_state", "next_state", "target"):
             object.__setattr__(self, name, getattr(self.loss, name))
 
@@ -208,40 +211,41 @@ class InterclassFilter(MarginLoss):
 def add_angle(
     cosine: tf.Tensor, margin: float, factor: float = 1.0
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """cos(factor · θ + margin) of cos θ, and its derivatives.
+    """Computes cos(factor · θ + margin) and its derivatives from cos θ.
 
     Args:
-        cosine: `[batch]`.
+        cosine: `[batch]` cos θ.
         margin: angle in radians, a number or `[batch]`.
-        factor: of the angle θ.
+        factor: factor of θ.
 
     Returns:
-        (`[batch]` value, its derivative by cos θ, its derivative by the margin).
+        (`[batch]` value, its derivative with respect to cos θ, its derivative with
+        respect to the margin).
     """
     angle, sine = angle_of(cosine)
     angle = factor * angle + margin
     by_margin = -tf.sin(angle)
-    # cos θ falls by sin θ while θ grows by 1.
+    # d cos θ / dθ = −sin θ.
     return tf.cos(angle), -factor * by_margin / sine, by_margin
 
 
 def angle_of(cosine: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """(θ, sin θ) of cos θ, kept off 0 and π.
+    """Returns (θ, sin θ) for cos θ, with θ kept away from 0 and π.
 
-    At cos θ = ±1 the derivative of acos is infinite, while the derivative of cos θ
-    by the embedding vanishes: their product is finite, but computed it is NaN (PLSC
-    does not clip). So the cosine stays inside by what the type can resolve; that
-    also takes in cosines that rounding put beyond ±1.
+    At cos θ = ±1, the derivative of acos is infinite and the derivative of cos θ with
+    respect to the embedding is 0. Their product is finite in theory but NaN in floating
+    point (PLSC doesn't clip). The cosine is therefore clipped just inside ±1, by about
+    the resolution of its type; this also covers cosines rounded beyond ±1.
     """
     bound = 1.0 - (1e-14 if cosine.dtype == tf.float64 else 1e-7)
     clipped = tf.clip_by_value(cosine, -bound, bound)
     sine = tf.sqrt((1.0 - clipped) * (1.0 + clipped))
-    # XLA's acos forms 1 − cos²θ, which loses digits at both ends; this does not.
+    # XLA's acos computes 1 − cos²θ, which loses digits near ±1; atan2 doesn't.
     return tf.atan2(sine, clipped), sine
 
 
 def require(condition: bool, rule: str, **received) -> None:
-    """Raises a ValueError with the rule and what was received, unless it holds."""
+    """Raises a ValueError with the rule and the received values if it is broken."""
     if not condition:
         values = ", ".join(f"{name}={value}" for name, value in received.items())
         raise ValueError(f"{rule}. Received: {values}")
