@@ -1,4 +1,4 @@
-"""Checks for the tests of a user's own parts."""
+"""Checks that users can run in tests of their own components."""
 
 import numpy as np
 import tensorflow as tf
@@ -7,27 +7,27 @@ from plsc_tf.heads.heads import DenseHead, ShardedHead
 from plsc_tf.heads.margins import MarginLoss
 
 CLASSES, EMBEDDING, BATCH = 11, 6, 16
-_STEP = 1e-6  # of the differences
+_STEP = 1e-6  # step size of the differences
 _TOLERANCE = 1e-4
 _KINKS = 0.05  # share of the points where a difference may cross a kink
 
 
 def check_loss(loss, *, exact=True, seed=0):
-    """Checks that a loss does what the heads rely on.
+    """Checks that a loss meets the requirements of the heads.
 
-    Its tensors have the right shapes and are finite; its derivatives are those of its
-    values; its state keeps its names; and a sharded head, tile by tile, gives the
-    losses and gradients of a replicated one.
+    Tensors must have the right shapes and be finite, derivatives must match the values,
+    and the state must keep its names. A sharded head with several tiles must give the
+    same losses and gradients as a replicated one.
 
     Args:
         loss: a `plsc_tf.MarginLoss`.
-        exact: False for a loss whose `slope` is not the derivative on purpose, as that
-            of `Margins(gradient="straight_through")`.
-        seed: of the random cosines and norms.
+        exact: False for a loss whose `slope` is deliberately not the derivative, such
+            as `Margins(gradient="straight_through")`.
+        seed: random seed for cosines and norms.
 
     Raises:
-        TypeError: it is not a `MarginLoss`.
-        ValueError: what is wrong, with the largest difference.
+        TypeError: `loss` is not a `MarginLoss`.
+        ValueError: a check failed; the message describes the problem.
     """
     if not isinstance(loss, MarginLoss):
         raise TypeError(
@@ -60,7 +60,7 @@ def check_loss(loss, *, exact=True, seed=0):
 
 
 def _state(loss, cosine, norms):
-    """The state after a batch of which the last example is padding."""
+    """Returns the state after a batch in which the last example is padding."""
     first = {
         name: tf.constant(number, cosine.dtype)
         for name, number in loss.initial_state().items()
@@ -107,7 +107,7 @@ def _check_derivatives(loss, cosine, norms, state, target):
 
 
 def _difference(function, x):
-    """The derivative of an element-wise function, by central differences."""
+    """Differentiates an elementwise function by central differences."""
     high, low = function(x + _STEP), function(x - _STEP)
     return (high - low) / (2 * _STEP)
 
@@ -134,14 +134,14 @@ def _compare(what, received, expected, kinks=_KINKS):
 
 
 def _check_sharded(loss, rng):
-    """Compares a head that works in tiles with a replicated one."""
+    """Compares a head that processes its classes in tiles with a replicated one."""
     weight = rng.normal(size=(CLASSES, EMBEDDING)).astype(np.float32)
     embeddings = tf.constant(rng.normal(size=(BATCH, EMBEDDING)), tf.float32)
     labels = tf.constant(rng.integers(0, CLASSES, BATCH))
     upstream = tf.fill([BATCH], 1.0 / BATCH)
 
     def run(kind, **options):
-        """Losses and gradients of the embeddings."""
+        """Returns losses and embedding gradients."""
         head = kind(CLASSES, loss=loss, scale=16.0, **options)
         head.build(EMBEDDING, tf.distribute.get_strategy())
         head.set_weights_from_numpy(weight)

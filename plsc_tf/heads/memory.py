@@ -1,7 +1,7 @@
-"""Bytes that a head holds, works with and sends in a step, from its layout.
+"""Estimates the bytes that a head holds, uses and sends in a step, from its layout.
 
-docs/planner.md explains the formulas, docs/distributed.md has the table of what is
-sent; `benchmarks.planner` compares the formulas with measured memory.
+docs/planner.md explains the formulas, and docs/distributed.md has a table of the
+exchanged data. `benchmarks.planner` compares the formulas with measured memory.
 """
 
 from __future__ import annotations
@@ -12,29 +12,30 @@ import math
 from plsc_tf.heads.layout import HeadLayout, kept_tiles, tile_sizes
 from plsc_tf.parallel.rows import LARGE_TILE
 
-# Bytes of a number; labels have 8.
+# Bytes per number; a label takes 8.
 FLOAT = 4
-# Tensors [tile, batch] that exist at the same time: products, what they become, and
-# temporaries; the errors of the second pass have one more than the first pass.
+# Number of tensors [tile, batch] that exist at once in the second pass: products,
+# errors and temporaries. The first pass has one fewer.
 LOGIT_TENSORS = 3
 PLAIN_LOGIT_TENSORS = 6
-# Tensors [batch, emb]: gathered, normalized, pulled, summed gradients and the like.
+# Number of tensors [batch, emb], such as gathered embeddings and summed gradients.
 BATCH_TENSORS = 8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HeadLoad(HeadLayout):
-    """What the memory of a head in training depends on.
+    """The quantities that determine a head's memory in training.
 
     Attributes:
-        global_batch: examples per step over all replicas.
-        parts: that each replica's batch is cut into (gradient accumulation).
-        row_bytes: weights of one class, its bias or all its centers included.
-        slot_bytes: the optimizer's slots of one class.
-        logits_bytes: limit of the logits that are kept, per replica.
+        global_batch: number of examples per step over all replicas.
+        parts: number of parts of each replica's batch (gradient accumulation).
+        row_bytes: bytes of one class's weights, including its bias or all its centers.
+        slot_bytes: bytes of the optimizer's slots for one class.
+        logits_bytes: maximum bytes of kept logits per replica.
         half: whether the products' operands are cast to half precision.
         clipped: whether the gradients are clipped to a norm.
-        labels: per example, which meets the classes once with each (mixup, cutmix).
+        labels: number of labels per example; with mixup or cutmix, each example is
+            processed once per label.
     """
 
     global_batch: int
@@ -48,61 +49,61 @@ class HeadLoad(HeadLayout):
 
     @property
     def working_rows(self) -> int:
-        """Classes of a replica that take part in a step."""
+        """Number of a replica's classes that are used in a step."""
         if self.sample_rate == 1:
             return self.rows
-        # All true classes take part, however small the sample.
+        # All true classes are used, even if they exceed the sample size.
         return min(self.rows, max(self.sampled_rows, self.labels * self.global_batch))
 
     @property
     def rows_per_tile(self) -> int:
-        """Classes that a replica works on at a time."""
+        """Number of classes in a tile."""
         if self.sharded and self.working_rows > self.sampled_rows:
-            return self.working_rows  # a sample of unknown size is one tile
+            return self.working_rows  # a sample without a static size is one tile
         return super().rows_per_tile
 
     @property
     def tiles(self) -> list[int]:
-        """Classes of each tile of a replica."""
+        """Number of classes in each of a replica's tiles."""
         return tile_sizes(self.working_rows, self.rows_per_tile)
 
     @property
     def own_batch(self) -> int:
-        """A replica's examples, the padding of the batch included."""
+        """Number of a replica's examples, including padding."""
         return -(-self.global_batch // (self.replicas * self.parts)) * self.parts
 
     @property
     def batch(self) -> int:
-        """Examples that meet a replica's classes in a step, the padding included."""
+        """Number of examples that a replica's head processes, including padding."""
         return self.labels * self.own_batch * (self.replicas if self.sharded else 1)
 
     @property
     def columns(self) -> int:
-        """Products of a class that a replica computes at a time.
+        """Number of products per class that a replica computes at a time.
 
-        One for each example, and with several centers per class one for each of them.
+        There is one product for each example and each center of the class.
         """
         examples = self.batch if self.sharded else self.batch // self.parts
         return self.sub_centers * examples
 
     @property
     def kept_tiles(self) -> int:
-        """Tiles whose logits are kept; those of the others are computed again."""
+        """Number of tiles whose logits are kept; other tiles' logits are recomputed."""
         if self.parts > 1 and self.sharded:
             return 0
         return kept_tiles(self.tiles, self.columns * FLOAT, self.logits_bytes)
 
     def replace(self, **changes) -> HeadLoad:
-        """A copy with some attributes changed."""
+        """Returns a copy with some attributes changed."""
         return dataclasses.replace(self, **changes)
 
 
 def held(load: HeadLoad) -> dict[str, int]:
-    """Bytes on the fullest replica, in all of a step: `{item: bytes}`."""
+    """Returns `{item: bytes}` held throughout a step on the fullest replica."""
     kept_rows = sum(load.tiles[: load.kept_tiles])
     sampling = 0
     if load.sample_rate < 1:
-        # A number per class is drawn and searched for the largest ones.
+        # A random number is drawn for each class, and the largest numbers are found.
         sampling = 2 * FLOAT * load.rows + 24 * load.working_rows
     return {
         "head weights": load.rows * load.row_bytes,
@@ -114,7 +115,7 @@ def held(load: HeadLoad) -> dict[str, int]:
 
 
 def first_pass(load: HeadLoad) -> int:
-    """Bytes that come and go with each tile in the first pass."""
+    """Returns the temporary bytes of each tile in the first pass."""
     columns = load.columns // (load.parts if load.sharded else 1)
     tensors = _logit_tensors(load) - 1
     return _tile(load, columns, tensors) + (
@@ -123,16 +124,16 @@ def first_pass(load: HeadLoad) -> int:
 
 
 def second_pass(load: HeadLoad) -> int:
-    """Bytes that come and go with each tile in the second pass.
+    """Returns the temporary bytes of each tile in the second pass.
 
-    These are its products, its errors and what they are reduced to, and the gradient
-    of its weights; a compiled update happens in place.
+    They hold the tile's products, its errors and their reductions, and its weight
+    gradient. A compiled update happens in place.
     """
     slots = math.ceil(load.slot_bytes / load.row_bytes)
     if not load.sharded:
-        gradients = 2  # and what the norms of the weights take off it
+        gradients = 2  # the gradient, and the multiple of w to subtract
     elif load.sample_rate < 1:
-        # Rows of weights and slots are gathered and scattered, old and new.
+        # Old and new rows of weights and slots are gathered and scattered.
         gradients = 3 + 2 * slots
     else:
         gradients = 1 if load.compiled else 3 + slots
@@ -145,14 +146,14 @@ def second_pass(load: HeadLoad) -> int:
 
 
 def making(load: HeadLoad) -> tuple[int, int]:
-    """Bytes while the weights are made: (on the device, of numpy on the host)."""
+    """Returns bytes used to create the weights: (on the device, by NumPy on the host)."""
     whole = not load.sharded or load.sample_rate < 1
-    rows = load.rows if whole else load.rows_per_tile  # of a variable
+    rows = load.rows if whole else load.rows_per_tile  # rows of a variable
     device = load.rows * load.row_bytes
     if rows <= LARGE_TILE or not load.sharded:
         return device, rows * load.row_bytes
-    # It is filled in parts in place of zeros, which TensorFlow copies for it. Of numpy
-    # there are the first part, the next one, and its tensor.
+    # The variable is created with zeros, which TensorFlow copies, and filled in parts.
+    # On the host, the first part, the next part and its tensor exist at once.
     return device + rows * load.row_bytes, 3 * LARGE_TILE * load.row_bytes
 
 
@@ -161,31 +162,33 @@ def _logit_tensors(load):
 
 
 def _tile(load, columns, tensors):
-    """Bytes of so many tensors `[tile, columns]`, and of half-precision operands."""
-    # Products that are kept are counted there.
+    """Returns bytes of tensors `[tile, columns]` and half-precision operands."""
+    # Kept products are counted in `held`.
     tensors -= load.kept_tiles == len(load.tiles)
     size = load.rows_per_tile * columns * FLOAT
     half = load.rows_per_tile * load.row_bytes + size if load.half else 0
     return tensors * size + half
 
 
-# Weight and norm of an example, and its label as two columns, beside the embedding.
+# Columns added to an embedding: the example's weight, its norm, and two for its label.
 COLUMNS_BESIDE = 4
-# Sums of one number, or three: weights of the examples; what is not finite and the
-# workers' votes; the loss.
+# (name, number of values) of the small sums: the examples' weights; NaN or infinity
+# and the workers' votes; the loss.
 SMALL_SUMS = (("weights", 1), ("votes", 3), ("loss", 1))
 
 
 @dataclasses.dataclass(frozen=True)
 class Collective:
-    """One exchange between the replicas, or several of a kind.
+    """One or more collectives of the same kind.
 
     Attributes:
-        name: what is exchanged.
+        name: name of the exchanged data.
         kind: "all-gather", "all-reduce", or "reduce-scatter".
-        bytes: of an all-gather's result, of what a replica brings to the others.
-        sent: that each replica sends: in a ring, or to a reduce-scatter's owners.
-        count: collectives that it takes; the bytes are those of all of them.
+        bytes: bytes of the result for an all-gather, of a replica's input otherwise;
+            the total over all `count` collectives.
+        sent: total bytes that each replica sends, in a ring or, for a reduce-scatter,
+            to the owners of the slices.
+        count: number of collectives.
     """
 
     name: str
@@ -204,19 +207,23 @@ def collectives(  # noqa: PLR0913 - the most of them have defaults
     ranks: int = 0,
     reduce_scatter: bool = False,
 ) -> list[Collective]:
-    """What the replicas exchange in a step, a list of `Collective`.
+    """Lists the collectives that the replicas run in a step.
 
-    Norms to clip by, and the state of losses that have one, are not counted.
+    Norms for gradient clipping and the data for updating a loss function's state are
+    not counted.
 
     Args:
         load: the `HeadLoad`.
-        gradient_bytes: gradients of the weights that every replica has, in the type
-            that they travel in.
-        buckets: in which they travel.
-        smoothing: whether there is label smoothing.
-        ranks: how many training accuracies are computed.
-        reduce_scatter: whether the runtime has it, as for the workers of a cluster
-            on CPUs; otherwise it is an all-reduce.
+        gradient_bytes: bytes of the gradients of the backbone's trainable weights, in
+            the type in which they are sent.
+        buckets: number of buckets in which they are sent.
+        smoothing: whether label smoothing is used.
+        ranks: number of training accuracies to compute.
+        reduce_scatter: whether the runtime supports reduce-scatter, as it does for the
+            workers of a cluster on CPUs; otherwise an all-reduce is used.
+
+    Returns:
+        list of `Collective`.
     """
     replicas, found = load.replicas, []
     batch = load.labels * load.own_batch * replicas
@@ -227,7 +234,7 @@ def collectives(  # noqa: PLR0913 - the most of them have defaults
         sent = math.ceil(times * share * size)
         found.append(Collective(name, kind, size, sent, count))
 
-    parts = load.parts  # each part of a batch has its own collectives
+    parts = load.parts  # each part of a batch runs its own collectives
     if load.sharded:
         if load.sample_rate < 1:
             add("labels to sample by", "all-gather", batch * 8)
@@ -237,7 +244,7 @@ def collectives(  # noqa: PLR0913 - the most of them have defaults
         columns = 3 if smoothing else 2
         size = replicas * batch * columns * FLOAT
         add("statistics", "all-gather", size, parts)
-        # Ranks are a column beside the gradients.
+        # Ranks are sent as an extra column of the gradients.
         columns = load.embedding_size + (1 if ranks else 0)
         kind = "reduce-scatter" if reduce_scatter else "all-reduce"
         add("embeddings' gradients", kind, batch * columns * FLOAT, parts)

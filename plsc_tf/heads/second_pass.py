@@ -1,4 +1,4 @@
-"""Gradients of the class weights, tile by tile, when the losses of the step are known.
+"""Computes class-weight gradients, tile by tile, once the step's losses are known.
 
 See `plsc_tf.heads.tiled_softmax` for the first pass.
 """
@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 
 
 class SecondPass:
-    """The second pass over a replica's tiles.
+    """Runs the second pass over a replica's tiles.
 
     Args:
         kernels: the `Kernels` of the first pass.
-        tiles: function of the rows that take part that returns the replica's tiles.
+        tiles: function that returns the replica's tiles for sampled rows, or for None
+            if all rows are used (`Head.tiles`).
     """
 
     def __init__(self, kernels: Kernels, tiles: Callable) -> None:
@@ -31,26 +32,27 @@ class SecondPass:
         self.tiles = tiles
 
     def pieces(self, pending: dict) -> Iterator[tuple]:
-        """Yields the tiles of the calling replica, as `RowRules.update` takes them.
+        """Yields the calling replica's tiles as arguments of `RowRules.update`.
 
         Args:
-            pending: of a `HeadStep`, or of `join`.
+            pending: the `pending` of a `HeadStep`, or the result of `join`.
 
         Yields:
-            (index of the tile, handles of its arrays, rows that take part or None,
-            entries of `pending` that concern it).
+            (index of the tile, its variables, its sampled rows or None, the entries of
+            `pending` for this tile).
         """
         tiles = self.tiles(pending.get("chosen"))
         for index, start in enumerate(tiles.starts):
             yield index, *tiles.handles(index), _of_tile(index, start, pending)
 
     def whole_gradients(self, pending: dict) -> list:
-        """Gradients of the weights in one piece, in the order of `Head.arrays()`.
+        """Computes each weight gradient in one piece, in the order of `Head.arrays()`.
 
         Returns:
-            list of `[classes, emb]` and with plain softmax `[classes]`: complete for
-            sharded weights, the replica's share for replicated ones, and for sampled
-            classes `tf.IndexedSlices` of the replica's rows.
+            list of `[classes, emb]` and, with plain softmax, `[classes]`. Gradients of
+            sharded weights are complete, gradients of replicated weights are the
+            replica's share, and gradients of sampled classes are `tf.IndexedSlices` of
+            the replica's rows.
         """
         parts: dict[str, list] = {}
         for _, handles, chosen, part in self.pieces(pending):
@@ -65,15 +67,15 @@ class SecondPass:
         return whole
 
     def errors(self, arrays: dict, part: dict) -> tuple[tf.Tensor, tf.Tensor]:
-        """Derivatives of the losses by a tile's products.
+        """Computes derivatives of the losses with respect to a tile's products.
 
         Args:
-            arrays: of the tile, `{"weight": [classes, emb], …}`.
-            part: of `pieces`.
+            arrays: the tile's arrays, `{"weight": [classes, emb], …}`.
+            part: the tile's entries of `pending`, from `pieces`.
 
         Returns:
-            (`[classes, batch]` errors; `[classes]` share or bias gradient, see
-            `Kernels`).
+            (`[classes, batch]` errors; `[classes]` multiple of w to subtract from the
+            weight gradient, or bias gradient).
         """
         products = part.get("products")
         if products is None:
@@ -92,16 +94,17 @@ class SecondPass:
         )
 
     def weight_gradients(self, arrays: dict, part: dict) -> dict:
-        """Gradients by the arrays of a tile.
+        """Computes gradients with respect to a tile's arrays.
 
         Args:
-            arrays: of the tile, `{"weight": [classes, emb], …}`.
-            part: of `pieces`.
+            arrays: the tile's arrays, `{"weight": [classes, emb], …}`.
+            part: the tile's entries of `pending`, from `pieces`.
 
         Returns:
-            `{"weight": (gradient [classes, emb], [classes] share of w to take off)}`,
-            with plain softmax `{"weight": (gradient, None), "bias": (gradient, None)}`,
-            and with several centers per class `[classes, sub_centers, …]`.
+            `{"weight": (gradient [classes, emb], [classes] multiple of w to subtract
+            from it)}`; with plain softmax,
+            `{"weight": (gradient, None), "bias": (gradient, None)}`; with several
+            centers per class, shapes are `[classes, sub_centers, …]`.
         """
         errors, extra = self.errors(arrays, part)
         inputs = part["inputs"] * part["factor"][:, None]
@@ -115,13 +118,13 @@ class SecondPass:
         return {"weight": (gradient, None), "bias": (extra, None)}
 
     def square_weights(self, pending: dict) -> tf.Tensor:
-        """Squared norm of the replica's weights that take part, a scalar."""
+        """Returns the squared norm of the replica's weights in this step, a scalar."""
         total = tf.zeros([], pending["inputs"].dtype)
         previous: list[tf.Tensor] = []
         for _, handles, chosen, part in self.pieces(pending):
             with tf.control_dependencies(previous):
                 if self.kernels.loss.normalized:
-                    # The first pass has the norms of all rows.
+                    # The first pass has already computed the norms of all rows.
                     total += tf.reduce_sum(1.0 / tf.square(part["offset"]))
                 else:
                     weight = read(handles, chosen)["weight"]
@@ -130,10 +133,10 @@ class SecondPass:
         return total
 
     def square_norms(self, pending: dict) -> dict[str, tf.Tensor]:
-        """Squared norms of the gradients by the replica's arrays.
+        """Computes squared norms of the gradients of the replica's arrays.
 
-        ‖Σ_b e_cb x_b‖² summed over classes is Σ (EᵀE) ⊙ (X Xᵀ), which needs
-        `[batch, batch]` instead of the gradient itself.
+        The sum of ‖Σ_b e_cb x_b‖² over classes c equals Σ (EᵀE) ⊙ (X Xᵀ), which needs
+        `[batch, batch]` instead of the whole gradient.
 
         Returns:
             `{"weight": scalar}`, with plain softmax also `"bias"`.
@@ -158,7 +161,7 @@ class SecondPass:
 
 
 def _of_tile(index, start, pending):
-    """The entries of `pending` that concern the tile whose first row is `start`."""
+    """Returns the entries of `pending` for the tile whose first row is `start`."""
     part = {
         name: value
         for name, value in pending.items()
@@ -172,7 +175,7 @@ def _of_tile(index, start, pending):
 
 
 def join(pendings: Sequence[dict]) -> dict:
-    """One `pending` of several parts of a batch, whose logits are computed again."""
+    """Joins the `pending` of a batch's parts, without the kept logits."""
     if len(pendings) == 1:
         return pendings[0]
     size = [tf.shape(part["rows"])[:1] for part in pendings]

@@ -1,4 +1,4 @@
-"""The classes that a replica works on in a step: all of them in tiles, or a sample."""
+"""Tiles of the classes that a replica processes in a step: all or a sample."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from plsc_tf.heads.layout import sample_size, tile_sizes
 
 
 class LocalTiles:
-    """All classes that a replica holds.
+    """The tiles of all classes that a replica holds.
 
     Args:
-        arrays: `{"weight": rows}` of `Head.arrays`, with plain softmax also `"bias"`.
+        arrays: `{"weight": rows}` from `Head.arrays`, with plain softmax also `"bias"`.
     """
 
     def __init__(self, arrays: dict) -> None:
@@ -24,18 +24,21 @@ class LocalTiles:
         self.starts = [arrays["weight"].tile_rows * i for i in range(len(weights))]
 
     def handles(self, index: int) -> tuple[dict, tf.Tensor | None]:
-        """(variables of a tile, None), see `read`."""
+        """Returns (variables of a tile, None), the arguments of `read`."""
         return {name: tiles[index] for name, tiles in self._tiles.items()}, None
 
     def pick(self, rows: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Rows of the arrays, `{"weight": [batch, emb], …}`; anything where −1."""
+        """Reads rows of the arrays, `{"weight": [batch, emb], …}`.
+
+        The result of a row −1 is arbitrary.
+        """
         picked: dict[str, tf.Tensor] = {}
         for index, start in enumerate(self.starts):
             size = self.sizes[index]
             here = tf.logical_and(rows >= start, rows < start + size)
             place = tf.where(here, rows - start, 0)
-            # One tile after the other: all at once they would need as many copies
-            # of `[batch, emb]` as there are tiles.
+            # Tiles are read one at a time: together, they would need one copy of
+            # `[batch, emb]` per tile.
             with tf.control_dependencies(list(picked.values())):
                 for name, array in read(*self.handles(index)).items():
                     found = tf.gather(array, place, axis=0)
@@ -45,12 +48,13 @@ class LocalTiles:
 
 
 class SampledTiles:
-    """The sampled classes of a replica's shard (Partial FC).
+    """The tiles of the sampled classes of a replica's shard (Partial FC).
 
     Args:
-        arrays: `{"weight": ShardedRows}`, with plain softmax also `"bias"`; sparse.
-        chosen: int64 `[sample]` rows of the shard that take part, ascending.
-        tile_rows: rows of a tile.
+        arrays: `{"weight": rows}` of sparse `ShardedRows`, with plain softmax also
+            `"bias"`.
+        chosen: int64 `[sample]` sampled rows of the shard, ascending.
+        tile_rows: number of rows in a tile.
     """
 
     def __init__(self, arrays: dict, chosen: tf.Tensor, tile_rows: int) -> None:
@@ -64,22 +68,25 @@ class SampledTiles:
             self.sizes = tile_sizes(count, tile_rows)
 
     def handles(self, index: int) -> tuple[dict, tf.Tensor | None]:
-        """(variables of the shard, int64 rows of a tile), see `read`."""
+        """Returns (variables of the shard, int64 rows of a tile) for `read`."""
         start, size = self.starts[index], self.sizes[index]
         return self._variables, self._chosen[start : size and start + size]
 
     def pick(self, rows: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Rows of the arrays, `{"weight": [batch, emb], …}`; anything where −1."""
+        """Reads rows of the arrays, `{"weight": [batch, emb], …}`.
+
+        The result of a row −1 is arbitrary.
+        """
         chosen = tf.gather(self._chosen, tf.maximum(rows, 0))
         return {name: v.sparse_read(chosen) for name, v in self._variables.items()}
 
 
 def read(handles: dict, chosen: tf.Tensor | None) -> dict[str, tf.Tensor]:
-    """The arrays of a tile: `{"weight": [classes, emb], …}`.
+    """Reads the arrays of a tile: `{"weight": [classes, emb], …}`.
 
     Args:
         handles: `{name: variable or tensor}`.
-        chosen: int64 rows that take part, or None for all.
+        chosen: int64 rows to read, or None for all rows.
     """
     if chosen is None:
         return {name: tf.convert_to_tensor(v) for name, v in handles.items()}
@@ -87,9 +94,9 @@ def read(handles: dict, chosen: tf.Tensor | None) -> dict[str, tf.Tensor]:
 
 
 def apart(function: Callable) -> Callable:
-    """A function that stays one node of the graph, however many tiles it is called for.
+    """Wraps a function in a graph function that TensorFlow doesn't inline.
 
-    Traced and optimised once for all tiles of a shape, instead of once for each.
+    It is traced and optimized once for each tile shape instead of once for each tile.
     """
     return tf.function(
         function, autograph=False, experimental_attributes={"_noinline": True}
@@ -99,17 +106,17 @@ def apart(function: Callable) -> Callable:
 def locate(
     labels: tf.Tensor, first: Any, count: Any, chosen: tf.Tensor | None = None
 ) -> tf.Tensor:
-    """Where the true classes are among the classes that a replica works on.
+    """Locates the true classes among the classes that a replica processes.
 
     Args:
         labels: int64 `[batch]`.
         first: label of the shard's first class.
-        count: classes of the shard.
-        chosen: ascending int64 rows of the shard that take part, the true classes'
-            among them; None for all.
+        count: number of classes in the shard.
+        chosen: ascending int64 sampled rows of the shard, including the rows of all
+            true classes; None for all rows.
 
     Returns:
-        int32 `[batch]`: the row, −1 where the class is elsewhere.
+        int32 `[batch]` row of each true class, or −1 if another replica holds it.
     """
     rows = labels - first
     here = tf.logical_and(rows >= 0, rows < count)
@@ -119,22 +126,22 @@ def locate(
 
 
 def sample_rows(rows: tf.Tensor, count: Any, rate: float, seed: tuple) -> tf.Tensor:
-    """All true classes of a replica, filled up with a random choice of the others.
+    """Samples a replica's rows: all true classes and a random choice of others.
 
-    As in arcface_torch (PartialFC_V2), every class draws a number in [0, 1), true
-    classes get 2, and the `rate · count` largest take part; when there are more true
-    classes than that, these alone do.
+    As in arcface_torch (PartialFC_V2), each class gets a random number in [0, 1), true
+    classes get 2, and the `rate · count` classes with the largest numbers are sampled.
+    If there are more true classes than that, exactly the true classes are sampled.
 
     Args:
-        rows: int64 `[global_batch]` rows of the true classes; others of the global
-            batch are outside [0, count).
-        count: classes of the replica.
-        rate: share of them, in (0, 1).
-        seed: (seed, replica, step); the same gives the same classes.
+        rows: int64 `[global_batch]` rows of the true classes; rows outside [0, count)
+            belong to other replicas.
+        count: number of classes on the replica.
+        rate: share of the classes to sample, in (0, 1).
+        seed: (seed, replica, step); equal seeds give equal samples.
 
     Returns:
-        int64 `[sample]`, ascending; the size is known beforehand unless the batch
-        is larger than the sample.
+        int64 `[sample]` sampled rows, ascending; the size is static unless the batch is
+        larger than the sample.
     """
     size = sample_size(count, rate)
     first = tf.stack([tf.cast(part, tf.int32) for part in seed[:2]])
@@ -142,7 +149,7 @@ def sample_rows(rows: tf.Tensor, count: Any, rate: float, seed: tuple) -> tf.Ten
     priority = tf.random.stateless_uniform([count], keyed)
     here = tf.logical_and(rows >= 0, rows < count)
     index = tf.where(here, rows, 0)[:, None]
-    # A row that is not here marks nothing: class 0 keeps what it drew.
+    # Rows of other replicas point at class 0 with −1, which leaves it unchanged.
     mark = tf.where(here, 2.0, -1.0)
     priority = tf.tensor_scatter_nd_max(priority, index, mark)
     most = min(count, max(size, rows.shape[0] or count))
