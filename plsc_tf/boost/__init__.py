@@ -1,1 +1,1 @@
-"""Dimension-reduction training: snapshots, their principal components, the steps."""
+"""Dimension-reduction training: snapshots, principal components, reduced steps."""

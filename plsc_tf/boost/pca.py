@@ -1,8 +1,9 @@
-"""Principal components of very long rows, a block of columns at a time.
+"""Computes principal components of very long rows, one block of columns at a time.
 
-The method of snapshots (Sirovich 1987): for T rows of length n the eigenvectors U of
-the T × T Gram matrix X̄X̄ᵀ of the centered rows are the left singular vectors of X̄, and
-P = S⁻¹UᵀX̄ its first right ones. Both passes need one block [T, m] at a time.
+This is the method of snapshots (Sirovich 1987). For T rows of length n, the
+eigenvectors U of the T × T Gram matrix X̄X̄ᵀ of the centered rows are the left singular
+vectors of X̄, and the rows of P = S⁻¹UᵀX̄ are its first right singular vectors. Both
+passes read one block [T, m] at a time.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-# Numbers of a block of all rows, in float64.
+# Size of a block of all rows, in float64 numbers.
 BLOCK = 6_000_000
 TOLERANCE = 1e-5
-# Of a singular value, relative to the largest, that float32 weights still determine.
+# Smallest singular value, relative to the largest, that float32 weights can determine.
 SMALLEST = 1e-6
 
 
 def nothing() -> None:
-    """The `heartbeat` of work that nobody watches."""
+    """Does nothing; the default `heartbeat`."""
 
 
 def decompose(
@@ -30,21 +31,22 @@ def decompose(
     name: Callable = str,
     heartbeat: Callable = nothing,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The principal components of the rows.
+    """Computes the principal components of the rows.
 
     Args:
-        rows: objects with `read(low, high)`, numbers of a row.
+        rows: objects whose `read(low, high)` returns a slice of a row.
         size: n, the length of a row.
         components: k, the number of components.
-        name: function that names a column, for errors.
-        heartbeat: function that is called after each block.
+        name: function that returns the name of a column for error messages.
+        heartbeat: function to call after each block.
 
     Returns:
-        (`[k, T]` float64 M, so that P = M X̄; `[T]` explained variances, descending, as
+        (`[k, T]` float64 M with P = M X̄; `[T]` explained variances, descending, as
         shares of their sum).
 
     Raises:
-        ValueError: a number is not finite, or the rows span fewer dimensions.
+        ValueError: a row contains NaN or infinity, or the rows span fewer than k
+            dimensions.
     """
     gram = np.zeros((len(rows), len(rows)))
     for _, block in _centered(rows, size, name):
@@ -72,12 +74,12 @@ def project(
     write: Callable,
     heartbeat: Callable = nothing,
 ) -> np.ndarray:
-    """Forms the projection and hands it on, block by block.
+    """Computes the projection P = M X̄ and passes it to `write`, block by block.
 
     Args:
-        rows, size, heartbeat: as of `decompose`.
-        mixing: M of `decompose`.
-        write: function of (low, `[k, m]` float32), called in order.
+        rows, size, heartbeat: see `decompose`.
+        mixing: M, as returned by `decompose`.
+        write: function of (first column, `[k, m]` float32), called in column order.
 
     Returns:
         P Pᵀ, `[k, k]` float64.
@@ -92,24 +94,24 @@ def project(
 
 
 def orthonormal(mixing: np.ndarray, product: np.ndarray) -> np.ndarray:
-    """M of a projection with exactly orthonormal rows, from M and its P Pᵀ."""
-    # With P Pᵀ = L Lᵀ the rows of L⁻¹P are orthonormal, and span the same.
+    """Corrects M for rounding errors, given P Pᵀ, so that P has orthonormal rows."""
+    # If P Pᵀ = L Lᵀ, the rows of L⁻¹P are orthonormal and span the same space.
     return np.linalg.solve(np.linalg.cholesky(product), mixing)
 
 
 def deviation(product: np.ndarray) -> float:
-    """The largest deviation of P Pᵀ from the identity."""
+    """Returns the largest absolute deviation of P Pᵀ from the identity."""
     return float(np.max(np.abs(product - np.eye(len(product)))))
 
 
 def square(part: np.ndarray) -> np.ndarray:
-    """Part · partᵀ in float64."""
+    """Computes part · partᵀ in float64."""
     wide = part.astype(np.float64)
     return wide @ wide.T
 
 
 def _centered(rows, size, name=str) -> Iterator[tuple[int, np.ndarray]]:
-    """Yields (first column, centered numbers of all rows) block by block."""
+    """Yields (first column, block of all centered rows)."""
     step = max(1, BLOCK // len(rows))
     for low in range(0, size, step):
         block = np.empty((len(rows), min(step, size - low)))

@@ -1,7 +1,7 @@
-"""The projection on disk: `pca_mat`, [k, n] float32 in a numpy file.
+"""Creates, reads and checks the projection file `pca_mat`, `[k, n]` float32 in NumPy.
 
-Next to it, `<name>.json` describes the weights of its columns, the snapshots that it
-was made of, and the explained variances; `<name>.svg` draws them.
+The adjacent file `<name>.json` describes the weights of its columns, its snapshots and
+the explained variances; `<name>.svg` plots the variances.
 """
 
 import functools
@@ -20,22 +20,22 @@ from plsc_tf.evaluation.charts import Axis, Chart, Curve, Mark
 from plsc_tf.storage import files
 from plsc_tf.storage.paths import local_path
 
-# Columns of a block when a projection is checked.
+# Number of columns to read at a time when checking a projection.
 _CHECKED = 1 << 19
-# Bytes in which the header of a numpy file ends.
+# The header of a NumPy file ends within this many bytes.
 _HEADER = 4096
 
 
 class Projection:
-    """A projection that is read by columns, from any store.
+    """A projection file that is read by columns, from any store.
 
     Args:
-        path: the numpy file.
+        path: path of the NumPy file.
 
     Raises:
-        FileNotFoundError: there is none.
-        IsADirectoryError: it is a folder.
-        ValueError: it is not a matrix of float32 or float64.
+        FileNotFoundError: the file does not exist.
+        IsADirectoryError: the path is a folder.
+        ValueError: the file is not a matrix of floats.
     """
 
     def __init__(self, path):
@@ -45,9 +45,9 @@ class Projection:
         self.shape, self._dtype, self._offset = _read_header(path)
 
     def columns(self, low, high):
-        """The columns `[low, high)`: `[k, high − low]` float32."""
+        """Reads the columns `[low, high)` as `[k, high − low]` float32."""
         if files.is_local(self.path):
-            # Mapped for this while only: its pages would count as the process's.
+            # Mapped only briefly, since mapped pages count as the process's memory.
             place = local_path(self.path)
             mapped = np.memmap(place, self._dtype, "r", self._offset, self.shape)
             return np.array(mapped[:, low:high], np.float32)
@@ -60,14 +60,15 @@ class Projection:
         return columns
 
     def check(self, layout, components):
-        """Compares shape, weights and orthonormality with what is needed.
+        """Checks that the projection fits the model and has orthonormal rows.
 
         Args:
             layout: the `Layout` of the model.
-            components: k.
+            components: k, the number of components.
 
         Raises:
-            ValueError: it does not fit, or its rows are not orthonormal.
+            ValueError: the projection does not fit the model, or its rows are not
+                orthonormal.
         """
         wanted = (components, layout.size)
         if self.shape != wanted:
@@ -95,10 +96,10 @@ class Projection:
 
 
 def _allocate(path, shape):
-    """Makes a numpy file of its full size; returns the offset of its numbers.
+    """Creates a NumPy file of its full size and returns the offset of its data.
 
     Raises:
-        OSError: the disk has no room for it.
+        OSError: the disk has too little free space.
     """
     header = {"descr": "<f4", "fortran_order": False, "shape": shape}
     whole = 4 * shape[0] * shape[1]
@@ -107,7 +108,7 @@ def _allocate(path, shape):
         file.flush()
         offset = file.tell()
         try:
-            # All of it now: a disk that is full later would cost minutes.
+            # Reserving all space now avoids minutes of wasted work on a full disk.
             os.posix_fallocate(file.fileno(), offset, whole)
         except OSError as error:
             free = shutil.disk_usage(os.path.dirname(path)).free
@@ -120,24 +121,25 @@ def _allocate(path, shape):
 
 
 def make(path, snapshots, layout, components, heartbeat=pca.nothing):
-    """Computes a projection from snapshots and keeps it at `path`.
+    """Computes a projection from snapshots and stores it at `path`.
 
     Args:
-        path: the numpy file to be, on any store.
+        path: path of the NumPy file to write, on any store.
         snapshots: list of `Snapshot`.
-        layout: the `Layout`.
-        components: k.
-        heartbeat: function that is called after each block.
+        layout: the `Layout` of the model.
+        components: k, the number of components.
+        heartbeat: function to call after each block.
 
     Raises:
-        OSError: no room for it.
-        ValueError: the snapshots do not span k dimensions, or are not finite.
+        OSError: the disk has too little free space.
+        ValueError: the snapshots span fewer than k dimensions, or contain NaN or
+            infinity.
     """
     begun = time.perf_counter()
     files.make_dirs(files.parent(path))
     local = files.is_local(path)
     if local:
-        # The remains of a killed run are overwritten.
+        # The fixed name lets this run overwrite a killed run's scratch file.
         scratch = f"{os.path.abspath(local_path(path))}.writing"
     else:
         handle, scratch = tempfile.mkstemp(".writing", "pca_mat-")
@@ -147,7 +149,7 @@ def make(path, snapshots, layout, components, heartbeat=pca.nothing):
         offset = _allocate(scratch, shape)
 
         def write(low, part):
-            # Mapped for this call only: its pages would count as the process's.
+            # Mapped only for this call: mapped pages count as the process's memory.
             mapped = np.memmap(scratch, "<f4", "r+", offset, shape)
             mapped[:, low : low + part.shape[1]] = part
 
@@ -182,10 +184,10 @@ def make(path, snapshots, layout, components, heartbeat=pca.nothing):
 
 
 def _compute(write, snapshots, layout, components, heartbeat):
-    """Both passes, and a third where rounding has cost orthonormality.
+    """Runs both passes, and a third if rounding errors make the rows non-orthonormal.
 
     Returns:
-        (the explained variances, the deviation of P Pᵀ from the identity).
+        (explained variances, deviation of P Pᵀ from the identity).
     """
 
     def name(place):
@@ -207,7 +209,7 @@ def _compute(write, snapshots, layout, components, heartbeat):
 
 
 def plot(variances, components):
-    """The share of the variance by the number of components, as SVG."""
+    """Plots the share of the variance by the number of components, as SVG."""
     shares = np.cumsum(variances)
     points = [(i + 1, float(share)) for i, share in enumerate(shares)]
     low = min(0.9, float(shares[0]))
@@ -222,13 +224,13 @@ def plot(variances, components):
 
 
 def read_description(path: str) -> dict | None:
-    """The description of a projection; None if it has none."""
+    """Returns the description of a projection, or None if it has none."""
     place = f"{path}.json"
     return json.loads(files.read(place)) if files.exists(place) else None
 
 
 def _read_header(path):
-    """(shape, type, offset of the first number) of a numpy file."""
+    """Returns (shape, dtype, offset of the data) of a NumPy file."""
     try:
         file = io.BytesIO(files.read(path, 0, min(files.size(path), _HEADER)))
         major, minor = np.lib.format.read_magic(file)

@@ -1,4 +1,4 @@
-"""Stage 1: weights-only snapshots besides the checkpoints of a training."""
+"""Stage 1: saves weights-only snapshots in addition to a run's checkpoints."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ NAME = "snapshots"
 
 
 class Snapshots(Checkpoint):
-    """Saves the weights of many steps, whose principal components stage 2 uses.
+    """Saves the weights of many steps; stage 2 uses their principal components.
 
-    A snapshot is a checkpoint of weights, `<directory>/step_<n>/`, and a training can
-    start from it (checkpoint_dir). The class weights are in it with scope "all", and
-    where they are no larger than the backbone.
+    A snapshot is a weights-only checkpoint, `<directory>/step_<n>/`, from which a run
+    can start (checkpoint_dir). It includes the class weights if the scope is "all" or
+    if they are no larger than the backbone.
 
     Args:
-        directory: their folder, on any store.
-        every_n_steps: steps between two of them; 0: none by steps.
-        per_epoch: snapshots in each epoch, evenly spread; 0: none by epochs.
-        start_epoch: epochs that are done before the first one.
-        max_to_keep: newest ones that stay; 0 keeps all.
+        directory: the snapshots' folder, on any store.
+        every_n_steps: number of steps between snapshots; if 0, `per_epoch` applies.
+        per_epoch: number of evenly spaced snapshots in each epoch, or 0.
+        start_epoch: number of epochs to complete before the first snapshot.
+        max_to_keep: number of newest snapshots to keep; 0 keeps all.
         scope: "backbone" or "all".
-        **options: of `Checkpoint`.
+        **options: see `Checkpoint`.
 
     Raises:
-        FolderInUseError: when training begins: another one writes into the folder.
-        ValueError: when training begins: there are more snapshots asked for in an epoch
-            than it has steps, or the folder holds those of another training.
+        FolderInUseError: at the start of training, another run is writing to the
+            folder.
+        ValueError: at the start of training, the number of steps in an epoch is unknown
+            but `per_epoch` needs it, or the folder holds another run's snapshots.
     """
 
     things, option = "snapshots", "snapshot_dir"
@@ -62,14 +63,14 @@ class Snapshots(Checkpoint):
         self.start_epoch = start_epoch
         self.scope = scope
         self._epoch_steps: Any = None
-        self._run = None  # those of an interrupted run count as well
+        self._run = None  # snapshots of an interrupted run count as well
 
     def set_model(self, model: Any) -> None:
-        """Only checkpoints are waited for elsewhere."""
+        """Sets the model but, unlike `Checkpoint`, doesn't register this callback."""
         keras.callbacks.Callback.set_model(self, model)
 
     def on_train_begin(self, logs: dict | None = None) -> None:
-        """Refuses a folder with the snapshots of another training."""
+        """Checks the options and rejects a folder with another run's snapshots."""
         self._epoch_steps = self.params.get("steps")
         if self.per_epoch and not self._epoch_steps:
             raise ValueError(
@@ -89,10 +90,10 @@ class Snapshots(Checkpoint):
         super().on_train_begin(logs)
 
     def wants(self, step: int) -> bool:
-        """Whether a snapshot is due after this step of the running epoch.
+        """Returns whether a snapshot is due after this step of the current epoch.
 
         Args:
-            step: counted as `position.global_step`.
+            step: the global step, as in `position.global_step`.
         """
         position = self.model.trainer.position
         if position.epoch < self.start_epoch:
@@ -104,10 +105,10 @@ class Snapshots(Checkpoint):
         return count * done // whole > count * (done - 1) // whole
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-        """Steps alone decide."""
+        """Does nothing: snapshots depend on steps only."""
 
     def on_train_end(self, logs: dict | None = None) -> None:
-        """Waits until all are written."""
+        """Waits until all snapshots are written."""
         self.wait()
         self._give_up()
         if self._is_chief():
@@ -121,7 +122,7 @@ class Snapshots(Checkpoint):
                 )
 
     def _save(self, name, logs):
-        """Takes a snapshot now, unless an interrupted run took it before."""
+        """Saves a snapshot unless an interrupted run has already saved it."""
         self.wait()
         exists = self._is_chief() and files.exists(files.join(self.directory, name))
         if not self.model.trainer.group.gather(f"snapshot {name}", exists)[0]:

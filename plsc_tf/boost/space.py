@@ -1,4 +1,4 @@
-"""The few dimensions as each replica holds them: its own columns of the projection."""
+"""Splits the projection over the replicas, each with its own columns."""
 
 import functools
 import types
@@ -11,16 +11,16 @@ from plsc_tf.parallel import collectives
 from plsc_tf.parallel.held_rows import ReplicatedRows
 from plsc_tf.parallel.rows import ShardedRows
 
-# Weights whose columns stand in one variable.
+# Number of weights whose columns share one variable.
 TILE = 1 << 20
 
 
 class HostRows(ReplicatedRows):
-    """A numpy array that is alike on all workers, with the interface of `ShardedRows`.
+    """A NumPy array, equal on all workers, with the interface of `ShardedRows`.
 
     Args:
-        owner: the object that has it.
-        name: of the attribute.
+        owner: the object that has the array as an attribute.
+        name: name of the attribute.
     """
 
     def __init__(self, owner, name):
@@ -32,7 +32,7 @@ class HostRows(ReplicatedRows):
 
     @property
     def variable(self):
-        """The array as the value of a variable."""
+        """An object with the array as its `value`, like a variable."""
         return types.SimpleNamespace(value=self._array())
 
     def write(self, low, rows):
@@ -43,23 +43,23 @@ class HostRows(ReplicatedRows):
 
 
 class Space:
-    """P, cut over the replicas, and the residual gradient.
+    """The projection P, split over the replicas, and the residual gradient.
 
-    Replica r holds the columns of its share of the replicated weights, and those of its
-    own class rows: k · n / W numbers. Products with P are then a sum of k numbers over
-    all replicas, and Pᵀd is formed where it is needed; for the replicated weights, its
-    shares are gathered.
+    Each of W replicas holds the columns of P for its share of the replicated weights
+    and for its own class rows: k · n / W numbers. A product with P needs only a sum of
+    k numbers over all replicas. Each replica computes its own part of Pᵀd; for the
+    replicated weights, the parts are gathered.
 
     Args:
         strategy: the `tf.distribute.Strategy`.
         projection: the `Projection`.
         layout: the `Layout`.
-        rows: `{name: ShardedRows}` of a sharded head that is reduced too, or `{}`.
-        with_residual: whether there is a residual gradient.
+        rows: `{name: ShardedRows}` of a sharded head if it is also reduced, or `{}`.
+        with_residual: whether to keep a residual gradient.
 
     Attributes:
-        dimensions: k.
-        size: numbers of the replicated weights.
+        dimensions: k, the number of components.
+        size: number of replicated weights.
     """
 
     def __init__(self, strategy, projection, layout, rows, *, with_residual):
@@ -97,18 +97,18 @@ class Space:
                 self._residual[piece.rows] = like.filled(0.0, f"residual_{piece.rows}")
 
     def slots(self):
-        """What a checkpoint keeps: `{name: ShardedRows}`."""
+        """Returns the arrays to store in a checkpoint, `{name: ShardedRows}`."""
         return {
             f"dim_reduce/residual{'_' if name else ''}{name}": rows
             for name, rows in self._residual.items()
         }
 
     def cut(self, flat, gradients):
-        """A gradient as the calling replica works on it: a list, tile by tile.
+        """Returns the calling replica's part of a gradient: a list, tile by tile.
 
         Args:
-            flat: `[n]` of the replicated weights, summed.
-            gradients: `{name: [own rows, …]}` of the reduced class rows.
+            flat: `[n]` gradient of the replicated weights, summed over the replicas.
+            gradients: `{name: [own rows, …]}` gradients of the reduced class rows.
         """
         basis = self._basis[""]
         first = basis.split.first(collectives.replica_id())
@@ -125,25 +125,25 @@ class Space:
         return cuts
 
     def project(self, own):
-        """The calling replica's share of P g, `[k]`.
+        """Computes the calling replica's contribution to P g, `[k]`.
 
         Args:
-            own: the gradient's list, of `cut`.
+            own: the gradient's tiles, from `cut`.
         """
         pairs = zip(map(self._matrix, self._tiles()), own, strict=True)
         return tf.add_n([tf.linalg.matvec(p, v, transpose_a=True) for p, v in pairs])
 
     def lift(self, direction, projected, own, gamma):
-        """Pᵀd and the new residual r = γ r + g − Pᵀ(P g), tile by tile.
+        """Computes Pᵀd and the new residual r = γ r + g − Pᵀ(P g), tile by tile.
 
         Args:
             direction: d, `[k]`.
             projected: P g, `[k]`.
-            own: the gradient's list, of `cut`.
-            gamma: momentum of the residual.
+            own: the gradient's tiles, from `cut`.
+            gamma: γ, momentum of the residual.
 
         Returns:
-            (list of Pᵀd, list of residuals, which is empty without them).
+            (tiles of Pᵀd, tiles of the residual or an empty list).
         """
         both = tf.stack([direction, projected], axis=1)
         if not self.with_residual:
@@ -160,10 +160,11 @@ class Space:
         return moves, residuals
 
     def gather(self, pieces):
-        """`[n]` of the replicated weights, of every replica's own tiles.
+        """Gathers all replicas' tiles into one `[n]` for the replicated weights.
 
         Args:
-            pieces: list of which the first ones are the replicated weights'.
+            pieces: the calling replica's tiles; those of the replicated weights are
+                first.
         """
         basis = self._basis[""]
         whole = tf.concat(pieces[: len(basis.local())], axis=0)
@@ -177,7 +178,7 @@ class Space:
         return tf.concat([gathered[low : low + n] for low, n in sizes], axis=0)
 
     def class_rows(self, pieces):
-        """[(the head's tile variable, its part of `pieces`)] of the calling replica."""
+        """Pairs the calling replica's head tiles with their parts of `pieces`."""
         class_pieces = pieces[len(self._basis[""].local()) :]
         tiles = [tile for rows in self._rows.values() for tile in rows.local()]
         return [
@@ -186,7 +187,7 @@ class Space:
         ]
 
     def keep_residuals(self, residuals, finite):
-        """Stores new residuals if the step was applied."""
+        """Stores the new residuals if `finite` is true."""
         for tile, new in zip(self._residual_tiles(), residuals, strict=True):
             shaped = tf.reshape(new, tile.shape)
             tile.assign(tf.where(finite, shaped, tf.convert_to_tensor(tile)))
@@ -202,7 +203,7 @@ class Space:
 
 
 def _row_columns(projection, piece, dtype):
-    """A function of class rows (low, high) that returns their columns `[…, k]`."""
+    """Returns a function of class rows (low, high) that reads their columns of P."""
     width = piece.size // piece.shape[0]
 
     def columns(low, high):

@@ -146,7 +146,7 @@ def second_pass(load: HeadLoad) -> int:
 
 
 def making(load: HeadLoad) -> tuple[int, int]:
-    """Returns bytes used to create the weights: (on the device, by NumPy on the host)."""
+    """Returns (device bytes, NumPy's host bytes) used to create the weights."""
     whole = not load.sharded or load.sample_rate < 1
     rows = load.rows if whole else load.rows_per_tile  # rows of a variable
     device = load.rows * load.row_bytes
