@@ -5,10 +5,10 @@ With the batch's loss L, its gradient g, and P with orthonormal rows:
     g_k = P g          d = −B g_k          (B by BFGS, see `Bfgs`)
     the first m with   L(w + ρᵐ Pᵀd) < L(w) + σ ρᵐ g_kᵀd   is accepted, s = ρᵐ d
     r ← γ r + (g − Pᵀ g_k)
-    w ← w + ρᵐ Pᵀd − α r                   (without the first term if none is)
+    w ← w + ρᵐ Pᵀd − α r                   (without ρᵐ Pᵀd if no m is accepted)
 
-(MindSpore's boost/dim_reduce.py; P-BFGS of Li et al., TPAMI 2022.) Gradient, trials and
-update are graphs of their own, so that no trial is run that is not needed.
+See MindSpore's boost/dim_reduce.py and P-BFGS (Li et al., TPAMI 2022). The gradient, a
+trial and the update are separate graphs, so the step runs only the trials it needs.
 """
 
 import dataclasses
@@ -31,20 +31,21 @@ LEAST_CURVATURE = 1e-20
 
 
 class Bfgs:
-    """The inverse Hessian of a function of k numbers, from its gradients.
+    """Estimates the inverse Hessian of a function of k numbers from its gradients.
 
-    With the gradients' difference y over the last accepted step s, and q = 1 / yᵀs,
-    B ← (I − q y sᵀ)ᵀ B (I − q y sᵀ) + q s sᵀ wherever yᵀs is positive; B is I at first
-    (Nocedal and Wright, Numerical Optimization, 6.17). A step that no trial accepts
-    leaves everything as it was.
+    B is initially I. With the last accepted step s, the difference y of the gradients
+    after and before it, and q = 1 / yᵀs, each update is
+    B ← (I − q y sᵀ)ᵀ B (I − q y sᵀ) + q s sᵀ if yᵀs is positive
+    (Nocedal and Wright, Numerical Optimization, 6.17). If no trial of a step is
+    accepted, nothing changes.
 
     Args:
-        dimensions: k.
+        dimensions: k, the number of components.
 
     Attributes:
         inverse: B, `[k, k]` float64.
-        gradient: `[k]` where the last accepted step began.
-        step: s, `[k]`, the last accepted step; zero before there was one.
+        gradient: `[k]` gradient at the start of the last accepted step.
+        step: s, `[k]`, the last accepted step; zero if there is none yet.
     """
 
     def __init__(self, dimensions):
@@ -53,7 +54,7 @@ class Bfgs:
         self.step = np.zeros(dimensions)
 
     def direction(self, gradient):
-        """(−B g, B) at a point with this gradient; nothing is kept yet."""
+        """Returns (−B g, B) for a gradient without changing the attributes."""
         gradient = np.asarray(gradient, np.float64)
         inverse, change = self.inverse, gradient - self.gradient
         # Exactly rounded sums are the same on every machine.
@@ -65,12 +66,12 @@ class Bfgs:
         return -inverse @ gradient, inverse
 
     def accept(self, gradient, step, inverse):
-        """Keeps a step that was taken.
+        """Records an accepted step.
 
         Args:
-            gradient: `[k]` where it began.
-            step: `[k]`.
-            inverse: of `direction`.
+            gradient: `[k]` gradient at the start of the step.
+            step: `[k]` the step.
+            inverse: B, as returned by `direction`.
         """
         self.gradient = np.array(gradient, np.float64)
         self.step = np.array(step, np.float64)
@@ -79,16 +80,16 @@ class Bfgs:
 
 @dataclasses.dataclass(frozen=True)
 class ReductionPlan:
-    """The space and the constants of a stage 2.
+    """The projection and the constants of stage 2.
 
     Attributes:
         projection: the `Projection`.
         layout: the `Layout` of its columns.
-        rho: each trial's step, as a share of the previous one.
-        gamma: momentum of the residual gradient.
-        alpha: learning rate of the residual gradient.
-        sigma: Armijo's constant.
-        trials: number of steps that are tried.
+        rho: ρ, ratio of each trial's step size to the previous one.
+        gamma: γ, momentum of the residual gradient.
+        alpha: α, learning rate of the residual gradient.
+        sigma: σ, the Armijo constant.
+        trials: maximum number of step sizes to try.
     """
 
     projection: Projection
@@ -101,22 +102,22 @@ class ReductionPlan:
 
 
 class ReducedUpdater(Updater):
-    """Updates all weights but the reduced ones, which a `ReducedStepper` moves.
+    """Updates all weights except the reduced ones, which `ReducedStepper` updates.
 
     Args:
-        optimizer: as of `Updater`.
-        strategy: as of `Updater`.
-        replicated: list of mirrored `keras.Variable`s, reduced or not.
+        optimizer: see `Updater`.
+        strategy: see `Updater`.
+        replicated: list of mirrored `keras.Variable`s, including the reduced ones.
         head: the sharded head, or None.
         plan: the `ReductionPlan`.
-        **options: of `Updater`.
+        **options: see `Updater`.
 
     Attributes:
         space: the `Space`.
         bfgs: the `Bfgs`.
         reduced: list of the mirrored variables that are reduced.
-        places: their numbers in `replicated`.
-        left: numbers of the others.
+        places: indices of the reduced variables in `replicated`.
+        left: indices of the other variables in `replicated`.
     """
 
     def __init__(self, optimizer, strategy, replicated, head=None, *, plan, **options):
@@ -138,17 +139,17 @@ class ReducedUpdater(Updater):
         self.bfgs = Bfgs(self.space.dimensions)
 
     def slots(self):
-        """The optimizer's state for the shards, and the reduced step's."""
+        """Returns the optimizer's state for the shards and the reduced step's state."""
         names = ("inverse", "gradient", "step")
         own = {f"dim_reduce/{name}": HostRows(self.bfgs, name) for name in names}
         return {**super().slots(), **own, **self.space.slots()}
 
     def move(self, flat, finite):
-        """Adds `[n]` to the reduced weights on all replicas; in replica context.
+        """Adds a vector to the reduced mirrored weights; call it in replica context.
 
         Args:
-            flat: what to add, alike on every replica.
-            finite: bool scalar, whether to.
+            flat: `[n]` vector to add, equal on all replicas.
+            finite: bool scalar; if false, the weights are unchanged.
         """
         changes = self.split(tf.where(finite, flat, tf.zeros_like(flat)))
         variables = [variable.value for variable in self.reduced]
@@ -157,7 +158,7 @@ class ReducedUpdater(Updater):
         )
 
     def split(self, flat):
-        """`[n]` as the reduced weights' shapes, a list."""
+        """Splits `[n]` into a list of tensors shaped like the reduced weights."""
         sizes = [variable.value.shape.num_elements() for variable in self.reduced]
         return [
             tf.reshape(tf.cast(part, variable.dtype), variable.shape)
@@ -166,7 +167,7 @@ class ReducedUpdater(Updater):
 
     def _clip(self, replicated, pending):
         if not replicated and self.rules is None:
-            return [], {}  # all is reduced
+            return [], {}  # all weights are reduced
         return super()._clip(replicated, pending)
 
 
@@ -178,14 +179,14 @@ def _add_everywhere(variables, strategy, changes):
 
 
 class ReducedStepper:
-    """Runs the steps; `step` takes the place of the ordinary one.
+    """Runs the steps of stage 2; `step` replaces the ordinary step.
 
     Args:
         model: the `Classifier`, compiled with a `ReducedUpdater`.
         plan: the `ReductionPlan`.
 
     Attributes:
-        last: dict of the last step's line search.
+        last: dict that describes the last step's line search.
     """
 
     def __init__(self, model, plan):
@@ -199,11 +200,11 @@ class ReducedStepper:
         self._move = self._on_replicas(self._commit)
 
     def step(self, batch):
-        """One step on a per-replica batch, see `Classifier.run_step`.
+        """Runs one step on a per-replica batch, see `Classifier.run_step`.
 
         Returns:
-            dict as of `train_step`, and `step_size`, the accepted share of the full
-            step or 0.
+            dict as returned by `train_step`, with `step_size`: the accepted share of
+            the full step, or 0.
         """
         bfgs = self.model.trainer.updater.bfgs
         figures, carried = self._find(batch)
@@ -236,19 +237,19 @@ class ReducedStepper:
         return outcome
 
     def _search(self, batch, path, loss, slope):
-        """Armijo back-tracking; returns (accepted size or 0, losses of the trials)."""
+        """Backtracks (Armijo); returns (accepted step size or 0, the trials' losses)."""
         tried = []
         for m in range(self.plan.trials):
             size = self.plan.rho**m
             trial = float(self._host(self._try(batch, path, _scalar(size))))
             tried.append(trial)
-            # No number compares as smaller when it is not finite, but −inf.
+            # NaN and +∞ fail the comparison anyway; the finiteness check rejects −∞.
             if np.isfinite(trial) and trial < loss + self.plan.sigma * size * slope:
                 return size, tried
         return 0.0, tried
 
     def _gradient(self, batch):
-        """The passes of one replica, and its columns' part of the gradient."""
+        """Runs one replica's passes and projects its part of the gradient."""
         model, updater = self.model, self.model.trainer.updater
         passes = training.gradients(model, *batch)
         own = [passes.gradients[i] for i in updater.places]
@@ -256,7 +257,7 @@ class ReducedStepper:
             if own[place] is None:
                 own[place] = tf.zeros_like(variable.value)
         scale = 1.0 if model.loss_scale is None else model.loss_scale.value()
-        # Of all that follows: the direction and its residual are of one gradient.
+        # Both the direction and the residual use this unscaled, summed gradient.
         summed = [g / tf.cast(scale, g.dtype) for g in updater.transport.all_sum(own)]
         flat = tf.concat([tf.reshape(g, [-1]) for g in summed], axis=0)
         rows, pending = {}, passes.pending
@@ -282,9 +283,9 @@ class ReducedStepper:
         return figures, carried
 
     def _direction(self, carried, projected, wanted):
-        """The step of one replica, and of the replicated weights the whole of it."""
+        """Computes one replica's part of the step and the mirrored weights' whole step."""
         space = self.model.trainer.updater.space
-        # All workers take the first one's: theirs may differ in the last bit.
+        # All replicas use replica 0's direction: others may differ in the last bit.
         first = tf.cast(collectives.replica_id() == 0, wanted.dtype)
         direction = collectives.all_sum(first * wanted)
         moves, residuals = space.lift(
@@ -297,10 +298,10 @@ class ReducedStepper:
         return direction, path
 
     def _trial(self, batch, path, size):
-        """The batch's loss at w + size · Pᵀd, over all replicas.
+        """Computes the batch's loss at w + size · Pᵀd, summed over all replicas.
 
-        Weights and random states have other values within the scope, and what the
-        pass would change, such as batch-norm statistics, stays in it.
+        A stateless scope substitutes the moved weights and the random states, and
+        discards the pass's own updates, such as batch-norm statistics.
         """
         model, updater = self.model, self.model.trainer.updater
         changes = updater.split(size * path["flat"])
@@ -323,7 +324,7 @@ class ReducedStepper:
         return collectives.all_sum(loss)
 
     def _commit(self, carried, path, size):
-        """The update of everything or nothing, on one replica."""
+        """Applies the whole update, or nothing, on one replica."""
         model, updater, plan = self.model, self.model.trainer.updater, self.plan
         values = dict.fromkeys(training.Passes.__dataclass_fields__) | carried
         values["gradients"] = [carried["gradients"].get(str(i)) for i in updater.left]
@@ -331,7 +332,7 @@ class ReducedStepper:
         del values["own"]
         passes = training.Passes(**values)
         finite, votes = updater.apply(passes.gradients, passes.pending, passes.healthy)
-        # Where no trial was accepted the direction may be anything, and counts as 0.
+        # If no trial was accepted, size is 0 and the path may contain NaN.
         change = tf.math.multiply_no_nan(path["flat"], size)
         moves = [tf.math.multiply_no_nan(move, size) for move in path["moves"]]
         if path["residuals"]:
@@ -355,7 +356,7 @@ class ReducedStepper:
 
 
 def _evened(pending, head):
-    """`pending` with the same names on every replica, whose tiles may be one less."""
+    """Gives `pending` equal keys on all replicas, even if one has fewer tiles."""
     if pending is None:
         return {}
     rows = head.weight
@@ -368,7 +369,7 @@ def _evened(pending, head):
 
 
 def _without_padding(pending):
-    """The opposite of `_evened`; None where there was nothing."""
+    """Reverses `_evened`; returns None if nothing remains."""
     tiles = {name: value for name, value in pending.items() if value.shape != (0,)}
     return tiles or None
 

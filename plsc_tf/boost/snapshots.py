@@ -66,7 +66,7 @@ class Snapshots(Checkpoint):
         self._run = None  # snapshots of an interrupted run count as well
 
     def set_model(self, model: Any) -> None:
-        """Sets the model but, unlike `Checkpoint`, doesn't register this callback."""
+        """Sets the model; only `Checkpoint` sets the trainer's `finish_saving`."""
         keras.callbacks.Callback.set_model(self, model)
 
     def on_train_begin(self, logs: dict | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Snapshots as rows of a matrix that memory never holds, and the layout of a row."""
+"""Reads snapshots as rows of a matrix, slice by slice, and defines a row's layout."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from plsc_tf.checkpoints.writer import Content
 from plsc_tf.storage import files
 from plsc_tf.storage.paths import local_path
 
-# Names of checkpoints.
+# Matches the names of checkpoint folders.
 _NUMBER = re.compile(r"\d+|step_\d+")
 
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """A weight of the vector.
+    """One weight variable as a section of the weight vector.
 
     Attributes:
-        name: of the weight.
-        shape: of it.
-        start: its first place in the vector.
-        dataset: its place in the weights file of a checkpoint; empty for class weights.
-        rows: name of the array of a checkpoint that it is, such as "weight"; empty for
-            the backbone's.
+        name: name of the weight.
+        shape: shape of the weight.
+        start: its first index in the vector.
+        dataset: HDF5 name in a checkpoint's weights file; empty for class weights.
+        rows: array name in a checkpoint, such as "weight", if this is a class weight;
+            otherwise empty.
     """
 
     name: str
@@ -43,26 +43,27 @@ class Piece:
 
     @property
     def size(self):
-        """How many numbers it has."""
+        """Number of elements."""
         return int(np.prod(self.shape, dtype=np.int64))
 
     @property
     def stop(self):
-        """The place after its last one."""
+        """The index in the vector after its last element."""
         return self.start + self.size
 
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """The trained weights in the order of the network, then the head's.
+    """The order of the trained weights: in network order, then the head's weights.
 
-    Keras's names count layers over the whole process, so an order by names would not be
-    the same in another one. That of the network is, and checkpoints keep it.
+    Keras numbers layer names across the whole process, so sorting by name could give a
+    different order in another process. The network order is stable, and checkpoints
+    preserve it.
 
     Attributes:
-        pieces: list of `Piece`.
-        weights: `[(name, shape)]` of all weights of the backbone, to compare with.
-        variables: the mirrored `keras.Variable`s among them, in that order.
+        pieces: tuple of `Piece`.
+        weights: `(name, shape)` of all backbone weights, to compare with a snapshot.
+        variables: the mirrored `keras.Variable`s of the pieces, in the same order.
     """
 
     pieces: tuple
@@ -71,33 +72,33 @@ class Layout:
 
     @property
     def with_head(self):
-        """Whether the class weights are among them."""
+        """True if the class weights are included."""
         return bool(self.pieces[-1].rows)
 
     @property
     def size(self):
-        """n, the numbers of the vector."""
+        """n, the length of the vector."""
         return self.pieces[-1].stop
 
     @property
     def backbone_size(self):
-        """How many of them are the backbone's."""
+        """Number of backbone weights in the vector."""
         return sum(piece.size for piece in self.pieces if not piece.rows)
 
     def describe(self):
-        """The description of a projection: `[[name, shape]]`.
+        """Returns `[[name, shape]]` of the pieces for a projection's description.
 
-        Names are those of the weights file, which another process uses too.
+        Names come from the weights file, so they are the same in every process.
         """
         return [[p.dataset or p.name, list(p.shape)] for p in self.pieces]
 
 
 def layout_of(model, scope):
-    """The `Layout` of a model.
+    """Returns the `Layout` of a model.
 
     Args:
         model: the `Classifier`.
-        scope: "backbone", or "all" with the class weights.
+        scope: "backbone", or "all" to include the class weights.
     """
     network = model.backbone
     numbers = {id(weight): i for i, weight in enumerate(network.weights)}
@@ -119,9 +120,9 @@ def layout_of(model, scope):
 
 
 def _datasets(network):
-    """Where Keras's weights file keeps each weight: `{number: name}`.
+    """Finds each weight's HDF5 name in Keras's weights file: `{index: name}`.
 
-    A file is written in which every weight is filled with its own number.
+    To do so, it writes a file in which each weight is filled with its own index.
     """
     numbered = [
         (weight, tf.fill(weight.shape, tf.cast(i, weight.dtype)))
@@ -143,15 +144,15 @@ def _datasets(network):
 
 
 class Snapshot:
-    """One snapshot, whose numbers are read by their places in the vector.
+    """A snapshot that is read by slices of the weight vector.
 
     Args:
-        path: of the checkpoint.
-        layout: the `Layout`.
+        path: path of the checkpoint.
+        layout: the `Layout` of the model.
 
     Raises:
-        DamagedCheckpointError: its files are not what was written.
-        ValueError: it is of another model.
+        DamagedCheckpointError: a file is missing or damaged.
+        ValueError: the snapshot is of another model.
     """
 
     def __init__(self, path, layout):
@@ -172,7 +173,7 @@ class Snapshot:
             self._places = [(piece, *self._place(file, piece)) for piece in own]
 
     def read(self, low, high):
-        """The numbers `[low, high)` of the vector, float32."""
+        """Reads elements `[low, high)` of the vector as float32."""
         numbers = np.empty(high - low, np.float32)
         for piece, dtype, offset in self._places:
             start, stop = max(low, piece.start), min(high, piece.stop)
@@ -189,7 +190,7 @@ class Snapshot:
         return numbers
 
     def _place(self, file, piece):
-        """(type, offset of the first number) of a weight in the file."""
+        """Returns (dtype, offset of the data) of a weight in the file."""
         data = file.get(piece.dataset)
         if data is None or data.shape != piece.shape:
             problem = f"no {piece.dataset} of shape {list(piece.shape)}"
@@ -201,7 +202,7 @@ class Snapshot:
 
 
 def _part(rows, low, high):
-    """The numbers `[low, high)` of rows that are read whole."""
+    """Reads elements `[low, high)` from stored rows, which are read whole."""
     width = int(np.prod(rows.shape[1:], dtype=np.int64))
     first, end = low // width, -(-high // width)
     whole = rows.read(first, end).reshape(-1)
@@ -209,7 +210,7 @@ def _part(rows, low, high):
 
 
 def _compare(path, content, layout):
-    """Raises ValueError for a snapshot of another model."""
+    """Raises ValueError if a snapshot is of another model."""
     stored = content["backbone"]["weights"]
     if len(stored) != len(layout.weights):
         _refuse(path, f"{len(stored)} weights, {len(layout.weights)} here")
@@ -234,20 +235,21 @@ def _refuse(path, problem):
 def open_folder(
     folder: str, layout, components: int, heartbeat: Callable = nothing
 ) -> list[Snapshot]:
-    """All snapshots of a folder, oldest first, each checked.
+    """Opens and checks all snapshots in a folder, oldest first.
 
     Args:
-        folder: of the snapshots (MindSpore: weight_load_dir).
+        folder: the snapshots' folder (MindSpore: weight_load_dir).
         layout: the `Layout` of the model.
         components: number of principal components.
-        heartbeat: function that is called after each.
+        heartbeat: function to call after each snapshot.
 
     Returns:
         list of `Snapshot`.
 
     Raises:
-        NotADirectoryError: it is not a folder.
-        ValueError: too few snapshots, or some of another model.
+        DamagedCheckpointError: a snapshot's file is missing or damaged.
+        NotADirectoryError: `folder` is not a folder.
+        ValueError: there are too few snapshots, or one is of another model.
     """
     if not files.is_dir(folder):
         raise NotADirectoryError(
