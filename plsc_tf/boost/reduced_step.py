@@ -237,7 +237,7 @@ class ReducedStepper:
         return outcome
 
     def _search(self, batch, path, loss, slope):
-        """Backtracks (Armijo); returns (accepted step size or 0, the trials' losses)."""
+        """Backtracks (Armijo); returns (accepted size or 0, losses of the trials)."""
         tried = []
         for m in range(self.plan.trials):
             size = self.plan.rho**m
@@ -283,7 +283,7 @@ class ReducedStepper:
         return figures, carried
 
     def _direction(self, carried, projected, wanted):
-        """Computes one replica's part of the step and the mirrored weights' whole step."""
+        """Computes one replica's part of the step and all of it for mirrored ones."""
         space = self.model.trainer.updater.space
         # All replicas use replica 0's direction: others may differ in the last bit.
         first = tf.cast(collectives.replica_id() == 0, wanted.dtype)
