@@ -283,7 +283,7 @@ class ReducedStepper:
         return figures, carried
 
     def _direction(self, carried, projected, wanted):
-        """Computes one replica's part of the step and all of it for mirrored ones."""
+        """Computes the replica's step, which covers all mirrored weights."""
         space = self.model.trainer.updater.space
         # All replicas use replica 0's direction: others may differ in the last bit.
         first = tf.cast(collectives.replica_id() == 0, wanted.dtype)
