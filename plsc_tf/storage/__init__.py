@@ -1,1 +1,1 @@
-"""Files on local disks, HDFS and every other file system of `tf.io.gfile`."""
+"""Accesses files on local disks, HDFS and any other `tf.io.gfile` file system."""

@@ -1,4 +1,4 @@
-"""Calls that may hang for ever, with a limit of time."""
+"""Runs calls that may hang forever under a time limit."""
 
 import errno
 import queue
@@ -8,11 +8,11 @@ from plsc_tf.storage.errors import StorageError
 
 
 class Worker:
-    """A thread that makes calls, so that its owner can wait for them or give up.
+    """Runs calls on a separate thread; its owner can stop waiting for them.
 
-    A file system that accepts a connection and never answers blocks its caller in C,
-    where no signal and no exception gets through. The owner waits in Python instead:
-    Ctrl-C works, and after the limit the thread is left behind.
+    A file system that accepts a connection and never answers blocks its caller in C
+    code, which neither signals nor exceptions can interrupt. The owner waits in Python
+    instead: Ctrl-C works, and the thread is abandoned after the time limit.
     """
 
     def __init__(self):
@@ -26,7 +26,7 @@ class Worker:
         self._calls.put(None)
 
     def start(self, function):
-        """Begins a call, after those begun before; returns what `finish` takes."""
+        """Queues a call after any earlier ones; returns a handle for `finish`."""
         answer = queue.SimpleQueue()
         self._calls.put((function, answer))
         return answer
@@ -35,12 +35,12 @@ class Worker:
         """Waits for a call and returns its value, or raises its error.
 
         Args:
-            answer: what `start` returned.
-            limit_s: seconds to wait at most; None: for ever.
-            doing: what the call does, for the error.
+            answer: the handle that `start` returned.
+            limit_s: maximum number of seconds to wait, or None for no limit.
+            doing: description of the call for the error message.
 
         Raises:
-            StorageError: no answer in time; `errno` is `ETIMEDOUT`.
+            StorageError: the call didn't finish in time; `errno` is `ETIMEDOUT`.
         """
         try:
             value, error = answer.get(timeout=limit_s)
@@ -55,16 +55,16 @@ class Worker:
         return value
 
     def share(self, pieces, here, there, limit_s=None, doing="call"):
-        """Calls `there` with each piece, and `here` with the same one meanwhile.
+        """Passes each piece to two functions, which run at the same time.
 
         Args:
             pieces: iterable of buffers.
-            here: function of one, in the owner's thread.
-            there: function of one, in the worker's.
+            here: function of a piece, called on the owner's thread.
+            there: function of a piece, called on the worker's thread.
             limit_s, doing: as for `finish`.
 
         Returns:
-            the bytes of all pieces.
+            the total number of bytes.
         """
         size = 0
         for piece in pieces:
@@ -75,7 +75,7 @@ class Worker:
         return size
 
     def run(self, function, limit_s=None, doing="call"):
-        """Makes one call and waits for it, as `finish` does."""
+        """Makes one call and waits for it like `finish`."""
         return self.finish(self.start(function), limit_s, doing)
 
 
@@ -86,5 +86,5 @@ def _work(calls):
             answer.put((function(), None))
         except BaseException as error:  # noqa: BLE001 - raised again by the owner
             answer.put((None, error))
-        # A file that the call holds must not wait for the next call to be freed.
+        # Otherwise a file that the call refers to would stay open until the next call.
         del task, function, answer

@@ -1,4 +1,4 @@
-"""What the storage layer raises, and what TensorFlow's errors mean in its terms."""
+"""Defines the storage layer's errors and converts TensorFlow's errors to them."""
 
 import errno
 import os
@@ -7,11 +7,11 @@ _NUMBERS = {os.strerror(number): number for number in errno.errorcode}
 
 
 class StorageError(OSError):
-    """A store could not be used. It never means that a file is absent.
+    """Raised if a store could not be used, and never because a file is missing.
 
     Attributes:
-        errno: the system's number where the store told one (`errno.EACCES`,
-            `errno.ENOSPC`, `errno.ETIMEDOUT`, ...), else None.
+        errno: the system's error number (`errno.EACCES`, `errno.ENOSPC`,
+            `errno.ETIMEDOUT`, ...), or None if the store didn't report one.
     """
 
     def __init__(self, message, number=None):
@@ -20,15 +20,15 @@ class StorageError(OSError):
 
 
 def from_tensorflow(error, doing, path, hint=""):
-    """Returns the error that stands for a `tf.errors.OpError`.
+    """Converts a `tf.errors.OpError` to a `StorageError`.
 
     Args:
-        error: what `tf.io.gfile` raised.
-        doing: what was tried, as in "read".
+        error: the error that `tf.io.gfile` raised.
+        doing: the operation that failed, such as "read".
         path: the file or folder.
         hint: a sentence about the store's state.
     """
-    # TensorFlow's text is "<path>; <the system's words>".
+    # TensorFlow's message is "<path>; <the system's message>".
     words = str(error.message).rpartition(";")[2].strip() or type(error).__name__
     if words.startswith("Unknown error"):
         words += "; the store's own message may stand above, on standard error"
@@ -39,5 +39,5 @@ def from_tensorflow(error, doing, path, hint=""):
 
 
 def number_of(error):
-    """Returns the `errno` in the text of an error of TensorFlow, or None."""
+    """Returns the `errno` that a TensorFlow error's message implies, or None."""
     return _NUMBERS.get(str(error.message).rpartition(";")[2].strip())

@@ -1,7 +1,7 @@
-"""Files and folders on any store: local disks and the schemes of `tf.io.gfile`.
+"""Accesses files and folders on local disks and on any `tf.io.gfile` file system.
 
-Every answer is certain: a file is absent only when the store said so. A store that
-cannot be reached, refuses or hangs raises, after a few attempts, a `StorageError`.
+A file counts as missing only if the store says so. If a store cannot be reached,
+refuses access or hangs, functions raise a `StorageError` after a few attempts.
 """
 
 import dataclasses
@@ -28,24 +28,24 @@ from plsc_tf.storage.paths import name as name
 from plsc_tf.storage.paths import parent as parent
 from plsc_tf.storage.remote import Retry
 
-# Hadoop's client copies each read and write as a whole to Java's heap.
+# Hadoop's client copies the whole buffer of each read and write to the Java heap.
 CHUNK_BYTES = 8 << 20
 RETRY = Retry()
 _WILDCARD = re.compile(r"[*?[]")
 
 
 def prepare(path):
-    """Makes the store of `path` ready, or says what is missing.
+    """Prepares the store that contains `path`, once per process.
 
-    The other functions call it themselves; calling it early finds a wrong set-up
-    before any work is done. A store is prepared once per process.
+    The other functions call it themselves; calling it early reveals setup errors
+    before any work is done.
 
     Args:
         path: any path on the store.
 
     Raises:
-        StorageError: something is not installed, not set or not reachable.
-        ValueError: a path that the store cannot have.
+        StorageError: something is not installed, not configured or not reachable.
+        ValueError: the path is not valid on the store.
     """
     path = canonical(path)
     if is_local(path) or root_of(path) in _prepared():
@@ -58,26 +58,26 @@ def prepare(path):
 
 
 def exists(path, retry=RETRY):
-    """Whether there is a file or folder.
+    """Returns whether a file or folder exists.
 
     Raises:
-        StorageError: the store did not say.
+        StorageError: the store did not answer.
     """
     return _stat(path, retry) is not None
 
 
 def is_dir(path, retry=RETRY):
-    """Whether there is a folder; raises as `exists`."""
+    """Returns whether `path` is an existing folder; raises like `exists`."""
     status = _stat(path, retry)
     return status is not None and status.is_dir
 
 
 def stat(path, retry=RETRY):
-    """The `FileStat` of a file or folder.
+    """Returns the `FileStat` of a file or folder.
 
     Raises:
-        FileNotFoundError: there is neither.
-        StorageError: the store did not say.
+        FileNotFoundError: the path does not exist.
+        StorageError: the store did not answer.
     """
     status = _stat(path, retry)
     if status is None:
@@ -86,11 +86,11 @@ def stat(path, retry=RETRY):
 
 
 def list_dir(path, retry=RETRY):
-    """The names in a folder, sorted.
+    """Returns the sorted names in a folder.
 
     Raises:
-        FileNotFoundError, NotADirectoryError: there is no such folder.
-        StorageError: the store did not say.
+        FileNotFoundError, NotADirectoryError: the folder does not exist.
+        StorageError: the store did not answer.
     """
     path = canonical(path)
     if is_local(path):
@@ -101,23 +101,24 @@ def list_dir(path, retry=RETRY):
 
 
 def size(path, retry=RETRY):
-    """Bytes of a file.
+    """Returns a file's size in bytes.
 
     Raises:
-        FileNotFoundError, IsADirectoryError: there is no such file.
-        StorageError: the store did not say.
+        FileNotFoundError, IsADirectoryError: the file does not exist.
+        StorageError: the store did not answer.
     """
     return _check(path, False, retry).size
 
 
 def walk(folder):
-    """Yields (folder, names of its folders, names of its files) from the top down.
+    """Yields (folder, names of its subfolders, names of its files) from the top down.
 
-    Links to folders are followed. The caller may take folders out of the list.
+    Links to folders are followed. To skip folders, the caller may remove them from the
+    list.
 
     Raises:
-        FileNotFoundError, NotADirectoryError: there is no such folder.
-        StorageError: the store did not say.
+        FileNotFoundError, NotADirectoryError: the folder does not exist.
+        StorageError: the store did not answer.
     """
     if "://" not in folder:
         yield from os.walk(folder, onerror=_raise, followlinks=True)
@@ -130,10 +131,10 @@ def walk(folder):
 
 
 def glob(pattern):
-    """The paths that match a pattern with `*`, `?` or `[...]`, sorted.
+    """Returns the sorted paths that match a pattern with `*`, `?` or `[...]`.
 
     Raises:
-        StorageError: the store did not say.
+        StorageError: the store did not answer.
     """
     if not _WILDCARD.search(pattern):
         return [pattern] if exists(pattern) else []
@@ -151,14 +152,14 @@ def open_read(path, chunk_bytes=CHUNK_BYTES, start=0, stop=None, retry=RETRY):
 
     Args:
         path: the file.
-        chunk_bytes: size of a chunk; only the last is smaller, locally and on HDFS.
-        start: first byte.
-        stop: byte after the last; None: the file's end.
-        retry: the `Retry` of each chunk.
+        chunk_bytes: chunk size; locally and on HDFS, only the last chunk is smaller.
+        start: offset of the first byte.
+        stop: offset after the last byte, or None for the end of the file.
+        retry: the `Retry` policy for each chunk.
 
     Raises:
-        FileNotFoundError, IsADirectoryError: there is no such file.
-        ValueError: the file has no such bytes.
+        FileNotFoundError, IsADirectoryError: the file does not exist.
+        ValueError: the range is not within the file.
         StorageError: the store failed.
     """
     total = size(path, retry)
@@ -179,16 +180,16 @@ def open_read(path, chunk_bytes=CHUNK_BYTES, start=0, stop=None, retry=RETRY):
 
 
 def open_random(path, retry=RETRY):
-    """Opens a file for reads of any part of it, from any thread.
+    """Opens a file for random access from any thread.
 
     Returns:
         an object with `read(start, length)`, which returns fewer bytes at the end of
         the file, and `close()`.
 
     Raises:
-        FileNotFoundError: there is no such file; a remote one is opened at the first
-            read.
-        StorageError: the store failed, also of `read`.
+        FileNotFoundError: the file does not exist; for a remote file, the first `read`
+            raises this.
+        StorageError: the store failed; `read` raises this too.
     """
     path = canonical(path)
     if is_local(path):
@@ -198,14 +199,14 @@ def open_random(path, retry=RETRY):
 
 
 def read(path, start=0, stop=None, retry=RETRY):
-    """Returns a file's bytes `[start, stop)`; raises as `open_read`."""
+    """Returns a file's bytes `[start, stop)`; raises like `open_read`."""
     return b"".join(open_read(path, CHUNK_BYTES, start, stop, retry))
 
 
 def checksum(path):
-    """Returns (bytes, SHA-256 in hex) of a file, read in chunks."""
+    """Returns a file's (size in bytes, SHA-256 in hex); reads it in chunks."""
     digest, total = hashlib.sha256(), 0
-    # What fits into a core's cache is hashed faster.
+    # Chunks that fit into a core's cache are hashed faster.
     for chunk in open_read(path, 1 << 20 if is_local(path) else CHUNK_BYTES):
         digest.update(chunk)
         total += len(chunk)
@@ -213,24 +214,23 @@ def checksum(path):
 
 
 def write(path, chunks, retry=RETRY):
-    """Writes a file; one that exists is replaced.
+    """Writes a file, replacing an existing one.
 
-    The folder must exist, but HDFS makes it. Local files are flushed to the disk.
-    Nothing is left of a file that could not be written, if the store lets it be
-    removed.
+    The folder must exist, except on HDFS, which creates it. Local files are flushed to
+    the disk. If writing fails, the incomplete file is removed if the store allows it.
 
     Args:
         path: the file.
-        chunks: its content: bytes or another buffer such as an array, a list of
-            them, a function that returns an iterable of them, or an iterable. The
-            last can be gone through only once, so a fault is not repeated.
-        retry: the `Retry` of the whole file.
+        chunks: the content: bytes or another buffer such as an array, a list of
+            buffers, a function that returns an iterable of buffers, or an iterator. An
+            iterator can be consumed only once, so its write is not retried.
+        retry: the `Retry` policy for the whole file.
 
     Returns:
-        (bytes, SHA-256 in hex).
+        (size in bytes, SHA-256 in hex).
 
     Raises:
-        OSError: with its `errno`, such as ENOSPC or EACCES.
+        OSError: the write failed; `errno` is, for example, ENOSPC or EACCES.
         StorageError: the store failed.
     """
     path = below_root(path)
@@ -246,17 +246,17 @@ def write(path, chunks, retry=RETRY):
 
 
 def replace(path, chunks):
-    """Writes a small file, in place of an older one, which stays until it is written.
+    """Replaces a small file; keeps the old one until the new one is written.
 
-    Local disks swap the two at once. Elsewhere a process that ends between the two
-    leaves the new one under its temporary name.
+    On local disks the replacement is atomic. On other stores, a process that ends after
+    removing the old file leaves the new one under its temporary name.
 
     Args:
         path: the file.
         chunks: as for `write`.
 
     Raises:
-        OSError: as `write`.
+        OSError: as for `write`.
     """
     path = below_root(path)
     temporary = f"{path}.writing-new"
@@ -270,10 +270,10 @@ def replace(path, chunks):
 
 
 def make_dirs(path):
-    """Makes a folder and those above it; one that exists stays.
+    """Creates a folder and its parents, if they don't exist yet.
 
     Raises:
-        FileExistsError: there is a file of that name.
+        FileExistsError: a file with that name exists.
         StorageError: the store failed.
     """
     path = below_root(path)
@@ -285,16 +285,16 @@ def make_dirs(path):
 
 
 def rename(old, new):
-    """Moves a file or folder to a name that is free, on the same store.
+    """Moves a file or folder to an unused path on the same store.
 
     Args:
         old: the file or folder.
-        new: the whole new path; its folder must exist.
+        new: the full new path; its folder must exist.
 
     Raises:
-        FileNotFoundError: `old` is absent.
+        FileNotFoundError: `old` does not exist.
         FileExistsError: `new` exists; nothing is overwritten.
-        ValueError: the two are on different stores.
+        ValueError: the paths are on different stores.
         StorageError: the store failed.
     """
     old, new = below_root(old), below_root(new)
@@ -316,7 +316,7 @@ def remove(path, retry=RETRY):
     """Removes a file.
 
     Raises:
-        FileNotFoundError, IsADirectoryError: there is no such file.
+        FileNotFoundError, IsADirectoryError: the file does not exist.
         StorageError: the store failed.
     """
     path = below_root(path)
@@ -328,10 +328,10 @@ def remove(path, retry=RETRY):
 
 
 def remove_tree(path):
-    """Removes a folder and all below it.
+    """Removes a folder and its contents.
 
     Raises:
-        FileNotFoundError, NotADirectoryError: there is no such folder.
+        FileNotFoundError, NotADirectoryError: the folder does not exist.
         StorageError: the store failed.
     """
     path = below_root(path)
@@ -343,9 +343,9 @@ def remove_tree(path):
 
 
 def atomic_rename(path):
-    """Whether `rename` of a folder to a free name happens at once or not at all.
+    """Returns whether renaming a folder on this store is atomic.
 
-    So it does on local disks and on HDFS. Object stores copy file by file.
+    It is on local disks and on HDFS. Object stores copy file by file.
     """
     return is_local(path) or scheme_of(path) == "hdfs"
 
@@ -357,7 +357,7 @@ def _prepared():
 
 
 def _stat(path, retry):
-    """The `FileStat`, None if there is nothing."""
+    """Returns the `FileStat`, or None if the path does not exist."""
     path = canonical(path)
     if is_local(path):
         return local.stat(path)
@@ -366,7 +366,7 @@ def _stat(path, retry):
 
 
 def _check(path, is_dir, retry=RETRY):
-    """The `FileStat` of a folder, or of a file; raises an error if it is not one."""
+    """Returns the `FileStat`; raises unless `path` is a folder or file as required."""
     status = stat(path, retry)
     if status.is_dir != is_dir:
         raise _os_error(errno.ENOTDIR if is_dir else errno.EISDIR, path)
@@ -378,7 +378,7 @@ def _raise(error):
 
 
 def _is_buffer(value):
-    """Whether it is bytes as a whole: a numpy array is, though it is iterable too."""
+    """Returns whether `value` is a single buffer, such as bytes or a numpy array."""
     try:
         memoryview(value)
     except TypeError:
@@ -387,7 +387,7 @@ def _is_buffer(value):
 
 
 def _pieces(chunks):
-    """Cuts buffers into flat views of at most `CHUNK_BYTES`."""
+    """Splits buffers into flat views of at most `CHUNK_BYTES` bytes."""
     for chunk in chunks:
         view = memoryview(chunk)
         view = view.cast("B") if view.nbytes else memoryview(b"")

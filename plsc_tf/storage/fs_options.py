@@ -1,9 +1,9 @@
-"""PLSC's set_hdfs_info: weights come from a store before, and go to one after.
+"""Downloads weights before a run and uploads the results (PLSC's set_hdfs_info).
 
 PLSC calls `hadoop fs -get <fs_checkpoint_dir>/* <checkpoint_dir>` and `-put
-<model_save_dir> <fs_dir_for_save>`, logs the command with the password in it, and
-ignores its status. Here the copies are verified, an error ends the run, and the
-password goes nowhere.
+<model_save_dir> <fs_dir_for_save>`, logs the command including the password, and
+ignores its exit status. Here copies are verified, an error ends the run, and the
+password is never sent or logged.
 """
 
 import os
@@ -18,27 +18,28 @@ USER_VARIABLE = "HADOOP_USER_NAME"
 
 
 def download_start(storage):
-    """Before a training: the user's name, both stores reached, and the download.
+    """Sets the Hadoop user, connects to both stores and downloads the weights.
 
-    Call it before the first use of any path of the run: Hadoop's client reads
-    HADOOP_USER_NAME once in the life of a process.
+    Call it before the run uses any path: Hadoop's client reads HADOOP_USER_NAME only
+    once per process.
 
     Args:
         storage: the `Storage` options: `fs_name`, `fs_ugi`, `fs_checkpoint_dir`,
             `fs_dir_for_save`, `checkpoint_dir`, `model_save_dir`.
 
     Returns:
-        the `transfer.Transfer`, None without `fs_checkpoint_dir`.
+        the `transfer.Transfer`, or None without `fs_checkpoint_dir`.
 
     Raises:
-        ValueError: the options do not go together.
-        OSError: the user's file cannot be read, or as `transfer.download`.
+        ValueError: the options contradict each other.
+        OSError: the file that `fs_ugi` names cannot be read, or as for
+            `transfer.download`.
     """
     set_user(storage)
     source = remote_dir(storage, "fs_checkpoint_dir")
     target = remote_dir(storage, "fs_dir_for_save")
     if target:
-        # Errors come before days of training, not after.
+        # This reveals errors before days of training, not after.
         files.make_dirs(target)
     if not source:
         return None
@@ -51,21 +52,21 @@ def download_start(storage):
 
 
 def upload_end(storage, skip=()):
-    """After a training: copies the run's folder into `fs_dir_for_save`.
+    """Uploads the run's folder to `fs_dir_for_save` after training.
 
-    Checkpoints and all that their manifests list are never overwritten there; files
-    that a resumed run writes anew, such as its results and logs, are.
+    Files that a checkpoint's manifest lists are never overwritten there; other files
+    that a resumed run rewrites, such as results and logs, are.
 
     Args:
         storage: the `Storage` options, as for `download_start`.
-        skip: patterns of files and folders that are not uploaded.
+        skip: name patterns of files and folders that are not uploaded.
 
     Returns:
-        the `transfer.Transfer`, None without `fs_dir_for_save`.
+        the `transfer.Transfer`, or None without `fs_dir_for_save`.
 
     Raises:
-        OSError: as `transfer.upload`. The run's folder is as it was, and the same
-            command uploads what is missing.
+        OSError: as for `transfer.upload`. The run's folder is unchanged, and running
+            the same command again uploads the missing files.
     """
     target = remote_dir(storage, "fs_dir_for_save")
     if not target:
@@ -76,10 +77,10 @@ def upload_end(storage, skip=()):
 
 
 def remote_dir(storage, option):
-    """The whole address of `fs_checkpoint_dir` or `fs_dir_for_save`, "" if not set.
+    """Returns the full URL of `fs_checkpoint_dir` or `fs_dir_for_save`, "" if unset.
 
     Raises:
-        ValueError: neither it nor `fs_name` says on which file system.
+        ValueError: neither the option nor `fs_name` specifies the file system.
     """
     path = getattr(storage, option)
     if not path or "://" in path:
@@ -94,11 +95,11 @@ def remote_dir(storage, option):
 
 
 def set_user(storage):
-    """Makes the user of `fs_ugi` Hadoop's, unless HADOOP_USER_NAME names one.
+    """Sets HADOOP_USER_NAME to the user in `fs_ugi`, unless it is already set.
 
     Raises:
-        ValueError: the user's name is empty.
-        OSError: its file cannot be read.
+        ValueError: the user name is empty.
+        OSError: the file that `fs_ugi` names cannot be read.
     """
     user, password = _user_and_password(storage.fs_ugi)
     if not user:
@@ -118,7 +119,7 @@ def set_user(storage):
 
 
 def _user_and_password(given):
-    """Returns the two parts of `fs_ugi`, of its file, or of the environment."""
+    """Returns (user, password) from `fs_ugi`, its file, or the environment."""
     text, origin = given.reveal(), "fs_ugi"
     if not text:
         text, origin = os.environ.get(UGI_VARIABLE, ""), UGI_VARIABLE

@@ -1,9 +1,9 @@
-"""Makes `hdfs://` work in this process, or says which piece is missing.
+"""Makes `hdfs://` work in this process, or reports which component is missing.
 
-tensorflow-io's own reactions to a missing piece are a file that "does not exist", an
-"unknown error 255", or a process that hangs. So Java, libhdfs and CLASSPATH are checked
-before, and a process that can be ended asks the server. tensorflow-io reads the
-environment at its first call, so it can be completed here.
+If a component is missing, tensorflow-io says that a file "does not exist", reports an
+"unknown error 255", or hangs. Therefore, Java, libhdfs and CLASSPATH are checked first,
+and a separate process, which can be killed, tries the server. tensorflow-io reads the
+environment variables at its first call, so they can still be set here.
 """
 
 import ctypes
@@ -22,11 +22,11 @@ from plsc_tf.storage.deadline import Worker
 from plsc_tf.storage.errors import StorageError, from_tensorflow
 from plsc_tf.storage.paths import root_of, scheme_of
 
-# Seconds that a server has to answer at first.
+# Seconds that a server has to answer the first request.
 LIMIT_S = 60.0
 _PROBE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hdfs_probe.py")
 _CLASS_PATH = "set it to the output of `hadoop classpath --glob`"
-# Java's exceptions, and advice.
+# Patterns of Java's exceptions, with advice for each.
 _REASONS = {
     r"getSubject is not supported": (
         "Hadoop's client does not run on Java 24 and later: set JAVA_HOME to a Java 17"
@@ -53,22 +53,23 @@ _REASONS = {
 
 
 def prepare_hdfs(uri, timeout_s=LIMIT_S):
-    """Sets up Hadoop's client for this process and reaches the file system once.
+    """Sets up Hadoop's client for this process and checks that it can connect.
 
-    It loads Java and libhdfs, completes CLASSPATH and adds -Xrs to LIBHDFS_OPTS;
-    another process looks at the root; with tensorflow-io, this one does.
+    Loads Java and libhdfs, completes CLASSPATH and adds -Xrs to LIBHDFS_OPTS. To check
+    the connection, it reads the root folder's status first in a separate process, and
+    again in this process through tensorflow-io.
 
     Args:
         uri: any path on the file system, `hdfs://host:port/...`.
-        timeout_s: seconds for each of the two looks.
+        timeout_s: time limit in seconds for each of the two requests.
 
     Raises:
-        StorageError: it names the one missing piece, or why the server cannot be
-            reached.
+        StorageError: a component is missing or the server cannot be reached; the
+            message says which component or why.
     """
     libraries = _load_libraries()
     _set_class_path()
-    # Without -Xrs Ctrl-C kills the process, and a handler of SIGTERM never runs.
+    # Without -Xrs, Ctrl-C kills the process, and a SIGTERM handler never runs.
     options = os.environ.get("LIBHDFS_OPTS", "").split()
     if "-Xrs" not in options:
         os.environ["LIBHDFS_OPTS"] = " ".join([*options, "-Xrs"])
@@ -93,7 +94,7 @@ def prepare_hdfs(uri, timeout_s=LIMIT_S):
 
 
 def why_unreachable(root, timeout_s=15.0):
-    """Returns a sentence with what is wrong with a server now, "" if nothing is."""
+    """Returns a sentence that says why a server can't be reached, "" if it can."""
     try:
         problem = _probe(_load_libraries(), root, timeout_s)
     except StorageError as error:
@@ -102,12 +103,13 @@ def why_unreachable(root, timeout_s=15.0):
 
 
 def load_plugins():
-    """Imports tensorflow-io; returns a sentence about its version, or what is wrong."""
+    """Imports tensorflow-io; returns a sentence with its version or the problem."""
     import tensorflow as tf
 
     try:
         with warnings.catch_warnings():
-            # On a TensorFlow that it does not fit it only warns.
+            # With an incompatible TensorFlow version, tensorflow-io only warns; the
+            # returned sentence names both versions.
             warnings.simplefilter("ignore")
             import tensorflow_io
     except ImportError as error:
@@ -122,7 +124,7 @@ def load_plugins():
 
 
 def _load_libraries():
-    """Loads libjvm.so, for libhdfs to find, and libhdfs.so; returns their paths."""
+    """Loads libjvm.so, which libhdfs needs, and libhdfs.so; returns their paths."""
     program = os.path.realpath(shutil.which("java") or "/")
     java = os.environ.get("JAVA_HOME") or os.path.dirname(os.path.dirname(program))
     hadoop = os.environ.get("HADOOP_HDFS_HOME") or os.environ.get("HADOOP_HOME", "")
@@ -130,7 +132,7 @@ def _load_libraries():
     if libhdfs:
         os.environ["HADOOP_HDFS_HOME"] = hadoop
     libjvm = _existing(java, "lib/server/libjvm.so", "jre/lib/*/server/libjvm.so")
-    # Without a folder the loader looks in LD_LIBRARY_PATH.
+    # For a bare file name, the loader searches LD_LIBRARY_PATH.
     libraries = libjvm or "libjvm.so", libhdfs or "libhdfs.so"
     needs = (
         ("Java's libjvm.so", "JAVA_HOME to the folder of a Java 17"),
@@ -149,15 +151,16 @@ def _load_libraries():
 
 
 def _existing(home, *patterns):
-    """The first file below a folder that matches, or None."""
+    """Returns the first file in `home` that matches a pattern, or None."""
     below = [os.path.join(glob.escape(home), pattern) for pattern in patterns]
     return next((path for p in below if home for path in glob.glob(p)), None)
 
 
 def _set_class_path():
-    """Completes CLASSPATH: asks `hadoop` for a missing one, and expands wildcards.
+    """Sets CLASSPATH from the `hadoop` command if unset, and expands wildcards.
 
-    Java expands wildcards on its command line only, not for a library.
+    Java itself expands wildcards only on its command line, not when it is loaded as a
+    library.
     """
     text = os.environ.get("CLASSPATH", "").strip() or _ask_hadoop()
     entries = []
@@ -176,7 +179,7 @@ def _set_class_path():
 
 
 def _ask_hadoop():
-    """Returns the class path of an installed `hadoop`, or nothing."""
+    """Returns the class path that an installed `hadoop` prints, or ""."""
     home = os.environ.get("HADOOP_HOME") or os.environ.get("HADOOP_HDFS_HOME", "")
     program = shutil.which("hadoop") or shutil.which(os.path.join(home, "bin/hadoop"))
     if not program:
@@ -191,7 +194,7 @@ def _ask_hadoop():
 
 
 def _probe(libraries, root, timeout_s):
-    """Looks at the root from another process; returns what is wrong, "" for nothing."""
+    """Reads the root folder's status in another process; returns the problem, or ""."""
     try:
         done = subprocess.run(
             [sys.executable, "-I", _PROBE, *libraries, root],
@@ -213,7 +216,7 @@ def _probe(libraries, root, timeout_s):
 
 
 def _reason(output):
-    """Returns the meaning of the messages of Java and of the loader, in a few words."""
+    """Explains the error messages of Java or the loader in a few words."""
     for pattern, meaning in _REASONS.items():
         match = re.search(pattern, output)
         if match:
