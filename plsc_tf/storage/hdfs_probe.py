@@ -1,9 +1,10 @@
-"""Asks a Hadoop file system for its root, in a process of its own, without TensorFlow.
+"""Checks in a separate process, without TensorFlow, that HDFS can be reached.
 
     python hdfs_probe.py LIBJVM LIBHDFS hdfs://host:port/
 
-It ends with status 0, or with another and Java's reason on standard error. The
-process can be ended when the server never answers, and what Java prints can be read.
+The exit status is 0 on success; otherwise, standard error contains Java's error
+message. The caller can kill the process if the server never answers, and can read
+Java's output.
 """
 
 import ctypes
@@ -12,7 +13,7 @@ import sys
 
 
 def main(libjvm, libhdfs, root):
-    """Connects as tensorflow-io does, and looks at the root folder."""
+    """Connects like tensorflow-io and reads the root folder's status."""
     ctypes.CDLL(libjvm, mode=ctypes.RTLD_GLOBAL)
     library = ctypes.CDLL(libhdfs)
     library.hdfsNewBuilder.restype = ctypes.c_void_p
@@ -25,7 +26,7 @@ def main(libjvm, libhdfs, root):
     builder = library.hdfsNewBuilder()
     scheme, _, host = root.rstrip("/").partition("://")
     server = (host or "default") if scheme == "hdfs" else root.rstrip("/")
-    # The builder keeps pointers to both texts until it connects.
+    # The builder keeps pointers to both strings until it connects.
     texts = [server.encode(), os.environ.get("KERB_TICKET_CACHE_PATH", "").encode()]
     library.hdfsBuilderSetNameNode(builder, texts[0])
     if texts[1]:
@@ -37,5 +38,5 @@ def main(libjvm, libhdfs, root):
 
 
 if __name__ == "__main__":
-    # At once: a Java machine may have threads that keep a process alive.
+    # A normal exit could hang, because Java threads may keep the process alive.
     os._exit(main(*sys.argv[1:]))

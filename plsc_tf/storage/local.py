@@ -1,4 +1,4 @@
-"""The operations of `plsc_tf.storage.files` on local paths, by the system's calls."""
+"""Implements the operations of `plsc_tf.storage.files` for local paths."""
 
 import contextlib
 import functools
@@ -10,13 +10,13 @@ import weakref
 from plsc_tf.storage.deadline import Worker
 from plsc_tf.storage.paths import FileStat
 
-# Linux makes the pages for larger writes in one piece, which takes several times as
-# long where its memory is fragmented (measured on ext4, Linux 6.18).
+# For larger writes, Linux allocates contiguous pages, which takes several times as long
+# if its memory is fragmented (measured on ext4, Linux 6.18).
 WRITE_BYTES = 1 << 20
 
 
 def stat(path):
-    """Returns the `FileStat`, None if there is nothing."""
+    """Returns the `FileStat`, or None if the path does not exist."""
     try:
         status = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -27,11 +27,11 @@ def stat(path):
 
 
 def write(path, pieces):
-    """Writes a file and flushes it to the disk; returns (bytes, SHA-256)."""
+    """Writes a file and flushes it to the disk; returns (size in bytes, SHA-256)."""
     digest = hashlib.sha256()
     with open(path, "wb", buffering=0) as file, Worker() as worker:
         try:
-            # The checksum takes about as long as the disk: at the same time.
+            # Hashing takes about as long as writing, so the two run in parallel.
             write_all = functools.partial(_write_all, file)
             size = worker.share(pieces, write_all, digest.update)
             os.fsync(file.fileno())
@@ -46,16 +46,17 @@ def write(path, pieces):
 
 
 class RandomReader:
-    """Reads parts of a file; closed when no thread reads from it any more."""
+    """Reads parts of a file; closes it when garbage-collected."""
 
     def __init__(self, path):
         self._path, self._file = path, os.open(path, os.O_RDONLY)
         self.close = weakref.finalize(self, os.close, self._file)
 
     def read(self, start, length, stop=None):
-        """Returns these bytes, fewer at the end of the file; raises if it is cut off.
+        """Returns `length` bytes from `start`, or fewer at the end of the file.
 
-        With `stop` the file is known to be longer than `start`.
+        If `stop` is given, the file must be longer than `start`; otherwise, it was
+        truncated, and an OSError is raised.
         """
         content = os.pread(self._file, length, start)
         if stop is not None and not content:
@@ -64,14 +65,14 @@ class RandomReader:
 
 
 def rename(old, new):
-    """Moves a file or folder in one step, and flushes both folders to the disk."""
+    """Moves a file or folder atomically and flushes both parent folders to the disk."""
     os.rename(old, new)
     for folder in {os.path.dirname(old), os.path.dirname(new)}:
         sync_folder(folder)
 
 
 def sync_folder(path):
-    """Flushes a folder's list of names to the disk."""
+    """Flushes a folder's entries to the disk."""
     handle = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -80,7 +81,7 @@ def sync_folder(path):
 
 
 def _write_all(file, piece):
-    """Writes all of a piece; an unbuffered file may take less at a time."""
+    """Writes a whole piece; one call of an unbuffered `write` may write only a part."""
     done = 0
     while done < len(piece):
         done += file.write(piece[done : done + WRITE_BYTES])

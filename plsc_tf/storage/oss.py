@@ -1,7 +1,7 @@
-"""Alibaba's object store, oss://, whose images are read through tensorflow-io.
+"""Adds access keys to oss:// paths (Alibaba's object store), and masks them in text.
 
-tensorflow-io reads the keys from the path of a file. So paths get them from the
-environment where a data set is opened, and lose them in every text that is shown.
+tensorflow-io expects the keys in a file's path. They are read from the environment and
+added to paths when a data set is opened, and removed from all displayed text.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from plsc_tf.storage.errors import StorageError
 from plsc_tf.storage.paths import scheme_of
 
 ID, SECRET, ENDPOINT = "OSS_ACCESS_KEY_ID", "OSS_ACCESS_KEY_SECRET", "OSS_ENDPOINT"
-# The keys in a path, also as `repr` shows it, and as tensorflow-io takes them too.
+# Keys in a path, in each form that tensorflow-io accepts, also as shown by `repr`.
 _KEYS = re.compile(
     r"(oss://[^/\s]*?)(?:\x01|\\x01|\\001|\?)id=[^/\s]*?host=([^/\s'\",;]*)"
 )
@@ -21,26 +21,29 @@ _ANY_KEY = re.compile(r"(?:\x01|\\x01|\\001|\x02|\\x02|\\002|[?&])(id|key)=[^/\s
 
 
 def is_oss(path):
-    """Whether a path is on oss://."""
+    """Returns whether a path is on oss://."""
     return scheme_of(path) == "oss"
 
 
 def holds_keys(path):
-    """Whether someone wrote keys into a path."""
+    """Returns whether a path contains access keys."""
     return is_oss(path) and masked(path) != path
 
 
 def masked(text):
-    """Returns a text in which no path on oss:// shows its keys."""
+    """Returns the text with the keys removed from all oss:// paths."""
     return _ANY_KEY.sub("", _KEYS.sub(r"\1.\2", text)) if "oss://" in text else text
 
 
 def with_keys(path):
-    """Returns `oss://bucket.endpoint/a` or `oss://bucket/a` as tensorflow-io takes it.
+    """Adds the keys to a path (`oss://bucket.endpoint/a` or `oss://bucket/a`).
+
+    Returns:
+        the path in the form that tensorflow-io expects.
 
     Raises:
-        StorageError: a key or the endpoint is not in the environment, or tensorflow-io
-            is missing.
+        StorageError: the environment lacks a key or the endpoint, or tensorflow-io is
+            missing.
     """
     import tensorflow as tf
 
@@ -65,7 +68,7 @@ def with_keys(path):
 
 @contextlib.contextmanager
 def masking(path):
-    """Raises errors within it without keys, where `path` is on oss://."""
+    """Removes the keys from errors raised in the block, if `path` is on oss://."""
     if not is_oss(path):
         yield
         return

@@ -1,15 +1,15 @@
-"""Paths of any store: scheme, root, parent, name, and what is refused."""
+"""Parses, joins and checks paths on any store."""
 
 import os
 import posixpath
 from typing import NamedTuple
 
-# Served by Hadoop's client, in a Java machine inside this process.
+# Schemes that Hadoop's client handles, in a Java virtual machine in this process.
 HADOOP_SCHEMES = ("hdfs", "viewfs")
 
 
 class FileStat(NamedTuple):
-    """What a store says about a path; a folder has size 0 on remote stores."""
+    """The status of a path; on remote stores, the size of a folder is 0."""
 
     is_dir: bool
     size: int
@@ -17,13 +17,13 @@ class FileStat(NamedTuple):
 
 
 def scheme_of(path):
-    """Returns "hdfs" of `hdfs://host/a`, and "" of local paths and `file://`."""
+    """Returns "hdfs" for `hdfs://host/a`, and "" for local paths and `file://`."""
     scheme, found, _ = os.fspath(path).partition("://")
     return scheme.lower() if found and scheme.lower() != "file" else ""
 
 
 def is_local(path):
-    """Whether the operating system's own calls reach `path`."""
+    """Returns whether `path` is on the local file system."""
     return not scheme_of(path)
 
 
@@ -34,16 +34,16 @@ def local_path(path):
 
 
 def root_of(path):
-    """Returns `hdfs://host:port/` of `hdfs://host:port/a/b`."""
+    """Returns `hdfs://host:port/` for `hdfs://host:port/a/b`."""
     return _split(path)[0]
 
 
 def canonical(path):
-    """Returns `path` as the stores take it.
+    """Returns `path` in the normalized form that the stores expect.
 
     Raises:
-        ValueError: a password in the address, or a ':' in a name on Hadoop's file
-            systems, which cannot hold it.
+        ValueError: the URL contains a password, or a name on a Hadoop file system
+            contains a ':', which is not allowed there.
     """
     if is_local(path):
         return local_path(path)
@@ -59,10 +59,10 @@ def canonical(path):
 
 
 def below_root(path):
-    """Returns the canonical path of something that may be written, moved or removed.
+    """Returns the canonical form of a path that will be written, moved or removed.
 
     Raises:
-        ValueError: `path` is the bare root of a remote store.
+        ValueError: `path` is the root of a remote store.
     """
     path = canonical(path)
     if not is_local(path) and path == root_of(path):
@@ -81,7 +81,7 @@ def join(path, *names):
 
 
 def parent(path):
-    """Returns the folder that holds `path`; that of a root is the root."""
+    """Returns the folder that contains `path`; for a root, the root itself."""
     if is_local(path):
         return os.path.dirname(os.path.abspath(local_path(path)))
     root, rest = _split(path)
@@ -89,14 +89,14 @@ def parent(path):
 
 
 def name(path):
-    """Returns the last part of `path`, "" of a remote root."""
+    """Returns the last component of `path`, "" for a remote root."""
     if is_local(path):
         return os.path.basename(os.path.abspath(local_path(path)))
     return posixpath.basename(_split(path)[1].rstrip("/"))
 
 
 def _split(path):
-    """Cuts a remote path behind the slash that follows its host."""
+    """Splits a remote path after the slash that follows the host."""
     scheme, _, rest = os.fspath(path).partition("://")
     host, _, rest = rest.partition("/")
     if ":" in host.rpartition("@")[0]:

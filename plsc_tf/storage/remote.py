@@ -1,7 +1,7 @@
-"""The operations of `plsc_tf.storage.files` on the schemes of `tf.io.gfile`.
+"""Implements the operations of `plsc_tf.storage.files` with `tf.io.gfile`.
 
-TensorFlow's `exists`, `isdir` and `listdir` answer "no" when a server is down. Here
-only `stat` decides, and only its NotFoundError means absent.
+TensorFlow's `exists`, `isdir` and `listdir` report a path as missing if a server is
+down. Here, a path counts as missing only if `stat` raises a NotFoundError.
 """
 
 import contextlib
@@ -23,13 +23,14 @@ from plsc_tf.storage.paths import HADOOP_SCHEMES, FileStat, root_of, scheme_of
 
 @dataclasses.dataclass(frozen=True)
 class Retry:
-    """How often and how long to try what a passing fault may have stopped.
+    """Specifies how to retry calls after transient errors.
 
     Attributes:
-        tries: attempts in all.
-        first_wait_s: seconds before the second attempt; doubled before each more.
-        limit_s: seconds that one call of the store may take. A hanging call is not
-            repeated.
+        tries: total number of attempts.
+        first_wait_s: seconds to wait before the second attempt; doubled before each
+            further attempt.
+        limit_s: time limit in seconds for one call. A call that reaches it is not
+            retried.
     """
 
     tries: int = 5
@@ -41,7 +42,7 @@ ONCE = Retry(tries=1, limit_s=30.0)
 
 
 def stat(path, retry):
-    """Returns the `FileStat`, None if there is nothing."""
+    """Returns the `FileStat`, or None if the path does not exist."""
     tf = _tensorflow()
 
     def look():
@@ -56,16 +57,16 @@ def stat(path, retry):
 
 
 def call(doing, function, path, *more, retry, done=None):
-    """Returns `tf.io.gfile.<function>(path, *more)`, repeated after passing faults.
+    """Returns `tf.io.gfile.<function>(path, *more)`; retries after transient errors.
 
     Args:
-        doing: the operation, for errors.
+        doing: the operation, for error messages.
         function: name of the function.
         path: its first argument.
         more: its other arguments.
-        retry: the `Retry`.
-        done: function that tells whether the work was done although an error was
-            raised: the answer may be lost.
+        retry: the `Retry` policy.
+        done: function that returns whether the call succeeded in spite of an error; the
+            store's response may have been lost.
     """
     tf = _tensorflow()
 
@@ -80,7 +81,7 @@ def call(doing, function, path, *more, retry, done=None):
 
 
 def rename(old, new, retry):
-    """Moves a file or folder that `stat` has seen to a name that it has not."""
+    """Moves a file or folder; the caller must have checked both paths with `stat`."""
 
     def done():
         return _is_absent(old) and not _is_absent(new)
@@ -89,25 +90,25 @@ def rename(old, new, retry):
 
 
 def remove(path, function, retry):
-    """Removes a file ("remove"), or a folder and all below it ("rmtree")."""
+    """Removes a file ("remove"), or a folder and its contents ("rmtree")."""
     call("remove", function, path, retry=retry, done=lambda: _is_absent(path))
 
 
 class RandomReader:
-    """Reads parts of a file, one thread at a time; opens it again after faults."""
+    """Reads parts of a file, one thread at a time; reopens it after errors."""
 
     def __init__(self, path, retry):
         self._path, self._retry = path, retry
         self._lock, self._worker = threading.Lock(), Worker()
-        # Only the worker holds the file: closing a broken one may block.
+        # Only the worker thread may close the file: closing a broken one may block.
         self._file = []
         self.close = weakref.finalize(self, _end, self._worker, self._file)
 
     def read(self, start, length, stop=None):
-        """Returns these bytes, fewer at the end of the file.
+        """Returns `length` bytes from `start`, or fewer at the end of the file.
 
-        With `stop`, where the file is known to end, none at all are a fault, which is
-        read again: another process may be writing it anew.
+        If `stop`, the known end of the file, is given, an empty result counts as an
+        error and is retried: another process may be rewriting the file.
         """
         tf = _tensorflow()
 
@@ -136,7 +137,7 @@ def _end(worker, file):
 
 
 def write(path, make_pieces, retry):
-    """Writes a file anew at every attempt; returns (bytes, SHA-256)."""
+    """Writes a file, from the start in each attempt; returns (bytes, SHA-256)."""
 
     def write_once():
         return _write_once(path, make_pieces(), retry.limit_s)
@@ -149,7 +150,7 @@ def _write_once(path, pieces, limit_s):
     doing, opened = f"write {path}", False
     try:
         with Worker() as worker:
-            # Only the worker holds the file: closing a broken one may block.
+            # Only the worker thread may close the file: closing a broken one may block.
             held = [worker.run(lambda: tf.io.gfile.GFile(path, "wb"), limit_s, doing)]
             try:
                 worker.run(lambda: held[0].write(b""), limit_s, doing)
@@ -169,7 +170,7 @@ def _write_once(path, pieces, limit_s):
                 None, None, f"{path}; {stored} bytes arrived of {size}"
             )
     except Exception:
-        # What could not be opened may be an older file, which stays.
+        # If the file could not be opened, it may be an older one, which is kept.
         if opened:
             _discard(path)
         raise
@@ -177,7 +178,7 @@ def _write_once(path, pieces, limit_s):
 
 
 def _discard(path):
-    """Removes what is left of a file, if that is possible at once."""
+    """Tries once to remove an incomplete file."""
     try:
         if stat(path, ONCE) is not None:
             remove(path, "remove", ONCE)
@@ -186,9 +187,9 @@ def _discard(path):
 
 
 def check_scheme(path):
-    """Raises a StorageError unless TensorFlow has the file system of `path`.
+    """Raises a StorageError unless TensorFlow supports the scheme of `path`.
 
-    tensorflow-io, which brings more of them, is imported only if that is needed.
+    Imports tensorflow-io, which adds schemes, only if it is needed.
     """
     tf = _tensorflow()
     scheme, problem = scheme_of(path), ""
@@ -208,7 +209,7 @@ def check_scheme(path):
 
 
 def _attempt(doing, path, function, retry, worker=None):
-    """Makes a call in a thread, each attempt within the limit."""
+    """Makes a call on another thread, with retries and a time limit per attempt."""
 
     def once():
         with contextlib.nullcontext(worker) if worker else Worker() as runner:
@@ -218,7 +219,7 @@ def _attempt(doing, path, function, retry, worker=None):
 
 
 def _repeat(doing, path, function, retry):
-    """Calls `function` until it works; what a repetition cannot heal ends it."""
+    """Calls `function` until it succeeds, fails permanently, or is out of attempts."""
     tf = _tensorflow()
     wait = retry.first_wait_s
     for attempt in range(1, retry.tries + 1):
@@ -236,7 +237,7 @@ def _repeat(doing, path, function, retry):
 
 
 def _is_absent(path):
-    """Whether the store says for certain, at once, that nothing is there."""
+    """Returns whether the store confirms, in one attempt, that the path is missing."""
     try:
         return stat(path, ONCE) is None
     except StorageError:
@@ -244,14 +245,14 @@ def _is_absent(path):
 
 
 def _is_final(error):
-    """Whether the same call would fail in the same way again."""
+    """Returns whether the same call would fail in the same way again."""
     names = "NotFound AlreadyExists PermissionDenied Unauthenticated InvalidArgument"
     names += " Unimplemented ResourceExhausted"
     return type(error).__name__.removesuffix("Error") in names.split()
 
 
 def _translate(error, doing, path, diagnose):
-    """Returns the error for the caller, on request with the store's state in it."""
+    """Converts a TensorFlow error; with `diagnose`, includes the server's state."""
     errors = _tensorflow().errors
     if isinstance(error, errors.NotFoundError):
         return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)

@@ -1,8 +1,8 @@
-"""Copies folders between stores: verified, and resumable after an interruption.
+"""Copies folders between stores; verifies files and can resume after interruptions.
 
-A file is written under a temporary name, read back, compared, and then renamed. So a
-file under its final name is complete. Manifests, which make a folder a checkpoint, come
-last.
+A file is written under a temporary name, read back, compared, and then renamed.
+Therefore, a file under its final name is complete. Manifests, which make a folder a
+checkpoint, are copied last.
 """
 
 import concurrent.futures
@@ -23,7 +23,7 @@ from plsc_tf.storage.errors import StorageError
 MANIFEST = "manifest.json"
 PARTIAL = ".plsc-part"
 FILES_AT_ONCE = 3
-# Seconds between two reports of progress.
+# Seconds between two progress reports.
 LOG_EVERY_S = 10.0
 
 
@@ -34,8 +34,8 @@ class Transfer:
     Attributes:
         copied: number of files written.
         skipped: number of files that already existed with the same content.
-        num_bytes: bytes of the files written.
-        seconds: time that it took.
+        num_bytes: total size of the files written.
+        seconds: duration.
     """
 
     copied: int
@@ -52,24 +52,26 @@ def copy_folder(
     replace_unlisted: bool = False,
     skip: Sequence[str] = (),
 ) -> Transfer:
-    """Copies the content of a folder, with everything below it, into another.
+    """Copies a folder's contents, including subfolders, to another folder.
 
-    Files that exist with the same size and SHA-256 are skipped, so the same call
-    resumes an interrupted copy. A folder's `manifest.json` says what its files must
-    be, `{"files": {name: {"bytes": ..., "sha256": ...}}}`; it is copied last.
+    Files that already exist with the same size and SHA-256 are skipped, so repeating
+    the call resumes an interrupted copy. If a folder contains a `manifest.json`, its
+    files must match it, `{"files": {name: {"bytes": ..., "sha256": ...}}}`; the
+    manifest is copied last.
 
     Args:
         source_dir: folder to copy, on any store.
-        target_dir: folder to copy into; made if it is missing. Its other files stay.
-        doing: the work in one word, for the log.
-        replace_unlisted: whether a file of the target that differs is replaced if no
-            manifest lists it, such as a log; it is logged.
-        skip: patterns such as `*.writing-*` of files and folders that are not copied.
+        target_dir: folder to copy to; created if missing. Its other files are kept.
+        doing: a word that describes the operation in the log.
+        replace_unlisted: whether to replace a differing target file that no manifest
+            lists, such as a log; each replacement is logged.
+        skip: name patterns such as `*.writing-*` of files and folders that are not
+            copied.
 
     Raises:
         FileNotFoundError: `source_dir` does not exist.
-        FileExistsError: a file of the target differs; it is named and kept.
-        StorageError: a store failed, or a file is not what its manifest says.
+        FileExistsError: a target file differs; the message names it, and it is kept.
+        StorageError: a store failed, or a file does not match its manifest.
     """
     start = time.monotonic()
     sizes = _sizes(source_dir, (*skip, f"*{PARTIAL}"))
@@ -109,7 +111,7 @@ download = functools.partial(copy_folder, doing="Downloading")
 
 
 def _sizes(folder, skip):
-    """`{path: bytes}` of the files below a folder that match none of `skip`."""
+    """Returns `{relative path: size}` for the files in a folder that `skip` allows."""
     sizes = {}
     for name in files.list_dir(folder):
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in skip):
@@ -124,10 +126,10 @@ def _sizes(folder, skip):
 
 
 def _hashes(source_dir, sizes):
-    """`{name: SHA-256}` of the files that manifests list; None for manifests.
+    """Returns `{name: SHA-256}` for files that manifests list; None for manifests.
 
     Raises:
-        StorageError: a file is missing or has another size than its manifest says.
+        StorageError: a file is missing, or its size differs from its manifest.
     """
     hashes = {}
     for manifest in [name for name in sizes if files.name(name) == MANIFEST]:
@@ -145,7 +147,7 @@ def _hashes(source_dir, sizes):
 
 
 def _entries(path):
-    """The "files" of a manifest of ours; nothing if it is another program's."""
+    """Returns the "files" entry of our manifest; {} for another program's manifest."""
     try:
         entries = json.loads(files.read(path))["files"]
         keys = ("bytes", "sha256")
@@ -157,7 +159,7 @@ def _entries(path):
 
 
 def _copy(source, target, size, expected, replace):
-    """Copies a file; returns the bytes written, None if it already existed."""
+    """Copies a file; returns the bytes written, or None if it already existed."""
     existing = files.size(target) if files.exists(target) else None
     if existing == size:
         if files.checksum(target)[1] == (expected or files.checksum(source)[1]):

@@ -1,21 +1,23 @@
-"""One writer per folder, on any store, also when processes are killed.
+"""Ensures that at most one process writes to a folder, even if processes are killed.
 
-The same rules hold on local disks, NFS, HDFS and object stores, so kernel locks, which
-some of these lack, are not used. They rely on one property: a process that lists a
-folder sees every file whose write ended before. Local disks and HDFS have it, S3 since
-December 2020, GCS and Azure too. No operation needs to be atomic.
+The same protocol works on local disks, NFS, HDFS and object stores. It doesn't use
+kernel locks, which some of these lack. It relies on one property: a process that lists
+a folder sees every file whose write has finished. Local disks and HDFS guarantee this,
+as do GCS, Azure and (since December 2020) S3. No operation needs to be atomic.
 
 1. A process writes a claim, a small file with a token, and then lists the folder.
-2. It may write once its list holds no other claim. Of two processes the one whose claim
-   was written last sees the other's, so never both may.
-3. Of two that still wait the one with the smaller token stays, so one of them gets it.
-4. Claims of processes that have ended are removed. On the same machine the kernel
-   knows. Those elsewhere are watched: a process renews its claim every `renew_s`, and
-   one whose claim does not change for `lease_s` counts as dead. Contents are compared,
-   and the watcher's monotonic clock measures the time: wall clocks, which differ and
-   jump, do not matter.
-5. A process that slept for too long finds its claim gone, or another writer, before it
-   writes again: see `check`.
+2. It may write to the folder once the list contains no other claim. Of two processes,
+   the one whose claim was written last sees the other's claim, so they can never both
+   write.
+3. If two processes are both waiting, the one with the smaller token keeps its claim, so
+   one of them gets the lock.
+4. Claims of processes that have ended are removed. For a process on the same machine,
+   the kernel is asked. A process elsewhere renews its claim every `renew_s` seconds and
+   counts as dead if its claim doesn't change for `lease_s` seconds. The observer
+   compares the claim's contents and measures the time with its own monotonic clock,
+   because wall clocks differ and jump.
+5. A process that was suspended for too long finds that its claim is gone, or that there
+   is another writer, before it writes again (see `check`).
 """
 
 import contextlib
@@ -41,32 +43,34 @@ PATTERN = f"{PREFIX}*"
 _NAME = re.compile(rf"{re.escape(PREFIX)}([0-9a-f]{{16}})")
 RENEW_S, LEASE_S = 10.0, 60.0
 _POLL_S = 0.1
-# Claims have one size, so that renewing one on a full disk needs no new block.
+# All claims have the same size: renewing one on a full disk needs no new block.
 _CLAIM_BYTES = 1024
 _KEYS = {"host", "pid", "since", "folder", "machine", "start", "state"}
 _ONCE = files.Retry(tries=1, limit_s=10.0)
-# On HDFS a claim is empty for a moment while it is renewed.
+# On HDFS, a claim is empty for a moment while it is renewed.
 _SOON = files.Retry(tries=5, first_wait_s=0.1, limit_s=10.0)
 
 
 class FolderInUseError(RuntimeError):
-    """Another process writes into the folder; the message names it."""
+    """Raised if another process is writing to the folder; the message names it."""
 
 
 class WriterLock:
-    """The right to write into a folder, which one process has at a time.
+    """Lock that only one process at a time can hold; the holder may write to a folder.
 
         with WriterLock() as lock:
             lock.acquire("runs/ms1m")
 
-    A process that is killed does not block the next one: on the same machine that one
-    starts at once, on another machine after `lease_s`.
+    A killed process does not block the next one, which can start immediately on the
+    same machine, and after `lease_s` seconds on another machine.
 
     Args:
-        advice: sentence that ends the error: what to do while another process writes.
-        machine: name of this machine; None: that of the running kernel.
+        advice: last sentence of the error message; says what to do while another
+            process is writing.
+        machine: name of this machine, or None to use the kernel's boot ID.
         renew_s: seconds between two renewals of the claim.
-        lease_s: seconds without one after which a writer elsewhere counts as dead.
+        lease_s: seconds without a renewal after which a writer on another machine
+            counts as dead.
     """
 
     def __init__(
@@ -89,15 +93,16 @@ class WriterLock:
 
     @property
     def held(self) -> bool:
-        """Whether this process has the right to write, as far as it knows."""
+        """True if this process holds the lock, as far as it knows."""
         return self._folder is not None
 
     def acquire(self, folder: str) -> None:
-        """Takes the right to write into a folder, which is made if it is missing.
+        """Acquires the lock of a folder; creates the folder if it is missing.
 
         Raises:
-            FolderInUseError: another process, or another lock of this one, has it.
-            OSError: the folder cannot be written to.
+            FolderInUseError: another process, or another `WriterLock` in this process,
+                holds the lock.
+            OSError: the folder is not writable.
         """
         if self.held:
             raise ValueError(f"This lock already belongs to {self._folder}.")
@@ -142,49 +147,49 @@ class WriterLock:
             self.release()
 
     def check(self) -> None:
-        """Makes sure that this process is still the writer; call it before a save.
+        """Checks that this process is still the writer; call it before a save.
 
         Raises:
-            FolderInUseError: another process took over, as this one did not renew its
-                claim.
+            FolderInUseError: another process took over because this one did not renew
+                its claim.
         """
-        # Within the lease no process takes over, so a save need not wait for a store
-        # that is slow to take the next renewal.
+        # No process takes over during the lease, so a save doesn't need to wait for a
+        # store that is slow to write the next renewal.
         if _awake_or_suspended_s() - self._renewed_at > self._lease_s / 2:
             self._renew()
         if self._lost:
             raise FolderInUseError(self._lost)
 
     def release(self) -> None:
-        """Gives the right up; does nothing if it is not held."""
+        """Releases the lock; does nothing if it isn't held."""
         if not self.held or self._permanent or self._claim["pid"] != os.getpid():
-            return  # a forked child does not give up its parent's
+            return  # A forked child must not release its parent's lock.
         self._end.set()
         with self._mutex:
             folder, self._folder = self._folder, None
             try:
                 files.remove(self._path, _ONCE)
             except FileNotFoundError:
-                pass  # another process took over
+                pass  # Another process took over.
             except OSError as error:
                 logging.warning("Could not remove the lock %s: %s", self._path, error)
         if self._made_folder and files.is_local(folder):
-            with contextlib.suppress(OSError):  # it is not empty
+            with contextlib.suppress(OSError):  # The folder isn't empty.
                 os.rmdir(local_path(folder))
 
     def keep(self) -> None:
-        """Keeps the right until the process ends, as threads may still write."""
+        """Keeps the lock until the process ends; use it if threads may still write."""
         self._permanent = True
 
     def _wait_for_others(self):
-        """Returns as the writer, once no other claim counts."""
+        """Waits until no other claim counts; this process is the writer afterwards."""
         seen = {}
         while True:
             others = [self._counts(*claim, seen) for claim in self._others()]
             if not any(others):
                 with self._mutex:
-                    # It is missing if this process was stopped for so long that another
-                    # one took it for dead.
+                    # The claim is missing if this process was suspended for so long
+                    # that another process considered it dead.
                     present = files.exists(self._path, _ONCE)
                     self._claim["state"] = "writing" if present else "waiting"
                     self._write(new=not present)
@@ -193,15 +198,16 @@ class WriterLock:
             time.sleep(min(_POLL_S, self._renew_s))
 
     def _counts(self, token, raw, seen):
-        """Whether a claim may be a writer's; removes it if its process has ended.
+        """Returns whether a claim may be active; removes it if its process has ended.
 
         Args:
-            token: of the claim.
-            raw: its content.
-            seen: `{token: (content, since when, whether it ever changed)}`.
+            token: the claim's token.
+            raw: the claim's content.
+            seen: `{token: (content, time of its last change, whether it ever changed)}`
+                of the claims seen so far; updated.
 
         Raises:
-            FolderInUseError: its process runs and goes first.
+            FolderInUseError: the claim's process is running and has precedence.
         """
         now, owner = time.monotonic(), _parse(raw)
         before, since, renewed = seen.get(token, (raw, now, False))
@@ -222,7 +228,7 @@ class WriterLock:
         if running is False:
             logging.info("%s has ended; its lock ends.", _describe(owner))
             self._buried.add(token)
-            with contextlib.suppress(FileNotFoundError):  # another one was quicker
+            with contextlib.suppress(FileNotFoundError):  # Another process removed it.
                 files.remove(files.join(self._folder, PREFIX + token))
         elif running and (owner["state"] == "writing" or token < self._token):
             raise FolderInUseError(
@@ -232,10 +238,10 @@ class WriterLock:
         return running is not False
 
     def _is_running(self, owner):
-        """Whether a claim's process runs; None if only its renewals can show that."""
+        """Returns whether a claim's process runs; None if only renewals can show it."""
         if owner["machine"] != self._claim["machine"]:
             return None
-        with contextlib.suppress(PermissionError):  # another user's
+        with contextlib.suppress(PermissionError):  # another user's process
             try:
                 os.kill(owner["pid"], 0)
             except ProcessLookupError:
@@ -245,29 +251,30 @@ class WriterLock:
             return None
         if start != owner["start"] or state in ("Z", "X"):
             return False
-        # A claim that was copied with its folder is not a claim on the copy.
+        # If the folder was copied together with the claim, the claim doesn't apply to
+        # the copy.
         return True if owner["folder"] == self._claim["folder"] else None
 
     def _others(self):
-        """Yields (token, content) of the claims of other locks."""
+        """Yields (token, content) for each claim of another lock."""
         for name in files.list_dir(self._folder, _ONCE):
             match = _NAME.fullmatch(name)
             if not match or match[1] in {self._token, *self._buried}:
                 continue
-            # It may be given up meanwhile.
+            # The claim may have been removed since the folder was listed.
             with contextlib.suppress(FileNotFoundError):
                 yield match[1], files.read(files.join(self._folder, name), retry=_SOON)
 
     def _write(self, new=False):
-        """Writes this process's claim with another count of renewals."""
+        """Writes this process's claim with an incremented renewal count."""
         begun, self._written = _awake_or_suspended_s(), False
         self._claim["beat"] += 1
         raw = json.dumps(self._claim).encode().ljust(_CLAIM_BYTES)
         if not files.is_local(self._path):
             files.write(self._path, raw, retry=_ONCE)
         else:
-            # A reader sees the older claim or this one. It need not survive a power
-            # cut, which no process does.
+            # A reader sees either the old claim or this one. The claim doesn't need to
+            # survive a power failure, because its process doesn't either.
             path = local_path(self._path)
             with open(
                 f"{path}.new" if new else path, "wb" if new else "r+b", 0
@@ -291,13 +298,13 @@ class WriterLock:
                 if not self._lost:
                     self._write()
             except OSError as error:
-                # Saves fail as well while the store does.
+                # While the store is failing, saves fail too, so a warning is enough.
                 logging.warning("Could not renew the lock %s: %s", self._path, error)
         if self._lost:
             logging.error("%s", self._lost)
 
     def _loss(self):
-        """Why this process is no longer the writer; empty while it is."""
+        """Says why this process is no longer the writer; returns "" while it is."""
         if self._claim["state"] != "writing":
             return ""
         problem = ""
@@ -315,7 +322,7 @@ class WriterLock:
 
 
 def _parse(raw):
-    """The dict of a claim; None while it is being written."""
+    """Decodes a claim; returns None if it is incomplete because it is being written."""
     try:
         claim = json.loads(raw)
         return claim if _KEYS <= claim.keys() else None
@@ -324,14 +331,14 @@ def _parse(raw):
 
 
 def _describe(owner):
-    """Names the process of a claim."""
+    """Returns a description of a claim's process for messages."""
     if not owner:
         return "another process"
     return f"process {owner['pid']} on {owner['host']}"
 
 
 def _real_path(folder):
-    """The folder's name on this machine, without symbolic links."""
+    """Returns the folder's path without symbolic links."""
     if files.is_local(folder):
         return os.path.realpath(local_path(folder))
     return canonical(folder)
@@ -339,11 +346,11 @@ def _real_path(folder):
 
 @functools.cache
 def _machine():
-    """A name of the kernel and of the namespaces that it counts this process in."""
+    """Returns an identifier of the running kernel and of this process's namespaces."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             boot = file.read().strip()
-        # Containers count processes, and may count clock ticks, separately.
+        # Containers have their own process IDs and may have their own clock ticks.
         spaces = [os.readlink(f"/proc/self/ns/{kind}") for kind in ("pid", "time")]
         return " ".join([boot, *spaces])
     except OSError:
@@ -351,7 +358,7 @@ def _machine():
 
 
 def _start_and_state(pid):
-    """(clock tick at which a process started, its state); (0, "") if unknown."""
+    """Returns (a process's start in clock ticks, its state); (0, "") if unknown."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             fields = file.read().rpartition(")")[2].split()
@@ -361,5 +368,5 @@ def _start_and_state(pid):
 
 
 def _awake_or_suspended_s():
-    """Seconds of a clock that also runs while the machine is suspended."""
+    """Returns the seconds of a clock that includes time when the machine is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
