@@ -1,1 +1,1 @@
-"""Checkpoints that know rows and weights, and nothing of replicas."""
+"""Saves, restores and edits checkpoints; their format doesn't depend on replicas."""

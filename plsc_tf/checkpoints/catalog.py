@@ -1,4 +1,4 @@
-"""The checkpoints of a run's folder: list, choose, remove."""
+"""Lists, chooses and removes the checkpoints in a run's folder."""
 
 import functools
 import re
@@ -14,28 +14,29 @@ from plsc_tf.storage import files, writer_lock
 
 NAMES = re.compile(r"\d+|step_\d+")
 REMOVING = ".removing"
-# Remains of an interruption, also of the best checkpoint and its successor.
+# Remains of an interrupted save or removal, including the best checkpoint's.
 INTERRUPTED = re.compile(
     rf"({NAMES.pattern}|best(\.next)?)({re.escape(WRITING)}\w+|{re.escape(REMOVING)})"
 )
 DAMAGED = ".damaged"
-# Folders and files that are not, or no longer, checkpoints.
+# Folders and files that are not checkpoints, or not any longer.
 REMAINS = (f"*{WRITING}*", f"*{REMOVING}", f"*{DAMAGED}-*", writer_lock.PATTERN)
-# In checkpoints of PLSC, whose names are 0, 1, … as well.
+# A file in PLSC's checkpoints, whose folders are also named 0, 1, ….
 PLSC_META = "meta.json"
 
 
 def find_all(directory: str) -> list[tuple[int, str]]:
-    """Checkpoints below a run's folder: [(global step, path)], oldest first.
+    """Returns the checkpoints in a run's folder: [(global step, path)], oldest first.
 
-    Of two at one step, that of the finished epoch comes last. Only their manifests
-    are read; those that cannot be are left out.
+    Of two checkpoints at the same global step, the one of the finished epoch comes
+    last. Only the manifests are read; checkpoints with an unreadable manifest are
+    omitted.
 
     Args:
-        directory: the run's folder; may not exist.
+        directory: the run's folder; doesn't need to exist.
 
     Raises:
-        OSError: the folder cannot be reached; that is never taken for an empty one.
+        OSError: the folder cannot be reached; it is never treated as empty.
     """
     return _look(directory)[0]
 
@@ -43,21 +44,22 @@ def find_all(directory: str) -> list[tuple[int, str]]:
 def newest(
     directory: str, *, on_damaged: str = "stop", group: Any = None
 ) -> str | None:
-    """The newest intact checkpoint of a run.
+    """Returns the newest intact checkpoint of a run.
 
     Args:
-        directory: the run's folder; may not exist.
-        on_damaged: "stop", or "previous" to rename a damaged one and take the newest
-            intact one.
-        group: the `Group` of workers, all of which must call this; None: there is
-            one. The chief checks the files.
+        directory: the run's folder; doesn't need to exist.
+        on_damaged: "stop", or "previous" to rename damaged checkpoints and use the
+            newest intact one.
+        group: the `Group` of workers, all of which must call this function, or None in
+            a single process. The chief checks the files.
 
     Returns:
-        its path, or None if there is no checkpoint.
+        the checkpoint's path, or None if there is no checkpoint.
 
     Raises:
-        DamagedCheckpointError: the newest one is damaged; names the file and the
-            newest intact checkpoint. Or all are damaged, whatever `on_damaged` says.
+        DamagedCheckpointError: with "stop", the newest checkpoint is damaged; the
+            message names the file and the newest intact checkpoint. With either value,
+            all checkpoints are damaged.
     """
     group = group or SingleWorker()
     choose = functools.partial(_newest, directory, on_damaged)
@@ -89,10 +91,10 @@ def _newest(directory, on_damaged):
 
 
 def resolve(path: str) -> str:
-    """The checkpoint that a checkpoint folder or a run's folder names.
+    """Returns a checkpoint folder unchanged; for a run's folder, its newest checkpoint.
 
     Raises:
-        FileNotFoundError: there is neither.
+        FileNotFoundError: the path is neither.
     """
     if files.exists(files.join(path, manifest.NAME)):
         return path
@@ -107,12 +109,13 @@ def resolve(path: str) -> str:
 
 
 def prune(directory: str, keep: int, run: str | None = None) -> None:
-    """Removes the oldest checkpoints of a run so that `keep` stay; 0 keeps all.
+    """Removes all but the newest `keep` checkpoints of a run.
 
     Args:
         directory: the run's folder.
-        keep: how many stay.
-        run: the run's name in the states of its checkpoints; those of others stay.
+        keep: number of checkpoints to keep, or 0 to keep all.
+        run: the run's name, as stored in the checkpoints' states; other runs'
+            checkpoints are kept.
     """
     if not keep:
         return
@@ -124,7 +127,10 @@ def prune(directory: str, keep: int, run: str | None = None) -> None:
 
 
 def remove(path: str) -> None:
-    """Removes a checkpoint; an interruption leaves nothing that looks like one."""
+    """Removes a checkpoint.
+
+    If the removal is interrupted, the remains cannot be mistaken for a checkpoint.
+    """
     if files.atomic_rename(path):
         removed = f"{path}{REMOVING}"
         files.rename(path, removed)
@@ -135,7 +141,7 @@ def remove(path: str) -> None:
 
 
 def sweep(directory: str) -> None:
-    """Removes the remains of an interrupted process from a run's folder."""
+    """Removes the remains of interrupted saves and removals from a run's folder."""
     if not files.is_dir(directory):
         return
     for name in files.list_dir(directory):
@@ -145,7 +151,7 @@ def sweep(directory: str) -> None:
 
 
 def _look(directory):
-    """([(global step, path)] oldest first, problems of the others)."""
+    """Returns ([(global step, path)], oldest first; errors of damaged checkpoints)."""
     if not files.is_dir(directory):
         return [], []
     places, problems = [], []
@@ -175,7 +181,7 @@ def _why_no_manifest(path):
 
 
 def _check_name(path, content):
-    """An intact checkpoint of another step is not this one."""
+    """Raises an error if the state's step or epoch differs from the folder's name."""
     name, state = files.name(path), content["state"]
     if name.startswith("step_"):
         fits = int(name.removeprefix("step_")) == state["global_step"]
@@ -187,7 +193,7 @@ def _check_name(path, content):
 
 
 def _advice(problems, intact):
-    """The error that stops a run, with what to do."""
+    """Returns the error that stops a run, including advice."""
     listed = "; ".join(error.problem for error in problems[1:])
     first = problems[0]
     advice = "No other checkpoint of this run is intact: --restart starts over"

@@ -1,7 +1,7 @@
-"""A new checkpoint out of a trained one: classes removed, merged and added.
+"""Removes, merges and adds classes of a checkpoint; writes a new checkpoint.
 
-No model is built: files that have nothing to do with classes are copied, class rows
-are streamed from the old files to new ones.
+No model is built: files unrelated to the classes are copied, and class rows are
+streamed from the old files to new ones.
 """
 
 import dataclasses
@@ -15,26 +15,26 @@ from plsc_tf.checkpoints.labels_map import LabelsMap
 from plsc_tf.checkpoints.rows import DominantRows, EditedRows, RowsInMemory, StoredRows
 from plsc_tf.storage import files
 
-# Key of a state with the edits of its classes, the last edit last.
+# Key of the state that lists the edits of the classes, oldest first.
 EDITS = "class_edits"
 
 
 @dataclasses.dataclass(frozen=True)
 class Edit:
-    """A change of the classes.
+    """Describes a change to the classes.
 
     Attributes:
         labels: the `LabelsMap`.
-        weights: float64 [old classes], how much each counts in a merge, such as its
-            number of images; None: equally.
-        added: function of (first, last + 1) that returns rows of new classes,
-            counted from 0; None where there are none.
-        fills: `{array: number}` that other arrays have for new classes: "bias", and
-            the optimizer's slots, such as "weight/velocity".
-        names: of the new classes.
-        dominant: int [old classes], which of several centers of a class stays as its
-            only one; None where each has one.
-        flags: options of the run that the result belongs to, in place of its own.
+        weights: float64 `[old_classes]`, each class's weight in a merge, such as its
+            number of images; None weights all classes equally.
+        added: function of (first, last + 1) that returns rows of the new classes,
+            which are numbered from 0; None if there are no new classes.
+        fills: `{array: number}`, initial values of the new classes in other arrays:
+            "bias" and the optimizer's slots, such as "weight/velocity".
+        names: the new classes' names.
+        dominant: int `[old_classes]`, the index of the center to keep for each class;
+            None if each class has one center.
+        flags: option values that replace those stored in the checkpoint's state.
     """
 
     labels: LabelsMap
@@ -47,24 +47,24 @@ class Edit:
 
 
 def edit(source: str, target: str, changes: Edit, *, weights_only: bool = False) -> int:
-    """Writes a checkpoint with edited classes; the source stays as it is.
+    """Writes a checkpoint with edited classes; doesn't change the source.
 
-    Rows and slots of classes that are not touched are the same bit by bit.
+    Rows and slots of unaffected classes are identical to the bit.
 
     Args:
         source: folder of a checkpoint with a head.
-        target: folder to make.
+        target: folder to create.
         changes: the `Edit`.
-        weights_only: leave out the state that only a resume needs.
+        weights_only: whether to omit the values that are needed only to resume.
 
     Returns:
-        bytes written.
+        the number of bytes written.
 
     Raises:
-        DamagedCheckpointError: a file of the source is not what was written.
+        DamagedCheckpointError: a source file differs from the one that was written.
         FileExistsError: the target already exists.
-        ValueError: the source has no head, state that cannot be edited, or several
-            centers per class of which none is chosen.
+        ValueError: the source has no head, its state cannot be edited, or it has
+            several centers per class and `changes` doesn't choose one.
     """
     content = manifest.read(source)
     if "weight" not in content["arrays"]:
@@ -75,10 +75,10 @@ def edit(source: str, target: str, changes: Edit, *, weights_only: bool = False)
 
 
 def check_centers(source: str, content: dict, dropping: bool) -> None:
-    """Checks that classes have one center, or that all but one are to be dropped.
+    """Checks that each class has one center, or several if `dropping` is true.
 
     Raises:
-        ValueError: they have several, or there is none to drop.
+        ValueError: the classes have several centers, or none to drop.
     """
     shape = content["arrays"]["weight"]["shape"]
     several = len(shape) == 3  # noqa: PLR2004 - [classes, sub_centers, emb]
@@ -95,7 +95,7 @@ def check_centers(source: str, content: dict, dropping: bool) -> None:
 
 
 class _Edited:
-    """The interface of `Content` over the files of a checkpoint."""
+    """Implements the interface of `Content` for an edited checkpoint's files."""
 
     def __init__(self, source, content, changes, weights_only):
         self._source, self._content, self._edit = source, content, changes
@@ -110,11 +110,11 @@ class _Edited:
         }
 
     def backbone_file(self):
-        """The backbone's file as it is."""
+        """Returns a function that yields the unchanged backbone file."""
         return self._copy(self._content["backbone"]["file"])
 
     def variables_file(self):
-        """The variables of a resume, edited where they are slots of a head."""
+        """Returns the variables needed to resume, with the head's slots edited."""
         if not self._dense:
             return self._copy(self._content["training"]["file"])
         described = self._content["training"]["variables"]
@@ -125,11 +125,11 @@ class _Edited:
         return writer.numpy_archive(stored)
 
     def describe_backbone(self):
-        """The description of the source's backbone."""
+        """Returns the description of the source's backbone."""
         return self._content["backbone"]["weights"]
 
     def describe_variables(self):
-        """The source's description, with the new number of classes."""
+        """Returns the source's description, with the new number of classes."""
         first = 1 if self._edit.dominant is None else 2
         described = dict(self._content["training"]["variables"])
         for name in self._dense:
@@ -173,7 +173,7 @@ def _filled(value, row_shape, low, high):
 
 def _state(source, content, changes, kind):
     state = {**content["state"], "num_classes": changes.labels.num_classes}
-    state.pop("data", None)  # the images of the edited classes are others
+    state.pop("data", None)  # It doesn't describe the images of the edited classes.
     if "flags" in state:
         flags = {"num_classes": changes.labels.num_classes, **changes.flags}
         state["flags"] = {**state["flags"], **flags}
@@ -188,12 +188,13 @@ def _state(source, content, changes, kind):
 
 
 def _dense_slots(source, content):
-    """`{variable: slot}` of a head that every replica holds, by their shapes.
+    """Returns `{variable: slot}` for a replicated head; finds the slots by shape.
 
-    Its slots are among the optimizer's other variables, in the order of its slots.
+    The slots of a replicated head are stored with the optimizer's other variables, in
+    the optimizer's order of slots.
 
     Raises:
-        ValueError: a weight of the backbone has the same shape.
+        ValueError: a backbone weight has the same shape.
     """
     slots = {}
     if any("/" in name for name in content["arrays"]):

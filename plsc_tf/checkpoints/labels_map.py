@@ -1,4 +1,4 @@
-"""The new labels after classes are removed, merged and added."""
+"""Maps old labels to new ones after classes are removed, merged and added."""
 
 import base64
 import itertools
@@ -11,20 +11,20 @@ import numpy as np
 
 from plsc_tf.storage import files
 
-# New label of a class that is removed.
+# New label of a removed class.
 REMOVED = -1
-# Most runs of classes that stay which are listed one by one.
+# Maximum number of runs of remaining classes that a description lists individually.
 _RUNS = 10_000
-# Labels of one piece of a text file.
+# Number of labels in one chunk of a text file.
 _LINES = 65536
 _SPACES = re.compile(r"[\t\n\r]")
 
 
 class LabelsMap:
-    """New labels of old classes.
+    """Maps old classes to new labels.
 
-    Classes that stay keep their order, without gaps; a merged class stands where the
-    smallest of its labels stood; new classes come last.
+    Remaining classes keep their order, without gaps; a merged class takes the place of
+    its smallest old label; new classes come last.
 
     Args:
         num_classes: number of old classes.
@@ -33,15 +33,15 @@ class LabelsMap:
         added: number of new classes.
 
     Attributes:
-        new_labels: int64 [old classes], `REMOVED` for those that are removed.
-        origins: int64 [classes that stay], old labels, growing; of a merged class
-            the smallest.
-        groups: `{new label: int64 array of old ones}` of the merged classes.
+        new_labels: int64 `[old_classes]`, `REMOVED` for removed classes.
+        origins: int64 `[remaining_classes]`, their old labels in ascending order; for a
+            merged class, its smallest old label.
+        groups: `{new label: int64 array of old labels}` for merged classes.
         added: number of new classes.
-        num_classes: of the result.
+        num_classes: number of classes in the result.
 
     Raises:
-        ValueError: an unknown label, or one that is named twice; no class is left.
+        ValueError: a label is unknown or listed twice, or no class is left.
     """
 
     def __init__(
@@ -70,17 +70,18 @@ class LabelsMap:
             raise ValueError("No class would be left.")
 
     def describe(self, names: Sequence[str] = ()) -> dict[str, Any]:
-        """The map as plain values, for a checkpoint's state.
+        """Returns the map as JSON-compatible values for a checkpoint's state.
 
         Args:
-            names: of the new classes, as far as they have some.
+            names: the new classes' names, if they have any.
 
         Returns:
-            `from` and `to`: numbers of classes; `runs`: `[first old label, first new
-            label, classes]` of what stays, in order; `merged`: `[new label, [old
-            labels]]`; `added`: how many; `added_names`. Where there are very many
-            runs, `runs` is None and `stays` has a bit for each old class: most
-            significant bits first, compressed by zlib, in base64.
+            a dict with `from` and `to`: numbers of classes; `runs`: `[first old label,
+            first new label, number of classes]` for each run of remaining classes, in
+            order; `merged`: `[new label, [old labels]]`; `added`: number of new
+            classes; `added_names`. If there are very many runs, `runs` is None, and
+            `stays` has one bit per old class: most significant bits first, compressed
+            with zlib, in base64.
         """
         breaks = np.flatnonzero(np.diff(self.origins) != 1) + 1
         firsts = np.concatenate([[0], breaks]).astype(np.int64)
@@ -109,12 +110,12 @@ class LabelsMap:
     def write(
         self, path: str, names: Sequence[str] = (), added_names: Sequence[str] = ()
     ) -> None:
-        """Writes lines of old label, new label and name; "-" where one is missing.
+        """Writes lines with old label, new label and name; "-" if one is missing.
 
         Args:
-            path: of the text file.
-            names: of the old classes, or empty.
-            added_names: of the new ones, or empty.
+            path: the text file.
+            names: the old classes' names, or empty.
+            added_names: the new classes' names, or empty.
         """
         old, new = np.arange(len(self.new_labels)), self.new_labels
         first = len(self.origins)
@@ -129,7 +130,7 @@ class LabelsMap:
 
 
 def _lines(old, new, names):
-    """Lines of labels and names, as far as there are old labels and names."""
+    """Formats lines of labels and names; a missing label or name becomes "-"."""
     lines = []
     for row in itertools.zip_longest(old, new, names, fillvalue="-"):
         label, name = "-" if row[1] == REMOVED else row[1], _SPACES.sub("?", row[2])

@@ -1,6 +1,6 @@
-"""The description of a checkpoint: `manifest.json`, written last.
+"""Encodes and reads a checkpoint's description, `manifest.json`, which is written last.
 
-docs/checkpoint_format.md describes every key.
+See docs/checkpoint_format.md for every key.
 """
 
 import hashlib
@@ -13,11 +13,11 @@ NAME = "manifest.json"
 
 
 class DamagedCheckpointError(ValueError):
-    """A checkpoint whose files differ from those that were written.
+    """Raised if a checkpoint's files differ from those that were written.
 
     Args:
         path: the checkpoint folder.
-        problem: what is wrong with which file.
+        problem: description of the problem, including the file's name.
     """
 
     def __init__(self, path: str, problem: str):
@@ -27,23 +27,24 @@ class DamagedCheckpointError(ValueError):
 
 
 def encode(content: dict) -> bytes:
-    """The bytes of `manifest.json`: the content and its own checksum."""
-    content = json.loads(json.dumps(content))  # as it will be read, numbers as keys too
+    """Returns the bytes of `manifest.json`: the content and its checksum."""
+    # `read` computes the checksum of the parsed JSON, in which all keys are strings.
+    content = json.loads(json.dumps(content))
     whole = {**content, "checksum": _checksum(content)}
     return json.dumps(whole, indent=1).encode()
 
 
 def read(path: str) -> dict:
-    """The manifest of a checkpoint folder.
+    """Reads the manifest of a checkpoint folder.
 
     Args:
         path: the folder.
 
     Raises:
-        FileNotFoundError: there is none: not a checkpoint, or one that was never
-            completed.
-        DamagedCheckpointError: the manifest is not as it was written.
-        ValueError: another version of the format.
+        FileNotFoundError: there is no manifest, so the folder is not a checkpoint or
+            was never completed.
+        DamagedCheckpointError: the manifest differs from the one that was written.
+        ValueError: the checkpoint has a different format version.
     """
     name = files.join(path, NAME)
     if not files.exists(name):

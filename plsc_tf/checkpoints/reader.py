@@ -1,4 +1,4 @@
-"""Reads checkpoints: verifies the requested files first, then loads them in chunks."""
+"""Reads checkpoints: verifies the requested files, and loads them in chunks."""
 
 import concurrent.futures
 import dataclasses
@@ -17,21 +17,22 @@ from plsc_tf.checkpoints.manifest import DamagedCheckpointError
 from plsc_tf.checkpoints.rows import StoredRows
 from plsc_tf.storage import files
 
-# Rows are read and handed over in pieces of about this size.
+# Rows are read and assigned in chunks of about this size.
 CHUNK_BYTES = 16_000_000
 THREADS = 2
 
 
 def verify(path: str, content: dict, names: Iterable[str] | None = None) -> None:
-    """Compares files with their sizes and checksums.
+    """Compares files with the sizes and checksums in the manifest.
 
     Args:
         path: the checkpoint folder.
         content: its manifest.
-        names: files to check; None: all of them.
+        names: files to check, or None for all files.
 
     Raises:
-        DamagedCheckpointError: names the first file that is missing or differs.
+        DamagedCheckpointError: a file is missing or differs; the message names the
+            first one.
     """
     names = sorted(content["files"] if names is None else names)
     for name in names:
@@ -60,21 +61,23 @@ def restore(
     arrays: Mapping[str, Any] | None = None,
     verified: bool = False,
 ) -> dict:
-    """Loads a checkpoint, after checking all requested files.
+    """Loads a checkpoint after checking all requested files.
 
     Args:
         path: the checkpoint folder.
-        network: backbone to load; None: leave it out.
-        variables: `{name: variable}` to load that only a resume needs.
+        network: backbone to load into, or None to skip the backbone.
+        variables: `{name: variable}` to load; these are needed only to resume.
         arrays: `{name: ShardedRows or ReplicatedRows}` to load.
         verified: whether `verify` has just checked all files.
 
     Returns:
-        the state dict that was saved.
+        the saved state dict.
 
     Raises:
-        DamagedCheckpointError: a file is not what was written; nothing is changed.
-        ValueError: something is missing or has another shape; nothing is changed.
+        DamagedCheckpointError: a file differs from the one that was written; no
+            variable is changed.
+        ValueError: something is missing or has a different shape; no variable is
+            changed.
     """
     content = manifests.read(path)
     variables, arrays = variables or {}, arrays or {}
@@ -110,19 +113,19 @@ def _files_of(content, network, variables, arrays):
 
 
 def read_variables(path: str, content: dict, names: Iterable[str]) -> dict:
-    """The arrays that only a resume needs, `{name: array}`.
+    """Reads arrays that are needed only to resume; returns `{name: array}`.
 
     Args:
-        path: the checkpoint folder, verified.
+        path: the checkpoint folder, already verified.
         content: its manifest.
-        names: of the arrays.
+        names: the arrays' names.
     """
     with np.load(_opened(path, content["training"]["file"])) as stored:
         return {name: stored[name] for name in names}
 
 
 def _load_part(stored, array, part):
-    """Reads the rows of one file that belong to this process, chunk by chunk."""
+    """Loads the rows of one file that belong to this process, chunk by chunk."""
     first, end = array.here()
     first, end = max(first, part["first"]), min(end, part["last"] + 1)
     rows = max(1, CHUNK_BYTES // stored.row_bytes)
@@ -132,7 +135,7 @@ def _load_part(stored, array, part):
 
 
 def _compare(path, content, network, variables, arrays):
-    """Raises one ValueError that lists what does not fit."""
+    """Raises a ValueError that lists all differences in names, counts and shapes."""
     if variables and content["kind"] != "training":
         raise ValueError(
             f"Checkpoint {path} holds weights only, which no training can resume from. "
@@ -170,12 +173,12 @@ def _compare_shape(name, described, value):
 
 @dataclasses.dataclass(frozen=True)
 class Matched:
-    """The result of loading matching weights.
+    """The result of `load_matching`.
 
     Attributes:
         loaded: names of the network's weights that were loaded.
-        kept: `{name: reason}` of those that stay as they are.
-        unused: names of what else the checkpoint holds.
+        kept: `{name: reason}` for weights that were not loaded.
+        unused: names of weights in the checkpoint that were not used.
     """
 
     loaded: list[str]
@@ -184,12 +187,13 @@ class Matched:
 
 
 def load_matching(path: str, network: keras.Model) -> Matched:
-    """Loads the backbone's weights of equal name and shape into another network.
+    """Loads the backbone weights whose names and shapes match those of a network.
 
-    In Keras's weights file every layer is a group with the layer's name as an attribute
-    and its weights as numbered arrays. Layers that a user named are matched by that
-    name; names that Keras made up count layers over the whole process, so those are
-    matched by the place in the file, which counts layers of a kind over the network.
+    In a Keras weights file, each layer is a group, with the layer's name as an
+    attribute and its weights as numbered arrays. Layers that a user named are matched
+    by name. Names that Keras generates contain a counter over the whole process, so
+    those layers are matched by their group's path, which counts the layers of each
+    type within the network.
 
     Args:
         path: the checkpoint folder.
@@ -197,7 +201,7 @@ def load_matching(path: str, network: keras.Model) -> Matched:
 
     Raises:
         DamagedCheckpointError: the weights file is damaged.
-        ValueError: nothing fits.
+        ValueError: no weight matches.
     """
     content = manifests.read(path)
     file = content["backbone"]["file"]
@@ -226,7 +230,7 @@ def load_matching(path: str, network: keras.Model) -> Matched:
 
 
 def _arrays(file):
-    """`{name of layer and number: array}` of a weights file."""
+    """Returns `{"layer/number": array}` for a weights file."""
     arrays = {}
 
     def visit(place, item):

@@ -1,4 +1,4 @@
-"""Rows of checkpoints: in their files, in memory, or edited as they are read."""
+"""Reads rows from checkpoint files or memory, and edits them while reading."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -8,23 +8,23 @@ from plsc_tf.checkpoints.labels_map import LabelsMap
 from plsc_tf.checkpoints.manifest import DamagedCheckpointError
 from plsc_tf.storage import files
 
-# Rows are read and yielded in pieces of about this size.
+# Rows are read and yielded in chunks of about this size.
 PIECE_BYTES = 16_000_000
-# How a numpy file of format 1.0 begins; two bytes with the header's length follow.
+# First bytes of a numpy file, format 1.0; two bytes with the header's length follow.
 _NUMPY = b"\x93NUMPY\x01\x00"
 
 
 def row_size(shape: Sequence[int], dtype: str) -> int:
-    """Bytes of one row of `[rows, ...]`."""
+    """Returns the size in bytes of one row of `[rows, ...]`."""
     return int(np.prod(shape[1:], dtype=np.int64)) * np.dtype(dtype).itemsize
 
 
 class Rows:
-    """`[num_rows, ...]` of one process, with the interface of `ShardedRows`.
+    """An array `[num_rows, ...]` in one process, with the interface of `ShardedRows`.
 
     Args:
-        shape: of the whole.
-        dtype: name of its type.
+        shape: shape of the whole array.
+        dtype: name of the data type.
     """
 
     def __init__(self, shape: Sequence[int], dtype: str):
@@ -33,35 +33,35 @@ class Rows:
         self.piece_rows = max(1, PIECE_BYTES // self.row_bytes)
 
     def read(self, low: int, high: int) -> np.ndarray:
-        """The rows `[low, high)`."""
+        """Returns the rows `[low, high)`."""
         raise NotImplementedError
 
     def take(self, rows: Iterable[int]) -> np.ndarray:
-        """These rows, in any order, each read by itself."""
+        """Returns the given rows, in any order; reads each one separately."""
         return np.concatenate([self.read(int(row), int(row) + 1) for row in rows])
 
     def here(self) -> tuple[int, int]:
-        """The rows of this process, (first, last + 1): all of them."""
+        """Returns (first, last + 1) of this process's rows, which are all rows."""
         return 0, self.shape[0]
 
     def pieces(self, low: int, high: int) -> Iterator[np.ndarray]:
-        """Yields the rows `[low, high)` in pieces of a few megabytes."""
+        """Yields the rows `[low, high)` in chunks of a few megabytes."""
         for first in range(low, high, self.piece_rows):
             yield self.read(first, min(first + self.piece_rows, high))
 
     def release(self, low: int, high: int) -> None:
-        """Nothing is held."""
+        """Does nothing, because no rows are kept in memory."""
 
 
 class StoredRows(Rows):
-    """Rows in the files of a checkpoint, which were verified.
+    """Rows in the verified files of a checkpoint.
 
     Args:
         path: the checkpoint folder.
         described: the array's entry in the manifest.
 
     Raises:
-        DamagedCheckpointError: a file holds another number of rows.
+        DamagedCheckpointError: a file contains a different number of rows.
     """
 
     def __init__(self, path: str, described: dict):
@@ -75,7 +75,7 @@ class StoredRows(Rows):
             raise DamagedCheckpointError(path, problem)
         rows = self._ends - self._firsts
         sizes = np.array([files.size(file) for file in self._files], np.int64)
-        # A numpy file is a header, then the rows.
+        # A numpy file consists of a header and the rows.
         self._headers = sizes - rows * self.row_bytes
         for file, header, count in zip(self._files, self._headers, rows, strict=True):
             start = files.read(file, 0, min(10, files.size(file)))
@@ -85,7 +85,7 @@ class StoredRows(Rows):
                 raise DamagedCheckpointError(path, f"{files.name(file)} {problem}")
 
     def read(self, low: int, high: int) -> np.ndarray:
-        """The rows `[low, high)`, read-only if they are in one file."""
+        """Returns the rows `[low, high)`; read-only if all are in one file."""
         pieces, row = [np.empty((0, *self.shape[1:]), self.dtype)], low
         part = int(np.searchsorted(self._ends, low, side="right"))
         while row < high:
@@ -100,11 +100,11 @@ class StoredRows(Rows):
 
 
 class DominantRows(Rows):
-    """One of several centers of each class.
+    """Rows with one of several centers for each class.
 
     Args:
         stored: rows `[classes, sub_centers, ...]`.
-        chosen: int [classes], which center of each.
+        chosen: int `[classes]`, each class's center.
     """
 
     def __init__(self, stored: Rows, chosen: np.ndarray):
@@ -112,34 +112,35 @@ class DominantRows(Rows):
         self._stored, self._chosen = stored, chosen
 
     def read(self, low: int, high: int) -> np.ndarray:
-        """The rows `[low, high)`."""
+        """Returns the rows `[low, high)`."""
         rows = self._stored.read(low, high)
         return rows[np.arange(high - low), self._chosen[low:high]]
 
 
 class RowsInMemory(Rows):
-    """The rows of an array."""
+    """Rows of a numpy array."""
 
     def __init__(self, array: np.ndarray):
         super().__init__(array.shape, array.dtype.name)
         self._array = array
 
     def read(self, low: int, high: int) -> np.ndarray:
-        """The rows `[low, high)`."""
+        """Returns the rows `[low, high)`."""
         return self._array[low:high]
 
 
 class EditedRows(Rows):
-    """The rows of a head with some removed, merged and added.
+    """Rows of a head after removing, merging and adding classes.
 
     Args:
-        stored: the rows before.
+        stored: the original rows.
         labels: the `LabelsMap`.
         merge: function of (rows `[k, ...]`, their weights float64 `[k]`) that returns
-            the row of the merged class.
-        weights: float64 [old classes], how much each counts in a merge; None: equally.
-        added: function of (first, last + 1) that returns these of the new rows,
-            counted from 0.
+            the merged class's row.
+        weights: float64 `[old_classes]`, each class's weight in a merge; None weights
+            all classes equally.
+        added: function of (first, last + 1) that returns rows of the new classes,
+            which are numbered from 0.
     """
 
     def __init__(
@@ -157,7 +158,7 @@ class EditedRows(Rows):
         self._merged = np.array(sorted(labels.groups), np.int64)
 
     def read(self, low: int, high: int) -> np.ndarray:
-        """The rows `[low, high)`."""
+        """Returns the rows `[low, high)`."""
         rows = np.empty((high - low, *self.shape[1:]), self.dtype)
         origins = self._labels.origins[low:high]
         if len(origins):
@@ -170,7 +171,7 @@ class EditedRows(Rows):
         return rows
 
     def _read_stored(self, origins, rows):
-        """Reads as many old rows at a time as a piece has."""
+        """Reads the old rows in chunks of `piece_rows` rows."""
         for first in range(int(origins[0]), int(origins[-1]) + 1, self.piece_rows):
             begin, end = np.searchsorted(origins, [first, first + self.piece_rows])
             if begin < end:
@@ -195,17 +196,18 @@ def _no_rows(first, end):
 
 
 def merge_directions(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The mean direction of rows, as long as they are in the mean.
+    """Returns a row with the mean direction and the mean length of the given rows.
 
-    Heads with margins take the cosine of a row and an embedding, so a long row must
-    not outvote a short one; but the length decides how far a step turns the row.
+    Margin heads use the cosine of a row and an embedding, so a long row must not
+    outweigh a short one. The length still matters, because it determines how far an
+    update rotates the row.
 
     Args:
-        rows: float64 [k, size].
-        weights: float64 [k], of sum 1.
+        rows: float64 `[k, size]`.
+        weights: float64 `[k]`, with sum 1.
 
     Raises:
-        ValueError: the rows cancel each other, or one of them is zero.
+        ValueError: the rows cancel each other out, or one of them is zero.
     """
     norms = np.linalg.norm(rows, axis=1)
     if not norms.all():
@@ -218,11 +220,11 @@ def merge_directions(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def merge_means(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The weighted mean of rows: `[...]`."""
+    """Returns the weighted mean of rows, `[...]`."""
     return np.tensordot(weights, rows, axes=1)
 
 
 def merge_biases(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The logarithm of the sum of exponentials: probabilities of softmax add up."""
+    """Returns log(sum(exp(rows))), which adds up the classes' softmax probabilities."""
     largest = rows.max()
     return largest + np.log(np.sum(np.exp(rows - largest)))

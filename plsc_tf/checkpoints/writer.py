@@ -1,9 +1,9 @@
-"""Writes checkpoints: a complete one, or nothing that looks like one.
+"""Writes checkpoints; an interrupted save leaves nothing that looks like one.
 
-TensorFlow never changes a value that something refers to: an update of a variable whose
-value is referred to elsewhere writes to new memory. So the content of a checkpoint is a
-set of references, which takes no time to make; memory is taken only where training
-overtakes the writing, at most once the weights and slots.
+TensorFlow never modifies a value in place while something else refers to it: updating
+the variable allocates new memory. Therefore, a checkpoint's content is a set of
+references, which costs no time to create. Extra memory is needed only for values that
+training updates before they are written, at most the size of all weights and slots.
 """
 
 import concurrent.futures
@@ -30,60 +30,60 @@ from plsc_tf.storage.errors import StorageError
 
 BACKBONE = "backbone.weights.h5"
 TRAINING = "training.npz"
-# In the name of a folder that is being written; `catalog.sweep` removes remains.
+# Part of the name of a folder that is being written; `catalog.sweep` removes remains.
 WRITING = ".writing-"
 # Checksums and writing keep about this many cores and disks busy.
 THREADS = 2
-# Rows of a file; the last file of an array may be smaller.
+# Maximum size of a file of rows.
 FILE_BYTES = 256_000_000
 
 
 class BackgroundSaver:
     """Runs one function at a time on another thread; no error is lost.
 
-    A process that ends waits for a save in flight.
+    At exit, the process waits for a running save.
     """
 
     def __init__(self) -> None:
         self._saving: concurrent.futures.Future | None = None
 
     def submit(self, function: Callable[[], Any]) -> None:
-        """Starts a function after the one before; raises that one's error."""
+        """Starts a function after the previous one ends; raises the previous error."""
         self.wait()
         pool = concurrent.futures.ThreadPoolExecutor(1, "plsc_tf-save")
         self._saving = pool.submit(function)
         pool.shutdown(wait=False)
 
     def check(self) -> None:
-        """Raises the error of a function that has ended, once."""
+        """Raises the error of a function that has ended; raises each error once."""
         if not self.busy:
             self.wait()
 
     def wait(self) -> None:
-        """Waits for the running function; raises its error, once."""
+        """Waits for the running function; raises its error, but only once."""
         saving, self._saving = self._saving, None
         if saving is not None:
             saving.result()
 
     @property
     def busy(self) -> bool:
-        """Whether a function is running."""
+        """True if a function is running."""
         return self._saving is not None and not self._saving.done()
 
 
 @dataclasses.dataclass
 class Content:
-    """The content of one checkpoint, unchanged while training continues.
+    """The content of a checkpoint, which doesn't change while training continues.
 
     Attributes:
-        kind: "training", which a run can resume from, or "weights".
+        kind: "training" if a run can resume from it, else "weights".
         state: JSON-compatible dict.
         network: the backbone, a Keras model.
-        values: `[(keras.Variable, tensor)]` of all its variables.
-        variables: `{name: tensor}` that only a resume needs.
+        values: `[(keras.Variable, tensor)]` for all its variables.
+        variables: `{name: tensor}` of values that are needed only to resume.
         arrays: `{name: rows}`, each with `shape`, `dtype`, `here()`, `pieces(low,
             high)` and `release(low, high)`: `ShardedRows`, `ReplicatedRows`, `Rows` or
-            the values that they hold.
+            snapshots of their values.
     """
 
     kind: str
@@ -93,22 +93,22 @@ class Content:
     variables: dict[str, tf.Tensor]
     arrays: dict[str, Any]
 
-    # HDF5 keeps a file open that it could not write to, tries again as the process
-    # ends, and crashes. So it never sees the disk.
+    # HDF5 writes to memory only: if it fails to write to a file on disk, it keeps the
+    # file open, tries again when the process exits, and crashes.
     def backbone_file(self) -> memoryview:
-        """Keras's own weights file, which `load_weights` reads."""
+        """Returns a Keras weights file, which `load_weights` can read."""
         buffer = io.BytesIO()
         with keras.StatelessScope(state_mapping=self.values):
             private_apis.save_weights(self.network, buffer)
         return buffer.getbuffer()
 
     def variables_file(self) -> memoryview:
-        """`variables` as one numpy archive."""
+        """Returns `variables` as a numpy archive."""
         arrays = {name: np.asarray(value) for name, value in self.variables.items()}
         return numpy_archive(arrays)
 
     def describe_backbone(self) -> list[dict]:
-        """Paths, shapes and types of the weights that the weights file holds."""
+        """Returns the paths, shapes and data types of the weights in the file."""
         held = {id(variable) for variable, _ in self.values}
         return [
             {"path": weight.path, "shape": list(weight.shape), "dtype": weight.dtype}
@@ -117,7 +117,7 @@ class Content:
         ]
 
     def describe_variables(self) -> dict[str, dict]:
-        """Shapes and types of `variables`."""
+        """Returns the shapes and data types of `variables`."""
         return {
             name: {"shape": list(value.shape), "dtype": tf.as_dtype(value.dtype).name}
             for name, value in self.variables.items()
@@ -125,7 +125,7 @@ class Content:
 
 
 def numpy_archive(arrays: dict[str, np.ndarray]) -> memoryview:
-    """An uncompressed numpy archive of named arrays."""
+    """Returns an uncompressed numpy archive of named arrays."""
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     return buffer.getbuffer()
@@ -137,25 +137,26 @@ def save(
     group: Any = None,
     heartbeat: Callable[[], None] | None = None,
 ) -> int:
-    """Writes a checkpoint folder; every worker of a cluster writes its own rows.
+    """Writes a checkpoint folder; each worker writes its own rows.
 
-    Where the store can rename a folder in one go it is written under a temporary
-    name; elsewhere the manifest, which comes last, makes it a checkpoint.
+    If the store can rename a folder atomically, the folder is written under a temporary
+    name. Otherwise, writing the manifest last completes the checkpoint.
 
     Args:
         path: the folder; it must not exist.
         content: the `Content`, or another object with its interface.
-        group: the `Group` of workers, all of which must call this; None: there is
-            one.
-        heartbeat: function that is called after each file.
+        group: the `Group` of workers, all of which must call this function, or None in
+            a single process.
+        heartbeat: function to call after each file.
 
     Returns:
-        bytes written, by all workers.
+        the number of bytes that all workers wrote.
 
     Raises:
         FileExistsError: `path` already exists; nothing is overwritten.
-        OSError: it could not be written, for example because the disk is full; the
-            incomplete folder is removed. All workers raise the error of one.
+        OSError: the checkpoint could not be written, for example because the disk is
+            full; the incomplete folder is removed. If one worker fails, all workers
+            raise an error.
     """
     path, group = path.rstrip("/"), group or SingleWorker()
     begin = functools.partial(_begin, path) if group.is_chief else None
@@ -175,11 +176,11 @@ def save(
 
 
 def agree(group: Any, name: str, function: Callable[[], Any] | None) -> list:
-    """Calls a function on every worker; returns what they return, for all of them.
+    """Calls a function on every worker; returns the list of all workers' results.
 
     Raises:
-        OSError, ValueError: raised by the function; on the other workers a
-            `StorageError`.
+        OSError, ValueError: the function raised this error on this worker.
+        StorageError: the function raised an error on another worker.
     """
     value, problem, error = None, None, None
     try:
@@ -197,7 +198,7 @@ def agree(group: Any, name: str, function: Callable[[], Any] | None) -> list:
 
 
 def _begin(path):
-    """Makes the folder that is written to; returns its path."""
+    """Creates the folder to write to; returns its path."""
     if files.exists(path):
         raise FileExistsError(f"Checkpoint {path} already exists; not overwritten.")
     target = path
@@ -208,7 +209,7 @@ def _begin(path):
 
 
 def _write_share(target, content, is_chief, heartbeat):
-    """Writes this worker's share; returns its files and the parts of arrays."""
+    """Writes this worker's share; returns its files and its parts of the arrays."""
     jobs, parts = {}, {}
     if is_chief:
         jobs[BACKBONE] = functools.partial(_write, content.backbone_file)
@@ -224,7 +225,7 @@ def _write_share(target, content, is_chief, heartbeat):
 
 
 def _parts(name, array):
-    """How the rows of an array that are here are cut into files."""
+    """Splits this process's rows of an array into files; returns their descriptions."""
     first, end = array.here()
     header = len(_npy_header(array, array.shape[0]))
     step = max(1, (FILE_BYTES - header) // row_size(array.shape, array.dtype))
@@ -237,10 +238,15 @@ def _parts(name, array):
 
 
 def _write_files(target, jobs, heartbeat):
-    """Writes files by `{name: function of a path}`; calls `heartbeat` after each.
+    """Writes files in parallel.
+
+    Args:
+        target: the checkpoint folder.
+        jobs: `{name: function of a path}`, each of which writes a file.
+        heartbeat: function to call after each file, or None.
 
     Returns:
-        `{name: {"bytes", "sha256"}}`.
+        `{name: {"bytes": ..., "sha256": ...}}`.
     """
     with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
         names = {
@@ -272,7 +278,7 @@ def _write_rows(array, low, high, path):
 
 
 def npy_chunks(array: Any, low: int, high: int) -> Iterator[bytes | np.ndarray]:
-    """The bytes of a numpy file of the rows `[low, high)`, piece by piece."""
+    """Yields the contents of a numpy file with the rows `[low, high)` in chunks."""
     yield _npy_header(array, high - low)
     for piece in array.pieces(low, high):
         yield np.ascontiguousarray(piece)
@@ -290,7 +296,7 @@ def _npy_header(array, rows):
 
 
 def _finish(path, target, content, shares):
-    """Writes the manifest of all workers' files, which makes the checkpoint."""
+    """Writes the manifest of all workers' files, which completes the checkpoint."""
     described = manifest.encode(_describe(content, shares))
     files.write(files.join(target, manifest.NAME), described)
     if target != path:

@@ -352,7 +352,7 @@ def atomic_rename(path):
 
 @functools.cache
 def _prepared():
-    """The roots of stores that are ready; a process has one Java machine."""
+    """Returns the mutable set of the roots of stores prepared in this process."""
     return set()
 
 
