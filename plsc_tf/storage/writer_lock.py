@@ -368,5 +368,5 @@ def _start_and_state(pid):
 
 
 def _awake_or_suspended_s():
-    """Returns the seconds of a clock that includes time when the machine is suspended."""
+    """Returns the seconds of a clock that keeps running during suspend."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -1,4 +1,4 @@
-"""Importers: checkpoints of PLSC and of arcface_torch as weights of ours."""
+"""Imports weights from checkpoints of PLSC and arcface_torch."""
 
 import dataclasses
 import os
@@ -18,14 +18,14 @@ class Source:
 
     Attributes:
         format: "arcface_torch" or "plsc".
-        backbone: `{name there: array}`.
-        backbone_file: the file or folder that it comes from.
-        arrays: `{name here: rows}` of the head: "weight", "bias"; empty without a
+        backbone: `{name in the other library: array}`.
+        backbone_file: the file or folder that contains the backbone.
+        arrays: `{our name: rows}` for the head's "weight" and "bias"; empty without a
             head.
-        ranks: over how many devices the head was split there; 0 without one.
-        num_classes: as the checkpoint states it, or None.
-        loss: PLSC's loss type as far as the head's name tells, or None.
-        left: names of contents that have no place here.
+        ranks: number of devices that the head was split over; 0 without a head.
+        num_classes: number of classes that the checkpoint states, or None.
+        loss: PLSC's loss type if the head's name implies it, or None.
+        left: names of contents that are not imported.
     """
 
     format: str
@@ -42,13 +42,15 @@ def read(path: str, format: str = "auto") -> Source:
     """Opens a checkpoint of arcface_torch or PLSC and checks that it is complete.
 
     Args:
-        path: its folder, or one file of it.
+        path: the checkpoint's folder, or one of its files.
         format: a key of `FORMATS`, or "auto".
 
     Raises:
-        FileNotFoundError: nothing exists there, or a part of the checkpoint is missing.
-        ImportError: PyTorch is needed and not installed.
-        ValueError: it is of neither library, damaged, or its parts do not fit.
+        FileNotFoundError: the path does not exist, or a part of the checkpoint is
+            missing.
+        ImportError: PyTorch is needed but not installed.
+        ValueError: neither library wrote the checkpoint, it is damaged, or its parts
+            do not fit together.
     """
     folder, names = _files(path)
     if format == "auto":
@@ -64,15 +66,15 @@ def read(path: str, format: str = "auto") -> Source:
 
 
 def assign(source: Source, backbone: keras.Model) -> None:
-    """Puts a checkpoint's weights into a network, all of them or none.
+    """Assigns a checkpoint's weights to a network; assigns either all or none.
 
     Args:
         source: the `Source`.
-        backbone: a Keras model of `plsc_tf.backbones`.
+        backbone: a Keras model from `plsc_tf.backbones`.
 
     Raises:
-        ValueError: the checkpoint is of another network; what is missing, unknown or
-            of another shape is named.
+        ValueError: the checkpoint belongs to another network; the message lists
+            weights that are missing, unknown or of a different shape.
     """
     module, weights = FORMATS[source.format], source.backbone
     hint = module.hint(weights)
@@ -93,7 +95,7 @@ def assign(source: Source, backbone: keras.Model) -> None:
 
 
 def _files(path):
-    """(folder, names of the files that belong to the checkpoint)."""
+    """Returns (folder, names of the files that belong to the checkpoint)."""
     if "://" in path:
         raise ValueError(
             "Checkpoints of other libraries are read from local disks. Received: "
@@ -105,7 +107,7 @@ def _files(path):
         raise FileNotFoundError(f"import_from '{path}' is neither a folder nor a file.")
     folder, name = os.path.split(path)
     folder = folder or "."
-    # One rank's file stands for those of all ranks.
+    # If the path is one rank's file, the other ranks' files belong to the checkpoint.
     stem, rank, _ = name.rpartition("_gpu_")
     if not rank:
         return folder, [name]

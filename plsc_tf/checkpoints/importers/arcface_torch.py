@@ -1,4 +1,4 @@
-"""arcface_torch: IResNet's state dict and the class centers of Partial FC.
+"""Imports arcface_torch's IResNet state dicts and Partial FC class centers.
 
 Source: deepinsight/insightface `recognition/arcface_torch`: `backbones/iresnet.py`,
 `partial_fc_v2.py`, and the files that `train_v2.py` saves:
@@ -7,7 +7,7 @@ Source: deepinsight/insightface `recognition/arcface_torch`: `backbones/iresnet.
     checkpoint_gpu_<r>.pt   backbone, rank r's class centers, optimizer, epoch, step
     softmax_fc_gpu_<r>.pt   rank r's class centers (before 2022)
 
-PyTorch itself reads them, without running a pickle.
+PyTorch reads the files with `weights_only=True`, which doesn't execute pickled code.
 """
 
 import functools
@@ -26,10 +26,10 @@ from plsc_tf.checkpoints.importers import layers
 from plsc_tf.checkpoints.importers.layers import Names, ShardedFiles
 
 NAMES = Names(".weight", ".bias", ".running_mean", ".running_var", False)
-# Its images are (x − 127.5) / 127.5, ours (x − 127.5) / 128; the first convolution has
-# no bias, so that a factor of its kernel makes up for it.
+# arcface_torch scales images as (x − 127.5) / 127.5, this library as (x − 127.5) / 128.
+# The first convolution has no bias, so scaling its kernel compensates for that.
 IMAGE_SCALE = 128 / 127.5
-# Blocks in each stage of its networks.
+# Number of blocks in each stage of arcface_torch's networks.
 DEPTHS: dict[tuple[int, ...], str] = {
     (2, 2, 2, 2): "iresnet18",
     (3, 4, 6, 3): "iresnet34",
@@ -39,12 +39,12 @@ DEPTHS: dict[tuple[int, ...], str] = {
 }
 
 _BACKBONE_FILE = re.compile(r"(?!.*_gpu_\d+\.).*\.pth?")
-# Errors of torch.load for damaged or foreign files.
+# Errors that torch.load raises for damaged or foreign files.
 _FAULTS = (EOFError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 def recognizes(names: Iterable[str]) -> bool:
-    """Whether files of these names are arcface_torch's."""
+    """Returns whether the file names look like those of arcface_torch."""
     return any(re.fullmatch(r".*\.pth?", name) for name in names)
 
 
@@ -52,16 +52,16 @@ def read(folder: str, names: Iterable[str]) -> dict[str, Any]:
     """Opens a checkpoint.
 
     Args:
-        folder: where the files are.
-        names: of the files, one of them or all of the folder.
+        folder: the folder that contains the files.
+        names: the names of one file or of all files in the folder.
 
     Returns:
         the fields of a `plsc_tf.checkpoints.importers.Source`.
 
     Raises:
         ImportError: PyTorch is not installed.
-        FileNotFoundError: there is no backbone, or a rank's file is missing.
-        ValueError: a file does not hold what it should.
+        FileNotFoundError: the backbone's file or a rank's file is missing.
+        ValueError: a file has unexpected contents.
     """
     kind, paths = _rank_files(folder, names)
     left = []
@@ -85,7 +85,7 @@ def read(folder: str, names: Iterable[str]) -> dict[str, Any]:
 
 
 def layer_names(backbone: keras.Model, weights: Mapping) -> dict[str, str] | None:
-    """`{our layer: its name in arcface_torch}`; None if `backbone` is no IResNet."""
+    """Returns `{our layer: name in arcface_torch}`; None if `backbone` isn't IResNet."""
     del weights
     names = {}
     order = layers.order(backbone, scaled=False) or {}
@@ -98,11 +98,11 @@ def layer_names(backbone: keras.Model, weights: Mapping) -> dict[str, str] | Non
 
 
 def prepare(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """State dict for our IResNet: image scale and last scale become kernels'."""
+    """Folds the image scale and the last layer's scale into the kernels."""
     weights = dict(weights)
     if "conv1.weight" in weights:
         weights["conv1.weight"] = weights["conv1.weight"] * np.float32(IMAGE_SCALE)
-    # arcface_torch keeps this scale at 1, others may have trained it:
+    # arcface_torch keeps this scale at 1, but other programs may have trained it:
     # s (Wx + b − m) = (sW) x + sb − sm.
     scale = weights.pop("features.weight", None)
     if scale is None or scale.ndim != 1 or np.all(scale == 1):
@@ -115,7 +115,7 @@ def prepare(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def hint(weights: Mapping[str, np.ndarray]) -> str:
-    """The network that the weights are of, as advice."""
+    """Returns advice that names the network that the weights belong to."""
     places = [re.match(r"layer([1-4])\.(\d+)\.bn1\.weight", name) for name in weights]
     stages = [int(place[1]) for place in places if place]
     network = DEPTHS.get(tuple(stages.count(stage) for stage in range(1, 5)))
@@ -129,7 +129,7 @@ def hint(weights: Mapping[str, np.ndarray]) -> str:
 
 
 def _load(path):
-    """The object in a file of torch.save; its tensors stay in the file until read."""
+    """Loads a file written by torch.save; maps its tensors into memory if possible."""
     try:
         import torch
     except ImportError as error:
@@ -138,7 +138,7 @@ def _load(path):
             "pip install 'plsc_tf[torch]' (its CPU build is enough)."
         ) from error
     options = {"map_location": "cpu", "weights_only": True}
-    # PyTorch maps files since 2.1, and only those of the zip form.
+    # PyTorch has been able to map files since 2.1, but only those in zip format.
     if "mmap" in inspect.signature(torch.load).parameters:
         options["mmap"] = zipfile.is_zipfile(path)
     try:
@@ -157,12 +157,12 @@ def _is_tensor(value):
 
 
 def _to_numpy(tensor):
-    """A tensor as float32; without a copy where it is one, so still in its file."""
+    """Converts a tensor to float32; doesn't copy float32 tensors, which stay mapped."""
     return np.asarray(tensor.detach().float().numpy())
 
 
 def _rank_files(folder, names):
-    """("checkpoint" or "softmax_fc", paths of the files by rank), or (None, [])."""
+    """Returns ("checkpoint" or "softmax_fc", paths in order of rank), or (None, [])."""
     for kind in ("checkpoint", "softmax_fc"):
         matches = [re.fullmatch(rf"{kind}_gpu_(\d+)\.pth?", name) for name in names]
         ranks = {
@@ -189,12 +189,12 @@ def _backbone_file(folder, names):
 
 
 def _weights(state, path):
-    """The backbone's weights as arrays, without those that inference never reads."""
+    """Returns the backbone's weights as arrays, without those unused in inference."""
     if not isinstance(state, dict):
         raise ValueError(
             f"{path} holds a {type(state).__name__}, not a state dict of tensors."
         )
-    # DistributedDataParallel puts "module." before every name.
+    # DistributedDataParallel adds the prefix "module." to every name.
     return {
         name.removeprefix("module."): _to_numpy(value)
         for name, value in state.items()
@@ -203,9 +203,9 @@ def _weights(state, path):
 
 
 def _class_rows(kind, paths):
-    """The class centers of all ranks, which stay in their files.
+    """Returns the class centers of all ranks, which stay in their files.
 
-    PartialFC_V2 gives rank r of W ranks C // W + (r < C % W) of C classes.
+    Of C classes over W ranks, PartialFC_V2 assigns C // W + (r < C % W) to rank r.
     """
     shapes = [tuple(_centers(kind, path).shape) for path in paths]
     total = sum(shape[0] for shape in shapes)
@@ -222,7 +222,7 @@ def _load_centers(kind, path):
 
 
 def _centers(kind, path):
-    """The tensor of one rank's class centers."""
+    """Returns the tensor with one rank's class centers."""
     state = _load(path)
     if kind == "checkpoint":
         state = _part(state, "state_dict_softmax_fc", path)

@@ -1,4 +1,4 @@
-"""Weights of another library into Keras layers, and its shards of class weights."""
+"""Maps another library's weights to Keras layers and reads its class weight shards."""
 
 import dataclasses
 import functools
@@ -11,12 +11,12 @@ import numpy as np
 
 from plsc_tf.checkpoints.rows import Rows
 
-# Names listed in an error before it says "…".
+# Maximum number of names that an error message lists.
 LISTED = 6
-# Shards that had to be loaded whole and are kept: one for each thread that writes.
+# Maximum number of opened shards to keep, one for each writing thread.
 LOADED = 2
-# Names in arcface_torch of a residual network's layers, in the order in which PLSC
-# makes them, which numbers them; first those around the blocks.
+# A residual network's layers and their names in arcface_torch, in the order in which
+# PLSC creates (and therefore numbers) them; first the layers outside the blocks.
 AROUND = {
     "stem_conv": "conv1",
     "stem_bn": "bn1",
@@ -43,14 +43,15 @@ _IN_BLOCK = re.compile(r"stage(\d+)_block(\d+)_(.+)")
 
 @dataclasses.dataclass(frozen=True)
 class Names:
-    """How a library calls the arrays of a layer, after the layer's own name.
+    """The suffixes that a library appends to a layer's name for the layer's arrays.
 
     Args:
-        weight: kernel, scale of batch normalization, or slopes of a PReLU.
-        bias: of dense layers and batch normalization.
-        mean: moving mean.
-        variance: moving variance.
-        dense_inputs_first: whether a dense kernel is [inputs, outputs], as in Keras.
+        weight: suffix of kernels, batch normalization scales and PReLU slopes.
+        bias: suffix of the biases of dense layers and batch normalization.
+        mean: suffix of the moving mean.
+        variance: suffix of the moving variance.
+        dense_inputs_first: whether dense kernels have the shape `[inputs, outputs]`, as
+            in Keras.
     """
 
     weight: str
@@ -62,13 +63,13 @@ class Names:
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where one array of another library goes.
+    """The assignment of another library's array to a Keras variable.
 
     Attributes:
         variable: the Keras variable.
-        name: of the array in the other library.
-        shape: the shape that it has there.
-        convert: from the array there to the variable's value.
+        name: the array's name in the other library.
+        shape: the array's shape in the other library.
+        convert: function that converts the array to the variable's value.
     """
 
     variable: keras.Variable
@@ -78,15 +79,16 @@ class Place:
 
 
 def order(backbone: keras.Model, *, scaled: bool) -> dict | None:
-    """`{layer name: (stage, block, name in the block)}` in the order of `BLOCK`.
+    """Returns `{layer name: (stage, block, name in the block)}` in PLSC's order.
 
     Args:
         backbone: the Keras model.
         scaled: whether the last batch normalization has a scale.
 
     Returns:
-        a dict of the layers with weights, `(0, 0, name)` for those before and
-        `(9, 0, name)` for those after the blocks; None if it is no such network.
+        a dict with all layers that have weights, `(0, 0, name)` for layers before and
+        `(9, 0, name)` for layers after the blocks; None if `backbone` has a different
+        architecture.
     """
     found = {}
     for layer in backbone.layers:
@@ -107,12 +109,12 @@ def order(backbone: keras.Model, *, scaled: bool) -> dict | None:
 def places(
     backbone: keras.Model, layer_names: Mapping[str, str], names: Names
 ) -> list[Place]:
-    """All weights of a network and where they come from.
+    """Returns a `Place` for each of a network's weights.
 
     Args:
         backbone: the Keras model.
-        layer_names: `{name of the Keras layer: the other library's name of it}`.
-        names: the `Names` of the other library.
+        layer_names: `{name of the Keras layer: its name in the other library}`.
+        names: the other library's `Names`.
     """
     found = []
     for ours, theirs in layer_names.items():
@@ -121,7 +123,7 @@ def places(
 
 
 def differences(found: Sequence[Place], arrays: Mapping[str, np.ndarray]) -> str:
-    """Which arrays are missing, unknown or of another shape; "" if they all fit."""
+    """Lists arrays that are missing, unknown or of a different shape, "" if none."""
     wanted = {place.name: list(place.shape) for place in found}
     shapes = {name: list(array.shape) for name, array in arrays.items()}
     problems = {
@@ -137,20 +139,20 @@ def differences(found: Sequence[Place], arrays: Mapping[str, np.ndarray]) -> str
 
 
 def assign(found: Sequence[Place], arrays: Mapping[str, np.ndarray]) -> None:
-    """Puts arrays without `differences` into their variables."""
+    """Assigns arrays to their variables; call it only if there are no `differences`."""
     for place in found:
         place.variable.assign(place.convert(np.asarray(arrays[place.name])))
 
 
 def listed(names: Iterable[str]) -> str:
-    """The first few of some names, and how many there are."""
+    """Returns a text with the first few names and, if there are more, their number."""
     names = list(names)
     text = ", ".join(names[:LISTED])
     return text if len(names) <= LISTED else f"{text}, … ({len(names)} in all)"
 
 
 def _of_layer(backbone, layer, name, names):
-    """The `Place`s of one layer."""
+    """Returns the `Place`s of one layer."""
     weight, bias = name + names.weight, name + names.bias
     if isinstance(layer, keras.layers.Conv2D):
         height, width, inputs, outputs = layer.kernel.shape
@@ -169,8 +171,8 @@ def _of_layer(backbone, layer, name, names):
         return [
             Place(v, n, tuple(v.shape)) for n, v in variables.items() if v is not None
         ]
-    # A dense layer over the flattened feature map. Keras flattens (height, width,
-    # channels), the others (channels, height, width).
+    # This is a dense layer over the flattened feature map. Keras flattens (height,
+    # width, channels); the other libraries flatten (channels, height, width).
     features = tuple(backbone.get_layer("flatten").input.shape[1:])
     inputs, outputs = layer.kernel.shape
     first = names.dense_inputs_first
@@ -192,13 +194,13 @@ def _dense(kernel, features, inputs_first):
 
 
 def of_all_ranks(folder: str, by_rank: Mapping, count: int, name: str) -> list:
-    """The values of all ranks in order.
+    """Returns the values of all ranks in order.
 
     Args:
-        folder: where their files are, for the error.
+        folder: the folder that contains the files, for the error message.
         by_rank: `{rank: value}`.
         count: number of ranks.
-        name: of a rank's file, with `{}` in place of the rank.
+        name: name of a rank's file, with `{}` in place of the rank.
 
     Raises:
         FileNotFoundError: a rank's file is missing.
@@ -222,14 +224,14 @@ def check_shapes(
     """Checks the shapes of the ranks' class weights.
 
     Args:
-        paths: of the ranks' files.
-        shapes: of their class weights.
-        expected: these shapes as the other library splits the classes.
+        paths: paths of the ranks' files.
+        shapes: shapes of their class weights.
+        expected: the shapes that the other library's split of the classes implies.
         total: number of classes.
-        origin: which file says so.
+        origin: the file that states the number of classes, for the error message.
 
     Raises:
-        ValueError: they differ.
+        ValueError: the shapes differ.
     """
     for path, shape, wanted in zip(paths, shapes, expected, strict=True):
         if shape != wanted:
@@ -241,7 +243,7 @@ def check_shapes(
 
 
 class ShardedFiles(Rows):
-    """`[num_classes, ...]` float32 out of the shards of another library's devices.
+    """Rows, `[num_classes, ...]` float32, from the shards of another library's devices.
 
     Args:
         shards: `[(number of classes, function that returns their rows)]` in the order
@@ -261,7 +263,7 @@ class ShardedFiles(Rows):
         self._lock = threading.Lock()
 
     def read(self, low: int, high: int) -> np.ndarray:
-        """The rows `[low, high)`."""
+        """Returns the rows `[low, high)`."""
         parts, first = [np.empty((0, *self.shape[1:]), self.dtype)], 0
         for index, end in enumerate(self._ends):
             start, stop = max(low, first), min(high, end)

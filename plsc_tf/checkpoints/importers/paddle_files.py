@@ -1,6 +1,7 @@
-"""Reading Paddle's files of variables, without Paddle and without running a pickle.
+"""Reads Paddle's variable files without Paddle and without executing pickled code.
 
-A variable is stored in one of two forms. The binary one (`save_vars`, little endian):
+A variable is stored in one of two formats. The binary format (`save_vars`) is
+little-endian:
 
     uint32               version of the stream, 0
     uint64               levels of detail; for each: uint64 bytes, then the bytes
@@ -10,8 +11,8 @@ A variable is stored in one of two forms. The binary one (`save_vars`, little en
     the numbers, row by row
 
 Source: Paddle `paddle/fluid/framework/lod_tensor.cc`, `tensor_util.cc`,
-`framework.proto`; checked against files of Paddle 3.3. The other form (`paddle.save`)
-is a pickle of a numpy array, alone or in a dict by name.
+`framework.proto`; checked against files written by Paddle 3.3. The other format
+(`paddle.save`) is a pickle of a numpy array, or of a dict of arrays by name.
 """
 
 import dataclasses
@@ -25,13 +26,13 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message, message_fa
 
 from plsc_tf.data.unpickle import load_plain
 
-# framework.proto, VarType.Type.
+# Data types by their number in framework.proto, VarType.Type.
 _NAMES = {0: "?", 1: "<i2", 2: "<i4", 3: "<i8", 4: "<f2", 5: "<f4", 6: "<f8"}
 DTYPES = {kind: np.dtype(name) for kind, name in {**_NAMES, 20: "u1", 21: "i1"}.items()}
 PICKLED = (".pdparam", ".pdopt", ".pdparams")
-# The name map of a state dict in `paddle.save`'s dicts.
+# Key of the name table that `paddle.save` adds to a state dict.
 _NAME_TABLE = "StructuredToParameterName@@"
-# The header of a variable is some 30 bytes.
+# A generous limit: the header of a variable takes about 30 bytes.
 _HEADER_BYTES = 1 << 16
 
 
@@ -40,10 +41,10 @@ class Variable:
     """A variable in a file.
 
     Attributes:
-        name: Paddle's name of it.
+        name: the variable's name in Paddle.
         path: the file.
-        shape: of the array.
-        open: function that returns the array; it may be mapped from the file.
+        shape: the array's shape.
+        open: function that returns the array, which may be mapped from the file.
     """
 
     name: str
@@ -53,13 +54,13 @@ class Variable:
 
 
 def variables(path: str) -> list[Variable]:
-    """The variables in a file, most often one, whose name is the file's.
+    """Returns the variables in a file: usually one, with the file's name.
 
     Args:
         path: a local file.
 
     Raises:
-        ValueError: the file is cut off, or is no file of Paddle.
+        ValueError: the file is truncated or wasn't written by Paddle.
     """
     file_name = os.path.basename(path)
     name, extension = os.path.splitext(file_name)
@@ -74,7 +75,8 @@ def variables(path: str) -> list[Variable]:
             Variable(key, path, array.shape, functools.partial(np.asarray, array))
             for key, array in arrays.items()
         ]
-    # It may be a shard of the head, which is read again when it is written.
+    # The array may be a large shard of the head, so it isn't kept in memory, but is
+    # read again when it is needed.
     return [
         Variable(key, path, shape, lambda: next(iter(_unpickle(path, name).values())))
         for key, shape in [(key, array.shape) for key, array in arrays.items()]
@@ -82,13 +84,14 @@ def variables(path: str) -> list[Variable]:
 
 
 def read(path: str) -> np.ndarray:
-    """The array in a file of the binary form, mapped and not loaded.
+    """Maps the array in a binary file into memory without loading it.
 
     Args:
         path: a local file.
 
     Raises:
-        ValueError: the file is cut off, longer than it says, or another file.
+        ValueError: the file is truncated, longer than its header says, or in a
+            different format.
     """
     with open(path, "rb") as file:
         header = file.read(_HEADER_BYTES)
@@ -128,10 +131,10 @@ def _read_header(header):
 
 @functools.cache
 def _tensor_description():
-    """The class of TensorDesc messages."""
+    """Returns the class of TensorDesc messages."""
     proto = descriptor_pb2.FileDescriptorProto(name="paddle.proto", package="paddle")
     fields = proto.message_type.add(name="TensorDesc").field
-    # Of type int64: 1 is optional and 3 repeated.
+    # Type 3 is int64; label 1 is optional, label 3 is repeated.
     fields.add(name="type", number=1, type=3, label=1)
     fields.add(name="dims", number=2, type=3, label=3)
     pool = descriptor_pool.DescriptorPool()
@@ -142,7 +145,7 @@ def _tensor_description():
 
 
 def _unpickle(path, name):
-    """The arrays in a file of `paddle.save` as `{name: array}`."""
+    """Returns the arrays in a file written by `paddle.save` as `{name: array}`."""
     with open(path, "rb") as file:
         data = file.read()
 
@@ -159,7 +162,7 @@ def _unpickle(path, name):
     for key, value in content.items():
         key = key.decode() if isinstance(key, bytes) else str(key)
         if isinstance(value, list) and len(value) == 2:
-            value = value[1]  # (name, array), how eager tensors are stored
+            value = value[1]  # Eager tensors are stored as (name, array).
         if isinstance(value, np.ndarray):
             arrays[key] = value
         elif key != _NAME_TABLE:

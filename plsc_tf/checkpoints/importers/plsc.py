@@ -1,11 +1,11 @@
-"""PLSC 0.1 and 0.2: the face ResNet and the class-sharded head.
+"""Imports the face ResNet and the class-sharded head of PLSC 0.1 and 0.2.
 
 Source: PaddlePaddle/PLSC v0.1.1 and v0.2.0, `plsc/entry.py`, `plsc/models/`. A
-checkpoint is a folder: a file per variable, called as the variable, in Paddle's
-binary form (0.1) or as `.pdparam` and `.pdopt` (0.2), and `meta.json` with
+checkpoint is a folder with one file per variable, named after the variable, in Paddle's
+binary format (0.1) or as `.pdparam` and `.pdopt` (0.2), and `meta.json` with
 `pretrain_nranks`, `emb_dim` and `num_classes`. Rank r's class weights are
-`dist@<loss>@rank@<r>.w_0` of shape [embedding size, ceil(classes / ranks)], the last
-rank has the remainder.
+`dist@<loss>@rank@<r>.w_0`, `[emb, ceil(classes / ranks)]`; the last rank has the
+remaining classes.
 """
 
 import functools
@@ -29,8 +29,8 @@ KINDS = {
     keras.layers.PReLU: "prelu",
     keras.layers.Dense: "fc",
 }
-# By the number of convolutions: the stem, two or three for each block, and a shortcut
-# for each of four stages.
+# Networks by their number of convolutions: one in the stem, two or three in each block,
+# and one in the shortcut of each of the four stages.
 NETWORKS = {
     1 + 2 * 24 + 4: "resnet50",
     1 + 2 * 33 + 4: "resnet101",
@@ -41,14 +41,14 @@ NETWORKS = {
 }
 
 _HEAD = re.compile(r"dist@(.+)@rank@(\d+)\.([wb])_\d+")
-# Heads that every rank held whole: loss type softmax, and arcface.
+# Heads that were not sharded: loss types softmax and arcface.
 _WHOLE = re.compile(r"(fc_\d+|final_fc_w_\d+)(?:\.([wb])_\d+)?")
 _LAYER = re.compile(r"(conv2d|batch_norm|prelu|fc)_(\d+)(\.[wb]_\d+)")
 _ARRAYS = {"w": "weight", "b": "bias"}
 
 
 def recognizes(names: Iterable[str]) -> bool:
-    """Whether files of these names are PLSC's."""
+    """Returns whether the file names look like those of PLSC."""
     return META in names or any(
         name.startswith("conv2d_0.w_0") or name.endswith(paddle_files.PICKLED)
         for name in names
@@ -59,8 +59,8 @@ def read(folder: str, names: Iterable[str]) -> dict[str, Any]:
     """Opens a checkpoint.
 
     Args:
-        folder: where the files are.
-        names: of the files, one of them or all of the folder.
+        folder: the folder that contains the files.
+        names: the names of one file or of all files in the folder.
 
     Returns:
         the fields of a `plsc_tf.checkpoints.importers.Source`.
@@ -91,11 +91,11 @@ def read(folder: str, names: Iterable[str]) -> dict[str, Any]:
 
 
 def layer_names(backbone: keras.Model, weights: Mapping) -> dict[str, str] | None:
-    """`{our layer: Paddle's name of it}`; None if `backbone` is no ResNet of PLSC."""
+    """Returns `{our layer: name in Paddle}`; None if `backbone` isn't a PLSC ResNet."""
     order = layers.order(backbone, scaled=True)
     if order is None:
         return None
-    # Paddle goes on counting where a program built something else before.
+    # The numbers don't start from 0 if the program created other layers before.
     matches = [match for match in map(_LAYER.fullmatch, weights) if match]
     names, counts = {}, dict.fromkeys(KINDS.values(), 0)
     for kind in counts:
@@ -111,12 +111,12 @@ def layer_names(backbone: keras.Model, weights: Mapping) -> dict[str, str] | Non
 
 
 def prepare(weights: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-    """The weights as they are: the networks are the same."""
+    """Returns the weights unchanged, because the networks are the same."""
     return weights
 
 
 def hint(weights: Mapping[str, np.ndarray]) -> str:
-    """The network that the weights are of, as advice."""
+    """Returns advice that names the network that the weights belong to."""
     network = NETWORKS.get(sum(name.startswith("conv2d_") for name in weights))
     if network is None:
         return "Only PLSC's ResNet50, 100, 101 and 152 can be imported."
@@ -143,7 +143,7 @@ def _read_variables(folder, names):
     for name in sorted(names):
         pickled = name.endswith(paddle_files.PICKLED)
         if not pickled and not re.search(r"[wb]_\d+", name):
-            continue  # counters, rates and programs, of which nothing is taken
+            continue  # Counters, learning rates and programs are not imported.
         path = os.path.join(folder, name)
         for variable in paddle_files.variables(path):
             if variable.name in variables:
@@ -165,7 +165,7 @@ def _head_variables(variables):
             head.setdefault(_ARRAYS[match[3]], {})[int(match[2])] = variable
     if head:
         return head, loss
-    # The head of the loss types softmax and arcface is not split.
+    # With the loss types softmax and arcface, the head is not sharded.
     dense = {match[1] for name in variables if (match := re.match(r"fc_(\d+)\.", name))}
     last = f"fc_{max(map(int, dense))}" if len(dense) > 1 else None
     for name, variable in variables.items():
@@ -202,7 +202,7 @@ def _read_head(folder, head, loss, meta):
 
 
 def _rows(variables, meta):
-    """The shards, [embedding size, classes] with ceil(C / N) classes each, as rows."""
+    """Returns rows from the shards, `[emb, ceil(C / N)]` for C classes on N ranks."""
     shapes = [variable.shape for variable in variables]
     sizes = [shape[-1] for shape in shapes]
     total = meta.get("num_classes", sum(sizes))
