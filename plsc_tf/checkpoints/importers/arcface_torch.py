@@ -85,7 +85,7 @@ def read(folder: str, names: Iterable[str]) -> dict[str, Any]:
 
 
 def layer_names(backbone: keras.Model, weights: Mapping) -> dict[str, str] | None:
-    """Returns `{our layer: name in arcface_torch}`; None if `backbone` isn't IResNet."""
+    """Maps our layer names to arcface_torch's; returns None for other networks."""
     del weights
     names = {}
     order = layers.order(backbone, scaled=False) or {}
