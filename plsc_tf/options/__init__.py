@@ -1,1 +1,1 @@
-"""Options: their values, the command line, flag files, and where each has an effect."""
+"""Reads options from the command line and flag files, and checks and stores them."""

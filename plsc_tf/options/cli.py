@@ -1,9 +1,9 @@
-"""The commands' side of the options: settings from arguments, help and errors.
+"""Runs commands: parses their arguments, prints help, and reports errors.
 
     if __name__ == "__main__":
         cli.main(train, groups=cli.ALL, doc=__doc__)
 
-Nothing here imports TensorFlow, so that `--help` and errors about options are instant.
+This module doesn't import TensorFlow: `--help` and errors in options appear instantly.
 """
 
 import importlib
@@ -31,7 +31,7 @@ from plsc_tf.storage import oss
 
 __all__ = ["ALL", "UsageError", "help_text", "main", "parse", "write_flags"]
 
-# The options that open a trained model, of all commands that use one.
+# The options for loading a trained model, shared by all commands that use one.
 TRAINED_MODEL = (
     *("preprocessing_name", "image_shape", "num_replicas", "seed", "ema_in_use"),
     *("model_save_dir", "checkpoint_dir", "ckpt_file_name", "fs_ugi"),
@@ -39,8 +39,8 @@ TRAINED_MODEL = (
 PIPELINE = ("num_parallel_batches", "prefetch_buffer_size", "num_preprocessing_threads")
 TRACEBACK_VARIABLE = "PLSC_TF_TRACEBACK"
 _HELP = ("help", "helpfull", "helpshort", "h", "?")
-# What TensorFlow wraps around the message of an error in a graph: where the operation
-# was built, "{{function_node ...}} ", " [[...]]" and " [Op:ReadFile]".
+# Text that TensorFlow adds to the message of an error in a graph: where the operation
+# was created, "{{function_node ...}} ", " [[...]]" and " [Op:ReadFile]".
 _TENSORFLOW_NOISE = re.compile(
     r"^Graph execution error:\n|^Detected at node .*\n|^  File \".*\n|"
     r"\{\{[^{}]*\}\}\s*|^\s*\[\[.*$|\s*\[Op:\w+\](\s*name:\s*\S*)?$|^\s*\n",
@@ -49,7 +49,7 @@ _TENSORFLOW_NOISE = re.compile(
 
 
 class UsageError(ValueError):
-    """The command line or a flag file is wrong; nothing was started."""
+    """Raised for an invalid command line or flag file, before the command runs."""
 
 
 def main(
@@ -60,17 +60,17 @@ def main(
 ) -> None:
     """Runs a command and ends the process with its exit status.
 
-    0: done, 1: the command failed, 2: wrong options, 74: the training is done, but its
-    last weights could not be saved (on_save_error=continue), 76: another worker of the
-    cluster failed, 130: interrupted. Errors that a user can act on are printed without
-    a traceback; PLSC_TF_TRACEBACK=1 in the environment shows it.
+    Exit statuses are 0: success, 1: the command failed, 2: invalid options, 74: the
+    training finished, but its last weights could not be saved (on_save_error=continue),
+    76: another worker of the cluster failed, 130: interrupted. Errors that users can
+    fix are printed without a traceback unless the environment has PLSC_TF_TRACEBACK=1.
 
     Args:
-        function: called with the `Settings`, nothing else.
-        groups: names of the option groups and options that the command uses, see
+        function: the command, a function of the `Settings`.
+        groups: names of the option groups and options that the command uses; see
             `plsc_tf.options.settings.select`.
-        doc: description of the command, for `--help`.
-        argv: arguments after the program's name; None: those of the process.
+        doc: description of the command for `--help`.
+        argv: the arguments after the program's name, or None to use `sys.argv`.
     """
     argv = sys.argv[1:] if argv is None else argv
     try:
@@ -94,7 +94,7 @@ def main(
             raise
         _report(error, f"({TRACEBACK_VARIABLE}=1 shows where it happened.)")
         if hasattr(error, "exit_status"):
-            # TensorFlow, ending orderly, may wait for the workers that are gone.
+            # In a normal exit, TensorFlow may wait for workers that no longer exist.
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(error.exit_status)
@@ -105,20 +105,21 @@ def main(
 def parse(
     argv: Sequence[str], groups: Sequence[str] = ALL, usage: str | None = None
 ) -> Settings:
-    """Returns the settings of flag files and a command line.
+    """Returns the settings from the command line and its flag files.
 
-    Flag files are read first, in the order given; options on the command line win,
-    wherever they stand.
+    Flag files are read first, in the given order; options on the command line override
+    them regardless of their position.
 
     Args:
         argv: the arguments after the program's name.
-        groups: as of `main`. Other options are accepted in flag files, where a
-            training's file serves every command, but not on the command line.
-        usage: description of the command, for `--help`.
+        groups: as for `main`. Other options are accepted in flag files, because a
+            training's flag file works with every command, but not on the command line.
+        usage: description of the command for `--help`.
 
     Raises:
-        UsageError: with one line that says what is wrong where, and what to write.
-        SystemExit: status 0, after `--help` was printed.
+        UsageError: an option is invalid; the message is one line that says where, and
+            how to correct it.
+        SystemExit: `--help` was printed; the status is 0.
     """
     if any(item.lstrip("-") in _HELP and item.startswith("-") for item in argv):
         sys.stdout.write(help_text(groups, usage))
@@ -143,14 +144,17 @@ def _read_settings(argv, groups):
             raise ValueError(f"--{name} has no effect on this command; leave it out")
         line[name] = value
     if "batch_size" in line:
-        # The files' global_batch_size would decide, and the command line wins.
+        # Otherwise, a flag file's global_batch_size would override the command line.
         values.pop("global_batch_size", None)
     values |= line
     return Settings.build({**fastnn_assumptions(values), **values}, values)
 
 
 def _read_arguments(arguments):
-    """Yields the assignments: `--name=value`, `--name value`, `--name`, `--noname`."""
+    """Yields an `Assignment` per option.
+
+    The forms are `--name=value`, `--name value`, `--name` and `--noname`.
+    """
     known, items, before = known_options(), iter(arguments), ""
     for item in items:
         name, equals, value = item.lstrip("-").partition("=")
@@ -206,12 +210,14 @@ def _stray(word, before):
 
 
 def check_dataset_dir(settings):
-    """Checks that dataset_dir exists, before TensorFlow is loaded, which takes seconds.
+    """Checks that dataset_dir exists, before loading TensorFlow, which takes seconds.
 
-    Remote folders, and those of a user's own data set, are checked when they are read.
+    Remote folders, and folders of a user's own data set, are checked when they are
+    read.
 
     Raises:
-        FileNotFoundError: it does not exist; the nearest name is told.
+        FileNotFoundError: the folder does not exist; the message suggests the most
+            similar name.
     """
     given = settings.dataset
     folder, known = given.dataset_dir, _data_sets_of_files()
@@ -234,34 +240,35 @@ def _data_sets_of_files():
 
 
 def print_table(rows: Sequence) -> None:
-    """Prints the result of a command, [(name, text)]."""
-    # It imports numpy.
+    """Prints the results of a command, a list of (name, text)."""
+    # Imported here because this module imports numpy.
     from plsc_tf.evaluation.report import format_table
 
     sys.stdout.write(f"\n{format_table(rows)}\n")
 
 
 def set_up_logging():
-    """Sends the library's logs to standard error, short, and quietens TensorFlow's."""
+    """Sends the library's logs to standard error and suppresses TensorFlow's logs."""
     from absl import logging as absl_logging
 
-    # Read when TensorFlow is imported, which the command does next. At level 2 every
-    # start of TF 2.17 prints three false errors about cuFFT, cuDNN and cuBLAS; true
-    # ones come as exceptions.
+    # TensorFlow reads this variable when it is imported, which the command does next.
+    # At level 2, TF 2.17 always prints three false errors about cuFFT, cuDNN and cuBLAS
+    # at startup; real errors raise exceptions.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    # absl warns once about logs before its own flags are parsed; we have none of them.
+    # Otherwise, absl warns about logging before its flags are parsed; we don't use them.
     flags.FLAGS.mark_as_parsed()
     absl_logging.use_absl_handler()
     absl_logging.set_verbosity(absl_logging.INFO)
     handler = absl_logging.get_absl_handler()
     handler.setFormatter(_LogFormatter(datefmt="%H:%M:%S"))
     handler.addFilter(_is_no_chatter)
-    # Its warnings here are about how it copies tensors between logical devices.
+    # In this library, its warnings concern only how it copies tensors between logical
+    # devices.
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
 
 
 def _is_no_chatter(record):
-    """Whether to show a log record: TensorFlow and Keras report through absl too."""
+    """Returns whether to show a log record; hides TensorFlow's and Keras's chatter."""
     if record.levelno >= logging.WARNING:
         return True
     modules = [sys.modules.get(name) for name in ("tensorflow", "keras")]
@@ -270,7 +277,7 @@ def _is_no_chatter(record):
 
 
 class _LogFormatter(logging.Formatter):
-    """`07:47:20 message`, with the level where it is more than information."""
+    """Formats records as `07:47:20 message`; adds the level if it is above INFO."""
 
     def formatMessage(self, record):
         level = f"{record.levelname} " if record.levelno > logging.INFO else ""
@@ -281,7 +288,7 @@ class _LogFormatter(logging.Formatter):
 
 
 def is_for_users(error):
-    """Whether an error tells a user what to do, rather than a developer."""
+    """Returns whether an error is of a type that a user, not a developer, can fix."""
     known = (ValueError, OSError, RuntimeError, ImportError, FloatingPointError)
     return isinstance(error, known) or _is_of_tensorflow(error)
 
@@ -292,7 +299,7 @@ def _is_of_tensorflow(error):
 
 
 def _message(error):
-    """Returns the text of an error, without the wrapping of OSError and TensorFlow."""
+    """Returns an error's message without the text that OSError and TensorFlow add."""
     if isinstance(error, OSError) and error.strerror and error.filename:
         return oss.masked(f"{error.strerror}: {error.filename}")
     text = str(error)

@@ -1,6 +1,6 @@
-"""Options that were given and have no effect: the log names them, and why.
+"""Logs options that were given but have no effect, with the reason.
 
-Each command calls `tell` when it starts, and again where it knows more facts.
+Each command calls `tell` when it starts, and again when it knows more facts.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -15,13 +15,13 @@ from plsc_tf.options.settings import ALL, Settings, known_options, select
 def tell(
     settings: Settings, facts: Mapping | None = None, groups: Sequence[str] = ALL
 ) -> None:
-    """Logs, in one line, the options that were given and have no effect.
+    """Logs, in one line, the options that were given but have no effect.
 
     Args:
         settings: the `Settings`.
-        facts: {name of `conditions.FACTS`: whether it is so}, as far as known; then
-            only options that depend on one of them are logged.
-        groups: the options of the command, see `plsc_tf.options.settings.select`.
+        facts: `{key of conditions.FACTS: whether it is true}` for the known facts. If
+            given, only options that depend on these facts are logged.
+        groups: the options of the command; see `plsc_tf.options.settings.select`.
     """
     reasons: dict[str, list[str]] = {}
     for name, why in idle(settings, facts, groups):
@@ -34,15 +34,15 @@ def tell(
 def idle(
     settings: Settings, facts: Mapping | None = None, groups: Sequence[str] = ALL
 ) -> list[tuple[str, str]]:
-    """Returns (name, reason) of the options that were given and have no effect.
+    """Returns (name, reason) for each option that was given but has no effect.
 
-    An option that is off, 0 or empty asks for nothing and is none of them.
+    Options that are off, 0 or empty request nothing and are not included.
 
     Args:
-        settings, facts, groups: as of `tell`.
+        settings, facts, groups: as for `tell`.
     """
     options = select(groups)
-    # Options that the command does not use cannot change what it does.
+    # Options that the command does not use must not affect the conditions.
     values = {item.name: item.default for item in known_options().values()}
     own = settings.as_dict()
     values |= {item.name: own[item.name] for item in options}
@@ -81,7 +81,7 @@ def of_data(heeds: Collection[str] | None, counted: bool = True) -> dict[str, bo
 
 
 def log_assumptions(settings: Settings) -> None:
-    """Logs, in one line, what FastNN's files do not say and the settings assume."""
+    """Logs, in one line, the assumed values of options that FastNN's files lack."""
     known, values = known_options(), settings.as_dict()
     words = [
         f"{name}={known[name].format(value)}"

@@ -1,7 +1,7 @@
-"""Flag files: reading them in either form, and writing one that repeats a run.
+"""Reads flag files of absl and FastNN, and writes files that repeat a run.
 
 A line is `--key=value` (absl), `key=value` (FastNN), `--key` or `--nokey` for
-booleans, `--flagfile=other.cfg` (relative to this file), or a comment.
+booleans, `--flagfile=other.cfg` (relative to the file that contains it), or a comment.
 """
 
 import codecs
@@ -27,12 +27,12 @@ _HEADER = """\
 
 @dataclasses.dataclass(frozen=True)
 class Assignment:
-    """One line of a flag file.
+    """An assignment from a flag file or the command line.
 
     Attributes:
-        name: of the option.
-        value: its text; None for a bare `--key`.
-        origin: file and line, for errors.
+        name: the option's name.
+        value: the value as text; None for a `--key` without a value.
+        origin: file and line for error messages; "" for the command line.
     """
 
     name: str
@@ -41,15 +41,16 @@ class Assignment:
 
 
 def read_flagfile(path, parents=()):
-    """Returns the assignments of a flag file and of the files it names, in order.
+    """Returns the assignments in a flag file and the files it includes, in order.
 
     Args:
         path: the file; remote paths (`hdfs://...`) are read through TensorFlow.
-        parents: the files that led here.
+        parents: the chain of files that include this one.
 
     Raises:
-        FileNotFoundError: no such file; the message has the nearest name.
-        ValueError: a line that is not an assignment, or a file that includes itself.
+        FileNotFoundError: the file does not exist; the message suggests the most
+            similar name.
+        ValueError: a line is not an assignment, or a file includes itself.
     """
     path = os.path.expanduser(path)
     if os.path.abspath(path) in parents:
@@ -76,14 +77,14 @@ def read_flagfile(path, parents=()):
 
 
 def write_flags(settings, path, remark=""):
-    """Writes all options that may be repeated; `--flagfile=<path>` reads them back.
+    """Writes all options with `saved=True`; `--flagfile=<path>` reads them back.
 
-    Options that the user left at their defaults are comments.
+    Options that the user left at their defaults are written as comments.
 
     Args:
-        settings: the `Settings` of the run.
-        path: the file; its folder is made, an older file is replaced in one move.
-        remark: a line about what the options leave out.
+        settings: the run's `Settings`.
+        path: the file; its folder is created, and an existing file is replaced.
+        remark: a line about parts of the run that the options don't describe.
     """
     texts, defaults = ([_HEADER.format(path=path)], [])
     if remark:
@@ -106,7 +107,7 @@ def write_flags(settings, path, remark=""):
 
 
 def _read_line(line, origin):
-    """Returns the assignment on a stripped line, None for comments and blanks."""
+    """Returns the assignment on a stripped line; None for comments and empty lines."""
     if not line or line.startswith(("#", "//")):
         return None
     match = _LINE.fullmatch(line)
@@ -128,7 +129,7 @@ def _read_line(line, origin):
 
 
 def _unquote(text, origin, secret=False):
-    """Returns a value without the quotes around it and the comment behind it."""
+    """Returns a value without its quotes and any comment after it."""
     value = text.strip()
     quote = value[:1]
     if quote not in ("'", '"') or not quote:
@@ -144,7 +145,7 @@ def _unquote(text, origin, secret=False):
 
 
 def _quote(text):
-    """Returns a value as `_unquote` reads it back."""
+    """Quotes a value if needed, so that `_unquote` returns the same value."""
     if (
         text == text.strip()
         and text[:1] not in ("'", '"')
@@ -168,7 +169,7 @@ def _read_text(path):
         what = "is a folder" if os.path.isdir(path) else "does not exist"
         hint = did_you_mean(name, [other for other in others if other != name])
         raise FileNotFoundError(f"flag file '{path}' {what}.{hint}")
-    # Editors of Windows write UTF-16, too.
+    # Editors on Windows may write UTF-16.
     wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     try:
         return content.decode("utf-16" if wide else "utf-8-sig")

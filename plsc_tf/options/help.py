@@ -1,4 +1,4 @@
-"""The text of `--help`."""
+"""Creates the text of `--help`."""
 
 import inspect
 import pathlib
@@ -20,12 +20,13 @@ read first, in the order given; options on the command line win. A switch is \
 def help_text(
     groups: Sequence[str] = ALL, usage: str | None = None, width: int | None = None
 ) -> str:
-    """Returns the text of `--help`: the command, the rules, and the options by group.
+    """Returns the text of `--help`: the command, the syntax, and the options by group.
 
     Args:
-        groups: the options to list, see `plsc_tf.options.settings.select`.
-        usage: what the command does.
-        width: columns of the text; None: those of the terminal, at most 100.
+        groups: the options to list; see `plsc_tf.options.settings.select`.
+        usage: description of the command.
+        width: width of the text in columns, or None to use the terminal's width, up to
+            100.
     """
     width = width or min(shutil.get_terminal_size().columns, 100)
     program = f"python -m plsc_tf.{pathlib.Path(sys.argv[0]).stem}"
@@ -33,7 +34,7 @@ def help_text(
     parts.append(f"usage: {program} [--flagfile=FILE ...] [--key=value ...]\n\n")
     parts.append(textwrap.fill(_RULES, width) + "\n")
     group, options = None, select(groups)
-    # Objects made in Python do not concern a command line.
+    # Objects created in Python are not available on the command line.
     facts = [name for name in conditions.FACTS if not name.startswith("own_")]
     names = {*facts, *(item.name for item in options)}
     for item in options:
@@ -45,7 +46,7 @@ def help_text(
 
 
 def _entry(item, names, width):
-    """Returns the lines of one option, its name and default in the left column."""
+    """Formats one option's help, with the name and default in the left column."""
     alternatives = [
         [term for term in terms if conditions.name_in(term) in names]
         for terms in conditions.parse(item.applies)

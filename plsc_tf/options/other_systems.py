@@ -1,9 +1,9 @@
-"""Options of other systems: their names, and what they mean here.
+"""Translates options of other systems.
 
-The tables hold names of PLSC 0.1 and 0.2 (`Entry.set_*` without "set_"), PAI FastNN's
-and MindSpore's hyper-parameter files, arcface_torch's configs, and the command lines of
-AdaFace and MagFace. MindSpore's `boost_config_dict` and `amp_level`, and FastNN's
-`ckpt_file_name`, are translated to our options.
+The tables contain names from PLSC 0.1 and 0.2 (`Entry.set_*` without "set_"), from
+hyper-parameter files of PAI FastNN and MindSpore, from arcface_torch's configs, and
+from the command lines of AdaFace and MagFace. MindSpore's `boost_config_dict` and
+`amp_level`, and FastNN's `ckpt_file_name`, are translated to our options.
 """
 
 import ast
@@ -14,7 +14,7 @@ from plsc_tf.flags.head import Head
 from plsc_tf.flags.option import options_of
 from plsc_tf.hints import did_you_mean, nearest, plain
 
-# Pairs: an option of another system, and the one here that takes the same values.
+# Pairs of an option of another system and our option that takes the same values.
 _PAIRS = """
 class_num num_classes  data_dir dataset_dir  epochs num_epochs  h adaface_h
 eval_files val_targets  file_pattern train_files  gpus num_replicas
@@ -29,8 +29,8 @@ u_a magface_norms  u_margin magface_margins
 """.split()
 RENAMED = dict(zip(_PAIRS[::2], _PAIRS[1::2], strict=True))
 
-# Accepted, so that files of other systems work as they are, but without effect: the
-# log gives the reason.
+# Options that are accepted so that other systems' files work unchanged, but that have
+# no effect; the log gives the reason.
 _PAISOAR = "PAISoar is not used: all GPUs of a machine train together by themselves"
 _TRANSPORT = "TensorFlow chooses how workers communicate; see communication"
 _THREADS = "TensorFlow chooses for the machine; {} in the environment changes it"
@@ -51,10 +51,10 @@ IGNORED = {
     "on_nonfinite",
     "device_num": "num_replicas and the options of the cluster decide here",
 }
-# Also as FastNN's sample file spells it, and as MindSpore's dictionary does.
+# Spellings in FastNN's sample file and in MindSpore's dictionary.
 _IGNORED_ALIASES = {"enable_paisora": "enable_paisoar", "device_number": "device_num"}
 
-# Names that need more than another name.
+# Names that need an explanation instead of another name.
 EXPLAINED = {
     "distfc_attr": "PLSC's set_distfc_attr: set head_initializer, head_initial_bias, "
     "head_learning_rate_factor and head_weight_decay.",
@@ -68,17 +68,17 @@ EXPLAINED = {
 
 
 def ignored_name(name: str) -> str | None:
-    """Returns the key of IGNORED that a name means, or None."""
+    """Returns the key of `IGNORED` that a name or its alias stands for, or None."""
     name = _IGNORED_ALIASES.get(name, name)
     return name if name in IGNORED else None
 
 
 def nearest_option(name: str, names: Collection[str]) -> str | None:
-    """Returns the option that `name` probably means, or None.
+    """Returns the option that the user probably meant, or None.
 
     Args:
-        name: as the user wrote it.
-        names: every option and alias.
+        name: the name as the user wrote it.
+        names: all options and aliases.
     """
     name = plain(name).removeprefix("set_")
     if name in names:
@@ -89,11 +89,11 @@ def nearest_option(name: str, names: Collection[str]) -> str | None:
 
 
 def unknown_option(name: str, names: Collection[str]) -> str:
-    """Returns the sentence for an unknown option, with the best advice.
+    """Returns the error message for an unknown option, with the best advice.
 
     Args:
-        name: as the user wrote it, without dashes.
-        names: every option and alias.
+        name: the name as the user wrote it, without dashes.
+        names: all options and aliases.
     """
     sentence = f"unknown option '{name}'."
     word = plain(name).removeprefix("set_")
@@ -105,28 +105,28 @@ def unknown_option(name: str, names: Collection[str]) -> str:
     return sentence
 
 
-# Options that no other system's file has.
+# Options that identify a FastNN file, because no other system has them.
 FASTNN_MARKS = {
     *("enable_paisoar", "protocol", "rdma_driver_config", "communication_policy"),
     *("tensor_fusion_max_bytes", "num_loss_chunks"),
 }
-# Options that say something about the head, but not which one it is.
+# Head options that don't imply a particular loss.
 _OF_ANY_HEAD = {"calc_acc", "label_smoothing"}
 
 
 def fastnn_assumptions(names: Collection[str]) -> dict:
-    """Returns what FastNN trains and its files do not say, `{option: value}`.
+    """Returns FastNN's defaults for options that its files lack, `{option: value}`.
 
-    They name neither a head nor a verification set, and plsc_tf starts from PLSC's
-    defaults: a margin head and the set lfw. FastNN has plain softmax, no verification,
-    and TF-Slim's weight decay, which acts on kernels only. Its learning rate, where a
-    file has one, is not scaled to the batch.
+    FastNN's files name neither a head nor a verification set. The defaults of plsc_tf
+    are PLSC's: a margin head and the verification set lfw. FastNN uses plain softmax,
+    no verification, and TF-Slim's weight decay, which applies only to kernels. FastNN
+    doesn't scale the learning rate with the batch size.
 
     Args:
-        names: of all options that files and the command line set.
+        names: names of all options set in files and on the command line.
 
     Returns:
-        {} unless one of the options is FastNN's alone.
+        the defaults; {} unless one of the options exists only in FastNN.
     """
     names = set(names)
     assumed: dict = {}
@@ -143,7 +143,7 @@ def fastnn_assumptions(names: Collection[str]) -> dict:
     return assumed
 
 
-# MindSpore's names in boost_config_dict, and the options that they set.
+# Keys of MindSpore's boost_config_dict, and the options that they set.
 _BOOST = {
     **{
         f"dim_reduce.{name}": f"dim_reduce_{name}"
@@ -156,10 +156,10 @@ _BOOST = {
 }
 _KEYS = (
     *("boost.mode", "boost.dim_reduce", *_BOOST),
-    # num_replicas decides here.
+    # These are ignored: num_replicas sets the number of devices.
     *("common.device_num", "common.device_number"),
 )
-# Tricks of MindSpore's that dimension reduction switches off there.
+# Other features of MindSpore, which dimension reduction turns off there.
 _OTHER_TRICKS = (
     *("boost.less_bn", "boost.grad_freeze", "boost.adasum"),
     *("boost.grad_accumulation", "boost.loss_scale_group"),
@@ -169,18 +169,19 @@ _OTHER_TRICKS = (
 def translate(
     values: Mapping, given: Set[str], known: Mapping
 ) -> tuple[dict, set[str]]:
-    """Replaces options of other systems by ours.
+    """Replaces options of other systems with ours.
 
     Args:
-        values: {option name: checked value}.
-        given: names of those that the user set.
-        known: every `Option` by name.
+        values: `{option name: checked value}`.
+        given: names of the options that the user set.
+        known: all options, `{name: Option}`.
 
     Returns:
         (the new values, the names that count as given).
 
     Raises:
-        ValueError: such an option cannot be read, or contradicts another one.
+        ValueError: an option of another system cannot be read, or contradicts another
+            option.
     """
     values, given, sources = dict(values), set(given), {}
     if values.get("boost_config_dict") and values.get("boost_level") != "o0":
@@ -208,10 +209,10 @@ def translate(
 
 
 def read_boost_config(text: str) -> dict:
-    """Returns `{option: value}` of MindSpore's dictionary.
+    """Converts MindSpore's dictionary to `{option: value}`.
 
     Raises:
-        ValueError: it cannot be read, or has keys that mean nothing here.
+        ValueError: the dictionary cannot be read, or has unknown keys.
     """
     values = {}
     for part, content in _dictionary(text, text).items():
@@ -236,7 +237,7 @@ def read_boost_config(text: str) -> dict:
 
 
 def _dictionary(content, text):
-    """Reads a dictionary in JSON or Python, unless it is one."""
+    """Parses a dictionary in JSON or Python syntax; returns a dict unchanged."""
     if isinstance(content, str):
         try:
             content = json.loads(content)

@@ -1,10 +1,10 @@
-"""Everything that can be set for a run, checked, in one value.
+"""Defines `Settings`, which contains the checked values of all options of a run.
 
     settings = Settings.from_values(batch_size=64, model_name="iresnet18")
     settings.training.batch_size, settings.head.margin
 
-The groups are the dataclasses of `flags/`, one file each. A new group is one import
-and one line below.
+The option groups are the dataclasses in `flags/`. To add a group, import it and add a
+field to `Settings`.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ from plsc_tf.options.other_systems import ignored_name, translate, unknown_optio
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """The settings of a run: one attribute per group, every value checked."""
+    """The settings of a run: one attribute per option group, with checked values."""
 
     dataset: Dataset = Dataset()
     preprocessing: Preprocessing = Preprocessing()
@@ -60,10 +60,10 @@ class Settings:
     server: Server = Server()
     classes: Classes = Classes()
     boost: Boost = Boost()
-    # Names of the options that the user set, to whatever values. Settings that differ
-    # only in the next two are equal.
+    # Names of the options that the user set, even to default values. Comparisons
+    # ignore this field and the next one.
     given: frozenset[str] = dataclasses.field(default=frozenset(), compare=False)
-    # Names of options of other systems that the user set and that have no effect here.
+    # Names of other systems' options that the user set and that have no effect.
     ignored: frozenset[str] = dataclasses.field(default=frozenset(), compare=False)
 
     def __post_init__(self):
@@ -79,29 +79,29 @@ class Settings:
 
     @classmethod
     def from_values(cls, **values) -> "Settings":
-        """Returns the defaults with `values` in place, by option name or alias.
+        """Returns the default settings, overridden by values by option name or alias.
 
-        These options count as given; `replace` changes values alone.
+        These options count as given; in contrast, `replace` only changes values.
 
         Raises:
-            ValueError: an unknown name (the nearest one is named), a value that is
-                not allowed, or values that contradict each other.
+            ValueError: a name is unknown (the message suggests the most similar one),
+                a value is not allowed, or values contradict each other.
         """
         return cls.build(values, values)
 
     @classmethod
     def build(cls, values: Mapping, given: Iterable[str]) -> "Settings":
-        """Returns the defaults with `values` in place.
+        """Returns the default settings, overridden by `values`.
 
-        Options of other systems are translated to ours, see
-        `plsc_tf.options.other_systems`; names in its IGNORED have no effect.
+        Options of other systems are translated to ours; see
+        `plsc_tf.options.other_systems`. The names in its `IGNORED` have no effect.
 
         Args:
-            values: {option name or alias: value}.
-            given: the names of those that the user set.
+            values: `{option name or alias: value}`.
+            given: names of the options that the user set.
 
         Raises:
-            ValueError: as `from_values`.
+            ValueError: as for `from_values`.
         """
         known = known_options()
         ignored = frozenset(filter(None, map(ignored_name, values)))
@@ -115,23 +115,23 @@ class Settings:
 
     @classmethod
     def from_stored(cls, values: Mapping) -> "Settings":
-        """Returns the settings that `as_dict` gave, by any version of the library.
+        """Returns settings from a dict that `as_dict` of any version returned.
 
         Args:
-            values: `{option name: value}`; names that are no options are left out.
+            values: `{option name: value}`; unknown names are ignored.
         """
         return cls().merged(values, known_options())
 
     def merged(self, stored: Mapping, names: Iterable[str]) -> "Settings":
-        """Returns a copy with the values of another run where the user set none.
+        """Returns a copy with another run's values of options that the user didn't set.
 
         Args:
-            stored: `{option name: value}` of that run, such as a checkpoint's flags;
-                lists may stand for tuples.
-            names: of the options to take.
+            stored: the other run's `{option name: value}`, such as a checkpoint's
+                flags; tuples may be stored as lists.
+            names: names of the options to copy.
 
         Raises:
-            ValueError: as `from_values`.
+            ValueError: as for `from_values`.
         """
         names = set(names) - self.given
         values = {
@@ -142,10 +142,10 @@ class Settings:
         return self.replace(**values)
 
     def if_given(self, name: str):
-        """Returns the value of an option that the user set, else None.
+        """Returns an option's value if the user set it, else None.
 
         Args:
-            name: of the option, not an alias.
+            name: the option's name, not an alias.
         """
         if name not in self.given:
             return None
@@ -163,7 +163,7 @@ class Settings:
         """Returns a copy with some options changed, by option name or alias.
 
         Raises:
-            ValueError: as `from_values`.
+            ValueError: as for `from_values`.
         """
         changes: dict = {}
         for name, value in checked_values(values).items():
@@ -178,13 +178,13 @@ class Settings:
 
 
 def checked_values(values: Mapping) -> dict:
-    """Returns checked values by the names of the options.
+    """Returns `{option name: checked value}`.
 
     Args:
-        values: {option name or alias: value}.
+        values: `{option name or alias: value}`.
 
     Raises:
-        ValueError: an unknown or repeated name, a value that is not allowed.
+        ValueError: a name is unknown or repeated, or a value is not allowed.
     """
     known, checked = known_options(), {}
     for name, value in values.items():
@@ -210,7 +210,7 @@ ALL = tuple(_GROUPS)
 
 @functools.cache
 def known_options() -> dict[str, Option]:
-    """Returns a dict from every option name and alias to its `Option`."""
+    """Returns `{name: Option}` for all option names and aliases."""
     return {
         name: item
         for group in _GROUPS.values()
@@ -220,11 +220,11 @@ def known_options() -> dict[str, Option]:
 
 
 def select(names: Iterable[str]) -> list[Option]:
-    """Returns a list of the options of some groups, and of single ones.
+    """Returns the options of whole groups and single options.
 
     Args:
-        names: of groups, of options of other groups, and "no x" for each option x of
-            the groups before that is to be left out.
+        names: names of groups and of single options; "no x" removes option x of a
+            preceding group.
     """
     chosen: list[Option] = []
     for name in names:
