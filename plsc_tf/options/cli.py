@@ -255,7 +255,7 @@ def set_up_logging():
     # At level 2, TF 2.17 always prints three false errors about cuFFT, cuDNN and cuBLAS
     # at startup; real errors raise exceptions.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    # Otherwise, absl warns about logging before its flags are parsed; we don't use them.
+    # Otherwise, absl warns about logging before its flags, unused here, are parsed.
     flags.FLAGS.mark_as_parsed()
     absl_logging.use_absl_handler()
     absl_logging.set_verbosity(absl_logging.INFO)
